@@ -1,0 +1,67 @@
+"""The way in: runs the command line and turns whatever happens into an exit code.
+
+0 healthy · 1 problems found · 2 wrong usage or unreadable input · 3 attn-doctor itself failed ·
+4 (with --strict) something could not be told · 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from attn_doctor.errors import AttnDoctorError
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run attn-doctor and leave with its exit code."""
+    code = _run()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        pass
+    # Not sys.exit: a probe may still wait for a driver that never answers, and Python would
+    # wait for its threads.
+    os._exit(code)
+
+
+def _run() -> int:
+    try:
+        from attn_doctor.cli import app
+
+        app()
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else int(left.code is not None)
+    except AttnDoctorError as error:
+        sys.stderr.write(f"attn-doctor: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone, as `attn-doctor check | head` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:
+        return _bug()
+    return 0
+
+
+def _bug() -> int:
+    """Our own failure: what is needed to report it, then exit code 3."""
+    import traceback
+
+    from attn_doctor import __version__
+
+    traceback.print_exc()
+    version = sys.version.split()[0]
+    sys.stderr.write(
+        f"\nattn-doctor {__version__} failed on Python {version}, {sys.platform}. This is a bug in"
+        " attn-doctor, not in your machine; please report the lines above.\n"
+    )
+    return 3
+
+
+if __name__ == "__main__":
+    main()

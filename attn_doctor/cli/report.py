@@ -1,0 +1,73 @@
+"""`attn-doctor report`: the facts as a file to attach to a bug report, or as a test machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attn_doctor.errors import AttnDoctorError
+
+__all__ = ["report"]
+
+
+def report(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - for stdout.")
+    ] = "attn-doctor-report.json",
+    record: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="Record every answer of this machine in a folder, as a test machine.",
+        ),
+    ] = "",
+    python: Annotated[
+        str, typer.Option(metavar="PATH", help="Interpreter or environment to examine.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+) -> None:
+    """Write the facts about this machine to a file, for `attn-doctor check --facts`.
+
+    Home directory, user name, host name, GPU ids and tokens are replaced. Look at the file before
+    you publish it; it is plain JSON.
+    """
+    from attn_doctor.facts import to_json
+    from attn_doctor.host.local import LocalHost
+    from attn_doctor.pipeline import examine
+    from attn_doctor.report import anonymous, redact_facts
+
+    host = LocalHost()
+    if record:
+        _record(host, Path(record), python, force)
+        return
+    text = to_json(redact_facts(examine(host, python), anonymous(host))).decode() + "\n"
+    if output == "-":
+        sys.stdout.write(text)
+        return
+    _write(Path(output), text, force)
+    typer.echo(
+        f"Wrote {output}. Home, user and host name, GPU ids and tokens are replaced.\n"
+        f"Judge it anywhere with: attn-doctor check --facts {output}"
+    )
+
+
+def _record(host: object, folder: Path, python: str, force: bool) -> None:
+    from attn_doctor.recording import record
+
+    for name, text in record(host, python).items():  # type: ignore[arg-type]
+        _write(folder / name, text, force)
+    typer.echo(f"Recorded this machine in {folder}: host.json, facts.json, findings.toml.")
+
+
+def _write(path: Path, text: str, force: bool) -> None:
+    """Write a file, or raise one sentence. An existing file is kept unless `force`."""
+    if path.exists() and not force:
+        raise AttnDoctorError(f"{path} exists; choose another name with -o, or add --force")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AttnDoctorError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,137 @@
+"""What happened on a page, in order: which lines belong to which failure, and what led to what.
+
+Python prints a chain of exceptions with the first one on top: that is the root, and what was raised
+while it was handled is its echo. Warnings are said by the way; the frames of a C++ stack and the
+lines with which a build says that it has failed say nothing of the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+
+from msgspec import Struct
+
+from attn_doctor.explain.page import Line
+
+__all__ = ["Kind", "Place", "course"]
+
+#: Lines after an exception's first that still count as its message.
+_MESSAGE = 60
+
+_HEADER = "Traceback (most recent call last)"
+_HANDLING = "During handling of the above exception"
+_DIRECT = "The above exception was the direct cause"
+_FRAME = re.compile(r'\s*(?:File ".*", line \d+|\^+\s*$|~*\^+~*\s*$|❱? ?\d+ [│|])')
+_STACK = re.compile(r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x")
+_WARNING = re.compile(r"\w*Warning:|\b(?:WARNING|WARN|warning)\b|^\s*W\d{4} ")
+_EXCEPTION = re.compile(
+    r"(?:^|[\s:(\]!])(?:[A-Za-z_][\w.]*\.)?(?!Warning)[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Unsupported"
+    r"|OutOfResources|Timeout)\b(?::|\s*$|\()"
+)
+_ERROR = re.compile(
+    r"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Killed|Aborted|Aborting"
+    r"|Segmentation fault|cannot|Cannot|could not|Could not|not found|undefined symbol)\b"
+)
+#: How a build ends whatever went wrong.
+_BUILD_END = re.compile(
+    r"subprocess-exited-with-error|metadata-generation-failed|Failed building wheel|did not run"
+    r" successfully|Could not build wheels|Failed to build installable wheels|legacy-install-failure"
+    r"|ninja: build stopped|Error compiling objects|non-zero exit status|failed with exit (?:code|status)"
+    r"|Encountered error while|note: This error originates|note: This is an issue with the package"
+    r"|Command '?\[|CalledProcessError|BackendUnavailable|Failed to build [`'\w]"
+)
+
+
+class Kind(IntEnum):
+    """What a line is. The higher, the nearer to the reason of a failure."""
+
+    NOISE = 0
+    """A frame, a stack of C++, or how a build ends."""
+    WARNING = 1
+    SAID = 2
+    MESSAGE = 3
+    """It goes on an exception's message."""
+    ERROR = 4
+    EXCEPTION = 5
+
+
+class Place(Struct, frozen=True):
+    """Where a line stands in the course of things."""
+
+    kind: Kind
+    failure: int = -1
+    """Which failure it belongs to, in the order of the page; -1 for none."""
+    link: int = 0
+    """0 in the first exception of a chain, 1 in the one that followed, and so on."""
+    direct: bool = False
+    """The exception before it was its direct cause."""
+
+
+def course(lines: Sequence[Line]) -> list[Place]:
+    """The place of each line."""
+    walker = _Walker()
+    return [walker.step(line) for line in lines]
+
+
+class _Walker:
+    """Goes down the lines and remembers in which failure it is."""
+
+    def __init__(self) -> None:
+        self.failure = -1
+        self.link = 0
+        self.direct = False
+        self.chained = False
+        self.open = False
+        self.message = 0
+        self.rank = ""
+
+    def step(self, line: Line) -> Place:
+        """The place of the next line."""
+        if line.rank != self.rank:
+            self.rank, self.open, self.chained, self.message = line.rank, False, False, 0
+        text = line.text
+        if _HEADER in text:
+            return self._begin()
+        if _HANDLING in text or _DIRECT in text:
+            self.chained, self.direct, self.open, self.message = True, _DIRECT in text, False, 0
+            return self._at(Kind.NOISE)
+        if _FRAME.match(text):
+            return self._at(Kind.NOISE) if self.open else self._begin()
+        if _STACK.match(text) or _BUILD_END.search(text):
+            return self._at(Kind.NOISE)
+        if _EXCEPTION.search(text) and not _WARNING.search(text):
+            if not self.open:
+                self._begin()
+            self.open, self.message = False, _MESSAGE
+            return self._at(Kind.EXCEPTION)
+        return self._other(line)
+
+    def _other(self, line: Line) -> Place:
+        text = line.text
+        if self.open and text.startswith("  "):
+            return self._at(Kind.NOISE)
+        if line.stamped or not text.strip():
+            self.message = 0
+        warning = _WARNING.search(text) is not None
+        if self.message and not warning:
+            self.message -= 1
+            return self._at(Kind.MESSAGE)
+        kind = Kind.WARNING if warning else Kind.ERROR if _ERROR.search(text) else Kind.SAID
+        if self.open:
+            # The exception whose traceback this was, of a kind whose name does not tell.
+            self.open, self.message = False, _MESSAGE
+            return self._at(Kind.EXCEPTION if kind is Kind.SAID and ":" in text else kind)
+        return Place(kind)
+
+    def _begin(self) -> Place:
+        if self.chained:
+            self.link += 1
+        else:
+            self.failure, self.link, self.direct = self.failure + 1, 0, False
+        self.chained, self.open, self.message = False, True, 0
+        return self._at(Kind.NOISE)
+
+    def _at(self, kind: Kind) -> Place:
+        return Place(kind, self.failure, self.link, self.direct and self.link > 0)

@@ -1,0 +1,104 @@
+"""Logs as blocks of whole lines, of any size, in any encoding, without ever holding all of one.
+
+A block is bytes in which every plain character is one byte: UTF-8, or an older one-byte encoding.
+UTF-16, which PowerShell writes at `>`, becomes UTF-8 here.
+"""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+from attn_doctor.errors import AttnDoctorError
+
+__all__ = ["BLOCK", "Block", "blocks", "name_of"]
+
+#: Bytes read at once; small enough that a block and its words stay in the processor's cache.
+BLOCK = 1 << 16
+#: A line longer than this is cut.
+_LONGEST = 1 << 20
+
+
+class Block(NamedTuple):
+    """Some whole lines of a log."""
+
+    first: int
+    """Number of its first line, from 1."""
+    data: bytes
+    """Its lines, each ended by ``\\n``, but perhaps for the last of the log."""
+
+
+def name_of(path: str) -> str:
+    """What messages call the log at `path`."""
+    return "standard input" if path == "-" else path
+
+
+def blocks(path: str) -> Iterator[Block]:
+    """The blocks of the log at `path`, or of standard input for ``-``.
+
+    Raises `AttnDoctorError` with one sentence if it cannot be read.
+    """
+    try:
+        if path == "-":
+            yield from _numbered(_whole_lines(_one_byte(sys.stdin.buffer)))
+            return
+        with open(path, "rb", buffering=0) as file:
+            yield from _numbered(_whole_lines(_one_byte(file)))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        advice = "" if path == "-" else "; name a log file, or - for standard input"
+        raise AttnDoctorError(f"{name_of(path)} cannot be read: {reason}{advice}") from None
+
+
+def _one_byte(stream: IO[bytes]) -> Iterator[bytes]:
+    """What the stream holds, with UTF-16 turned into UTF-8."""
+    head = stream.read(BLOCK)
+    encoding = _encoding(head)
+    if not encoding:
+        yield head.removeprefix(codecs.BOM_UTF8)
+        while data := stream.read(BLOCK):
+            # Two programs with two encodings may have written to one file.
+            yield data.replace(b"\0", b"") if b"\0" in data else data
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    while head:
+        yield decoder.decode(head).lstrip("\ufeff").encode("utf-8", "replace")
+        head = stream.read(BLOCK)
+
+
+def _encoding(head: bytes) -> str:
+    """`utf-16-…` if the log is in UTF-16, else nothing."""
+    if head.startswith(codecs.BOM_UTF16_LE):
+        return "utf-16-le"
+    if head.startswith(codecs.BOM_UTF16_BE):
+        return "utf-16-be"
+    sample = head[:4096]
+    if sample[1::2].count(0) * 3 > len(sample):
+        return "utf-16-le"
+    if sample[::2].count(0) * 3 > len(sample):
+        return "utf-16-be"
+    return ""
+
+
+def _whole_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for part in parts:
+        data = rest + part
+        cut = data.rfind(b"\n") + 1
+        if not cut and len(data) > _LONGEST:
+            # A progress bar may rewrite one line for hours.
+            cut = data.rfind(b"\r") + 1 or len(data)
+        if cut:
+            yield data[:cut]
+        rest = data[cut:]
+    if rest:
+        yield rest
+
+
+def _numbered(parts: Iterator[bytes]) -> Iterator[Block]:
+    number = 1
+    for data in parts:
+        yield Block(number, data)
+        number += data.count(b"\n")

@@ -1,0 +1,176 @@
+"""Which lines of a huge log are worth reading closely, at the pace of a plain search.
+
+Logs repeat themselves: a training run of a gigabyte is written with a few hundred words. Each block
+is reduced to its words, and words seen before that cannot belong to a symptom are passed over all
+at once, which costs a few nanoseconds a byte however many symptoms there are. Only the surroundings
+of a word that a symptom needs are looked at as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from attn_doctor.explain.reading import Block
+
+__all__ = ["Passage", "Sieve", "keyword"]
+
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
+_NO_WORD = bytes(byte for byte in range(256) if byte not in _LETTERS + b" \t\r\n\f\v")
+_NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS)
+_WORD = re.compile(r"[a-z_]{3,}")
+#: Words of so many logs that looking for them finds nothing out.
+_COMMON = frozenset(
+    """about after all an and any are argument attempted attention available be build but by call
+    can cannot cause could cuda data device directory does error expected failed false file files
+    following for forward found from function get got gpu gpus has have import in info install
+    installed instead invalid is it key line list load loading mask mode model module more must
+    name named need new no not object of on only op open or out output package path please python
+    query required run runtime runtimeerror set shape should size such supported support supports
+    tensor that the this to torch training triton true try type unknown unsupported use used user
+    using value version warning was when where which with without you your""".split()
+)
+#: Text kept on either side of a word, for patterns that look around.
+_AROUND = 8000
+#: So often a line of the same words is read closely, and so many passages for one keyword.
+_SAME, _EACH = 4, 300
+#: Memories are emptied beyond this size.
+_REMEMBERED = 200_000
+
+
+class Passage(Struct, frozen=True):
+    """A stretch of a log that may hold symptoms."""
+
+    first: int
+    """Number of its first line."""
+    data: bytes
+    keywords: frozenset[str]
+    """The keywords that led to it."""
+
+
+def keyword(text: str) -> str:
+    """The rarest word of a text that every match contains; empty if it has none."""
+    words = _WORD.findall(text.lower())
+    if not words:
+        return ""
+    return max(words, key=lambda word: (word not in _COMMON, len(word) > 3, min(len(word), 12)))
+
+
+class Sieve:
+    """Finds the passages of a log around keywords."""
+
+    def __init__(self, keywords: Iterable[str]) -> None:
+        self._left = dict.fromkeys(keywords, _EACH)
+        self._dull: set[bytes] = set()
+        self._telling: dict[bytes, list[str]] = {}
+        self._shapes: Counter[bytes] = Counter()
+        self._renew()
+
+    def passages(self, blocks: Iterable[Block]) -> Iterator[Passage]:
+        """The passages of a log, given block by block."""
+        before, this = b"", Block(1, b"")
+        for following in blocks:
+            yield from self._around(before, this, following.data)
+            before, this = this.data, following
+        yield from self._around(before, this, b"")
+
+    def _around(self, before: bytes, block: Block, after: bytes) -> Iterator[Passage]:
+        found = self._found(block.data)
+        if not found:
+            return
+        head, tail = before[-_AROUND:], after[:_AROUND]
+        head = head[head.find(b"\n") + 1 :]
+        text = head + block.data + tail
+        first = block.first - head.count(b"\n")
+        for start, end, keywords in _spans(found, len(head), len(text)):
+            start = text.rfind(b"\n", 0, start) + 1
+            end = text.find(b"\n", end) + 1 or len(text)
+            yield Passage(first + text.count(b"\n", 0, start), text[start:end], keywords)
+
+    def _found(self, data: bytes) -> list[tuple[int, str]]:
+        """Places of keywords in a block, on lines that are not known well enough."""
+        words = data.translate(None, _NO_WORD).split()
+        if self._dull.issuperset(words):
+            return []
+        keywords: dict[str, None] = {}
+        for word in set(words) - self._dull:
+            keywords.update(dict.fromkeys(self._keywords_in(word)))
+        if not keywords:
+            return []
+        lowered = data.lower()
+        return sorted(place for one in keywords for place in self._places(data, lowered, one))
+
+    def _keywords_in(self, word: bytes) -> list[str]:
+        """The keywords that a word contains; a word with none is dull from now on."""
+        known = self._telling.get(word)
+        if known is not None:
+            return known
+        text = word.decode("ascii").lower()
+        found = []
+        if self._any is not None and self._any.search(text):
+            found = [one for one in self._left if one in text]
+        if len(self._dull) + len(self._telling) > _REMEMBERED:
+            self._dull, self._telling = set(), {}
+        if found:
+            self._telling[word] = found
+        else:
+            self._dull.add(word)
+        return found
+
+    def _places(self, data: bytes, lowered: bytes, one: str) -> Iterator[tuple[int, str]]:
+        needle = one.encode()
+        place = lowered.find(needle)
+        while place >= 0:
+            start = data.rfind(b"\n", 0, place) + 1
+            end = data.find(b"\n", place)
+            end = len(data) if end < 0 else end
+            # A carriage return or a very long line: what is near the word stands for the line.
+            near = data[max(start, place - 500) : min(end, place + 500)]
+            shape = needle + near.translate(None, _NO_SHAPE)
+            self._shapes[shape] += 1
+            if self._shapes[shape] <= _SAME:
+                yield place, one
+                if not self._spend(one):
+                    return
+            place = lowered.find(needle, max(place + 1, min(end, place + 500)))
+        if len(self._shapes) > _REMEMBERED:
+            self._shapes.clear()
+
+    def _spend(self, one: str) -> bool:
+        """Count a passage; a keyword that has had its share is no longer looked for."""
+        if one not in self._left:
+            return False
+        self._left[one] -= 1
+        if self._left[one] > 0:
+            return True
+        del self._left[one]
+        self._renew()
+        return False
+
+    def _renew(self) -> None:
+        """Learn the words anew, since fewer keywords are looked for."""
+        parts = sorted(map(re.escape, self._left))
+        self._any = re.compile("|".join(parts)) if parts else None
+        self._telling = {}
+
+
+def _spans(
+    found: Sequence[tuple[int, str]], shift: int, length: int
+) -> Iterator[tuple[int, int, frozenset[str]]]:
+    """Stretches around the places, joined where they meet."""
+    start = end = -1
+    keywords: set[str] = set()
+    for place, one in found:
+        left, right = max(0, place + shift - _AROUND), min(length, place + shift + _AROUND)
+        if start >= 0 and left <= end:
+            end = right
+            keywords.add(one)
+            continue
+        if start >= 0:
+            yield start, end, frozenset(keywords)
+        start, end, keywords = left, right, {one}
+    if start >= 0:
+        yield start, end, frozenset(keywords)

@@ -1,0 +1,265 @@
+"""The one door to the outside world.
+
+A probe sees the machine only through a `Host`: files, directories, environment, programs,
+NVML. Each question goes through one method, `ask`, and each answer is plain JSON, so that a
+machine can be recorded (`recorded.RecordingHost`) and played back as a test
+(`recorded.RecordedHost`) without patching anything.
+
+Questions about files raise `OSError` as the operating system would. Programs never do: how
+they ended stands in `Ran.outcome`.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+__all__ = ["Host", "Measure", "Platform", "Ran", "Space", "Stat"]
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """How a program ended and what it printed.
+
+    `outcome` is ``done`` (see `code`), ``missing`` (no such program), ``refused`` (not
+    executable, or not permitted), ``timeout`` (killed at the limit) or ``abandoned`` (it did not
+    die when killed, as a process in uninterruptible sleep does; it is left behind).
+    """
+
+    outcome: str = "missing"
+    code: int | None = None
+    out: str = ""
+    err: str = ""
+    pid: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """It ran to its end and returned 0."""
+        return self.outcome == "done" and self.code == 0
+
+    def why_not(self, program: str, seconds: float) -> str:
+        """One sentence for a gap, or empty text if it is `ok`."""
+        if self.ok:
+            return ""
+        last = self.err.strip().splitlines()[-1:] or self.out.strip().splitlines()[-1:]
+        return {
+            "missing": f"{program} is not there",
+            "refused": f"{program} may not be run: {''.join(last)}",
+            "timeout": f"{program} did not answer within {seconds:g} s",
+            "abandoned": f"{program} did not answer within {seconds:g} s and cannot be killed"
+            f" (process {self.pid} is left behind)",
+            "done": f"{program} ended with code {self.code}: {''.join(last)[:200]}",
+        }[self.outcome]
+
+
+class Stat(Struct, frozen=True, kw_only=True):
+    """What a path leads to, links followed. `kind` is ``file``, ``dir`` or ``other``."""
+
+    kind: str
+    size: int = 0
+    mtime: float = 0.0
+    uid: int = 0
+    mode: int = 0
+
+
+class Space(Struct, frozen=True, kw_only=True):
+    """Bytes in all and bytes free for this user on the file system of a path."""
+
+    total: int
+    free: int
+
+
+class Measure(Struct, frozen=True, kw_only=True):
+    """Size of a directory tree; `complete` is false where the time limit cut the walk short.
+
+    `locks` holds paths of lock files, relative to the tree.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    newest: float = 0.0
+    complete: bool = True
+    locks: tuple[str, ...] = ()
+
+
+class Platform(Struct, frozen=True, kw_only=True):
+    """What the interpreter that runs attn-doctor knows without asking anything else."""
+
+    os: str
+    machine: str
+    release: str
+    version: str = ""
+    libc: str = ""
+    cpus: int = 1
+    uid: int = -1
+    user: str = ""
+    home: str = ""
+    cwd: str = ""
+    python: str = ""
+    prefix: str = ""
+
+
+class Host:
+    """A machine that can be asked. Subclasses answer `ask`; everything else is built on it."""
+
+    def ask(self, question: str, *args: Any) -> Any:
+        """The answer to one question, as plain JSON data. See the methods for the questions."""
+        raise NotImplementedError(question)
+
+    @cached_property
+    def platform(self) -> Platform:
+        """The platform, asked once."""
+        return msgspec.convert(self.ask("platform"), Platform)
+
+    @cached_property
+    def environ(self) -> Mapping[str, str]:
+        """Environment variables, as they were when attn-doctor started."""
+        answer: Mapping[str, str] = self.ask("environ")
+        return answer
+
+    @property
+    def windows(self) -> bool:
+        """The machine runs Windows."""
+        return self.platform.os == "windows"
+
+    def join(self, *parts: str) -> str:
+        """Path parts joined as this machine writes paths."""
+        if self.windows:
+            import ntpath
+
+            return ntpath.join(*parts)
+        return posixpath.join(*parts)
+
+    def parent(self, path: str) -> str:
+        """The directory that holds `path`; a root is its own parent."""
+        if self.windows:
+            import ntpath
+
+            return ntpath.dirname(path)
+        return posixpath.dirname(path)
+
+    def normal(self, path: str) -> str:
+        """`path` with `.` and `..` worked out as text, as Python's own path functions do."""
+        if self.windows:
+            import ntpath
+
+            return ntpath.normpath(path)
+        return posixpath.normpath(path)
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return float(self.ask("now"))
+
+    def read(self, path: str, limit: int = 1 << 16) -> str:
+        """Text of a file, at most `limit` bytes of it. Undecodable bytes are replaced."""
+        return str(self.ask("read", path, limit))
+
+    def try_read(self, path: str, limit: int = 1 << 16) -> str:
+        """Text of a file, or empty text if it cannot be read."""
+        try:
+            return self.read(path, limit)
+        except OSError:
+            return ""
+
+    def stat(self, path: str) -> Stat:
+        """What `path` leads to."""
+        return msgspec.convert(self.ask("stat", path), Stat)
+
+    def try_stat(self, path: str) -> Stat | None:
+        """What `path` leads to, or None if that cannot be told."""
+        try:
+            return self.stat(path)
+        except OSError:
+            return None
+
+    def is_file(self, path: str) -> bool:
+        """`path` leads to a file."""
+        found = self.try_stat(path)
+        return found is not None and found.kind == "file"
+
+    def is_dir(self, path: str) -> bool:
+        """`path` leads to a directory."""
+        found = self.try_stat(path)
+        return found is not None and found.kind == "dir"
+
+    def list(self, path: str) -> tuple[str, ...]:
+        """Names in a directory, sorted."""
+        return tuple(self.ask("list", path))
+
+    def try_list(self, path: str) -> tuple[str, ...]:
+        """Names in a directory, or nothing if it cannot be read."""
+        try:
+            return self.list(path)
+        except OSError:
+            return ()
+
+    def real(self, path: str) -> str:
+        """`path` with every link followed."""
+        return str(self.ask("real", path))
+
+    def access(self, path: str, mode: str) -> bool:
+        """This user may read (`r`), write (`w`) or execute (`x`) what is at `path`."""
+        return bool(self.ask("access", path, mode))
+
+    def space(self, path: str) -> Space:
+        """Space on the file system of `path`."""
+        return msgspec.convert(self.ask("space", path), Space)
+
+    def measure(self, path: str, seconds: float) -> Measure:
+        """Size of the tree below `path`, links not followed, for at most `seconds`."""
+        return msgspec.convert(self.ask("measure", path, seconds), Measure)
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of memory: total, available."""
+        total, available = self.ask("memory")
+        return int(total), int(available)
+
+    def run(self, argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> Ran:
+        """Run a program, never through a shell, for at most `seconds`.
+
+        `argv[0]` is an absolute path. Standard input is closed, the language is C, PATH is the
+        system's own, the working directory is the root, and output is cut at 256 KiB.
+        """
+        return msgspec.convert(self.ask("run", [*argv], seconds, dict(env or {})), Ran)
+
+    def nvml(self, seconds: float) -> dict[str, Any]:
+        """What NVML says, from a child process: see `nvml_child.py`. `outcome` as in `Ran`."""
+        answer: dict[str, Any] = self.ask("nvml", seconds)
+        return answer
+
+    def inside(self, python: str, seconds: float) -> dict[str, Any]:
+        """What an interpreter says of itself: see `inside.py`. `outcome` as in `Ran`."""
+        answer: dict[str, Any] = self.ask("inside", python, seconds)
+        return answer
+
+    def which(self, name: str) -> str:
+        """The first program `name` on the user's PATH, or empty text. It is not run."""
+        suffixes: tuple[str, ...] = ("",)
+        if self.windows:
+            suffixes = ("", *self.environ.get("PATHEXT", ".EXE;.BAT;.CMD").lower().split(";"))
+        separator = ";" if self.windows else ":"
+        for folder in self.environ.get("PATH", "").split(separator):
+            for suffix in suffixes:
+                path = self.join(folder, name + suffix)
+                if folder and self.is_file(path) and self.access(path, "x"):
+                    return path
+        return ""
+
+
+def stat_kind(mode: int) -> str:
+    """``file``, ``dir`` or ``other`` for a `st_mode`."""
+    import stat
+
+    return "file" if stat.S_ISREG(mode) else "dir" if stat.S_ISDIR(mode) else "other"
+
+
+def expand(path: str, home: str) -> str:
+    """`path` with a leading `~` replaced by `home`."""
+    if path == "~" or path.startswith(("~/", "~" + os.sep)):
+        return home + path[1:]
+    return path

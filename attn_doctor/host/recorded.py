@@ -1,0 +1,89 @@
+"""Recording a machine's answers, and answering from such a recording.
+
+A recording is a JSON object: the question with its arguments as key, the answer or the error
+as value. Time limits are not part of the key. In a replay, a file that was never asked for
+does not exist, and a program that was never run is missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attn_doctor.host import Host
+
+__all__ = ["RecordedHost", "RecordingHost", "key"]
+
+#: For each question, which arguments decide the answer. The rest are limits.
+_SIGNIFICANT = {"read": 1, "measure": 1, "run": 1, "inside": 1, "nvml": 0}
+
+
+def key(question: str, *args: Any) -> str:
+    """How a question is written in a recording, such as ``read /etc/os-release``."""
+    kept = args[: _SIGNIFICANT.get(question, len(args))]
+    flat = [part for arg in kept for part in (arg if isinstance(arg, list) else [arg])]
+    return " ".join([question, *map(str, flat)])
+
+
+class RecordingHost(Host):
+    """Asks another host and keeps every answer. `environ` keeps only what `keep` lets through."""
+
+    def __init__(self, inner: Host, keep: Callable[[str], bool]) -> None:
+        self.inner = inner
+        self.keep = keep
+        self.answers: dict[str, Any] = {}
+
+    def ask(self, question: str, *args: Any) -> Any:
+        """The inner host's answer."""
+        try:
+            answer = self.inner.ask(question, *args)
+        except OSError as error:
+            self.answers[key(question, *args)] = {
+                "error": errno.errorcode.get(error.errno or 0, "EIO")
+            }
+            raise
+        if question == "environ":
+            answer = {name: value for name, value in answer.items() if self.keep(name)}
+        self.answers[key(question, *args)] = {"answer": answer}
+        return answer
+
+    def to_json(self) -> str:
+        """The recording, one question a line, sorted."""
+        lines = (
+            f" {json.dumps(name)}: {json.dumps(self.answers[name], ensure_ascii=False)}"
+            for name in sorted(self.answers)
+        )
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+class RecordedHost(Host):
+    """Answers from a recording."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = answers
+
+    def ask(self, question: str, *args: Any) -> Any:
+        """The recorded answer, or that of a machine that has no such thing."""
+        kept = self.answers.get(key(question, *args))
+        if kept is None:
+            return _absent(question, *args)
+        if "error" in kept:
+            number = getattr(errno, kept["error"], errno.EIO)
+            raise OSError(number, errno.errorcode.get(number, ""), *args[:1])
+        return kept["answer"]
+
+
+def _absent(question: str, *args: Any) -> Any:
+    if question == "access":
+        return False
+    if question == "real":
+        return args[0]
+    if question == "now":
+        return 0.0
+    if question == "environ":
+        return {}
+    if question in ("run", "nvml", "inside"):
+        return {"outcome": "missing"}
+    raise FileNotFoundError(errno.ENOENT, "not in the recording", *args[:1])

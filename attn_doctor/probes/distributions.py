@@ -1,0 +1,209 @@
+"""What is installed in the examined environment, read from its metadata files.
+
+One directory listing per site-packages folder names every distribution; only those a probe
+asks for are opened. Nothing is imported and no `.pth` line is run: paths that `.pth` files add
+are followed as text, since editable installs and conda rely on them. A distribution that exists
+only through an import hook of an editable install is seen by its metadata, not its modules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.host import Host
+from attn_doctor.probes.gaps import Gaps
+
+__all__ = ["Distribution", "Distributions", "Site", "scan"]
+
+
+class Distribution(Struct, frozen=True, kw_only=True):
+    """One installed distribution: `info` is its `.dist-info` or `.egg-info`."""
+
+    name: str
+    """Normalised: lower case, with single hyphens."""
+    version: str
+    site: str
+    """The site-packages folder it lies in."""
+    info: str
+    """Path of its metadata folder (or file, for some `.egg-info`)."""
+
+
+class Distributions:
+    """The distributions of an environment, the first on the import path winning."""
+
+    def __init__(self, host: Host, found: tuple[Distribution, ...]) -> None:
+        self._host = host
+        self.all = found
+        self._first: dict[str, Distribution] = {}
+        for one in found:
+            self._first.setdefault(one.name, one)
+
+    def __iter__(self) -> Iterator[Distribution]:
+        return iter(self._first.values())
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def get(self, name: str) -> Distribution | None:
+        """The distribution that an import would find for this distribution name."""
+        return self._first.get(normalise(name))
+
+    def copies(self, name: str) -> tuple[Distribution, ...]:
+        """Every installed copy of a distribution."""
+        wanted = normalise(name)
+        return tuple(one for one in self.all if one.name == wanted)
+
+    def read(self, one: Distribution, file: str) -> str:
+        """Text of a metadata file such as `METADATA`, `WHEEL`, `direct_url.json`; or empty."""
+        if file == "METADATA" and one.info.lower().endswith("egg-info"):
+            nested = self._host.try_read(self._host.join(one.info, "PKG-INFO"), 1 << 18)
+            return nested or self._host.try_read(one.info, 1 << 18)
+        return self._host.try_read(self._host.join(one.info, file), 1 << 18)
+
+    def headers(self, one: Distribution, file: str = "METADATA") -> dict[str, list[str]]:
+        """The header lines of a metadata file, by name; its long description is left out."""
+        fields: dict[str, list[str]] = {}
+        for line in self.read(one, file).splitlines():
+            if not line:
+                break
+            name, colon, value = line.partition(": ")
+            if colon and not line[0].isspace():
+                fields.setdefault(name, []).append(value.strip())
+        return fields
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """Where the environment's modules lie, for probes that look for files of packages."""
+
+    folders: tuple[str, ...]
+    """site-packages folders and those that `.pth` files add, in import order."""
+    distributions: Distributions
+    prefix: str = ""
+    """Root of the examined environment (`sys.prefix`)."""
+    python: str = ""
+    """Version of the examined interpreter, which conditions of requirements ask for."""
+    pth_code: tuple[str, ...] = ()
+    """`.pth` files with lines that Python would execute."""
+    leftovers: tuple[str, ...] = ()
+    """Folders such as `~orch` that an interrupted uninstall left behind."""
+
+    def module(self, host: Host, name: str) -> str:
+        """Path of the package or module `name` that an import would find; empty if none."""
+        for folder in self.folders:
+            base = host.join(folder, *name.split("."))
+            for path in (base, base + ".py"):
+                found = host.try_stat(path)
+                if found is not None and found.kind in ("dir", "file"):
+                    return path
+        return ""
+
+
+_INFO = re.compile(
+    r"(?P<name>[^-]+(?:-[^-]+)*?)-(?P<version>\d[^-]*)(?:-[^-]+)*\.(?:dist|egg)-info$"
+)
+
+
+def normalise(name: str) -> str:
+    """A distribution name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def scan(
+    host: Host,
+    folders: tuple[str, ...],
+    prefix: str,
+    gaps: Gaps,
+    plain: tuple[str, ...] = (),
+    python: str = "",
+) -> Site:
+    """Read the names in each site-packages folder, and in those that `.pth` files add.
+
+    `plain` are those of `folders` where Python reads no `.pth` files, as PYTHONPATH adds them.
+    """
+    found: list[Distribution] = []
+    code: list[str] = []
+    leftovers: list[str] = []
+    order: list[str] = []
+    pending = list(folders)
+    while pending:
+        folder = pending.pop(0)
+        if folder in order:
+            continue
+        order.append(folder)
+        follows: list[str] = []
+        for name in _names(host, folder, gaps):
+            path = host.join(folder, name)
+            if name.startswith("~"):
+                leftovers.append(path)
+            elif name.endswith((".dist-info", ".egg-info")):
+                found += _distribution(host, folder, name)
+            elif name == "EGG-INFO" and folder.endswith(".egg"):
+                found += _egg(host, folder, path)
+            elif name.endswith(".pth") and folder in folders and folder not in plain:
+                extra, runs = _pth(host, folder, name)
+                follows += extra
+                code += [path] * runs
+        # Python adds them right behind the folder that holds the `.pth` file.
+        pending[:0] = follows
+    return Site(
+        folders=tuple(order),
+        distributions=Distributions(host, tuple(found)),
+        prefix=prefix,
+        python=python,
+        pth_code=tuple(code),
+        leftovers=tuple(leftovers),
+    )
+
+
+def _names(host: Host, folder: str, gaps: Gaps) -> tuple[str, ...]:
+    try:
+        return host.list(folder)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        gaps.add("python.distributions", f"{folder} cannot be read: {error.strerror}")
+        return ()
+
+
+def _distribution(host: Host, folder: str, name: str) -> list[Distribution]:
+    """The distribution that a metadata folder (or file) belongs to, if it can be told."""
+    info = host.join(folder, name)
+    match = _INFO.match(name)
+    if match is not None:
+        version = match["version"]
+        return [
+            Distribution(name=normalise(match["name"]), version=version, site=folder, info=info)
+        ]
+    # `package.egg-info` of a development install carries its version inside only.
+    one = Distribution(name=normalise(name.rsplit(".", 1)[0]), version="", site=folder, info=info)
+    versions = Distributions(host, (one,)).headers(one).get("Version", [])
+    return [msgspec.structs.replace(one, version=version) for version in versions[:1]]
+
+
+def _egg(host: Host, folder: str, info: str) -> list[Distribution]:
+    """What `python setup.py install` puts into a folder such as `xformers-0.0.35-py3.11.egg`."""
+    one = Distribution(name="", version="", site=folder, info=info)
+    headers = Distributions(host, (one,)).headers(one)
+    if "Name" not in headers or "Version" not in headers:
+        return []
+    name, version = normalise(headers["Name"][0]), headers["Version"][0]
+    return [msgspec.structs.replace(one, name=name, version=version)]
+
+
+def _pth(host: Host, folder: str, name: str) -> tuple[list[str], bool]:
+    """The folders that a `.pth` file adds, and whether it also holds code."""
+    extra: list[str] = []
+    runs = False
+    for line in host.try_read(host.join(folder, name)).splitlines():
+        line = line.rstrip()
+        if line.startswith(("import ", "import\t")):
+            runs = True
+        elif line and not line.startswith("#"):
+            path = host.normal(host.join(folder, line))
+            if host.is_dir(path):
+                extra.append(path)
+    return extra, runs

@@ -1,0 +1,142 @@
+"""From the traces that a GPU driver leaves to the one word for its state.
+
+Nothing is read here: `Traces` holds what was seen, `state` names what it adds up to. The words
+are explained at `facts.Driver.state`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = [
+    "LIBRARY_NOT_FOUND",
+    "NO_PERMISSION",
+    "OPERATING_SYSTEM",
+    "UNKNOWN",
+    "Traces",
+    "state",
+]
+
+#: NVML's error numbers (nvmlReturn_t), as far as they decide the state; the rest are `error`.
+#: https://docs.nvidia.com/deploy/nvml-api/latest/nvml-api-reference.html
+NO_PERMISSION = 4  # "does not have permission to talk to the driver"
+NOT_FOUND = 6  # nvmlInit found no GPU at all; nvidia-smi says "No devices were found"
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+GPU_IS_LOST = 15  # "fallen off the bus or has otherwise become inaccessible"
+RESET_REQUIRED = 16
+OPERATING_SYSTEM = 17  # "blocked by the operating system/cgroups"
+LIB_RM_VERSION_MISMATCH = 18
+GPU_NOT_FOUND = 28
+UNKNOWN = 999
+
+_BY_CODE = {
+    NO_PERMISSION: "no-permission",
+    NOT_FOUND: "no-device",
+    GPU_NOT_FOUND: "no-device",
+    # One lost GPU keeps nvidia-smi and often all of CUDA from working until a reset or reboot:
+    # https://github.com/JosephKJ/OWOD/issues/81
+    GPU_IS_LOST: "gpu-lost",
+    RESET_REQUIRED: "gpu-lost",
+    # An update replaced the libraries while the old kernel module stayed loaded:
+    # https://github.com/oddmario/NVIDIA-Ubuntu-Driver-Guide/issues/4
+    LIB_RM_VERSION_MISMATCH: "library-mismatch",
+}
+
+
+class Traces(Struct, frozen=True, kw_only=True):
+    """What was seen of an NVIDIA driver on a Linux machine (WSL included)."""
+
+    code: int | None = None
+    """NVML's answer to nvmlInit: 0 for success, its error number, None if it was not asked."""
+    answered: bool = True
+    """NVML came to an end within its time limit."""
+    gpus: int | None = None
+    """How many GPUs NVML counts."""
+    gpu_codes: tuple[int, ...] = ()
+    """NVML's answer to the question for each GPU's handle."""
+    module: bool = False
+    """The kernel module is loaded."""
+    nodes: bool = False
+    """/dev/nvidiactl or /dev/nvidia0 exists (on WSL, /dev/dxg)."""
+    openable: bool = False
+    """This user may open them."""
+    libcuda: bool | None = None
+    """The loader finds libcuda; None if that could not be told."""
+    container: bool = False
+    """This is inside a container."""
+    wsl: bool = False
+    """The kernel is that of WSL."""
+    wsl_libraries: bool = False
+    """Windows lends WSL an NVIDIA driver (/usr/lib/wsl/lib/libcuda.so.1)."""
+    foreign_libcuda: bool = False
+    """On WSL: the libcuda in use is that of a Linux driver, which cannot work there."""
+    on_bus: bool | None = None
+    """An NVIDIA GPU is on the PCI bus; None if the bus could not be read."""
+
+
+def state(seen: Traces) -> str | None:
+    """The state of the driver; None if the traces do not tell."""
+    if not seen.answered:
+        return "not-answering"
+    if seen.code == 0:
+        return _running(seen)
+    if seen.code in (OPERATING_SYSTEM, DRIVER_NOT_LOADED) and seen.wsl:
+        # The library is there, but behind it is no usable driver: no /dev/dxg, driver files that
+        # Windows did not hand over, or a GPU in TCC mode, which WSL cannot use.
+        # https://github.com/microsoft/WSL/issues/9938, /issues/11865
+        return "wsl-stub"
+    if seen.code == OPERATING_SYSTEM:
+        return "no-permission"
+    if seen.code == UNKNOWN and seen.nodes and not seen.openable:
+        # A container that loses its devices to a `systemctl daemon-reload` on its host says
+        # "Unknown Error": https://github.com/NVIDIA/nvidia-container-toolkit/issues/48
+        return "no-permission"
+    if seen.code in _BY_CODE:
+        return _BY_CODE[seen.code]
+    if seen.code in (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
+        return _unreached(seen)
+    return "error"
+
+
+def _running(seen: Traces) -> str:
+    """NVML is up; something else may still keep CUDA from running."""
+    if seen.gpus is None:
+        return "error"
+    lost = [code for code in seen.gpu_codes if code in (GPU_IS_LOST, RESET_REQUIRED)]
+    if lost:
+        return "gpu-lost"
+    if not seen.gpus:
+        return "no-device"
+    failed = [code for code in seen.gpu_codes if code]
+    if len(failed) == seen.gpus:
+        return "no-permission" if set(failed) <= {NO_PERMISSION, OPERATING_SYSTEM} else "error"
+    if seen.foreign_libcuda:
+        # https://docs.nvidia.com/cuda/wsl-user-guide: no Linux driver may be installed in WSL.
+        return "wsl-stub"
+    if seen.libcuda is False:
+        # In a container: NVIDIA_DRIVER_CAPABILITIES lacks `compute`.
+        return "no-library"
+    return "ok"
+
+
+def _unreached(seen: Traces) -> str | None:
+    """NVML is not there, or it found no driver."""
+    if seen.wsl:
+        if seen.wsl_libraries:
+            return "no-library" if seen.nodes else "wsl-stub"
+        return None  # whether Windows has an NVIDIA GPU cannot be seen from here
+    if seen.module or seen.nodes:
+        if seen.container and (not seen.nodes or seen.code == LIBRARY_NOT_FOUND):
+            return "container-without-runtime"
+        if seen.nodes and not seen.openable:
+            return "no-permission"
+        if seen.code == LIBRARY_NOT_FOUND:
+            return "no-library"
+        # The module is loaded and its devices can be opened (or were never made, which
+        # nvidia-modprobe does): NVML's own words must do. If NVML was not even asked, nothing
+        # is known to be wrong, nor right.
+        return None if seen.code is None else "error"
+    if seen.on_bus is None:
+        return None
+    return "no-driver" if seen.on_bus else "no-gpu"

@@ -1,0 +1,59 @@
+"""Where the dynamic loader of Linux looks for libraries, as far as text files tell.
+
+The loader itself reads `/etc/ld.so.cache`, which `ldconfig` makes from the folders that these
+files name; a folder added since the last run of `ldconfig` is listed here all the same.
+"""
+
+from __future__ import annotations
+
+from attn_doctor.host import Host
+
+__all__ = ["environment_folders", "find", "system_folders"]
+
+#: Folders that are looked into, for each source.
+MOST = 40
+
+
+def environment_folders(host: Host) -> tuple[str, ...]:
+    """The folders of LD_LIBRARY_PATH. An empty entry in it means the working directory."""
+    value = host.environ.get("LD_LIBRARY_PATH", "")
+    if not value or host.platform.os != "linux":
+        return ()
+    folders = (host.join(host.platform.cwd, one) for one in value.replace(";", ":").split(":"))
+    return tuple(dict.fromkeys(one.rstrip("/") or "/" for one in folders))[:MOST]
+
+
+def system_folders(host: Host) -> tuple[str, ...]:
+    """The folders that `ldconfig` searches."""
+    if host.platform.os != "linux":
+        return ()
+    found: list[str] = []
+    for line in _lines(host, "/etc/ld.so.conf"):
+        if line.startswith("include"):
+            for pattern in line.split()[1:]:
+                for path in _matching(host, host.join("/etc", pattern)):
+                    found.extend(one for one in _lines(host, path) if one.startswith("/"))
+        elif line.startswith("/"):
+            found.append(line)
+    found += ["/usr/lib64", "/usr/lib"]
+    return tuple(dict.fromkeys(one.rstrip("/") or "/" for one in found))[:MOST]
+
+
+def find(host: Host, library: str, folders: tuple[str, ...]) -> str:
+    """Path of the first file `library` in `folders`, or empty text."""
+    paths = (host.join(folder, library) for folder in folders)
+    return next((path for path in paths if host.is_file(path)), "")
+
+
+# # Multiarch support
+# /usr/local/lib/x86_64-linux-gnu
+def _lines(host: Host, path: str) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in host.try_read(path).splitlines())
+    return [line for line in lines if line]
+
+
+def _matching(host: Host, pattern: str) -> list[str]:
+    import fnmatch
+
+    folder, _, name = pattern.rpartition("/")
+    return [host.join(folder, one) for one in host.try_list(folder) if fnmatch.fnmatch(one, name)]

@@ -1,0 +1,129 @@
+"""Which file system a path lies on, whether that is another machine's, and who may write there.
+
+Read from the kernel's own table, never from the file system, which hangs on a dead file server.
+Only Linux has that table: elsewhere there are no mounts, and facts about them stay unknown. A
+mount that a later one hides higher up in the tree is not told apart from one in plain view.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import re
+
+from msgspec import Struct
+
+from attn_doctor.host import Host
+
+__all__ = ["Mount", "existing", "mount_of", "mounts", "network", "noexec", "writable"]
+
+TABLE = "/proc/self/mountinfo"
+
+#: File systems whose files lie on other machines. `9p` is one only over a network transport:
+#: WSL, QEMU and gVisor use it to reach the host they run on.
+NETWORK = (
+    *("acfs", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "coda", "davfs", "dvs", "gfs2"),
+    *("glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs"),
+    *("pvfs2", "quobyte", "smb2", "smb3", "smbfs", "wekafs"),
+)
+#: The same behind FUSE, which the kernel lists as `fuse.<name>`.
+NETWORK_FUSE = (
+    *("alluxio", "beegfs", "blobfuse", "blobfuse2", "ceph", "ceph-fuse", "curlftpfs", "cvmfs2"),
+    *("davfs", "drive", "gcsfuse", "geesefs", "glusterfs", "goofys", "juicefs", "mfs"),
+    *("mount-s3", "mountpoint-s3", "objectivefs", "quobyte", "rclone", "s3fs", "seaweedfs"),
+    *("smbnetfs", "sshfs"),
+)
+
+
+class Mount(Struct, frozen=True):
+    """One mounted file system."""
+
+    path: str
+    """Where it is mounted."""
+    filesystem: str
+    """Its kind, such as `ext4`, `nfs4`, `fuse.sshfs`."""
+    options: tuple[str, ...] = ()
+    """Options of this mount, then those of the whole file system."""
+    source: str = ""
+    """The device or share behind it."""
+
+
+def mounts(host: Host) -> tuple[Mount, ...]:
+    """Every mount this process sees, in the order they were made. None are known off Linux."""
+    # A large cluster node lists thousands; 4 MiB holds about 20 000.
+    text = host.try_read(TABLE, 1 << 22) if host.platform.os == "linux" else ""
+    return tuple(filter(None, map(_mount, text.splitlines())))
+
+
+def mount_of(path: str, mounts: tuple[Mount, ...]) -> Mount | None:
+    """The mount that `path` lies on. Give `host.real(path)`: links are not followed here."""
+    best: Mount | None = None
+    for one in mounts:
+        inside = path == one.path or path.startswith(one.path.rstrip("/") + "/")
+        # Of two mounts at the same place the later one covers the earlier.
+        if inside and (best is None or len(one.path) >= len(best.path)):
+            best = one
+    return best
+
+
+def network(mount: Mount) -> bool:
+    """Its files lie on another machine."""
+    kind = mount.filesystem
+    if kind == "9p":
+        return "trans=tcp" in mount.options or "trans=rdma" in mount.options
+    return kind in NETWORK or (kind.startswith("fuse.") and kind[5:] in NETWORK_FUSE)
+
+
+def noexec(mount: Mount) -> bool:
+    """Programs and libraries on it cannot be loaded."""
+    return "noexec" in mount.options
+
+
+def existing(host: Host, path: str) -> str:
+    """`path`, or its nearest ancestor that is there; empty if not even a root is."""
+    while path and host.try_stat(path) is None:
+        above = host.parent(path)
+        path = "" if above == path else above
+    return path
+
+
+def writable(host: Host, path: str, known: tuple[Mount, ...] | None = None) -> bool | None:
+    """This user may create files in the directory `path`, or could create it.
+
+    `known` spares reading the mounts again. None on Windows outside the home directory, where
+    only an attempt to write would tell.
+    """
+    found = existing(host, path)
+    if not found or not host.is_dir(found):
+        return False
+    if not (host.access(found, "w") and host.access(found, "x")):
+        return False
+    if host.windows:
+        home = ntpath.normcase(host.platform.home).rstrip("\\")
+        inside = ntpath.normcase(found) + "\\"
+        return True if home and inside.startswith(home + "\\") else None
+    mount = mount_of(host.real(found), mounts(host) if known is None else known)
+    # Some kernels let root's access check pass on a read-only mount.
+    return mount is None or "ro" not in mount.options
+
+
+# 36 35 98:0 /mnt1 /mnt/my\040disk rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+def _mount(line: str) -> Mount | None:
+    left, dash, right = line.partition(" - ")
+    before, after = left.split(" "), right.split(" ")
+    if not dash or len(before) < 6 or len(after) < 2:
+        return None
+    options = [*before[5].split(","), *(after[2].split(",") if len(after) > 2 else ())]
+    return Mount(
+        path=_unescape(before[4]),
+        filesystem=after[0],
+        options=tuple(dict.fromkeys(options)),
+        source=_unescape(after[1]),
+    )
+
+
+def _unescape(text: str) -> str:
+    r"""`text` with the kernel's `\040` for a space and the like undone, bytes as UTF-8."""
+    if "\\" not in text:
+        return text
+    raw = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8) & 255]), text.encode())
+    return raw.decode("utf-8", "replace")

@@ -1,0 +1,131 @@
+"""Where a distribution came from, and what its own files say it was built for.
+
+Installers leave `INSTALLER` and, for anything that is not from an index, `direct_url.json`
+(PEP 610). Neither names the index of a wheel, so one from PyPI and one from PyTorch's own index
+look the same here. The name of a wheel tells more than its metadata: what follows the `+`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.redact import redact
+
+__all__ = ["Built", "Origin", "built", "module_path", "origin"]
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """Where a distribution was installed from; `why` says why `source` is not known."""
+
+    source: str | None = None
+    url: str = ""
+    wheel: str = ""
+    """File name of the wheel, where `direct_url.json` gives it."""
+    folder: str = ""
+    """The source tree it was installed from."""
+    why: str = ""
+
+
+class Built(Struct, frozen=True, kw_only=True):
+    """What a distribution was compiled against, as far as it says."""
+
+    torch: str | None = None
+    torch_floor: str = ""
+    """The oldest torch it runs on, if it was built for that one and newer."""
+    cuda: str | None = None
+    cxx11_abi: bool | None = None
+    python: str | None = None
+
+
+class _DirectUrl(Struct):
+    url: str = ""
+    vcs_info: dict[str, object] | None = None
+    dir_info: dict[str, object] | None = None
+    archive_info: dict[str, object] | None = None
+
+
+# {"archive_info": {}, "url": "https://github.com/…/flash_attn-2.8.3%2Bcu12torch2.8….whl"}
+# {"dir_info": {"editable": true}, "url": "file:///home/me/diffusers"}
+# {"url": "https://github.com/thu-ml/SageAttention", "vcs_info": {"vcs": "git", "commit_id": "…"}}
+def origin(host: Host, site: Site, one: Distribution) -> Origin:
+    """Where `one` was installed from."""
+    text = site.distributions.read(one, "direct_url.json")
+    if not text:
+        return _from_installer(host, site, one)
+    try:
+        direct = msgspec.json.decode(text, type=_DirectUrl)
+    except msgspec.MsgspecError:
+        return Origin(why=f"{host.join(one.info, 'direct_url.json')} cannot be understood")
+    url = redact(direct.url)
+    if direct.vcs_info is not None:
+        return Origin(source="vcs", url=url)
+    folder = _unquote(re.sub(r"^file:/{2,3}(?=/|[A-Za-z]:)", "", direct.url))
+    if direct.dir_info is not None:
+        source = "editable" if direct.dir_info.get("editable") is True else "local"
+        return Origin(source=source, url=url, folder=folder)
+    name = folder.split("?")[0].split("#")[0].rpartition("/")[2]
+    return Origin(
+        source="local" if direct.url.startswith("file:") else "url",
+        url=url,
+        wheel=name if name.endswith(".whl") else "",
+    )
+
+
+def _from_installer(host: Host, site: Site, one: Distribution) -> Origin:
+    installer = site.distributions.read(one, "INSTALLER").strip().lower()
+    if installer == "conda" or (not installer and _in_conda(host, site, one)):
+        return Origin(source="conda")
+    if installer in ("debian", "rpm"):
+        return Origin(source="system")
+    if installer:
+        return Origin(source="index")
+    if one.info.endswith(".egg-info") and not one.site.endswith(("-packages", ".egg")):
+        return Origin(source="editable", folder=one.site)
+    return Origin(why=f"its metadata in {one.info} do not say what installed it")
+
+
+def _in_conda(host: Host, site: Site, one: Distribution) -> bool:
+    """A record of conda is there for a package of this name and version."""
+    name = {"torch": "pytorch"}.get(one.name, one.name)
+    start = f"{name}-{one.version.partition('+')[0]}-"
+    records = host.try_list(host.join(site.prefix, "conda-meta")) if site.prefix else ()
+    return any(record.replace("_", "-").startswith(start) for record in records)
+
+
+# cu12torch2.8cxx11abiTRUE · cu128torch2.9.0andhigher.post4 · cu130
+def built(*texts: str) -> Built:
+    """What is told by local versions (`2.8.3+cu12torch2.8`) and names of wheels."""
+    local = " ".join(text.partition("+")[2].lower() for text in texts)
+    cuda = re.search(r"cu(\d\d)(\d?)(?!\d)", local)
+    torch = re.search(r"torch(\d+(?:\.\d+)+)(andhigher)?", local)
+    abi = re.search(r"cxx11abi(true|false)", local)
+    newer_too = torch is not None and torch[2] is not None
+    return Built(
+        torch=torch[1] if torch is not None and not newer_too else None,
+        torch_floor=torch[1] if torch is not None and newer_too else "",
+        cuda=".".join(filter(None, cuda.groups())) if cuda is not None else None,
+        cxx11_abi=abi[1] == "true" if abi is not None else None,
+    )
+
+
+def module_path(host: Host, site: Site, module: str, source: Origin) -> str:
+    """Path of `module` as an import finds it, or as it lies in the tree of an editable install."""
+    path = site.module(host, module)
+    if path or source.source != "editable":
+        return path
+    for folder in (source.folder, host.join(source.folder, "src")):
+        path = host.join(folder, *module.split("."))
+        if host.is_dir(path):
+            return path
+    return ""
+
+
+def _unquote(text: str) -> str:
+    """`text` with the `%2B` of URLs undone."""
+    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes([int(match[1], 16)]), text.encode())
+    return raw.decode("utf-8", "replace")

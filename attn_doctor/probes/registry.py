@@ -1,0 +1,50 @@
+"""The list of probes. Its order is the order of the facts and matters to nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from attn_doctor.host import Host
+from attn_doctor.probes import (
+    caches,
+    compilers,
+    directories,
+    environment,
+    libraries,
+    nvidia,
+    packages,
+    pci,
+    system,
+    toolkits,
+    torch,
+    triton,
+)
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.gaps import Gaps
+
+__all__ = ["PROBES", "Probe"]
+
+
+class Probe(NamedTuple):
+    """A probe and the fields of `Facts` it answers for."""
+
+    name: str
+    fields: tuple[str, ...]
+    read: Callable[[Host, Site, Gaps], dict[str, Any]]
+
+
+PROBES: tuple[Probe, ...] = (
+    Probe("NVIDIA", ("driver", "gpus"), nvidia.read),
+    Probe("compiler", ("cc", "cxx", "cl", "ninja", "cmake"), compilers.read),
+    Probe("cache", ("caches",), caches.read),
+    Probe("system", ("system",), system.read),
+    Probe("directory", ("directories",), directories.read),
+    Probe("PCI", ("pci",), pci.read),
+    Probe("toolkit", ("toolkits", "build"), toolkits.read),
+    Probe("torch", ("torch",), torch.read),
+    Probe("triton", ("triton",), triton.read),
+    Probe("library", ("cuda_wheels", "shadows"), libraries.read),
+    Probe("package", packages.FIELDS, packages.read),
+    Probe("environment", ("env",), environment.read),
+)

@@ -1,0 +1,90 @@
+"""What every renderer needs to know about findings: which belong together, and how many.
+
+Findings of one rule on several GPUs are one problem with several subjects; a problem explained
+by another is an echo under it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from attn_doctor.findings import Diagnosis, Finding, Severity, Verdict
+
+__all__ = ["Problem", "counts", "exit_code", "plural", "problems", "tally", "unchecked"]
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """One root problem, as it is shown."""
+
+    finding: Finding
+    severity: Severity
+    subjects: str = ""
+    echoes: tuple[str, ...] = ()
+    """Rules whose problems it explains."""
+
+
+def problems(diagnosis: Diagnosis) -> list[Problem]:
+    """Root problems, worst first. Findings that say the same of several subjects are joined."""
+    echoes: dict[str, list[str]] = {}
+    joined: dict[tuple[str, str], list[Finding]] = {}
+    for finding in diagnosis.problems:
+        if finding.caused_by:
+            names = echoes.setdefault(finding.caused_by, [])
+            if finding.rule not in names:
+                names.append(finding.rule)
+        else:
+            joined.setdefault((finding.rule, finding.title), []).append(finding)
+    shown = []
+    for (rule, _), same in joined.items():
+        subjects = dict.fromkeys(one.subject for one in same if one.subject)
+        shown.append(
+            Problem(
+                finding=same[0],
+                severity=same[0].severity,
+                subjects=", ".join(subjects),
+                echoes=tuple(echoes.pop(rule, ())),
+            )
+        )
+    return shown
+
+
+def counts(diagnosis: Diagnosis) -> tuple[int, int, int]:
+    """How many root problems there are: errors, warnings, notes."""
+    severities = [problem.severity for problem in problems(diagnosis)]
+    errors, warnings, notes = map(severities.count, reversed(Severity))
+    return errors, warnings, notes
+
+
+def tally(diagnosis: Diagnosis) -> str:
+    """`1 error, 2 warnings`, or `no problems`."""
+    names = zip(counts(diagnosis), ("error", "warning", "note"), strict=True)
+    return ", ".join(plural(number, name) for number, name in names if number) or "no problems"
+
+
+def plural(number: int, name: str) -> str:
+    """`1 rule`, `2 rules`."""
+    return f"{number} {name}{'s' * (number != 1)}"
+
+
+def unchecked(diagnosis: Diagnosis) -> dict[str, list[str]]:
+    """Rules that could not be told, by the reason; those that a known problem explains left out."""
+    reasons: dict[str, list[str]] = {}
+    for finding in diagnosis.findings:
+        if finding.verdict is not Verdict.UNKNOWN or finding.caused_by:
+            continue
+        lines = [line for line in (*finding.context, *finding.because) if line.truth is None]
+        gap = next((line.gap for line in lines if line.gap), "")
+        reason = gap or f"unknown: {', '.join(dict.fromkeys(line.fact for line in lines))}"
+        rules = reasons.setdefault(reason, [])
+        if finding.rule not in rules:
+            rules.append(finding.rule)
+    return reasons
+
+
+def exit_code(diagnosis: Diagnosis, fail_on: Severity | None, *, strict: bool) -> int:
+    """0 healthy, 1 a problem at or above `fail_on`, 4 (only if `strict`) something is unknown."""
+    if fail_on is not None:
+        for finding in diagnosis.problems:
+            if finding.severity.rank >= fail_on.rank:
+                return 1
+    return 4 if strict and unchecked(diagnosis) else 0

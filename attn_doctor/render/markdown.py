@@ -1,0 +1,87 @@
+"""A diagnosis as Markdown, to paste into an issue. Text from the machine cannot become markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from attn_doctor import __version__
+from attn_doctor.findings import Diagnosis
+from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
+from attn_doctor.render.paper import clean
+from attn_doctor.render.summary import blocks, header
+
+__all__ = ["markdown"]
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
+
+
+def markdown(diagnosis: Diagnosis) -> str:
+    """The whole report."""
+    return "\n".join([*_top(diagnosis), *_problems(diagnosis), *_unchecked(diagnosis)]) + "\n"
+
+
+def _top(diagnosis: Diagnosis) -> Iterator[str]:
+    yield f"### attn-doctor {__version__}: {tally(diagnosis)}"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| examined | {_cell(header(diagnosis.facts))} |"
+    for name, lines in blocks(diagnosis.facts):
+        yield f"| {name} | {'<br>'.join(map(_cell, lines))} |"
+    yield ""
+
+
+def _problems(diagnosis: Diagnosis) -> Iterator[str]:
+    found = problems(diagnosis)
+    if not found:
+        yield f"No problems found by {plural(diagnosis.rules, 'rule')}."
+        yield ""
+    for problem in found:
+        yield from _problem(problem, diagnosis)
+
+
+def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
+    finding = problem.finding
+    subject = f" ({problem.subjects})" if problem.subjects else ""
+    yield f"#### {problem.severity.value}: {_escape(finding.title + subject)}"
+    yield ""
+    yield _escape(finding.why)
+    yield ""
+    if finding.because:
+        yield "| fact | seen | wanted |"
+        yield "|---|---|---|"
+        for line in finding.because:
+            yield f"| `{line.fact}` | {_cell(line.seen)} | {_cell(line.wanted)} |"
+        yield ""
+    for fix in finding.fixes:
+        yield f"**Fix:** {_escape(fix.title)}" + (f" — {_escape(fix.manual)}" if fix.manual else "")
+        commands = shell_lines(fix, diagnosis.facts)
+        if commands:
+            yield from ("", "```sh", *map(clean, commands), "```")
+        yield ""
+    if problem.echoes:
+        yield f"Explains: {', '.join(f'`{rule}`' for rule in problem.echoes)}"
+        yield ""
+    yield " · ".join([f"Rule `{finding.rule}`", *(f"<{link}>" for link in finding.evidence)])
+    yield ""
+
+
+def _unchecked(diagnosis: Diagnosis) -> Iterator[str]:
+    reasons = unchecked(diagnosis)
+    if not reasons:
+        return
+    yield "#### Not checked"
+    yield ""
+    for reason, rules in reasons.items():
+        yield f"- {_escape(reason)}: {', '.join(f'`{rule}`' for rule in rules)}"
+    yield ""
+
+
+def _escape(text: str) -> str:
+    return _MARKUP.sub(r"\\\1", clean(text))
+
+
+def _cell(text: str) -> str:
+    return _escape(text).replace("\n", " ")

@@ -1,0 +1,84 @@
+"""The terminal as paper: how wide it is, whether it takes colour, which glyphs it can show.
+
+Written by hand because a check has to appear at once: importing a terminal library would take
+longer than examining the machine. Tables and progress bars elsewhere use rich.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from typing import TextIO
+
+from msgspec import Struct
+
+__all__ = ["Paper", "clean"]
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
+_ASCII = {
+    "✗": "x", "✓": "ok", "·": "-", "→": "->", "…": "...", "≥": ">=", "≤": "<=", "×": "x",
+    "└": "`", "’": "'", "“": '"', "”": '"', "—": "--", "–": "-",
+}  # fmt: skip
+# Whole escape sequences first, so that no half of one is left standing.
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def clean(text: str) -> str:
+    """`text` from the machine without control characters, which could rewrite the terminal."""
+    return _CONTROL.sub("", text)
+
+
+class Paper(Struct, frozen=True):
+    """Where text is printed."""
+
+    width: int = 100
+    colour: bool = False
+    unicode: bool = True
+
+    @classmethod
+    def of(cls, stream: TextIO, environ: dict[str, str]) -> Paper:
+        """The paper behind a stream, as NO_COLOR, FORCE_COLOR, TERM and COLUMNS have it."""
+        terminal = stream.isatty()
+        colour = terminal and environ.get("TERM") != "dumb"
+        if environ.get("FORCE_COLOR"):
+            colour = True
+        if environ.get("NO_COLOR"):
+            colour = False
+        unicode = (stream.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "cp65001")
+        return cls(_width(terminal, environ), colour, unicode)
+
+    def style(self, text: str, *styles: str) -> str:
+        """`text` in the given styles, where colour is wanted."""
+        if not self.colour or not text:
+            return text
+        return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
+
+    def glyphs(self, text: str) -> str:
+        """`text` with characters this terminal cannot show replaced."""
+        if self.unicode:
+            return text
+        for glyph, plain in _ASCII.items():
+            text = text.replace(glyph, plain)
+        return text.encode("ascii", "replace").decode()
+
+    def wrap(self, text: str, indent: int) -> list[str]:
+        """`text` as lines of this width; long words such as paths are kept whole."""
+        return textwrap.wrap(
+            text,
+            max(self.width, indent + 30),
+            initial_indent=" " * indent,
+            subsequent_indent=" " * indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def _width(terminal: bool, environ: dict[str, str]) -> int:
+    columns = environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) > 0:
+        return min(int(columns), 120)
+    try:
+        return min(os.get_terminal_size(1).columns, 120) if terminal else 100
+    except OSError:
+        return 100

@@ -1,0 +1,148 @@
+"""A diagnosis for a person at a terminal: what is wrong, seen and wanted, the command, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attn_doctor import __version__
+from attn_doctor.findings import Because, Diagnosis, Finding, Severity
+from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
+from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.summary import blocks, header
+
+__all__ = ["text"]
+
+_MARKS = {
+    Severity.ERROR: ("✗", "red"),
+    Severity.WARNING: ("!", "yellow"),
+    Severity.INFO: ("i", "blue"),
+}
+_LABEL = 10
+_INDENT = 9
+
+
+def text(diagnosis: Diagnosis, paper: Paper, *, verbose: bool = False, quiet: bool = False) -> str:
+    """The whole report. `verbose` adds evidence; `quiet` leaves out the machine."""
+    lines: list[str] = []
+    if not quiet:
+        lines += _top(diagnosis, paper)
+    for problem in problems(diagnosis):
+        if quiet and problem.severity is Severity.INFO:
+            continue
+        lines += _problem(problem, diagnosis, paper, verbose)
+        lines.append("")
+    lines += _unchecked(diagnosis, paper, verbose)
+    lines += _last(diagnosis, paper)
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _top(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
+    facts = diagnosis.facts
+    yield paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}"
+    yield ""
+    for name, lines in blocks(facts):
+        label = paper.style(name.ljust(_LABEL), "bold")
+        for line in lines:
+            first, *rest = paper.wrap(line, _LABEL) or [" " * _LABEL]
+            yield label + first[_LABEL:]
+            yield from rest
+            label = " " * _LABEL
+    yield ""
+
+
+def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+    finding = problem.finding
+    yield from _title(problem, paper)
+    note = problem.severity is Severity.INFO
+    if not note or verbose:
+        yield from paper.wrap(clean(finding.why), 2)
+        yield from _because("seen", finding.because, paper)
+        yield from _fixes(finding, diagnosis, paper)
+    if problem.echoes:
+        yield from _labelled("also", f"explains {', '.join(problem.echoes)}", paper)
+    if verbose:
+        yield from _because("where", finding.context, paper)
+        yield from _labelled("cause", finding.cause, paper)
+        for link in finding.evidence:
+            yield from _labelled("read", link, paper)
+
+
+def _title(problem: Problem, paper: Paper) -> Iterator[str]:
+    """The title with its mark, and the rule's id behind it, on a line of its own if need be."""
+    glyph, colour = _MARKS[problem.severity]
+    subject = f" ({problem.subjects})" if problem.subjects else ""
+    first, *rest = paper.wrap(clean(problem.finding.title + subject), 2)
+    lines = [first[2:], *rest]
+    rule = f"[{problem.finding.rule}]"
+    last = lines[-1]
+    fits = len(last) + len(rule) + 4 <= paper.width
+    tail = "  " + paper.style(rule, "dim") if fits else ""
+    lines = [paper.style(line, "bold") for line in lines]
+    lines[-1] += tail
+    yield paper.style(glyph, "bold", colour) + " " + lines[0]
+    yield from lines[1:]
+    if not fits:
+        yield "  " + paper.style(rule, "dim")
+
+
+def _fixes(finding: Finding, diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
+    label = "fix"
+    for fix in finding.fixes:
+        needs = f" (needs {fix.needs})" if fix.needs else ""
+        yield from _labelled(label, fix.title + needs, paper)
+        if fix.manual:
+            yield from paper.wrap(clean(fix.manual), _INDENT)
+        # A command is never wrapped: it is there to be copied.
+        for command in shell_lines(fix, diagnosis.facts):
+            yield " " * (_INDENT + 2) + paper.style(clean(command), "green")
+        label = "or"
+
+
+def _labelled(label: str, words: str, paper: Paper) -> Iterator[str]:
+    first, *rest = paper.wrap(clean(words), _INDENT)
+    yield f"  {label:<{_INDENT - 2}}" + first[_INDENT:]
+    yield from rest
+
+
+def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str]:
+    for line in lines:
+        if line.truth is False and line.wanted:
+            continue  # one of several alternatives, and not the one that is at fault
+        wanted = f", wanted {line.wanted}" if line.wanted else ""
+        yield from _labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
+        label = ""
+
+
+def _unchecked(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+    """What could not be told, by reason, so that one gap is one line."""
+    reasons = unchecked(diagnosis)
+    if not reasons:
+        return
+    total = sum(len(rules) for rules in reasons.values())
+    yield paper.style(f"? {plural(total, 'rule')} could not be checked", "bold")
+    for reason, rules in reasons.items():
+        named = ", ".join(rules) if verbose or len(rules) < 4 else f"{len(rules)} rules"
+        yield from paper.wrap(clean(f"{reason}: {named}"), 2)
+    yield ""
+
+
+def _last(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
+    """The verdict and what to do next."""
+    errors, warnings, _ = counts(diagnosis)
+    examined = f"{plural(diagnosis.rules, 'rule')}, {diagnosis.seconds:.2f} s"
+    colour = "red" if errors else "yellow" if warnings else "green"
+    mark = "✗" if errors else "!" if warnings else "✓"
+    told = paper.style(f"{mark} {tally(diagnosis)}", "bold", colour)
+    yield told + paper.style(f"  ({examined})", "dim")
+    yield from paper.wrap(_next(diagnosis, errors, warnings), 2)
+
+
+def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
+    fixable = any(one.fixes for one in diagnosis.problems if one.severity is not Severity.INFO)
+    if errors or warnings:
+        first = "Run the first fix above" if fixable else "See the first problem above"
+        return f"Next: {first[0].lower()}{first[1:]}, then `attn-doctor check` again."
+    if diagnosis.facts.torch.installed is False:
+        return "Next: install torch, or name the environment to examine with --python."
+    return "Next: nothing to repair. `attn-doctor report` writes these facts to a file."

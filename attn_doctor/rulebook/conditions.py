@@ -1,0 +1,258 @@
+"""The condition language: one comparison a line, three truth values, no evaluation of code.
+
+    line      = fact operator value | fact "is known" | fact "is unknown"
+    operator  = == != < <= > >= in "not in" contains satisfies matches
+    value     = "text" | number | true | false | ["…", …] | fact
+
+A fact that could not be read makes its line *unknown*, and groups of lines follow Kleene's
+logic, so a gap gives neither a false alarm nor a false "ok". Versions compare by PEP 440;
+a local part (`+cu130`) counts only if the line names one, and `2.10.0a0` counts as 2.10, since
+vendors' builds of a release carry such versions.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion
+from packaging.version import Version as ParsedVersion
+
+from attn_doctor.errors import RuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from attn_doctor.rulebook.catalogue import Fact
+
+__all__ = ["Condition", "Lookup", "conjunction", "disjunction", "negation", "parse"]
+
+#: Gives the value of a fact by its name, None if it is unknown.
+Lookup = Callable[[str], Any]
+
+_ORDERS = ("==", "!=", "<=", ">=", "<", ">")
+_WORDS = ("not in", "in", "contains", "satisfies", "matches")
+_OPPOSITE = {
+    "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
+    "in": "not in", "not in": "in", "contains": "not contains", "satisfies": "not",
+    "matches": "not matching", "is known": "unknown", "is unknown": "known",
+}  # fmt: skip
+_LINE = re.compile(
+    r"(?P<fact>[a-z_][\w.]*) +(?P<op>==|!=|<=|>=|<|>|not in|in|contains|satisfies|matches) +"
+    r"(?P<value>.+)|(?P<known>[a-z_][\w.]*) +(?P<is>is (?:un)?known)"
+)
+_NAME = re.compile(r"[a-z_]+(?:\.\w+)+")
+#: Operators that make sense for each kind of fact on the left.
+_FITTING = {
+    "version": {*_ORDERS, "in", "not in", "satisfies", "matches"},
+    "number": {*_ORDERS, "in", "not in"},
+    "boolean": {"==", "!="},
+    "text": {"==", "!=", "in", "not in", "contains", "matches"},
+    "list": {"==", "!=", "contains"},
+}
+
+
+class Condition(Struct, frozen=True, array_like=True):
+    """One line, parsed. `other` names the fact on the right where there is one."""
+
+    fact: str
+    op: str
+    kind: str
+    value: Any = None
+    other: str = ""
+
+    def truth(self, lookup: Lookup) -> bool | None:
+        """True, false, or None where a fact it needs is unknown."""
+        seen = lookup(self.fact)
+        if self.op == "is known":
+            return seen is not None
+        if self.op == "is unknown":
+            return seen is None
+        wanted = lookup(self.other) if self.other else self.value
+        if seen is None or wanted is None:
+            return None
+        try:
+            return _compare(self.kind, self.op, seen, wanted)
+        except (InvalidVersion, InvalidSpecifier):
+            # A version such as `unknown` or `2.4-custom`: it was read, but orders with nothing.
+            return None
+
+    def wanted(self, lookup: Lookup, *, held: bool) -> str:
+        """What the fact should have been. `held`: the line being true is the fault."""
+        op = _OPPOSITE[self.op] if held else self.op
+        if self.op.startswith("is "):
+            return op.removeprefix("is ")
+        value = lookup(self.other) if self.other else self.value
+        text = "unknown" if value is None else show(value)
+        if self.kind == "boolean" and isinstance(value, bool):
+            return show(value == (op == "=="))
+        if op in ("==", "satisfies"):
+            return text or "none"
+        if op == "!=" and text == "":
+            return "some"
+        symbol = {"!=": "not", "<=": "≤", ">=": "≥", "in": "one of", "not in": "none of"}
+        return f"{symbol.get(op, op)} {text}".strip()
+
+
+def show(value: Any) -> str:
+    """A fact's value as a reader sees it."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(show, value)) or "none"
+    return str(value)
+
+
+def conjunction(truths: Iterable[bool | None]) -> bool | None:
+    """Kleene's *and*: false if any is false, else unknown if any is unknown."""
+    seen = list(truths)
+    return False if False in seen else None if None in seen else True
+
+
+def disjunction(truths: Iterable[bool | None]) -> bool | None:
+    """Kleene's *or*: true if any is true, else unknown if any is unknown."""
+    seen = list(truths)
+    return True if True in seen else None if None in seen else False
+
+
+def negation(truth: bool | None) -> bool | None:
+    """Kleene's *not*: unknown stays unknown."""
+    return None if truth is None else not truth
+
+
+def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
+    """Parse one line. `element` is the name that `for_each` gives, whose facts may be used.
+
+    Raises `RuleError` with what is wrong and, for a misspelt fact, the nearest name.
+    """
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
+        raise RuleError(f"{line!r} is not `fact operator value`; operators: {_operators()}")
+    name = match["fact"] or match["known"]
+    kind = _kind(name, facts, element)
+    if match["is"]:
+        return Condition(name, match["is"], kind)
+    op, text = match["op"], match["value"].strip()
+    if op not in _FITTING[kind]:
+        fitting = " ".join(sorted(_FITTING[kind]))
+        raise RuleError(f"`{op}` does not fit {name}, a {kind}; use one of {fitting}")
+    if _NAME.fullmatch(text):
+        other = _kind(text, facts, element)
+        _check_pair(name, kind, op, text, other)
+        return Condition(name, op, kind, None, text)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise RuleError(f"{text} is neither a value (text needs quotes) nor a fact") from None
+    _check_value(name, kind, op, value)
+    return Condition(name, op, kind, value)
+
+
+def _operators() -> str:
+    return " ".join((*_ORDERS, *_WORDS, "is known", "is unknown"))
+
+
+def _kind(name: str, facts: Mapping[str, Fact], element: str) -> str:
+    fact = facts.get(name)
+    if fact is not None and (not fact.element_of or name.split(".", maxsplit=1)[0] == element):
+        return fact.kind
+    near = difflib.get_close_matches(name, facts, n=1, cutoff=0.5)
+    if fact is not None:
+        raise RuleError(f'{name} needs `for_each = "{fact.element_of}"`')
+    raise RuleError(f"no fact {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+def _check_pair(name: str, kind: str, op: str, other: str, other_kind: str) -> None:
+    """Two facts in one line must be of kinds that the operator can compare."""
+    fits = {
+        "satisfies": other_kind == "text",
+        "in": other_kind == "list",
+        "not in": other_kind == "list",
+        "contains": True,
+    }.get(op, kind == other_kind)
+    if not fits:
+        raise RuleError(f"`{name} {op} {other}` compares a {kind} with a {other_kind}")
+
+
+def _check_value(name: str, kind: str, op: str, value: Any) -> None:
+    """The value on the right must be one that the fact can ever have."""
+    wanted: tuple[type, ...] = (str,)
+    if op in ("in", "not in"):
+        fits = isinstance(value, list) and bool(value)
+    elif op == "contains":
+        fits = isinstance(value, (str, int))
+    else:
+        wanted = {"number": (int, float), "boolean": (bool,), "list": (list,)}.get(kind, (str,))
+        fits = isinstance(value, wanted) and (kind == "boolean") == isinstance(value, bool)
+    if not fits:
+        raise RuleError(f"{name} is a {kind}: {json.dumps(value)} does not fit `{op}`")
+    try:
+        if op == "satisfies":
+            SpecifierSet(value)
+        elif op == "matches":
+            re.compile(value)
+        elif kind == "version":
+            for one in value if isinstance(value, list) else [value]:
+                # The empty version means that there is none.
+                _ = one and ParsedVersion(one)
+    except (InvalidSpecifier, InvalidVersion, re.error) as error:
+        raise RuleError(f"{name} {op} {json.dumps(value)}: {error}") from None
+
+
+def _compare(kind: str, op: str, seen: Any, wanted: Any) -> bool:
+    if op == "matches":
+        return re.search(wanted, seen) is not None
+    if op == "contains":
+        return bool(wanted in seen)
+    if op == "satisfies":
+        return _satisfies(seen, wanted)
+    if kind == "version":
+        if op in ("in", "not in"):
+            return any(_ordered("==", seen, one) for one in wanted) == (op == "in")
+        return _ordered(op, seen, wanted)
+    if op in ("in", "not in"):
+        return bool(seen in wanted) == (op == "in")
+    if isinstance(seen, tuple):
+        wanted = tuple(wanted)
+    return _apply(op, seen, wanted)
+
+
+def _apply(op: str, left: Any, right: Any) -> bool:
+    """A plain comparison."""
+    if op in ("==", "!="):
+        return bool(left == right) == (op == "==")
+    if op in ("<", ">="):
+        return bool(left < right) == (op == "<")
+    return bool(left > right) == (op == ">")
+
+
+def _ordered(op: str, seen: str, wanted: str) -> bool:
+    if not seen or not wanted:
+        # The empty version is "there is none"; it equals itself and orders with nothing.
+        if op in ("==", "!="):
+            return (seen == wanted) == (op == "==")
+        raise InvalidVersion(seen or wanted)
+    return _apply(op, _version(seen, "+" in wanted), _version(wanted, True))
+
+
+@lru_cache(maxsize=512)
+def _version(text: str, local: bool) -> ParsedVersion:
+    parsed = ParsedVersion(text)
+    if local:
+        return parsed
+    # Pre-release and development parts go, post-releases (`2.7.4.post1`) stay.
+    post = "" if parsed.post is None else f".post{parsed.post}"
+    return ParsedVersion(".".join(map(str, parsed.release)) + post)
+
+
+@lru_cache(maxsize=512)
+def _satisfies(seen: str, wanted: str) -> bool:
+    return SpecifierSet(wanted).contains(_version(seen, "+" in wanted), prereleases=True)

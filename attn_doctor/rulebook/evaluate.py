@@ -1,0 +1,232 @@
+"""Rules judge facts: verdicts, the reasons for them, and which problem explains which.
+
+Pure: the same facts and rules always give the same findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from attn_doctor.facts import ELEMENTS, Facts
+from attn_doctor.findings import Because, Finding, Fix, Severity, Verdict
+from attn_doctor.rulebook.conditions import (
+    Condition,
+    Lookup,
+    conjunction,
+    disjunction,
+    negation,
+    show,
+)
+from attn_doctor.rulebook.rule import FixFile, Group, Rule
+from attn_doctor.rulebook.wording import fill, unknown_in
+
+__all__ = ["fixes_for", "judge", "judge_rule", "lookup_in", "verdict_on"]
+
+
+def lookup_in(facts: Facts, element: str = "", value: Any = None) -> Lookup:
+    """A function from fact names to values; `element` names one member of a list, `value`."""
+
+    def lookup(name: str) -> Any:
+        head, _, rest = name.partition(".")
+        if head == "env":
+            return facts.env.get(rest, "")
+        target: Any = facts
+        path = name
+        if head == element:
+            target, path = value, rest
+        for part in path.split("."):
+            if target is None:
+                return None
+            target = len(target) if part == "count" else getattr(target, part)
+        return target
+
+    return lookup
+
+
+def judge(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
+    """Every rule's findings: problems by severity, each root followed by its echoes, then rest."""
+    found = [
+        (rule, finding) for rule in rules if rule.judges for finding in judge_rule(rule, facts)
+    ]
+    return _ordered(_with_causes(found))
+
+
+def judge_rule(rule: Rule, facts: Facts) -> list[Finding]:
+    """One rule's findings: one for the machine, or one for each element of its list."""
+    if not rule.for_each:
+        return [_finding(rule, facts, lookup_in(facts), "")]
+    element = ELEMENTS[rule.for_each]
+    members: tuple[Any, ...] | None = getattr(facts, rule.for_each)
+    if members is None:
+        return [_finding(rule, facts, lookup_in(facts, element), rule.for_each)]
+    return [
+        _finding(rule, facts, lookup_in(facts, element, member), f"{rule.for_each}.{index}")
+        for index, member in enumerate(members)
+    ]
+
+
+def _finding(rule: Rule, facts: Facts, lookup: Lookup, place: str) -> Finding:
+    """The finding on one subject; `place` is where its element stands in the facts."""
+    verdict = verdict_on(rule, facts, lookup)
+    if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
+        return Finding(
+            rule=rule.id,
+            verdict=verdict,
+            severity=Severity(rule.severity),
+            cause=rule.cause,
+            title=rule.title,
+        )
+    problem = verdict is Verdict.PROBLEM
+    return Finding(
+        rule=rule.id,
+        verdict=verdict,
+        severity=Severity(rule.severity),
+        cause=rule.cause,
+        title=fill(rule.title, lookup),
+        subject=fill(rule.subject, lookup) if problem else "",
+        why=fill(rule.why, lookup),
+        because=_reasons(rule.when, facts, lookup, place, faults=True),
+        context=_reasons(rule.applies, facts, lookup, place, faults=False),
+        fixes=tuple(fixes_for(rule, facts, lookup)) if problem else (),
+        backends=rule.backends,
+        evidence=rule.evidence,
+    )
+
+
+def verdict_on(rule: Rule, facts: Facts, lookup: Lookup) -> Verdict:
+    """What the rule says of the subject that `lookup` knows."""
+    applies = conjunction((_on_platform(rule, facts), _group(rule.applies, lookup)))
+    if applies is False:
+        return Verdict.NOT_APPLICABLE
+    wrong = _group(rule.when, lookup)
+    if wrong is False:
+        return Verdict.OK
+    return Verdict.PROBLEM if applies and wrong else Verdict.UNKNOWN
+
+
+def _on_platform(rule: Rule, facts: Facts) -> bool | None:
+    system = facts.system
+    if not rule.platforms or system.os in rule.platforms:
+        return True
+    if system.os is None:
+        return None
+    if "wsl" not in rule.platforms or system.os != "linux":
+        return False
+    return None if system.wsl is None else system.wsl > 0
+
+
+def _group(group: Group, lookup: Lookup) -> bool | None:
+    """The group's lines under Kleene's logic; an empty group is true."""
+    parts = [conjunction(line.truth(lookup) for line in group.all)]
+    if group.any:
+        parts.append(disjunction(line.truth(lookup) for line in group.any))
+    parts.extend(negation(line.truth(lookup)) for line in group.none)
+    return conjunction(parts)
+
+
+def _reasons(
+    group: Group, facts: Facts, lookup: Lookup, place: str, *, faults: bool
+) -> tuple[Because, ...]:
+    """Each line of a group with the value seen. `faults`: being so is what is wrong."""
+    held = [*((line, True) for line in (*group.all, *group.any))]
+    held += ((line, False) for line in group.none)
+    return tuple(_because(line, facts, lookup, place, faults, true) for line, true in held)
+
+
+def _because(
+    line: Condition, facts: Facts, lookup: Lookup, place: str, faults: bool, true: bool
+) -> Because:
+    seen = lookup(line.fact)
+    return Because(
+        fact=line.fact,
+        seen=show(seen),
+        wanted=line.wanted(lookup, held=true) if faults else "",
+        truth=line.truth(lookup),
+        gap=_gap(line, facts, lookup, place),
+    )
+
+
+def _gap(line: Condition, facts: Facts, lookup: Lookup, place: str) -> str:
+    """Why the line cannot be told, if it cannot."""
+    for name in filter(None, (line.fact, line.other)):
+        if lookup(name) is None:
+            head, _, rest = name.partition(".")
+            if place and head in ELEMENTS.values():
+                name = f"{place}.{rest}"
+            return facts.gap(name)
+    return ""
+
+
+def fixes_for(
+    rule: Rule, facts: Facts, lookup: Lookup, *, doubtful: bool = False
+) -> Iterable[Fix]:
+    """The fixes that this machine calls for. `doubtful`: also those for which it cannot be told."""
+    for fix, lines in zip(rule.fixes, rule.fix_when, strict=True):
+        truth = conjunction(line.truth(lookup) for line in lines)
+        if truth or (doubtful and truth is None):
+            yield _filled(fix, facts, lookup)
+
+
+def _filled(fix: FixFile, facts: Facts, lookup: Lookup) -> Fix:
+    """The fix with this machine's values; without commands where a value is unknown."""
+    parts = [*(part for argv in fix.run for part in argv), *fix.set.values()]
+    missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")
+    manual = fill(fix.manual, lookup)
+    if missing:
+        reason = facts.gap(missing)
+        state = "unknown" if lookup(missing) is None else "empty"
+        cannot = f"attn-doctor cannot write the command: {missing} is {state}"
+        manual = f"{manual} ({cannot}{': ' + reason if reason else ''})".strip()
+    return Fix(
+        title=fill(fix.title, lookup),
+        safety="manual" if missing else fix.safety,
+        run=() if missing else tuple(tuple(fill(p, lookup) for p in argv) for argv in fix.run),
+        exports={}
+        if missing
+        else {**{n: fill(v, lookup) for n, v in fix.set.items()}, **dict.fromkeys(fix.unset, "")},
+        manual=manual,
+        needs=fill(fix.needs, lookup),
+        clears=fix.clears,
+    )
+
+
+def _with_causes(found: list[tuple[Rule, Finding]]) -> list[Finding]:
+    """Each finding with the problem that explains it, where one of its rule's `requires` is one."""
+    from msgspec.structs import replace
+
+    wrong = {finding.rule for _, finding in found if finding.verdict is Verdict.PROBLEM}
+    requires = {rule.id: rule.requires for rule, _ in found}
+
+    def root(id: str, seen: frozenset[str]) -> str:
+        for needed in requires.get(id, ()):
+            if needed in wrong and needed not in seen:
+                return root(needed, seen | {needed})
+        return id
+
+    explained = []
+    for rule, finding in found:
+        cause = root(rule.id, frozenset({rule.id}))
+        open_question = finding.verdict in (Verdict.PROBLEM, Verdict.UNKNOWN)
+        if open_question and cause != rule.id:
+            finding = replace(finding, caused_by=cause)
+        explained.append(finding)
+    return explained
+
+
+_ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
+
+
+def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
+    """Problems before unknowns before the rest; a root before its echoes; the worst first."""
+    worst: dict[str, int] = {}
+    for one in findings:
+        if one.verdict is Verdict.PROBLEM and not one.caused_by:
+            worst[one.rule] = one.severity.rank
+
+    def place(one: Finding) -> tuple[int, int, str, bool, int, str]:
+        root = one.caused_by or one.rule
+        rank = worst.get(root, one.severity.rank)
+        return (_ORDER[one.verdict], -rank, root, bool(one.caused_by), -one.severity.rank, one.rule)
+
+    return tuple(sorted(findings, key=place))

@@ -1,0 +1,298 @@
+"""What can be known of a symptom's pattern without running it: its plain text, and its dangers.
+
+Python's regular expressions can take time that grows out of all proportion to the text. A log is
+written by strangers and may be huge, so a rule's pattern must be one whose work is bounded, and
+must hold plain text that every match contains: a log without that text is never searched for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+if sys.version_info >= (3, 11):
+    from re import _parser as parser
+else:
+    import sre_parse as parser
+
+__all__ = ["dangers", "needed", "plain_length"]
+
+#: The shortest plain text that is worth looking for.
+SHORTEST = 4
+#: How often a repetition without end is taken to repeat: about the length of a long line.
+_ENDLESS = 4000
+#: A repetition up to so often costs nothing worth speaking of.
+_SMALL = 16
+#: Steps at one place of the text that a pattern may cost at worst; some ten milliseconds.
+_STEPS = 1_000_000
+#: Ways through a pattern's alternatives that are looked at.
+_WAYS = 256
+
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+_EVERYTHING = frozenset(range(256))
+_DIGITS = frozenset(b"0123456789")
+_SPACES = frozenset(b" \t\n\r\f\v")
+_WORDS = _DIGITS | frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
+_CATEGORIES = {
+    "CATEGORY_DIGIT": _DIGITS,
+    "CATEGORY_NOT_DIGIT": _EVERYTHING - _DIGITS,
+    "CATEGORY_SPACE": _SPACES,
+    "CATEGORY_NOT_SPACE": _EVERYTHING - _SPACES,
+    "CATEGORY_WORD": _WORDS,
+    "CATEGORY_NOT_WORD": _EVERYTHING - _WORDS,
+}
+
+_Node = tuple[Any, Any]
+_Nodes = Sequence[_Node]
+
+
+def needed(pattern: str) -> tuple[str, ...]:
+    """Texts of which every match of `pattern` contains one, in lower case; empty if there are none.
+
+    Lower case whatever the pattern says of case, so that one lowered copy of a log serves all.
+    """
+    return _cover(parser.parse(pattern)) or ()
+
+
+def plain_length(pattern: str) -> int:
+    """How many characters of any match are given word for word: how much the pattern says."""
+    return _plain(parser.parse(pattern))
+
+
+def dangers(pattern: str) -> list[str]:
+    """Why `pattern` must not be used on a log, each as one sentence; none if it may."""
+    nodes = parser.parse(pattern)
+    found = list(dict.fromkeys(_constructs(nodes)))
+    found += dict.fromkeys(_costs(nodes))
+    if not any(len(text) >= SHORTEST for text in needed(pattern)[:1]):
+        found.append(
+            f"has no plain text of {SHORTEST} characters that every match contains; without it"
+            " every line of a log would have to be searched"
+        )
+    return found
+
+
+def _cover(nodes: _Nodes) -> tuple[str, ...] | None:
+    """The best choice of texts such that every match contains one of them."""
+    best: tuple[str, ...] | None = None
+    for texts in _covers(nodes):
+        if best is None or _worth(texts) > _worth(best):
+            best = texts
+    return best
+
+
+def _worth(texts: tuple[str, ...]) -> tuple[int, int]:
+    return min(map(len, texts)), -len(texts)
+
+
+def _covers(nodes: _Nodes) -> Iterator[tuple[str, ...]]:
+    run = ""
+    for op, value in (*nodes, ("END", None)):
+        letter = _letter(str(op), value)
+        if letter:
+            run += letter
+            continue
+        if run:
+            yield (run,)
+        run = ""
+        name = str(op)
+        if name in ("SUBPATTERN", "ATOMIC_GROUP", *_REPEATS):
+            inner = _cover(_body(name, value)) if name not in _REPEATS or value[0] else None
+            if inner:
+                yield inner
+        elif name == "BRANCH":
+            parts = [_cover(part) for part in value[1]]
+            if all(parts):
+                yield tuple(dict.fromkeys(text for part in parts for text in part or ()))
+
+
+def _letter(name: str, value: Any) -> str:
+    """The one character that a node stands for, case aside; empty if there are several."""
+    if name == "LITERAL":
+        return chr(value).lower()
+    if name == "IN" and all(str(op) == "LITERAL" for op, _ in value):
+        letters = {chr(code).lower() for _, code in value}
+        return letters.pop() if len(letters) == 1 else ""
+    return ""
+
+
+def _body(name: str, value: Any) -> _Nodes:
+    """The nodes inside a group or a repetition."""
+    nodes: _Nodes = value if name == "ATOMIC_GROUP" else value[-1]
+    return nodes
+
+
+def _plain(nodes: _Nodes) -> int:
+    total = 0
+    for op, value in nodes:
+        name = str(op)
+        if _letter(name, value):
+            total += 1
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
+            total += _plain(_body(name, value))
+        elif name == "BRANCH":
+            total += min(map(_plain, value[1]))
+        elif name in _REPEATS:
+            total += min(value[0], _SMALL) * _plain(value[-1])
+    return total
+
+
+def _constructs(nodes: _Nodes) -> Iterator[str]:
+    """What cannot be matched in bounded time, or not by every engine."""
+    for op, value in nodes:
+        name = str(op)
+        if name in ("GROUPREF", "GROUPREF_EXISTS"):
+            yield "refers back to a group; write out what is meant"
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
+            yield from _constructs(_body(name, value))
+        elif name in ("ASSERT", "ASSERT_NOT"):
+            yield from _constructs(value[1])
+        elif name == "BRANCH":
+            for part in value[1]:
+                yield from _constructs(part)
+        elif name in _REPEATS:
+            if value[1] > _SMALL:
+                yield from _overlapping(value[-1])
+            yield from _constructs(value[-1])
+
+
+def _overlapping(nodes: _Nodes) -> Iterator[str]:
+    """Alternatives under a repetition that can begin alike: each repeat doubles the ways."""
+    for op, value in nodes:
+        name = str(op)
+        if name in ("SUBPATTERN", "ATOMIC_GROUP"):
+            yield from _overlapping(_body(name, value))
+        elif name == "BRANCH":
+            firsts = [_firsts(part) for part in value[1]]
+            clash = any(a & b for i, a in enumerate(firsts) for b in firsts[i + 1 :])
+            if clash or not all(firsts):
+                yield "repeats alternatives that can begin with the same character"
+
+
+class _Piece(NamedTuple):
+    """Part of a pattern laid out flat: which characters it takes, how often."""
+
+    chars: frozenset[int]
+    least: int
+    most: int
+
+
+_Row = list[_Piece]
+#: An anchor or a lookaround: it takes no character.
+_PLACE = _Piece(frozenset(), 0, 0)
+
+
+def _costs(nodes: _Nodes) -> Iterator[str]:
+    rows = _rows(nodes)
+    if any(row and row[0].most >= _ENDLESS for row in rows):
+        yield (
+            "begins with a repetition without end, which is tried at every place; leave it out,"
+            " since a pattern may match anywhere, or anchor it with (?m)^"
+        )
+    rows += [row for inside in _lookarounds(nodes) for row in _rows(inside)]
+    if any(_steps(row, index) > _STEPS for row in rows for index in range(len(row))):
+        yield (
+            "holds repetitions that can share the same text, so that their lengths multiply;"
+            " bound them ({0,200}) or exclude a character ([^\\n'])"
+        )
+
+
+def _steps(row: _Row, index: int) -> int:
+    """How many ways there are for one repetition and those that can share its text."""
+    start, steps = row[index], row[index].most
+    if steps <= _SMALL:
+        return 0
+    between: _Row = []
+    for piece in row[index + 1 :]:
+        apart = any(not one.chars & start.chars or not one.chars & piece.chars for one in between)
+        if piece.most > _SMALL and piece.chars & start.chars and not apart:
+            steps *= piece.most
+        if piece.least:
+            between.append(piece)
+    return steps
+
+
+def _lookarounds(nodes: _Nodes) -> Iterator[_Nodes]:
+    for op, value in nodes:
+        name = str(op)
+        if name in ("ASSERT", "ASSERT_NOT"):
+            yield value[1]
+            yield from _lookarounds(value[1])
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP", *_REPEATS):
+            yield from _lookarounds(_body(name, value))
+        elif name == "BRANCH":
+            for part in value[1]:
+                yield from _lookarounds(part)
+
+
+def _rows(nodes: _Nodes) -> list[_Row]:
+    """The pattern laid out flat, once for each way through its alternatives."""
+    rows: list[_Row] = [[]]
+    for op, value in nodes:
+        # A pattern of more ways than this is judged by the first of them.
+        rows = [row + way for row in rows for way in _ways(str(op), value)][:_WAYS]
+    return rows
+
+
+def _ways(name: str, value: Any) -> list[_Row]:
+    if name in ("AT", "ASSERT", "ASSERT_NOT", "GROUPREF", "GROUPREF_EXISTS"):
+        return [[_PLACE]]
+    if name in ("SUBPATTERN", "ATOMIC_GROUP"):
+        return _rows(_body(name, value))
+    if name == "BRANCH":
+        return [row for part in value[1] for row in _rows(part)]
+    if name in _REPEATS:
+        return _repeated(value[0], min(value[1], _ENDLESS), _rows(value[-1]))
+    return [[_Piece(_set(name, value), 1, 1)]]
+
+
+def _repeated(least: int, most: int, bodies: list[_Row]) -> list[_Row]:
+    if most == 1:
+        return bodies if least else [*bodies, []]
+    pieces = [piece for row in bodies for piece in row]
+    if all(piece.most <= _SMALL for piece in pieces):
+        chars = frozenset().union(*(piece.chars for piece in pieces))
+        return [[_Piece(chars, min(least, 1), most)]]
+    # A repetition inside a repetition: what the body ends with meets what it begins with.
+    return [row + following for row in bodies for following in bodies]
+
+
+def _set(name: str, value: Any) -> frozenset[int]:
+    """The characters that a node takes, of the first 256; the rest counts as one of them."""
+    if name == "LITERAL":
+        return frozenset({value if value < 256 else 255})
+    if name == "NOT_LITERAL":
+        return _EVERYTHING - {value}
+    if name == "ANY":
+        return _EVERYTHING - {10}
+    if name == "IN":
+        return _class(value)
+    return _EVERYTHING
+
+
+def _class(items: Sequence[_Node]) -> frozenset[int]:
+    chars: set[int] = set()
+    negated = False
+    for op, value in items:
+        name = str(op)
+        if name == "NEGATE":
+            negated = True
+        elif name == "LITERAL":
+            chars.add(min(value, 255))
+        elif name == "RANGE":
+            chars.update(range(min(value[0], 255), min(value[1], 255) + 1))
+        elif name == "CATEGORY":
+            chars |= _CATEGORIES.get(str(value), _EVERYTHING)
+    return _EVERYTHING - chars if negated else frozenset(chars)
+
+
+def _firsts(nodes: _Nodes) -> frozenset[int]:
+    """The characters that a part can begin with; empty if it can be empty."""
+    chars: set[int] = set()
+    for row in _rows(nodes):
+        piece = next((one for one in row if one.most), None)
+        if piece is None or not piece.least:
+            return frozenset()
+        chars |= piece.chars
+    return frozenset(chars)

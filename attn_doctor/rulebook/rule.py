@@ -1,0 +1,144 @@
+"""What a rule file may say, and the rule that comes of it.
+
+The structs whose names end in `File` are the file's own shape, and `rules/rule.schema.json` is
+made from them; an unknown key is an error. `Rule` is the same with its conditions parsed.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from attn_doctor.rulebook.conditions import Condition
+
+__all__ = ["Example", "FixFile", "Group", "GroupFile", "Rule", "RuleFile", "Symptom"]
+
+SeverityName = Literal["info", "warning", "error"]
+Safety = Literal["auto", "ask", "manual"]
+Platform = Literal["linux", "windows", "macos", "wsl"]
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class GroupFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lines of conditions: all must hold, at least one of `any`, and none of `none`."""
+
+    all: tuple[Text, ...] = ()
+    any: tuple[Text, ...] = ()
+    none: tuple[Text, ...] = ()
+
+
+class TextFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The words of a rule; `{fact}` is replaced by its value."""
+
+    title: Text
+    why: Text
+
+
+class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
+    """A line that the failure prints, as a regular expression, with real lines it must match."""
+
+    pattern: Text
+    logs: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    facts: dict[str, str] = {}
+    """Facts that named groups of the pattern tell, such as `torch = "torch.version"`."""
+
+
+class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A remedy. `run` holds argv lists; `{fact}` fills part of one element; never a shell."""
+
+    title: Text
+    safety: Safety
+    run: tuple[tuple[Text, ...], ...] = ()
+    set: dict[str, str] = {}
+    unset: tuple[Text, ...] = ()
+    manual: str = ""
+    needs: str = ""
+    clears: tuple[Text, ...] = ()
+    done: tuple[Text, ...] = ()
+    when: tuple[Text, ...] = ()
+    """Offer it only where all these lines hold."""
+
+
+class Example(Struct, frozen=True, forbid_unknown_fields=True):
+    """Facts and what the rule must say of them."""
+
+    name: Text
+    expect: Literal["problem", "ok", "unknown", "not applicable"]
+    facts: dict[str, Any] = {}
+    run: tuple[Text, ...] | None = None
+    """The commands it must offer, as one line each."""
+
+
+class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule file, as written."""
+
+    schema: Literal[1]
+    severity: SeverityName
+    cause: Text
+    text: TextFile
+    checked: date
+    evidence: Annotated[tuple[Annotated[str, Meta(pattern="^https://")], ...], Meta(min_length=1)]
+    backends: tuple[Text, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+    row: str = ""
+    requires: tuple[Text, ...] = ()
+    for_each: str = ""
+    subject: str = ""
+    applies: GroupFile = GroupFile()
+    when: GroupFile | None = None
+    symptom: tuple[Symptom, ...] = ()
+    fix: tuple[FixFile, ...] = ()
+    example: tuple[Example, ...] = ()
+
+
+class Group(Struct, frozen=True):
+    """A group of parsed conditions."""
+
+    all: tuple[Condition, ...] = ()
+    any: tuple[Condition, ...] = ()
+    none: tuple[Condition, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.all or self.any or self.none)
+
+
+class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rule, ready to judge. See `rules/README.md` for the meaning of each field."""
+
+    id: str
+    severity: SeverityName
+    cause: str
+    title: str
+    why: str
+    checked: date
+    evidence: tuple[str, ...]
+    backends: tuple[str, ...] = ()
+    platforms: tuple[Platform, ...] = ()
+    row: str = ""
+    requires: tuple[str, ...] = ()
+    for_each: str = ""
+    subject: str = ""
+    applies: Group = Group()
+    when: Group = Group()
+    symptoms: tuple[Symptom, ...] = ()
+    symptom_needs: tuple[tuple[str, ...], ...] = ()
+    """For each symptom, texts of which every match contains one (`patterns.needed`)."""
+    fixes: tuple[FixFile, ...] = ()
+    fix_when: tuple[tuple[Condition, ...], ...] = ()
+    """The parsed `when` of each fix."""
+    fix_done: tuple[tuple[Condition, ...], ...] = ()
+    """The parsed `done` of each fix."""
+    examples: tuple[Example, ...] = ()
+
+    @property
+    def judges(self) -> bool:
+        """It judges facts; a rule without `[when]` only reads logs."""
+        return bool(self.when)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a rule file."""
+    return msgspec.json.schema(RuleFile)

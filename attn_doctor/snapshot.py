@@ -1,0 +1,52 @@
+"""Snapshots: the facts as a file that can be sent to someone else and judged there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from attn_doctor.errors import SnapshotError
+from attn_doctor.facts import SCHEMA, Facts
+
+__all__ = ["load", "parse"]
+
+
+def load(path: str) -> Facts:
+    """The facts in the snapshot at `path`, or on standard input for ``-``.
+
+    Raises `SnapshotError` with one sentence if it cannot be read.
+    """
+    name = "standard input" if path == "-" else path
+    try:
+        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise SnapshotError(f"{name} cannot be read: {error.strerror}") from None
+    return parse(text, name)
+
+
+def parse(text: bytes, name: str) -> Facts:
+    """The facts in a snapshot's text. `name` is what error messages call it."""
+    advice = "write one with `attn-doctor report -o FILE`"
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, UnicodeDecodeError) as error:
+        raise SnapshotError(f"{name} is not JSON ({error}); {advice}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
+        raise SnapshotError(f"{name} is not a snapshot of attn-doctor; {advice}")
+    if data["schema"] > SCHEMA:
+        raise SnapshotError(
+            f"{name} is a snapshot of format {data['schema']}, written by attn-doctor"
+            f" {data.get('attn_doctor') or 'of a later version'}; this attn-doctor reads up to"
+            f" format {SCHEMA}: upgrade it with `pip install -U attn-doctor`"
+        )
+    try:
+        return msgspec.convert(data, Facts)
+    except msgspec.ValidationError as error:
+        message = str(error).replace(" - at `$", " at `").replace("at `.", "at `")
+        raise SnapshotError(
+            f"{name} does not fit the snapshot format: {message}; {advice}"
+        ) from None

@@ -1,0 +1,51 @@
+"""Puts the rules into the wheel, with one index of them prebuilt.
+
+`check` then reads one JSON file where it would otherwise parse some hundred TOML files. The index
+is made by the source tree's own code, in a temporary folder, so that a build leaves nothing behind
+in the tree. Editable installs need none of this: the code reads `rules/` beside the package.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+PLACE = "attn_doctor/_rules"
+
+
+class RulesHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds `rules/` and its index to a wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Before a wheel is built: name the files to put into it."""
+        if version == "editable":
+            return
+        rules = Path(self.root, "rules")
+        # The folder goes when the hook object does, which outlives the build.
+        self._scratch = tempfile.TemporaryDirectory(prefix="attn-doctor-")
+        index = Path(self._scratch.name, "index.json")
+        index.write_bytes(_index(self.root, rules))
+        build_data["force_include"] |= {str(rules): PLACE, str(index): f"{PLACE}/index.json"}
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """After the wheel is built."""
+        if version != "editable":
+            self._scratch.cleanup()
+
+
+def _index(root: str, rules: Path) -> bytes:
+    """Build the index with the source tree's code, and leave no bytecode in the tree."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, root)
+    try:
+        from attn_doctor.rulebook.library import build_index
+
+        return build_index(rules)
+    finally:
+        sys.path.remove(root)
+        sys.dont_write_bytecode = before

@@ -1,0 +1,147 @@
+"""The command as a user types it: real processes, real exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.facts import Driver, Facts, Gpu, Python, System, Torch, to_json
+
+HEALTHY = Facts(system=System(os="linux"), torch=Torch(installed=False), gpus=(), driver=Driver(state="no-gpu"))
+CPU_TORCH = Facts(
+    system=System(os="linux", wsl=0, container=""),
+    python=Python(path="/srv/venv/bin/python", pip="24.0", version="3.12.3"),
+    driver=Driver(state="ok", version="580.95.05", cuda_max="13.0", vendor="nvidia"),
+    gpus=(Gpu(index=0, name="NVIDIA H100", sm=90),),
+    torch=Torch(installed=True, version="2.13.0+cpu", local="cpu", build="cpu"),
+)
+
+
+def run(*arguments: str, input: bytes | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+    """`attn-doctor` with these arguments, and its output as text."""
+    done = subprocess.run(
+        [sys.executable, "-m", "attn_doctor", *arguments],
+        input=input,
+        capture_output=True,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", **environ},
+        timeout=60,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> str:
+    path = tmp_path / "facts.json"
+    path.write_bytes(to_json(CPU_TORCH))
+    return str(path)
+
+
+def test_this_machine_is_examined_and_judged() -> None:
+    done = run("check")
+    assert done.returncode in (0, 1), done.stderr
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("attn-doctor 0.1.0  /")
+    assert f"Python {sys.version.split()[0]}" in first
+    for block in ("machine ", "toolkit ", "torch ", "packages "):
+        assert any(line.startswith(block) for line in done.stdout.splitlines())
+
+
+def test_a_snapshot_is_judged_like_a_machine(snapshot: str) -> None:
+    done = run("check", "--facts", snapshot)
+    assert done.returncode == 1
+    assert "[torch/cpu-build]" in done.stdout
+    assert "/srv/venv/bin/python -m pip install" in done.stdout
+
+
+def test_standard_input_is_a_snapshot_too() -> None:
+    done = run("check", "--facts", "-", input=to_json(CPU_TORCH))
+    assert done.returncode == 1
+    assert "[torch/cpu-build]" in done.stdout
+
+
+@pytest.mark.parametrize("format", ["text", "json", "markdown"])
+@pytest.mark.parametrize(
+    ("arguments", "code"), [((), 1), (("--fail-on", "never"), 0), (("--fail-on", "warning"), 1)]
+)
+def test_the_exit_code_is_the_same_in_every_format(
+    snapshot: str, format: str, arguments: tuple[str, ...], code: int
+) -> None:
+    done = run("check", "--facts", snapshot, "--format", format, *arguments)
+    assert done.returncode == code
+
+
+def test_json_is_only_json(snapshot: str) -> None:
+    done = run("check", "--facts", snapshot, "--format", "json")
+    data = json.loads(done.stdout)
+    assert data["exit_code"] == done.returncode == 1
+    assert "torch/cpu-build" in {problem["rule"] for problem in data["problems"]}
+    assert done.stderr == ""
+
+
+def test_strict_tells_what_could_not_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    path.write_bytes(to_json(Facts(gaps={"torch": "not read"})))
+    assert run("check", "--facts", str(path)).returncode == 0
+    done = run("check", "--facts", str(path), "--strict")
+    assert done.returncode == 4
+    assert "could not be checked" in done.stdout
+    assert "not read" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("check", "--facts", "/nowhere/facts.json"), "/nowhere/facts.json cannot be read"),
+        (("check", "--python", "/nowhere/python"), "/nowhere/python"),
+        (("check", "--facts", "-", "--python", "x"), "--python has no meaning"),
+        (("check", "--format", "xml"), "xml"),
+        (("check", "--timeout", "soon"), "soon"),
+        (("chekc",), "chekc"),
+        (("rules", "lint", "/nowhere"), "/nowhere is no folder"),
+    ],
+)
+def test_wrong_usage_is_code_2_and_no_traceback(arguments: tuple[str, ...], told: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_version_and_help() -> None:
+    assert run("--version").stdout == "attn-doctor 0.1.0\n"
+    shown = run("check", "--help")
+    assert shown.returncode == 0
+    assert "--facts" in shown.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error(snapshot: str) -> None:
+    command = f"{sys.executable} -m attn_doctor check --facts {snapshot} --format json | head -c 10"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=True)
+    assert done.stderr == b""
+
+
+def test_a_report_is_judged_as_the_machine_itself(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    written = run("report", "-o", str(path))
+    assert written.returncode == 0, written.stderr
+    here = json.loads(run("check", "--format", "json", "--fail-on", "never").stdout)
+    there = json.loads(
+        run("check", "--facts", str(path), "--format", "json", "--fail-on", "never").stdout
+    )
+    assert [p["rule"] for p in here["problems"]] == [p["rule"] for p in there["problems"]]
+    again = run("report", "-o", str(path))
+    assert again.returncode == 2
+    assert "exists" in again.stderr
+
+
+def test_a_report_goes_to_standard_output_on_demand() -> None:
+    assert json.loads(run("report", "-o", "-").stdout)["schema"] == 1

@@ -1,0 +1,46 @@
+"""Fixtures that more than one folder of tests uses."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.host.local import LocalHost
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a `libnvidia-ml.so.1` that needs no hardware; see `nvml_stub/stub.c`."""
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).parent / "nvml_stub" / "stub.c"
+    output = folder / "libnvidia-ml.so.1"
+    try:
+        subprocess.run(
+            ["/usr/bin/gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", output, source],
+            check=True,
+        )
+    except FileNotFoundError:
+        pytest.skip("the NVML stub needs gcc")
+    (folder / "libcuda.so.1").symlink_to(output)
+    return folder
+
+
+@pytest.fixture
+def nvml_host(
+    nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., LocalHost]:
+    """This machine with the stub's GPUs: `nvml_host({"gpus": 8, "fail.2.memory": 3})`."""
+
+    def host(settings: dict[str, object]) -> LocalHost:
+        path = tmp_path / "nvml.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        monkeypatch.setenv("NVML_STUB", str(path))
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library))
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+        return LocalHost()
+
+    return host

@@ -1,0 +1,190 @@
+"""Installed distributions, read from folder names and metadata; against `importlib.metadata`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.host.local import LocalHost
+from attn_doctor.probes.distributions import Distributions, Site, normalise, scan
+from attn_doctor.probes.gaps import Gaps
+from tests.probes.tree import machine
+
+SITE = "/venv/lib/python3.12/site-packages"
+BASE = "/usr/lib/python3/dist-packages"
+posix = pytest.mark.skipif(os.name == "nt", reason="POSIX paths")
+
+
+def site_of(files: dict[str, str], *folders: str, plain: tuple[str, ...] = ()) -> Site:
+    return scan(machine(files), folders or (SITE,), "/venv", Gaps(), plain)
+
+
+def versions(site: Site) -> dict[str, str]:
+    return {one.name: one.version for one in site.distributions}
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "version"),
+    [
+        ("torch-2.11.0+cu130.dist-info", "torch", "2.11.0+cu130"),
+        ("flash_attn-2.8.3.post1.dist-info", "flash-attn", "2.8.3.post1"),
+        ("flash_attn_3-3.0.0b1.dist-info", "flash-attn-3", "3.0.0b1"),
+        ("nvidia_cuda_nvcc-13.0.88.dist-info", "nvidia-cuda-nvcc", "13.0.88"),
+        ("ruamel.yaml-0.18.6.dist-info", "ruamel-yaml", "0.18.6"),
+        ("sageattention-2.2.0-py3.12-linux-x86_64.egg-info", "sageattention", "2.2.0"),
+        ("PyYAML-6.0.egg-info", "pyyaml", "6.0"),
+        ("torch-2.12.0.dev20260101+cu130.dist-info", "torch", "2.12.0.dev20260101+cu130"),
+    ],
+)
+def test_names_of_metadata_folders(folder: str, name: str, version: str) -> None:
+    assert versions(site_of({f"{SITE}/{folder}/METADATA": ""})) == {name: version}
+
+
+def test_other_names_are_no_distributions() -> None:
+    names = ("torch/__init__.py", "torch.py", "x.dist-info.txt", "README-1.0.md")
+    assert versions(site_of({f"{SITE}/{name}": "" for name in names})) == {}
+
+
+def test_a_development_egg_info_is_opened_for_its_version() -> None:
+    files = {f"{SITE}/finetrainers.egg-info/PKG-INFO": "Name: finetrainers\nVersion: 0.2.0\n"}
+    assert versions(site_of(files)) == {"finetrainers": "0.2.0"}
+    assert versions(site_of({f"{SITE}/broken.egg-info/PKG-INFO": ""})) == {}
+
+
+def test_an_egg_of_setup_py_install() -> None:
+    """`python setup.py install`, as SageAttention's instructions long had it."""
+    egg = f"{SITE}/sageattention-2.2.0-py3.12-linux-x86_64.egg"
+    files = {
+        f"{SITE}/easy-install.pth": "./sageattention-2.2.0-py3.12-linux-x86_64.egg\n",
+        f"{egg}/EGG-INFO/PKG-INFO": "Name: SageAttention\nVersion: 2.2.0\n",
+        f"{egg}/sageattention/__init__.py": "",
+    }
+    site = site_of(files)
+    found = site.distributions.get("sageattention")
+    assert found is not None
+    assert (found.version, found.site) == ("2.2.0", egg)
+    assert site.distributions.headers(found)["Name"] == ["SageAttention"]
+    assert versions(site_of({f"{SITE}/EGG-INFO/PKG-INFO": "Name: x\nVersion: 1\n"})) == {}
+
+
+def test_the_first_folder_wins() -> None:
+    files = {f"{SITE}/torch-2.9.0.dist-info/x": "", f"{BASE}/torch-2.1.0.dist-info/x": ""}
+    assert versions(site_of(files, SITE, BASE)) == {"torch": "2.9.0"}
+    assert versions(site_of(files, BASE, SITE)) == {"torch": "2.1.0"}
+    copies = site_of(files, SITE, BASE).distributions.copies("Torch")
+    assert [(one.version, one.site) for one in copies] == [("2.9.0", SITE), ("2.1.0", BASE)]
+
+
+def test_folders_that_pth_files_add_follow_their_own() -> None:
+    files = {
+        f"{SITE}/a.pth": "# a comment\n\n/home/ada/Fine Trainers\n../extra\n/nowhere\n",
+        f"{BASE}/b.pth": "/opt/b",
+        "/home/ada/Fine Trainers/x.py": "",
+        "/venv/lib/python3.12/extra/x.py": "",
+        "/opt/b/c.pth": "/opt/c",
+        "/opt/c/x.py": "",
+    }
+    site = site_of(files, SITE, BASE)
+    trainers, extra = "/home/ada/Fine Trainers", "/venv/lib/python3.12/extra"
+    assert site.folders == (SITE, trainers, extra, BASE, "/opt/b")
+    assert site.pth_code == ()
+
+
+def test_code_in_pth_files_is_noticed_and_not_followed() -> None:
+    files = {
+        f"{SITE}/distutils-precedence.pth": "import os; var = 'X'\n",
+        f"{SITE}/tab.pth": "import\tsys\n",
+        f"{SITE}/important.pth": "important_folder\n",
+    }
+    paths = (f"{SITE}/distutils-precedence.pth", f"{SITE}/tab.pth")
+    assert site_of(files).pth_code == paths
+
+
+def test_pth_files_on_pythonpath_are_not_read() -> None:
+    files = {
+        "/opt/pt/x.pth": "import os\n/opt/more\n",
+        "/opt/more/x.py": "",
+        "/opt/pt/torch-2.9.0.dist-info/METADATA": "",
+    }
+    site = site_of(files, "/opt/pt", SITE, plain=("/opt/pt",))
+    assert (site.folders, site.pth_code) == (("/opt/pt", SITE), ())
+    assert versions(site) == {"torch": "2.9.0"}
+
+
+def test_leftovers() -> None:
+    files = {f"{SITE}/~orch/x.py": "", f"{SITE}/~orch-2.9.0.dist-info/METADATA": ""}
+    site = site_of(files)
+    assert site.leftovers == (f"{SITE}/~orch", f"{SITE}/~orch-2.9.0.dist-info")
+    assert versions(site) == {}
+
+
+def test_a_folder_that_cannot_be_read_is_a_gap() -> None:
+    gaps = Gaps()
+    host = machine(answers={f"list {SITE}": {"error": "EACCES"}})
+    site = scan(host, (SITE, "/gone"), "/venv", gaps)
+    assert site.folders == (SITE, "/gone")
+    assert set(gaps.reasons) == {"python.distributions"}
+    assert SITE in gaps.reasons["python.distributions"]
+
+
+def test_modules() -> None:
+    files = {
+        f"{SITE}/flash_attn/cute/__init__.py": "",
+        f"{SITE}/flash_attn_interface.py": "",
+        f"{SITE}/torch/nn/attention/flex_attention.py": "",
+        f"{BASE}/flash_attn/__init__.py": "",
+    }
+    host = machine(files)
+    site = scan(host, (SITE, BASE), "/venv", Gaps())
+    assert site.module(host, "flash_attn") == f"{SITE}/flash_attn"
+    assert site.module(host, "flash_attn.cute") == f"{SITE}/flash_attn/cute"
+    assert site.module(host, "flash_attn_interface") == f"{SITE}/flash_attn_interface.py"
+    flex = "torch.nn.attention.flex_attention"
+    assert site.module(host, flex) == f"{SITE}/torch/nn/attention/flex_attention.py"
+    assert site.module(host, "xformers") == ""
+
+
+def test_headers_end_where_the_description_begins() -> None:
+    text = (
+        "Metadata-Version: 2.1\nRequires-Dist: triton==3.6.0; platform_system == 'Linux'\n"
+        "Requires-Dist: numpy\n  continued: here\n\nRequires-Dist: not this\n"
+    )
+    site = site_of({f"{SITE}/torch-2.11.0.dist-info/METADATA": text})
+    torch = site.distributions.get("torch")
+    assert torch is not None
+    assert site.distributions.headers(torch)["Requires-Dist"] == [
+        "triton==3.6.0; platform_system == 'Linux'",
+        "numpy",
+    ]
+    assert site.distributions.read(torch, "direct_url.json") == ""
+
+
+def test_normalise() -> None:
+    assert normalise("Flash_Attn.3--x") == "flash-attn-3-x"
+
+
+def test_our_own_environment_as_importlib_sees_it() -> None:
+    gaps = Gaps()
+    folders = tuple(p for p in sys.path if p.endswith(("site-packages", "dist-packages")))
+    site = scan(LocalHost(), folders, sys.prefix, gaps)
+    expected: dict[str, str] = {}
+    for one in importlib.metadata.distributions(path=list(site.folders)):
+        expected.setdefault(normalise(one.metadata["Name"]), one.version)
+    assert versions(site) == expected
+    assert gaps.reasons == {}
+
+
+@posix
+def test_links_and_spaces_on_a_real_disk(tmp_path: Path) -> None:
+    site = tmp_path / "site packages"
+    (site / "torch-2.9.0.dist-info").mkdir(parents=True)
+    (tmp_path / "src").mkdir()
+    (site / "_src.pth").write_text(f"{tmp_path}/src\n")
+    found = scan(LocalHost(), (str(site),), str(tmp_path), Gaps())
+    assert found.folders == (str(site), str(tmp_path / "src"))
+    assert isinstance(found.distributions, Distributions)
+    assert len(found.distributions) == 1

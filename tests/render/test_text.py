@@ -1,0 +1,139 @@
+"""What a person sees, word for word."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from attn_doctor.findings import Diagnosis
+from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.text import text
+from tests.render.sample import DIAGNOSIS, FACTS, HEALTHY, NOTE, OLD_DRIVER
+
+EXPECTED = """\
+attn-doctor 0.1.0  /srv/venv/bin/python (Python 3.12.3 · virtual environment · VIRTUAL_ENV is set)
+
+machine   Debian GNU/Linux 12 (bookworm), docker container, x86_64, 16 CPUs, 128 GiB of memory
+          GPUs 0, 1: NVIDIA H100, sm_90, 80 GiB (1.0 GiB to 78 GiB free)
+          NVIDIA driver 550.54.14
+toolkit   no CUDA toolkit (FlexAttention needs none; building extensions does)
+          gcc 12.2.0, no C++ compiler, no ninja, Python.h
+torch     torch 2.11.0+cu130, built for CUDA 13.0; triton 3.6.0
+          CUDA: driver up to 12.4 · torch 13.0 · nvcc none
+          (three things: the newest the driver can run, what torch brings along, and what extensions
+          are built with)
+packages  xformers 0.0.35
+
+✗ Driver 550.54.14 cannot run a torch built for CUDA 13.0  [driver/too-old-for-torch]
+  CUDA 13 needs driver 580 or newer. Until then torch finds no GPU.
+  seen   driver.version is 550.54.14, wanted ≥ 580.65.06
+  fix    Install a torch that this driver can run (needs 3 GB of download)
+           /srv/venv/bin/python -m pip install torch==2.11.0 --index-url https://example.org/cu126
+  or     Upgrade the driver
+         Ask whoever runs the machine.
+  also   explains xformers/cuda-major
+
+! Little memory is free (GPU 0, GPU 1)  [gpu/memory-low]
+  Other processes hold it.
+  fix    Unset it
+           unset CUDA_HOME
+           export CC='/usr/bin/gcc 12'
+
+i There is no nvcc, and FlexAttention needs none  [toolkit/none]
+
+? 1 rule could not be checked
+  the cache probe did not answer within 4 s: caches/network
+
+✗ 1 error, 1 warning, 1 note  (42 rules, 0.12 s)
+  Next: run the first fix above, then `attn-doctor check` again.
+"""
+
+
+def test_the_whole_report() -> None:
+    assert text(DIAGNOSIS, Paper()) == EXPECTED
+
+
+def test_a_healthy_machine_is_short_and_says_what_next() -> None:
+    lines = text(HEALTHY, Paper(), quiet=True).splitlines()
+    assert lines[0] == "✓ no problems  (42 rules, 0.10 s)"
+    assert len(lines) == 2
+
+
+def test_quiet_leaves_out_the_machine_and_notes() -> None:
+    shown = text(DIAGNOSIS, Paper(), quiet=True)
+    assert shown.startswith("✗ Driver")
+    assert NOTE.title not in shown
+
+
+def test_verbose_adds_evidence_cause_and_context() -> None:
+    shown = text(DIAGNOSIS, Paper(), verbose=True)
+    assert "  where  torch.build is cuda\n" in shown
+    assert "  cause  driver-too-old\n" in shown
+    assert "  read   https://example.org/driver\n" in shown
+    assert "A sentence that is shown only on demand." in shown
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 100])
+def test_prose_is_wrapped_and_commands_never_are(width: int) -> None:
+    shown = text(DIAGNOSIS, Paper(width=width))
+    commands = [line.strip() for line in shown.splitlines() if line.startswith(" " * 11)]
+    assert (
+        "/srv/venv/bin/python -m pip install torch==2.11.0 --index-url https://example.org/cu126"
+        in commands
+    )
+    prose = [
+        line
+        for line in shown.splitlines()[1:]
+        if not line.startswith(" " * 11) and "[" not in line and " " in line.strip()
+    ]
+    assert max(map(len, prose)) <= max(width, 50)
+
+
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    shown = text(DIAGNOSIS, Paper(unicode=False))
+    assert shown.isascii()
+    assert "x Driver" in shown
+    assert ">= 580.65.06" in shown
+
+
+def test_colour_adds_nothing_but_colour() -> None:
+    coloured = text(DIAGNOSIS, Paper(colour=True))
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == EXPECTED
+
+
+def test_what_the_machine_says_cannot_write_to_the_terminal() -> None:
+    evil = replace(OLD_DRIVER, title="bad \x1b[2Jname\x07\rhidden", why="w\x9b31m")
+    shown = text(Diagnosis(facts=FACTS, findings=(evil,), rules=1), Paper(), quiet=True)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
+    assert "bad namehidden" in shown
+
+
+@pytest.mark.parametrize(
+    ("environ", "colour"),
+    [
+        ({}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+        ({"FORCE_COLOR": "1", "TERM": "dumb"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_colour_follows_the_usual_variables(environ: dict[str, str], colour: bool) -> None:
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    assert Paper.of(Terminal(), environ).colour is colour
+    assert Paper.of(io.StringIO(), {"COLUMNS": "60"}) == Paper(
+        width=60, colour=False, unicode=False
+    )
+
+
+def test_clean_keeps_line_breaks_and_letters() -> None:
+    assert clean("a\nb\tc é \x1b[1mbold\x1b[0m\x00") == "a\nb\tc é bold"

@@ -1,0 +1,192 @@
+"""The prebuilt index holds the rules themselves, and a faulty rule file says what to mend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from attn_doctor.errors import RuleError
+from attn_doctor.findings import Verdict
+from attn_doctor.rulebook.evaluate import judge_rule
+from attn_doctor.rulebook.library import build_index, folder, read_folder, read_tables
+from attn_doctor.rulebook.reading import example_facts, read_rule
+from attn_doctor.rulebook.rule import Rule
+
+GOOD = """\
+schema   = 1
+severity = "error"
+cause    = "torch-cpu-only"
+evidence = ["https://example.org/1"]
+checked  = 2026-11-21
+
+[text]
+title = "torch {torch.version} is a CPU build"
+why   = "It has no code for GPUs."
+
+[applies]
+all = ['gpus.count > 0']
+
+[when]
+all = ['torch.build == "cpu"']
+
+[[fix]]
+title  = "Install the CUDA build"
+safety = "ask"
+run    = [["pip", "install", "torch"]]
+
+[[symptom]]
+pattern = "not compiled with CUDA"
+logs    = ["Torch not compiled with CUDA enabled"]
+
+[[example]]
+name   = "the default wheel of Windows"
+expect = "problem"
+[example.facts]
+torch.build = "cpu"
+gpus = [{ sm = 89 }]
+"""
+
+
+class Index(msgspec.Struct):
+    rules: tuple[Rule, ...]
+    tables: dict[str, Any]
+
+
+def test_the_index_holds_the_same_rules_without_their_examples() -> None:
+    index = msgspec.json.decode(build_index(folder()), type=Index)
+    rules = read_folder(folder())
+    assert index.rules == tuple(msgspec.structs.replace(rule, examples=()) for rule in rules)
+    assert index.tables == msgspec.to_builtins(read_tables(folder()))
+    assert len(rules) > 100
+
+
+def test_rules_from_the_index_judge_like_those_from_the_files() -> None:
+    index = msgspec.json.decode(build_index(folder()), type=Index)
+    packed = {rule.id: rule for rule in index.rules}
+    seen = set()
+    for rule in read_folder(folder()):
+        for example in rule.examples:
+            facts = example_facts(example.name, example.facts)
+            findings = judge_rule(packed[rule.id], facts)
+            assert findings == judge_rule(rule, facts)
+            seen |= {finding.verdict for finding in findings}
+    assert seen == set(Verdict)
+
+
+def write(root: Path, text: str, name: str = "torch/some-rule.toml") -> Path:
+    path = root / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_rule_is_named_after_its_path(tmp_path: Path) -> None:
+    assert read_rule(write(tmp_path, GOOD), tmp_path).id == "torch/some-rule"
+
+
+FAULTS = {
+    # what is wrong: what is replaced, by what, the place that is named, and the remedy
+    "misspelt key": ("title = ", "titel = ", "text:", "did you mean 'title'?"),
+    "misspelt key at the top": ("severity =", "severty =", "`severty`", "did you mean 'severity'?"),
+    "misspelt fact": (
+        "'torch.build ==",
+        "'torch.bild ==",
+        "when.all line 1:",
+        "did you mean 'torch.build'?",
+    ),
+    "misspelt fact in an example": (
+        "torch.build = ",
+        "torch.bild = ",
+        "example 'the default wheel of Windows':",
+        "did you mean 'torch.build'?",
+    ),
+    "misspelt fact in a text": (
+        "{torch.version}",
+        "{torch.verson}",
+        "'torch {torch.verson}",
+        "fact",
+    ),
+    "operator that does not fit": (
+        "torch.build ==",
+        "torch.build >=",
+        "when.all line 1:",
+        "use one of != == contains in matches not in",
+    ),
+    "no operator": ('build == "cpu"', "build is cpu", "when.all line 1:", "operators: == !="),
+    "text without quotes": (
+        'torch.build == "cpu"',
+        "torch.build == cpu",
+        "when.all line 1:",
+        "needs quotes",
+    ),
+    "element without its list": (
+        "gpus.count > 0",
+        "gpu.sm > 0",
+        "applies.all line 1:",
+        'needs `for_each = "gpus"`',
+    ),
+    "bad TOML": ("[when]", "[when", "line 14, column 6:", "Expected ']'"),
+    "bad regular expression": (
+        '"not compiled with CUDA"',
+        '"(not compiled"',
+        "symptom pattern '(not compiled':",
+        "missing ), unterminated subpattern at position 0",
+    ),
+    "unknown safety": ('"ask"', '"maybe"', "fix[0].safety:", "one of auto, ask, manual"),
+    "unknown severity": ('"error"', '"fatal"', "severity:", "one of info, warning, error"),
+    "unknown verdict": (
+        '"problem"',
+        '"fault"',
+        "example[0].expect:",
+        "one of problem, ok, unknown, not applicable",
+    ),
+    "insecure link": ("https://", "http://", "evidence[0]:", "^https://"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "place", "remedy"), FAULTS.values(), ids=FAULTS)
+def test_a_faulty_rule_says_where_and_what_to_write(
+    tmp_path: Path, old: str, new: str, place: str, remedy: str
+) -> None:
+    assert old in GOOD
+    path = write(tmp_path, GOOD.replace(old, new))
+    with pytest.raises(RuleError) as caught:
+        read_rule(path, tmp_path)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{path}: ")
+    assert place in sentence
+    assert remedy in sentence
+    assert "\n" not in sentence
+
+
+def test_a_rule_that_judges_nothing_and_reads_nothing_is_refused(tmp_path: Path) -> None:
+    text = GOOD.replace("[when]\nall = ['torch.build == \"cpu\"']\n", "")
+    head, _, tail = text.partition("[[symptom]]")
+    path = write(tmp_path, head + tail[tail.index("[[example]]") :])
+    with pytest.raises(RuleError, match=r"needs \[when\].*, \[\[symptom\]\].*, or both"):
+        read_rule(path, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["torch/Some-Rule.toml", "torch/some_rule.toml", "a b/c.toml"])
+def test_a_name_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(RuleError, match="area/name in lower case with hyphens"):
+        read_rule(write(tmp_path, GOOD, name), tmp_path)
+
+
+def test_one_faulty_file_stops_the_folder_and_is_named(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    faulty = write(tmp_path, GOOD.replace('"ask"', '"maybe"'), "flash/other.toml")
+    with pytest.raises(RuleError, match="one of auto, ask, manual") as caught:
+        read_folder(tmp_path)
+    assert str(faulty) in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "torch" / "x.toml"
+    path.parent.mkdir()
+    path.write_bytes(b'schema = 1\ntitle = "\xff"\n')
+    with pytest.raises(RuleError, match=r"x\.toml: cannot be read: .*utf-8"):
+        read_rule(path, tmp_path)

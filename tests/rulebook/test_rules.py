@@ -1,0 +1,278 @@
+"""Every rule of the rulebook: its own examples and log lines, and the guides it has to answer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from attn_doctor.rulebook.library import folder
+from attn_doctor.rulebook.lint import lint, outcome
+from attn_doctor.rulebook.rule import Example, Rule, Symptom
+from attn_doctor.rulebook.wording import PLACEHOLDER
+
+RULES, COMPLAINTS = lint(folder())
+BY_ID = {rule.id: rule for rule in RULES}
+EXAMPLES = [(rule, example) for rule in RULES for example in rule.examples]
+SYMPTOMS = [(rule, symptom) for rule in RULES for symptom in rule.symptoms]
+LINES = [(rule, symptom, line) for rule, symptom in SYMPTOMS for line in symptom.logs]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_the_linter_has_no_complaint(rule: Rule) -> None:
+    assert [one.text for one in COMPLAINTS if one.rule == rule.id] == []
+
+
+def test_the_linter_has_no_complaint_about_the_tables() -> None:
+    assert [one for one in COMPLAINTS if one.rule not in BY_ID] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "example"), EXAMPLES, ids=[f"{rule.id}: {one.name}" for rule, one in EXAMPLES]
+)
+def test_example(rule: Rule, example: Example) -> None:
+    verdict, commands = outcome(rule, example)
+    assert verdict.value == example.expect
+    if example.run is not None:
+        assert commands == list(example.run)
+
+
+def test_examples_of_one_rule_have_names_of_their_own() -> None:
+    names = Counter((rule.id, example.name) for rule, example in EXAMPLES)
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("symptom", "line"),
+    [(symptom, line) for _, symptom, line in LINES],
+    ids=[f"{rule.id}: {line[:50]!r}" for rule, _, line in LINES],
+)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "2026-11-21 10:00:00,000 - ERROR - "])
+def test_symptom_finds_its_line(symptom: Symptom, line: str, prefix: str) -> None:
+    """Also behind what launchers and loggers write in front, and amid other output."""
+    log = "\n".join(prefix + part for part in line.splitlines())
+    assert re.search(symptom.pattern, log)
+    assert re.search(symptom.pattern, f"Epoch 1/10\n{log}\nTraceback (most recent call last):\n")
+
+
+#: Output of healthy runs; no symptom may match any of it.
+HARMLESS = """\
+Downloading torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl (893.1 MB)
+Successfully installed flash-attn-2.8.3 sageattention-2.2.0 triton-3.6.0 xformers-0.0.35
+Using attention backend: flash
+Loading pipeline components...: 100%|██████████| 7/7 [00:03<00:00,  2.05it/s]
+Attention backends are an experimental feature and the API may be subject to change.
+Epoch 1/10, Steps:  12%|█▏        | 120/1000 [01:10<08:36,  1.70it/s, lr=0.0001, step_loss=0.089]
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 146.00 MiB
+RuntimeError: DataLoader worker (pid 325) is killed by signal: Bus error.
+RuntimeError: operator torchvision::nms does not exist
+TypeError: new_forward() got an unexpected keyword argument 'attention_mask'
+safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge
+OSError: [Errno 28] No space left on device
+ModuleNotFoundError: No module named 'einops'
+"""
+
+
+@pytest.mark.parametrize(
+    "symptom",
+    [symptom for _, symptom in SYMPTOMS],
+    ids=[f"{rule.id}: {symptom.pattern[:50]}" for rule, symptom in SYMPTOMS],
+)
+def test_symptom_matches_nothing_harmless(symptom: Symptom) -> None:
+    for line in (HARMLESS, *HARMLESS.splitlines()):
+        assert re.search(symptom.pattern, line) is None
+
+
+#: Every statement of the two guides, and the rules that hold it, or what is true of it.
+STATEMENTS: dict[str, tuple[str, ...]] = {
+    # https://github.com/bghira/SimpleTuner/blob/main/documentation/attention/FLEX.md
+    "FlexAttention requires CUDA devices": (
+        "driver/no-gpu",
+        "flex/not-on-this-device",
+        "flex/cuda-device-message",
+    ),
+    "landed in PyTorch 2.5.0": ("torch/too-old-for-flex",),
+    "Diffusers exposes it through its dispatcher": ("simpletuner/diffusers-too-old",),
+    "recompile when you change drivers, CUDA or PyTorch": ("flex/driver-changed",),
+    "Ampere+ GPU": ("triton/gpu-too-old", "triton/turing-with-3-3", "triton/bf16-below-sm80"),
+    "kernels compile with nvcc; install cuda-nvcc": (
+        "toolkit/nvcc-missing",
+        "triton/c-compiler-missing",
+        "triton/ptxas-too-old",
+    ),
+    "the first import builds a CUDA extension": ("flex/build-helper", "flex/patched-build"),
+    "flex_attention.build_flex_attention_kernels(), kernel_root": (
+        "flex/build-helper",
+        "flex/patched-build",
+    ),
+    "AttributeError: upgrade PyTorch": ("flex/build-helper",),
+    "cache lives under ~/.cache/torch/kernels": ("flex/kernel-cache-folder",),
+    "only dispatch-enabled transformer blocks": ("simpletuner/backend-not-routed",),
+    "supports BF16/FP16 only": ("flex/dtype-message", "flash/dtype", "sage/dtype"),
+    "honours is_causal=False only": ("flex/causal-flag",),
+    "masks become block masks; ragged masks are not supported": (
+        "flex/mask-dimensions",
+        "flex/mask-two-dimensions",
+    ),
+    "FlexAttention guide: checklist 1": ("torch/too-old-for-flex", "torch/cpu-build"),
+    "FlexAttention guide: checklist 2": (
+        "flex/could-not-compile",
+        "toolkit/cuda-home-wrong",
+        "toolkit/hard-wired-cuda-12-4",
+        "toolkit/nvcc-torch-major-mismatch",
+        "triton/c-compiler-missing",
+        "triton/python-headers-missing",
+    ),
+    "FlexAttention guide: checklist 3": (
+        "flex/cuda-device-message",
+        "flex/not-on-this-device",
+        "driver/amd-gpu",
+        "driver/apple-gpu",
+        "simpletuner/not-a-cuda-system",
+    ),
+    "FlexAttention guide: checklist 4": (
+        "simpletuner/backend-not-routed",
+        "simpletuner/sage-validation-only",
+    ),
+    # https://github.com/a-r-r-o-w/finetrainers/blob/main/docs/models/attention.md
+    "training with masks: flash_varlen, flex, native": (
+        "diffusers/mask-rejected",
+        "diffusers/varlen-mask",
+        "flex/mask-dimensions",
+    ),
+    "training without masks: flash, flex, native, xformers": (
+        "diffusers/mask-dropped",
+        "flex/unfused",
+        "xformers/mask-layout",
+    ),
+    "sage for inference only": ("sage/no-gradients",),
+    "providers for debugging": ("finetrainers/provider-unknown", "sage/fp8-capability-check"),
+    "flash-attn>=2.6.3": (
+        "finetrainers/flash-attn-too-old",
+        "finetrainers/flash-attn-2-7",
+        "diffusers/flash-attn-too-old",
+        "diffusers/flash-attn-before-2-7",
+    ),
+    "sageattention>=2.1.1": (
+        "finetrainers/sageattention-too-old",
+        "diffusers/sageattention-too-old",
+        "sage/release-1",
+        "sage/release-not-on-index",
+    ),
+    "xformers>=0.0.29.post3": (
+        "finetrainers/xformers-too-old",
+        "diffusers/xformers-too-old",
+        "xformers/built-for-other-torch",
+    ),
+    "use a clean virtual environment": (
+        "python/not-a-venv",
+        "python/duplicates",
+        "python/externally-managed",
+    ),
+    "tested with CUDA higher than 12.2 and 12.6": ("flash/built-for-other-cuda",),
+    "check your CUDA version with nvidia-smi or nvcc": (
+        "toolkit/three-cuda-versions",
+        "toolkit/nvcc-on-path-differs",
+        "flash/built-for-other-cuda",
+        "sage/built-for-other-cuda",
+        "driver/too-old-for-torch",
+    ),
+    "pip install packaging ninja": (
+        "flash/build-requirement-missing",
+        "flash/build-without-ninja",
+    ),
+    "pip install flash-attn --no-build-isolation": (
+        "flash/build-isolation",
+        "flash/no-wheel-for-torch",
+        "flash/build-out-of-memory",
+        "flash/build-cuda-too-old",
+        "flash/built-for-other-torch",
+    ),
+    "native Windows might require building from source": (
+        "flash/no-wheel-for-torch",
+        "flash/wheel-tags-do-not-fit",
+    ),
+    "FP8 needs compute capability 90, some 89": (
+        "sage/no-sm89-kernels",
+        "sage/no-sm90-kernels",
+        "sage/fp8-capability-check",
+    ),
+    "FP16 needs compute capability 80": ("sage/no-sm80-kernels",),
+    "other GPUs may or may not work": ("sage/unsupported-gpu", "sage/gpu-too-old"),
+    "torch.cuda.get_device_capability()": ("sage/unsupported-gpu",),
+    "pip install triton; triton-windows": (
+        "sage/needs-triton",
+        "triton/torch-mismatch",
+        "triton/windows-mix",
+        "triton/no-wheel-on-windows",
+    ),
+    "pip install git+https://github.com/thu-ml/SageAttention": (
+        "sage/build-isolation",
+        "sage/build-cuda-too-old",
+        "sage/build-no-target-gpu",
+    ),
+    "pip install -U xformers --index-url …/whl/cu126": (
+        "xformers/install-moves-torch",
+        "xformers/built-for-other-cuda",
+        "xformers/no-wheel",
+    ),
+    "Flex Attention requires torch 2.5.0": ("torch/too-old-for-flex",),
+    "replace scaled_dot_product_attention globally": (
+        "finetrainers/global-provider",
+        "finetrainers/bypassed-by-diffusers",
+        "flash/head-dim",
+    ),
+    "with attention_provider(…)": ("finetrainers/provider-unknown",),
+    "Context Parallel: TODO": ("finetrainers/torch-2-10", "diffusers/context-parallel"),
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_every_statement_of_the_guides_is_answered(statement: str) -> None:
+    assert [id for id in STATEMENTS[statement] if id not in BY_ID] == []
+
+
+def test_every_rule_that_names_a_statement_is_listed_under_one() -> None:
+    listed = {id for ids in STATEMENTS.values() for id in ids}
+    named = {rule.id for rule in RULES if "guide: " in rule.row}
+    assert sorted(named - listed) == []
+
+
+#: What the guides quote, with the rule that must find it in a log. The fourth row of the
+#: checklist is prose, so it differs from language to language.
+QUOTED = {
+    "RuntimeError: Flex Attention backend 'flex' is not usable because of missing package": (
+        "torch/too-old-for-flex"
+    ),
+    "Could not compile flex_attention kernels": "flex/could-not-compile",
+    "ValueError: Query, key, and value must be on a CUDA device": "flex/cuda-device-message",
+    "AttributeError: flex_attention has no attribute build_flex_attention_kernels": (
+        "flex/build-helper"
+    ),
+    "ValueError: Query, key, and value must be either bfloat16 or float16": "flex/dtype-message",
+    "Training never switches to the backend": "simpletuner/backend-not-routed",
+    "Training कभी backend पर स्विच नहीं होता": "simpletuner/backend-not-routed",
+    "O treinamento nunca troca para o backend": "simpletuner/backend-not-routed",
+    "训练始终未切换到该后端": "simpletuner/backend-not-routed",
+}
+
+
+def matching(log: str) -> Iterator[str]:
+    return (rule.id for rule, one in SYMPTOMS if re.search(one.pattern, log))
+
+
+@pytest.mark.parametrize("quoted", QUOTED)
+def test_the_messages_that_the_guides_quote_are_recognised(quoted: str) -> None:
+    assert QUOTED[quoted] in set(matching(quoted))
+    assert {BY_ID[id].cause for id in matching(quoted)} == {BY_ID[QUOTED[quoted]].cause}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_the_words_are_short(rule: Rule) -> None:
+    """A title of one line with its values filled in, and a reason of a few sentences."""
+    title = PLACEHOLDER.sub("2.10.0+cu130", rule.title)
+    assert not title.endswith(".")
+    assert len(title) <= 120
+    assert len(rule.why) <= 420

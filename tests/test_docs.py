@@ -1,0 +1,75 @@
+"""The documents say what the code does."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from attn_doctor import facts
+from attn_doctor.rulebook.catalogue import KINDS, catalogue, sentences
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("rules/*.md")])
+STRUCTS = [
+    one
+    for one in vars(facts).values()
+    if isinstance(one, type) and issubclass(one, msgspec.Struct) and one is not msgspec.Struct
+]
+
+
+def test_the_reference_of_facts_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "tools" / "fact_reference.py"))["page"]
+    written = (ROOT / "docs" / "facts.md").read_text("utf-8")
+    assert written == page(), "run `python tools/fact_reference.py`"
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: str(struct.__name__))
+def test_every_fact_has_a_sentence(struct: type[msgspec.Struct]) -> None:
+    assert struct.__doc__
+    said = sentences()[struct.__name__]
+    for name in struct.__struct_fields__:
+        assert said.get(name, "").endswith((".", "…")), name
+
+
+def test_names_and_kinds_in_the_catalogue() -> None:
+    known = catalogue()
+    assert {fact.kind for fact in known.values()} == set(KINDS)
+    assert all(name == fact.name for name, fact in known.items())
+    assert known["torch.version"].kind == "version"
+    assert known["torch.installed"].kind == "boolean"
+    assert (known["torch.archs"].kind, known["torch.archs"].items) == ("list", "number")
+    assert known["gpus.count"].kind == "number"
+    assert known["toolkit.lacks.count"].element_of == "toolkits"
+    gpu = known["gpu.sm"]
+    assert (gpu.kind, gpu.element_of) == ("number", "gpus")
+    assert gpu.doc == "Compute capability ×10: 89 for 8.9, 120 for 12.0."
+    assert known["env.CUDA_HOME"].kind == "text"
+    assert not {"gaps", "env", "gpus.sm", "torch"} & set(known)
+
+
+def test_each_list_of_facts_has_a_name_for_its_elements() -> None:
+    lists = {fact.name for fact in catalogue().values() if fact.kind == "list" and not fact.items}
+    assert lists == set(facts.ELEMENTS)
+    # An element called like a group of facts would make `torch.version` ambiguous.
+    assert not set(facts.ELEMENTS.values()) & set(facts.Facts.__struct_fields__)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_documents(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("test", 'pip install ".[test]" && pytest'), ("main", "attn-doctor check")],
+)
+def test_ci_finds_the_readmes_commands(name: str, command: str) -> None:
+    script = ROOT / ".ci" / "run"
+    found = subprocess.run([script, "--show", name], capture_output=True, text=True, check=True)
+    assert command in found.stdout

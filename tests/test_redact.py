@@ -1,0 +1,86 @@
+"""Secrets that must not leave the machine, and values that must stay readable."""
+
+from __future__ import annotations
+
+import base64
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attn_doctor.redact import HIDDEN, LENGTH, redact
+
+WORD = "aB3" * 12
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://ada:secret@example.org/simple", "https://***@example.org/simple"),
+        ("https://ghx@example.org/simple", "https://***@example.org/simple"),
+        ("redis://:hunter2@cache:6379/0", "redis://***@cache:6379/0"),
+        ("a=https://u:p@x b=ftp://u:p@y/z", "a=https://***@x b=ftp://***@y/z"),
+        ("https://x/f?access_token=abc&page=2", "https://x/f?access_token=***&page=2"),
+        ("https://x/f?X-Amz-Signature=0a1b", "https://x/f?X-Amz-Signature=***"),
+        ("hf_" + WORD, HIDDEN),
+        ("--token hf_" + WORD + " --jobs 4", "--token *** --jobs 4"),
+        ("ghp_" + WORD, HIDDEN),
+        ("github_pat_" + WORD, HIDDEN),
+        ("sk-proj-" + WORD, HIDDEN),
+        ("glpat-" + WORD, HIDDEN),
+        ("AKIAIOSFODNN7EXAMPLE", HIDDEN),
+        ("nvapi-" + WORD, HIDDEN),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", HIDDEN),
+        ("0123456789abcdef" * 2, HIDDEN),
+        ("KEY=0123456789abcdef0123456789abcdef", "KEY=***"),
+        ("\x1b[31mred\x07", "\ufffd[31mred\ufffd"),
+        ("left\u202eright", "left\ufffdright"),
+        ("/home/a\udcff", "/home/a\ufffd"),
+    ],
+)
+def test_cut(text: str, expected: str) -> None:
+    assert redact(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0,1",
+        "/usr/local/cuda-12.8",
+        "/nix/store/0q1v8b1w5zr0xxjf4y2bq2dkz5p9r3aa-python3-3.12.3/lib",
+        "/home/ada/.cache/huggingface/hub/snapshots/0123456789abcdef0123456789abcdef01234567",
+        r"C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.8;D:\tools\Windows11SDK64BitBin",
+        "GPU-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11",
+        "MIG-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11,GPU-1f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11",
+        "_sage_qk_int8_pv_fp8_cuda_sm90_with_a_longer_name",
+        "expandable_segments:True,max_split_size_mb:512,garbage_collection_threshold:0.8",
+        "-gencode arch=compute_90,code=sm_90 --compiler-bindir=/usr/bin/g++-12",
+        "7.5;8.0;8.6;8.9;9.0a;10.0+PTX;12.0",
+        "--attention_mechanism=flex --gradient_checkpointing=true --mixed_precision=bf16",
+        "redis://cache:6379/0",
+        "/ɥoɯǝ/ädä/torch 2",
+    ],
+)
+def test_kept(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_random_text_is_cut() -> None:
+    source = random.Random(7)
+    secrets = [base64.b64encode(source.randbytes(48)).decode() for _ in range(500)]
+    assert sum(redact(one) == HIDDEN for one in secrets) > 480
+
+
+def test_long_values_are_cut() -> None:
+    assert len(redact("/a" * LENGTH)) == LENGTH
+
+
+@settings(deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_becomes_printable_and_stays_so(text: str) -> None:
+    once = redact(text)
+    assert all(char.isprintable() or char == "\ufffd" for char in once)
+    once.encode("utf-8")
+    assert redact(once) == once

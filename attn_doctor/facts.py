@@ -360,6 +360,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     index_for_driver: str | None = None
     """Derived: the torch wheel index for this driver and these GPUs, such as `cu128`; empty if
     there is none."""
+    pin_for_driver: str | None = None
+    """Derived: what to install from that index: `torch==2.11.*` to stay with the installed release
+    where the index has it, else `torch`; empty if there is no index."""
     max_python: Version | None = None
     """Derived: newest Python that `torch.compile` of this torch accepts."""
 
@@ -382,11 +385,11 @@ class Triton(Struct, frozen=True, kw_only=True):
     ptxas: str | None = None
     """Path of the bundled ptxas; empty if there is none."""
     ptxas_version: Version | None = None
-    """Its CUDA version."""
+    """Derived: its CUDA version."""
     ptxas_blackwell: str | None = None
     """Path of the second bundled ptxas, for newer GPUs; empty if there is none."""
     ptxas_blackwell_version: Version | None = None
-    """Its CUDA version."""
+    """Derived: its CUDA version."""
     expected: str | None = None
     """Derived: the version this torch pairs with, as a specifier such as `==3.6.*`."""
     pin: str | None = None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli import check, report, rules
+from attn_doctor.cli import check, explain, report, rules
 
 __all__ = ["app"]
 
@@ -21,6 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("check")(check.check)
+app.command("explain")(explain.explain)
 app.command("report")(report.report)
 app.add_typer(rules.app, name="rules")
 

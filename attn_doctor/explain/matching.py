@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct
 
 from attn_doctor.explain.page import Page
-from attn_doctor.explain.sieve import keyword
+from attn_doctor.rulebook.patterns import keyword
 from attn_doctor.rulebook.rule import Rule
 
 __all__ = ["Hit", "Watched", "hits", "watched"]

@@ -16,23 +16,11 @@ from msgspec import Struct
 
 from attn_doctor.explain.reading import Block
 
-__all__ = ["Passage", "Sieve", "keyword"]
+__all__ = ["Passage", "Sieve"]
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 _NO_WORD = bytes(byte for byte in range(256) if byte not in _LETTERS + b" \t\r\n\f\v")
 _NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS)
-_WORD = re.compile(r"[a-z_]{3,}")
-#: Words of so many logs that looking for them finds nothing out.
-_COMMON = frozenset(
-    """about after all an and any are argument attempted attention available be build but by call
-    can cannot cause could cuda data device directory does error expected failed false file files
-    following for forward found from function get got gpu gpus has have import in info install
-    installed instead invalid is it key line list load loading mask mode model module more must
-    name named need new no not object of on only op open or out output package path please python
-    query required run runtime runtimeerror set shape should size such supported support supports
-    tensor that the this to torch training triton true try type unknown unsupported use used user
-    using value version warning was when where which with without you your""".split()
-)
 #: Text kept on either side of a word, for patterns that look around.
 _AROUND = 8000
 #: So often a line of the same words is read closely, and so many passages for one keyword.
@@ -49,14 +37,6 @@ class Passage(Struct, frozen=True):
     data: bytes
     keywords: frozenset[str]
     """The keywords that led to it."""
-
-
-def keyword(text: str) -> str:
-    """The rarest word of a text that every match contains; empty if it has none."""
-    words = _WORD.findall(text.lower())
-    if not words:
-        return ""
-    return max(words, key=lambda word: (word not in _COMMON, len(word) > 3, min(len(word), 12)))
 
 
 class Sieve:

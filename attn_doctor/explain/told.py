@@ -9,18 +9,16 @@ later statement more than an earlier one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 
 from attn_doctor.facts import Facts
-from attn_doctor.rulebook.conditions import Lookup
-from attn_doctor.rulebook.evaluate import lookup_in
 from attn_doctor.variables import VARIABLES
 
-__all__ = ["Statement", "Told", "facts_from", "lookup_told", "statements"]
+__all__ = ["Statement", "facts_from", "statements"]
 
 #: Distributions by the name of their facts.
 _PACKAGES = {
@@ -127,10 +125,6 @@ class Statement(NamedTuple):
     strength: int
 
 
-#: Facts by name, each with the statement that counts.
-Told = dict[str, Statement]
-
-
 def statements(text: str, lowered: str) -> Iterator[Statement]:
     """What a stretch of clean text states, in its order. `lowered`: the same in lower case."""
     for form in _FORMS:
@@ -213,9 +207,9 @@ def _system(lowered: str) -> Iterator[Statement]:
         yield Statement("driver.vendor", "amd", _TRACE)
 
 
-def facts_from(found: Iterable[Statement], tables: Mapping[str, Any]) -> tuple[Facts, set[str]]:
+def facts_from(found: Iterable[Statement], tables: Callable[[], Mapping[str, Any]]) -> tuple[Facts, set[str]]:
     """What was stated as facts, and the names of those that a log really states."""
-    told: Told = {}
+    told: dict[str, Statement] = {}
     for one in found:
         known = told.get(one.fact)
         if known is None or one.strength >= known.strength:
@@ -225,7 +219,7 @@ def facts_from(found: Iterable[Statement], tables: Mapping[str, Any]) -> tuple[F
     gpu = {
         name.removeprefix("gpu."): values.pop(name) for name in ("gpu.name", "gpu.sm") if name in values
     }
-    if "name" in gpu and "sm" not in gpu and (sm := _capability(gpu["name"], tables)):
+    if "name" in gpu and "sm" not in gpu and (sm := _capability(gpu["name"], tables())):
         gpu["sm"] = sm
     nested: dict[str, Any] = {}
     for name, value in values.items():
@@ -284,16 +278,3 @@ def _plain(name: str) -> str:
     for brand in ("geforce ", "tesla ", "quadro "):
         name = name.removeprefix(brand)
     return re.sub(r" laptop.*| gpu$", "", name).strip()
-
-
-def lookup_told(facts: Facts, member: Any = None) -> Lookup:
-    """Looks facts up as a log states them: a variable that it does not show is unknown."""
-    inner = lookup_in(facts, "gpu" if member is not None else "", member)
-
-    def lookup(name: str) -> Any:
-        head, _, rest = name.partition(".")
-        if head == "env":
-            return facts.env.get(rest)
-        return inner(name)
-
-    return lookup

@@ -42,6 +42,8 @@ def shell_lines(fix: Fix, facts: Facts) -> list[str]:
 def argv_for(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
     """`command` with `pip` and `python` replaced by those of the examined environment."""
     python = facts.python
+    if command[:1] == ("sudo",) and facts.system.user_is_root:
+        return command[1:]  # in a container, root often has no sudo, and needs none
     if not command or not python.path or command[0] not in ("pip", "python"):
         return command
     if command[0] == "python":

@@ -8,6 +8,7 @@ function returns `Unknown` with the reason, which becomes the fact's gap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -38,11 +39,13 @@ def derive(facts: Facts, tables: Tables) -> Facts:
     )
 
 
-def _known(value: object, place: str, gaps: dict[str, str]) -> object:
+def _known(value: Any, place: str, gaps: dict[str, str]) -> Any:
     """`value`, or None with its reason written to `gaps`."""
     if isinstance(value, Unknown):
         gaps.setdefault(place, value.reason)
         return None
+    if value is not None:
+        gaps.pop(place, None)  # what a probe could not read, a table may tell
     return value
 
 
@@ -147,6 +150,7 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("torch.archs", builds.archs),
     ("torch.min_driver", builds.min_driver),
     ("torch.index_for_driver", builds.index_for_driver),
+    ("torch.pin_for_driver", builds.pin_for_driver),
     ("torch.max_python", _max_python),
     ("triton.expected", pairing.expected),
     ("triton.pin", pairing.pin),

@@ -26,8 +26,8 @@ __all__ = ["FIELDS", "read"]
 class Known(Struct, frozen=True):
     """Where the files of a package lie.
 
-    `compiled` names its extension modules: a folder, counted from the one that holds `module`,
-    and how their names begin.
+    `compiled` names its extension modules: a folder below the one that holds `module` (empty for
+    that one itself), and how their names begin.
     """
 
     distributions: tuple[str, ...]
@@ -45,12 +45,12 @@ PACKAGES: dict[str, Known] = {
         ("torchaudio",), "torchaudio", (("torchaudio/lib", "_torchaudio"), ("torchaudio", "_"))
     ),
     "flash_attn": Known(
-        ("flash-attn",), "flash_attn", ((".", "flash_attn_2_cuda"),), "flash_attn_interface.py"
+        ("flash-attn",), "flash_attn", (("", "flash_attn_2_cuda"),), "flash_attn_interface.py"
     ),
     "flash_attn_3": Known(
         ("flash-attn-3", "flashattn-hopper"),
         "flash_attn_interface",
-        (("flash_attn_3", "_C"), (".", "flash_attn_3_cuda"), (".", "flashattn_hopper_cuda")),
+        (("flash_attn_3", "_C"), ("", "flash_attn_3_cuda"), ("", "flashattn_hopper_cuda")),
     ),
     "flash_attn_4": Known(("flash-attn-4", "flash-attn-cute"), "flash_attn.cute"),
     "sageattention": Known(
@@ -58,9 +58,7 @@ PACKAGES: dict[str, Known] = {
         "sageattention",
         (("sageattention", "_qattn"), ("sageattention", "_fused")),
     ),
-    "sageattn3": Known(
-        ("sageattn3",), "sageattn3", ((".", "fp4attn_cuda"), (".", "fp4quant_cuda"))
-    ),
+    "sageattn3": Known(("sageattn3",), "sageattn3", (("", "fp4attn_cuda"), ("", "fp4quant_cuda"))),
     "xformers": Known(
         ("xformers",), "xformers", (("xformers", "_C"), ("xformers/flash_attn_3", "_C"))
     ),
@@ -153,7 +151,7 @@ def _compiled(host: Host, path: str, known: Known) -> list[str]:
     return [
         name
         for folder, start in known.compiled
-        for name in host.try_list(host.join(parent, *folder.split("/")))
+        for name in host.try_list(host.join(parent, *filter(None, folder.split("/"))))
         if name.startswith(start) and name.endswith(_SUFFIXES)
     ]
 

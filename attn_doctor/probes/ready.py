@@ -1,13 +1,14 @@
 """Which releases of flash-attn, xformers and SageAttention there are for the installed torch.
 
-`expected` names releases that fit, `wheel` says whether one of them needs no compiling. Only the
-projects' own wheels are in the tables, and for SageAttention on Windows those that its
-documentation of the port names; other people's wheels are not known here.
+`expected` names releases that fit, `wheel` says whether one of them needs no compiling. In the
+tables are the projects' own wheels and, for SageAttention on Windows, those of its port; what
+others build and publish is not known here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cache
 from typing import Any
 
 from attn_doctor.facts import Facts
@@ -115,7 +116,7 @@ def _xformers_fits(row: Row, facts: Facts) -> bool | None:
 
 def _sage_wheel(facts: Facts, tables: Tables) -> Answer:
     """Of 1.x there is one wheel for everything; what is asked for otherwise is 2.x."""
-    if (parts(facts.sageattention.version or "2"))[0] < 2:
+    if (major(facts.sageattention.version) or 2) < 2:
         return "yes"
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):
@@ -151,6 +152,7 @@ def _among(value: Any, wanted: Collection[Any]) -> bool | None:
     return None if value is None else value in wanted
 
 
+@cache
 def _accepts(specifier: str, version: str | None) -> bool | None:
     from packaging.specifiers import SpecifierSet
 
@@ -165,7 +167,7 @@ def _span(versions: list[str]) -> str:
 
 
 EXPECTED: dict[str, Callable[[Facts, Tables], Answer]] = {
-    "flash_attn": _flash_expected,
+    "flash_attn": _for_cuda(_flash_expected),
     "xformers": _xformers_expected,
     "sageattention": _sage_expected,
 }

@@ -12,7 +12,7 @@ from attn_doctor.render.grouping import Problem, plural, problems, tally, unchec
 from attn_doctor.render.paper import clean
 from attn_doctor.render.summary import blocks, header
 
-__all__ = ["markdown"]
+__all__ = ["escape", "markdown"]
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -45,9 +45,9 @@ def _problems(diagnosis: Diagnosis) -> Iterator[str]:
 def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
     finding = problem.finding
     subject = f" ({problem.subjects})" if problem.subjects else ""
-    yield f"#### {problem.severity.value}: {_escape(finding.title + subject)}"
+    yield f"#### {problem.severity.value}: {escape(finding.title + subject)}"
     yield ""
-    yield _escape(finding.why)
+    yield escape(finding.why)
     yield ""
     if finding.because:
         yield "| fact | seen | wanted |"
@@ -56,7 +56,7 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
             yield f"| `{line.fact}` | {_cell(line.seen)} | {_cell(line.wanted)} |"
         yield ""
     for fix in finding.fixes:
-        yield f"**Fix:** {_escape(fix.title)}" + (f" — {_escape(fix.manual)}" if fix.manual else "")
+        yield f"**Fix:** {escape(fix.title)}" + (f" — {escape(fix.manual)}" if fix.manual else "")
         commands = shell_lines(fix, diagnosis.facts)
         if commands:
             yield from ("", "```sh", *map(clean, commands), "```")
@@ -75,13 +75,14 @@ def _unchecked(diagnosis: Diagnosis) -> Iterator[str]:
     yield "#### Not checked"
     yield ""
     for reason, rules in reasons.items():
-        yield f"- {_escape(reason)}: {', '.join(f'`{rule}`' for rule in rules)}"
+        yield f"- {escape(reason)}: {', '.join(f'`{rule}`' for rule in rules)}"
     yield ""
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """`text` from the machine, so that none of it is markup."""
     return _MARKUP.sub(r"\\\1", clean(text))
 
 
 def _cell(text: str) -> str:
-    return _escape(text).replace("\n", " ")
+    return escape(text).replace("\n", " ")

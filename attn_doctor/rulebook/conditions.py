@@ -12,7 +12,6 @@ vendors' builds of a release carry such versions.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -20,7 +19,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion
 from packaging.version import Version as ParsedVersion
 
@@ -28,6 +26,8 @@ from attn_doctor.errors import RuleError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from packaging.specifiers import SpecifierSet
 
     from attn_doctor.rulebook.catalogue import Fact
 
@@ -47,7 +47,7 @@ _LINE = re.compile(
     r"(?P<fact>[a-z_][\w.]*) +(?P<op>==|!=|<=|>=|<|>|not in|in|contains|satisfies|matches) +"
     r"(?P<value>.+)|(?P<known>[a-z_][\w.]*) +(?P<is>is (?:un)?known)"
 )
-_NAME = re.compile(r"[a-z_]+(?:\.\w+)+")
+_NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+")
 #: Operators that make sense for each kind of fact on the left.
 _FITTING = {
     "version": {*_ORDERS, "in", "not in", "satisfies", "matches"},
@@ -79,7 +79,7 @@ class Condition(Struct, frozen=True, array_like=True):
             return None
         try:
             return _compare(self.kind, self.op, seen, wanted)
-        except (InvalidVersion, InvalidSpecifier):
+        except ValueError:  # packaging: InvalidVersion, InvalidSpecifier
             # A version such as `unknown` or `2.4-custom`: it was read, but orders with nothing.
             return None
 
@@ -164,6 +164,8 @@ def _kind(name: str, facts: Mapping[str, Fact], element: str) -> str:
     fact = facts.get(name)
     if fact is not None and (not fact.element_of or name.split(".", maxsplit=1)[0] == element):
         return fact.kind
+    import difflib
+
     near = difflib.get_close_matches(name, facts, n=1, cutoff=0.5)
     if fact is not None:
         raise RuleError(f'{name} needs `for_each = "{fact.element_of}"`')
@@ -196,14 +198,14 @@ def _check_value(name: str, kind: str, op: str, value: Any) -> None:
         raise RuleError(f"{name} is a {kind}: {json.dumps(value)} does not fit `{op}`")
     try:
         if op == "satisfies":
-            SpecifierSet(value)
+            _specifiers(value)
         elif op == "matches":
             re.compile(value)
         elif kind == "version":
             for one in value if isinstance(value, list) else [value]:
                 # The empty version means that there is none.
                 _ = one and ParsedVersion(one)
-    except (InvalidSpecifier, InvalidVersion, re.error) as error:
+    except (ValueError, re.error) as error:
         raise RuleError(f"{name} {op} {json.dumps(value)}: {error}") from None
 
 
@@ -255,4 +257,11 @@ def _version(text: str, local: bool) -> ParsedVersion:
 
 @lru_cache(maxsize=512)
 def _satisfies(seen: str, wanted: str) -> bool:
-    return SpecifierSet(wanted).contains(_version(seen, "+" in wanted), prereleases=True)
+    return _specifiers(wanted).contains(_version(seen, "+" in wanted), prereleases=True)
+
+
+def _specifiers(text: str) -> SpecifierSet:
+    # Imported on demand: it takes as long as judging all rules does.
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(text)

@@ -21,7 +21,7 @@ from attn_doctor.rulebook.conditions import (
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.wording import fill, unknown_in
 
-__all__ = ["fixes_for", "judge", "judge_rule", "lookup_in", "verdict_on"]
+__all__ = ["filled", "judge", "judge_rule", "lookup_in"]
 
 
 def lookup_in(facts: Facts, element: str = "", value: Any = None) -> Lookup:
@@ -68,7 +68,7 @@ def judge_rule(rule: Rule, facts: Facts) -> list[Finding]:
 
 def _finding(rule: Rule, facts: Facts, lookup: Lookup, place: str) -> Finding:
     """The finding on one subject; `place` is where its element stands in the facts."""
-    verdict = verdict_on(rule, facts, lookup)
+    verdict = _verdict(rule, facts, lookup)
     if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
         return Finding(
             rule=rule.id,
@@ -88,14 +88,18 @@ def _finding(rule: Rule, facts: Facts, lookup: Lookup, place: str) -> Finding:
         why=fill(rule.why, lookup),
         because=_reasons(rule.when, facts, lookup, place, faults=True),
         context=_reasons(rule.applies, facts, lookup, place, faults=False),
-        fixes=tuple(fixes_for(rule, facts, lookup)) if problem else (),
+        # Where no fix fits for certain, those that may fit are better than none.
+        fixes=(
+            tuple(_fixes(rule, facts, lookup)) or tuple(_fixes(rule, facts, lookup, doubtful=True))
+            if problem
+            else ()
+        ),
         backends=rule.backends,
         evidence=rule.evidence,
     )
 
 
-def verdict_on(rule: Rule, facts: Facts, lookup: Lookup) -> Verdict:
-    """What the rule says of the subject that `lookup` knows."""
+def _verdict(rule: Rule, facts: Facts, lookup: Lookup) -> Verdict:
     applies = conjunction((_on_platform(rule, facts), _group(rule.applies, lookup)))
     if applies is False:
         return Verdict.NOT_APPLICABLE
@@ -158,17 +162,15 @@ def _gap(line: Condition, facts: Facts, lookup: Lookup, place: str) -> str:
     return ""
 
 
-def fixes_for(
-    rule: Rule, facts: Facts, lookup: Lookup, *, doubtful: bool = False
-) -> Iterable[Fix]:
+def _fixes(rule: Rule, facts: Facts, lookup: Lookup, *, doubtful: bool = False) -> Iterable[Fix]:
     """The fixes that this machine calls for. `doubtful`: also those for which it cannot be told."""
     for fix, lines in zip(rule.fixes, rule.fix_when, strict=True):
         truth = conjunction(line.truth(lookup) for line in lines)
         if truth or (doubtful and truth is None):
-            yield _filled(fix, facts, lookup)
+            yield filled(fix, facts, lookup)
 
 
-def _filled(fix: FixFile, facts: Facts, lookup: Lookup) -> Fix:
+def filled(fix: FixFile, facts: Facts, lookup: Lookup) -> Fix:
     """The fix with this machine's values; without commands where a value is unknown."""
     parts = [*(part for argv in fix.run for part in argv), *fix.set.values()]
     missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")

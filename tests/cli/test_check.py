@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.facts import Driver, Facts, Gpu, Python, System, Torch, to_json
+from attn_doctor.facts import Driver, Facts, Gpu, Package, Python, System, Torch, to_json
 
 HEALTHY = Facts(system=System(os="linux"), torch=Torch(installed=False), gpus=(), driver=Driver(state="no-gpu"))
 CPU_TORCH = Facts(
@@ -19,6 +19,7 @@ CPU_TORCH = Facts(
     driver=Driver(state="ok", version="580.95.05", cuda_max="13.0", vendor="nvidia"),
     gpus=(Gpu(index=0, name="NVIDIA H100", sm=90),),
     torch=Torch(installed=True, version="2.13.0+cpu", local="cpu", build="cpu"),
+    torchvision=Package(installed=False),
 )
 
 

@@ -35,6 +35,13 @@ def test_an_environment_without_pip_is_served_by_uv() -> None:
     )  # fmt: skip
 
 
+def test_root_needs_no_sudo() -> None:
+    command = ("sudo", "apt-get", "install", "-y", "gcc")
+    assert argv_for(command, LINUX) == command
+    root = Facts(system=System(os="linux", user_is_root=True))
+    assert argv_for(command, root) == ("apt-get", "install", "-y", "gcc")
+
+
 def test_without_any_interpreter_the_command_stays_as_written() -> None:
     assert argv_for(("pip", "install", "x"), Facts()) == ("pip", "install", "x")
     assert argv_for(("apt-get", "install", "gcc"), LINUX) == ("apt-get", "install", "gcc")

@@ -1,0 +1,290 @@
+"""Which of the symptoms found is the root: each rule weighed, one match a cause, the best first.
+
+A match is weighed by how much its symptom says (plain text, several symptoms of one rule), by where
+it stands (the root of the last failure, an echo, a warning), and by facts (those the log states, and
+those of the machine). The sum is the confidence; see `Match.confidence` for what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.explain.course import Kind, Place
+from attn_doctor.explain.explanation import Explanation, Log, Match, Told
+from attn_doctor.explain.judging import (
+    Opinion,
+    by_log,
+    by_machine,
+    differing,
+    fixes,
+    lookup_told,
+    worded,
+)
+from attn_doctor.explain.matching import Hit
+from attn_doctor.explain.page import Line
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Finding
+from attn_doctor.rulebook.conditions import show
+from attn_doctor.rulebook.evaluate import lookup_in
+from attn_doctor.rulebook.patterns import plain_length
+from attn_doctor.rulebook.rule import Rule
+
+__all__ = ["Ending", "Sighting", "ending", "ranked", "sighting"]
+
+_BASE = 0.45
+#: A symptom with so much plain text says all that a symptom can say.
+_TELLING, _FULL = 0.25, 45
+#: Each further symptom of the same rule, and each further rule with the same cause.
+_FURTHER, _MOST = 0.06, 0.12
+_STATED, _DENIED = 0.12, -0.25
+_HERE, _NOT_HERE = 0.08, -0.08
+#: Below this there is nothing to claim.
+_LEAST = 0.25
+#: Characters of a line that are shown.
+_EXCERPT = 160
+
+
+class Sighting(Struct, frozen=True, kw_only=True):
+    """A symptom of a rule on one line of a log."""
+
+    rule: str
+    symptom: int
+    file: str
+    line: int
+    rank: str
+    excerpt: str
+    place: Place
+    final: bool
+    """It belongs to the last failure of its process."""
+    late: bool
+    """A failure that it does not belong to comes after it."""
+    groups: dict[str, str] = {}
+
+
+class Ending(Struct, frozen=True):
+    """How a log ends: the lines of its last failure, if it ends in one."""
+
+    text: str = ""
+    line: int = 0
+
+
+def ending(lines: Sequence[Line], places: Sequence[Place]) -> Ending:
+    """The exception in which a page ends."""
+    last = max((place.failure for place in places), default=-1)
+    found = [
+        line
+        for line, place in zip(lines, places, strict=True)
+        if place.failure == last and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
+    ]
+    if last < 0 or not found:
+        return Ending()
+    return Ending("\n".join(line.text for line in found), max(line.number for line in found))
+
+
+def sighting(
+    hit: Hit, lines: Sequence[Line], places: Sequence[Place], *, file: str, last: bool
+) -> Sighting:
+    """Where a hit stands. `last`: its page is the end of the log."""
+    index = max(hit.lines, key=lambda one: (places[one].kind, one))
+    line, place = lines[index], places[index]
+    ours = [one.failure for one, at in zip(places, lines, strict=True) if at.rank == line.rank]
+    newest = max(ours, default=-1)
+    first = places[index + 1 :]
+    later = any(
+        one.kind is Kind.EXCEPTION and one.failure != place.failure
+        for one, at in zip(first, lines[index + 1 :], strict=True)
+        if at.rank == line.rank
+    )
+    return Sighting(
+        rule=hit.rule,
+        symptom=hit.symptom,
+        file=file,
+        line=line.number,
+        rank=line.rank,
+        excerpt=_excerpt(line.text, hit.text),
+        place=place,
+        final=last and place.failure >= 0 and place.failure == newest,
+        late=later or not last,
+        groups=hit.groups,
+    )
+
+
+def _excerpt(text: str, matched: str) -> str:
+    """The line, trimmed around what matched."""
+    text = text.strip()
+    if len(text) <= _EXCERPT:
+        return text
+    part = next((one for one in matched.split("\n") if one.strip() and one.strip() in text), "")
+    start = max(0, text.find(part.strip()) - 40) if part else 0
+    end = min(len(text), start + _EXCERPT)
+    start = max(0, end - _EXCERPT)
+    return ("…" if start else "") + text[start:end].strip() + ("…" if end < len(text) else "")
+
+
+class _Candidate:
+    """A rule with all its sightings, being weighed."""
+
+    def __init__(self, rule: Rule, sightings: list[Sighting]) -> None:
+        self.rule = rule
+        self.sightings = sightings
+        self.lengths = {one.symptom: plain_length(rule.symptoms[one.symptom].pattern) for one in sightings}
+        self.best = max(sightings, key=self._order)
+        self.log = Opinion(None)
+        self.here: Opinion | None = None
+        self.finding: Finding | None = None
+        self.weight = 0.0
+
+    def _order(self, one: Sighting) -> tuple[float, int]:
+        return (_standing(one) + self._says(one), -one.line)
+
+    def _says(self, one: Sighting) -> float:
+        return _TELLING * min(1.0, self.lengths[one.symptom] / _FULL)
+
+    def weigh(self) -> float:
+        """The confidence, but for what other rules add or take."""
+        weight = _BASE + self._says(self.best) + _standing(self.best)
+        weight += min(_MOST, _FURTHER * (len(self.lengths) - 1))
+        if self.rule.severity == "info":
+            weight -= 0.05
+        weight += {True: _STATED, False: _DENIED, None: 0.0}[self.log.truth]
+        if self.here is not None:
+            weight += {True: _HERE, False: _NOT_HERE, None: 0.0}[self.here.truth]
+        return weight
+
+
+def _standing(one: Sighting) -> float:
+    """What the place of a sighting adds: a root of the last failure most, a frame least."""
+    place = one.place
+    if place.kind is Kind.NOISE:
+        return -0.12
+    if place.kind in (Kind.EXCEPTION, Kind.MESSAGE):
+        root = 0.2 if place.link == 0 else 0.02 if place.direct else 0.08
+        return root if one.final else root - 0.1
+    if place.kind is Kind.ERROR:
+        return 0.02 if one.late else 0.14
+    if place.kind is Kind.WARNING:
+        return -0.1 if one.late else 0.05
+    return -0.05 if one.late else 0.08
+
+
+def ranked(
+    seen: Sequence[Sighting],
+    rules: Mapping[str, Rule],
+    stated: tuple[Facts, set[str]],
+    tables: Callable[[], Mapping[str, Any]],
+    machine: Facts | None,
+    logs: Sequence[Log],
+    endings: Sequence[Ending] = (),
+) -> Explanation:
+    """The explanation: one match for each cause, the likeliest first."""
+    from attn_doctor.probes.derived import derive
+
+    facts, names = stated
+    if seen:
+        facts = derive(facts, tables())
+    candidates = {
+        id: _Candidate(rules[id], [one for one in seen if one.rule == id])
+        for id in dict.fromkeys(one.rule for one in seen)
+    }
+    for one in candidates.values():
+        one.log = by_log(one.rule, facts)
+        if machine is not None:
+            one.here, one.finding = by_machine(one.rule, machine)
+        one.weight = one.weigh()
+    _below_what_they_require(candidates)
+    groups: dict[str, list[_Candidate]] = {}
+    for one in sorted(candidates.values(), key=lambda one: (-one.weight, one.best.line, one.rule.id)):
+        if one.weight >= _LEAST:
+            groups.setdefault(one.rule.cause, []).append(one)
+    matches = [_match(group, facts, machine) for group in groups.values()]
+    matches.sort(key=lambda one: -one.confidence)
+    return Explanation(
+        matches=tuple(matches),
+        logs=tuple(logs),
+        told=_told(facts, names, machine),
+        facts=machine if machine is not None else facts,
+        probed=machine is not None,
+        rules=sum(bool(rule.symptoms) for rule in rules.values()),
+    )
+
+
+def _below_what_they_require(candidates: Mapping[str, _Candidate]) -> None:
+    """A rule explained by another that was seen as well cannot stand above it."""
+    for _ in range(3):
+        for one in candidates.values():
+            for needed in one.rule.requires:
+                root = candidates.get(needed)
+                if root is not None and root.log.truth is not False:
+                    one.weight = min(one.weight, root.weight - 0.05)
+
+
+def _match(group: Sequence[_Candidate], facts: Facts, machine: Facts | None) -> Match:
+    best = group[0]
+    weight = best.weight + min(_MOST, _FURTHER * (len(group) - 1))
+    lookup = lookup_told(facts, best.rule)
+    title, why = worded(best.rule.title, lookup), worded(best.rule.why, lookup)
+    remedies = fixes(best.rule, facts, lookup)
+    if machine is not None:
+        remedies = fixes(best.rule, machine, lookup_in_machine(machine, best.rule))
+        if best.finding is not None:
+            title, why, remedies = best.finding.title, best.finding.why, best.finding.fixes or remedies
+    return Match(
+        rule=best.rule.id,
+        cause=best.rule.cause,
+        confidence=round(max(0.05, min(0.99, weight)), 2),
+        file=best.best.file,
+        line=best.best.line,
+        excerpt=best.best.excerpt,
+        rank=best.best.rank,
+        times=len({(one.file, one.line) for each in group for one in each.sightings}),
+        severity=best.rule.severity,
+        title=title,
+        why=why,
+        verdict=_verdict(best),
+        fixes=remedies,
+        evidence=best.rule.evidence,
+        also=tuple(one.rule.id for one in group[1:]),
+    )
+
+
+def lookup_in_machine(machine: Facts, rule: Rule) -> Any:
+    """Looks facts up on the machine, in the first element of the rule's list."""
+    from attn_doctor.facts import ELEMENTS
+
+    element = ELEMENTS.get(rule.for_each, "")
+    members = getattr(machine, rule.for_each) if element else None
+    return lookup_in(machine, element, members[0] if members else None)
+
+
+def _verdict(one: _Candidate) -> str:
+    if one.here is not None:
+        if one.here.truth:
+            return "confirmed by this machine"
+        if one.here.truth is False:
+            return f"not confirmed: {one.here.reason}"
+        return f"could not be checked: {one.here.reason}"
+    if one.log.truth:
+        return "confirmed by the log"
+    if one.log.truth is False:
+        return f"not confirmed: the log says that {one.log.reason}"
+    return "not checked"
+
+
+def _told(facts: Facts, names: set[str], machine: Facts | None) -> tuple[Told, ...]:
+    gpu = facts.gpus[0] if facts.gpus else None
+    lookup = lookup_in(facts, "gpu", gpu)
+    values = {
+        name: facts.env.get(name[4:]) if name.startswith("env.") else lookup(name)
+        for name in sorted(names)
+    }
+    here = {} if machine is None else {name: other for name, _, other in differing(values, machine)}
+    return tuple(
+        Told(name, show(value), here.get(name, ""))
+        for name, value in values.items()
+        if value is not None and not name.endswith(".installed")
+    )
+
+

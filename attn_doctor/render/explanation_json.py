@@ -1,0 +1,38 @@
+"""An explanation as JSON for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.explain.explanation import Explanation, Match
+from attn_doctor.fixes.commands import shell_lines
+
+__all__ = ["SCHEMA", "json"]
+
+SCHEMA = 1
+
+
+def json(found: Explanation, code: int) -> str:
+    """The explanation and the exit code as one JSON object."""
+    data = {
+        "schema": SCHEMA,
+        "matches": [_match(one, found) for one in found.matches],
+        "attn_doctor": __version__,
+        "exit_code": code,
+        "probed": found.probed,
+        "logs": found.logs,
+        "told": found.told,
+        "rules": found.rules,
+        "seconds": round(found.seconds, 3),
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def _match(one: Match, found: Explanation) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(one)
+    for fix, written in zip(plain["fixes"], one.fixes, strict=True):
+        fix["commands"] = shell_lines(written, found.facts)
+    return plain

@@ -1,0 +1,448 @@
+"""What rules say of facts: verdicts, which problem explains which, and commands filled in.
+
+The rules here are written as their authors write them, and read from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Finding, Severity, Verdict
+from attn_doctor.rulebook.evaluate import judge, judge_rule, lookup_in
+from attn_doctor.rulebook.reading import read_rule
+from attn_doctor.rulebook.rule import Rule
+
+HEAD = """
+schema = 1
+severity = "{severity}"
+cause = "torch-cpu-only"
+evidence = ["https://example.org"]
+checked = 2026-11-21
+{head}
+[text]
+title = "torch is {{torch.version}}"
+why = "built for {{torch.build}}"
+"""
+
+Write = Callable[..., Rule]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a rule file and reads it: `write("area/name", body, severity="info", head="…")`."""
+
+    def rule(id: str, body: str, severity: str = "error", head: str = "") -> Rule:
+        path = tmp_path / f"{id}.toml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(HEAD.format(severity=severity, head=head) + body, encoding="utf-8")
+        return read_rule(path, tmp_path)
+
+    return rule
+
+
+def facts(**groups: Any) -> Facts:
+    """Facts in which only the given ones are known."""
+    return msgspec.convert(groups, Facts)
+
+
+def one(rule: Rule, known: Facts) -> Finding:
+    """The only finding of a rule."""
+    (finding,) = judge_rule(rule, known)
+    return finding
+
+
+CPU = "[applies]\nall = ['torch.installed == true']\n[when]\nall = ['torch.build == \"cpu\"']\n"
+
+# Verdicts
+
+
+@pytest.mark.parametrize(
+    ("torch", "verdict"),
+    [
+        ({"installed": True, "build": "cpu"}, Verdict.PROBLEM),
+        ({"installed": True, "build": "cuda"}, Verdict.OK),
+        ({"installed": False, "build": "cpu"}, Verdict.NOT_APPLICABLE),
+        ({"installed": False}, Verdict.NOT_APPLICABLE),
+        ({"installed": True}, Verdict.UNKNOWN),
+        ({"build": "cpu"}, Verdict.UNKNOWN),
+        # Whether the rule applies is not known, but nothing is wrong either way.
+        ({"build": "cuda"}, Verdict.OK),
+    ],
+)
+def test_where_a_rule_applies_and_what_is_wrong(
+    write: Write, torch: dict[str, Any], verdict: Verdict
+) -> None:
+    assert one(write("a/cpu", CPU), facts(torch=torch)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("torch", "verdict"),
+    [
+        ({"installed": True, "debug": True, "has_flex": True}, Verdict.PROBLEM),
+        ({"installed": True, "has_flex": True, "debug": None}, Verdict.UNKNOWN),
+        ({"installed": True, "debug": True, "cxx11_abi": True}, Verdict.OK),
+        ({"installed": True, "debug": True, "cxx11_abi": None}, Verdict.UNKNOWN),
+        ({"installed": True, "debug": False, "has_build_helper": False}, Verdict.OK),
+        ({"installed": True, "debug": None, "has_build_helper": True}, Verdict.PROBLEM),
+        ({"installed": False, "debug": True}, Verdict.OK),
+    ],
+)
+def test_all_any_and_none(write: Write, torch: dict[str, Any], verdict: Verdict) -> None:
+    rule = write(
+        "a/groups",
+        """[when]
+all  = ['torch.installed == true']
+any  = ['torch.debug == true', 'torch.has_build_helper == true']
+none = ['torch.cxx11_abi == true']
+""",
+    )
+    told = {"cxx11_abi": False, "has_build_helper": False, **torch}
+    assert one(rule, facts(torch=told)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("system", "verdict"),
+    [
+        ({"os": "windows"}, Verdict.PROBLEM),
+        ({"os": "linux", "wsl": 2}, Verdict.PROBLEM),
+        ({"os": "linux", "wsl": 0}, Verdict.NOT_APPLICABLE),
+        ({"os": "linux"}, Verdict.UNKNOWN),
+        ({"os": "macos"}, Verdict.NOT_APPLICABLE),
+        ({}, Verdict.UNKNOWN),
+    ],
+)
+def test_platforms(write: Write, system: dict[str, Any], verdict: Verdict) -> None:
+    rule = write("a/windows", CPU, head='platforms = ["windows", "wsl"]')
+    known = facts(system=system, torch={"installed": True, "build": "cpu"})
+    assert one(rule, known).verdict is verdict
+
+
+BOOLEANS = ("installed", "debug", "cxx11_abi", "has_flex", "has_build_helper")
+LINES = st.lists(
+    st.tuples(st.sampled_from(BOOLEANS), st.booleans()).map(
+        lambda line: f"torch.{line[0]} == {'true' if line[1] else 'false'}"
+    ),
+    max_size=3,
+)
+
+
+@given(
+    applies=st.fixed_dictionaries({"all": LINES, "any": LINES, "none": LINES}),
+    when=st.fixed_dictionaries({"all": LINES, "any": LINES, "none": LINES}),
+    known=st.fixed_dictionaries({name: st.booleans() for name in BOOLEANS}),
+    hidden=st.sets(st.sampled_from(BOOLEANS)),
+)
+def test_a_gap_gives_neither_a_false_alarm_nor_a_false_ok(
+    tmp_path_factory: pytest.TempPathFactory,
+    applies: dict[str, list[str]],
+    when: dict[str, list[str]],
+    known: dict[str, bool],
+    hidden: set[str],
+) -> None:
+    folder = tmp_path_factory.mktemp("rules")
+    path = folder / "a" / "any.toml"
+    path.parent.mkdir()
+    body = "".join(
+        f"[{name}]\n" + "".join(f"{part} = {lines}\n" for part, lines in group.items())
+        for name, group in (("applies", applies), ("when", when))
+    )
+    path.write_text(HEAD.format(severity="error", head="") + body, encoding="utf-8")
+    rule = read_rule(path, folder)
+    truth = one(rule, facts(torch=known)).verdict
+    told = {name: value for name, value in known.items() if name not in hidden}
+    guess = one(rule, facts(torch=told)).verdict
+    assert guess is truth or guess is Verdict.UNKNOWN or Verdict.PROBLEM not in (guess, truth)
+
+
+# Reasons
+
+
+def test_the_value_seen_and_the_value_wanted(write: Write) -> None:
+    finding = one(
+        write("a/cpu", CPU),
+        facts(torch={"installed": True, "build": "cpu", "version": "2.11.0+cpu"}),
+    )
+    assert finding.title == "torch is 2.11.0+cpu"
+    assert finding.why == "built for cpu"
+    (reason,) = finding.because
+    assert (reason.fact, reason.seen, reason.wanted) == ("torch.build", "cpu", "not cpu")
+    (context,) = finding.context
+    assert (context.fact, context.seen, context.wanted) == ("torch.installed", "yes", "")
+
+
+def test_a_gap_is_given_as_the_reason(write: Write) -> None:
+    known = facts(torch={"installed": True}, gaps={"torch": "reading it took longer than 2 s"})
+    finding = one(write("a/cpu", CPU), known)
+    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.because[0].seen == "unknown"
+    assert finding.because[0].gap == "reading it took longer than 2 s"
+    assert finding.fixes == ()
+
+
+def test_the_gap_of_the_fact_on_the_right(write: Write) -> None:
+    rule = write("a/pair", "[when]\nnone = ['triton.version satisfies triton.expected']\n")
+    known = facts(triton={"version": "3.6.0"}, gaps={"triton.expected": "torch 3.0 is too new"})
+    assert one(rule, known).because[0].gap == "torch 3.0 is too new"
+
+
+# Elements of a list
+
+EACH = 'for_each = "gpus"\nsubject = "GPU {gpu.index}"'
+OLD = "[when]\nall = ['gpu.sm < 80']\n"
+
+
+def test_each_element_is_judged_by_itself(write: Write) -> None:
+    rule = write("a/old", OLD, head=EACH)
+    found = judge_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 90}, {}]))
+    assert [one.verdict for one in found] == [Verdict.PROBLEM, Verdict.OK, Verdict.UNKNOWN]
+    assert [one.subject for one in found] == ["GPU 0", "", ""]
+
+
+def test_no_elements_no_findings(write: Write) -> None:
+    assert judge_rule(write("a/old", OLD, head=EACH), facts(gpus=[])) == []
+
+
+def test_a_list_that_is_unknown_is_one_question(write: Write) -> None:
+    known = facts(gaps={"gpus": "the driver does not answer"})
+    finding = one(write("a/old", OLD, head=EACH), known)
+    assert finding.verdict is Verdict.UNKNOWN
+    assert finding.because[0].gap == "the driver does not answer"
+
+
+def test_the_gap_of_one_element(write: Write) -> None:
+    known = facts(gpus=[{"sm": 90}, {}], gaps={"gpus.1.sm": "GPU 1 is lost"})
+    found = judge_rule(write("a/old", OLD, head=EACH), known)
+    assert [one.because[0].gap for one in found if one.because] == ["GPU 1 is lost"]
+
+
+def test_an_element_beside_other_facts(write: Write) -> None:
+    rule = write("a/arch", "[when]\nall = ['gpu.sm not in torch.archs']\n", head=EACH)
+    known = facts(torch={"archs": [80, 90]}, gpus=[{"sm": 90}, {"sm": 120}])
+    assert [one.verdict for one in judge_rule(rule, known)] == [Verdict.OK, Verdict.PROBLEM]
+
+
+# Causes
+
+
+def problem(write: Write, id: str, severity: str = "error", requires: str = "") -> Rule:
+    """A rule that finds a problem in `facts(torch={"build": "cpu"})`."""
+    head = f"requires = [{requires}]" if requires else ""
+    return write(id, "[when]\nall = ['torch.build == \"cpu\"']\n", severity, head)
+
+
+BROKEN = {"build": "cpu"}
+
+
+def causes(rules: list[Rule], known: Facts) -> dict[str, str]:
+    return {finding.rule: finding.caused_by for finding in judge(known, rules)}
+
+
+def test_an_echo_names_the_first_problem_of_the_chain(write: Write) -> None:
+    rules = [
+        problem(write, "c/echo", requires='"b/middle"'),
+        problem(write, "b/middle", requires='"a/root"'),
+        problem(write, "a/root"),
+        problem(write, "d/other"),
+    ]
+    assert causes(rules, facts(torch=BROKEN)) == {
+        "a/root": "",
+        "b/middle": "a/root",
+        "c/echo": "a/root",
+        "d/other": "",
+    }
+
+
+def test_a_required_rule_that_finds_nothing_explains_nothing(write: Write) -> None:
+    fine = write("a/fine", "[when]\nall = ['torch.build == \"cuda\"']\n")
+    rules = [problem(write, "b/echo", requires='"a/fine", "z/absent"'), fine]
+    assert causes(rules, facts(torch=BROKEN))["b/echo"] == ""
+
+
+def test_an_open_question_is_explained_too(write: Write) -> None:
+    open_question = write(
+        "b/open", "[when]\nall = ['torch.debug == true']\n", head='requires = ["a/root"]'
+    )
+    settled = write(
+        "c/settled", "[when]\nall = ['torch.build == \"cuda\"']\n", head='requires = ["a/root"]'
+    )
+    found = causes([open_question, settled, problem(write, "a/root")], facts(torch=BROKEN))
+    assert found == {"a/root": "", "b/open": "a/root", "c/settled": ""}
+
+
+def test_one_element_is_enough_to_explain(write: Write) -> None:
+    root = write("a/old", OLD, head=EACH)
+    rules = [problem(write, "b/echo", requires='"a/old"'), root]
+    known = facts(torch=BROKEN, gpus=[{"index": 0, "sm": 90}, {"index": 1, "sm": 61}])
+    assert causes(rules, known)["b/echo"] == "a/old"
+
+
+def test_the_worst_first_and_echoes_behind_their_root(write: Write) -> None:
+    rules = [
+        problem(write, "a/note", "info"),
+        problem(write, "b/echo-of-error", "error", '"z/error"'),
+        problem(write, "c/warning", "warning"),
+        write("d/open", "[when]\nall = ['torch.debug == true']\n"),
+        write("e/fine", "[when]\nall = ['torch.build == \"cuda\"']\n"),
+        write("f/elsewhere", CPU.replace("torch.build", "torch.local")),
+        problem(write, "z/error", "error"),
+    ]
+    known = facts(torch={"build": "cpu", "installed": False})
+    assert [one.rule for one in judge(known, rules)] == [
+        "z/error",
+        "b/echo-of-error",
+        "c/warning",
+        "a/note",
+        "d/open",
+        "e/fine",
+        "f/elsewhere",
+    ]
+
+
+def test_rules_that_only_read_logs_are_not_judged(write: Write) -> None:
+    rule = write("a/log", "[[symptom]]\npattern = 'some text'\nlogs = ['some text']\n")
+    assert judge(facts(torch=BROKEN), [rule]) == ()
+
+
+def test_severity_and_backends_are_carried_over(write: Write) -> None:
+    rule = write("a/cpu", CPU, "warning", 'backends = ["flex", "sage"]')
+    finding = one(rule, facts(torch={"installed": True, "build": "cpu"}))
+    assert finding.severity is Severity.WARNING
+    assert finding.backends == ("flex", "sage")
+    assert finding.cause == "torch-cpu-only"
+    assert finding.evidence == ("https://example.org",)
+
+
+# Fixes
+
+FIX = (
+    CPU
+    + """
+[[fix]]
+title = "Install torch for {torch.index_for_driver}"
+safety = "ask"
+run = [["MAX_JOBS=4", "pip", "install", "torch", "--index-url", "{torch.index_for_driver}"]]
+set = { CUDA_HOME = "{build.cuda_home}" }
+unset = ["CUDA_PATH"]
+clears = ["inductor"]
+needs = "{build.jobs} jobs"
+"""
+)
+
+
+def fixed(rule: Rule, **groups: Any) -> Any:
+    known = facts(**{"torch": {}, **groups})
+    torch = msgspec.structs.replace(known.torch, installed=True, build="cpu")
+    return one(rule, msgspec.structs.replace(known, torch=torch)).fixes
+
+
+def test_commands_are_filled_in(write: Write) -> None:
+    build = {"cuda_home": "/opt/cuda", "jobs": 3}
+    (fix,) = fixed(write("a/fix", FIX), torch={"index_for_driver": "cu128"}, build=build)
+    assert fix.title == "Install torch for cu128"
+    assert fix.run == (("MAX_JOBS=4", "pip", "install", "torch", "--index-url", "cu128"),)
+    assert fix.exports == {"CUDA_HOME": "/opt/cuda", "CUDA_PATH": ""}
+    assert (fix.safety, fix.needs, fix.clears) == ("ask", "3 jobs", ("inductor",))
+
+
+@pytest.mark.parametrize(
+    ("torch", "build", "missing", "state"),
+    [
+        ({}, {"cuda_home": "/opt/cuda"}, "torch.index_for_driver", "unknown: no driver"),
+        ({"index_for_driver": ""}, {"cuda_home": "/a"}, "torch.index_for_driver", "empty"),
+        ({"index_for_driver": "cu128"}, {}, "build.cuda_home", "unknown"),
+    ],
+)
+def test_a_command_that_needs_an_unknown_fact_is_not_shown(
+    write: Write, torch: dict[str, Any], build: dict[str, Any], missing: str, state: str
+) -> None:
+    gaps = {"torch.index_for_driver": "no driver"} if not torch else {}
+    (fix,) = fixed(write("a/fix", FIX), torch=torch, build=build, gaps=gaps)
+    assert (fix.run, fix.exports, fix.safety) == ((), {}, "manual")
+    assert fix.manual == f"(attn-doctor cannot write the command: {missing} is {state})"
+
+
+def test_a_fix_is_offered_only_where_its_lines_hold(write: Write) -> None:
+    rule = write(
+        "a/fix",
+        CPU
+        + """
+[[fix]]
+title = "for Linux"
+safety = "manual"
+manual = "do it"
+when = ['system.os == "linux"']
+[[fix]]
+title = "for all"
+safety = "manual"
+manual = "do it by hand"
+""",
+    )
+    titles = {
+        os: [fix.title for fix in fixed(rule, system={"os": os} if os else {})]
+        for os in ("linux", "windows", "")
+    }
+    assert titles == {
+        "linux": ["for Linux", "for all"],
+        "windows": ["for all"],
+        "": ["for all"],
+    }
+
+
+def test_a_fix_that_may_fit_is_better_than_none(write: Write) -> None:
+    rule = write(
+        "a/fix",
+        CPU
+        + """
+[[fix]]
+title = "for Linux"
+safety = "manual"
+manual = "do it"
+when = ['system.os == "linux"', 'torch.debug == true']
+""",
+    )
+    assert [fix.title for fix in fixed(rule, system={"os": "linux"})] == ["for Linux"]
+    assert fixed(rule, system={"os": "windows"}) == ()
+
+
+def test_a_fix_may_name_the_element(write: Write) -> None:
+    body = OLD + (
+        '[[fix]]\ntitle = "T"\nsafety = "ask"\nrun = [["nvidia-smi", "-i", "{gpu.index}"]]\n'
+        "when = ['gpu.sm >= 70']\n"
+    )
+    rule = write("a/fix", body, head=EACH)
+    found = judge_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 61}]))
+    assert [fix.run for one in found for fix in one.fixes] == [(("nvidia-smi", "-i", "0"),)]
+
+
+def test_healthy_machines_get_no_fixes(write: Write) -> None:
+    assert one(write("a/fix", FIX), facts(torch={"installed": True, "build": "cuda"})).fixes == ()
+
+
+# Looking facts up
+
+
+def test_names_lead_to_values() -> None:
+    known = facts(
+        torch={"version": "2.11.0", "archs": [80, 90]},
+        gpus=[{"sm": 90}, {"sm": 80}],
+        env={"CUDA_HOME": "/opt/cuda"},
+    )
+    lookup = lookup_in(known)
+    assert lookup("torch.version") == "2.11.0"
+    assert lookup("torch.archs.count") == 2
+    assert lookup("gpus.count") == 2
+    assert lookup("env.CUDA_HOME") == "/opt/cuda"
+    # A variable that is not set reads as empty text; a list that is unknown has no length.
+    assert lookup("env.CUDA_PATH") == ""
+    assert lookup("caches.count") is None
+    assert lookup("python.planted.count") is None
+    assert known.gpus is not None
+    assert lookup_in(known, "gpu", known.gpus[1])("gpu.sm") == 80

@@ -1,7 +1,7 @@
 """Cuts secrets out of text before it is shown or saved: passwords in URLs, access tokens.
 
 Paths stay, since a diagnosis needs them. A secret that looks like an ordinary word cannot be told
-from one; this is why the environment is read by an allow-list (`probes/environment.py`) first.
+from one; this is why the environment is read by an allow-list (`variables.py`) first.
 """
 
 from __future__ import annotations

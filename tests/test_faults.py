@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 
 SECONDS = 5.0
+#: Where Python knows it: the working directory is no place to import from.
+SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-B"
 TOOLS = ("gcc", "g++", "cc", "nvcc", "nvidia-smi", "conda", "lscpu", "cmake", "ninja", "ldconfig")
 
 
@@ -26,8 +28,8 @@ def check(
     """The JSON of `attn-doctor check` and the seconds it took; its exit code is asserted."""
     start = time.perf_counter()
     done = subprocess.run(
-        [*prefix, sys.executable, "-P" if sys.version_info >= (3, 11) else "-B", "-m", "attn_doctor",
-         "check", "--format", "json", *arguments],
+        [*prefix, sys.executable, SAFE_PATH, "-m", "attn_doctor", "check", "--format", "json",
+         *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,

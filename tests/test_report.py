@@ -64,4 +64,6 @@ def test_every_text_of_the_facts_is_reached() -> None:
 
 
 def test_walk_reaches_keys_too() -> None:
-    assert walk({"a": ["a", {"a": ("a", 1, None)}]}, str.upper) == {"A": ["A", {"A": ["A", 1, None]}]}
+    assert walk({"a": ["a", {"a": ("a", 1, None)}]}, str.upper) == {
+        "A": ["A", {"A": ["A", 1, None]}]
+    }

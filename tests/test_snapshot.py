@@ -14,7 +14,9 @@ from attn_doctor.facts import Facts, Torch, to_json
 
 
 def test_a_snapshot_comes_back_as_it_went(tmp_path: Path) -> None:
-    facts = Facts(torch=Torch(installed=True, version="2.11.0+cu130", archs=(80, 90)), env={"CC": "gcc"})
+    facts = Facts(
+        torch=Torch(installed=True, version="2.11.0+cu130", archs=(80, 90)), env={"CC": "gcc"}
+    )
     path = tmp_path / "facts.json"
     path.write_bytes(to_json(facts))
     assert snapshot.load(str(path)) == facts
@@ -32,11 +34,7 @@ def test_unknown_fields_of_the_same_format_are_passed_over() -> None:
         (b'{"schema": 1', "x.json is not JSON"),
         (b"[]", "x.json is not a snapshot of attn-doctor"),
         (b'{"findings": []}', "x.json is not a snapshot of attn-doctor"),
-        (
-            b'{"schema": 9, "attn_doctor": "3.1"}',
-            "x.json is a snapshot of format 9, written by attn-doctor 3.1; this attn-doctor reads up"
-            " to format 1: upgrade it",
-        ),
+        (b'{"schema": 9, "attn_doctor": "3.1"}', "format 9, written by attn-doctor 3.1;"),
         (b'{"schema": 1, "gpus": [{"sm": "89"}]}', "`gpus[0].sm`"),
         (b'{"schema": 1, "torch": null}', "`torch`"),
     ],

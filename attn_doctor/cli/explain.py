@@ -30,7 +30,9 @@ def explain(
     logs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE…|-]", help="Logs to read; - or nothing for standard input.", show_default=False
+            metavar="[FILE…|-]",
+            help="Logs to read; - or nothing for standard input.",
+            show_default=False,
         ),
     ] = None,
     no_probe: Annotated[
@@ -66,7 +68,9 @@ def explain(
     if facts == "-" and "-" in paths:
         raise typer.BadParameter("standard input cannot be both the log and the snapshot")
     if not logs and sys.stdin.isatty():
-        raise typer.BadParameter("name a log file, or pipe a log in: `command 2>&1 | attn-doctor explain`")
+        raise typer.BadParameter(
+            "name a log file, or pipe a log in: `command 2>&1 | attn-doctor explain`"
+        )
     found = _explained(paths, None if no_probe else lambda: _machine(facts, python))
     code = 1 if found.matches else 0
     sys.stdout.write(_rendered(found, format, code, verbose))

@@ -24,7 +24,9 @@ _HEADER = "Traceback (most recent call last)"
 _HANDLING = "During handling of the above exception"
 _DIRECT = "The above exception was the direct cause"
 _FRAME = re.compile(r'\s*(?:File ".*", line \d+|\^+\s*$|~*\^+~*\s*$|❱? ?\d+ [│|])')
-_STACK = re.compile(r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x")
+_STACK = re.compile(
+    r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x"
+)
 _WARNING = re.compile(r"\w*Warning:|\b(?:WARNING|WARN|warning)\b|^\s*W\d{4} ")
 _EXCEPTION = re.compile(
     r"(?:^|[\s:(\]!])(?:[A-Za-z_][\w.]*\.)?(?!Warning)[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Unsupported"

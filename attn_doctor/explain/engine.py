@@ -66,7 +66,13 @@ class _Reader:
         self._count(name, tail.kept[-1], tail.bytes)
 
     def _page(
-        self, name: str, parts: Sequence[Block], symptoms: Iterable[Watched], *, tell: bool, last: bool
+        self,
+        name: str,
+        parts: Sequence[Block],
+        symptoms: Iterable[Watched],
+        *,
+        tell: bool,
+        last: bool,
     ) -> None:
         if not parts:
             return
@@ -147,7 +153,10 @@ def explanation(
         reading.seen,
         {rule.id: rule for rule in rules},
         facts_from(reading.told, tables) if reading.seen else (Facts(), set()),
-        tables, machine, reading.logs, reading.endings
+        tables,
+        machine,
+        reading.logs,
+        reading.endings,
     )
 
 

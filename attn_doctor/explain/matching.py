@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 
 from msgspec import Struct
@@ -73,7 +73,9 @@ def _hits(page: Page, one: Watched) -> Iterator[Hit]:
         yield from plain
         return
     for form, text in enumerate(page.mended):
-        mended = list(_searched(page, one, text, lambda place, form=form: page.index_in(form, place)))
+        mended = list(
+            _searched(page, one, text, lambda place, form=form: page.index_in(form, place))
+        )
         if mended:
             yield from mended
             return

@@ -14,9 +14,7 @@ from typing import NamedTuple
 
 __all__ = ["Line", "Page"]
 
-_ESCAPE = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])"
-)
+_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # "[rank3]: ", "[default0]:", "[1,3]<stderr>: ", "rank 3: ", "3: ", "(RayWorker pid=71, ip=10.0.0.2) "
 _RANK = re.compile(

@@ -130,7 +130,9 @@ class _Candidate:
     def __init__(self, rule: Rule, sightings: list[Sighting]) -> None:
         self.rule = rule
         self.sightings = sightings
-        self.lengths = {one.symptom: plain_length(rule.symptoms[one.symptom].pattern) for one in sightings}
+        self.lengths = {
+            one.symptom: plain_length(rule.symptoms[one.symptom].pattern) for one in sightings
+        }
         self.best = max(sightings, key=self._order)
         self.log = Opinion(None)
         self.here: Opinion | None = None
@@ -196,7 +198,9 @@ def ranked(
         one.weight = one.weigh()
     _below_what_they_require(candidates)
     groups: dict[str, list[_Candidate]] = {}
-    for one in sorted(candidates.values(), key=lambda one: (-one.weight, one.best.line, one.rule.id)):
+    for one in sorted(
+        candidates.values(), key=lambda one: (-one.weight, one.best.line, one.rule.id)
+    ):
         if one.weight >= _LEAST:
             groups.setdefault(one.rule.cause, []).append(one)
     matches = [_match(group, facts, machine) for group in groups.values()]
@@ -230,7 +234,11 @@ def _match(group: Sequence[_Candidate], facts: Facts, machine: Facts | None) -> 
     if machine is not None:
         remedies = fixes(best.rule, machine, lookup_in_machine(machine, best.rule))
         if best.finding is not None:
-            title, why, remedies = best.finding.title, best.finding.why, best.finding.fixes or remedies
+            title, why, remedies = (
+                best.finding.title,
+                best.finding.why,
+                best.finding.fixes or remedies,
+            )
     return Match(
         rule=best.rule.id,
         cause=best.rule.cause,
@@ -286,5 +294,3 @@ def _told(facts: Facts, names: set[str], machine: Facts | None) -> tuple[Told, .
         for name, value in values.items()
         if value is not None and not name.endswith(".installed")
     )
-
-

@@ -9,8 +9,7 @@ of a word that a symptom needs are looked at as text.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -20,13 +19,13 @@ __all__ = ["Passage", "Sieve"]
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 _NO_WORD = bytes(byte for byte in range(256) if byte not in _LETTERS + b" \t\r\n\f\v")
-_NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS)
+_NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS + b"\n")
 #: Text kept on either side of a word, for patterns that look around.
 _AROUND = 8000
 #: So often a line of the same words is read closely, and so many passages for one keyword.
 _SAME, _EACH = 4, 300
 #: Memories are emptied beyond this size.
-_REMEMBERED = 200_000
+_REMEMBERED = 100_000
 
 
 class Passage(Struct, frozen=True):
@@ -46,7 +45,8 @@ class Sieve:
         self._left = dict.fromkeys(keywords, _EACH)
         self._dull: set[bytes] = set()
         self._telling: dict[bytes, list[str]] = {}
-        self._shapes: Counter[bytes] = Counter()
+        self._known: set[bytes] = set()
+        self._times: dict[bytes, int] = {}
         self._renew()
 
     def passages(self, blocks: Iterable[Block]) -> Iterator[Passage]:
@@ -75,13 +75,38 @@ class Sieve:
         words = data.translate(None, _NO_WORD).split()
         if self._dull.issuperset(words):
             return []
-        keywords: dict[str, None] = {}
+        keywords: dict[str, bytes] = {}
         for word in set(words) - self._dull:
-            keywords.update(dict.fromkeys(self._keywords_in(word)))
-        if not keywords:
-            return []
-        lowered = data.lower()
-        return sorted(place for one in keywords for place in self._places(data, lowered, one))
+            keywords.update((one, one.encode()) for one in self._keywords_in(word))
+        return list(self._places(data, keywords)) if keywords else []
+
+    def _places(self, data: bytes, keywords: Mapping[str, bytes]) -> Iterator[tuple[int, str]]:
+        if b"\r" in data:
+            data = data.replace(b"\r", b"\n")
+        shapes = data.translate(None, _NO_SHAPE).split(b"\n")
+        if self._known.issuperset(shapes):
+            return
+        offset = 0
+        for line, shape in zip(data.lower().split(b"\n"), shapes, strict=True):
+            if shape not in self._known:
+                place = -1
+                for one, letters in keywords.items():
+                    found = line.find(letters)
+                    if found >= 0 and self._spend(one):
+                        place = found
+                        yield offset + place, one
+                self._remember(shape, for_good=place < 0)
+            offset += len(line) + 1
+
+    def _remember(self, shape: bytes, *, for_good: bool) -> None:
+        """A line without keywords is known at once, one with them after a few times."""
+        if len(self._known) + len(self._times) > _REMEMBERED:
+            self._known, self._times = set(), {}
+        times = self._times.get(shape, 0) + 1
+        if for_good or times >= _SAME:
+            self._known.add(shape)
+        else:
+            self._times[shape] = times
 
     def _keywords_in(self, word: bytes) -> list[str]:
         """The keywords that a word contains; a word with none is dull from now on."""
@@ -99,25 +124,6 @@ class Sieve:
         else:
             self._dull.add(word)
         return found
-
-    def _places(self, data: bytes, lowered: bytes, one: str) -> Iterator[tuple[int, str]]:
-        needle = one.encode()
-        place = lowered.find(needle)
-        while place >= 0:
-            start = data.rfind(b"\n", 0, place) + 1
-            end = data.find(b"\n", place)
-            end = len(data) if end < 0 else end
-            # A carriage return or a very long line: what is near the word stands for the line.
-            near = data[max(start, place - 500) : min(end, place + 500)]
-            shape = needle + near.translate(None, _NO_SHAPE)
-            self._shapes[shape] += 1
-            if self._shapes[shape] <= _SAME:
-                yield place, one
-                if not self._spend(one):
-                    return
-            place = lowered.find(needle, max(place + 1, min(end, place + 500)))
-        if len(self._shapes) > _REMEMBERED:
-            self._shapes.clear()
 
     def _spend(self, one: str) -> bool:
         """Count a passage; a keyword that has had its share is no longer looked for."""

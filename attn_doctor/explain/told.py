@@ -53,19 +53,41 @@ _FORMS = (
         r"Driver Version: (?P<driver__version>[\d.]{5,20}) +CUDA Version: (?P<driver__cuda_max>[\d.]{3,6})",
         _REPORT,
     ),
-    _Form(("driver version:",), r"(?i)Nvidia driver version: (?P<driver__version>[\d.]{5,20})", _REPORT),
+    _Form(
+        ("driver version:",),
+        r"(?i)Nvidia driver version: (?P<driver__version>[\d.]{5,20})",
+        _REPORT,
+    ),
     # Cuda compilation tools, release 10.1, V10.1.243
     _Form(("cuda compilation",), r"release (?P<build__version>\d+\.\d+), V\d", _REPORT),
-    _Form(("cuda runtime version",), r"CUDA runtime version: (?P<build__version>\d+\.\d+)", _REPORT),
-    _Form(("detected cuda version",), r"detected CUDA version \((?P<build__version>\d+\.\d+)\)", _REPORT),
+    _Form(
+        ("cuda runtime version",), r"CUDA runtime version: (?P<build__version>\d+\.\d+)", _REPORT
+    ),
+    _Form(
+        ("detected cuda version",),
+        r"detected CUDA version \((?P<build__version>\d+\.\d+)\)",
+        _REPORT,
+    ),
     _Form(("to compile",), r"used to compile\s+PyTorch \((?P<torch__cuda>\d+\.\d+)\)", _REPORT),
-    _Form(("cuda used to build",), r"CUDA used to build PyTorch: (?P<torch__cuda>\d+\.\d+)", _REPORT),
-    _Form(("rocm used to build",), r"ROCM used to build PyTorch: (?P<torch__hip>\d+\.\d+)", _REPORT),
+    _Form(
+        ("cuda used to build",), r"CUDA used to build PyTorch: (?P<torch__cuda>\d+\.\d+)", _REPORT
+    ),
+    _Form(
+        ("rocm used to build",), r"ROCM used to build PyTorch: (?P<torch__hip>\d+\.\d+)", _REPORT
+    ),
     # Python version: 3.12.3 (main, Feb  4 2025, ...), Python 3.12.3 on a line of its own
-    _Form(("python",), rf"(?im)^[- ]{{0,4}}python(?: version)?:? (?P<python__version>3\.\d+(?:\.\d+)?)\b", _REPORT),
+    _Form(
+        ("python",),
+        rf"(?im)^[- ]{{0,4}}python(?: version)?:? (?P<python__version>3\.\d+(?:\.\d+)?)\b",
+        _REPORT,
+    ),
     _Form(("python3.",), r"[/\\]python(?P<python__version>3\.\d+)[/\\]", _TRACE),
     # Ubuntu 22.04: ldd (Ubuntu GLIBC 2.35-0ubuntu3) 2.35; Libc version: glibc-2.35
-    _Form(("glibc",), r"(?:with-glibc|Libc version: glibc-|ldd \(\S+ GLIBC )(?P<system__glibc>2\.\d+)", _REPORT),
+    _Form(
+        ("glibc",),
+        r"(?:with-glibc|Libc version: glibc-|ldd \(\S+ GLIBC )(?P<system__glibc>2\.\d+)",
+        _REPORT,
+    ),
     # PyTorch 2.1.2+cu121 with CUDA 1201 (you have 2.1.2+cpu)
     _Form(
         ("(you have ",),
@@ -76,8 +98,16 @@ _FORMS = (
     _Form(("but you have torch",), rf"but you have torch (?P<torch__version>{_VERSION})", _REPORT),
     # >>> torch.__version__
     # '2.7.1+cu126'
-    _Form(("torch.__version__",), rf"torch\.__version__\)?\s*[=:]{{0,2}}\s*'?(?P<torch__version>{_VERSION})", _REPORT),
-    _Form(("torch version",), rf"(?i)\b(?:py)?torch version\b(?: \(GPU\?\))?\s?[:=]+ ?(?P<torch__version>{_VERSION})", _REPORT),
+    _Form(
+        ("torch.__version__",),
+        rf"torch\.__version__\)?\s*[=:]{{0,2}}\s*'?(?P<torch__version>{_VERSION})",
+        _REPORT,
+    ),
+    _Form(
+        ("torch version",),
+        rf"(?i)\b(?:py)?torch version\b(?: \(GPU\?\))?\s?[:=]+ ?(?P<torch__version>{_VERSION})",
+        _REPORT,
+    ),
     # A wheel's name tells what it was built for.
     _Form(
         ("flash_attn-",),
@@ -88,17 +118,23 @@ _FORMS = (
 # Successfully installed flash-attn-2.8.3 torch-2.6.0
 _INSTALLED = re.compile(rf"(?<![\w-])({_NAME})-({_VERSION})(?=\s|$)", re.IGNORECASE)
 # [pip3] torch==2.4.0+cu121
-_FROZEN = re.compile(rf"^ *(?:\[(?:pip3?|conda)\] )?({_NAME})(?:==| +)({_VERSION})\b *(?:\S+ *)?$", re.IGNORECASE)
+_FROZEN = re.compile(
+    rf"^ *(?:\[(?:pip3?|conda)\] )?({_NAME})(?:==| +)({_VERSION})\b *(?:\S+ *)?$", re.IGNORECASE
+)
 _ASKED = re.compile(rf"(?<![\w-])({_NAME})==({_VERSION})", re.IGNORECASE)
 # Requirement already satisfied: torch in ...\site-packages (2.1.0+cu121)
-_SATISFIED = re.compile(rf"already satisfied: ({_NAME})\b.{{0,400}}\(({_VERSION})\) *$", re.IGNORECASE)
+_SATISFIED = re.compile(
+    rf"already satisfied: ({_NAME})\b.{{0,400}}\(({_VERSION})\) *$", re.IGNORECASE
+)
 # Using cached flash_attn-2.8.3.tar.gz, torch-2.4.1-cp311-cp311-win_amd64.whl
 _FILE = re.compile(rf"(?<![\w-])({_NAME})-({_VERSION})(?:-(?:cp|py)\d|\.tar\.gz)", re.IGNORECASE)
 # xFormers version: 0.0.28
 _STATED = re.compile(rf"\b({_NAME}) version\s?[:=] ?({_VERSION}|not installed)", re.IGNORECASE)
 # Name: torch
 # Version: 2.4.0+cu121
-_SHOWN = re.compile(rf"^Name: ({_NAME})\n.{{0,40}}Version: ({_VERSION})", re.IGNORECASE | re.MULTILINE)
+_SHOWN = re.compile(
+    rf"^Name: ({_NAME})\n.{{0,40}}Version: ({_VERSION})", re.IGNORECASE | re.MULTILINE
+)
 _FOLDER = re.compile(rf"(?:site|dist)-packages[/\\]+({_NAME.replace('-', '_')})[/\\]")
 
 # NVIDIA GeForce RTX 5090 with CUDA capability sm_120
@@ -111,10 +147,30 @@ _GPU = re.compile(
     r"(?:NVIDIA |GeForce |Tesla |Quadro |GPU \d: )"
     r"((?:GeForce )?(?:RTX|GTX) (?:A|PRO )?\d{3,4}(?: (?:Ti|SUPER|Super|Ada|D|Laptop))*|[TPVKM]\d{1,3}\b|[AHBL]\d{2,3}[SG]?\b(?:[- ](?:SXM\d?|PCIe|PCIE)?[- ]?\d{0,3}GB)?|RTX \d{4}|GH200|GB\d00|TITAN \w+)"
 )
-_WINDOWS = ("win_amd64", "win-amd64", ".dll", ".pyd", "\\site-packages\\", "\\appdata\\", "python_embeded", "c:\\")
+_WINDOWS = (
+    "win_amd64",
+    "win-amd64",
+    ".dll",
+    ".pyd",
+    "\\site-packages\\",
+    "\\appdata\\",
+    "python_embeded",
+    "c:\\",
+)
 _MACOS = ("/private/var/", "macosx", "/users/", "darwin")
-_LINUX = ("linux_x86_64", "x86_64-linux", "manylinux", "/usr/lib/", "/home/", "/lib/x86_64", "aarch64-linux", "linux-gnu")
-_ENV = re.compile(r"(?:^|\s|\$env:)([A-Z][A-Z0-9_]{1,40}) ?= ?[\"']?([^\s\"';&]{1,200})", re.MULTILINE)
+_LINUX = (
+    "linux_x86_64",
+    "x86_64-linux",
+    "manylinux",
+    "/usr/lib/",
+    "/home/",
+    "/lib/x86_64",
+    "aarch64-linux",
+    "linux-gnu",
+)
+_ENV = re.compile(
+    r"(?:^|\s|\$env:)([A-Z][A-Z0-9_]{1,40}) ?= ?[\"']?([^\s\"';&]{1,200})", re.MULTILINE
+)
 
 
 class Statement(NamedTuple):
@@ -207,7 +263,9 @@ def _system(lowered: str) -> Iterator[Statement]:
         yield Statement("driver.vendor", "amd", _TRACE)
 
 
-def facts_from(found: Iterable[Statement], tables: Callable[[], Mapping[str, Any]]) -> tuple[Facts, set[str]]:
+def facts_from(
+    found: Iterable[Statement], tables: Callable[[], Mapping[str, Any]]
+) -> tuple[Facts, set[str]]:
     """What was stated as facts, and the names of those that a log really states."""
     told: dict[str, Statement] = {}
     for one in found:
@@ -217,7 +275,9 @@ def facts_from(found: Iterable[Statement], tables: Callable[[], Mapping[str, Any
     values = {name: one.value for name, one in told.items()}
     _complete_torch(values)
     gpu = {
-        name.removeprefix("gpu."): values.pop(name) for name in ("gpu.name", "gpu.sm") if name in values
+        name.removeprefix("gpu."): values.pop(name)
+        for name in ("gpu.name", "gpu.sm")
+        if name in values
     }
     if "name" in gpu and "sm" not in gpu and (sm := _capability(gpu["name"], tables())):
         gpu["sm"] = sm

@@ -166,6 +166,21 @@ class Host:
         except OSError:
             return ""
 
+    def head(self, path: str, limit: int = 1 << 18) -> str:
+        """The lines of a text file up to its first empty one, such as the headers of METADATA."""
+        return str(self.ask("head", path, limit))
+
+    def grep(self, path: str, *needles: str, limit: int = 1 << 20) -> tuple[str, ...]:
+        """The lines of a text file that hold one of `needles`, within its first `limit` bytes."""
+        return tuple(self.ask("grep", path, [*needles], limit))
+
+    def try_grep(self, path: str, *needles: str) -> tuple[str, ...]:
+        """The lines that hold one of `needles`, or nothing if the file cannot be read."""
+        try:
+            return self.grep(path, *needles)
+        except OSError:
+            return ()
+
     def stat(self, path: str) -> Stat:
         """What `path` leads to."""
         return msgspec.convert(self.ask("stat", path), Stat)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from attn_doctor.host import Host, stat_kind
@@ -41,6 +41,8 @@ class LocalHost(Host):
             "environ": lambda: self._variables,
             "now": time.time,
             "read": _read,
+            "head": _head,
+            "grep": _grep,
             "stat": _stat,
             "list": lambda path: sorted(os.listdir(path)),
             "real": os.path.realpath,
@@ -98,7 +100,6 @@ class LocalHost(Host):
             return {"outcome": "missing"}
         except OSError as error:
             return {"outcome": "refused", "err": str(error)}
-        assert child.stdout is not None and child.stderr is not None
         out, err = _Drain(child.stdout), _Drain(child.stderr)
         outcome = _wait(child, seconds)
         if outcome != "abandoned":
@@ -151,13 +152,15 @@ class LocalHost(Host):
 class _Drain(threading.Thread):
     """Reads a pipe to its end so that the writer never blocks, and keeps the first part."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes] | None) -> None:
         super().__init__(daemon=True)
         self._pipe = pipe
         self._kept = bytearray()
         self.start()
 
     def run(self) -> None:
+        if self._pipe is None:
+            return
         with self._pipe as pipe:
             while chunk := os.read(pipe.fileno(), 1 << 16):
                 self._kept += chunk[: OUTPUT_LIMIT - len(self._kept)]
@@ -221,6 +224,24 @@ def _is_this(python: str, variables: Mapping[str, str]) -> bool:
 def _read(path: str, limit: int) -> str:
     with open(path, "rb") as file:
         return file.read(limit).decode("utf-8", "replace")
+
+
+def _head(path: str, limit: int) -> str:
+    with open(path, "rb") as file:
+        text = b""
+        while len(text) < limit and (line := file.readline(limit)).strip():
+            text += line
+        return text[:limit].decode("utf-8", "replace")
+
+
+def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:
+    wanted = [needle.encode() for needle in needles]
+    with open(path, "rb") as file:
+        text = file.read(limit)
+    if not any(needle in text for needle in wanted):
+        return []
+    lines = (line for line in text.splitlines() if any(needle in line for needle in wanted))
+    return [line.decode("utf-8", "replace") for line in lines]
 
 
 def _stat(path: str) -> dict[str, Any]:

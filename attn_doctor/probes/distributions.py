@@ -58,22 +58,28 @@ class Distributions:
         return tuple(one for one in self.all if one.name == wanted)
 
     def read(self, one: Distribution, file: str) -> str:
-        """Text of a metadata file such as `METADATA`, `WHEEL`, `direct_url.json`; or empty."""
-        if file == "METADATA" and one.info.lower().endswith("egg-info"):
-            nested = self._host.try_read(self._host.join(one.info, "PKG-INFO"), 1 << 18)
-            return nested or self._host.try_read(one.info, 1 << 18)
+        """Text of a metadata file such as `direct_url.json` or `INSTALLER`; or empty."""
         return self._host.try_read(self._host.join(one.info, file), 1 << 18)
 
     def headers(self, one: Distribution, file: str = "METADATA") -> dict[str, list[str]]:
         """The header lines of a metadata file, by name; its long description is left out."""
         fields: dict[str, list[str]] = {}
-        for line in self.read(one, file).splitlines():
-            if not line:
-                break
+        for line in self._head(one, file).splitlines():
             name, colon, value = line.partition(": ")
             if colon and not line[0].isspace():
                 fields.setdefault(name, []).append(value.strip())
         return fields
+
+    def _head(self, one: Distribution, file: str) -> str:
+        """A metadata file up to its first empty line. An egg's is called PKG-INFO, or is alone."""
+        egg = file == "METADATA" and one.info.lower().endswith("egg-info")
+        names = ("PKG-INFO", "") if egg else (file,)
+        for path in (self._host.join(one.info, name) if name else one.info for name in names):
+            try:
+                return self._host.head(path)
+            except OSError:
+                continue
+        return ""
 
 
 class Site(Struct, frozen=True, kw_only=True):

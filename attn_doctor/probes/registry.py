@@ -6,22 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from attn_doctor.host import Host
-from attn_doctor.probes import (
-    caches,
-    compilers,
-    directories,
-    environment,
-    libraries,
-    nvidia,
-    packages,
-    pci,
-    system,
-    toolkits,
-    torch,
-    triton,
-)
+from attn_doctor.probes import nvidia
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed import libraries, packages, torch, triton
+from attn_doctor.probes.machine import caches, directories, environment, pci, system
+from attn_doctor.probes.toolchain import compilers, toolkits
 
 __all__ = ["PROBES", "Probe"]
 

@@ -34,7 +34,9 @@ def text(found: Explanation, paper: Paper, *, verbose: bool = False) -> str:
 
 def sure(confidence: float) -> str:
     """A confidence in words; see `Match.confidence`."""
-    return "the log names it" if confidence >= 0.8 else "likely" if confidence >= 0.5 else "possible"
+    return (
+        "the log names it" if confidence >= 0.8 else "likely" if confidence >= 0.5 else "possible"
+    )
 
 
 def _first(match: Match, found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
@@ -57,7 +59,9 @@ def _first(match: Match, found: Explanation, paper: Paper, verbose: bool) -> Ite
         for command in shell_lines(fix, found.facts):
             yield " " * (_INDENT + 2) + paper.style(clean(command), "green")
         label = "or"
-    yield from _labelled("cause", f"{match.cause}, {sure(match.confidence)}  [{rules}]", paper, "dim")
+    yield from _labelled(
+        "cause", f"{match.cause}, {sure(match.confidence)}  [{rules}]", paper, "dim"
+    )
     if verbose:
         for link in match.evidence:
             yield from _labelled("read", link, paper)
@@ -103,7 +107,9 @@ def _told(found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
         stated = ", ".join(f"{one.fact} {one.value}" for one in found.told)
         yield from ["", *paper.wrap(clean(f"The log tells: {stated}."), 0)]
     if found.elsewhere:
-        differ = "; ".join(f"{one.fact} is {one.value} there, {one.here} here" for one in found.elsewhere)
+        differ = "; ".join(
+            f"{one.fact} is {one.value} there, {one.here} here" for one in found.elsewhere
+        )
         words = f"The log seems to come from another environment: {differ}."
         yield from ["", *paper.wrap(clean(words), 0)]
 
@@ -121,7 +127,9 @@ def _next(found: Explanation) -> str:
         return "Next: `attn-doctor check` looks at the machine itself."
     first = found.matches[0]
     if first.verdict == "not checked":
-        return "Next: on the machine of the log, `attn-doctor explain` without --no-probe checks it."
+        return (
+            "Next: on the machine of the log, `attn-doctor explain` without --no-probe checks it."
+        )
     if any(fix.run or fix.exports for fix in first.fixes):
         return "Next: run the first fix above, then start again what failed."
     return "Next: do what the fix says, then start again what failed."

@@ -40,7 +40,7 @@ _ORDERS = ("==", "!=", "<=", ">=", "<", ">")
 _WORDS = ("not in", "in", "contains", "satisfies", "matches")
 _OPPOSITE = {
     "==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">",
-    "in": "not in", "not in": "in", "contains": "not contains", "satisfies": "not",
+    "in": "not in", "not in": "in", "contains": "without", "satisfies": "not",
     "matches": "not matching", "is known": "unknown", "is unknown": "known",
 }  # fmt: skip
 _LINE = re.compile(
@@ -257,7 +257,10 @@ def _version(text: str, local: bool) -> ParsedVersion:
 
 @lru_cache(maxsize=512)
 def _satisfies(seen: str, wanted: str) -> bool:
-    return _specifiers(wanted).contains(_version(seen, "+" in wanted), prereleases=True)
+    specifiers = _specifiers(wanted)
+    # A package of a nightly demands that nightly: `==2.13.0.dev20261101`.
+    whole = "+" in wanted or bool(specifiers.prereleases)
+    return specifiers.contains(_version(seen, whole), prereleases=True)
 
 
 def _specifiers(text: str) -> SpecifierSet:

@@ -12,7 +12,9 @@ import pytest
 
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Python, System, Torch, to_json
 
-HEALTHY = Facts(system=System(os="linux"), torch=Torch(installed=False), gpus=(), driver=Driver(state="no-gpu"))
+HEALTHY = Facts(
+    system=System(os="linux"), torch=Torch(installed=False), gpus=(), driver=Driver(state="no-gpu")
+)
 CPU_TORCH = Facts(
     system=System(os="linux", wsl=0, container=""),
     python=Python(path="/srv/venv/bin/python", pip="24.0", version="3.12.3"),
@@ -23,13 +25,21 @@ CPU_TORCH = Facts(
 )
 
 
-def run(*arguments: str, input: bytes | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, input: bytes | None = None, **environ: str
+) -> subprocess.CompletedProcess[str]:
     """`attn-doctor` with these arguments, and its output as text."""
     done = subprocess.run(
         [sys.executable, "-m", "attn_doctor", *arguments],
         input=input,
         capture_output=True,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", **environ},
+        env={
+            **os.environ,
+            "COLUMNS": "100",
+            "NO_COLOR": "1",
+            "PYTHONIOENCODING": "utf-8",
+            **environ,
+        },
         timeout=60,
         check=False,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Program, Python, System, Torch, Triton
 from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Severity, Verdict
 
+ABSENT = Package(installed=False)
 FACTS = Facts(
     system=System(
         os="linux",
@@ -37,15 +38,22 @@ FACTS = Facts(
     torch=Torch(installed=True, version="2.11.0+cu130", build="cuda", cuda="13.0"),
     triton=Triton(installed=True, version="3.6.0"),
     xformers=Package(installed=True, version="0.0.35", distribution="xformers"),
-    **{
-        name: Package(installed=False)
-        for name in (
-            "flash_attn", "flash_attn_3", "flash_attn_4", "sageattention", "sageattn3", "kernels",
-            "diffusers", "transformers", "accelerate", "torchvision", "torchaudio", "torchao",
-            "bitsandbytes", "simpletuner", "finetrainers",
-        )
-    },
-)  # fmt: skip
+    flash_attn=ABSENT,
+    flash_attn_3=ABSENT,
+    flash_attn_4=ABSENT,
+    sageattention=ABSENT,
+    sageattn3=ABSENT,
+    kernels=ABSENT,
+    diffusers=ABSENT,
+    transformers=ABSENT,
+    accelerate=ABSENT,
+    torchvision=ABSENT,
+    torchaudio=ABSENT,
+    torchao=ABSENT,
+    bitsandbytes=ABSENT,
+    simpletuner=ABSENT,
+    finetrainers=ABSENT,
+)
 
 OLD_DRIVER = Finding(
     rule="driver/too-old-for-torch",

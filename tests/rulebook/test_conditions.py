@@ -54,6 +54,9 @@ def truth(line: str, element: str = "", /, **facts: Any) -> Truth:
         ('triton.version satisfies "==3.4.*"', "3.5.0", False),
         ('triton.version satisfies "~=3.8.0"', "3.8.1", True),
         ('triton.version satisfies ">=3.3,<3.5"', "3.4.0a1", True),
+        # A specifier that names a nightly means that nightly.
+        ('torch.version satisfies "==2.13.0.dev20261101"', "2.13.0.dev20261101+cu130", True),
+        ('torch.version satisfies "==2.13.0.dev20261101"', "2.13.0.dev20261102+cu130", False),
         ('flash_attn.version > "2.7.4"', "2.7.4.post1", True),
         ('torch.version in ["2.9.0", "2.9.1"]', "2.9.1+cu128", True),
         ('torch.version not in ["2.9.0", "2.9.1"]', "2.8.0", True),
@@ -221,7 +224,7 @@ def test_the_empty_groups() -> None:
         ("torch.installed != true", True, "yes"),
         ('cc.path == ""', True, "some"),
         ('env.CUDA_HOME != ""', True, "none"),
-        ('build.lacks contains "nvcc"', True, "not contains nvcc"),
+        ('build.lacks contains "nvcc"', True, "without nvcc"),
         ("torch.archs is unknown", True, "known"),
     ],
 )

@@ -1,0 +1,1 @@
+"""What is installed in the examined environment: torch, Triton, kernels, frameworks, libraries."""

@@ -1,0 +1,170 @@
+"""CUDA libraries: those installed as wheels, and those that get in the way of torch's own.
+
+The loader of Linux takes a library by its name (`libcudart.so.12`), so only one of the same major
+version can take another's place. The libraries of a torch wheel name their folders by RPATH,
+which comes before LD_LIBRARY_PATH; NVIDIA's name theirs by RUNPATH, which comes after it. So what
+torch loads itself is safe, and what NVIDIA's libraries load in turn is not. Watched with
+LD_DEBUG on torch 2.4 and 2.11; a torch built elsewhere may have been linked differently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from attn_doctor.facts import CudaWheel, Shadow
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.machine import loader
+
+__all__ = ["read"]
+
+_LIBRARY = re.compile(
+    # Of the parts of cuDNN the one that is loaded first; the others go the same way.
+    r"lib(cudart|cublas|cublasLt|cudnn|cudnn_graph|cudnn_ops_infer|nvrtc|nvrtc-builtins|cufft"
+    r"|cusparse|cusparseLt|cusolver|nccl|nvJitLink)\.so\.\d[\d.]*"
+)
+#: Wheels without `-cu12` or the like in their name whose version is that of CUDA.
+_VERSIONED = re.compile(r"nvidia-(cuda-\w+|cublas|nvjitlink|nvtx|nvvm|nvfatbin|nvptxcompiler)")
+#: And those that have a version of their own.
+_UNVERSIONED = re.compile(r"nvidia-(cufft|cufile|curand|cusolver|cusparse|npp|nvjpeg)")
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+    """The CUDA wheels of the environment, and what may take their place."""
+    return {"cuda_wheels": _wheels(site), "shadows": tuple(_shadows(host, site))}
+
+
+# Wheels
+
+
+def _wheels(site: Site) -> tuple[CudaWheel, ...]:
+    named = sorted((one.name, one.version) for one in site.distributions)
+    names = [(name, version) for name, version in named if name.startswith("nvidia-")]
+    # Since CUDA 13 the names carry no suffix: nvidia-cufft 12.0.0.61 belongs to CUDA 13.
+    newest = max((_major(v) or 0 for n, v in names if _VERSIONED.fullmatch(n)), default=0)
+    wheels = []
+    for name, version in names:
+        suffix = re.search(r"-cu(\d\d)$", name)
+        if suffix is not None:
+            wheels.append(CudaWheel(name=name, version=version, cuda_major=int(suffix[1])))
+        elif _VERSIONED.fullmatch(name):
+            wheels.append(CudaWheel(name=name, version=version, cuda_major=_major(version)))
+        elif _UNVERSIONED.fullmatch(name):
+            wheels.append(CudaWheel(name=name, version=version, cuda_major=newest or None))
+    return tuple(wheels)
+
+
+def _major(version: str) -> int | None:
+    head = version.partition(".")[0]
+    # Placeholders on the index have versions such as 0.0.1.
+    return int(head) if head.isdigit() and int(head) >= 11 else None
+
+
+# Shadows
+
+
+class _Own(NamedTuple):
+    """A library that torch brought along."""
+
+    folder: str
+    beside: bool
+    """It lies where the RPATH of torch's libraries points: in the same site-packages as torch."""
+
+
+def _shadows(host: Host, site: Site) -> Iterator[Shadow]:
+    torch = site.module(host, "torch") if host.platform.os == "linux" else ""
+    own = _own(host, site, torch) if torch else {}
+    if not own:
+        return
+    places = {one.folder for one in own.values()}
+    yield from _in_preload(host, own)
+    first = [one for one in loader.environment_folders(host) if host.real(one) not in places]
+    last = [one for one in _other_folders(host, site) if host.real(one[0]) not in places]
+    apart = not all(one.beside for one in own.values())
+    preloaded = _preloaded(host, torch) if first or apart else frozenset()
+    for folder in first:
+        for name in host.try_list(folder):
+            path = host.join(folder, name)
+            if name in own:
+                wins = _loses(name, own[name], preloaded) or _by_runpath(name, preloaded)
+                yield Shadow(library=name, path=path, source="LD_LIBRARY_PATH", wins=wins)
+            elif name == "libcuda.so.1" and "stubs" in folder.split("/"):
+                # A stub is there to be linked to; every call to it fails.
+                yield Shadow(library=name, path=path, source="LD_LIBRARY_PATH", wins=True)
+    for folder, source in last:
+        # The parts of cuDNN lie beside its main library.
+        for name in (name for name in sorted(own) if "_" not in name):
+            path = host.join(folder, name)
+            if host.is_file(path):
+                wins = _loses(name, own[name], preloaded)
+                yield Shadow(library=name, path=path, source=source, wins=wins)
+
+
+def _own(host: Host, site: Site, torch: str) -> dict[str, _Own]:
+    """The CUDA libraries that torch brought along."""
+    folders = [host.join(torch, "lib")]
+    for one in site.folders:
+        place = host.join(one, "nvidia")
+        folders += [host.join(place, name, "lib") for name in host.try_list(place)]
+    root = host.parent(torch) + "/"
+    found: dict[str, _Own] = {}
+    for folder in folders:
+        names = [name for name in host.try_list(folder) if _LIBRARY.fullmatch(name)]
+        real = host.real(folder) if names else ""
+        for name in names:
+            found.setdefault(name, _Own(real, folder.startswith(root)))
+    return found
+
+
+def _in_preload(host: Host, own: dict[str, _Own]) -> Iterator[Shadow]:
+    for path in re.split(r"[ :]+", host.environ.get("LD_PRELOAD", "")):
+        # libcudart.so.12.4.127 is a libcudart.so.12
+        file = path.rpartition("/")[2] + "."
+        name = next((name for name in own if file.startswith(name + ".")), "")
+        if name and host.is_file(path):
+            yield Shadow(library=name, path=path, source="LD_PRELOAD", wins=True)
+
+
+def _loses(name: str, own: _Own, preloaded: frozenset[str]) -> bool:
+    """RPATH does not lead to torch's own, and torch does not load it by its full path either.
+
+    libcudart is loaded before torch gets to that.
+    """
+    return not own.beside and (_stem(name) not in preloaded or name.startswith("libcudart."))
+
+
+def _by_runpath(name: str, preloaded: frozenset[str]) -> bool:
+    """NVIDIA's libraries load it, and they name its folder by RUNPATH."""
+    inner = name.startswith(("libcudnn_", "libnvJitLink.", "libnvrtc-builtins.", "libnvrtc."))
+    return inner and _stem(name) not in preloaded
+
+
+def _preloaded(host: Host, torch: str) -> frozenset[str]:
+    """Libraries that this torch loads by their full paths before all else, such as `libnvJitLink`.
+
+    Its source says so, after the line that opens /proc/self/maps: none in 2.4, most in 2.11.
+    https://github.com/pytorch/pytorch/issues/138460
+    """
+    opened = 'open("/proc/self/maps")'
+    telling = (opened, "_preload_cuda_deps()", "except ", '"lib')
+    text = "\n".join(host.try_grep(host.join(torch, "__init__.py"), *telling))
+    before, mark, after = text.partition(opened)
+    calls = after.partition("except ")[0]
+    source = before if "_preload_cuda_deps()" in calls else calls
+    return frozenset(re.findall(r'"(lib[\w-]+)\.so', source)) if mark else frozenset()
+
+
+def _other_folders(host: Host, site: Site) -> Iterator[tuple[str, str]]:
+    """Folders that the loader comes to only after those that libraries name."""
+    for prefix in dict.fromkeys((host.environ.get("CONDA_PREFIX", ""), site.prefix)):
+        if prefix and host.is_dir(host.join(prefix, "conda-meta")):
+            yield host.join(prefix, "lib"), "conda"
+    for folder in loader.system_folders(host):
+        yield folder, "system"
+
+
+def _stem(name: str) -> str:
+    return name.partition(".")[0]

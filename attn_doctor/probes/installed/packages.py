@@ -1,0 +1,211 @@
+"""Reads the packages that attention in training stacks depends on, from metadata and file names.
+
+That a compiled module is there does not mean that it loads: the libraries it needs, and the torch
+it was built against, decide that. What a package says of its build is in the facts `built_…`;
+many say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.facts import Package
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin
+from attn_doctor.probes.installed.requirements import demanded
+
+__all__ = ["FIELDS", "read"]
+
+
+class Known(Struct, frozen=True):
+    """Where the files of a package lie.
+
+    `compiled` names its extension modules: a folder below the one that holds `module` (empty for
+    that one itself), and how their names begin.
+    """
+
+    distributions: tuple[str, ...]
+    module: str
+    compiled: tuple[tuple[str, str], ...] = ()
+    proof: str = ""
+    """A file that tells this package from another one that uses the same folder."""
+
+
+PACKAGES: dict[str, Known] = {
+    "torchvision": Known(
+        ("torchvision",), "torchvision", (("torchvision", "_C"), ("torchvision", "image"))
+    ),
+    "torchaudio": Known(
+        ("torchaudio",), "torchaudio", (("torchaudio/lib", "_torchaudio"), ("torchaudio", "_"))
+    ),
+    "flash_attn": Known(
+        ("flash-attn",), "flash_attn", (("", "flash_attn_2_cuda"),), "flash_attn_interface.py"
+    ),
+    "flash_attn_3": Known(
+        ("flash-attn-3", "flashattn-hopper"),
+        "flash_attn_interface",
+        (("flash_attn_3", "_C"), ("", "flash_attn_3_cuda"), ("", "flashattn_hopper_cuda")),
+    ),
+    "flash_attn_4": Known(("flash-attn-4", "flash-attn-cute"), "flash_attn.cute"),
+    "sageattention": Known(
+        ("sageattention",),
+        "sageattention",
+        (("sageattention", "_qattn"), ("sageattention", "_fused")),
+    ),
+    "sageattn3": Known(("sageattn3",), "sageattn3", (("", "fp4attn_cuda"), ("", "fp4quant_cuda"))),
+    "xformers": Known(
+        ("xformers",), "xformers", (("xformers", "_C"), ("xformers/flash_attn_3", "_C"))
+    ),
+    "diffusers": Known(("diffusers",), "diffusers"),
+    "transformers": Known(("transformers",), "transformers"),
+    "accelerate": Known(("accelerate",), "accelerate"),
+    "kernels": Known(("kernels",), "kernels"),
+    "torchao": Known(("torchao",), "torchao", (("torchao", "_C"),)),
+    "bitsandbytes": Known(
+        ("bitsandbytes",), "bitsandbytes", (("bitsandbytes", "libbitsandbytes"),)
+    ),
+    "simpletuner": Known(("simpletuner",), "simpletuner"),
+    "finetrainers": Known(("finetrainers",), "finetrainers"),
+}
+FIELDS = tuple(PACKAGES)
+_SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
+
+
+class _Versions(Struct):
+    torch: str | None = None
+    cuda: int | None = None
+    python: str | None = None
+
+
+class _Record(Struct):
+    version: _Versions
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
+    """One field of `Facts` for each of `FIELDS`."""
+    return {field: _package(host, site, gaps, field, known) for field, known in PACKAGES.items()}
+
+
+def _package(host: Host, site: Site, gaps: Gaps, field: str, known: Known) -> Package:
+    one = next(filter(None, map(site.distributions.get, known.distributions)), None)
+    if one is None:
+        return Package(installed=False)
+    came = origin(host, site, one)
+    path = module_path(host, site, known.module, came)
+    if path and known.proof and not host.is_file(host.join(path, known.proof)):
+        path = ""
+    files = _compiled(host, path, known)
+    made = _built(host, path, came, one, files)
+    headers = site.distributions.headers(one)
+    _explain(gaps, field, one, came, headers, files, made)
+    return Package(
+        installed=True,
+        version=one.version,
+        distribution=one.name,
+        path=path,
+        source=came.source,
+        source_url=came.url,
+        **_tags(site, one),
+        built_torch=made.torch,
+        built_cuda=made.cuda,
+        built_cxx11_abi=made.cxx11_abi,
+        built_python=made.python,
+        extensions=tuple(dict.fromkeys(name.partition(".")[0] for name in files)),
+        requires_torch=_requires_torch(host, site, headers, made),
+        requires_python=headers.get("Requires-Python", [""])[0] if headers else None,
+    )
+
+
+def _explain(
+    gaps: Gaps,
+    field: str,
+    one: Distribution,
+    came: Origin,
+    headers: dict[str, list[str]],
+    files: list[str],
+    made: Built,
+) -> None:
+    """Reasons for what stays unknown, where it could have been told."""
+    if came.why:
+        gaps.add(f"{field}.source", came.why)
+    if not headers:
+        for name in ("requires_torch", "requires_python"):
+            gaps.add(f"{field}.{name}", f"the metadata in {one.info} cannot be read")
+    if files and made.torch is None and not made.torch_floor:
+        gaps.add(f"{field}.built_torch", "it keeps no record of the torch it was compiled against")
+    if files and made.cuda is None:
+        gaps.add(f"{field}.built_cuda", "it keeps no record of the CUDA it was compiled with")
+
+
+def _compiled(host: Host, path: str, known: Known) -> list[str]:
+    """File names of its extension modules."""
+    if not path:
+        return []
+    parent = host.parent(path)
+    return [
+        name
+        for folder, start in known.compiled
+        for name in host.try_list(host.join(parent, *filter(None, folder.split("/"))))
+        if name.startswith(start) and name.endswith(_SUFFIXES)
+    ]
+
+
+def _built(host: Host, path: str, came: Origin, one: Distribution, files: list[str]) -> Built:
+    """What it was compiled against: its build record first, then its name and file names."""
+    name = built(one.version, came.wheel)
+    record = _record(host, path) if path and one.name == "xformers" else Built()
+    # flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so · _qattn_sm80.cp312-win_amd64.pyd
+    tag = re.search(r"\.(?:cpython-|cp)3(\d+)", " ".join(files))
+    return Built(
+        torch=record.torch or name.torch,
+        torch_floor=name.torch_floor,
+        cuda=record.cuda or name.cuda,
+        cxx11_abi=name.cxx11_abi,
+        python=record.python or (f"3.{tag[1]}" if tag is not None else None),
+    )
+
+
+# {"version": {"cuda": 1208, "hip": null, "torch": "2.10.0+cu128", "python": "3.10.19"}, "env": …}
+def _record(host: Host, path: str) -> Built:
+    """The build record of xformers."""
+    try:
+        said = msgspec.json.decode(host.try_read(host.join(path, "cpp_lib.json")), type=_Record)
+    except msgspec.MsgspecError:
+        return Built()
+    cuda = said.version.cuda
+    return Built(
+        torch=said.version.torch,
+        cuda=f"{cuda // 100}.{cuda % 100}" if cuda else None,
+        python=said.version.python,
+    )
+
+
+# Tag: cp312-cp312-manylinux_2_27_x86_64
+# Tag: cp312-cp312-manylinux_2_28_x86_64
+def _tags(site: Site, one: Distribution) -> dict[str, Any]:
+    """The three parts of its wheel's tag, joined by dots as in file names; empty without wheel."""
+    lines = site.distributions.headers(one, "WHEEL").get("Tag", [])
+    parts = [line.split("-", 2) for line in lines if line.count("-") >= 2]
+    names = ("python_tag", "abi_tag", "platform_tag")
+    return {
+        name: ".".join(dict.fromkeys(part[index] for part in parts))
+        for index, name in enumerate(names)
+    }
+
+
+def _requires_torch(
+    host: Host, site: Site, headers: dict[str, list[str]], made: Built
+) -> str | None:
+    """The torch it demands; else the floor that its wheel's name gives (`torch2.9.0andhigher`)."""
+    if not headers:
+        return None
+    lines = headers.get("Requires-Dist", [])
+    found = demanded(host, site, lines, lambda name: name == "torch")
+    specifier = ",".join(str(one.specifier) for one in found if one.specifier)
+    return specifier or (f">={made.torch_floor}" if made.torch_floor else "")

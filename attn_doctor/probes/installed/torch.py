@@ -1,0 +1,173 @@
+"""Reads torch from its metadata and its files as text. It is never imported.
+
+`torch/version.py` is what a running torch says of itself, so it wins over the metadata. Which
+architectures the libraries carry machine code for, and which driver they need, is not written
+in text; `derived.py` looks that up by release.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from attn_doctor.facts import Torch
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.origin import Origin, module_path, origin
+from attn_doctor.probes.installed.requirements import demanded
+
+__all__ = ["read"]
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
+    """The field `torch` of `Facts`."""
+    one = site.distributions.get("torch")
+    came = origin(host, site, one) if one is not None else Origin(why="torch has no metadata")
+    path = module_path(host, site, "torch", came)
+    if one is None and not path:
+        return {"torch": Torch(installed=False)}
+    said = _version_file(host, path)
+    version = said.get("__version__") or (one.version if one is not None else None)
+    if version is None:
+        gaps.add("torch.version", "torch has neither metadata nor a readable version.py")
+    if not said:
+        reason = f"{host.join(path, 'version.py')} is not readable" if path else "no torch folder"
+        for name in ("build", "cuda", "hip", "debug", "git_version"):
+            gaps.add(f"torch.{name}", reason)
+    if came.why:
+        gaps.add("torch.source", came.why)
+    return {
+        "torch": Torch(
+            installed=True,
+            version=version,
+            local=version.partition("+")[2] if version is not None else None,
+            debug={"True": True, "False": False}.get(said.get("debug", "")),
+            git_version=said.get("git_version"),
+            **_build(host, said),
+            cxx11_abi=_cxx11_abi(host, path, gaps),
+            path=path,
+            broken=_broken(host, one, path, said),
+            source=came.source,
+            **_flex(host, path, gaps),
+            **_demands(host, site, one, gaps),
+        )
+    }
+
+
+# __version__ = '2.11.0+cu130'
+# debug = False
+# cuda: Optional[str] = '13.0'
+# git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
+# hip: Optional[str] = None
+def _version_file(host: Host, path: str) -> dict[str, str]:
+    """The names that `torch/version.py` sets; those it sets to None are left out."""
+    text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
+    pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
+    return {name: value.strip("'\"") for name, value in pairs if value != "None"}
+
+
+def _build(host: Host, said: dict[str, str]) -> dict[str, Any]:
+    """What torch was built for, with the version of that."""
+    if not said:
+        return {}
+    if "hip" in said:
+        # hip = '6.4.43482-0f2d60242' is no version by PEP 440; what precedes the hyphen is.
+        number = re.match(r"[\d.]*\d", said.get("rocm") or said["hip"])
+        return {"build": "rocm", "hip": number[0] if number else None}
+    if "cuda" in said:
+        return {"build": "cuda", "cuda": said["cuda"]}
+    if "xpu" in said:
+        return {"build": "xpu"}
+    return {"build": "mps" if host.platform.os == "macos" else "cpu"}
+
+
+#   set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")
+def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
+    """The C++ ABI of a torch for Linux; elsewhere there is no libstdc++ and no such choice."""
+    if host.platform.os != "linux" or not path:
+        return None
+    config = host.join(path, "share", "cmake", "Torch", "TorchConfig.cmake")
+    lines = host.try_grep(config, "TORCH_CXX_FLAGS", "_GLIBCXX_USE_CXX11_ABI=")
+    if not lines:
+        gaps.add("torch.cxx11_abi", f"{config} is not readable")
+        return None
+    # The switch and this line went with torch 2.8, which can be built with the new ABI only.
+    return not any("_GLIBCXX_USE_CXX11_ABI=0" in line for line in lines)
+
+
+def _flex(host: Host, path: str, gaps: Gaps) -> dict[str, Any]:
+    if not path:
+        return {"has_flex": False, "has_build_helper": False}
+    file = host.join(path, "nn", "attention", "flex_attention.py")
+    try:
+        helper = host.grep(file, "def build_flex_attention_kernels")
+    except (FileNotFoundError, NotADirectoryError):
+        return {"has_flex": False, "has_build_helper": False}
+    except OSError as error:
+        gaps.add("torch.has_build_helper", f"{file} cannot be read: {error.strerror}")
+        return {"has_flex": True, "has_build_helper": None}
+    return {
+        "has_flex": True,
+        "has_build_helper": bool(helper),
+    }
+
+
+def _demands(host: Host, site: Site, one: Distribution | None, gaps: Gaps) -> dict[str, Any]:
+    """What its metadata demand of Python, triton and CUDA wheels."""
+    headers = site.distributions.headers(one) if one is not None else {}
+    if not headers:
+        for name in ("requires_triton", "requires_python", "nvidia_wheels_missing"):
+            gaps.add(f"torch.{name}", "torch has no readable metadata")
+        return {}
+    lines = headers.get("Requires-Dist", [])
+    triton = demanded(host, site, lines, lambda name: "triton" in name.split("-"))
+    return {
+        "requires_python": headers.get("Requires-Python", [""])[0],
+        "requires_triton": str(triton[0].specifier) if triton else "",
+        "nvidia_wheels_missing": _missing(host, site, lines),
+    }
+
+
+def _missing(host: Host, site: Site, lines: list[str]) -> tuple[str, ...]:
+    """CUDA wheels demanded and not there; from torch 2.11 on most come by way of cuda-toolkit."""
+    missing = []
+    for requirement in demanded(
+        host, site, lines, lambda name: name.startswith("nvidia-") or name == "cuda-toolkit"
+    ):
+        found = site.distributions.get(requirement.name)
+        if found is None:
+            missing.append(requirement.name)
+        elif requirement.extras:
+            parts = site.distributions.headers(found).get("Requires-Dist", [])
+            needed = demanded(
+                host, site, parts, lambda name: name.startswith("nvidia-"), requirement.extras
+            )
+            missing += [part.name for part in needed if not site.distributions.get(part.name)]
+    return tuple(dict.fromkeys(missing))
+
+
+def _broken(host: Host, one: Distribution | None, path: str, said: dict[str, str]) -> str:
+    """What is wrong with the installation, or empty text."""
+    if not path:
+        return "metadata, but no torch folder"
+    if path.endswith(".py"):
+        return f"{path} stands where the torch folder belongs"
+    faults = [] if one is not None else ["no metadata"]
+    parts = ("__init__.py", "version.py", "lib")
+    faults += [f"no torch/{part}" for part in parts if host.try_stat(host.join(path, part)) is None]
+    if one is not None and said and not _agree(one.version, said.get("__version__", "")):
+        faults.append(f"metadata of {one.version}, files of {said.get('__version__', '?')}")
+    return ", ".join(faults)
+
+
+def _agree(metadata: str, file: str) -> bool:
+    """PyPI's wheels leave the local part (`+cu130`) out of the metadata, so only two can differ."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        one, other = Version(metadata), Version(file)
+    except InvalidVersion:
+        return metadata == file
+    same_local = one.local is None or other.local is None or one.local == other.local
+    return one.public == other.public and same_local

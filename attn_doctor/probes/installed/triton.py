@@ -1,0 +1,94 @@
+"""Reads Triton from metadata and file names; nothing of it is imported or run.
+
+Several distributions bring a module `triton` and overwrite each other's files. Which one wrote
+last is told by `triton/__init__.py`, as far as their versions differ. The CUDA version of the
+bundled ptxas is in no text file; `derived.py` looks it up by Triton's version.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from attn_doctor.facts import Triton
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.origin import module_path, origin
+
+__all__ = ["PROVIDERS", "read"]
+
+#: The distributions known to bring a module `triton`.
+PROVIDERS = (
+    "triton",
+    "triton-windows",
+    "pytorch-triton",
+    "pytorch-triton-rocm",
+    "pytorch-triton-xpu",
+    "triton-rocm",
+    "triton-xpu",
+    "triton-nightly",
+)
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
+    """The field `triton` of `Facts`."""
+    found = [one for one in map(site.distributions.get, PROVIDERS) if one is not None]
+    if not found:
+        return {"triton": Triton(installed=False, providers=())}
+    path = _folder(host, site, found)
+    one = _last_written(host, path, found)
+    if not path:
+        gaps.add("triton.backends", "triton's metadata are there, but no triton folder")
+    return {
+        "triton": Triton(
+            installed=True,
+            version=one.version,
+            distribution=one.name,
+            path=path,
+            providers=tuple(each.name for each in found),
+            backends=_backends(host, path, gaps),
+            ptxas=_ptxas(host, path, "ptxas"),
+            ptxas_blackwell=_ptxas(host, path, "ptxas-blackwell"),
+        )
+    }
+
+
+def _folder(host: Host, site: Site, found: list[Distribution]) -> str:
+    paths = (module_path(host, site, "triton", origin(host, site, one)) for one in found)
+    return next(filter(None, paths), "")
+
+
+# __version__ = '3.6.0'
+def _last_written(host: Host, path: str, found: list[Distribution]) -> Distribution:
+    """The provider whose version the files carry (`3.5.1` for `3.5.1.post24`), else the first."""
+    if len(found) == 1 or not path:
+        return found[0]
+    lines = host.try_grep(host.join(path, "__init__.py"), "__version__")
+    said = re.search(r"^__version__\s*=\s*['\"]([\d.]+)", "\n".join(lines), re.MULTILINE)
+    if said is None:
+        return found[0]
+    fitting = (one for one in found if re.match(rf"{re.escape(said[1])}(?!\.?\d)", one.version))
+    return next(fitting, found[0])
+
+
+def _backends(host: Host, path: str, gaps: Gaps) -> tuple[str, ...] | None:
+    if not path:
+        return None
+    folder = host.join(path, "backends")
+    try:
+        names = host.list(folder)
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        gaps.add("triton.backends", f"{folder} cannot be read: {error.strerror}")
+        return None
+    return tuple(name for name in names if "." not in name and not name.startswith("_"))
+
+
+def _ptxas(host: Host, path: str, name: str) -> str:
+    """Path of a bundled assembler, or empty text."""
+    if not path:
+        return ""
+    file = host.join(path, "backends", "nvidia", "bin", name + (".exe" if host.windows else ""))
+    return file if host.is_file(file) else ""

@@ -1,0 +1,186 @@
+"""Describes the chosen interpreter and the state of its environment.
+
+It is started once, isolated, and only to say what it is (`host/inside.py`); all else is read from
+its folders. What a `sitecustomize` or a line of code in a `.pth` file would change stays unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.facts import Python
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.interpreter.choice import Choice, failure, pick
+from attn_doctor.probes.interpreter.planted import duplicates, planted
+from attn_doctor.probes.machine.mounts import writable
+
+__all__ = ["Chosen", "choose", "describe"]
+
+#: Seconds an interpreter may take to describe itself. Most need a fiftieth of one.
+LIMIT = 3.0
+
+
+class Chosen(Struct, frozen=True, kw_only=True):
+    """The interpreter to examine, and what it said of itself."""
+
+    path: str
+    why: str
+    """Why this one, as a phrase for the header."""
+    prefix: str
+    site_packages: tuple[str, ...]
+    """Folders of distributions in import order, those of PYTHONPATH included."""
+    plain: tuple[str, ...] = ()
+    """Those of them that PYTHONPATH adds; Python reads no `.pth` file there."""
+    answer: dict[str, Any] = {}
+
+
+def choose(host: Host, python: str) -> Chosen:
+    """The interpreter at `python`, else of the active environment, a `.venv` here, or our own.
+
+    Raises `ExaminationError` with one sentence if it cannot be examined.
+    """
+    choice = pick(host, python)
+    answer = _ask(host, choice)
+    path = choice.path
+    executable = answer["executable"] or path
+    if host.real(executable) != host.real(path):
+        path = executable  # a pyenv shim, say: the facts are about what it leads to
+    plain = tuple(one for one in _pythonpath(host, answer) if _holds_metadata(host, one))
+    folders: dict[str, str] = {}
+    for folder in (*plain, *answer["site_packages"]):
+        # Where `lib64` is a link to `lib`, the same folder comes twice.
+        folders.setdefault(host.real(folder), folder)
+    return Chosen(
+        path=path,
+        why=choice.why,
+        prefix=answer["prefix"],
+        site_packages=tuple(folders.values()),
+        plain=plain,
+        answer=answer,
+    )
+
+
+def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
+    """The facts of the chosen interpreter and of its environment."""
+    answer = chosen.answer
+    venv = host.try_read(answer["pyvenv"]) if answer["pyvenv"] else ""
+    marker = host.join(answer["stdlib"], "EXTERNALLY-MANAGED")
+    headers = [host.join(answer[name], "Python.h") for name in ("include", "platinclude")]
+    pip = site.distributions.get("pip")
+    can_write = writable(host, answer["purelib"])
+    if can_write is None:
+        gaps.add("python.site_packages_writable", "Windows tells only when one tries to write")
+    unread = gaps.reasons.get("python.distributions", "")
+    for name in ("duplicates", "leftovers", "pth_code") if unread else ():
+        gaps.add(f"python.{name}", unread)
+    return Python(
+        path=chosen.path,
+        chosen=chosen.why,
+        version=answer["version"],
+        implementation=answer["implementation"],
+        abi=answer["abi"],
+        free_threaded=answer["free_threaded"],
+        debug=answer["debug"],
+        prefix=answer["prefix"],
+        base_prefix=answer["base_prefix"],
+        environment=_environment(host, answer),
+        externally_managed=not answer["pyvenv"] and host.is_file(marker),
+        headers=next(filter(host.is_file, headers), ""),
+        include=answer["include"],
+        site_packages=chosen.site_packages,
+        site_packages_writable=can_write,
+        pip=pip.version if pip else "",
+        uv=_uv(host, answer["scripts"]),
+        made_by_uv="uv" in _settings(venv),
+        user_site=answer["user_site"] if answer["user_site"] in answer["site_packages"] else "",
+        pythonpath=_pythonpath(host, {"reads_pythonpath": True}),
+        planted=planted(host, site, _pythonpath(host, answer)),
+        duplicates=None if unread else duplicates(host, site),
+        leftovers=None if unread else site.leftovers,
+        pth_code=None if unread else site.pth_code,
+        distributions=None if unread else len(site.distributions),
+    )
+
+
+def _ask(host: Host, choice: Choice) -> dict[str, Any]:
+    """What the interpreter says of itself. Raises `ExaminationError` if that is nothing usable."""
+    answer = host.inside(choice.path, LIMIT)
+    if "site_packages" in answer:
+        return answer
+    path, subject, outcome = choice.path, choice.subject, answer.get("outcome")
+    lines = (answer.get("err") or answer.get("out") or "").strip().splitlines()
+    fatal = [line for line in lines if line.startswith("Fatal Python error")]
+    said = (fatal or lines or ["nothing"])[0][:200]
+    home = _home_of(host, path)
+    # Python 2 answers "Unknown option: -I".
+    if answer.get("kind") == "too-old" or said.startswith("Unknown option: -I"):
+        version = answer.get("error", "Python 2")
+        raise failure(subject, f"{path} is {version}; attn-doctor examines Python 3.8 and newer")
+    if home and not host.is_dir(home):
+        remedy = "install that Python again, make the environment anew"
+        raise failure(subject, f"it was made from the Python in {home}, which is gone", remedy)
+    if outcome in ("timeout", "abandoned"):
+        raise failure(subject, f"{path} did not answer within {LIMIT:g} s")
+    if outcome == "missing":
+        raise failure(
+            subject, f"{path} cannot be started, for the loader or program it needs is missing"
+        )
+    if outcome == "refused":
+        # [Errno 8] Exec format error: '/home/ada/bin/python3'
+        raise failure(
+            subject, f"{path} cannot be started ({said.partition('] ')[2].partition(':')[0]})"
+        )
+    if "error" in answer:
+        raise failure(subject, f"{path} cannot describe itself ({answer['error']})")
+    raise failure(subject, f"{path} is not a working Python interpreter; it answered {said!r}")
+
+
+def _home_of(host: Host, python: str) -> str:
+    """Folder of the Python that the virtual environment of `python` was made from; or empty."""
+    root = host.parent(host.parent(python))
+    return _settings(host.try_read(host.join(root, "pyvenv.cfg"))).get("home", "")
+
+
+# home = /usr/bin
+# uv = 0.5.11
+# include-system-site-packages = false
+def _settings(config: str) -> dict[str, str]:
+    """Settings of a `pyvenv.cfg`."""
+    pairs = (line.partition("=") for line in config.splitlines() if "=" in line)
+    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+
+
+def _environment(host: Host, answer: dict[str, Any]) -> str:
+    if answer["pyvenv"]:
+        return "venv"
+    return "conda" if host.is_dir(host.join(answer["prefix"], "conda-meta")) else "system"
+
+
+def _pythonpath(host: Host, answer: dict[str, Any]) -> tuple[str, ...]:
+    """Folders that PYTHONPATH adds. An empty entry is the working directory."""
+    text = host.environ.get("PYTHONPATH", "")
+    if not text or not answer["reads_pythonpath"]:
+        return ()
+    entries = text.split(";" if host.windows else ":")
+    here = host.platform.cwd
+    return tuple(dict.fromkeys(host.join(here, one) if one else here for one in entries))
+
+
+def _holds_metadata(host: Host, folder: str) -> bool:
+    """Distributions are installed in `folder`, as `pip install --target` does."""
+    return any(name.endswith((".dist-info", ".egg-info")) for name in host.try_list(folder))
+
+
+def _uv(host: Host, scripts: str) -> str:
+    """Path of uv: the one on PATH, or in one of the places its installers use; or empty."""
+    name = "uv.exe" if host.windows else "uv"
+    home = host.platform.home
+    folders = [scripts, host.join(home, ".local", "bin"), host.join(home, ".cargo", "bin")]
+    if not host.windows:
+        folders += ["/usr/local/bin", "/opt/homebrew/bin", "/usr/bin"]
+    places = (host.join(folder, name) for folder in folders)
+    return host.which("uv") or next(filter(host.is_file, places), "")

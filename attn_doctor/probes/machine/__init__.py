@@ -1,0 +1,1 @@
+"""What the machine itself is: system, folders, mounts, loader, PCI bus, caches."""

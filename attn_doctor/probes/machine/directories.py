@@ -1,0 +1,100 @@
+"""The home, temporary and cache directories: whether compilers can write there and load from there.
+
+Nothing is written to find out. A quota, or a server that refuses what the mode bits allow, shows
+only on writing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attn_doctor.facts import Directory
+from attn_doctor.host import Host, expand
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.machine.mounts import (
+    Mount,
+    existing,
+    mount_of,
+    mounts,
+    network,
+    noexec,
+    writable,
+)
+
+__all__ = ["places", "read"]
+
+MIB = 1 << 20
+ONLY_LINUX = "only Linux lists what is mounted where"
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+    """One `facts.Directory` for each of `home`, `tmp` and `cache`."""
+    known = mounts(host)
+    found: list[Directory] = []
+    for number, (purpose, path) in enumerate(places(host).items()):
+        one, reasons = _directory(host, purpose, path, known)
+        found.append(one)
+        for field, reason in reasons.items():
+            gaps.add(f"directories.{number}.{field}", reason)
+    return {"directories": tuple(found)}
+
+
+def places(host: Host) -> dict[str, str]:
+    """Purpose → path, of the directories that are wanted, whether they exist or not."""
+    home = host.join(host.platform.cwd, host.platform.home)
+    return {"home": home, "tmp": _tmp(host), "cache": _cache(host, home)}
+
+
+def _tmp(host: Host) -> str:
+    """The first that is named, in the order of Python's `tempfile`.
+
+    One that does not exist is reported too: Python would pass it over, but nvcc stops there.
+    """
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        if host.environ.get(name):
+            return host.join(host.platform.cwd, host.environ[name])
+    if host.windows:
+        return host.join(host.platform.home, "AppData", "Local", "Temp")
+    usual = ("/tmp", "/var/tmp", "/usr/tmp")  # noqa: S108
+    return next(filter(host.is_dir, usual), usual[0])
+
+
+def _cache(host: Host, home: str) -> str:
+    if host.environ.get("XDG_CACHE_HOME"):
+        return expand(host.environ["XDG_CACHE_HOME"], home)
+    if host.windows:
+        return host.environ.get("LOCALAPPDATA") or host.join(home, "AppData", "Local")
+    parts = ("Library", "Caches") if host.platform.os == "macos" else (".cache",)
+    return host.join(home, *parts)
+
+
+def _directory(
+    host: Host, purpose: str, path: str, known: tuple[Mount, ...]
+) -> tuple[Directory, dict[str, str]]:
+    """The facts of one directory, and why some of them are unknown."""
+    reasons: dict[str, str] = {}
+    nearest = existing(host, path)
+    mount = mount_of(host.real(path), known)
+    if mount is None:
+        why = "/proc/self/mountinfo does not tell" if host.platform.os == "linux" else ONLY_LINUX
+        reasons.update(dict.fromkeys(("noexec", "filesystem", "network"), why))
+    can_write = writable(host, path, known)
+    if can_write is None:
+        reasons["writable"] = "Windows tells only when one tries to write"
+    free = None
+    try:
+        free = host.space(nearest).free // MIB
+    except OSError as error:
+        reasons["free_mib"] = f"{nearest or path} cannot be asked for its space: {error.strerror}"
+    directory = Directory(
+        purpose=purpose,
+        path=path,
+        exists=host.is_dir(path),
+        writable=can_write,
+        noexec=noexec(mount) if mount else None,
+        filesystem=mount.filesystem if mount else None,
+        network=network(mount) if mount else None,
+        free_mib=free,
+    )
+    return directory, reasons

@@ -1,0 +1,105 @@
+"""Asks the driver: NVML in a child process, and nvidia-smi where NVML itself is out of reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.host import Host
+from attn_doctor.probes.nvidia import smi
+from attn_doctor.probes.nvidia.gpus import clean
+from attn_doctor.probes.nvidia.smi import Smi
+
+__all__ = ["SECONDS", "Answers", "ask"]
+
+SECONDS = 2.5
+#: A failure for which NVML has no number: it crashed, or nvidia-ml-py could not call it.
+BROKEN = -1
+
+
+class Answers(Struct, frozen=True, kw_only=True):
+    """What NVML, or nvidia-smi in its place, answered."""
+
+    nvml: dict[str, Any] = {}
+    """See `host/nvml_child.py`; empty if NVML was not asked."""
+    smi: Smi = Smi()
+    code: int | None = None
+    """0, NVML's error number, `BROKEN`, or None if nothing could be asked."""
+    error: str = ""
+    """What went wrong, in the driver's own words where it had any; empty if nothing did."""
+    unanswered: str = ""
+    """Why answers are missing; empty if none is."""
+    hung: bool = False
+    """NVML did not come back."""
+
+
+def ask(host: Host, present: bool) -> Answers:
+    """The answers of the driver; `present` says that there are signs of one."""
+    nvml = host.nvml(SECONDS)
+    reason = _unanswered(nvml)
+    late = reason != "" and nvml.get("outcome") in ("timeout", "abandoned")
+    if "init" in nvml or "init" in nvml.get("errors", {}):
+        code, error = _failure(nvml)
+        told = f"NVML answered: {error}" if error else ""
+        return Answers(
+            nvml=nvml, code=code, error=error or reason, unanswered=reason or told, hung=late
+        )
+    if nvml.get("last") == "start":  # it got as far as nvmlInit, and hung there or crashed
+        return Answers(nvml=nvml, code=BROKEN, error=reason, unanswered=reason, hung=late)
+    # NVML was not reached. If that took all the time there was, nvidia-smi gets none.
+    second = smi.ask(host) if present and not late else Smi()
+    why = "; ".join(filter(None, (reason, second.error if second.code is None else "")))
+    error = clean(second.error, 300)
+    return Answers(nvml=nvml, smi=second, code=second.code, error=error, unanswered=why)
+
+
+def _failure(nvml: dict[str, Any]) -> tuple[int, str]:
+    """NVML's error number and words, for the driver as a whole or for a GPU."""
+    errors = nvml["errors"]
+    if "init" in errors:
+        return errors["init"].get("code") or BROKEN, _words(errors["init"])
+    code = 0 if nvml.get("complete") else BROKEN
+    if "count" in errors:
+        return code, _words(errors["count"])
+    for one in nvml["gpus"]:
+        if "handle" in one["errors"]:
+            return code, f"GPU {one['index']}: {_words(one['errors']['handle'])}"
+    return code, ""
+
+
+def _words(error: dict[str, Any]) -> str:
+    return clean(str(error.get("text")), 300)
+
+
+def _unanswered(nvml: dict[str, Any]) -> str:
+    """Why NVML's answer is not complete; empty if it is."""
+    if nvml.get("complete"):
+        return ""
+    outcome, last = nvml.get("outcome"), str(nvml.get("last", ""))
+    if outcome == "missing":
+        return str(nvml.get("why") or "the process that asks NVML could not be started")
+    if outcome == "refused":
+        return f"the process that asks NVML could not be started: {nvml.get('err', '')}"
+    if "import" in nvml.get("errors", {}):
+        return f"nvidia-ml-py cannot be used: {nvml['errors']['import'].get('text')}"
+    if outcome == "done":
+        return f"NVML ended the process that asked it (code {nvml.get('code')}) {_place(last)}"
+    if not last:
+        return f"the process that asks NVML did not get started within {SECONDS:g} s"
+    left = f" (process {nvml.get('pid')} cannot be killed)" if outcome == "abandoned" else ""
+    return f"NVML did not answer within {SECONDS:g} s {_place(last)}{left}"
+
+
+def _place(last: str) -> str:
+    """Where NVML stopped, from the last question that it answered."""
+    gpu, _, key = last.removeprefix("gpus.").partition(".")
+    if last in ("", "start"):
+        return "when it was started"
+    if last != "count" and not key:
+        return "when asked for the driver and its GPUs"
+    if last != "count" and key != "processes":
+        return f"at GPU {gpu}"
+    # That was the last question before the next GPU had to be woken.
+    next_gpu = 0 if last == "count" else int(gpu) + 1
+    return f"at GPU {next_gpu}; without persistence mode a GPU takes 1 to 3 s to wake"

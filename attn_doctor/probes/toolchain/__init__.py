@@ -1,0 +1,1 @@
+"""CUDA toolkits, compilers and build tools."""

@@ -1,0 +1,197 @@
+"""One CUDA toolkit's directory: its programs, its version, and what it lacks for a build.
+
+Read from files by their names and places, which differ between NVIDIA's packages, those of Debian
+and conda, and wheels. A system's own nvcc is asked for its version only where no file tells it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.toolchain import programs
+
+__all__ = ["DEBIAN", "Root", "above", "has_headers", "lacks", "tool", "tools_of", "version"]
+
+#: Where the packages of Debian and Ubuntu keep what belongs in `bin` and `nvvm`.
+DEBIAN = "/usr/lib/nvidia-cuda-toolkit"
+#: Headers that every CUDA extension of torch includes, through ATen/cuda/CUDAContext.h.
+HEADERS = {
+    "headers": "cuda_runtime.h",
+    "crt": "crt/host_config.h",
+    "cublas": "cublas_v2.h",
+    "cusparse": "cusparse.h",
+    "cusolver": "cusolverDn.h",
+}
+#: CUDA 13 moved these into a folder of their own.
+CCCL = ("cccl/thrust/version.h", "thrust/version.h")
+#: Seconds for `nvcc --version`.
+LIMIT = 2.0
+
+
+class Root(Struct, frozen=True):
+    """The directory of a toolkit."""
+
+    path: str
+    source: str
+    """How it was found."""
+    tools: str = ""
+    """Where its nvcc keeps ptxas and the like, if not there."""
+    distribution: str = ""
+    """The wheel it came in; empty for others."""
+
+
+def tool(host: Host, root: str, name: str) -> str:
+    """Path of a program in the `bin` of a toolkit, or empty text."""
+    folders = (("bin", "x64"), ("bin", "x86_64"), ("bin",)) if host.windows else (("bin",),)
+    paths = (host.join(root, *folder, name + _exe(host)) for folder in folders)
+    return next((path for path in paths if host.is_file(path)), "")
+
+
+def tools_of(host: Host, root: str) -> str:
+    """Where the nvcc in `root` looks for its own tools: it follows a script, but no link.
+
+    Called through a link, nvcc looks for `nvcc.profile` beside the link (seen with nvcc 13.0).
+    """
+    nvcc = tool(host, root, "nvcc")
+    target = programs.wrapped(host, nvcc, "nvcc") if nvcc else None
+    return above(host, target) if target and host.is_file(target) else root
+
+
+def above(host: Host, path: str) -> str:
+    """The directory two levels up: the root of a toolkit for a program in its `bin`."""
+    return host.parent(host.parent(path))
+
+
+def has_headers(host: Host, root: str) -> bool:
+    """The header of the CUDA runtime is in `root`."""
+    return any(host.is_file(host.join(one, "cuda_runtime.h")) for one in _includes(host, root))
+
+
+def lacks(host: Host, root: str, tools: str = "", *, build: bool = False) -> tuple[str, ...]:
+    """What a torch extension would miss in `root` when nvcc keeps its tools in `tools`.
+
+    `build` counts what CPATH, CUDA_INC_PATH, LIBRARY_PATH and the like add.
+    """
+    include = _includes(host, root)
+    include += _variables(host, build, "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_INC_PATH")
+    own = _includes(host, tools) if tools and tools != root else []
+
+    def header(*names: str, folders: list[str]) -> bool:
+        return any(host.is_file(host.join(f, *n.split("/"))) for f in folders for n in names)
+
+    there = {
+        "nvcc": bool(tool(host, root, "nvcc")),
+        # C++ sources of an extension see only the directory that torch names. What only nvcc
+        # includes may lie beside nvcc as well.
+        **{name: header(file, folders=include) for name, file in HEADERS.items()},
+        "cccl": header(*CCCL, folders=own + include),
+        "cudart": _has_cudart(host, root, _variables(host, build, "LIBRARY_PATH")),
+        "ptxas": any(tool(host, place, "ptxas") for place in (root, tools) if place),
+        "nvvm": _has_cicc(host, tools or root),
+    }
+    return tuple(name for name, found in there.items() if not found)
+
+
+def _includes(host: Host, root: str) -> list[str]:
+    folders = [host.join(root, "include")]
+    if not host.windows:
+        # conda's activation and nvcc itself add the folder of the target.
+        arm = host.platform.machine in ("aarch64", "arm64")
+        targets = ("sbsa-linux", "aarch64-linux") if arm else (f"{host.platform.machine}-linux",)
+        folders += [host.join(root, "targets", name, "include") for name in targets]
+    return folders
+
+
+def _has_cudart(host: Host, root: str, extra: list[str]) -> bool:
+    """The linker finds `-lcudart`. A wheel's `libcudart.so.13` does not serve: it has no `.so`."""
+    if host.windows:
+        return host.is_file(host.join(root, "lib", "x64", "cudart.lib"))
+    wide = host.join(root, "lib64")
+    # torch names `lib64`, or `lib` where there is no `lib64`.
+    folders = [wide if host.is_dir(wide) else host.join(root, "lib"), *extra]
+    if root == "/usr":
+        folders += [f"/usr/lib/{host.platform.machine}-linux-gnu", "/usr/lib"]
+    return any(host.is_file(host.join(folder, "libcudart.so")) for folder in folders)
+
+
+def _has_cicc(host: Host, root: str) -> bool:
+    paths = (host.join(root, *place, "cicc" + _exe(host)) for place in (("nvvm", "bin"), ("bin",)))
+    return any(host.is_file(path) for path in paths)
+
+
+def _variables(host: Host, wanted: bool, *names: str) -> list[str]:
+    """The folders in some path variables."""
+    separator = ";" if host.windows else ":"
+    values = (host.environ.get(name, "") for name in names if wanted)
+    return [folder for value in values for folder in value.split(separator) if folder]
+
+
+def version(host: Host, site: Site, gaps: Gaps, root: Root, fact: str) -> str | None:
+    """CUDA version of a toolkit. In wheels it is nvcc's: each wheel has a version of its own."""
+    if root.distribution:
+        distribution = site.distributions.get(root.distribution)
+        return ".".join(distribution.version.split(".")[:2]) if distribution is not None else None
+    found = _written(host, root.path) or _written_by_conda(host, root.path)
+    nvcc = tool(host, root.tools or root.path, "nvcc")
+    if found or nvcc:
+        return found or _asked(host, gaps, nvcc, fact)
+    # What NVIDIA's runtime-only packages leave has no other mark than the folder's name.
+    match = re.search(r"/cuda-(\d+\.\d+)$", host.real(root.path))
+    if match is None:
+        gaps.add(fact, f"{root.path} holds no file that names its CUDA version")
+    return match[1] if match is not None else None
+
+
+def _written(host: Host, root: str) -> str:
+    """The version in the files of a toolkit, or empty text."""
+    # {"cuda": {"name": "CUDA SDK", "version": "13.0.1"}, "cuda_nvcc": {"version": "13.0.88"}, …}
+    text = host.try_read(host.join(root, "version.json"), 1 << 14)
+    match = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"', text)
+    if match is None:
+        # CUDA Version 11.0.228
+        text = host.try_read(host.join(root, "version.txt"), 256)
+        match = re.search(r"CUDA Version (\d+\.[\d.]+)", text)
+    if match is not None:
+        return match[1]
+    for folder in _includes(host, root):
+        # #define CUDART_VERSION  13000
+        lines = host.try_grep(host.join(folder, "cuda_runtime_api.h"), "CUDART_VERSION")
+        number = re.search(r"#define\s+CUDART_VERSION\s+(\d{4,6})", "\n".join(lines))
+        if number is not None:
+            return f"{int(number[1]) // 1000}.{int(number[1]) % 1000 // 10}"
+    return ""
+
+
+def _written_by_conda(host: Host, root: str) -> str:
+    """The version in the name of conda's record of nvcc, or empty text."""
+    prefix = host.parent(root) if host.windows else root
+    for name in host.try_list(host.join(prefix, "conda-meta")):
+        # cuda-nvcc-tools-12.8.93-he02047a_0.json
+        match = re.match(r"cuda-nvcc(?:-tools|-impl)?-(\d+\.\d+)[\d.]*-", name)
+        if match is not None:
+            return match[1]
+    return ""
+
+
+def _asked(host: Host, gaps: Gaps, nvcc: str, fact: str) -> str | None:
+    """What `nvcc --version` answers, if the system put this nvcc here."""
+    found = host.try_stat(nvcc)
+    place = nvcc.startswith(("/usr/", "/opt/")) and programs.wrapped(host, nvcc, "nvcc") is None
+    if not place or found is None or found.uid != 0 or found.mode & 0o002:
+        gaps.add(fact, f"no file names the CUDA version of {nvcc}, and it is not the system's own")
+        return None
+    ran = host.run([nvcc, "--version"], LIMIT)
+    # Cuda compilation tools, release 13.0, V13.0.88
+    match = re.search(r"release (\d+\.\d+)", ran.out)
+    if match is None:
+        gaps.add(fact, ran.why_not(nvcc, LIMIT) or f"{nvcc} --version names no release")
+    return match[1] if match is not None else None
+
+
+def _exe(host: Host) -> str:
+    return ".exe" if host.windows else ""

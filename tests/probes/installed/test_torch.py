@@ -1,0 +1,309 @@
+"""torch read from its text files: every kind of build, and installations that went wrong."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_doctor.facts import Torch
+from attn_doctor.host.local import LocalHost
+from attn_doctor.host.recorded import RecordedHost, key
+from attn_doctor.probes.distributions import scan
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed import torch
+from tests.probes.environments import SITE, distribution, environment, site
+
+#: torch/version.py as the build writes it.
+VERSION = """\
+from typing import Optional
+
+__all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip', 'rocm', 'xpu']
+__version__ = '{version}'
+debug = {debug}
+cuda: Optional[str] = {cuda}
+git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
+hip: Optional[str] = {hip}
+rocm: Optional[str] = {rocm}
+xpu: Optional[str] = {xpu}
+"""
+#: The lines of TorchConfig.cmake around the C++ ABI, up to torch 2.7 and from 2.8 on.
+OLD_CMAKE = """\
+if(ON)
+  set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI={}")
+endif()
+"""
+NEW_CMAKE = "#   TORCH_CXX_FLAGS    -- Additional (required) compiler flags\nif(TORCH_CXX_FLAGS)\n"
+FLEX = "def create_block_mask():\n    pass\n\ndef flex_attention():\n    pass\n"
+REQUIRES_211 = (
+    "filelock",
+    "setuptools<82",
+    'cuda-toolkit[cublas,cudart]==13.0.2; platform_system == "Linux"',
+    'cuda-bindings<14,>=13.0.3; platform_system == "Linux"',
+    'nvidia-cudnn-cu13==9.19.0.56; platform_system == "Linux"',
+    'triton==3.6.0; platform_system == "Linux"',
+    'optree>=0.13.0; extra == "optree"',
+)
+X86 = 'platform_system == "Linux" and platform_machine == "x86_64"'
+REQUIRES_24 = (
+    f"nvidia-cudnn-cu12 (==9.1.0.70) ; {X86}",
+    'triton (==3.0.0) ; platform_system == "Linux" and python_version < "3.13"',
+)
+TOOLKIT = (
+    "nvidia-cublas==13.1.0.3.*; (sys_platform == 'linux') and extra == 'cublas'",
+    "nvidia-cuda-runtime==13.0.96.*; (sys_platform == 'linux') and extra == 'cudart'",
+    "nvidia-cuda-nvcc==13.0.88.*; (sys_platform == 'linux') and extra == 'nvcc'",
+)
+
+
+def package(version: str, cmake: str = NEW_CMAKE, flex: str = FLEX, **said: str) -> dict[str, str]:
+    """The files of a torch package."""
+    values = {"debug": "False", "cuda": "None", "hip": "None", "rocm": "None", "xpu": "None"}
+    return {
+        f"{SITE}/torch/__init__.py": "raise RuntimeError('imported')\n",
+        f"{SITE}/torch/version.py": VERSION.format(version=version, **{**values, **said}),
+        f"{SITE}/torch/lib/libc10.so": "",
+        f"{SITE}/torch/share/cmake/Torch/TorchConfig.cmake": cmake,
+        **({f"{SITE}/torch/nn/attention/flex_attention.py": flex} if flex else {}),
+    }
+
+
+def read(*parts: dict[str, str], **platform: Any) -> tuple[Torch, dict[str, str]]:
+    host, there = environment(*parts, **platform)
+    gaps = Gaps()
+    return torch.read(host, there, gaps)["torch"], gaps.reasons
+
+
+def test_wheel_from_pypi() -> None:
+    found, gaps = read(
+        distribution("torch", "2.11.0", requires=REQUIRES_211, python=">=3.10"),
+        package("2.11.0+cu130", cuda="'13.0'"),
+        distribution("cuda_toolkit", "13.0.2", requires=TOOLKIT),
+        distribution("nvidia_cublas", "13.1.0.3"),
+    )
+    assert found == Torch(
+        installed=True,
+        version="2.11.0+cu130",
+        local="cu130",
+        build="cuda",
+        cuda="13.0",
+        debug=False,
+        git_version="70d99e998b4955e0049d13a98d77ae1b14db1f45",
+        cxx11_abi=True,
+        path=f"{SITE}/torch",
+        broken="",
+        source="index",
+        has_flex=True,
+        has_build_helper=False,
+        requires_triton="==3.6.0",
+        requires_python=">=3.10",
+        nvidia_wheels_missing=("nvidia-cuda-runtime", "nvidia-cudnn-cu13"),
+    )
+    assert gaps == {}
+
+
+def test_old_metadata_with_brackets() -> None:
+    found, _ = read(
+        distribution("torch", "2.4.1", requires=REQUIRES_24),
+        package("2.4.1+cu121", OLD_CMAKE.format(0), flex="", cuda="'12.1'"),
+    )
+    assert found.requires_triton == "==3.0.0"
+    assert found.nvidia_wheels_missing == ("nvidia-cudnn-cu12",)
+    assert found.cxx11_abi is False
+    assert (found.has_flex, found.has_build_helper) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("python", "platform", "triton", "missing"),
+    [
+        ("3.13.1", {}, "", ("nvidia-cudnn-cu12",)),
+        ("3.12.3", {"machine": "aarch64"}, "==3.0.0", ()),
+        ("3.12.3", {"os": "macos", "machine": "arm64"}, "", ()),
+    ],
+)
+def test_conditions_are_judged_for_the_examined_machine(
+    python: str, platform: dict[str, Any], triton: str, missing: tuple[str, ...]
+) -> None:
+    host, _ = environment(
+        distribution("torch", "2.4.1", requires=REQUIRES_24),
+        package("2.4.1", cuda="'12.1'"),
+        **platform,
+    )
+    found = torch.read(host, site(host, python), Gaps())["torch"]
+    assert found.requires_triton == triton
+    assert found.nvidia_wheels_missing == missing
+
+
+@pytest.mark.parametrize(
+    ("said", "platform", "expected"),
+    [
+        ({}, {}, ("cpu", None, None)),
+        ({}, {"os": "macos"}, ("mps", None, None)),
+        ({"cuda": "'12.8'"}, {}, ("cuda", "12.8", None)),
+        ({"hip": "'6.4.43482-0f2d60242'"}, {}, ("rocm", None, "6.4.43482")),
+        ({"hip": "'7.1.25424'", "rocm": "'7.1.1'"}, {}, ("rocm", None, "7.1.1")),
+        ({"xpu": "'20250302'"}, {}, ("xpu", None, None)),
+    ],
+)
+def test_what_it_was_built_for(
+    said: dict[str, str], platform: dict[str, Any], expected: tuple[str, str | None, str | None]
+) -> None:
+    found, _ = read(distribution("torch", "2.13.0"), package("2.13.0", **said), **platform)
+    assert (found.build, found.cuda, found.hip) == expected
+
+
+def test_windows() -> None:
+    folder = r"C:\env\Lib\site-packages"
+    said = dict.fromkeys(("cuda", "hip", "rocm", "xpu"), "None")
+    text = VERSION.format(version="2.13.0+cpu", debug="True", **said)
+    host, _ = environment({f"{folder}\\torch\\version.py": text}, os="windows")
+    there = scan(host, (folder,), r"C:\env", Gaps(), python="3.12.3")
+    found = torch.read(host, there, Gaps())["torch"]
+    assert (found.build, found.debug) == ("cpu", True)
+    assert found.cxx11_abi is None  # there is no libstdc++
+    assert found.path == f"{folder}\\torch"
+
+
+@pytest.mark.parametrize(
+    ("cmake", "expected"),
+    [(OLD_CMAKE.format(1), True), (OLD_CMAKE.format(0), False), (NEW_CMAKE, True), ("", None)],
+)
+def test_cxx11_abi(cmake: str, expected: bool | None) -> None:
+    found, gaps = read(distribution("torch", "2.6.0"), package("2.6.0", cmake))
+    assert found.cxx11_abi is expected
+    assert ("torch.cxx11_abi" in gaps) == (expected is None)
+
+
+def test_build_helper_is_seen_if_it_ever_comes() -> None:
+    flex = FLEX + "\ndef build_flex_attention_kernels(path):\n    pass\n"
+    found, _ = read(distribution("torch", "2.20.0"), package("2.20.0", flex=flex))
+    assert found.has_build_helper is True
+
+
+def test_flex_module_that_cannot_be_read() -> None:
+    host, there = environment(distribution("torch", "2.11.0"), package("2.11.0"))
+    answers = dict(host.answers)
+    answers[key("read", f"{SITE}/torch/nn/attention/flex_attention.py")] = {"error": "EACCES"}
+    gaps = Gaps()
+    found = torch.read(RecordedHost(answers), there, gaps)["torch"]
+    assert (found.has_flex, found.has_build_helper) == (True, None)
+    assert "cannot be read" in gaps.reasons["torch.has_build_helper"]
+
+
+def without(name: str) -> dict[str, str]:
+    files = package("2.11.0+cu130", cuda="'13.0'")
+    return {path: text for path, text in files.items() if f"/torch/{name}" not in path}
+
+
+@pytest.mark.parametrize(
+    ("parts", "broken", "version"),
+    [
+        ([distribution("torch", "2.11.0")], "metadata, but no torch folder", "2.11.0"),
+        ([package("2.11.0+cu130")], "no metadata", "2.11.0+cu130"),
+        ([distribution("torch", "2.11.0"), without("lib")], "no torch/lib", "2.11.0+cu130"),
+        (
+            [distribution("torch", "2.11.0"), without("version.py")],
+            "no torch/version.py",
+            "2.11.0",
+        ),
+        (
+            [distribution("torch", "2.10.0"), package("2.11.0+cu130")],
+            "metadata of 2.10.0, files of 2.11.0+cu130",
+            "2.11.0+cu130",
+        ),
+        (
+            [distribution("torch", "2.11.0+cpu"), package("2.11.0+cu130")],
+            "metadata of 2.11.0+cpu, files of 2.11.0+cu130",
+            "2.11.0+cu130",
+        ),
+        (
+            # NVIDIA's containers: the metadata folder has the local part in its normal form.
+            [
+                distribution("torch", "2.6.0a0+ecf3bae40a.nv25.1"),
+                package("2.6.0a0+ecf3bae40a.nv25.01"),
+            ],
+            "",
+            "2.6.0a0+ecf3bae40a.nv25.01",
+        ),
+        (
+            [distribution("torch", "2.11.0"), {f"{SITE}/torch.py": "x = 1\n"}],
+            f"{SITE}/torch.py stands where the torch folder belongs",
+            "2.11.0",
+        ),
+    ],
+    ids=["folder", "metadata", "lib", "version", "mixed", "local", "container", "planted"],
+)
+def test_broken(parts: list[dict[str, str]], broken: str, version: str) -> None:
+    found, _ = read(*parts)
+    assert found.installed is True
+    assert found.broken == broken
+    assert found.version == version
+
+
+def test_what_is_left_of_an_uninstall() -> None:
+    found, gaps = read({f"{SITE}/torch/lib/libtorch_cuda.so": ""})
+    assert found.version is None
+    assert found.broken == "no metadata, no torch/__init__.py, no torch/version.py"
+    for name in ("version", "cuda", "build", "source", "requires_triton", "nvidia_wheels_missing"):
+        assert gaps[f"torch.{name}"]
+
+
+def test_not_installed_leaves_no_gaps() -> None:
+    assert read() == (Torch(installed=False), {})
+
+
+def test_conda() -> None:
+    built = distribution("torch", "2.10.0", installer="")
+    record = {"/env/conda-meta/pytorch-2.10.0-cuda129_generic_py312_h9d4f0e6_200.json": "{}"}
+    assert read(built, package("2.10.0", cuda="'12.9'"), record)[0].source == "conda"
+    found, gaps = read(built, package("2.10.0", cuda="'12.9'"))
+    assert found.source is None
+    assert "do not say" in gaps["torch.source"]
+
+
+def test_editable_checkout() -> None:
+    tree = {path.replace(SITE, "/src/pytorch"): text for path, text in package("2.12.0a0").items()}
+    found, _ = read(
+        distribution(
+            "torch",
+            "2.12.0a0",
+            direct_url={"dir_info": {"editable": True}, "url": "file:///src/pytorch"},
+        ),
+        tree,
+    )
+    assert found.path == "/src/pytorch/torch"
+    assert (found.source, found.broken) == ("editable", "")
+
+
+def test_real_files(tmp_path: Path) -> None:
+    host, _ = environment(distribution("torch", "2.11.0"), package("2.11.0+cu130", cuda="'13.0'"))
+    for name, kept in host.answers.items():
+        if name.startswith("read "):
+            path = tmp_path / name.removeprefix("read /")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(kept["answer"])
+    local = LocalHost()
+    folder = str(tmp_path / SITE.lstrip("/"))
+    found = torch.read(local, scan(local, (folder,), "", Gaps(), python="3.12.3"), Gaps())["torch"]
+    assert found.version == "2.11.0+cu130"
+    assert found.path == os.path.join(folder, "torch")
+    assert found.broken == ""
+
+
+@pytest.mark.slow
+def test_versions_agree_with_the_running_interpreter() -> None:
+    """Distributions that are really installed here are found with the version Python gives."""
+    local = LocalHost()
+    folders = tuple(path for path in sys.path if path.endswith("-packages") and os.path.isdir(path))
+    there = scan(local, folders, sys.prefix, Gaps())
+    names = ("msgspec", "packaging", "pytest", "psutil")
+    for name in names:
+        one = there.distributions.get(name)
+        assert one is not None
+        assert one.version == importlib.metadata.version(name)
+        python = importlib.metadata.metadata(name).get_all("Requires-Python")
+        assert there.distributions.headers(one)["Requires-Python"] == python

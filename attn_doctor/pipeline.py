@@ -53,6 +53,7 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
     `limit` seconds; what has not answered by then is a gap.
     """
     end = time.monotonic() + limit
+    host.patience = max(1.0, limit / LIMIT)
     gaps = Gaps()
     chosen = interpreter.choose(host, python)
     site = distributions.scan(

@@ -7,17 +7,19 @@ what must come out. A new version of attn-doctor that asks something else finds 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
-from attn_doctor.facts import Facts, to_json
+from attn_doctor.facts import to_json
 from attn_doctor.findings import Finding, Verdict
 from attn_doctor.host import Host
-from attn_doctor.host.recorded import RecordedHost, RecordingHost
+from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
 from attn_doctor.pipeline import diagnose, examine
 from attn_doctor.redact import redact
 from attn_doctor.report import anonymous, walk
 from attn_doctor.variables import VARIABLES
 
-__all__ = ["findings_toml", "record", "replay"]
+__all__ = ["expected", "record"]
 
 #: Variables that no probe reports but that examining depends on.
 _NEEDED = {"PATH", "HOME", "USER", "LOGNAME", "USERNAME", "PATHEXT", "ProgramFiles", "APPDATA"}
@@ -33,28 +35,23 @@ def record(host: Host, python: str = "") -> dict[str, str]:
     for name in kept:
         kept[name] = redact(kept[name])
     # What a replay sees, not what was seen here: the two must not differ by what was taken out.
-    facts = replay(answers, replaced(python))
-    lines = (
-        f" {json.dumps(name)}: {json.dumps(answers[name], ensure_ascii=False)}"
-        for name in sorted(answers)
-    )
+    return {"host.json": to_text(answers), **expected(answers, replaced(python))}
+
+
+def expected(answers: Mapping[str, Any], python: str = "") -> dict[str, str]:
+    """The other two files of a test machine, worked out from its answers."""
+    facts = examine(RecordedHost(answers), python)
     return {
-        "host.json": "{\n" + ",\n".join(lines) + "\n}\n",
         "facts.json": to_json(facts).decode() + "\n",
-        "findings.toml": findings_toml(diagnose(facts).findings),
+        "findings.toml": _findings_toml(python, diagnose(facts).findings),
     }
 
 
-def replay(answers: dict[str, object], python: str = "") -> Facts:
-    """The facts of a recorded machine."""
-    return examine(RecordedHost(answers), python)
-
-
-def findings_toml(findings: tuple[Finding, ...]) -> str:
-    """The rules that found a problem, and those that could not tell, as TOML."""
+def _findings_toml(python: str, findings: tuple[Finding, ...]) -> str:
+    """What was examined, the rules that found a problem, and those that could not tell."""
     problems = [one for one in findings if one.verdict is Verdict.PROBLEM]
     unknown = sorted({one.rule for one in findings if one.verdict is Verdict.UNKNOWN})
-    lines = ["[problems]"]
+    lines = [f"examined = {json.dumps(python)}", "", "[problems]"]
     for rule in dict.fromkeys(one.rule for one in problems):
         same = [one for one in problems if one.rule == rule]
         cause = f", caused_by = {json.dumps(same[0].caused_by)}" if same[0].caused_by else ""

@@ -107,6 +107,10 @@ class Platform(Struct, frozen=True, kw_only=True):
 class Host:
     """A machine that can be asked. Subclasses answer `ask`; everything else is built on it."""
 
+    #: How many times longer than usual slow answers may take, as `--timeout` has it. Waking many
+    #: GPUs without persistence mode takes NVML seconds each.
+    patience: float = 1.0
+
     def ask(self, question: str, *args: Any) -> Any:
         """The answer to one question, as plain JSON data. See the methods for the questions."""
         raise NotImplementedError(question)

@@ -15,7 +15,7 @@ from typing import Any
 
 from attn_doctor.host import Host
 
-__all__ = ["RecordedHost", "RecordingHost", "key"]
+__all__ = ["RecordedHost", "RecordingHost", "key", "to_text"]
 
 #: For each question, which arguments decide the answer. The rest are limits.
 _SIGNIFICANT = {"read": 1, "head": 1, "grep": 2, "measure": 1, "run": 1, "inside": 1, "nvml": 0}
@@ -50,13 +50,14 @@ class RecordingHost(Host):
         self.answers[key(question, *args)] = {"answer": answer}
         return answer
 
-    def to_json(self) -> str:
-        """The recording, one question a line, sorted."""
-        lines = (
-            f" {json.dumps(name)}: {json.dumps(self.answers[name], ensure_ascii=False)}"
-            for name in sorted(self.answers)
-        )
-        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+def to_text(answers: Mapping[str, Any]) -> str:
+    """A recording as JSON, one question a line, sorted."""
+    lines = (
+        f" {json.dumps(name)}: {json.dumps(answers[name], ensure_ascii=False)}"
+        for name in sorted(answers)
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 class RecordedHost(Host):

@@ -61,7 +61,7 @@ def judge_rule(rule: Rule, facts: Facts) -> list[Finding]:
     if members is None:
         return [_finding(rule, facts, lookup_in(facts, element), rule.for_each)]
     return [
-        _finding(rule, facts, lookup_in(facts, element, member), f"{rule.for_each}.{index}")
+        _finding(rule, facts, lookup_in(facts, element, member), f"{rule.for_each}[{index}]")
         for index, member in enumerate(members)
     ]
 
@@ -90,7 +90,8 @@ def _finding(rule: Rule, facts: Facts, lookup: Lookup, place: str) -> Finding:
         context=_reasons(rule.applies, facts, lookup, place, faults=False),
         # Where no fix fits for certain, those that may fit are better than none.
         fixes=(
-            tuple(_fixes(rule, facts, lookup)) or tuple(_fixes(rule, facts, lookup, doubtful=True))
+            tuple(_fixes(rule, facts, lookup, place))
+            or tuple(_fixes(rule, facts, lookup, place, doubtful=True))
             if problem
             else ()
         ),
@@ -155,28 +156,38 @@ def _gap(line: Condition, facts: Facts, lookup: Lookup, place: str) -> str:
     """Why the line cannot be told, if it cannot."""
     for name in filter(None, (line.fact, line.other)):
         if lookup(name) is None:
-            head, _, rest = name.partition(".")
-            if place and head in ELEMENTS.values():
-                name = f"{place}.{rest}"
-            return facts.gap(name)
+            return _reason(name, facts, place)
     return ""
 
 
-def _fixes(rule: Rule, facts: Facts, lookup: Lookup, *, doubtful: bool = False) -> Iterable[Fix]:
+def _reason(name: str, facts: Facts, place: str) -> str:
+    """Why a fact is unknown; one of an element (`gpu.sm`) by its place, such as `gpus[1]`."""
+    head, _, rest = name.partition(".")
+    if place and head in ELEMENTS.values():
+        name = f"{place}.{rest}"
+    return facts.gap(name)
+
+
+def _fixes(
+    rule: Rule, facts: Facts, lookup: Lookup, place: str, *, doubtful: bool = False
+) -> Iterable[Fix]:
     """The fixes that this machine calls for. `doubtful`: also those for which it cannot be told."""
     for fix, lines in zip(rule.fixes, rule.fix_when, strict=True):
         truth = conjunction(line.truth(lookup) for line in lines)
         if truth or (doubtful and truth is None):
-            yield filled(fix, facts, lookup)
+            yield filled(fix, facts, lookup, place)
 
 
-def filled(fix: FixFile, facts: Facts, lookup: Lookup) -> Fix:
-    """The fix with this machine's values; without commands where a value is unknown."""
+def filled(fix: FixFile, facts: Facts, lookup: Lookup, place: str = "") -> Fix:
+    """The fix with this machine's values; without commands where a value is unknown.
+
+    `place` is where the judged element stands in the facts, such as `gpus[1]`.
+    """
     parts = [*(part for argv in fix.run for part in argv), *fix.set.values()]
     missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")
     manual = fill(fix.manual, lookup)
     if missing:
-        reason = facts.gap(missing)
+        reason = _reason(missing, facts, place)
         state = "unknown" if lookup(missing) is None else "empty"
         cannot = f"attn-doctor cannot write the command: {missing} is {state}"
         manual = f"{manual} ({cannot}{': ' + reason if reason else ''})".strip()

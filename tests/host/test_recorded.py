@@ -13,7 +13,7 @@ import pytest
 
 from attn_doctor.host import Host, Ran
 from attn_doctor.host.local import LocalHost
-from attn_doctor.host.recorded import RecordedHost, RecordingHost, key
+from attn_doctor.host.recorded import RecordedHost, RecordingHost, key, to_text
 
 
 def keep_all(name: str) -> bool:
@@ -21,7 +21,7 @@ def keep_all(name: str) -> bool:
 
 
 def replay(recording: RecordingHost) -> RecordedHost:
-    return RecordedHost(json.loads(recording.to_json()))
+    return RecordedHost(json.loads(to_text(recording.answers)))
 
 
 def questions(host: Host, folder: str) -> list[Any]:
@@ -109,7 +109,7 @@ def test_environ_is_filtered_in_the_recording_and_in_what_probes_see(
     recording = RecordingHost(LocalHost(), lambda name: name.startswith("CUDA_"))
     assert recording.environ["CUDA_HOME"] == "/opt/cuda"
     assert "SECRET_TOKEN" not in recording.environ
-    assert "hunter2" not in recording.to_json()
+    assert "hunter2" not in to_text(recording.answers)
     assert replay(recording).environ["CUDA_HOME"] == "/opt/cuda"
 
 
@@ -117,7 +117,7 @@ def test_a_recording_is_one_line_a_question_in_order(tmp_path: Path) -> None:
     recording = RecordingHost(LocalHost(), keep_all)
     recording.access(str(tmp_path), "r")
     recording.try_read(os.fspath(tmp_path / "none"))
-    first, *lines, last = recording.to_json().splitlines()
+    first, *lines, last = to_text(recording.answers).splitlines()
     assert (first, last) == ("{", "}")
     assert lines == [
         f' "access {tmp_path} r": {{"answer": true}},',

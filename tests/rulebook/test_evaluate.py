@@ -218,7 +218,7 @@ def test_a_list_that_is_unknown_is_one_question(write: Write) -> None:
 
 
 def test_the_gap_of_one_element(write: Write) -> None:
-    known = facts(gpus=[{"sm": 90}, {}], gaps={"gpus.1.sm": "GPU 1 is lost"})
+    known = facts(gpus=[{"sm": 90}, {}], gaps={"gpus[1].sm": "GPU 1 is lost"})
     found = judge_rule(write("a/old", OLD, head=EACH), known)
     assert [one.because[0].gap for one in found if one.because] == ["GPU 1 is lost"]
 

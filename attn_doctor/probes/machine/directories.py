@@ -36,7 +36,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
         one, reasons = _directory(host, purpose, path, known)
         found.append(one)
         for field, reason in reasons.items():
-            gaps.add(f"directories.{number}.{field}", reason)
+            gaps.add(f"directories[{number}].{field}", reason)
     return {"directories": tuple(found)}
 
 

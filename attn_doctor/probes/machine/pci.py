@@ -36,7 +36,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
         return {"pci": None}
     for number, device in enumerate(found):
         if device.kernel_driver is None:
-            gaps.add(f"pci.{number}.kernel_driver", "Windows names the .inf file of a driver only")
+            gaps.add(f"pci[{number}].kernel_driver", "Windows names the .inf file of a driver only")
     return {"pci": _with_system_names(host, found)}
 
 

@@ -36,8 +36,9 @@ class Answers(Struct, frozen=True, kw_only=True):
 
 def ask(host: Host, present: bool) -> Answers:
     """The answers of the driver; `present` says that there are signs of one."""
-    nvml = host.nvml(SECONDS)
-    reason = _unanswered(nvml)
+    seconds = SECONDS * host.patience
+    nvml = host.nvml(seconds)
+    reason = _unanswered(nvml, seconds)
     late = reason != "" and nvml.get("outcome") in ("timeout", "abandoned")
     if "init" in nvml or "init" in nvml.get("errors", {}):
         code, error = _failure(nvml)
@@ -72,8 +73,8 @@ def _words(error: dict[str, Any]) -> str:
     return clean(str(error.get("text")), 300)
 
 
-def _unanswered(nvml: dict[str, Any]) -> str:
-    """Why NVML's answer is not complete; empty if it is."""
+def _unanswered(nvml: dict[str, Any], seconds: float) -> str:
+    """Why NVML's answer, awaited for `seconds`, is not complete; empty if it is."""
     if nvml.get("complete"):
         return ""
     outcome, last = nvml.get("outcome"), str(nvml.get("last", ""))
@@ -86,9 +87,9 @@ def _unanswered(nvml: dict[str, Any]) -> str:
     if outcome == "done":
         return f"NVML ended the process that asked it (code {nvml.get('code')}) {_place(last)}"
     if not last:
-        return f"the process that asks NVML did not get started within {SECONDS:g} s"
+        return f"the process that asks NVML did not get started within {seconds:g} s"
     left = f" (process {nvml.get('pid')} cannot be killed)" if outcome == "abandoned" else ""
-    return f"NVML did not answer within {SECONDS:g} s {_place(last)}{left}"
+    return f"NVML did not answer within {seconds:g} s {_place(last)}{left}"
 
 
 def _place(last: str) -> str:

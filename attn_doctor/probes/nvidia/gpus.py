@@ -54,7 +54,7 @@ def from_smi(smi: Smi, environ: Mapping[str, str], gaps: Gaps) -> tuple[Gpu, ...
     for gpu in gpus:
         for field in msgspec.structs.fields(Gpu):
             if getattr(gpu, field.name) is None and field.name not in ("visible", "in_torch_archs"):
-                gaps.add(f"gpus.{gpu.index}.{field.name}", "NVML could not be asked for it")
+                gaps.add(f"gpus[{gpu.index}].{field.name}", "NVML could not be asked for it")
     return _with_visibility(gpus, [()] * len(gpus), environ, gaps)
 
 
@@ -75,7 +75,7 @@ def address(bus_id: str) -> str:
 def _gpu(one: Mapping[str, Any], unanswered: str, gaps: Gaps) -> Gpu:
     number, errors = one["index"], one["errors"]
     if not one.get("handle"):
-        gaps.add(f"gpus.{number}", _reason(errors.get("handle"), unanswered))
+        gaps.add(f"gpus[{number}]", _reason(errors.get("handle"), unanswered))
         return Gpu(index=number)
     known = _mig(one)
     for key, convert in _CONVERT.items():
@@ -86,7 +86,7 @@ def _gpu(one: Mapping[str, Any], unanswered: str, gaps: Gaps) -> Gpu:
     for field, keys in _SOURCES.items():
         if known.get(field) is None:
             error = next((errors[key] for key in keys if key in errors), None)
-            gaps.add(f"gpus.{number}.{field}", _reason(error, unanswered))
+            gaps.add(f"gpus[{number}].{field}", _reason(error, unanswered))
     return Gpu(index=number, **known)
 
 
@@ -177,7 +177,7 @@ def _with_visibility(
     seen, reason = visible(value, order, identities)
     for gpu in gpus:
         if reason:
-            gaps.add(f"gpus.{gpu.index}.visible", reason)
+            gaps.add(f"gpus[{gpu.index}].visible", reason)
     return tuple(
         msgspec.structs.replace(gpu, visible=one) for gpu, one in zip(gpus, seen, strict=True)
     )

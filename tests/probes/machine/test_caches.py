@@ -15,7 +15,7 @@ import pytest
 from attn_doctor.facts import Cache
 from attn_doctor.host import Host
 from attn_doctor.host.local import LocalHost
-from attn_doctor.host.recorded import RecordedHost, RecordingHost
+from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
 from attn_doctor.probes.distributions import Distributions, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine import caches
@@ -282,7 +282,7 @@ def test_a_place_beside_the_temporary_directory_is_not_in_it() -> None:
 def test_a_replay_gives_the_same() -> None:
     recording = RecordingHost(machine(more=counted("/root/.triton/cache")), lambda name: True)
     first = read(recording)
-    assert read(RecordedHost(json.loads(recording.to_json()))) == first
+    assert read(RecordedHost(json.loads(to_text(recording.answers)))) == first
 
 
 @pytest.mark.slow

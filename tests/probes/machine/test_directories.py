@@ -119,21 +119,21 @@ def test_the_cache(how: dict[str, Any], expected: str) -> None:
 def test_mounts_are_unknown_off_linux() -> None:
     found, gaps = read(machine(os="macos", folders=["/tmp"]))
     assert (found["tmp"].noexec, found["tmp"].network, found["tmp"].filesystem) == (None,) * 3
-    assert gaps["directories.1.noexec"] == "only Linux lists what is mounted where"
+    assert gaps["directories[1].noexec"] == "only Linux lists what is mounted where"
 
 
 def test_space_that_cannot_be_read() -> None:
     found, gaps = read(machine(folders=["/tmp"], answers={"space /tmp": {"error": "EIO"}}))
     assert found["tmp"].free_mib is None
-    assert "/tmp cannot be asked" in gaps["directories.1.free_mib"]
+    assert "/tmp cannot be asked" in gaps["directories[1].free_mib"]
 
 
 def test_windows_rights_outside_the_home_are_a_gap() -> None:
     host = machine(os="windows", env={"TEMP": r"D:\Temp"}, folders=[r"D:\Temp"])
     found, gaps = read(host)
     assert (found["home"].writable, found["tmp"].writable) == (True, None)
-    assert "directories.1.writable" in gaps
-    assert "directories.0.writable" not in gaps
+    assert "directories[1].writable" in gaps
+    assert "directories[0].writable" not in gaps
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the facts of a Linux machine")

@@ -484,7 +484,7 @@ def test_numbers_mean_nothing_where_gpus_differ() -> None:
     _, gpus, gaps = read(machine)
     assert gpus is not None
     assert [gpu.visible for gpu in gpus] == [None, None]
-    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in gaps["gpus.0.visible"]
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in gaps["gpus[0].visible"]
 
 
 # nvidia-smi
@@ -517,9 +517,9 @@ def test_nvidia_smi_steps_in_for_nvml() -> None:
     assert gpus[1].pci_bus_id == "0000:41:00.0"
     assert gaps["driver.cuda_max"] == "nvidia-ml-py is not installed"
     assert {name for name in gaps if name.startswith("gpus")} == {
-        "gpus.0.processes",
-        "gpus.1.processes",
-        "gpus.1.memory_free_mib",
+        "gpus[0].processes",
+        "gpus[1].processes",
+        "gpus[1].memory_free_mib",
     }
 
 
@@ -531,7 +531,7 @@ def test_what_an_old_nvidia_smi_leaves_out() -> None:
     assert gpus is not None
     assert (gpus[0].sm, gpus[0].compute_capability) == (None, None)
     assert (gpus[0].mig, gpus[0].mig_devices) == ("enabled", None)
-    assert {"gpus.0.sm", "gpus.0.compute_capability", "gpus.0.mig_devices"} <= gaps.keys()
+    assert {"gpus[0].sm", "gpus[0].compute_capability", "gpus[0].mig_devices"} <= gaps.keys()
 
 
 def test_nvidia_smi_fails_with_the_number_of_nvml() -> None:

@@ -95,7 +95,7 @@ def test_mig_mode_on_without_leave_to_list_the_instances(nvml_host: Machine) -> 
     _, found, gaps = read(nvml_host(settings))
     assert found is not None
     assert (found[0].mig, found[0].mig_devices) == ("enabled", None)
-    assert gaps["gpus.0.mig_devices"] == "NVML answered: Insufficient Permissions"
+    assert gaps["gpus[0].mig_devices"] == "NVML answered: Insufficient Permissions"
 
 
 def test_processes_are_counted_once(nvml_host: Machine) -> None:
@@ -110,7 +110,7 @@ def test_graphics_processes_that_a_gpu_cannot_list_do_not_matter(nvml_host: Mach
     _, found, gaps = read(nvml_host(settings))
     assert found is not None
     assert found[0].processes == 2
-    assert "gpus.0.processes" not in gaps
+    assert "gpus[0].processes" not in gaps
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_one_lost_gpu_does_not_hide_the_others(nvml_host: Machine) -> None:
     assert (driver.state, driver.error) == ("gpu-lost", "GPU 5: GPU is lost")
     assert found is not None
     assert [one.name is None for one in found] == [n == 5 for n in range(8)]
-    assert gaps["gpus.5"] == "NVML answered: GPU is lost"
+    assert gaps["gpus[5]"] == "NVML answered: GPU is lost"
 
 
 def test_gpus_that_this_user_may_not_use(nvml_host: Machine) -> None:
@@ -185,7 +185,7 @@ def test_gpus_that_this_user_may_not_use(nvml_host: Machine) -> None:
     assert driver.state == "no-permission"
     assert found is not None
     assert len(found) == 2
-    assert gaps["gpus.1"] == "NVML answered: Insufficient Permissions"
+    assert gaps["gpus[1]"] == "NVML answered: Insufficient Permissions"
 
 
 def test_a_gpu_without_memory_of_its_own(nvml_host: Machine) -> None:
@@ -195,8 +195,8 @@ def test_a_gpu_without_memory_of_its_own(nvml_host: Machine) -> None:
     assert driver.state == "ok"
     assert found is not None
     assert (found[0].sm, found[0].memory_total_mib, found[0].memory_free_mib) == (121, None, None)
-    assert gaps["gpus.0.memory_total_mib"] == "NVML answered: Not Supported"
-    assert gaps["gpus.0.memory_free_mib"] == "NVML answered: Not Supported"
+    assert gaps["gpus[0].memory_total_mib"] == "NVML answered: Not Supported"
+    assert gaps["gpus[0].memory_free_mib"] == "NVML answered: Not Supported"
 
 
 def test_a_field_that_fails_costs_only_itself(nvml_host: Machine) -> None:
@@ -205,15 +205,15 @@ def test_a_field_that_fails_costs_only_itself(nvml_host: Machine) -> None:
     assert found is not None
     assert (found[0].sm, found[0].compute_capability, found[0].name) == (None, None, None)
     assert (found[0].memory_total_mib, found[1].sm) == (81559, 90)
-    assert gaps["gpus.0.sm"] == "NVML answered: Unknown Error"
-    assert gaps["gpus.0.name"] == "NVML answered: GPU is lost"
+    assert gaps["gpus[0].sm"] == "NVML answered: Unknown Error"
+    assert gaps["gpus[0].name"] == "NVML answered: GPU is lost"
 
 
 def test_persistence_that_the_system_does_not_have_is_off(nvml_host: Machine) -> None:
     _, found, gaps = read(nvml_host({**gpus(H100), "fail.0.persistence": 3}))
     assert found is not None
     assert found[0].persistence is False
-    assert "gpus.0.persistence" not in gaps
+    assert "gpus[0].persistence" not in gaps
 
 
 def test_names_cannot_disturb_the_terminal(nvml_host: Machine) -> None:
@@ -227,7 +227,7 @@ def test_the_longest_name_and_one_too_long(nvml_host: Machine) -> None:
     _, found, gaps = read(nvml_host(gpus(*kinds)))
     assert found is not None
     assert (found[0].name, found[1].name) == ("N" * 95, None)
-    assert gaps["gpus.1.name"] == "NVML answered: Insufficient Size"
+    assert gaps["gpus[1].name"] == "NVML answered: Insufficient Size"
 
 
 def test_a_name_that_is_no_text(nvml_host: Machine, tmp_path: Any) -> None:
@@ -236,7 +236,7 @@ def test_a_name_that_is_no_text(nvml_host: Machine, tmp_path: Any) -> None:
     _, found, gaps = read(host)
     assert found is not None
     assert (found[0].name, found[0].sm, found[1].sm) == (None, 90, 90)
-    assert "decode" in gaps["gpus.0.name"]
+    assert "decode" in gaps["gpus[0].name"]
 
 
 def test_cuda_version_of_a_driver_without_libcuda(nvml_host: Machine) -> None:
@@ -296,11 +296,11 @@ def test_a_hang_ends_and_keeps_what_came_before(
         assert gpu.index is not None
         assert (gpu.processes is not None) == (gpu.index < int(number))
     if field == "handle":
-        assert place in gaps[f"gpus.{number}"]
+        assert place in gaps[f"gpus[{number}]"]
     else:
         assert found[int(number)].name == "NVIDIA GeForce RTX 4090"
-        assert place in gaps[f"gpus.{number}.memory_total_mib"]
-        assert place in gaps["gpus.2"]
+        assert place in gaps[f"gpus[{number}].memory_total_mib"]
+        assert place in gaps["gpus[2]"]
 
 
 def test_a_child_that_hangs_is_gone_afterwards(nvml_host: Machine) -> None:
@@ -317,7 +317,7 @@ def test_a_crash_keeps_what_came_before(nvml_host: Machine) -> None:
     assert [one.sm for one in found] == [90, 90]
     assert found[0].memory_total_mib == 81559
     assert "ended the process that asked it (code -6) at GPU 1" in str(driver.error)
-    assert gaps["gpus.1.memory_total_mib"] == driver.error
+    assert gaps["gpus[1].memory_total_mib"] == driver.error
     driver, found, _ = read(nvml_host({"crash": "init"}))
     assert (driver.state, found) == ("error", None)
 

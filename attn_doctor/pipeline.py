@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 
 from attn_doctor import __version__
 from attn_doctor.facts import Facts
@@ -89,9 +91,14 @@ def derive(facts: Facts) -> Facts:
     return derived.derive(facts, library.tables())
 
 
-def diagnose(facts: Facts, start: float | None = None) -> Diagnosis:
-    """What the rules say of `facts`. `start`: when the work began, by `time.perf_counter`."""
-    rules = library.load()
+def diagnose(
+    facts: Facts, start: float | None = None, folders: Sequence[Path] = ()
+) -> Diagnosis:
+    """What the rules say of `facts`, those of a team in `folders` included.
+
+    `start`: when the work began, by `time.perf_counter`.
+    """
+    rules = library.load(folders)
     findings = judge(facts, rules)
     return Diagnosis(
         facts=facts,

@@ -38,7 +38,7 @@ class _Reader:
     def __init__(self, symptoms: Sequence[Watched]) -> None:
         self.symptoms = symptoms
         self.seen: dict[tuple[str, str, int, int], Sighting] = {}
-        self.told: list[Statement] = []
+        self.texts: list[str] = []
         self.logs: list[Log] = []
         self.endings: list[Ending] = []
         self._by_keyword: dict[str, list[Watched]] = {}
@@ -79,12 +79,12 @@ class _Reader:
         page = Page(parts[0].first, b"".join(part.data for part in parts))
         found = hits(page, symptoms)
         if tell:
-            self.told += statements(page.text, page.text.lower())
+            self.texts.append(page.text)
         if not found and not last:
             return
         places = course(page.lines)
         if last:
-            self.endings.append(ending(page.lines, places))
+            self.endings.append(ending(name, page.lines, places))
         for hit in found:
             one = sighting(hit, page.lines, places, file=name, last=last)
             self.seen.setdefault((one.rule, name, one.symptom, one.line), one)
@@ -135,7 +135,7 @@ def read(paths: Sequence[str], rules: Sequence[Rule]) -> Reading:
         reader.read(path)
     by_id = {rule.id: rule for rule in rules}
     seen = tuple(reader.seen.values())
-    told = (*reader.told, *_told_by_symptoms(seen, by_id))
+    told = (*_told(reader.texts), *_told_by_symptoms(seen, by_id)) if seen else ()
     return Reading(seen, told, tuple(reader.logs), tuple(reader.endings))
 
 
@@ -158,6 +158,11 @@ def explanation(
         reading.logs,
         reading.endings,
     )
+
+
+def _told(texts: Iterable[str]) -> Iterator[Statement]:
+    for text in texts:
+        yield from statements(text, text.lower())
 
 
 def _told_by_symptoms(seen: Iterable[Sighting], rules: Mapping[str, Rule]) -> Iterator[Statement]:

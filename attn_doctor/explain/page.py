@@ -184,6 +184,6 @@ def _clean(number: int, text: str) -> list[Line]:
         else:
             break
         text = text[match.end() :]
-    if _RULE.fullmatch(text):
+    if _RULE.fullmatch(text) and "Traceback" not in text:
         return []
     return [Line(number, text, rank, width, stamped)]

@@ -7,10 +7,12 @@ those of the machine). The sum is the confidence; see `Match.confidence` for wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.explain.course import Kind, Place
 from attn_doctor.explain.explanation import Explanation, Log, Match, Told
@@ -41,6 +43,22 @@ _TELLING, _FULL = 0.25, 45
 _FURTHER, _MOST = 0.06, 0.12
 _STATED, _DENIED = 0.12, -0.25
 _HERE, _NOT_HERE = 0.08, -0.08
+#: Messages with many reasons: whatever else was found is likelier to be the root.
+_GENERALLY = -0.12
+_GENERAL = re.compile(
+    r"No available kernel|No operator found for|PassManager::run failed|backend='inductor' raised"
+    r"|Cannot find a working triton installation|No module named|no kernel image is available"
+    r"|is not available|Building wheel for"
+)
+#: Failures that no attention kernel is to blame for; what was said before them is not the reason.
+_UNRELATED = re.compile(
+    r"out of memory|OutOfMemory|DataLoader worker|NCCL (?:error|timeout)|Watchdog caught collective"
+    r"|KeyboardInterrupt|SyntaxError|IndentationError|No space left on device|size mismatch for"
+    r"|Error\(s\) in loading state_dict|HeaderTooLarge|ConnectionError|Connection (?:refused|reset)"
+    r"|HTTPError|RepositoryNotFoundError|GatedRepoError|ReadTimeout|FileNotFoundError|KeyError|JSONDecodeError"
+)
+#: Causes whose end is running out of memory.
+_HUNGRY = frozenset({"flex-not-compiled"})
 #: Below this there is nothing to claim.
 _LEAST = 0.25
 #: Characters of a line that are shown.
@@ -61,27 +79,32 @@ class Sighting(Struct, frozen=True, kw_only=True):
     """It belongs to the last failure of its process."""
     late: bool
     """A failure that it does not belong to comes after it."""
+    general: bool
+    """Its line tells that something failed, and not why."""
     groups: dict[str, str] = {}
 
 
 class Ending(Struct, frozen=True):
-    """How a log ends: the lines of its last failure, if it ends in one."""
+    """How a log ends: the message of its last failure, if it ends in one."""
 
+    file: str
     text: str = ""
-    line: int = 0
+    first: int = 0
+    last: int = 0
 
 
-def ending(lines: Sequence[Line], places: Sequence[Place]) -> Ending:
+def ending(file: str, lines: Sequence[Line], places: Sequence[Place]) -> Ending:
     """The exception in which a page ends."""
     last = max((place.failure for place in places), default=-1)
     found = [
         line
         for line, place in zip(lines, places, strict=True)
-        if place.failure == last and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
+        if last >= 0 and place.failure == last and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
     ]
-    if last < 0 or not found:
-        return Ending()
-    return Ending("\n".join(line.text for line in found), max(line.number for line in found))
+    if not found:
+        return Ending(file)
+    numbers = [line.number for line in found]
+    return Ending(file, "\n".join(line.text for line in found), min(numbers), max(numbers))
 
 
 def sighting(
@@ -94,7 +117,8 @@ def sighting(
     newest = max(ours, default=-1)
     first = places[index + 1 :]
     later = any(
-        one.kind is Kind.EXCEPTION and one.failure != place.failure
+        one.kind in (Kind.EXCEPTION, Kind.ERROR)
+        and (one.failure < 0 or one.failure != place.failure)
         for one, at in zip(first, lines[index + 1 :], strict=True)
         if at.rank == line.rank
     )
@@ -108,6 +132,7 @@ def sighting(
         place=place,
         final=last and place.failure >= 0 and place.failure == newest,
         late=later or not last,
+        general=_GENERAL.search(line.text) is not None,
         groups=hit.groups,
     )
 
@@ -149,8 +174,6 @@ class _Candidate:
         """The confidence, but for what other rules add or take."""
         weight = _BASE + self._says(self.best) + _standing(self.best)
         weight += min(_MOST, _FURTHER * (len(self.lengths) - 1))
-        if self.rule.severity == "info":
-            weight -= 0.05
         weight += {True: _STATED, False: _DENIED, None: 0.0}[self.log.truth]
         if self.here is not None:
             weight += {True: _HERE, False: _NOT_HERE, None: 0.0}[self.here.truth]
@@ -160,6 +183,8 @@ class _Candidate:
 def _standing(one: Sighting) -> float:
     """What the place of a sighting adds: a root of the last failure most, a frame least."""
     place = one.place
+    if one.general:
+        return _standing(replace(one, general=False)) + _GENERALLY
     if place.kind is Kind.NOISE:
         return -0.12
     if place.kind in (Kind.EXCEPTION, Kind.MESSAGE):
@@ -185,6 +210,7 @@ def ranked(
     from attn_doctor.probes.derived import derive
 
     facts, names = stated
+    seen = [one for one in seen if not _by_the_way(one, seen, rules[one.rule], endings)]
     if seen:
         facts = derive(facts, tables())
     candidates = {
@@ -213,6 +239,24 @@ def ranked(
         probed=machine is not None,
         rules=sum(bool(rule.symptoms) for rule in rules.values()),
     )
+
+
+def _by_the_way(
+    one: Sighting, seen: Sequence[Sighting], rule: Rule, endings: Sequence[Ending]
+) -> bool:
+    """It was only said before a failure that has nothing to do with it."""
+    if one.place.kind > Kind.SAID:
+        return False
+    for end in endings:
+        if end.file != one.file or one.line >= end.first or not _UNRELATED.search(end.text):
+            continue
+        explained = any(
+            other.file == end.file and end.first <= other.line <= end.last for other in seen
+        )
+        hungry = rule.cause in _HUNGRY and "memory" in end.text.lower()
+        if not explained and not hungry:
+            return True
+    return False
 
 
 def _below_what_they_require(candidates: Mapping[str, _Candidate]) -> None:

@@ -21,7 +21,7 @@ from attn_doctor.rulebook.conditions import (
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.wording import fill, unknown_in
 
-__all__ = ["filled", "judge", "judge_rule", "lookup_in"]
+__all__ = ["filled", "judge", "judge_rule", "lookup_in", "verdicts"]
 
 
 def lookup_in(facts: Facts, element: str = "", value: Any = None) -> Lookup:
@@ -54,14 +54,24 @@ def judge(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
 
 def judge_rule(rule: Rule, facts: Facts) -> list[Finding]:
     """One rule's findings: one for the machine, or one for each element of its list."""
+    return [_finding(rule, facts, lookup, place) for lookup, place in _subjects(rule, facts)]
+
+
+def verdicts(rule: Rule, facts: Facts) -> set[Verdict]:
+    """The verdicts alone, without the words: what the linter asks thousands of times."""
+    return {_verdict(rule, facts, lookup) for lookup, _ in _subjects(rule, facts)}
+
+
+def _subjects(rule: Rule, facts: Facts) -> list[tuple[Lookup, str]]:
+    """What a rule judges: the machine, or each element of a list with its place in the facts."""
     if not rule.for_each:
-        return [_finding(rule, facts, lookup_in(facts), "")]
+        return [(lookup_in(facts), "")]
     element = ELEMENTS[rule.for_each]
     members: tuple[Any, ...] | None = getattr(facts, rule.for_each)
     if members is None:
-        return [_finding(rule, facts, lookup_in(facts, element), rule.for_each)]
+        return [(lookup_in(facts, element), rule.for_each)]
     return [
-        _finding(rule, facts, lookup_in(facts, element, member), f"{rule.for_each}[{index}]")
+        (lookup_in(facts, element, member), f"{rule.for_each}[{index}]")
         for index, member in enumerate(members)
     ]
 

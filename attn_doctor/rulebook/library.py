@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,16 @@ from msgspec import Struct
 from attn_doctor.errors import RuleError
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["build_index", "folder", "load", "read_folder", "read_tables", "tables"]
+__all__ = [
+    "build_index",
+    "folder",
+    "load",
+    "read_folder",
+    "read_tables",
+    "read_toml",
+    "rule_files",
+    "tables",
+]
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -38,10 +47,18 @@ def folder() -> Path:
     return packed if packed.is_dir() else _PACKAGE.parent / "rules"
 
 
-def load() -> tuple[Rule, ...]:
-    """All rules, in the order of their ids; from the index their examples are left out."""
+def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
+    """All rules, in the order of their ids; from the index their examples are left out.
+
+    `folders` hold a team's own rules, which are added. Raises `RuleError` if one is not fit to be.
+    """
     index = _index()
-    return index.rules if index is not None else read_folder(folder())
+    rules = index.rules if index is not None else read_folder(folder())
+    if not folders:
+        return rules
+    from attn_doctor.rulebook.team import with_own
+
+    return with_own(rules, folders)
 
 
 @cache
@@ -74,10 +91,14 @@ def read_folder(rules: Path) -> tuple[Rule, ...]:
     """Every rule below a folder, examples included, ordered by id."""
     from attn_doctor.rulebook.reading import read_rule
 
-    files = sorted(
+    return tuple(read_rule(path, rules) for path in rule_files(rules))
+
+
+def rule_files(rules: Path) -> list[Path]:
+    """The files below a folder that are rules, in the order of their ids."""
+    return sorted(
         path for path in rules.glob("*/*.toml") if path.parent.name not in ("tables", "i18n")
     )
-    return tuple(read_rule(path, rules) for path in files)
 
 
 def read_tables(rules: Path) -> dict[str, Any]:

@@ -2,26 +2,30 @@
 
 A rule that loads is well formed (`reading.py`). Here its examples are run, each of its condition
 lines is dropped in turn to see whether an example notices, each symptom is held against the real
-lines it claims to match, and its references are followed.
+lines it claims to match and against what a pattern must not do, and its references are followed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.errors import RuleError
+from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
-from attn_doctor.rulebook.evaluate import judge_rule
-from attn_doctor.rulebook.library import read_folder, read_tables
-from attn_doctor.rulebook.reading import example_facts
-from attn_doctor.rulebook.rule import Example, Group, Rule
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.evaluate import judge_rule, verdicts
+from attn_doctor.rulebook.patterns import dangers
+from attn_doctor.rulebook.reading import example_facts, read_rule
+from attn_doctor.rulebook.rule import Example, Group, Rule, Symptom
+from attn_doctor.rulebook.scaffold import unfilled
 
-__all__ = ["Complaint", "lint", "lint_rule"]
+__all__ = ["Complaint", "example_fault", "lint", "lint_rule", "outcome", "symptom_fault"]
 
 _WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
@@ -31,31 +35,85 @@ class Complaint(Struct, frozen=True):
 
     rule: str
     text: str
+    file: str
+    unreadable: bool = False
+    """The file cannot be read as a rule or table at all."""
+
+
+class _Surroundings(Struct, frozen=True):
+    """What a rule may refer to."""
+
+    requires: dict[str, tuple[str, ...]]
+    """What each rule requires, by its id."""
+    causes: frozenset[str]
+    taken: frozenset[str] = frozenset()
+    """Ids of our rules, where the folder adds to them."""
 
 
 def lint(folder: Path) -> tuple[tuple[Rule, ...], list[Complaint]]:
-    """The rules of a folder and all complaints about them.
+    """The rules of a folder and all complaints about it, in the order of their files.
 
-    Raises `RuleError` where a file cannot be read as a rule at all.
+    A folder without `tables/causes.toml` adds to our rules: it may refer to them and to our
+    causes, and must not use their ids.
     """
-    rules = read_folder(folder)
-    causes = read_tables(folder).get("causes", {}).get("cause", {})
-    complaints = [
-        Complaint(rule.id, text)
-        for rule in rules
-        for text in (*lint_rule(rule), *_references(rule, rules, causes))
-    ]
-    return rules, complaints
+    rules: list[Rule] = []
+    complaints = list(_misplaced(folder))
+    for path in library.rule_files(folder):
+        try:
+            rules.append(read_rule(path, folder))
+        except RuleError as error:
+            id = path.relative_to(folder).with_suffix("").as_posix()
+            complaints.append(_unreadable(id, path, error))
+    try:
+        around = _surroundings(folder, rules)
+    except RuleError as error:
+        complaints.append(_unreadable("tables", folder / "tables", error))
+        return tuple(rules), complaints
+    for rule in rules:
+        file = str(folder / f"{rule.id}.toml")
+        complaints += [
+            Complaint(rule.id, text, file)
+            for text in (*lint_rule(rule), *_references(rule, around))
+        ]
+    return tuple(rules), sorted(complaints, key=lambda one: one.file)
+
+
+def _unreadable(id: str, path: Path, error: RuleError) -> Complaint:
+    file, colon, text = str(error).partition(".toml: ")
+    if colon:
+        return Complaint(id, text, f"{file}.toml", unreadable=True)
+    return Complaint(id, str(error), str(path), unreadable=True)
+
+
+def _misplaced(folder: Path) -> Iterator[Complaint]:
+    """Files that nothing reads, because a rule's place is one folder down."""
+    for path in (*folder.glob("*.toml"), *folder.glob("*/*/*.toml")):
+        id = path.relative_to(folder).with_suffix("").as_posix()
+        if not id.startswith("."):
+            yield Complaint(id, "is never read: a rule's place is <area>/<name>.toml", str(path))
+
+
+def _surroundings(folder: Path, rules: Iterable[Rule]) -> _Surroundings:
+    own = {rule.id: rule.requires for rule in rules}
+    tables = library.read_tables(folder)
+    if "causes" in tables:
+        return _Surroundings(own, frozenset(tables["causes"].get("cause", ())))
+    ours = {rule.id: rule.requires for rule in library.load()}
+    causes = library.tables()["causes"]["cause"]
+    return _Surroundings({**ours, **own}, frozenset(causes), frozenset(ours))
 
 
 def lint_rule(rule: Rule) -> Iterator[str]:
     """What is wrong with one rule by itself."""
+    empty = unfilled(rule)
+    if empty:
+        yield f"is still to be filled in: {', '.join(empty)}"
     if rule.judges:
         expected = {example.expect for example in rule.examples}
         missing = [verdict for verdict in ("problem", "ok", "unknown") if verdict not in expected]
         if missing:
             yield f"needs an example with expect = {' and one with '.join(map(repr, missing))}"
-        yield from _examples(rule)
+        yield from filter(None, (example_fault(rule, example) for example in rule.examples))
         yield from _guards(rule)
     if rule.severity != "info" and not rule.fixes:
         yield "has no [[fix]]; say at least what a person should do (`manual`)"
@@ -63,9 +121,8 @@ def lint_rule(rule: Rule) -> Iterator[str]:
         if not (fix.run or fix.set or fix.unset or fix.manual):
             yield f"fix {fix.title!r} has neither `run`, `set`, `unset` nor `manual`"
     for symptom in rule.symptoms:
-        for line in symptom.logs:
-            if not re.search(symptom.pattern, line):
-                yield f"symptom {symptom.pattern!r} does not match its own line {line!r}"
+        yield from (f"symptom {symptom.pattern!r} {danger}" for danger in dangers(symptom.pattern))
+        yield from filter(None, (symptom_fault(symptom, line) for line in symptom.logs))
     if rule.checked > date.today():
         yield f"was checked on {rule.checked}, which is to come"
 
@@ -73,27 +130,42 @@ def lint_rule(rule: Rule) -> Iterator[str]:
 def outcome(rule: Rule, example: Example) -> tuple[Verdict, list[str]]:
     """The worst verdict of a rule on an example's facts, and the commands it offers."""
     findings = judge_rule(rule, example_facts(example.name, example.facts))
-    verdicts = {finding.verdict for finding in findings}
-    worst = next((one for one in _WORST if one in verdicts), Verdict.NOT_APPLICABLE)
     commands = [" ".join(argv) for one in findings for fix in one.fixes for argv in fix.run]
-    return worst, commands
+    return _worst({finding.verdict for finding in findings}), commands
 
 
-def _examples(rule: Rule) -> Iterator[str]:
-    for example in rule.examples:
-        verdict, commands = outcome(rule, example)
-        if verdict.value != example.expect:
-            yield f"example {example.name!r}: expected {example.expect}, got {verdict.value}"
-        elif example.run is not None and list(example.run) != commands:
-            yield f"example {example.name!r}: expected {list(example.run)}, got {commands}"
+def example_fault(rule: Rule, example: Example) -> str:
+    """In what the rule disagrees with an example; empty if it does not."""
+    verdict, commands = outcome(rule, example)
+    if verdict.value != example.expect:
+        return f"example {example.name!r}: expected {example.expect}, got {verdict.value}"
+    if example.run is not None and list(example.run) != commands:
+        return f"example {example.name!r}: expected {list(example.run)}, got {commands}"
+    return ""
+
+
+def symptom_fault(symptom: Symptom, line: str) -> str:
+    """Says so if a symptom does not match a line that it claims; else empty."""
+    if re.search(symptom.pattern, line):
+        return ""
+    return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
+
+
+def _worst(found: set[Verdict]) -> Verdict:
+    return next((one for one in _WORST if one in found), Verdict.NOT_APPLICABLE)
 
 
 def _guards(rule: Rule) -> Iterator[str]:
     """Lines that could be deleted without any example noticing."""
-    outcomes = [outcome(rule, example)[0] for example in rule.examples]
+    given = [example_facts(example.name, example.facts) for example in rule.examples]
+    outcomes = _verdicts(rule, given)
     for name, without in _reduced(rule):
-        if [outcome(without, example)[0] for example in rule.examples] == outcomes:
+        if _verdicts(without, given) == outcomes:
             yield f"{name} is guarded by no example: all give the same verdict without it"
+
+
+def _verdicts(rule: Rule, given: Iterable[Facts]) -> list[Verdict]:
+    return [_worst(verdicts(rule, facts)) for facts in given]
 
 
 def _reduced(rule: Rule) -> Iterator[tuple[str, Rule]]:
@@ -113,17 +185,18 @@ def _reduced(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield "platforms", replace(rule, platforms=())
 
 
-def _references(rule: Rule, rules: tuple[Rule, ...], causes: dict[str, object]) -> Iterator[str]:
-    known = {one.id for one in rules}
+def _references(rule: Rule, around: _Surroundings) -> Iterator[str]:
+    if rule.id in around.taken:
+        yield "has the id of one of attn-doctor's own rules; choose another name"
     for needed in rule.requires:
-        if needed not in known:
+        if needed not in around.requires:
             yield f"requires {needed!r}, which is no rule"
         elif needed == rule.id:
             yield "requires itself"
-        elif rule.id in _behind(needed, {one.id: one.requires for one in rules}):
+        elif rule.id in _behind(needed, around.requires):
             # Each would be explained by the other, and neither be shown as the root.
             yield f"requires {needed!r}, which requires it in turn"
-    if causes and rule.cause not in causes:
+    if around.causes and rule.cause not in around.causes and "cause" not in unfilled(rule):
         yield f"cause {rule.cause!r} is not in tables/causes.toml"
 
 

@@ -136,7 +136,11 @@ def version(host: Host, site: Site, gaps: Gaps, root: Root, fact: str) -> str | 
     if root.distribution:
         distribution = site.distributions.get(root.distribution)
         return ".".join(distribution.version.split(".")[:2]) if distribution is not None else None
-    found = _written(host, root.path) or _written_by_conda(host, root.path)
+    found = (
+        _written_by_wheel(host, root.path)
+        or _written(host, root.path)
+        or _written_by_conda(host, root.path)
+    )
     nvcc = tool(host, root.tools or root.path, "nvcc")
     if found or nvcc:
         return found or _asked(host, gaps, nvcc, fact)
@@ -164,6 +168,22 @@ def _written(host: Host, root: str) -> str:
         number = re.search(r"#define\s+CUDART_VERSION\s+(\d{4,6})", "\n".join(lines))
         if number is not None:
             return f"{int(number[1]) // 1000}.{int(number[1]) % 1000 // 10}"
+    return ""
+
+
+def _written_by_wheel(host: Host, root: str) -> str:
+    """The version of the nvcc wheel that lies in a folder of wheels elsewhere, or empty text.
+
+    Such a folder (`pip install --target`, another environment) mixes wheels of several releases:
+    its headers may be newer than its compiler.
+    """
+    if host.parent(root).rpartition("/")[2] != "nvidia" or host.windows:
+        return ""
+    for name in host.try_list(host.parent(host.parent(root))):
+        # nvidia_cuda_nvcc-13.2.86.dist-info, nvidia_cuda_nvcc_cu12-12.8.93.dist-info
+        match = re.match(r"nvidia_cuda_nvcc(?:_cu\d+)?-(\d+\.\d+)[\d.]*\.dist-info$", name)
+        if match is not None:
+            return match[1]
     return ""
 
 

@@ -375,3 +375,13 @@ def test_torch_itself_agrees(tmp_path: Path) -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def test_in_a_folder_of_wheels_the_compiler_counts_not_its_headers() -> None:
+    root = "/srv/wheels/nvidia/cu13"
+    files = without(toolkit(root), "version.json")
+    files[f"{root}/include/cuda_runtime_api.h"] = "#define CUDART_VERSION  13050\n"
+    environ = {"CUDA_HOME": root}
+    assert read(machine(files, environ=environ))[0][0].version == "13.5"
+    files["/srv/wheels/nvidia_cuda_nvcc-13.2.86.dist-info/METADATA"] = "Version: 13.2.86\n"
+    assert read(machine(files, environ=environ))[0][0].version == "13.2"

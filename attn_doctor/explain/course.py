@@ -24,6 +24,9 @@ _HEADER = "Traceback (most recent call last)"
 _HANDLING = "During handling of the above exception"
 _DIRECT = "The above exception was the direct cause"
 _FRAME = re.compile(r'\s*(?:File ".*", line \d+|\^+\s*$|~*\^+~*\s*$|❱? ?\d+ [│|])')
+# IPython: "----> 5 import flash_attn", "~/site-packages/x.py in f(a)", "      3 import torch"
+_CODE = re.compile(r"\s*(?:-+> ?\d+ |\d+ |\S+ in \S+\(?|$)")
+_NAMED = re.compile(r"[A-Za-z_][\w.]*: \S")
 _STACK = re.compile(
     r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x"
 )
@@ -86,6 +89,8 @@ class _Walker:
         self.direct = False
         self.chained = False
         self.open = False
+        self.indent = 0
+        """Of the frames of the open traceback; their code stands further in."""
         self.message = 0
         self.rank = ""
 
@@ -94,26 +99,32 @@ class _Walker:
         if line.rank != self.rank:
             self.rank, self.open, self.chained, self.message = line.rank, False, False, 0
         text = line.text
+        indent = len(text) - len(text.lstrip())
         if _HEADER in text:
-            return self._begin()
+            return self._begin(indent + 2)
         if _HANDLING in text or _DIRECT in text:
             self.chained, self.direct, self.open, self.message = True, _DIRECT in text, False, 0
             return self._at(Kind.NOISE)
         if _FRAME.match(text):
-            return self._at(Kind.NOISE) if self.open else self._begin()
+            if not self.open:
+                return self._begin(indent)
+            self.indent = indent
+            return self._at(Kind.NOISE)
+        if self.open and indent > self.indent:
+            return self._at(Kind.NOISE)
         if _STACK.match(text) or _BUILD_END.search(text):
             return self._at(Kind.NOISE)
         if _EXCEPTION.search(text) and not _WARNING.search(text):
             if not self.open:
-                self._begin()
+                self._begin(indent)
             self.open, self.message = False, _MESSAGE
             return self._at(Kind.EXCEPTION)
         return self._other(line)
 
     def _other(self, line: Line) -> Place:
         text = line.text
-        if self.open and text.startswith("  "):
-            return self._at(Kind.NOISE)
+        if line.stamped:
+            self.open = False
         if line.stamped or not text.strip():
             self.message = 0
         warning = _WARNING.search(text) is not None
@@ -121,18 +132,20 @@ class _Walker:
             self.message -= 1
             return self._at(Kind.MESSAGE)
         kind = Kind.WARNING if warning else Kind.ERROR if _ERROR.search(text) else Kind.SAID
-        if self.open:
-            # The exception whose traceback this was, of a kind whose name does not tell.
+        if not self.open:
+            return Place(kind)
+        if kind is Kind.SAID and _NAMED.match(text):
+            # An exception of a kind whose name does not tell, as `triton.Oops: it broke`.
             self.open, self.message = False, _MESSAGE
-            return self._at(Kind.EXCEPTION if kind is Kind.SAID and ":" in text else kind)
-        return Place(kind)
+            return self._at(Kind.EXCEPTION)
+        return self._at(Kind.NOISE if _CODE.match(text) else kind)
 
-    def _begin(self) -> Place:
+    def _begin(self, indent: int) -> Place:
         if self.chained:
             self.link += 1
         else:
             self.failure, self.link, self.direct = self.failure + 1, 0, False
-        self.chained, self.open, self.message = False, True, 0
+        self.chained, self.open, self.message, self.indent = False, True, 0, indent
         return self._at(Kind.NOISE)
 
     def _at(self, kind: Kind) -> Place:

@@ -33,7 +33,8 @@ _RULE = re.compile(r"\s*(?:```\w*|[╭╰┌└├+─━=_-][─━=_+┄ -]{6,
 _PROGRESS = re.compile(r"[^%\n]{0,80}\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}(?:\[[^\]\n]{0,200}\])?")
 #: What never stands in the middle of a broken message.
 _BEGINS = re.compile(
-    r'\s*(?:File "|Traceback \(|During handling|The above exception|\$ |>>> |[\w.]{0,80}(?:Error|Exception|Warning)\b)'
+    r'\s*(?:File "|Traceback \(|During handling|The above exception|\$ |>>> '
+    r"|(?:[a-z_]\w{0,40}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Warning)\b)"
 )
 #: Columns in which messages are broken.
 _NARROWEST, _WIDEST = 40, 240

@@ -36,16 +36,23 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
             joined.setdefault((finding.rule, finding.title), []).append(finding)
     shown = []
     for (rule, _), same in joined.items():
-        subjects = dict.fromkeys(one.subject for one in same if one.subject)
+        subjects = [*dict.fromkeys(one.subject for one in same if one.subject)]
         shown.append(
             Problem(
                 finding=same[0],
                 severity=same[0].severity,
-                subjects=", ".join(subjects),
+                subjects=_several(subjects),
                 echoes=tuple(echoes.pop(rule, ())),
             )
         )
     return shown
+
+
+def _several(subjects: list[str]) -> str:
+    """`GPU 0`, `GPU 0, GPU 1`, or `GPU 0 and 7 more`."""
+    if len(subjects) < 3:
+        return ", ".join(subjects)
+    return f"{subjects[0]} and {len(subjects) - 1} more"
 
 
 def counts(diagnosis: Diagnosis) -> tuple[int, int, int]:

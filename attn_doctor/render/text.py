@@ -109,7 +109,9 @@ def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str
     for line in lines:
         if line.truth is False and line.wanted:
             continue  # one of several alternatives, and not the one that is at fault
-        wanted = f", wanted {line.wanted}" if line.wanted else ""
+        # "is library-mismatch, wanted not library-mismatch" would say nothing twice.
+        told = line.wanted not in ("", f"not {line.seen}")
+        wanted = f", wanted {line.wanted}" if told else ""
         yield from _labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
         label = ""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 if sys.version_info >= (3, 11):
@@ -132,6 +133,7 @@ def dangers(pattern: str) -> list[str]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def _parsed(pattern: str) -> _Nodes:
     nodes: Any = parser.parse(pattern)
     return list(nodes)

@@ -36,7 +36,7 @@ from attn_doctor.rulebook.rule import (
 )
 from attn_doctor.rulebook.wording import PLACEHOLDER
 
-__all__ = ["example_facts", "read_rule"]
+__all__ = ["example_facts", "is_id", "read_rule"]
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.
@@ -48,10 +48,15 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+def is_id(text: str) -> bool:
+    """`text` is shaped like the id of a rule, `area/name`."""
+    return _ID.fullmatch(text) is not None
+
+
 def read_rule(path: Path, root: Path) -> Rule:
     """The rule in `path`, whose id is its path below `root`. Raises `RuleError`."""
     id = path.relative_to(root).with_suffix("").as_posix()
-    if not _ID.fullmatch(id):
+    if not is_id(id):
         raise RuleError(f"{path}: a rule is named area/name in lower case with hyphens")
     try:
         file = msgspec.convert(read_toml(path), RuleFile)

@@ -8,11 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, PciDevice
-from attn_doctor.findings import Diagnosis, Finding, Severity, Verdict
+from attn_doctor.findings import Because, Diagnosis, Finding, Severity, Verdict
 from attn_doctor.render.grouping import counts, exit_code, problems, unchecked
 from attn_doctor.render.json import json
 from attn_doctor.render.markdown import markdown
+from attn_doctor.render.paper import Paper
 from attn_doctor.render.summary import blocks
+from attn_doctor.render.text import text
 from tests.render.sample import DIAGNOSIS, ECHO, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
 
 
@@ -61,6 +63,18 @@ def test_one_rule_on_several_gpus_is_one_problem() -> None:
     assert shown[0].echoes == ("xformers/cuda-major",)
     assert shown[1].subjects == "GPU 0, GPU 1"
     assert counts(DIAGNOSIS) == (1, 1, 1)
+
+
+def test_many_subjects_are_counted_not_listed() -> None:
+    many = tuple(replace(OLD_DRIVER, subject=f"GPU {number}") for number in range(8))
+    (shown,) = problems(_only(*many))
+    assert shown.subjects == "GPU 0 and 7 more"
+
+
+def test_a_state_is_not_said_twice() -> None:
+    because = (Because(fact="driver.state", seen="gpu-lost", wanted="not gpu-lost", truth=True),)
+    shown = text(_only(replace(OLD_DRIVER, because=because)), Paper())
+    assert "seen   driver.state is gpu-lost\n" in shown
 
 
 def test_an_unknown_that_a_problem_explains_is_not_listed() -> None:

@@ -1,0 +1,88 @@
+"""Rules as JSON for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.phrases import commands, line
+from attn_doctor.rulebook.rule import Group, Rule
+
+__all__ = ["SCHEMA", "cause_json", "list_json", "rule_json"]
+
+SCHEMA = 1
+
+
+def list_json(rules: Sequence[Rule]) -> str:
+    """What can be known of each rule in a line."""
+    short = [
+        {
+            "id": rule.id,
+            "severity": rule.severity,
+            "title": rule.title,
+            "cause": rule.cause,
+            "backends": rule.backends,
+            "platforms": rule.platforms,
+            "judges": rule.judges,
+            "reads_logs": bool(rule.symptoms),
+        }
+        for rule in rules
+    ]
+    return _written({"schema": SCHEMA, "count": len(rules), "rules": short})
+
+
+def rule_json(rule: Rule, *, meaning: str, explains: Sequence[str], file: str) -> str:
+    """All of one rule; its texts have `{fact}` where a machine's values go."""
+    return _written({"schema": SCHEMA, **_rule(rule, meaning, explains), "file": file})
+
+
+def cause_json(
+    cause: str, meaning: str, rules: Iterable[Rule], explains: Mapping[str, Sequence[str]]
+) -> str:
+    """A cause, and all of its rules."""
+    told = [_rule(rule, meaning, explains.get(rule.id, ())) for rule in rules]
+    return _written({"schema": SCHEMA, "cause": cause, "cause_meaning": meaning, "rules": told})
+
+
+def _rule(rule: Rule, meaning: str, explains: Sequence[str]) -> dict[str, Any]:
+    fixes = []
+    for fix, when, done in zip(rule.fixes, rule.fix_when, rule.fix_done, strict=True):
+        plain: dict[str, Any] = msgspec.to_builtins(fix)
+        plain |= {"when": _lines(when), "done": _lines(done), "commands": commands(fix)}
+        fixes.append(plain)
+    return {
+        "id": rule.id,
+        "severity": rule.severity,
+        "title": rule.title,
+        "why": rule.why,
+        "cause": rule.cause,
+        "cause_meaning": meaning,
+        "backends": rule.backends,
+        "platforms": rule.platforms,
+        "for_each": rule.for_each,
+        "subject": rule.subject,
+        "requires": rule.requires,
+        "explains": list(explains),
+        "row": rule.row,
+        "applies": _group(rule.applies),
+        "when": _group(rule.when),
+        "symptoms": msgspec.to_builtins(rule.symptoms),
+        "fixes": fixes,
+        "evidence": rule.evidence,
+        "checked": rule.checked,
+    }
+
+
+def _group(group: Group) -> dict[str, list[str]]:
+    return {"all": _lines(group.all), "any": _lines(group.any), "none": _lines(group.none)}
+
+
+def _lines(conditions: Iterable[Condition]) -> list[str]:
+    return [line(one) for one in conditions]
+
+
+def _written(data: dict[str, Any]) -> str:
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"

@@ -1,0 +1,176 @@
+"""A rule as a page for a person at a terminal: what is wrong, how it shows, what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.paper import Paper, clean
+from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.phrases import commands, facts_named, named, phrase, phrases
+from attn_doctor.rulebook.rule import FixFile, Group, Rule
+
+__all__ = ["COLOURS", "SAFETY", "SYSTEMS", "cause_text", "rule_text"]
+
+COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
+#: What the safety of a fix means.
+SAFETY = {"auto": "harmless and undoable", "ask": "asks first", "manual": "by hand"}
+SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS", "wsl": "WSL"}
+_LABEL = 14
+
+
+def rule_text(
+    rule: Rule,
+    paper: Paper,
+    *,
+    meaning: str = "",
+    explains: Sequence[str] = (),
+    facts: dict[str, str] | None = None,
+    file: str = "",
+) -> str:
+    """The page. `meaning` is the cause's, `explains` the rules folded under this one.
+
+    `facts` has a sentence for each fact; `file` is where the rule is written.
+    """
+    lines = [
+        *_top(rule, paper),
+        *_keys(rule, paper, meaning, explains),
+        *_conditions("Has a meaning where", rule.applies, paper),
+        *_conditions("Is a problem if", rule.when, paper),
+        *_symptoms(rule, paper),
+        *_fixes(rule, paper),
+        *_facts(rule, paper, facts or {}),
+        *_evidence(rule, paper, file),
+    ]
+    return paper.glyphs("\n".join(lines).rstrip()) + "\n"
+
+
+def cause_text(cause: str, meaning: str, rules: Sequence[Rule], paper: Paper) -> str:
+    """A cause, and the rules that have it."""
+    lines = [paper.style(cause, "bold")]
+    lines += ["", *paper.wrap(clean(meaning), 2)] if meaning else []
+    lines += ["", paper.style(plural(len(rules), "rule"), "bold")]
+    for rule in rules:
+        lines += _hanging(rule.id, named(rule.title), paper, "  ")
+    lines += ["", "`attn-doctor rules show ID` shows one of them."] if rules else []
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _top(rule: Rule, paper: Paper) -> Iterator[str]:
+    colour = COLOURS[rule.severity]
+    yield f"{paper.style(rule.id, 'bold')}  {paper.style(rule.severity, 'bold', colour)}"
+    yield ""
+    yield from (paper.style(line, "bold") for line in paper.wrap(clean(named(rule.title)), 0))
+    yield ""
+    yield from paper.wrap(clean(named(rule.why)), 2)
+    yield ""
+
+
+def _keys(rule: Rule, paper: Paper, meaning: str, explains: Sequence[str]) -> Iterator[str]:
+    yield from _labelled("cause", f"{rule.cause}: {meaning}" if meaning else rule.cause, paper)
+    if rule.backends:
+        yield from _labelled("concerns", ", ".join(rule.backends), paper)
+    if rule.platforms:
+        yield from _labelled("on", ", ".join(SYSTEMS[one] for one in rule.platforms), paper)
+    if rule.for_each:
+        yield from _labelled("judged for", f"each of {rule.for_each}", paper)
+    if rule.requires:
+        yield from _labelled("follows from", ", ".join(rule.requires), paper)
+    if explains:
+        yield from _labelled("explains", ", ".join(explains), paper)
+    if rule.row:
+        yield from _labelled("guide", rule.row, paper)
+    yield ""
+
+
+def _conditions(heading: str, group: Group, paper: Paper) -> Iterator[str]:
+    every, some = phrases(group)
+    if not every and not some:
+        return
+    yield paper.style(heading, "bold")
+    yield from _listed(every, paper)
+    if some:
+        yield "  and at least one of these holds:" if every else "  at least one of these holds:"
+        yield from _listed(some, paper, "    ")
+    yield ""
+
+
+def _symptoms(rule: Rule, paper: Paper) -> Iterator[str]:
+    if not rule.symptoms:
+        return
+    yield paper.style("Shows in a log as", "bold")
+    for symptom in rule.symptoms:
+        # As it was printed: a broken line could not be found again in the log.
+        yield from (f"  {clean(line.rstrip())}" for line in symptom.logs[0].splitlines())
+    yield ""
+
+
+def _fixes(rule: Rule, paper: Paper) -> Iterator[str]:
+    if not rule.fixes:
+        return
+    yield paper.style("Fix", "bold")
+    for number, fix in enumerate(rule.fixes):
+        if number:
+            yield "  or"
+        yield from _fix(rule, number, fix, paper)
+        yield ""
+
+
+def _fix(rule: Rule, number: int, fix: FixFile, paper: Paper) -> Iterator[str]:
+    notes = [SAFETY[fix.safety], *([f"needs {fix.needs}"] if fix.needs else [])]
+    yield from paper.wrap(clean(named(f"{fix.title} ({'; '.join(notes)})")), 2)
+    if rule.fix_when[number]:
+        yield from paper.wrap(f"where {_joined(rule.fix_when[number])}", 4)
+    if fix.manual:
+        yield from paper.wrap(clean(named(fix.manual)), 4)
+    # A command is never wrapped: it is there to be copied.
+    for command in commands(fix):
+        yield "      " + paper.style(clean(command), "green")
+    if rule.fix_done[number]:
+        yield from paper.wrap(f"done when {_joined(rule.fix_done[number])}", 4)
+    if fix.clears:
+        yield from paper.wrap(f"makes stale: the caches of {', '.join(fix.clears)}", 4)
+
+
+def _joined(lines: Iterable[Condition]) -> str:
+    return " and ".join(phrase(one) for one in lines)
+
+
+def _facts(rule: Rule, paper: Paper, sentences: dict[str, str]) -> Iterator[str]:
+    names = [name for name in facts_named(rule) if sentences.get(name)]
+    if not names:
+        return
+    yield paper.style("Facts it looks at", "bold")
+    for name in names:
+        yield from _hanging(name, sentences[name].replace("`", ""), paper, "  ")
+    yield ""
+
+
+def _evidence(rule: Rule, paper: Paper, file: str) -> Iterator[str]:
+    yield paper.style(f"Evidence, read on {rule.checked.isoformat()}", "bold")
+    yield from (f"  {clean(link)}" for link in rule.evidence)
+    if file:
+        yield from ("", paper.style(f"Written in {clean(file)}", "dim"))
+
+
+def _listed(lines: Iterable[str], paper: Paper, indent: str = "  ") -> Iterator[str]:
+    for line in lines:
+        first, *rest = paper.wrap(clean(line), len(indent) + 2)
+        yield f"{indent}- {first[len(indent) + 2 :]}"
+        yield from rest
+
+
+def _labelled(label: str, words: str, paper: Paper) -> Iterator[str]:
+    first, *rest = paper.wrap(clean(words), _LABEL + 2)
+    yield f"  {paper.style(label, 'dim')}{' ' * (_LABEL - len(label))}{first[_LABEL + 2 :]}"
+    yield from rest
+
+
+def _hanging(name: str, words: str, paper: Paper, indent: str) -> Iterator[str]:
+    """A name, and what is said of it: beside it if both fit, else below."""
+    plain = f"{indent}{name}  {clean(words)}"
+    if len(plain) <= paper.width:
+        yield f"{indent}{paper.style(name, 'bold')}  {clean(words)}"
+        return
+    yield indent + paper.style(name, "bold")
+    yield from paper.wrap(clean(words), len(indent) + 2)

@@ -91,9 +91,7 @@ def derive(facts: Facts) -> Facts:
     return derived.derive(facts, library.tables())
 
 
-def diagnose(
-    facts: Facts, start: float | None = None, folders: Sequence[Path] = ()
-) -> Diagnosis:
+def diagnose(facts: Facts, start: float | None = None, folders: Sequence[Path] = ()) -> Diagnosis:
     """What the rules say of `facts`, those of a team in `folders` included.
 
     `start`: when the work began, by `time.perf_counter`.

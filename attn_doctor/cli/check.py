@@ -6,10 +6,12 @@ import os
 import sys
 import time
 from enum import Enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from attn_doctor.cli.folders import Folders, rule_folders
 from attn_doctor.findings import Diagnosis, Severity
 
 __all__ = ["check"]
@@ -47,6 +49,7 @@ def check(
             "--facts", metavar="FILE", help="Judge a snapshot (- for stdin), not this machine."
         ),
     ] = "",
+    rules: Folders = None,
     format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
     fail_on: Annotated[
         FailOn, typer.Option(help="Exit with 1 if a problem at least this bad is found.")
@@ -74,7 +77,7 @@ def check(
     """
     if facts and python:
         raise typer.BadParameter("--facts judges a snapshot: --python has no meaning with it")
-    diagnosis = _diagnose(facts, python, timeout)
+    diagnosis = _diagnose(facts, python, timeout, rule_folders(rules))
     severity = None if fail_on is FailOn.never else Severity(fail_on.value)
     from attn_doctor.render.grouping import exit_code
 
@@ -83,7 +86,7 @@ def check(
     raise typer.Exit(code)
 
 
-def _diagnose(facts: str, python: str, timeout: float) -> Diagnosis:
+def _diagnose(facts: str, python: str, timeout: float, folders: tuple[Path, ...]) -> Diagnosis:
     from attn_doctor.pipeline import derive, diagnose, examine
 
     start = time.perf_counter()
@@ -95,7 +98,7 @@ def _diagnose(facts: str, python: str, timeout: float) -> Diagnosis:
         from attn_doctor.host.local import LocalHost
 
         examined = examine(LocalHost(), python, timeout)
-    return diagnose(examined, start)
+    return diagnose(examined, start, folders)
 
 
 def _rendered(diagnosis: Diagnosis, format: Format, code: int, verbose: bool, quiet: bool) -> str:

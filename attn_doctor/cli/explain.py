@@ -7,9 +7,12 @@ import sys
 import time
 from collections.abc import Callable
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from attn_doctor.cli.folders import Folders, rule_folders
 
 if TYPE_CHECKING:
     from attn_doctor.explain.explanation import Explanation
@@ -48,6 +51,7 @@ def explain(
         str,
         typer.Option(metavar="PATH", help="Interpreter or environment to examine, as in check."),
     ] = "",
+    rules: Folders = None,
     format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show evidence, and what the log tells.")
@@ -71,20 +75,24 @@ def explain(
         raise typer.BadParameter(
             "name a log file, or pipe a log in: `command 2>&1 | attn-doctor explain`"
         )
-    found = _explained(paths, None if no_probe else lambda: _machine(facts, python))
+    found = _explained(
+        paths, None if no_probe else lambda: _machine(facts, python), rule_folders(rules)
+    )
     code = 1 if found.matches else 0
     sys.stdout.write(_rendered(found, format, code, verbose))
     raise typer.Exit(code)
 
 
-def _explained(paths: list[str], machine: Callable[[], Facts] | None) -> Explanation:
+def _explained(
+    paths: list[str], machine: Callable[[], Facts] | None, folders: tuple[Path, ...]
+) -> Explanation:
     from msgspec.structs import replace
 
     from attn_doctor.explain.engine import explanation, read
     from attn_doctor.rulebook import library
 
     start = time.perf_counter()
-    rules = library.load()
+    rules = library.load(folders)
     reading = read(paths, rules)
     # A log that shows nothing is not worth an examination.
     facts = machine() if machine is not None and reading.seen else None

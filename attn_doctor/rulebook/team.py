@@ -58,7 +58,5 @@ def _harmless(rule: Rule, own: Path) -> Rule:
     for symptom in rule.symptoms:
         for danger in dangers(symptom.pattern):
             raise RuleError(f"{file_of(own, rule.id)}: symptom {symptom.pattern!r} {danger}")
-    fixes = tuple(
-        replace(fix, safety="ask") if fix.safety == "auto" else fix for fix in rule.fixes
-    )
+    fixes = tuple(replace(fix, safety="ask") if fix.safety == "auto" else fix for fix in rule.fixes)
     return replace(rule, fixes=fixes)

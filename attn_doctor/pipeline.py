@@ -13,13 +13,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from attn_doctor import __version__
-from attn_doctor.facts import Facts
+from attn_doctor.facts import Facts, to_json
 from attn_doctor.findings import Diagnosis
 from attn_doctor.host import Host
 from attn_doctor.probes import derived, distributions, interpreter
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.registry import PROBES, Probe
+from attn_doctor.report import rewritten
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import judge
 
@@ -80,7 +81,16 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         gaps=gaps.reasons,
         **fields,  # type: ignore[arg-type]
     )
-    return derive(facts)
+    return derive(_printable(facts))
+
+
+def _printable(facts: Facts) -> Facts:
+    """The facts without bytes that are no text, which paths and variables may hold on Linux."""
+    try:
+        to_json(facts)
+    except UnicodeEncodeError:
+        return rewritten(facts, lambda text: text.encode("utf-8", "replace").decode())
+    return facts
 
 
 def derive(facts: Facts) -> Facts:

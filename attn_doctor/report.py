@@ -16,7 +16,7 @@ import msgspec
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.host import Host
 
-__all__ = ["anonymous", "redact_facts"]
+__all__ = ["anonymous", "rewritten"]
 
 #: User names that are also ordinary words in paths and texts; they identify nobody.
 _COMMON = {"root", "user", "ubuntu", "admin", "runner", "docker", "home", "python", "usr", "opt"}
@@ -51,8 +51,8 @@ def _home(os: str) -> str:
     return {"windows": r"C:\\Users\\user", "macos": "/Users/user"}.get(os, "/home/user")
 
 
-def redact_facts(facts: Facts, replaced: Callable[[str], str]) -> Facts:
-    """The same facts without anything that identifies the machine or its user."""
+def rewritten(facts: Facts, replaced: Callable[[str], str]) -> Facts:
+    """The same facts with every text in them replaced."""
     return msgspec.convert(walk(to_builtins(facts), replaced), Facts)
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,8 +147,15 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["schema"] == 1
 
 
-def test_secrets_are_neither_shown_nor_saved(tmp_path: Path) -> None:
-    secrets = {
+def test_paths_and_variables_that_are_no_text(tmp_path: Path) -> None:
+    odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
+    os.mkdir(odd)
+    data, _ = check(CC=odd + "/gcc", TMPDIR=odd, TORCHINDUCTOR_CACHE_DIR=odd)
+    assert "/??" in json.dumps(data)
+
+
+def test_secrets_are_neither_shown_nor_saved() -> None:
+    secrets: dict[str, Any] = {
         "TORCHINDUCTOR_REDIS_URL": "redis://ci:hunter2@cache.example.org",
         "HF_TOKEN": "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
         "AWS_SECRET_ACCESS_KEY": "hunter2hunter2hunter2",

@@ -8,7 +8,7 @@ import pytest
 
 from attn_doctor.facts import Facts, Gpu, Python
 from attn_doctor.host.recorded import RecordedHost
-from attn_doctor.report import anonymous, redact_facts, walk
+from attn_doctor.report import anonymous, rewritten, walk
 
 
 def _host(**platform: Any) -> RecordedHost:
@@ -56,7 +56,7 @@ def test_every_text_of_the_facts_is_reached() -> None:
         env={"CC": "/home/hanna/gcc"},
         gaps={"torch": "/home/hanna/v cannot be read"},
     )
-    shown = redact_facts(facts, anonymous(_host()))
+    shown = rewritten(facts, anonymous(_host()))
     assert "hanna" not in repr(shown)
     assert shown.python.site_packages == ("/home/user/v/lib",)
     assert shown.gpus is not None

@@ -37,13 +37,13 @@ def report(
     from attn_doctor.facts import to_json
     from attn_doctor.host.local import LocalHost
     from attn_doctor.pipeline import examine
-    from attn_doctor.report import anonymous, redact_facts
+    from attn_doctor.report import anonymous, rewritten
 
     host = LocalHost()
     if record:
         _record(host, Path(record), python, force)
         return
-    text = to_json(redact_facts(examine(host, python), anonymous(host))).decode() + "\n"
+    text = to_json(rewritten(examine(host, python), anonymous(host))).decode() + "\n"
     if output == "-":
         sys.stdout.write(text)
         return

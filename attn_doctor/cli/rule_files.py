@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["lint", "new", "test"]
+__all__ = ["lint", "new", "run"]
 
 
 def lint(
@@ -65,8 +64,9 @@ def new(
     from datetime import date
 
     from attn_doctor.errors import AttnDoctorError
+    from attn_doctor.rulebook.phrases import named
     from attn_doctor.rulebook.reading import is_id
-    from attn_doctor.rulebook.scaffold import scaffold
+    from attn_doctor.rulebook.scaffold import FILL_IN, scaffold
 
     if not is_id(id) or id.startswith(("tables/", "i18n/")):
         raise AttnDoctorError(
@@ -76,21 +76,17 @@ def new(
     if path.exists():
         raise AttnDoctorError(f"{path} exists; choose another name")
     _refuse_ours(id, directory)
-    if not from_log:
-        _write(path, scaffold(id, date.today()))
-    else:
-        line, told = _read(from_log)
-        known = _known(line)
-        _write(
-            path, scaffold(id, date.today(), line, *([known[0].cause] if known else []), told=told)
-        )
-        for rule in known:
-            typer.echo(f"Note: {rule.id} finds this line already: {rule.title}")
+    line, told = _read(from_log) if from_log else (FILL_IN, [])
+    known = _known(line)
+    cause = known[0].cause if known else FILL_IN
+    _write(path, scaffold(id, date.today(), line, cause, told))
+    for rule in known:
+        typer.echo(f"Note: {rule.id} finds this line already: {named(rule.title)}")
     typer.echo(f"Wrote {path}.")
     typer.echo(f"Next: fill in what `attn-doctor rules lint {directory}` names.")
 
 
-def test(
+def run(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="[ID…]", help="Rules to test. Default: all.", show_default=False),
@@ -116,9 +112,9 @@ def test(
     rules = read_folder(folder)
     if not rules:
         raise _no_rules(folder)
-    chosen = [one for name in names or () for one in meant(name, rules, {}).rules]
+    chosen = {one.id: one for name in names or () for one in meant(name, rules, {}).rules}
     failures = tests = 0
-    for rule in dict.fromkeys(chosen) if names else rules:
+    for rule in chosen.values() if names else rules:
         results = list(_results(rule))
         faults = [fault for _, fault in results if fault]
         tests, failures = tests + len(results), failures + len(faults)

@@ -1,4 +1,4 @@
-"""`attn-doctor rules`: look at the rulebook; `rule_files.py` has the commands that write and check."""
+"""`attn-doctor rules`: look at the rulebook. `rule_files.py` has what checks and writes rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["app"]
 app = typer.Typer(help="Look at the rulebook, check it, and add to it.", no_args_is_help=True)
 app.command("lint")(rule_files.lint)
 app.command("new")(rule_files.new)
-app.command("test")(rule_files.test)
+app.command("test")(rule_files.run)
 
 
 class ListFormat(str, Enum):

@@ -91,7 +91,7 @@ _FORMS = (
     # PyTorch 2.1.2+cu121 with CUDA 1201 (you have 2.1.2+cpu)
     _Form(
         ("(you have ",),
-        rf"PyTorch (?P<xformers__built_torch>{_VERSION}) with CUDA (?:\d+|None) \(you have (?P<torch__version>{_VERSION})\)",
+        rf"PyTorch (?P<xformers__built_torch>{_VERSION}) with CUDA (?:(?P<xformers__built_cuda>\d+)|None) \(you have (?P<torch__version>{_VERSION})\)",
         _REPORT,
     ),
     # xformers 0.0.27 requires torch==2.3.1, but you have torch 2.4.0 which is incompatible.
@@ -272,7 +272,10 @@ def facts_from(
         known = told.get(one.fact)
         if known is None or one.strength >= known.strength:
             told[one.fact] = one
-    values = {name: one.value for name, one in told.items()}
+    values = {
+        name: _cuda(one.value) if name.endswith(".built_cuda") else one.value
+        for name, one in told.items()
+    }
     _complete_torch(values)
     gpu = {
         name.removeprefix("gpu."): values.pop(name)
@@ -296,6 +299,13 @@ def facts_from(
         # A group of a rule's pattern names a fact of another kind than text.
         facts = Facts()
     return facts, {*values, *(f"gpu.{name}" for name in gpu)}
+
+
+def _cuda(digits: str) -> str:
+    """`118` of a wheel's name is 11.8, `1201` of xformers' is 12.1."""
+    if len(digits) == 4:
+        return f"{digits[:2]}.{int(digits[2:])}"
+    return f"{digits[:2]}.{digits[2]}" if len(digits) == 3 else digits
 
 
 def _complete_torch(values: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()
         "",
         *_keys(rule, meaning, explains),
         "",
-        *_conditions("Has a meaning where", rule.applies),
+        *_conditions("Applies where", rule.applies),
         *_conditions("Is a problem if", rule.when),
         *_symptoms(rule),
         *(line for number, fix in enumerate(rule.fixes) for line in _fix(rule, number, fix)),

@@ -35,7 +35,7 @@ def rule_text(
     lines = [
         *_top(rule, paper),
         *_keys(rule, paper, meaning, explains),
-        *_conditions("Has a meaning where", rule.applies, paper),
+        *_conditions("Applies where", rule.applies, paper),
         *_conditions("Is a problem if", rule.when, paper),
         *_symptoms(rule, paper),
         *_fixes(rule, paper),

@@ -140,5 +140,9 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a rule file."""
-    return msgspec.json.schema(RuleFile)
+    """The JSON Schema of a rule file, for editors; `rules/rule.schema.json` holds it."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A rule of attn-doctor",
+        **msgspec.json.schema(RuleFile),
+    }

@@ -29,7 +29,7 @@ severity = "error"        # info | warning | error
 cause    = {cause}    # a label of tables/causes.toml; `attn-doctor rules show LABEL` explains one
 backends = []             # what does not work because of it: flex, flash, sage, xformers, …
 # platforms = ["linux", "windows", "macos", "wsl"]    # where it can happen; left out: everywhere
-# requires  = ["driver/no-driver"]    # problems that would explain this one; it is folded under them
+# requires  = ["driver/no-driver"]    # problems that would explain this one
 # row       = "…"         # the statement of a guide that it answers
 evidence = ["https://{fill}"]    # what supports it: an issue, a release's source, a document
 checked  = {today}     # the day the evidence was read
@@ -163,7 +163,10 @@ def _plain(text: str) -> str:
 
 def _literal(text: str) -> str:
     """`text` as a TOML string, without escapes if it can be."""
-    return f"'{text}'" if text.isprintable() and "'" not in text else _quoted(text)
+    quotes = "'" if "'" not in text else "'''"
+    if not text.isprintable() or quotes in text or text.endswith("'"):
+        return _quoted(text)
+    return f"{quotes}{text}{quotes}"
 
 
 def _quoted(text: str) -> str:

@@ -21,7 +21,7 @@ __all__ = ["file_of", "with_own"]
 
 
 def with_own(ours: Iterable[Rule], folders: Sequence[Path]) -> tuple[Rule, ...]:
-    """Our rules and those in `folders`, by id. Raises `RuleError` for a file that cannot be used."""
+    """Our rules and those in `folders`, by id. Raises `RuleError` for one that cannot be used."""
     files = {rule.id: file_of(folder(), rule.id) for rule in ours}
     rules = {rule.id: rule for rule in ours}
     for own in _distinct(folders):

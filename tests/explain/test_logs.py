@@ -1,0 +1,49 @@
+"""Failures that people have posted, each with its cause: the explanation must name it first.
+
+`tests/logs/` holds one file a cause, one case a line, with the thread in which it was found.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_doctor.explain.engine import explanation, read
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.rule import Rule
+
+_LOGS = Path(__file__).parent.parent / "logs"
+_CASES = [
+    json.loads(line)
+    for file in sorted(_LOGS.glob("*.jsonl"))
+    for line in file.read_text(encoding="utf-8").splitlines()
+    if line.strip()
+]
+
+
+@pytest.fixture(scope="module")
+def rules() -> tuple[Rule, ...]:
+    return library.load()
+
+
+@pytest.mark.parametrize("case", _CASES, ids=[case["id"] for case in _CASES])
+def test_the_first_match_has_the_cause(
+    case: dict[str, Any], rules: tuple[Rule, ...], tmp_path: Path
+) -> None:
+    log = tmp_path / "failure.log"
+    log.write_text(case["log"], encoding="utf-8")
+    found = explanation(read([str(log)], rules), rules, library.tables)
+    causes = [match.cause for match in found.matches]
+    assert causes[:1] == ([] if case["cause"] == "none" else [case["cause"]]), causes
+
+
+def test_each_case_is_whole() -> None:
+    ids = [case["id"] for case in _CASES]
+    assert len(set(ids)) == len(ids)
+    for case in _CASES:
+        assert set(case) == {"id", "source", "cause", "log"}, case["id"]
+        assert case["source"].startswith("https://"), case["id"]
+        assert case["log"].strip(), case["id"]

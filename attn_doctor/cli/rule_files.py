@@ -145,7 +145,8 @@ def _tally(rule: Rule) -> str:
     from attn_doctor.render.grouping import plural
 
     lines = sum(len(symptom.logs) for symptom in rule.symptoms)
-    return f"{plural(len(rule.examples), 'example')}, {plural(lines, 'line')}"
+    counts = ((len(rule.examples), "example"), (lines, "line"))
+    return ", ".join(plural(count, name) for count, name in counts if count) or "no tests"
 
 
 def _folder(given: Path | None) -> Path:

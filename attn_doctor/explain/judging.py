@@ -121,18 +121,22 @@ def _denied(rule: Rule, group: Group, facts: Facts, lookup: Lookup) -> str:
     return f"this is {facts.system.os}"
 
 
+#: What is written in place of a fact that nobody knows and a sentence cannot do without.
+_INSTEAD = {"gpu.name": "the GPU", "system.os": "this system", "torch.cuda_tag": "CUDA"}
+
+
 def worded(text: str, lookup: Lookup) -> str:
     """`text` with facts filled in; what is not known is left out, not called unknown."""
     for name in PLACEHOLDER.findall(text):
         value = lookup(name)
         place = "{" + name + "}"
-        if value in (None, "", ()):
-            for around in (f" ({place})", f"+{place}", f" {place}", f"=={place}", place):
-                if around in text:
-                    text = text.replace(around, "", 1)
-                    break
-        else:
+        if value not in (None, "", ()):
             text = text.replace(place, show(value), 1)
+        elif name in _INSTEAD:
+            text = text.replace(place, _INSTEAD[name], 1)
+        else:
+            around = (f" ({place})", f"+{place}", f"=={place}", f" {place}", f"{place} ", place)
+            text = text.replace(next(one for one in around if one in text), "", 1)
     return text
 
 

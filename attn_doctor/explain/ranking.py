@@ -44,7 +44,7 @@ _FURTHER, _MOST = 0.06, 0.12
 _STATED, _DENIED = 0.12, -0.25
 _HERE, _NOT_HERE = 0.08, -0.08
 #: Messages with many reasons: whatever else was found is likelier to be the root.
-_GENERALLY = -0.12
+_GENERALLY = -0.2
 _GENERAL = re.compile(
     r"No available kernel|No operator found for|PassManager::run failed|backend='inductor' raised"
     r"|Cannot find a working triton installation|No module named|no kernel image is available"
@@ -61,6 +61,10 @@ _UNRELATED = re.compile(
 _HUNGRY = frozenset({"flex-not-compiled"})
 #: Below this there is nothing to claim.
 _LEAST = 0.25
+#: What is said so many lines before a failure may be its reason: kernels say why they refuse.
+_NEAR, _FAR = 12, 1_000_000
+#: Lines of a traceback between a `raise` and its message.
+_MESSAGE = 60
 #: Characters of a line that are shown.
 _EXCERPT = 160
 
@@ -77,8 +81,8 @@ class Sighting(Struct, frozen=True, kw_only=True):
     place: Place
     final: bool
     """It belongs to the last failure of its process."""
-    late: bool
-    """A failure that it does not belong to comes after it."""
+    before: int
+    """So many lines before the last failure that it does not belong to; 0 if none follows."""
     general: bool
     """Its line tells that something failed, and not why."""
     groups: dict[str, str] = {}
@@ -111,17 +115,18 @@ def sighting(
     hit: Hit, lines: Sequence[Line], places: Sequence[Place], *, file: str, last: bool
 ) -> Sighting:
     """Where a hit stands. `last`: its page is the end of the log."""
-    index = max(hit.lines, key=lambda one: (places[one].kind, one))
+    index = _deciding(hit, lines, places)
     line, place = lines[index], places[index]
     ours = [one.failure for one, at in zip(places, lines, strict=True) if at.rank == line.rank]
     newest = max(ours, default=-1)
     first = places[index + 1 :]
-    later = any(
-        one.kind in (Kind.EXCEPTION, Kind.ERROR)
-        and (one.failure < 0 or one.failure != place.failure)
+    later = [
+        at.number - line.number
         for one, at in zip(first, lines[index + 1 :], strict=True)
         if at.rank == line.rank
-    )
+        and one.kind in (Kind.EXCEPTION, Kind.ERROR)
+        and (one.failure < 0 or one.failure != place.failure)
+    ]
     return Sighting(
         rule=hit.rule,
         symptom=hit.symptom,
@@ -131,10 +136,25 @@ def sighting(
         excerpt=_excerpt(line.text, hit.text),
         place=place,
         final=last and place.failure >= 0 and place.failure == newest,
-        late=later or not last,
+        before=max(later) if last and later else 0 if last else _FAR,
         general=_GENERAL.search(line.text) is not None,
         groups=hit.groups,
     )
+
+
+def _deciding(hit: Hit, lines: Sequence[Line], places: Sequence[Place]) -> int:
+    """Index of the line that counts: the nearest to the reason, of those the hit covers.
+
+    A traceback shows the `raise` with the words of the message; the message itself is meant.
+    """
+    index = max(hit.lines, key=lambda one: (places[one].kind, one))
+    if places[index].kind is not Kind.NOISE:
+        return index
+    words = re.split(r"[\"'(]", hit.text.rsplit("\n", 1)[-1])[-1].strip()
+    for later in range(index + 1, min(index + _MESSAGE, len(lines))):
+        if places[later].kind >= Kind.MESSAGE and words and words in lines[later].text:
+            return later if places[later].failure == places[index].failure else index
+    return index
 
 
 def _excerpt(text: str, matched: str) -> str:
@@ -191,10 +211,10 @@ def _standing(one: Sighting) -> float:
         root = 0.2 if place.link == 0 else 0.02 if place.direct else 0.08
         return root if one.final else root - 0.1
     if place.kind is Kind.ERROR:
-        return 0.02 if one.late else 0.14
+        return 0.02 if one.before > _NEAR else 0.1 if one.before else 0.14
     if place.kind is Kind.WARNING:
-        return -0.1 if one.late else 0.05
-    return -0.05 if one.late else 0.08
+        return -0.1 if one.before > _NEAR else 0.0 if one.before else 0.05
+    return -0.05 if one.before > _NEAR else 0.03 if one.before else 0.08
 
 
 def ranked(

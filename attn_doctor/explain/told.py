@@ -284,6 +284,9 @@ def facts_from(
     }
     if "name" in gpu and "sm" not in gpu and (sm := _capability(gpu["name"], tables())):
         gpu["sm"] = sm
+    if values.get("system.os") == "macos" and not gpu:
+        # Macs with NVIDIA GPUs are older than any torch that attention kernels run on.
+        values.setdefault("driver.vendor", "apple")
     nested: dict[str, Any] = {}
     for name, value in values.items():
         head, _, rest = name.partition(".")
@@ -293,6 +296,8 @@ def facts_from(
             gpu["compute_capability"] = f"{gpu['sm'] // 10}.{gpu['sm'] % 10}"
         nested["gpus"] = [{"index": 0, "visible": True, **gpu}]
         nested.setdefault("driver", {}).setdefault("vendor", "nvidia")
+    if values.get("driver.vendor") == "apple":
+        nested["gpus"] = []
     try:
         facts = msgspec.convert(nested, Facts)
     except msgspec.ValidationError:

@@ -32,7 +32,18 @@ def json(found: Explanation, code: int) -> str:
 
 
 def _match(one: Match, found: Explanation) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(one)
-    for fix, written in zip(plain["fixes"], one.fixes, strict=True):
-        fix["commands"] = shell_lines(written, found.facts)
-    return plain
+    fixes = [
+        {**msgspec.to_builtins(fix), "commands": shell_lines(fix, found.facts)} for fix in one.fixes
+    ]
+    return {
+        "rule": one.rule,
+        "cause": one.cause,
+        "confidence": one.confidence,
+        "line": one.line,
+        "file": one.file,
+        "excerpt": one.excerpt,
+        "verdict": one.verdict,
+        "title": one.title,
+        "why": one.why,
+        "fixes": fixes,
+    }

@@ -83,7 +83,7 @@ def _further(match: Match, found: Explanation, paper: Paper) -> Iterator[str]:
 
 def _place(match: Match, found: Explanation) -> str:
     """Where it stands, in as few words as are needed."""
-    file = f"{clean(match.file)}, " if len(found.logs) > 1 else ""
+    file = f"{clean(match.file)}, " if match.file != "standard input" or len(found.logs) > 1 else ""
     rank = f", rank {clean(match.rank)}" if match.rank else ""
     times = f", seen {match.times} times" if match.times > 1 else ""
     return f"{file}line {match.line}{rank}{times}"

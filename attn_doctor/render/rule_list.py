@@ -16,7 +16,7 @@ __all__ = ["rule_list"]
 
 _MARKS = {"error": "✗", "warning": "!", "info": "i"}
 _NAMES = {"error": "error", "warning": "warning", "info": "note"}
-#: Below this width the severity is a mark, to leave room for the title.
+#: Below this width columns would leave no room for the title.
 _NARROW = 90
 
 
@@ -33,16 +33,23 @@ def rule_list(rules: Sequence[Rule], paper: Paper, *, whole: bool) -> str:
 
 
 def _rows(rules: Sequence[Rule], paper: Paper, whole: bool) -> Iterator[str]:
+    if paper.width < _NARROW and not whole:
+        yield from (_narrow_row(rule, paper) for rule in rules)
+        return
     column = max(len(rule.id) for rule in rules)
-    narrow = paper.width < _NARROW and not whole
     for rule in rules:
-        severity = _MARKS[rule.severity] if narrow else f"{rule.severity:<7}"
-        before = f"  {rule.id:<{column}}  {severity}  "
         title = clean(named(rule.title))
         if not whole:
-            title = _cut(title, paper.width - len(before), paper)
-        coloured = paper.style(severity, COLOURS[rule.severity])
-        yield f"  {rule.id:<{column}}  {coloured}  {title}".rstrip()
+            title = _cut(title, paper.width - column - len("    warning  "), paper)
+        severity = paper.style(f"{rule.severity:<7}", COLOURS[rule.severity])
+        yield f"  {rule.id:<{column}}  {severity}  {title}".rstrip()
+
+
+def _narrow_row(rule: Rule, paper: Paper) -> str:
+    """Without columns, and with a mark for the severity, so that the title has all the room."""
+    mark = paper.glyphs(_MARKS[rule.severity])
+    title = _cut(clean(named(rule.title)), paper.width - len(f"  {mark} {rule.id}  "), paper)
+    return f"  {paper.style(mark, COLOURS[rule.severity])} {rule.id}  {title}".rstrip()
 
 
 def _cut(title: str, room: int, paper: Paper) -> str:

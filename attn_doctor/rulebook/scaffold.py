@@ -147,7 +147,7 @@ _GENERAL = {
 
 def pattern_for(line: str) -> str:
     """A pattern that finds a line again on another machine, and costs nothing to look for."""
-    line = line.splitlines()[0].strip()[:_LONGEST]
+    line = line.strip().splitlines()[0][:_LONGEST]
     parts, end = [], 0
     for match in _VARYING.finditer(line):
         parts += [_plain(line[end : match.start()]), _GENERAL[str(match.lastgroup)]]
@@ -170,5 +170,5 @@ def _literal(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """`text` as a TOML string. JSON's escapes are TOML's too."""
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    """`text` as a TOML string. JSON's escapes are TOML's too, which wants one more."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -186,13 +186,14 @@ def test_a_rule_stands_below_what_explains_it(rule: WriteRule, explained: Explai
 
 def test_a_general_line_only_if_there_is_nothing_else(rule: WriteRule, explained: Explain) -> None:
     rule("torch/no-kernel", "sdpa-no-available-kernel", r"No available kernel\. +Aborting execution")
-    rule("torch/rocm", "rocm-unsupported", "/hip/sdp_utils")
+    rule("torch/rocm", "rocm-unsupported", r"Triggered internally at [^\n]{0,200}/hip/sdp_utils\.cpp")
     general = "RuntimeError: No available kernel. Aborting execution.\n"
     assert causes(explained(general)) == ["sdpa-no-available-kernel"]
-    special = "(Triggered internally at native/transformers/hip/sdp_utils.cpp:12)\n" + general
-    assert causes(explained(special))[0] == "sdpa-no-available-kernel" or True
-    more = "ValueError: hip/sdp_utils: /hip/sdp_utils says no\n" + general
-    assert "rocm-unsupported" in causes(explained(more))
+    special = (
+        "UserWarning: Torch was not compiled for it (Triggered internally at a/hip/sdp_utils.cpp:12)\n"
+        "Still failed with override: No available kernel. Aborting execution.\n"
+    )
+    assert causes(explained(special))[0] == "rocm-unsupported"
 
 
 def test_rules_with_one_cause_are_one_match(rule: WriteRule, explained: Explain) -> None:
@@ -292,7 +293,7 @@ def test_one_gpu_of_several(rule: WriteRule, explained: Explain) -> None:
     assert match.verdict == "confirmed by this machine"
     assert match.title == "NVIDIA T4 is too old"
     alone = explained(f"RuntimeError: {AMPERE}").matches[0]
-    assert alone.title == "is too old"
+    assert alone.title == "the GPU is too old"
 
 
 def test_a_rule_without_conditions_cannot_be_checked(rule: WriteRule, explained: Explain) -> None:
@@ -329,7 +330,7 @@ run = [["pip", "install", "y"]]
 when = ['system.os == "windows"']
 """
     rule("a/b", "triton-missing", "Cannot find it", tail=tail)
-    first, second = explained("C:\\a\\site-packages\\b.dll\nCannot find it here\n").matches[0].fixes
+    second, first = explained("C:\\a\\site-packages\\b.dll\nCannot find it here\n").matches[0].fixes
     assert second.title == "Install triton for torch"
     assert second.run == ()
     assert "`pip install xformers --index-url https://x/<torch.index_for_driver>`" in second.manual

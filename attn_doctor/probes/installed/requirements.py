@@ -7,7 +7,7 @@ requirements on the names asked for are parsed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attn_doctor.host import Host
@@ -36,30 +36,37 @@ def demanded(
     extras: Iterable[str] = (),
 ) -> tuple[Requirement, ...]:
     """The requirements of `lines` that hold here and whose name is `wanted`."""
+    chosen = tuple(extras)
+    concerned = [line for line in lines if _concerns(line, wanted, chosen)]
+    return tuple(_holding(concerned, _environment(host, site), chosen)) if concerned else ()
+
+
+def _concerns(line: str, wanted: Callable[[str], bool], extras: tuple[str, ...]) -> bool:
+    name = re.match(r"[\w.-]+", line)
+    if name is None or not wanted(normalise(name[0])):
+        return False
+    # Most lines of large packages belong to extras; they need no parsing to be left out.
+    return bool(extras) or "extra ==" not in line or " or " in line
+
+
+def _holding(
+    lines: list[str], environment: dict[str, str], extras: tuple[str, ...]
+) -> Iterator[Requirement]:
+    # Imported only for lines that matter: it takes as long as all probes together.
     from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.version import InvalidVersion
 
-    chosen = tuple(extras)
-    environment = _environment(host, site)
-    found = []
     for line in lines:
-        name = re.match(r"[\w.-]+", line)
-        if name is None or not wanted(normalise(name[0])):
-            continue
-        # Most lines of large packages belong to extras; they need no parsing to be left out.
-        if not chosen and "extra ==" in line and " or " not in line:
-            continue
         try:
             requirement = Requirement(line)
             if requirement.marker is None or any(
                 requirement.marker.evaluate({**environment, "extra": extra})
-                for extra in chosen or ("",)
+                for extra in extras or ("",)
             ):
-                found.append(requirement)
+                yield requirement
         except (InvalidRequirement, InvalidVersion, UndefinedComparison, UndefinedEnvironmentName):
             continue
-    return tuple(found)
 
 
 def _environment(host: Host, site: Site) -> dict[str, str]:

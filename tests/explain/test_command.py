@@ -1,0 +1,134 @@
+"""The command as a user types it: real processes, real exit codes, real rules."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.facts import Driver, Facts, Gpu, System, Torch, to_json
+
+LINE = "RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n"
+MACHINE = Facts(
+    system=System(os="linux"),
+    torch=Torch(installed=True, version="2.6.0+cu124", build="cuda"),
+    driver=Driver(state="ok", vendor="nvidia"),
+    gpus=(Gpu(index=0, name="NVIDIA T4", sm=75, visible=True),),
+)
+
+
+def run(
+    *arguments: str, input: bytes | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`attn-doctor explain` with these arguments, and its output as text."""
+    done = subprocess.run(
+        [sys.executable, "-m", "attn_doctor", "explain", *arguments],
+        input=input,
+        stdin=subprocess.DEVNULL if input is None else None,
+        capture_output=True,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
+        cwd=cwd,
+        timeout=60,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("-",)])
+def test_standard_input(arguments: tuple[str, ...]) -> None:
+    done = run("--no-probe", *arguments, input=LINE.encode("utf-16"))
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("line 1:\n  RuntimeError: FlashAttention only supports Ampere")
+
+
+def test_an_unrelated_failure() -> None:
+    done = run("--no-probe", input=b"RuntimeError: CUDA out of memory. Tried to allocate 20 MiB\n")
+    assert done.returncode == 0
+    assert done.stdout.startswith("No attention-kernel cause in this log.")
+
+
+def test_json_of_the_log_alone(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(f"loading\n{LINE}")
+    done = run("--no-probe", "--format", "json", str(log))
+    assert done.returncode == 1
+    data = json.loads(done.stdout)
+    first = data["matches"][0]
+    assert (first["cause"], first["line"], first["file"]) == ("gpu-too-old-for-flash", 2, str(log))
+    assert first["verdict"] == "not checked"
+    assert data["probed"] is False
+    assert data["exit_code"] == 1
+
+
+def test_a_snapshot_confirms(tmp_path: Path) -> None:
+    snapshot = tmp_path / "facts.json"
+    snapshot.write_bytes(to_json(MACHINE))
+    done = run("--facts", str(snapshot), "--format", "json", "-", input=LINE.encode())
+    data = json.loads(done.stdout)
+    assert data["probed"] is True
+    verdict = data["matches"][0]["verdict"]
+    assert verdict.startswith(("confirmed by this machine", "could not be checked", "not confirmed: "))
+
+
+def test_markdown(tmp_path: Path) -> None:
+    done = run("--no-probe", "--format", "markdown", "-", input=LINE.encode())
+    assert done.stdout.startswith("### attn-doctor")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("missing.log",), "missing.log cannot be read: No such file or directory"),
+        (("--facts", "missing.json", "-"), "missing.json cannot be read"),
+    ],
+)
+def test_unreadable(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments, input=LINE.encode(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--no-probe", "--facts", "x.json", "-"),
+        ("--no-probe", "--python", "x", "-"),
+        ("--facts", "x.json", "--python", "x", "-"),
+        ("--facts", "-", "-"),
+        ("--format", "xml", "-"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, input=b"").returncode == 2
+
+
+def test_a_huge_log_needs_little_memory(tmp_path: Path) -> None:
+    log = tmp_path / "huge.log"
+    line = b"step %d loss 0.123 lr 1e-4 | \x1b[32mok\x1b[0m |\n"
+    part = b"".join(line % n for n in range(30_000))
+    with log.open("wb") as file:
+        for _ in range(60):
+            file.write(part)
+        file.write(LINE.encode())
+    script = (
+        "import resource, sys\n"
+        "from attn_doctor.explain.engine import read\n"
+        "from attn_doctor.rulebook import library\n"
+        "found = read([sys.argv[1]], library.load())\n"
+        "print(found.logs[0].lines, len(found.seen) > 0)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(log)], capture_output=True, text=True, check=True
+    )
+    told, memory = done.stdout.splitlines()
+    assert told == "1800001 True"
+    assert int(memory) < 100

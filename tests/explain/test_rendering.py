@@ -1,0 +1,159 @@
+"""Explanations as people and programs see them."""
+
+from __future__ import annotations
+
+import json as parser
+
+from msgspec.structs import replace
+
+from attn_doctor.explain.explanation import Explanation, Log, Match, Told
+from attn_doctor.facts import Facts, Python, System
+from attn_doctor.findings import Fix
+from attn_doctor.render.explanation_json import json
+from attn_doctor.render.explanation_markdown import markdown
+from attn_doctor.render.explanation_text import sure, text
+from attn_doctor.render.paper import Paper
+
+MATCH = Match(
+    rule="torch/cpu-build",
+    cause="torch-cpu-only",
+    confidence=0.91,
+    file="train.log",
+    line=1234,
+    excerpt="AssertionError: Torch not compiled with CUDA enabled",
+    rank="3",
+    times=8,
+    severity="error",
+    title="torch 2.6.0+cpu is a CPU build, on a machine with an NVIDIA GPU",
+    why="It holds no CUDA code.",
+    verdict="confirmed by this machine",
+    fixes=(
+        Fix(
+            title="Install the CUDA build",
+            safety="ask",
+            run=(("pip", "install", "torch", "--index-url", "https://x/cu124"),),
+            needs="a download of some 3 GB",
+        ),
+        Fix(title="Or look closer", safety="manual", manual="Ask `attn-doctor check`."),
+    ),
+    evidence=("https://github.com/pytorch/pytorch/issues/1",),
+    also=("xformers/needs-cuda-torch",),
+)
+SECOND = replace(
+    MATCH, rule="flash/head", cause="head-dim-unsupported", confidence=0.4, line=7, rank="", times=1,
+    title="The head dimension is not supported", verdict="not confirmed: torch.build is cpu", also=(),
+)  # fmt: skip
+FOUND = Explanation(
+    matches=(MATCH, SECOND),
+    logs=(Log("train.log", 99_000, 12_000_000),),
+    told=(Told("torch.version", "2.6.0+cpu"), Told("system.os", "windows", "linux")),
+    facts=Facts(system=System(os="linux"), python=Python(path="/v/bin/python", pip="25.0")),
+    probed=True,
+    rules=185,
+    seconds=1.25,
+)
+NOTHING = replace(FOUND, matches=())
+PAPER = Paper(width=90)
+
+
+def test_text() -> None:
+    lines = text(FOUND, PAPER).splitlines()
+    assert lines[0] == "train.log, line 1234, rank 3, seen 8 times:"
+    assert lines[1] == "  AssertionError: Torch not compiled with CUDA enabled"
+    whole = "\n".join(lines)
+    for part in (
+        "✗ torch 2.6.0+cpu is a CPU build",
+        "  here   confirmed by this machine",
+        "  fix    Install the CUDA build (needs a download of some 3 GB)",
+        "           /v/bin/python -m pip install torch --index-url https://x/cu124",
+        "  or     Or look closer",
+        "torch-cpu-only, the log names it  [torch/cpu-build, xformers/needs-cuda-torch]",
+        "Also in the log, less likely the root:",
+        "  - train.log, line 7: The head dimension is not supported [flash/head; not confirmed:",
+        "another environment: system.os is windows there, linux here.",
+        "99000 lines read, 185 rules, 1.25 s",
+        "Next: run the first fix above",
+    ):
+        assert part in whole
+    assert "https://github.com/pytorch" not in whole
+    assert max(len(line) for line in lines) <= 90
+
+
+def test_verbose_text_adds_evidence_and_what_is_told() -> None:
+    whole = text(FOUND, PAPER, verbose=True)
+    assert "https://github.com/pytorch/pytorch/issues/1" in whole
+    assert "The log tells: torch.version 2.6.0+cpu, system.os windows." in whole
+
+
+def test_text_without_a_cause() -> None:
+    whole = text(NOTHING, PAPER)
+    assert whole.startswith("No attention-kernel cause in this log.\n")
+    assert "attn-doctor check" in whole
+    two = replace(NOTHING, logs=(*NOTHING.logs, Log("b.log", 1, 1)))
+    assert text(two, PAPER).startswith("No attention-kernel cause in these logs.")
+
+
+def test_text_of_a_log_alone_says_how_to_go_on() -> None:
+    alone = replace(FOUND, matches=(replace(MATCH, verdict="not checked"),), probed=False)
+    whole = text(alone, PAPER)
+    assert "not checked: only the log was looked at" in whole
+    assert "without --no-probe" in whole
+
+
+def test_a_log_cannot_write_to_the_terminal() -> None:
+    evil = replace(MATCH, excerpt="a\x1b[2Jb", title="t\x07", file="x\x1b[1m.log", rank="\x1b7")
+    whole = text(replace(FOUND, matches=(evil,)), PAPER)
+    assert "\x1b" not in whole
+    assert "\x07" not in whole
+
+
+def test_plain_paper() -> None:
+    assert text(FOUND, Paper(width=90, unicode=False)).isascii()
+
+
+def test_json() -> None:
+    data = parser.loads(json(FOUND, 1))
+    assert data["schema"] == 1
+    assert data["exit_code"] == 1
+    first = data["matches"][0]
+    assert list(first) == [
+        "rule", "cause", "confidence", "line", "file", "excerpt", "verdict", "title", "why", "fixes",
+    ]  # fmt: skip
+    assert (first["line"], first["cause"], first["confidence"]) == (1234, "torch-cpu-only", 0.91)
+    assert first["fixes"][0]["commands"] == [
+        "/v/bin/python -m pip install torch --index-url https://x/cu124"
+    ]
+    assert data["logs"] == [{"file": "train.log", "lines": 99_000, "bytes": 12_000_000}]
+    assert data["told"][1] == {"fact": "system.os", "value": "windows", "here": "linux"}
+    assert parser.loads(json(NOTHING, 0))["matches"] == []
+
+
+def test_markdown() -> None:
+    whole = markdown(FOUND)
+    for part in (
+        "**torch 2.6.0+cpu is a CPU build, on a machine with an NVIDIA GPU**",
+        "train.log, line 1234:",
+        "```\nAssertionError: Torch not compiled with CUDA enabled\n```",
+        "- confirmed by this machine",
+        "```sh\n/v/bin/python -m pip install torch --index-url https://x/cu124\n```",
+        "- also line 7: The head dimension is not supported",
+        "`torch.version` 2.6.0+cpu",
+    ):
+        assert part in whole
+
+
+def test_a_log_cannot_write_markup() -> None:
+    evil = replace(MATCH, excerpt="```\n# x", title="<b>*t*</b>")
+    whole = markdown(replace(FOUND, matches=(evil,)))
+    assert "````\n" in whole
+    assert "<b>" not in whole
+
+
+def test_markdown_without_a_cause() -> None:
+    assert "No attention-kernel cause" in markdown(NOTHING)
+
+
+def test_sure() -> None:
+    assert [sure(value) for value in (0.8, 0.79, 0.5, 0.49)] == [
+        "the log names it", "likely", "likely", "possible",
+    ]  # fmt: skip

@@ -1,0 +1,206 @@
+"""Rules as pages and as a list, for terminals of every kind and for Markdown."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import msgspec
+import pytest
+
+from attn_doctor.render.paper import Paper
+from attn_doctor.render.rule_list import rule_list
+from attn_doctor.render.rule_markdown import rule_markdown
+from attn_doctor.render.rule_text import rule_text
+from attn_doctor.rulebook.catalogue import Fact, catalogue
+from attn_doctor.rulebook.conditions import parse
+from attn_doctor.rulebook.library import build_index, folder, read_folder
+from attn_doctor.rulebook.phrases import commands, line, phrase
+from attn_doctor.rulebook.rule import FixFile, Group, Rule, Symptom
+
+FACTS: dict[str, Fact] = catalogue()
+RULES = read_folder(folder())
+
+
+def group(**lines: list[str]) -> Group:
+    parsed: dict[str, Any] = {
+        key: tuple(parse(one, FACTS) for one in each) for key, each in lines.items()
+    }
+    return Group(**parsed)
+
+
+RULE = Rule(
+    id="torch/sample",
+    severity="warning",
+    cause="torch-cpu-only",
+    title="torch {torch.version} is *old*",
+    why="It is `old` and <slow>.",
+    checked=date(2026, 11, 21),
+    evidence=("https://example.org/1",),
+    backends=("flex", "sage"),
+    platforms=("linux", "wsl"),
+    row="a guide",
+    requires=("driver/no-driver",),
+    applies=group(all=["torch.installed == true"], any=["gpus.count > 0", 'system.os != ""']),
+    when=group(none=['triton.version satisfies "==3.4.*"']),
+    symptoms=(Symptom(pattern="plain text", logs=("first\nsecond",)),),
+    symptom_needs=(("plain text",),),
+    fixes=(
+        FixFile(title="Mend it", safety="ask", run=(("pip", "install", "torch=={torch.version}"),)),
+    ),
+    fix_when=((),),
+    fix_done=(group(all=["torch.installed == true"]).all,),
+)
+PAGE = """\
+torch/sample  warning
+
+torch <torch.version> is *old*
+
+  It is `old` and <slow>.
+
+  cause         torch-cpu-only: No CUDA.
+  concerns      flex, sage
+  on            Linux, WSL
+  follows from  driver/no-driver
+  explains      sage/x
+  guide         a guide
+
+Applies where
+  - torch.installed is yes
+  and at least one of these holds:
+    - gpus.count is above 0
+    - system.os is not empty
+
+Is a problem if
+  - triton.version does not fit ==3.4.*
+
+Shows in a log as
+  first
+  second
+
+Fix
+  Mend it (asks first)
+      pip install torch==<torch.version>
+    done when torch.installed is yes
+
+Facts it looks at
+  torch.version  Its version.
+
+Evidence, read on 2026-11-21
+  https://example.org/1
+
+Written in rules/torch/sample.toml
+"""
+
+
+def test_the_page_says_all_of_a_rule() -> None:
+    told = rule_text(
+        RULE,
+        Paper(width=80),
+        meaning="No CUDA.",
+        explains=["sage/x"],
+        facts={"torch.version": "Its version."},
+        file="rules/torch/sample.toml",
+    )
+    assert told == PAGE
+
+
+def test_markdown_keeps_code_and_nothing_else_as_markup() -> None:
+    told = rule_markdown(RULE, meaning="No CUDA.")
+    assert r"### `torch/sample`: torch \<torch.version\> is \*old\*" in told
+    assert r"It is `old` and \<slow\>." in told
+    assert "```sh\npip install torch==<torch.version>\n```" in told
+    assert "```text\nfirst\nsecond\n```" in told
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_every_rule_has_a_page_that_fits(rule: Rule) -> None:
+    rule_text(rule, Paper(unicode=False)).encode("ascii")
+    # What is there to be copied or found again is never broken: links, commands, lines of logs.
+    whole = [*rule.evidence, *(one for fix in rule.fixes for one in commands(fix))]
+    whole += [part.rstrip() for one in rule.symptoms for part in one.logs[0].splitlines()]
+    long = [one for one in rule_text(rule, Paper(width=80)).splitlines() if len(one) > 80]
+    assert [one for one in long if not any(one.endswith(part) for part in whole)] == []
+    assert rule_markdown(rule).startswith(f"### `{rule.id}`: ")
+
+
+class Index(msgspec.Struct):
+    rules: tuple[Rule, ...]
+
+
+def test_the_page_is_the_same_from_the_index() -> None:
+    """The wheel's index leaves the examples out; no page may need them."""
+    packed = msgspec.json.decode(build_index(folder()), type=Index).rules
+    assert [rule_text(rule, Paper()) for rule in packed] == [
+        rule_text(rule, Paper()) for rule in RULES
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+@pytest.mark.parametrize("unicode", [True, False])
+def test_the_list_fits_a_terminal(width: int, unicode: bool) -> None:
+    told = rule_list(RULES, Paper(width=width, unicode=unicode), whole=False).splitlines()
+    rows = [row for row in told if row.startswith("  ")]
+    ids = [next(word for word in row.split() if "/" in word) for row in rows]
+    assert ids == [rule.id for rule in RULES]
+    # An id is never cut.
+    longest = max(len(rule.id) for rule in RULES)
+    assert [row for row in rows if len(row) > max(width, longest + len("  ! "))] == []
+    assert any(row.endswith("…" if unicode else "...") for row in rows)
+
+
+def test_severities_have_their_colours() -> None:
+    told = rule_list([RULE], Paper(colour=True), whole=True)
+    assert "\x1b[33mwarning\x1b[0m  torch <torch.version> is *old*" in told
+    assert "1 rule: 1 warning." in told
+
+
+@pytest.mark.parametrize(
+    ("text", "so", "not_so"),
+    [
+        ('torch.build == "cpu"', "torch.build is cpu", "torch.build is not cpu"),
+        ('torch.build != ""', "torch.build is not empty", "torch.build is empty"),
+        ("torch.installed == true", "torch.installed is yes", "torch.installed is no"),
+        ("torch.installed != true", "torch.installed is no", "torch.installed is yes"),
+        ('torch.version < "2.5"', "torch.version is below 2.5", "torch.version is at least 2.5"),
+        ("gpus.count > 1", "gpus.count is above 1", "gpus.count is at most 1"),
+        (
+            'system.os in ["linux", "macos"]',
+            "system.os is one of linux, macos",
+            "system.os is none of linux, macos",
+        ),
+        (
+            "triton.version satisfies triton.expected",
+            "triton.version fits triton.expected",
+            "triton.version does not fit triton.expected",
+        ),
+        ("torch.cuda is known", "torch.cuda is known", "torch.cuda is unknown"),
+    ],
+)
+def test_conditions_in_words(text: str, so: str, not_so: str) -> None:
+    condition = parse(text, FACTS)
+    assert (phrase(condition), phrase(condition, holds=False)) == (so, not_so)
+    assert line(condition) == text
+
+
+def test_every_condition_is_written_as_it_is_parsed() -> None:
+    for rule in RULES:
+        element = rule.for_each and {"gpus": "gpu"}.get(rule.for_each, "")
+        for one in (*rule.when.all, *rule.when.any, *rule.when.none):
+            if not rule.for_each or element:
+                assert parse(line(one), FACTS, element) == one
+
+
+def test_commands_quote_what_a_shell_would_read() -> None:
+    fix = FixFile(
+        title="x",
+        safety="ask",
+        set={"CUDA_HOME": "{build.cuda_home}"},
+        unset=("CC",),
+        run=(("MAX_JOBS=4", "pip", "install", "a>={torch.version}", "b; rm"),),
+    )
+    assert commands(fix) == [
+        "export CUDA_HOME=<build.cuda_home>",
+        "unset CC",
+        "MAX_JOBS=4 pip install 'a>=<torch.version>' 'b; rm'",
+    ]

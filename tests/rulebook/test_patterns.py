@@ -1,0 +1,113 @@
+"""What is known of a pattern without running it, held against patterns that are run."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.patterns import dangers, keyword, needed, plain_length
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        ("Unsupported head_dim: \\d+", ("unsupported head_dim: ",)),
+        ("libcuda\\.so cannot found!", ("libcuda.so cannot found!",)),
+        ("[Dd]river/library version mismatch", ("driver/library version mismatch",)),
+        ("(?:flash|sage) attention failed", (" attention failed",)),
+        ("flash attention|sageattention2", ("flash attention", "sageattention2")),
+        ("(?s)sageattention.{0,3000}?No module", ("sageattention",)),
+        ("(?i)Training Never", ("training never",)),
+        ("(?:optional text)?needed text", ("needed text",)),
+        ("(?:repeated text)+x", ("repeated text",)),
+        ("no lookahead(?! but this)", ("no lookahead",)),
+        ("\\d+", ()),
+        ("one text|\\d+", ()),
+    ],
+)
+def test_needed(pattern: str, texts: tuple[str, ...]) -> None:
+    assert needed(pattern) == texts
+
+
+def test_every_line_that_a_rule_matches_holds_what_is_needed() -> None:
+    for rule in library.read_folder(library.folder()):
+        for symptom in rule.symptoms:
+            for line in symptom.logs:
+                match = re.search(symptom.pattern, line)
+                if match is not None:
+                    assert any(text in match[0].lower() for text in needed(symptom.pattern))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("no module named flash_attn", "flash_attn"),
+        ("could not load library libnvrtc", "libnvrtc"),
+        ("the version of the module", "version"),
+        ("a b 12", ""),
+    ],
+)
+def test_keyword(text: str, word: str) -> None:
+    assert keyword(text) == word
+
+
+def test_plain_length() -> None:
+    assert plain_length("Unsupported head_dim: \\d+") == 22
+    assert plain_length("abc|abcdef") == 3
+    assert plain_length("(?:ab){2,}c?") == 4
+
+
+SAFE = [
+    "cannot import name '[^']+' from '[^']+'",
+    "undefined symbol: \\S+",
+    "foo[^\\n]{0,300}bar[^\\n]{0,300}bazz",
+    "(?s)sageattention.{0,6000}?No module named 'torch'",
+    "(?m)^(?![^\\n]*/private/var/)[^\\n]*but nvcc was not found",
+    "module 'triton(?:\\.\\w+)*' has no attribute",
+    "(?s)No operator found(?!.{0,5000}?bf16 is only supported)",
+    "it (?:was|is|were) not supported",
+    "version \\d+(?:\\.\\d+)? of torch",
+]
+
+
+@pytest.mark.parametrize("pattern", SAFE)
+def test_safe(pattern: str) -> None:
+    assert dangers(pattern) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("text(a+)+b", "multiply"),
+        ("text(?:a*)*b", "multiply"),
+        ("text(?:\\d+\\s*)+foobar", "multiply"),
+        ("text(?:a|ab)*c", "begin with the same character"),
+        ("text(?:a|b?)*c", "begin with the same character"),
+        ("first.*second.*third", "multiply"),
+        ("text\\s*\\s+end", "multiply"),
+        ("\\w*Attn\\w*Processor\\w*", "begins with a repetition"),
+        ("some \\w*Attn\\w*Processor", "multiply"),
+        (".*foobar", "begins with a repetition"),
+        ("(?s)a{3}.{0,3000}b.{0,3000}text", "multiply"),
+        ("(\\w)\\1foobar", "refers back"),
+        ("(a)?(?(1)text|other)", "refers back"),
+        ("(?<=x)text(?=(?:a+)+b)", "multiply"),
+        ("\\d+|\\s+", "no plain text"),
+        ("abc", "no plain text"),
+    ],
+)
+def test_dangerous(pattern: str, said: str) -> None:
+    assert any(said in danger for danger in dangers(pattern)), dangers(pattern)
+
+
+def test_what_is_called_safe_is_fast_on_hostile_text() -> None:
+    texts = ["undefined symbol: " * 5000, "foo bar " * 10_000, "a" * 100_000, "sageattention " * 5000]
+    texts += ["module 'triton" + ".a" * 40_000, "version 1" * 9000, "cannot import name '" * 5000]
+    start = time.perf_counter()
+    for pattern in SAFE:
+        for text in texts:
+            re.search(pattern, text)
+    assert time.perf_counter() - start < 10

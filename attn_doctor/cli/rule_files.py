@@ -210,9 +210,8 @@ def _write(path: Path, text: str) -> None:
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Never over a file that appeared meanwhile.
         with path.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
-    except FileExistsError:
-        raise AttnDoctorError(f"{path} exists; choose another name") from None
     except OSError as error:
         raise AttnDoctorError(f"{path} cannot be written: {error.strerror}") from None

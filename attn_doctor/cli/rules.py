@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(help="Look at the rulebook, check it, and add to it.", no_args_is_help=True)
-app.command("lint")(rule_files.lint)
-app.command("new")(rule_files.new)
-app.command("test")(rule_files.run)
 
 
 class ListFormat(str, Enum):
@@ -162,3 +159,9 @@ def _file(id: str, folders: tuple[Path, ...]) -> str:
 
     places = (one / f"{id}.toml" for one in (library.folder(), *folders))
     return next((str(path) for path in places if path.is_file()), "")
+
+
+# Here, so that the help names what readers need first.
+app.command("new")(rule_files.new)
+app.command("test")(rule_files.run)
+app.command("lint")(rule_files.lint)

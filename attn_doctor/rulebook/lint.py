@@ -21,11 +21,20 @@ from attn_doctor.findings import Verdict
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import judge_rule, verdicts
 from attn_doctor.rulebook.patterns import dangers
+from attn_doctor.rulebook.phrases import conditions
 from attn_doctor.rulebook.reading import example_facts, read_rule
 from attn_doctor.rulebook.rule import Example, Group, Rule, Symptom
 from attn_doctor.rulebook.scaffold import unfilled
 
-__all__ = ["Complaint", "example_fault", "lint", "lint_rule", "outcome", "symptom_fault"]
+__all__ = [
+    "Complaint",
+    "example_fault",
+    "lint",
+    "lint_rule",
+    "outcome",
+    "pattern_faults",
+    "symptom_fault",
+]
 
 _WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
@@ -120,8 +129,8 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     for fix in rule.fixes:
         if not (fix.run or fix.set or fix.unset or fix.manual):
             yield f"fix {fix.title!r} has neither `run`, `set`, `unset` nor `manual`"
+    yield from pattern_faults(rule)
     for symptom in rule.symptoms:
-        yield from (f"symptom {symptom.pattern!r} {danger}" for danger in dangers(symptom.pattern))
         yield from filter(None, (symptom_fault(symptom, line) for line in symptom.logs))
     if rule.checked > date.today():
         yield f"was checked on {rule.checked}, which is to come"
@@ -142,6 +151,17 @@ def example_fault(rule: Rule, example: Example) -> str:
     if example.run is not None and list(example.run) != commands:
         return f"example {example.name!r}: expected {list(example.run)}, got {commands}"
     return ""
+
+
+def pattern_faults(rule: Rule) -> Iterator[str]:
+    """Patterns that could keep a reader of logs or facts busy for ever."""
+    for symptom in rule.symptoms:
+        for danger in dangers(symptom.pattern):
+            yield f"symptom {symptom.pattern!r} {danger}"
+    for line in conditions(rule):
+        if line.op == "matches" and not line.other:
+            for danger in dangers(line.value, log=False):
+                yield f"condition on {line.fact}: {line.value!r} {danger}"
 
 
 def symptom_fault(symptom: Symptom, line: str) -> str:

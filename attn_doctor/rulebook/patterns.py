@@ -120,12 +120,15 @@ def plain_length(pattern: str) -> int:
     return _plain(_parsed(pattern))
 
 
-def dangers(pattern: str) -> list[str]:
-    """Why `pattern` must not be used on a log, each as one sentence; none if it may."""
+def dangers(pattern: str, *, log: bool = True) -> list[str]:
+    """Why `pattern` must not be used on a log, each as one sentence; none if it may.
+
+    `log=False`: on the value of a fact, which is no page to be searched for plain text first.
+    """
     nodes = _parsed(pattern)
     found = list(dict.fromkeys(_constructs(nodes)))
     found += dict.fromkeys(_costs(nodes))
-    if not any(len(text) >= SHORTEST for text in needed(pattern)[:1]):
+    if log and not any(len(text) >= SHORTEST for text in needed(pattern)[:1]):
         found.append(
             f"has no plain text of {SHORTEST} characters that every match contains; without it"
             " every line of a log would have to be searched"

@@ -13,7 +13,7 @@ from attn_doctor.rulebook.conditions import Condition, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.wording import PLACEHOLDER
 
-__all__ = ["commands", "facts_named", "line", "named", "phrase", "phrases"]
+__all__ = ["commands", "conditions", "facts_named", "line", "named", "phrase", "phrases"]
 
 #: An operator in words, and what it says where it must not hold.
 _WORDS = {
@@ -80,6 +80,14 @@ def _word(part: str) -> str:
         return f"{name}={_word(value)}"
     plain = PLACEHOLDER.sub("x", part)
     return named(part) if shlex.quote(plain) == plain else named(shlex.quote(part))
+
+
+def conditions(rule: Rule) -> Iterator[Condition]:
+    """Every condition line of a rule, those of its fixes included."""
+    for group in (rule.applies, rule.when):
+        yield from (*group.all, *group.any, *group.none)
+    for lines in (*rule.fix_when, *rule.fix_done):
+        yield from lines
 
 
 def facts_named(rule: Rule) -> list[str]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
 from attn_doctor.rulebook.library import folder, read_folder
-from attn_doctor.rulebook.patterns import dangers
+from attn_doctor.rulebook.lint import pattern_faults
 from attn_doctor.rulebook.rule import Rule
 
 __all__ = ["file_of", "with_own"]
@@ -55,8 +55,7 @@ def _read(own: Path) -> list[Rule]:
 
 
 def _harmless(rule: Rule, own: Path) -> Rule:
-    for symptom in rule.symptoms:
-        for danger in dangers(symptom.pattern):
-            raise RuleError(f"{file_of(own, rule.id)}: symptom {symptom.pattern!r} {danger}")
+    for fault in pattern_faults(rule):
+        raise RuleError(f"{file_of(own, rule.id)}: {fault}")
     fixes = tuple(replace(fix, safety="ask") if fix.safety == "auto" else fix for fix in rule.fixes)
     return replace(rule, fixes=fixes)

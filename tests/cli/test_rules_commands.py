@@ -310,9 +310,10 @@ def test_explain_and_show_know_a_teams_rules(own: Path) -> None:
         ("mirror/x", "schema = 1\nseverity =\n", "mirror/x.toml: line 2"),
         ("mirror/x", OWN.replace("torch.version <", "torch.versoin <"), "did you mean"),
         ("mirror/x", OWN.replace("mirror has", "(a+)+mirror has"), "mirror/x.toml: symptom"),
+        ("mirror/x", OWN.replace('< "2.9"', 'matches "^(a+)+$"'), "condition on torch.version"),
         ("torch/cpu-build", OWN, "is the id of"),
     ],
-    ids=["no TOML", "no fact", "a dangerous pattern", "an id of ours"],
+    ids=["no TOML", "no fact", "a slow symptom", "a slow condition", "an id of ours"],
 )
 @pytest.mark.parametrize("command", ["check", "explain"])
 def test_a_faulty_rule_of_a_team_is_one_sentence(

@@ -11,9 +11,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from attn_doctor.rulebook import library
+from attn_doctor.rulebook import files
 
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = files.read_tables(files.folder())
 #: The tables of releases, and what their rows are called by.
 RELEASES = {
     "torch": "minor",

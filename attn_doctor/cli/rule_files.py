@@ -105,8 +105,8 @@ def run(
     Exit codes: 0 all passed, 1 failures, 2 no such rule, or a file that cannot be read as one.
     """
     from attn_doctor.render.grouping import plural
-    from attn_doctor.rulebook.library import read_folder
     from attn_doctor.rulebook.naming import meant
+    from attn_doctor.rulebook.reading import read_folder
 
     folder = _folder(directory)
     rules = read_folder(folder)
@@ -151,9 +151,9 @@ def _tally(rule: Rule) -> str:
 
 def _folder(given: Path | None) -> Path:
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.rulebook import library
+    from attn_doctor.rulebook import files
 
-    folder = given or library.folder()
+    folder = given or files.folder()
     if not folder.is_dir():
         raise AttnDoctorError(
             f"{folder} is no folder; name one that holds <area>/<rule>.toml files"

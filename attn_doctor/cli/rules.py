@@ -155,9 +155,9 @@ def _cause(found: Meant, meaning: str, explains: dict[str, list[str]], format: S
 
 def _file(id: str, folders: tuple[Path, ...]) -> str:
     """Where a rule is written; empty if its file is not there to be read."""
-    from attn_doctor.rulebook import library
+    from attn_doctor.rulebook.files import folder
 
-    places = (one / f"{id}.toml" for one in (library.folder(), *folders))
+    places = (one / f"{id}.toml" for one in (folder(), *folders))
     return next((str(path) for path in places if path.is_file()), "")
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from attn_doctor.explain.page import Line
 
-__all__ = ["Kind", "Place", "course"]
+__all__ = ["Course", "Kind", "Place"]
 
 #: Lines after an exception's first that still count as its message.
 _MESSAGE = 60
@@ -74,10 +74,46 @@ class Place(Struct, frozen=True):
     """The exception before it was its direct cause."""
 
 
-def course(lines: Sequence[Line]) -> list[Place]:
-    """The place of each line."""
-    walker = _Walker()
-    return [walker.step(line) for line in lines]
+class Course:
+    """The places of a page's lines, and what came last in each process."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        walker = _Walker()
+        self.lines = lines
+        self.places = [walker.step(line) for line in lines]
+        self._newest: dict[str, int] = {}
+        self._last: dict[str, dict[int, int]] = {}
+        for line, place in zip(lines, self.places, strict=True):
+            newest = self._newest.get(line.rank, -1)
+            self._newest[line.rank] = max(newest, place.failure)
+            if place.kind in (Kind.EXCEPTION, Kind.ERROR):
+                self._last.setdefault(line.rank, {})[place.failure] = line.number
+
+    def final(self, index: int) -> bool:
+        """The line belongs to the last failure of its process."""
+        failure = self.places[index].failure
+        return failure >= 0 and failure == self._newest[self.lines[index].rank]
+
+    def before(self, index: int) -> int:
+        """So many lines before the last failure that the line does not belong to; 0 if none is."""
+        line, failure = self.lines[index], self.places[index].failure
+        last = [
+            number
+            for other, number in self._last.get(line.rank, {}).items()
+            if other < 0 or other != failure
+        ]
+        return max(0, max(last, default=0) - line.number)
+
+    def ending(self) -> list[Line]:
+        """The message of the last failure."""
+        last = max(self._newest.values(), default=-1)
+        return [
+            line
+            for line, place in zip(self.lines, self.places, strict=True)
+            if last >= 0
+            and place.failure == last
+            and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
+        ]
 
 
 class _Walker:

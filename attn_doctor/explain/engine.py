@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from attn_doctor.explain.course import course
+from attn_doctor.explain.course import Course
 from attn_doctor.explain.explanation import Explanation, Log
 from attn_doctor.explain.matching import Watched, hits, watched
 from attn_doctor.explain.page import Page
@@ -82,11 +82,11 @@ class _Reader:
             self.texts.append(page.text)
         if not found and not last:
             return
-        places = course(page.lines)
+        course = Course(page.lines)
         if last:
-            self.endings.append(ending(name, page.lines, places))
+            self.endings.append(ending(name, course))
         for hit in found:
-            one = sighting(hit, page.lines, places, file=name, last=last)
+            one = sighting(hit, course, file=name, last=last)
             self.seen.setdefault((one.rule, name, one.symptom, one.line), one)
 
     def _count(self, name: str, last: Block, size: int) -> None:

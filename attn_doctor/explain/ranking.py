@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.explain.course import Kind, Place
+from attn_doctor.explain.course import Course, Kind, Place
 from attn_doctor.explain.explanation import Explanation, Log, Match, Told
 from attn_doctor.explain.judging import (
     Opinion,
@@ -97,36 +97,19 @@ class Ending(Struct, frozen=True):
     last: int = 0
 
 
-def ending(file: str, lines: Sequence[Line], places: Sequence[Place]) -> Ending:
+def ending(file: str, course: Course) -> Ending:
     """The exception in which a page ends."""
-    last = max((place.failure for place in places), default=-1)
-    found = [
-        line
-        for line, place in zip(lines, places, strict=True)
-        if last >= 0 and place.failure == last and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
-    ]
+    found = course.ending()
     if not found:
         return Ending(file)
     numbers = [line.number for line in found]
     return Ending(file, "\n".join(line.text for line in found), min(numbers), max(numbers))
 
 
-def sighting(
-    hit: Hit, lines: Sequence[Line], places: Sequence[Place], *, file: str, last: bool
-) -> Sighting:
+def sighting(hit: Hit, course: Course, *, file: str, last: bool) -> Sighting:
     """Where a hit stands. `last`: its page is the end of the log."""
-    index = _deciding(hit, lines, places)
-    line, place = lines[index], places[index]
-    ours = [one.failure for one, at in zip(places, lines, strict=True) if at.rank == line.rank]
-    newest = max(ours, default=-1)
-    first = places[index + 1 :]
-    later = [
-        at.number - line.number
-        for one, at in zip(first, lines[index + 1 :], strict=True)
-        if at.rank == line.rank
-        and one.kind in (Kind.EXCEPTION, Kind.ERROR)
-        and (one.failure < 0 or one.failure != place.failure)
-    ]
+    index = _deciding(hit, course.lines, course.places)
+    line = course.lines[index]
     return Sighting(
         rule=hit.rule,
         symptom=hit.symptom,
@@ -134,9 +117,9 @@ def sighting(
         line=line.number,
         rank=line.rank,
         excerpt=_excerpt(line.text, hit.text),
-        place=place,
-        final=last and place.failure >= 0 and place.failure == newest,
-        before=max(later) if last and later else 0 if last else _FAR,
+        place=course.places[index],
+        final=last and course.final(index),
+        before=course.before(index) if last else _FAR,
         general=_GENERAL.search(line.text) is not None,
         groups=hit.groups,
     )

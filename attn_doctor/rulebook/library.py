@@ -8,7 +8,6 @@ so that starting up does not read a hundred TOML files. An editable install or a
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,21 +16,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from attn_doctor.errors import RuleError
+from attn_doctor.rulebook.files import PACKAGE, folder, read_tables
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = [
-    "build_index",
-    "folder",
-    "load",
-    "read_folder",
-    "read_tables",
-    "read_toml",
-    "rule_files",
-    "tables",
-]
-
-_PACKAGE = Path(__file__).resolve().parent.parent
+__all__ = ["build_index", "load", "tables"]
 
 
 class _Index(Struct):
@@ -41,19 +29,13 @@ class _Index(Struct):
     tables: msgspec.Raw
 
 
-def folder() -> Path:
-    """The folder of the rule files that belong to this installation."""
-    packed = _PACKAGE / "_rules"
-    return packed if packed.is_dir() else _PACKAGE.parent / "rules"
-
-
 def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     """All rules, in the order of their ids; from the index their examples are left out.
 
     `folders` hold a team's own rules, which are added. Raises `RuleError` if one is not fit to be.
     """
     index = _index()
-    rules = index.rules if index is not None else read_folder(folder())
+    rules = index.rules if index is not None else _read(folder())
     if not folders:
         return rules
     from attn_doctor.rulebook.team import with_own
@@ -73,7 +55,7 @@ def tables() -> Mapping[str, Any]:
 
 @cache
 def _index() -> _Index | None:
-    path = os.path.join(_PACKAGE, "_rules", "index.json")
+    path = os.path.join(PACKAGE, "_rules", "index.json")
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=_Index)
@@ -83,40 +65,12 @@ def _index() -> _Index | None:
 
 def build_index(rules: Path) -> bytes:
     """The index of a `rules/` folder, for the wheel. Raises `RuleError` on a faulty rule."""
-    judged = tuple(msgspec.structs.replace(rule, examples=()) for rule in read_folder(rules))
+    judged = tuple(msgspec.structs.replace(rule, examples=()) for rule in _read(rules))
     return msgspec.json.encode({"rules": judged, "tables": read_tables(rules)})
 
 
-def read_folder(rules: Path) -> tuple[Rule, ...]:
-    """Every rule below a folder, examples included, ordered by id."""
-    from attn_doctor.rulebook.reading import read_rule
+def _read(rules: Path) -> tuple[Rule, ...]:
+    # Only without an index: reading TOML files and checking each fact takes time.
+    from attn_doctor.rulebook.reading import read_folder
 
-    return tuple(read_rule(path, rules) for path in rule_files(rules))
-
-
-def rule_files(rules: Path) -> list[Path]:
-    """The files below a folder that are rules, in the order of their ids."""
-    return sorted(
-        path for path in rules.glob("*/*.toml") if path.parent.name not in ("tables", "i18n")
-    )
-
-
-def read_tables(rules: Path) -> dict[str, Any]:
-    """The tables of a `rules/` folder by file name."""
-    return {path.stem: read_toml(path) for path in sorted((rules / "tables").glob("*.toml"))}
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file. Raises `RuleError` naming the file and the place."""
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib
-    try:
-        data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return data
-    except (OSError, UnicodeDecodeError) as error:
-        raise RuleError(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        place = re.sub(r"^(.*) \(at (.*)\)$", r"\2: \1", str(error))
-        raise RuleError(f"{path}: {place}") from None
+    return read_folder(rules)

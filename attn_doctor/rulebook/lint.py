@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import RuleError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
-from attn_doctor.rulebook import library
+from attn_doctor.rulebook import files, library
 from attn_doctor.rulebook.evaluate import judge_rule, verdicts
 from attn_doctor.rulebook.patterns import dangers
 from attn_doctor.rulebook.phrases import conditions
@@ -67,7 +67,7 @@ def lint(folder: Path) -> tuple[tuple[Rule, ...], list[Complaint]]:
     """
     rules: list[Rule] = []
     complaints = list(_misplaced(folder))
-    for path in library.rule_files(folder):
+    for path in files.rule_files(folder):
         try:
             rules.append(read_rule(path, folder))
         except RuleError as error:
@@ -104,7 +104,7 @@ def _misplaced(folder: Path) -> Iterator[Complaint]:
 
 def _surroundings(folder: Path, rules: Iterable[Rule]) -> _Surroundings:
     own = {rule.id: rule.requires for rule in rules}
-    tables = library.read_tables(folder)
+    tables = files.read_tables(folder)
     if "causes" in tables:
         return _Surroundings(own, frozenset(tables["causes"].get("cause", ())))
     ours = {rule.id: rule.requires for rule in library.load()}

@@ -19,7 +19,7 @@ from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import Condition, parse
-from attn_doctor.rulebook.library import read_toml
+from attn_doctor.rulebook.files import read_toml, rule_files
 from attn_doctor.rulebook.patterns import needed
 from attn_doctor.rulebook.rule import (
     Example,
@@ -36,7 +36,7 @@ from attn_doctor.rulebook.rule import (
 )
 from attn_doctor.rulebook.wording import PLACEHOLDER
 
-__all__ = ["example_facts", "is_id", "read_rule"]
+__all__ = ["example_facts", "is_id", "read_folder", "read_rule"]
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.
@@ -51,6 +51,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 def is_id(text: str) -> bool:
     """`text` is shaped like the id of a rule, `area/name`."""
     return _ID.fullmatch(text) is not None
+
+
+def read_folder(rules: Path) -> tuple[Rule, ...]:
+    """Every rule below a folder, examples included, ordered by id. Raises `RuleError`."""
+    return tuple(read_rule(path, rules) for path in rule_files(rules))
 
 
 def read_rule(path: Path, root: Path) -> Rule:

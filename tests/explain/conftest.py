@@ -11,7 +11,7 @@ from attn_doctor.explain.engine import explanation, read
 from attn_doctor.explain.explanation import Explanation
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.library import read_folder
+from attn_doctor.rulebook.reading import read_folder
 
 HEAD = """
 schema = 1
@@ -33,7 +33,13 @@ def rule(tmp_path: Path) -> Callable[..., None]:
     """Writes a rule: `rule("a/b", "cause", r"pattern", …, more=…, tail=…)`."""
 
     def write(
-        id: str, cause: str, *patterns: str, more: str = "", tail: str = "", title: str = "", why: str = ""
+        id: str,
+        cause: str,
+        *patterns: str,
+        more: str = "",
+        tail: str = "",
+        title: str = "",
+        why: str = "",
     ) -> None:
         path = tmp_path / "rules" / f"{id}.toml"
         path.parent.mkdir(parents=True, exist_ok=True)

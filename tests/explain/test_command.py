@@ -73,7 +73,9 @@ def test_a_snapshot_confirms(tmp_path: Path) -> None:
     data = json.loads(done.stdout)
     assert data["probed"] is True
     verdict = data["matches"][0]["verdict"]
-    assert verdict.startswith(("confirmed by this machine", "could not be checked", "not confirmed: "))
+    assert verdict.startswith(
+        ("confirmed by this machine", "could not be checked", "not confirmed: ")
+    )
 
 
 def test_markdown(tmp_path: Path) -> None:

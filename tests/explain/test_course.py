@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from attn_doctor.explain.course import Kind, Place, course
+from attn_doctor.explain.course import Course, Kind, Place
 from attn_doctor.explain.page import Page
 
 
 def places(log: str) -> dict[str, Place]:
     page = Page(1, log.encode())
     return {
-        line.text.strip(): place for line, place in zip(page.lines, course(page.lines), strict=True)
+        line.text.strip(): place for line, place in zip(page.lines, Course(page.lines).places, strict=True)
     }
 
 
@@ -64,14 +64,12 @@ def test_a_log_without_the_head_of_its_traceback() -> None:
 
 
 def test_ranks_fail_each_for_itself() -> None:
-    log = "".join(
-        f"[rank{rank}]: {line}\n"
-        for line in CHAIN.splitlines()
-        for rank in (0, 1)
-    )
+    log = "".join(f"[rank{rank}]: {line}\n" for line in CHAIN.splitlines() for rank in (0, 1))
     page = Page(1, log.encode())
-    found = course(page.lines)
-    ends = [p for line, p in zip(page.lines, found, strict=True) if line.text == "ValueError: no model"]
+    found = Course(page.lines).places
+    ends = [
+        p for line, p in zip(page.lines, found, strict=True) if line.text == "ValueError: no model"
+    ]
     assert [(one.failure, one.link) for one in ends] == [(0, 2), (1, 2)]
 
 

@@ -86,7 +86,11 @@ def test_ranks_are_named_and_counted(rule: WriteRule, explained: Explain) -> Non
 
 def test_a_symptom_of_several_lines(rule: WriteRule, explained: Explain) -> None:
     rule("sage/triton", "triton-missing", "(?s)sageattention.{0,3000}?No module named 'triton'")
-    log = "import sageattention\n" + "  frame\n" * 50 + "ModuleNotFoundError: No module named 'triton'"
+    log = (
+        "import sageattention\n"
+        + "  frame\n" * 50
+        + "ModuleNotFoundError: No module named 'triton'"
+    )
     match = explained(log).matches[0]
     assert match.line == 52
     assert match.excerpt == "ModuleNotFoundError: No module named 'triton'"
@@ -110,7 +114,9 @@ ImportError: FlashAttention2 has been toggled on, but it cannot be used: the pac
 
 def test_the_first_exception_of_a_chain_is_the_root(rule: WriteRule, explained: Explain) -> None:
     rule("flash/runtime", "cuda-runtime-lib-missing", RUNTIME)
-    rule("flash/absent", "package-not-installed", "the package flash_attn seems to be not installed")
+    rule(
+        "flash/absent", "package-not-installed", "the package flash_attn seems to be not installed"
+    )
     found = explained(CHAIN)
     assert causes(found) == ["cuda-runtime-lib-missing", "package-not-installed"]
     assert found.matches[0].line == 4
@@ -157,7 +163,11 @@ def test_what_was_said_before_an_unrelated_end_is_not_the_reason(
 
 
 def test_the_inner_error_of_a_build_is_its_root(rule: WriteRule, explained: Explain) -> None:
-    rule("flash/isolation", "build-isolation-no-torch", "(?s)Getting requirements.{0,5000}?No module named .torch")
+    rule(
+        "flash/isolation",
+        "build-isolation-no-torch",
+        "(?s)Getting requirements.{0,5000}?No module named .torch",
+    )
     rule("flash/build", "packaging-bug", "Failed building wheel for flash-attn")
     log = (
         "  error: subprocess-exited-with-error\n"
@@ -185,8 +195,12 @@ def test_a_rule_stands_below_what_explains_it(rule: WriteRule, explained: Explai
 
 
 def test_a_general_line_only_if_there_is_nothing_else(rule: WriteRule, explained: Explain) -> None:
-    rule("torch/no-kernel", "sdpa-no-available-kernel", r"No available kernel\. +Aborting execution")
-    rule("torch/rocm", "rocm-unsupported", r"Triggered internally at [^\n]{0,200}/hip/sdp_utils\.cpp")
+    rule(
+        "torch/no-kernel", "sdpa-no-available-kernel", r"No available kernel\. +Aborting execution"
+    )
+    rule(
+        "torch/rocm", "rocm-unsupported", r"Triggered internally at [^\n]{0,200}/hip/sdp_utils\.cpp"
+    )
     general = "RuntimeError: No available kernel. Aborting execution.\n"
     assert causes(explained(general)) == ["sdpa-no-available-kernel"]
     special = (
@@ -197,9 +211,15 @@ def test_a_general_line_only_if_there_is_nothing_else(rule: WriteRule, explained
 
 
 def test_rules_with_one_cause_are_one_match(rule: WriteRule, explained: Explain) -> None:
-    rule("flash/symbol", "ext-torch-abi-mismatch", r"flash_attn_2_cuda[^\n]{0,200}undefined symbol: \S+")
+    rule(
+        "flash/symbol",
+        "ext-torch-abi-mismatch",
+        r"flash_attn_2_cuda[^\n]{0,200}undefined symbol: \S+",
+    )
     rule("torch/symbol", "ext-torch-abi-mismatch", r"undefined symbol: _ZN3c10")
-    found = explained("ImportError: a/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi")
+    found = explained(
+        "ImportError: a/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
+    )
     assert causes(found) == ["ext-torch-abi-mismatch"]
     assert found.matches[0].rule == "flash/symbol"
     assert found.matches[0].also == ("torch/symbol",)
@@ -264,13 +284,19 @@ run = [["pip", "install", "torch", "--index-url", "https://x/{torch.index_for_dr
     [
         ('torch.build == "cpu"', "confirmed by this machine"),
         ('torch.build == "rocm"', "not confirmed: torch.build is cpu"),
-        ('build.version < "12.8"', "could not be checked: the toolkit probe did not answer within 4 s"),
+        (
+            'build.version < "12.8"',
+            "could not be checked: the toolkit probe did not answer within 4 s",
+        ),
     ],
 )
-def test_this_machine(
-    rule: WriteRule, explained: Explain, condition: str, verdict: str
-) -> None:
-    rule("torch/cpu", "torch-cpu-only", "Torch not compiled", tail=f"[when]\nall = ['{condition}']\n{FIX}")
+def test_this_machine(rule: WriteRule, explained: Explain, condition: str, verdict: str) -> None:
+    rule(
+        "torch/cpu",
+        "torch-cpu-only",
+        "Torch not compiled",
+        tail=f"[when]\nall = ['{condition}']\n{FIX}",
+    )
     found = explained("AssertionError: Torch not compiled with CUDA enabled", MACHINE)
     assert found.matches[0].verdict == verdict
     assert found.matches[0].fixes[0].run == (
@@ -288,7 +314,14 @@ def test_this_machine_does_not_have_it(rule: WriteRule, explained: Explain) -> N
 def test_one_gpu_of_several(rule: WriteRule, explained: Explain) -> None:
     tail = "[when]\nall = ['gpu.sm < 80']\n"
     more = 'for_each = "gpus"\nsubject = "{gpu.name}"'
-    rule("flash/old", "gpu-too-old-for-flash", AMPERE, more=more, tail=tail, title="{gpu.name} is too old")
+    rule(
+        "flash/old",
+        "gpu-too-old-for-flash",
+        AMPERE,
+        more=more,
+        tail=tail,
+        title="{gpu.name} is too old",
+    )
     match = explained(f"RuntimeError: {AMPERE}", MACHINE).matches[0]
     assert match.verdict == "confirmed by this machine"
     assert match.title == "NVIDIA T4 is too old"
@@ -342,7 +375,11 @@ def test_facts_in_a_symptom(rule: WriteRule, explained: Explain, tmp_path: objec
     tail = "[when]\nall = ['torch.version < \"2.5\"']\n"
     rule("a/b", "triton-missing", r"needs torch but has (?P<found>[\d.]+)", tail=tail)
     path = tmp_path / "rules" / "a" / "b.toml"  # type: ignore[operator]
-    path.write_text(path.read_text().replace("logs = ['x']", "logs = ['x']\nfacts = { found = 'torch.version' }"))
+    path.write_text(
+        path.read_text().replace(
+            "logs = ['x']", "logs = ['x']\nfacts = { found = 'torch.version' }"
+        )
+    )
     assert explained("it needs torch but has 2.4.1").matches[0].verdict == "confirmed by the log"
     assert explained("it needs torch but has 2.6").matches[0].verdict.startswith("not confirmed")
 
@@ -353,9 +390,15 @@ def test_a_long_log(rule: WriteRule, explained: Explain, place: float) -> None:
     rule("other/rule", "triton-missing", "Cannot find a working triton installation")
     lines = [f"step {n} loss {n / 7:.4f} lr 1e-4 tokens/s {n * 3 % 999}" for n in range(30_000)]
     at = int(place * len(lines))
-    lines[at:at] = ["Traceback (most recent call last):", '  File "a.py", line 1', f"RuntimeError: {AMPERE}"]
+    lines[at:at] = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1',
+        f"RuntimeError: {AMPERE}",
+    ]
     found = explained("\n".join(lines))
-    assert [(match.cause, match.line) for match in found.matches] == [("gpu-too-old-for-flash", at + 3)]
+    assert [(match.cause, match.line) for match in found.matches] == [
+        ("gpu-too-old-for-flash", at + 3)
+    ]
     assert found.logs[0].lines == 30_003
 
 
@@ -373,7 +416,7 @@ def test_a_long_log_full_of_one_warning(rule: WriteRule, explained: Explain) -> 
 def test_several_logs(rule: WriteRule, tmp_path: object) -> None:
     from attn_doctor.explain.engine import explanation, read
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.library import read_folder
+    from attn_doctor.rulebook.reading import read_folder
 
     rule("flash/gpu-too-old", "gpu-too-old-for-flash", AMPERE)
     first, second = tmp_path / "1.log", tmp_path / "2.log"  # type: ignore[operator]

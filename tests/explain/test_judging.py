@@ -12,7 +12,11 @@ KNOWN = {"torch.version": "2.6.0", "gpu.name": "NVIDIA T4"}
 @pytest.mark.parametrize(
     ("text", "known", "unknown"),
     [
-        ("torch {torch.version} is a CPU build", "torch 2.6.0 is a CPU build", "torch is a CPU build"),
+        (
+            "torch {torch.version} is a CPU build",
+            "torch 2.6.0 is a CPU build",
+            "torch is a CPU build",
+        ),
         ("It needs torch=={torch.version}", "It needs torch==2.6.0", "It needs torch"),
         ("torch is old ({torch.version})", "torch is old (2.6.0)", "torch is old"),
         ("{torch.version} is old", "2.6.0 is old", "… is old"),
@@ -29,7 +33,11 @@ KNOWN = {"torch.version": "2.6.0", "gpu.name": "NVIDIA T4"}
             "It is old. This is torch 2.6.0. Get another.",
             "It is old. Get another.",
         ),
-        ("It is old, and torch {torch.version} new.", "It is old, and torch 2.6.0 new.", "It is old."),
+        (
+            "It is old, and torch {torch.version} new.",
+            "It is old, and torch 2.6.0 new.",
+            "It is old.",
+        ),
         ("nothing to fill in", "nothing to fill in", "nothing to fill in"),
     ],
 )
@@ -39,5 +47,8 @@ def test_worded(text: str, known: str, unknown: str) -> None:
 
 
 def test_a_glued_value_goes_with_what_it_is_glued_to() -> None:
-    assert worded("flash-attn refuses the GPU (sm_{gpu.sm})", KNOWN.get) == "flash-attn refuses the GPU"
+    assert (
+        worded("flash-attn refuses the GPU (sm_{gpu.sm})", KNOWN.get)
+        == "flash-attn refuses the GPU"
+    )
     assert worded("flash-attn refuses sm_{gpu.sm}", KNOWN.get) == "flash-attn refuses"

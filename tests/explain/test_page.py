@@ -44,7 +44,9 @@ def test_a_line(line: str, text: str) -> None:
     assert texts(line) == [text]
 
 
-@pytest.mark.parametrize("line", ["```", "```shell", "╭──────────╮", "+-+---------------- 1 ----------------"])
+@pytest.mark.parametrize(
+    "line", ["```", "```shell", "╭──────────╮", "+-+---------------- 1 ----------------"]
+)
 def test_lines_that_only_draw(line: str) -> None:
     assert texts(line) == []
 
@@ -81,7 +83,9 @@ def test_ranks_are_kept_apart() -> None:
 @pytest.mark.parametrize("width", [72, 80, 120])
 @pytest.mark.parametrize("prefix", ["", "> ", "    │ "])
 def test_words_parted_by_a_column(width: int, prefix: str) -> None:
-    said = "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
+    said = (
+        "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
+    )
     lines = textwrap.wrap(said, width - len(prefix))
     page = Page(1, "\n".join(["before", *(prefix + line for line in lines), "after"]).encode())
     assert MESSAGE not in page.text
@@ -90,7 +94,9 @@ def test_words_parted_by_a_column(width: int, prefix: str) -> None:
 
 @pytest.mark.parametrize("width", [50, 80])
 def test_letters_parted_by_a_column(width: int) -> None:
-    said = "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
+    said = (
+        "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
+    )
     lines = [said[at : at + width] for at in range(0, len(said), width)]
     page = Page(1, "\n".join(lines).encode())
     assert any(MESSAGE in form for form in page.mended)
@@ -109,7 +115,9 @@ def test_lines_that_are_not_broken_stay_apart() -> None:
 
 
 def test_places_lead_back_to_lines() -> None:
-    said = "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
+    said = (
+        "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
+    )
     page = Page(10, "\n".join(["before", *textwrap.wrap(said, 80), "after"]).encode())
     assert page.lines[page.index_at(page.text.index("after"))].number == page.lines[-1].number
     for form, text in enumerate(page.mended):

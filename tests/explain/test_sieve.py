@@ -85,9 +85,7 @@ def test_a_progress_bar_may_carry_a_needle() -> None:
 def test_what_differs_in_every_line_ends_at_a_limit() -> None:
     rng = random.Random(5)
     letters = "abcdefghijklmnopqrstuvwxyz"
-    lines = [
-        b"libcuda " + "".join(rng.choices(letters, k=30)).encode() for _ in range(20_000)
-    ]
+    lines = [b"libcuda " + "".join(rng.choices(letters, k=30)).encode() for _ in range(20_000)]
     found = list(Sieve(["libcuda"]).passages(blocks(lines, 1 << 12)))
     assert sum(len(one.data) for one in found) < 20_000_000
     assert len(found) <= 300

@@ -14,8 +14,10 @@ from attn_doctor.render.rule_markdown import rule_markdown
 from attn_doctor.render.rule_text import rule_text
 from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import parse
-from attn_doctor.rulebook.library import build_index, folder, read_folder
+from attn_doctor.rulebook.files import folder
+from attn_doctor.rulebook.library import build_index
 from attn_doctor.rulebook.phrases import commands, line, phrase
+from attn_doctor.rulebook.reading import read_folder
 from attn_doctor.rulebook.rule import FixFile, Group, Rule, Symptom
 
 FACTS: dict[str, Fact] = catalogue()

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from attn_doctor.rulebook import library
+from attn_doctor.rulebook import files, reading
 from attn_doctor.rulebook.patterns import dangers, keyword, needed, plain_length
 
 
@@ -33,7 +33,7 @@ def test_needed(pattern: str, texts: tuple[str, ...]) -> None:
 
 
 def test_every_line_that_a_rule_matches_holds_what_is_needed() -> None:
-    for rule in library.read_folder(library.folder()):
+    for rule in reading.read_folder(files.folder()):
         for symptom in rule.symptoms:
             for line in symptom.logs:
                 match = re.search(symptom.pattern, line)
@@ -104,7 +104,12 @@ def test_dangerous(pattern: str, said: str) -> None:
 
 
 def test_what_is_called_safe_is_fast_on_hostile_text() -> None:
-    texts = ["undefined symbol: " * 5000, "foo bar " * 10_000, "a" * 100_000, "sageattention " * 5000]
+    texts = [
+        "undefined symbol: " * 5000,
+        "foo bar " * 10_000,
+        "a" * 100_000,
+        "sageattention " * 5000,
+    ]
     texts += ["module 'triton" + ".a" * 40_000, "version 1" * 9000, "cannot import name '" * 5000]
     start = time.perf_counter()
     for pattern in SAFE:

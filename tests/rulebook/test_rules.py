@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from attn_doctor.rulebook.library import folder
+from attn_doctor.rulebook.files import folder
 from attn_doctor.rulebook.lint import lint, outcome
 from attn_doctor.rulebook.rule import Example, Rule, Symptom
 from attn_doctor.rulebook.wording import PLACEHOLDER

@@ -26,9 +26,9 @@ from attn_doctor.facts import (
     Triton,
 )
 from attn_doctor.probes import derived
-from attn_doctor.rulebook import library
+from attn_doctor.rulebook import files
 
-TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+TABLES: Mapping[str, Any] = files.read_tables(files.folder())
 LINUX = System(os="linux", arch="x86_64", musl=False)
 WINDOWS = System(os="windows", arch="x86_64", musl=False)
 PYTHON = Python(version="3.12.3", free_threaded=False)

@@ -62,7 +62,10 @@ def training(rng: random.Random) -> Iterator[str]:
         loss, rate = rng.random(), rng.random() * 1e-4
         yield f"[2026-11-21 10:{step // 60 % 60:02}:{step % 60:02},{step % 1000:03}][INFO] step {step}/1000000 loss={loss:.4f} lr={rate:.3e} tokens/s={step * 7 % 9999}"
         if step % 5 == 0:
-            bars = (f"{n}%|{'█' * (n // 10)}{' ' * (10 - n // 10)}| {n}/100 [00:{n % 60:02}<01:00, {loss * 9:.2f}it/s]" for n in range(0, 100, 20))
+            bars = (
+                f"{n}%|{'█' * (n // 10)}{' ' * (10 - n // 10)}| {n}/100 [00:{n % 60:02}<01:00, {loss * 9:.2f}it/s]"
+                for n in range(0, 100, 20)
+            )
             yield "\r".join(bars)
 
 
@@ -139,7 +142,10 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3, help="runs of each command")
     parser.add_argument("--log", type=Path, help="time this log instead")
     options = parser.parse_args()
-    kinds: dict[str, Callable[[random.Random], Iterator[str]]] = {"training": training, "prose": prose}
+    kinds: dict[str, Callable[[random.Random], Iterator[str]]] = {
+        "training": training,
+        "prose": prose,
+    }
     with tempfile.TemporaryDirectory(prefix="attn-doctor-") as name:
         folder = Path(name)
         page = folder / "page.log"

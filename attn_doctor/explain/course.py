@@ -110,9 +110,7 @@ class Course:
         return [
             line
             for line, place in zip(self.lines, self.places, strict=True)
-            if last >= 0
-            and place.failure == last
-            and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
+            if last >= 0 and place.failure == last and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
         ]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
 from itertools import islice
 
 from msgspec import Struct
 
 from attn_doctor.explain.page import Page
-from attn_doctor.rulebook.patterns import keyword
+from attn_doctor.rulebook.keywords import keyword
 from attn_doctor.rulebook.rule import Rule
 
 __all__ = ["Hit", "Watched", "hits", "watched"]
@@ -68,20 +68,20 @@ def hits(page: Page, symptoms: Iterable[Watched]) -> list[Hit]:
 
 
 def _hits(page: Page, one: Watched) -> Iterator[Hit]:
-    plain = list(_searched(page, one, page.text, page.index_at))
+    plain = list(_searched(one, page.text, page.index_at))
     if plain:
         yield from plain
         return
     for form, text in enumerate(page.mended):
-        mended = list(
-            _searched(page, one, text, lambda place, form=form: page.index_in(form, place))
-        )
+        found = _searched(one, text, partial(page.index_in, form))
+        # What lies on one line would have been found there, but for what the pattern forbids.
+        mended = [hit for hit in found if len(hit.lines) > 1]
         if mended:
             yield from mended
             return
 
 
-def _searched(page: Page, one: Watched, text: str, index_at) -> Iterator[Hit]:  # type: ignore[no-untyped-def]
+def _searched(one: Watched, text: str, index_at: Callable[[int], int]) -> Iterator[Hit]:
     for match in islice(one.regex.finditer(text), _MOST):
         last = max(match.start(), match.end() - 1)
         yield Hit(

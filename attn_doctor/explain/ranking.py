@@ -57,6 +57,10 @@ _UNRELATED = re.compile(
     r"|Error\(s\) in loading state_dict|HeaderTooLarge|ConnectionError|Connection (?:refused|reset)"
     r"|HTTPError|RepositoryNotFoundError|GatedRepoError|ReadTimeout|FileNotFoundError|KeyError|JSONDecodeError"
 )
+#: Notes that say of themselves that the run goes on.
+_HARMLESS = re.compile(
+    r"some optimizations will not be enabled|Torch was not compiled with (?:flash|memory efficient)"
+)
 #: Causes whose end is running out of memory.
 _HUNGRY = frozenset({"flex-not-compiled"})
 #: Below this there is nothing to claim.
@@ -251,7 +255,9 @@ def _by_the_way(
     if one.place.kind > Kind.SAID:
         return False
     for end in endings:
-        if end.file != one.file or one.line >= end.first or not _UNRELATED.search(end.text):
+        if end.file != one.file or one.line >= end.first:
+            continue
+        if not _UNRELATED.search(end.text) and not _HARMLESS.search(one.excerpt):
             continue
         explained = any(
             other.file == end.file and end.first <= other.line <= end.last for other in seen

@@ -147,6 +147,8 @@ _GPU = re.compile(
     r"(?:NVIDIA |GeForce |Tesla |Quadro |GPU \d: )"
     r"((?:GeForce )?(?:RTX|GTX) (?:A|PRO )?\d{3,4}(?: (?:Ti|SUPER|Super|Ada|D|Laptop))*|[TPVKM]\d{1,3}\b|[AHBL]\d{2,3}[SG]?\b(?:[- ](?:SXM\d?|PCIe|PCIE)?[- ]?\d{0,3}GB)?|RTX \d{4}|GH200|GB\d00|TITAN \w+)"
 )
+# RTX 5090: no message names one of these unless it is there.
+_CARD = re.compile(r"\b((?:RTX|GTX) ?\d{3,4}(?: ?(?:Ti|SUPER|Super|D)\b)?)(?! ?\w*series|\+|xx)")
 _WINDOWS = (
     "win_amd64",
     "win-amd64",
@@ -244,6 +246,14 @@ def _gpus(text: str, lowered: str) -> Iterator[Statement]:
     if any(word in lowered for word in ("nvidia ", "geforce ", "tesla ", "quadro ", "gpu ")):
         for name in _GPU.findall(text):
             yield Statement("gpu.name", name, _TRACE)
+    if "tx" in lowered:
+        for name in _CARD.findall(text):
+            yield Statement("gpu.name", f"GeForce {_spaced(name)}", _WISH)
+
+
+def _spaced(name: str) -> str:
+    """`RTX4070Ti` as NVIDIA writes it."""
+    return re.sub(r"(?<=\d)(?=[TSD])", " ", re.sub(r"(?<=X)(?=\d)", " ", name))
 
 
 def _system(lowered: str) -> Iterator[Statement]:
@@ -277,11 +287,15 @@ def facts_from(
         for name, one in told.items()
     }
     _complete_torch(values)
-    gpu = {
+    gpu: dict[str, Any] = {
         name.removeprefix("gpu."): values.pop(name)
-        for name in ("gpu.name", "gpu.sm")
+        for name in ("gpu.name", "gpu.sm", "gpu.compute_capability")
         if name in values
     }
+    if "compute_capability" in gpu:
+        gpu.setdefault("sm", gpu["compute_capability"].replace(".", ""))
+    if "sm" in gpu:
+        gpu["sm"] = int(re.sub(r"\D", "", str(gpu["sm"])) or 0)
     if "name" in gpu and "sm" not in gpu and (sm := _capability(gpu["name"], tables())):
         gpu["sm"] = sm
     if values.get("system.os") == "macos" and not gpu:
@@ -299,10 +313,12 @@ def facts_from(
     if values.get("driver.vendor") == "apple":
         nested["gpus"] = []
     try:
-        facts = msgspec.convert(nested, Facts)
+        # Not strict: the groups of a rule's pattern give text for numbers as well.
+        facts = msgspec.convert(nested, Facts, strict=False)
     except msgspec.ValidationError:
-        # A group of a rule's pattern names a fact of another kind than text.
-        facts = Facts()
+        # Such a group caught something that is no value of its fact.
+        own = [one for one in told.values() if one.strength <= _REPORT]
+        return facts_from(own, tables) if len(own) < len(told) else (Facts(), set())
     return facts, {*values, *(f"gpu.{name}" for name in gpu)}
 
 

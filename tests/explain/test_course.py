@@ -9,7 +9,8 @@ from attn_doctor.explain.page import Page
 def places(log: str) -> dict[str, Place]:
     page = Page(1, log.encode())
     return {
-        line.text.strip(): place for line, place in zip(page.lines, Course(page.lines).places, strict=True)
+        line.text.strip(): place
+        for line, place in zip(page.lines, Course(page.lines).places, strict=True)
     }
 
 

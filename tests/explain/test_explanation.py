@@ -426,3 +426,12 @@ def test_several_logs(rule: WriteRule, tmp_path: object) -> None:
     found = explanation(read([str(first), str(second), str(first)], rules), rules, library.tables)
     assert found.matches[0].file == str(second)
     assert [log.file for log in found.logs] == [str(first), str(second)]
+
+
+def test_mending_lines_does_not_part_what_a_pattern_looks_at(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("x/old", "xformers-no-op-for-gpu", r"\(too old\)(?!\s+bf16 is only supported)")
+    line = "requires device with capability > (8, 0) but your GPU has capability (7, 5) (too old)\n"
+    assert explained(line + "bf16 is only supported on A100+ GPUs\n").matches == ()
+    assert causes(explained(line)) == ["xformers-no-op-for-gpu"]

@@ -86,6 +86,8 @@ def told(log: str) -> tuple[Facts, set[str]]:
         ("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)", {"gpu.sm": 80}),
         ("|   0  Tesla T4                        Off|", {"gpu.sm": 75}),
         ("requires capability > (8, 0) but your GPU has capability (7, 5) (too old)", {"gpu.sm": 75}),
+        ("RTX 5090 support - built from scratch", {"gpu.name": "GeForce RTX 5090", "gpu.sm": 120}),
+        ("my RTX5090D fails", {"gpu.name": "GeForce RTX 5090 D", "gpu.sm": 120}),
         ("ValueError: Unsupported CUDA architecture: sm61", {"gpu.sm": 61}),
         ('  File "/opt/conda/lib/python3.10/site-packages/xformers/ops.py"',
          {"python.version": "3.10", "xformers.installed": True}),
@@ -114,6 +116,7 @@ def test_statements(log: str, expected: dict[str, Any]) -> None:
         "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90",
         "The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70.",
         "FlashAttention only supports Ampere GPUs or newer.",
+        "RTX 30xx and RTX 40 series are supported",
     ],
 )
 def test_no_gpu_is_made_of_what_a_message_speaks_of(log: str) -> None:

@@ -8,7 +8,8 @@ import time
 import pytest
 
 from attn_doctor.rulebook import files, reading
-from attn_doctor.rulebook.patterns import dangers, keyword, needed, plain_length
+from attn_doctor.rulebook.keywords import keyword
+from attn_doctor.rulebook.patterns import dangers, needed, plain_length
 
 
 @pytest.mark.parametrize(

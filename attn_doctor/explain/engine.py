@@ -20,7 +20,8 @@ from attn_doctor.explain.page import Page
 from attn_doctor.explain.ranking import Ending, Sighting, ending, ranked, sighting
 from attn_doctor.explain.reading import Block, blocks, name_of
 from attn_doctor.explain.sieve import Sieve
-from attn_doctor.explain.told import Statement, facts_from, statements
+from attn_doctor.explain.statements import WITNESS, Statement, statements
+from attn_doctor.explain.told import facts_from
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook.rule import Rule
 
@@ -162,7 +163,7 @@ def explanation(
 
 def _told(texts: Iterable[str]) -> Iterator[Statement]:
     for text in texts:
-        yield from statements(text, text.lower())
+        yield from statements(text)
 
 
 def _told_by_symptoms(seen: Iterable[Sighting], rules: Mapping[str, Rule]) -> Iterator[Statement]:
@@ -171,4 +172,4 @@ def _told_by_symptoms(seen: Iterable[Sighting], rules: Mapping[str, Rule]) -> It
         facts = rules[one.rule].symptoms[one.symptom].facts
         for group, value in one.groups.items():
             if group in facts:
-                yield Statement(facts[group], value, 4)
+                yield Statement(facts[group], value, WITNESS)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.explain.told import facts_from, statements
+from attn_doctor.explain.statements import statements
+from attn_doctor.explain.told import facts_from
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook.evaluate import lookup_in
 
@@ -22,7 +23,7 @@ TABLES = {
 
 
 def told(log: str) -> tuple[Facts, set[str]]:
-    return facts_from(list(statements(log, log.lower())), lambda: TABLES)
+    return facts_from(list(statements(log)), lambda: TABLES)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.explain.course import Kind, course
+from attn_doctor.explain.course import Course, Kind
 from attn_doctor.explain.page import Page
 from attn_doctor.explain.reading import blocks, name_of
-from attn_doctor.explain.told import statements
+from attn_doctor.explain.statements import statements
 
 __all__ = ["failure"]
 
@@ -31,13 +31,13 @@ def failure(log: str) -> tuple[str, list[tuple[str, str]]]:
         raise AttnDoctorError(
             f"{name_of(log)} shows no failure; leave out --from-log and write the symptom yourself"
         )
-    told = {one.fact: str(one.value) for one in statements(page.text, page.text.lower())}
+    told = {one.fact: str(one.value) for one in statements(page.text)}
     return line, list(told.items())
 
 
 def _line(page: Page) -> str:
     """The root of the last failure: the first exception of its chain, else the last error."""
-    places = course(page.lines)
+    places = Course(page.lines).places
     marked = [
         (place, line.text.strip())
         for place, line in zip(places, page.lines, strict=True)

@@ -1,6 +1,6 @@
 """How long `attn-doctor explain` takes on a huge log, beside grep and a plain read of it.
 
-    python benchmarks/explain.py [--python ENV/bin/python] [--megabytes 1000] [--runs 3] [--log FILE]
+    python benchmarks/explain.py [--python ENV/bin/python] [--megabytes 1000] [--log FILE]
 
 Two logs are written to a temporary folder: a training run, whose lines are much alike, and prose,
 no line of which repeats. grep counts the lines that hold one of the rules' plain texts (`grep -cE`,
@@ -39,11 +39,9 @@ Collecting flash_attn
         File "<string>", line 22, in <module>
       ModuleNotFoundError: No module named 'torch'
 """
-WORDS = (
-    "the picture shows a small house near the old river while two people walk along a narrow path"
-    " under tall trees and talk about their plans for the coming winter because every morning the"
-    " light over those hills looks different from what they had expected when summer came around"
-).split()
+SENTENCE = """the picture shows a small house near the old river while two people walk along a narrow
+path under tall trees and talk about their plans for the coming winter because every morning the
+light over those hills looks different from what they had expected when summer came around"""
 
 
 class Run(NamedTuple):
@@ -60,10 +58,12 @@ def training(rng: random.Random) -> Iterator[str]:
     while True:
         step += 1
         loss, rate = rng.random(), rng.random() * 1e-4
-        yield f"[2026-11-21 10:{step // 60 % 60:02}:{step % 60:02},{step % 1000:03}][INFO] step {step}/1000000 loss={loss:.4f} lr={rate:.3e} tokens/s={step * 7 % 9999}"
+        clock = f"10:{step // 60 % 60:02}:{step % 60:02},{step % 1000:03}"
+        speed = f"lr={rate:.3e} tokens/s={step * 7 % 9999}"
+        yield f"[2026-11-21 {clock}][INFO] step {step}/1000000 loss={loss:.4f} {speed}"
         if step % 5 == 0:
             bars = (
-                f"{n}%|{'█' * (n // 10)}{' ' * (10 - n // 10)}| {n}/100 [00:{n % 60:02}<01:00, {loss * 9:.2f}it/s]"
+                f"{n}%|{'█' * (n // 10):<10}| {n}/100 [00:{n % 60:02}<01:00, {loss * 9:.2f}it/s]"
                 for n in range(0, 100, 20)
             )
             yield "\r".join(bars)
@@ -71,10 +71,10 @@ def training(rng: random.Random) -> Iterator[str]:
 
 def prose(rng: random.Random) -> Iterator[str]:
     """Captions of pictures."""
-    number = 0
+    number, words = 0, SENTENCE.split()
     while True:
         number += 1
-        yield f"caption {number}: {' '.join(rng.choices(WORDS, k=rng.randint(8, 30)))}"
+        yield f"caption {number}: {' '.join(rng.choices(words, k=rng.randint(8, 30)))}"
 
 
 def write(path: Path, lines: Iterator[str], megabytes: int) -> None:
@@ -109,7 +109,7 @@ def alternatives(folder: Path) -> Path:
 
 
 def compare(label: str, log: Path, python: str, folder: Path, runs: int) -> float:
-    """Time the commands on one log by turns and print them. Returns what `explain` takes of grep."""
+    """Time the commands on one log by turns and print them: `explain` beside grep, as a ratio."""
     commands = {
         "attn-doctor explain": [python, "-m", "attn_doctor", "explain", "--no-probe", str(log)],
         "grep -cE": ["grep", "-cE", "-f", str(alternatives(folder)), str(log)],

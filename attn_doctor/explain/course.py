@@ -42,10 +42,12 @@ _ERROR = re.compile(
 #: How a build ends whatever went wrong.
 _BUILD_END = re.compile(
     r"subprocess-exited-with-error|metadata-generation-failed|Failed building wheel|did not run"
-    r" successfully|Could not build wheels|Failed to build installable wheels|legacy-install-failure"
-    r"|ninja: build stopped|Error compiling objects|non-zero exit status|failed with exit (?:code|status)"
-    r"|Encountered error while|note: This error originates|note: This is an issue with the package"
-    r"|Command '?\[|CalledProcessError|BackendUnavailable|Failed to build [`'\w]"
+    r" successfully|Could not build wheels|Failed to build installable wheels"
+    r"|legacy-install-failure"
+    r"|ninja: build stopped|Error compiling objects|non-zero exit status"
+    r"|failed with exit (?:code|status)|Encountered error while|note: This error originates"
+    r"|note: This is an issue with the package|Command '?\[|CalledProcessError|BackendUnavailable"
+    r"|Failed to build [`'\w]"
 )
 
 

@@ -15,11 +15,12 @@ from msgspec import Struct
 
 from attn_doctor.explain.course import Course
 from attn_doctor.explain.explanation import Explanation, Log
-from attn_doctor.explain.matching import Watched, hits, watched
+from attn_doctor.explain.matching import Hit, Watched, hits, watched
 from attn_doctor.explain.page import Page
-from attn_doctor.explain.ranking import Ending, Sighting, ending, ranked, sighting
+from attn_doctor.explain.ranking import ranked
 from attn_doctor.explain.reading import Block, blocks, name_of
 from attn_doctor.explain.sieve import Sieve
+from attn_doctor.explain.sighting import Ending, Sighting, ending, sighting
 from attn_doctor.explain.statements import WITNESS, Statement, statements
 from attn_doctor.explain.told import facts_from
 from attn_doctor.facts import Facts
@@ -42,6 +43,7 @@ class _Reader:
         self.texts: list[str] = []
         self.logs: list[Log] = []
         self.endings: list[Ending] = []
+        self._patterns = {(one.rule.id, one.index): one.symptom.pattern for one in symptoms}
         self._by_keyword: dict[str, list[Watched]] = {}
         for one in symptoms:
             for word in one.keywords:
@@ -87,8 +89,11 @@ class _Reader:
         if last:
             self.endings.append(ending(name, course))
         for hit in found:
-            one = sighting(hit, course, file=name, last=last)
+            one = sighting(hit, self._pattern(hit), course, file=name, last=last)
             self.seen.setdefault((one.rule, name, one.symptom, one.line), one)
+
+    def _pattern(self, hit: Hit) -> str:
+        return self._patterns[hit.rule, hit.symptom]
 
     def _count(self, name: str, last: Block, size: int) -> None:
         lines = last.first - 1 + last.data.count(b"\n") + (last.data[-1:] not in (b"\n", b""))

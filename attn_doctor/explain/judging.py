@@ -1,4 +1,4 @@
-"""Rules held against facts for an explanation: what the log says of a rule, and what a machine does.
+"""Rules held against facts for an explanation: what the log says of a rule, what a machine does.
 
 A fact that a log does not state is unknown, and so is whether it is known: a rule's line `is known`
 asks about a machine, and a log is none.
@@ -6,10 +6,10 @@ asks about a machine, and a log is none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from attn_doctor.explain.wording import worded
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Finding, Fix, Verdict
 from attn_doctor.rulebook.conditions import (
@@ -22,9 +22,17 @@ from attn_doctor.rulebook.conditions import (
 )
 from attn_doctor.rulebook.evaluate import filled, judge_rule, lookup_in
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
-from attn_doctor.rulebook.wording import PLACEHOLDER, fill, unknown_in
+from attn_doctor.rulebook.wording import PLACEHOLDER, unknown_in
 
-__all__ = ["Opinion", "by_log", "by_machine", "fixes", "lookup_told", "worded"]
+__all__ = [
+    "Opinion",
+    "by_log",
+    "by_machine",
+    "differing",
+    "fixes",
+    "lookup_here",
+    "lookup_told",
+]
 
 
 class Opinion:
@@ -37,9 +45,7 @@ class Opinion:
 
 def lookup_told(facts: Facts, rule: Rule) -> Lookup:
     """Looks up what a log states: the GPU it names, and no variable that it does not show."""
-    element = ELEMENTS.get(rule.for_each, "")
-    members: tuple[Any, ...] = getattr(facts, rule.for_each, None) or () if element else ()
-    inner = lookup_in(facts, element, members[0] if members else None)
+    inner = lookup_here(facts, rule)
 
     def lookup(name: str) -> Any:
         head, _, rest = name.partition(".")
@@ -48,17 +54,24 @@ def lookup_told(facts: Facts, rule: Rule) -> Lookup:
     return lookup
 
 
+def lookup_here(facts: Facts, rule: Rule) -> Lookup:
+    """Looks facts up on a machine, in the first element of the rule's list."""
+    element = ELEMENTS.get(rule.for_each, "")
+    members: tuple[Any, ...] = getattr(facts, rule.for_each, None) or () if element else ()
+    return lookup_in(facts, element, members[0] if members else None)
+
+
 def by_log(rule: Rule, facts: Facts) -> Opinion:
     """What the facts that a log states say of a rule."""
     lookup = lookup_told(facts, rule)
     applies = conjunction((_platform(rule, facts), _group(rule.applies, lookup)))
     if applies is False:
-        return Opinion(False, _denied(rule, rule.applies, facts, lookup))
+        return Opinion(False, _denied(rule.applies, facts, lookup))
     if not rule.judges:
         return Opinion(None)
     wrong = _group(rule.when, lookup)
     if wrong is False:
-        return Opinion(False, _denied(rule, rule.when, facts, lookup))
+        return Opinion(False, _denied(rule.when, facts, lookup))
     return Opinion(True if applies and wrong else None)
 
 
@@ -80,12 +93,10 @@ def by_machine(rule: Rule, facts: Facts) -> tuple[Opinion, Finding | None]:
             return Opinion(None, reason or f"{names} unknown"), None
     if not findings:
         return Opinion(False, f"{rule.for_each} is none"), None
-    element = ELEMENTS.get(rule.for_each, "")
-    members: Iterable[Any] = getattr(facts, rule.for_each) if element else (None,)
-    lookup = lookup_in(facts, element, next(iter(members)))
+    lookup = lookup_here(facts, rule)
     applies = conjunction((_platform(rule, facts), _group(rule.applies, lookup)))
     group = rule.applies if applies is False else rule.when
-    return Opinion(False, _denied(rule, group, facts, lookup)), None
+    return Opinion(False, _denied(group, facts, lookup)), None
 
 
 def _platform(rule: Rule, facts: Facts) -> bool | None:
@@ -111,7 +122,7 @@ def _truth(line: Condition, lookup: Lookup) -> bool | None:
     return line.truth(lookup)
 
 
-def _denied(rule: Rule, group: Group, facts: Facts, lookup: Lookup) -> str:
+def _denied(group: Group, facts: Facts, lookup: Lookup) -> str:
     """The first line that says no, as `fact is value`."""
     for line in (*group.all, *group.any):
         if _truth(line, lookup) is False:
@@ -120,60 +131,6 @@ def _denied(rule: Rule, group: Group, facts: Facts, lookup: Lookup) -> str:
         if _truth(line, lookup):
             return f"{line.fact} is {show(lookup(line.fact)) or 'empty'}"
     return f"this is {facts.system.os}"
-
-
-#: What is written in place of a fact that nobody knows and a sentence cannot do without.
-_INSTEAD = {"gpu.name": "the GPU", "system.os": "this system"}
-_SENTENCE = re.compile(r"(?<=\.) +")
-_CLAUSE = re.compile(r"(?<=;) +|(?<=,) +(?=and |but |so |which )")
-
-#: Signs that a sentence does not stand without the values that were left out of it.
-_BROKEN = re.compile(
-    r"\b(?:is|are|CUDA|for|with|in|to|beside)\.?$|:$|``|^(?:is|points)\b"
-    r"|\b(?:is|are|in|to),|built (?:for|with) \w+,|: MiB|\b(?:in|to) is\b"
-)
-
-
-def worded(text: str, lookup: Lookup) -> str:
-    """`text` with facts filled in; what nobody knows is left out, with the clause it stands in.
-
-    The first clause stays, since it says what is wrong, but for the value itself.
-    """
-    if not any(lookup(name) in (None, "", ()) for name in PLACEHOLDER.findall(text)):
-        return fill(text, lookup)
-    first, *others = _SENTENCE.split(text)
-    main, *clauses = _CLAUSE.split(first)
-    kept = [_without_unknown(main, lookup), *(one for one in clauses if not _lacks(one, lookup))]
-    joined = " ".join(kept).rstrip(",; ")
-    if first.endswith(".") and not joined.endswith("."):
-        joined += "."
-    if not joined or _BROKEN.search(joined) or (first[0] == "{" and joined[0] != "{"):
-        joined = first
-    kept = [joined, *(one for one in others if not _lacks(one, lookup))]
-    return PLACEHOLDER.sub(lambda match: _or_dots(match[1], lookup), " ".join(kept))
-
-
-def _or_dots(name: str, lookup: Lookup) -> str:
-    value = lookup(name)
-    return _INSTEAD.get(name, "…") if value in (None, "", ()) else show(value)
-
-
-def _lacks(text: str, lookup: Lookup) -> bool:
-    names = PLACEHOLDER.findall(text)
-    return any(lookup(name) in (None, "", ()) and name not in _INSTEAD for name in names)
-
-
-def _without_unknown(text: str, lookup: Lookup) -> str:
-    """The text without the values nobody knows: `torch {torch.version} is old` is `torch is old`."""
-    for name in PLACEHOLDER.findall(text):
-        if lookup(name) not in (None, "", ()):
-            continue
-        place = re.escape("{" + name + "}")
-        if name in _INSTEAD:
-            continue
-        text = re.sub(rf" ?\([^()]*{place}[^()]*\)", "", text)
-        text = re.sub(rf"^{place} | ?(?:[=~<>+]+|\b(?:sm_|cu|cp|v))?{place}", "", text)
-    return text
 
 
 def fixes(rule: Rule, facts: Facts, lookup: Lookup) -> tuple[Fix, ...]:

@@ -16,12 +16,13 @@ __all__ = ["Line", "Page"]
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# "[rank3]: ", "[default0]:", "[1,3]<stderr>: ", "rank 3: ", "3: ", "(RayWorker pid=71, ip=10.0.0.2) "
+# "[rank3]: ", "[default0]:", "[1,3]<stderr>: ", "rank 3: ", "3: ", "(Worker pid=71, ip=10.0.0.2) "
 _RANK = re.compile(
     r" {0,8}(?:\[(?:rank|default) ?(?P<a>\d{1,4})\] ?: ?|\[\d+,(?P<b>\d+)\]<std(?:out|err)>: ?"
     r"|(?:[Rr]ank ?)?(?P<c>\d{1,4}): |\((?:\w{1,40} )?pid=(?P<d>\d+)(?:, ip=[\d.]+)?\) ?)"
 )
-# "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ", "Nov 21 10:00:00 host prog[7]: "
+# "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ",
+# "Nov 21 10:00:00 host prog[7]: "
 _TIME = re.compile(
     r"\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]? +"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}: "
@@ -67,7 +68,7 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """The lines, parted by ``\\n``."""
+        """The lines, parted by line ends."""
         return "\n".join(line.text for line in self.lines)
 
     @cached_property

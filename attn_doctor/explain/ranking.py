@@ -1,20 +1,16 @@
 """Which of the symptoms found is the root: each rule weighed, one match a cause, the best first.
 
 A match is weighed by how much its symptom says (plain text, several symptoms of one rule), by where
-it stands (the root of the last failure, an echo, a warning), and by facts (those the log states, and
-those of the machine). The sum is the confidence; see `Match.confidence` for what it means.
+it stands (the root of the last failure, an echo, a warning), and by facts (those the log states,
+and those of the machine). The sum is the confidence; see `Match.confidence` for what it means.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from attn_doctor.explain.course import Course, Kind, Place
+from attn_doctor.explain.course import Kind
 from attn_doctor.explain.explanation import Explanation, Log, Match, Told
 from attn_doctor.explain.judging import (
     Opinion,
@@ -22,186 +18,61 @@ from attn_doctor.explain.judging import (
     by_machine,
     differing,
     fixes,
+    lookup_here,
     lookup_told,
-    worded,
 )
-from attn_doctor.explain.matching import Hit
-from attn_doctor.explain.page import Line
+from attn_doctor.explain.sighting import HARMLESS, UNRELATED, Ending, Sighting
+from attn_doctor.explain.wording import worded
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.rulebook.conditions import show
 from attn_doctor.rulebook.evaluate import lookup_in
-from attn_doctor.rulebook.patterns import plain_length
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Ending", "Sighting", "ending", "ranked", "sighting"]
+__all__ = ["ranked"]
 
 _BASE = 0.45
-#: A symptom with so much plain text says all that a symptom can say.
-_TELLING, _FULL = 0.25, 45
 #: Each further symptom of the same rule, and each further rule with the same cause.
 _FURTHER, _MOST = 0.06, 0.12
+#: What the log's own facts add or take, and what those of the machine do.
 _STATED, _DENIED = 0.12, -0.25
 _HERE, _NOT_HERE = 0.08, -0.08
-#: Messages with many reasons: whatever else was found is likelier to be the root.
-_GENERALLY = -0.2
-_GENERAL = re.compile(
-    r"No available kernel|No operator found for|PassManager::run failed|backend='inductor' raised"
-    r"|Cannot find a working triton installation|No module named|no kernel image is available"
-    r"|is not available|Building wheel for"
-)
-#: Failures that no attention kernel is to blame for; what was said before them is not the reason.
-_UNRELATED = re.compile(
-    r"out of memory|OutOfMemory|DataLoader worker|NCCL (?:error|timeout)|Watchdog caught collective"
-    r"|KeyboardInterrupt|SyntaxError|IndentationError|No space left on device|size mismatch for"
-    r"|Error\(s\) in loading state_dict|HeaderTooLarge|ConnectionError|Connection (?:refused|reset)"
-    r"|HTTPError|RepositoryNotFoundError|GatedRepoError|ReadTimeout|FileNotFoundError|KeyError|JSONDecodeError"
-)
-#: Notes that say of themselves that the run goes on.
-_HARMLESS = re.compile(
-    r"some optimizations will not be enabled|Torch was not compiled with (?:flash|memory efficient)"
-)
+#: A rule that another explains stands so much below it.
+_BELOW = 0.05
 #: Causes whose end is running out of memory.
 _HUNGRY = frozenset({"flex-not-compiled"})
 #: Below this there is nothing to claim.
 _LEAST = 0.25
-#: What is said so many lines before a failure may be its reason: kernels say why they refuse.
-_NEAR, _FAR = 12, 1_000_000
-#: Lines of a traceback between a `raise` and its message.
-_MESSAGE = 60
-#: Characters of a line that are shown.
-_EXCERPT = 160
-
-
-class Sighting(Struct, frozen=True, kw_only=True):
-    """A symptom of a rule on one line of a log."""
-
-    rule: str
-    symptom: int
-    file: str
-    line: int
-    rank: str
-    excerpt: str
-    place: Place
-    final: bool
-    """It belongs to the last failure of its process."""
-    before: int
-    """So many lines before the last failure that it does not belong to; 0 if none follows."""
-    general: bool
-    """Its line tells that something failed, and not why."""
-    groups: dict[str, str] = {}
-
-
-class Ending(Struct, frozen=True):
-    """How a log ends: the message of its last failure, if it ends in one."""
-
-    file: str
-    text: str = ""
-    first: int = 0
-    last: int = 0
-
-
-def ending(file: str, course: Course) -> Ending:
-    """The exception in which a page ends."""
-    found = course.ending()
-    if not found:
-        return Ending(file)
-    numbers = [line.number for line in found]
-    return Ending(file, "\n".join(line.text for line in found), min(numbers), max(numbers))
-
-
-def sighting(hit: Hit, course: Course, *, file: str, last: bool) -> Sighting:
-    """Where a hit stands. `last`: its page is the end of the log."""
-    index = _deciding(hit, course.lines, course.places)
-    line = course.lines[index]
-    return Sighting(
-        rule=hit.rule,
-        symptom=hit.symptom,
-        file=file,
-        line=line.number,
-        rank=line.rank,
-        excerpt=_excerpt(line.text, hit.text),
-        place=course.places[index],
-        final=last and course.final(index),
-        before=course.before(index) if last else _FAR,
-        general=_GENERAL.search(line.text) is not None,
-        groups=hit.groups,
-    )
-
-
-def _deciding(hit: Hit, lines: Sequence[Line], places: Sequence[Place]) -> int:
-    """Index of the line that counts: the nearest to the reason, of those the hit covers.
-
-    A traceback shows the `raise` with the words of the message; the message itself is meant.
-    """
-    index = max(hit.lines, key=lambda one: (places[one].kind, one))
-    if places[index].kind is not Kind.NOISE:
-        return index
-    words = re.split(r"[\"'(]", hit.text.rsplit("\n", 1)[-1])[-1].strip()
-    for later in range(index + 1, min(index + _MESSAGE, len(lines))):
-        if places[later].kind >= Kind.MESSAGE and words and words in lines[later].text:
-            return later if places[later].failure == places[index].failure else index
-    return index
-
-
-def _excerpt(text: str, matched: str) -> str:
-    """The line, trimmed around what matched."""
-    text = text.strip()
-    if len(text) <= _EXCERPT:
-        return text
-    part = next((one for one in matched.split("\n") if one.strip() and one.strip() in text), "")
-    start = max(0, text.find(part.strip()) - 40) if part else 0
-    end = min(len(text), start + _EXCERPT)
-    start = max(0, end - _EXCERPT)
-    return ("…" if start else "") + text[start:end].strip() + ("…" if end < len(text) else "")
 
 
 class _Candidate:
     """A rule with all its sightings, being weighed."""
 
-    def __init__(self, rule: Rule, sightings: list[Sighting]) -> None:
+    def __init__(
+        self, rule: Rule, sightings: list[Sighting], told: Facts, machine: Facts | None
+    ) -> None:
         self.rule = rule
         self.sightings = sightings
-        self.lengths = {
-            one.symptom: plain_length(rule.symptoms[one.symptom].pattern) for one in sightings
-        }
-        self.best = max(sightings, key=self._order)
-        self.log = Opinion(None)
+        self.best = max(sightings, key=lambda one: (one.worth, -one.line))
+        self.log = by_log(rule, told)
         self.here: Opinion | None = None
         self.finding: Finding | None = None
-        self.weight = 0.0
+        if machine is not None:
+            self.here, self.finding = by_machine(rule, machine)
+        self.weight = self._weigh()
 
-    def _order(self, one: Sighting) -> tuple[float, int]:
-        return (_standing(one) + self._says(one), -one.line)
-
-    def _says(self, one: Sighting) -> float:
-        return _TELLING * min(1.0, self.lengths[one.symptom] / _FULL)
-
-    def weigh(self) -> float:
+    def _weigh(self) -> float:
         """The confidence, but for what other rules add or take."""
-        weight = _BASE + self._says(self.best) + _standing(self.best)
-        weight += min(_MOST, _FURTHER * (len(self.lengths) - 1))
+        symptoms = len({one.symptom for one in self.sightings})
+        weight = _BASE + self.best.worth + _more(symptoms)
         weight += {True: _STATED, False: _DENIED, None: 0.0}[self.log.truth]
         if self.here is not None:
             weight += {True: _HERE, False: _NOT_HERE, None: 0.0}[self.here.truth]
         return weight
 
 
-def _standing(one: Sighting) -> float:
-    """What the place of a sighting adds: a root of the last failure most, a frame least."""
-    place = one.place
-    if one.general:
-        return _standing(replace(one, general=False)) + _GENERALLY
-    if place.kind is Kind.NOISE:
-        return -0.12
-    if place.kind in (Kind.EXCEPTION, Kind.MESSAGE):
-        root = 0.2 if place.link == 0 else 0.02 if place.direct else 0.08
-        return root if one.final else root - 0.1
-    if place.kind is Kind.ERROR:
-        return 0.02 if one.before > _NEAR else 0.1 if one.before else 0.14
-    if place.kind is Kind.WARNING:
-        return -0.1 if one.before > _NEAR else 0.0 if one.before else 0.05
-    return -0.05 if one.before > _NEAR else 0.03 if one.before else 0.08
+def _more(count: int) -> float:
+    return min(_MOST, _FURTHER * (count - 1))
 
 
 def ranked(
@@ -221,23 +92,10 @@ def ranked(
     if seen:
         facts = derive(facts, tables())
     candidates = {
-        id: _Candidate(rules[id], [one for one in seen if one.rule == id])
+        id: _Candidate(rules[id], [one for one in seen if one.rule == id], facts, machine)
         for id in dict.fromkeys(one.rule for one in seen)
     }
-    for one in candidates.values():
-        one.log = by_log(one.rule, facts)
-        if machine is not None:
-            one.here, one.finding = by_machine(one.rule, machine)
-        one.weight = one.weigh()
-    _below_what_they_require(candidates)
-    groups: dict[str, list[_Candidate]] = {}
-    for one in sorted(
-        candidates.values(), key=lambda one: (-one.weight, one.best.line, one.rule.id)
-    ):
-        if one.weight >= _LEAST:
-            groups.setdefault(one.rule.cause, []).append(one)
-    matches = [_match(group, facts, machine) for group in groups.values()]
-    matches.sort(key=lambda one: -one.confidence)
+    matches = [_match(group, facts, machine) for group in _grouped(candidates)]
     return Explanation(
         matches=tuple(matches),
         logs=tuple(logs),
@@ -257,7 +115,7 @@ def _by_the_way(
     for end in endings:
         if end.file != one.file or one.line >= end.first:
             continue
-        if not _UNRELATED.search(end.text) and not _HARMLESS.search(one.excerpt):
+        if not UNRELATED.search(end.text) and not HARMLESS.search(one.excerpt):
             continue
         explained = any(
             other.file == end.file and end.first <= other.line <= end.last for other in seen
@@ -268,56 +126,56 @@ def _by_the_way(
     return False
 
 
-def _below_what_they_require(candidates: Mapping[str, _Candidate]) -> None:
-    """A rule explained by another that was seen as well cannot stand above it."""
-    for _ in range(3):
+def _grouped(candidates: Mapping[str, _Candidate]) -> list[list[_Candidate]]:
+    """The candidates by their causes, the heaviest first in each; those too light left out."""
+    causes = [one.rule.cause for one in candidates.values()]
+    for one in candidates.values():
+        one.weight += _more(causes.count(one.rule.cause))
+    for _ in range(3):  # chains of rules that explain each other are short
         for one in candidates.values():
             for needed in one.rule.requires:
                 root = candidates.get(needed)
                 if root is not None and root.log.truth is not False:
-                    one.weight = min(one.weight, root.weight - 0.05)
+                    one.weight = min(one.weight, root.weight - _BELOW)
+    groups: dict[str, list[_Candidate]] = {}
+    for one in sorted(candidates.values(), key=_place):
+        if one.weight >= _LEAST:
+            groups.setdefault(one.rule.cause, []).append(one)
+    return list(groups.values())
+
+
+def _place(one: _Candidate) -> tuple[float, int, int, str]:
+    """The heaviest first; of equals the one nearer to the failure, then the earlier."""
+    return (-round(one.weight, 2), -one.best.place.kind, one.best.line, one.rule.id)
 
 
 def _match(group: Sequence[_Candidate], facts: Facts, machine: Facts | None) -> Match:
     best = group[0]
-    weight = best.weight + min(_MOST, _FURTHER * (len(group) - 1))
-    lookup = lookup_told(facts, best.rule)
-    title, why = worded(best.rule.title, lookup), worded(best.rule.why, lookup)
-    remedies = fixes(best.rule, facts, lookup)
-    if machine is not None:
-        remedies = fixes(best.rule, machine, lookup_in_machine(machine, best.rule))
-        if best.finding is not None:
-            title, why, remedies = (
-                best.finding.title,
-                best.finding.why,
-                best.finding.fixes or remedies,
-            )
+    rule, seen, found = best.rule, best.best, best.finding
+    told = lookup_told(facts, rule)
+    if machine is None:
+        remedies = fixes(rule, facts, told)
+    elif found is not None and found.fixes:
+        remedies = found.fixes
+    else:
+        remedies = fixes(rule, machine, lookup_here(machine, rule))
     return Match(
-        rule=best.rule.id,
-        cause=best.rule.cause,
-        confidence=round(max(0.05, min(0.99, weight)), 2),
-        file=best.best.file,
-        line=best.best.line,
-        excerpt=best.best.excerpt,
-        rank=best.best.rank,
+        rule=rule.id,
+        cause=rule.cause,
+        confidence=round(max(0.05, min(0.99, best.weight)), 2),
+        file=seen.file,
+        line=seen.line,
+        excerpt=seen.excerpt,
+        rank=seen.rank,
         times=len({(one.file, one.line) for each in group for one in each.sightings}),
-        severity=best.rule.severity,
-        title=title,
-        why=why,
+        severity=rule.severity,
+        title=found.title if found is not None else worded(rule.title, told),
+        why=found.why if found is not None else worded(rule.why, told),
         verdict=_verdict(best),
         fixes=remedies,
-        evidence=best.rule.evidence,
+        evidence=rule.evidence,
         also=tuple(one.rule.id for one in group[1:]),
     )
-
-
-def lookup_in_machine(machine: Facts, rule: Rule) -> Any:
-    """Looks facts up on the machine, in the first element of the rule's list."""
-    from attn_doctor.facts import ELEMENTS
-
-    element = ELEMENTS.get(rule.for_each, "")
-    members = getattr(machine, rule.for_each) if element else None
-    return lookup_in(machine, element, members[0] if members else None)
 
 
 def _verdict(one: _Candidate) -> str:

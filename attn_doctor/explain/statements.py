@@ -219,9 +219,7 @@ def _spaced(name: str) -> str:
 
 
 def _system(lowered: str) -> Iterator[Statement]:
-    counts = {
-        os: sum(lowered.count(mark) for mark in marks) for os, marks in _SYSTEMS.items()
-    }
+    counts = {os: sum(lowered.count(mark) for mark in marks) for os, marks in _SYSTEMS.items()}
     best = max(counts, key=lambda os: counts[os])
     if counts[best]:
         yield Statement("system.os", best, TRACE)

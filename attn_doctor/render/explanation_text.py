@@ -1,4 +1,4 @@
-"""An explanation for a person at a terminal: the line, what it means, whether it is so, the command."""
+"""An explanation for a person at a terminal: the line, what it means, if it is so, the command."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def needed(pattern: str) -> tuple[str, ...]:
 
 
 def plain_length(pattern: str) -> int:
-    """How many characters of any match are given word for word: how much the pattern says."""
+    """How many characters of a match are given word for word, in the longest alternative."""
     return _plain(_parsed(pattern))
 
 
@@ -146,7 +146,7 @@ def _plain(nodes: _Nodes) -> int:
         elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
             total += _plain(_body(name, value))
         elif name == "BRANCH":
-            total += min(map(_plain, value[1]))
+            total += max(map(_plain, value[1]))
         elif name in _REPEATS:
             total += min(value[0], _SMALL) * _plain(value[-1])
     return total

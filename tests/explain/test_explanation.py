@@ -1,4 +1,5 @@
 """From logs to causes: what is found, what is the root, what is not claimed."""
+# ruff: noqa: E501 - lines as they stand in logs
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_carriage_returns_part_lines_of_one_number() -> None:
 
 
 def test_bytes_of_no_encoding() -> None:
-    page = Page(1, "gut\n".encode() + "Größe\n".encode("cp1252") + "漢字\n".encode())
+    page = Page(1, b"gut\n" + "Größe\n".encode("cp1252") + "漢字\n".encode())
     assert [line.text for line in page.lines] == ["gut", "Größe", "漢字"]
 
 
@@ -103,13 +103,11 @@ def test_letters_parted_by_a_column(width: int) -> None:
 
 
 def test_lines_that_are_not_broken_stay_apart() -> None:
-    log = "\n".join(
-        [
-            "a line of some length that could well be at the edge of a terminal of its width",
-            '  File "/usr/lib/python3/site-packages/flash_attn/flash_attn_interface.py", line 10',
-            "ValueError: something else that is long enough to look like it was broken, but no",
-            "2025-11-21 10:00:00 another line with a time in front of it, which begins something",
-        ]
+    log = (
+        "a line of some length that could well be at the edge of a terminal of its width\n"
+        '  File "/usr/lib/python3/site-packages/flash_attn/flash_attn_interface.py", line 10\n'
+        "ValueError: something else that is long enough to look like it was broken, but no\n"
+        "2025-11-21 10:00:00 another line with a time in front of it, which begins something"
     )
     assert Page(1, log.encode()).mended == ()
 

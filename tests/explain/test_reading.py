@@ -74,5 +74,5 @@ def test_an_empty_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing.log", "."])
 def test_unreadable(tmp_path: Path, name: str) -> None:
-    with pytest.raises(AttnDoctorError, match="cannot be read: .* directory; name a log file"):
+    with pytest.raises(AttnDoctorError, match=r"cannot be read: .* directory; name a log file"):
         list(blocks(str(tmp_path / name)))

@@ -40,8 +40,9 @@ MATCH = Match(
     also=("xformers/needs-cuda-torch",),
 )
 SECOND = replace(
-    MATCH, rule="flash/head", cause="head-dim-unsupported", confidence=0.4, line=7, rank="", times=1,
-    title="The head dimension is not supported", verdict="not confirmed: torch.build is cpu", also=(),
+    MATCH, rule="flash/head", cause="head-dim-unsupported", confidence=0.4, line=7, rank="",
+    title="The head dimension is not supported", verdict="not confirmed: torch.build is cpu",
+    times=1, also=(),
 )  # fmt: skip
 FOUND = Explanation(
     matches=(MATCH, SECOND),
@@ -117,7 +118,8 @@ def test_json() -> None:
     assert data["exit_code"] == 1
     first = data["matches"][0]
     assert list(first) == [
-        "rule", "cause", "confidence", "line", "file", "excerpt", "verdict", "title", "why", "fixes",
+        "rule", "cause", "confidence", "line", "file", "excerpt", "verdict", "title", "why",
+        "fixes",
     ]  # fmt: skip
     assert (first["line"], first["cause"], first["confidence"]) == (1234, "torch-cpu-only", 0.91)
     assert first["fixes"][0]["commands"] == [

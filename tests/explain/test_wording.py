@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attn_doctor.explain.judging import worded
+from attn_doctor.explain.wording import worded
 
 KNOWN = {"torch.version": "2.6.0", "gpu.name": "NVIDIA T4"}
 

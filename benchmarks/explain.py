@@ -39,9 +39,9 @@ Collecting flash_attn
         File "<string>", line 22, in <module>
       ModuleNotFoundError: No module named 'torch'
 """
-SENTENCE = """the picture shows a small house near the old river while two people walk along a narrow
-path under tall trees and talk about their plans for the coming winter because every morning the
-light over those hills looks different from what they had expected when summer came around"""
+SENTENCE = """the picture shows a small house near the old river while two people walk along a
+narrow path under tall trees and talk about their plans for the coming winter because every morning
+the light over those hills looks different from what they had expected when summer came around"""
 
 
 class Run(NamedTuple):
@@ -103,7 +103,8 @@ def alternatives(folder: Path) -> Path:
     """What grep looks for: the plain texts that the rules' symptoms need."""
     texts = {text for rule in library.load() for needs in rule.symptom_needs for text in needs}
     path = folder / "alternatives"
-    escaped = (re.sub(r"([\\.^$*+?(){}\[\]|])", r"\\\1", text) for text in sorted(texts))
+    lines = {max(text.split("\n"), key=len) for text in texts}
+    escaped = (re.sub(r"([\\.^$*+?(){}\[\]|])", r"\\\1", text) for text in sorted(lines))
     path.write_text("\n".join(escaped) + "\n")
     return path
 

@@ -49,7 +49,7 @@ def test_a_bad_snapshot_is_one_sentence_with_the_remedy(text: bytes, told: str) 
 
 
 def test_a_missing_or_unreadable_file(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotError, match="nowhere.json cannot be read: No such file"):
+    with pytest.raises(SnapshotError, match=r"nowhere\.json cannot be read: No such file"):
         snapshot.load(str(tmp_path / "nowhere.json"))
     with pytest.raises(SnapshotError, match="cannot be read: Is a directory"):
         snapshot.load(str(tmp_path))

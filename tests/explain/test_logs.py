@@ -1,6 +1,7 @@
 """Failures that people have posted, each with its cause: the explanation must name it first.
 
-`tests/logs/` holds one file a cause, one case a line, with the thread in which it was found.
+`tests/logs/` holds one file a cause, one case a line, with the thread in which it was found. A case
+with `missed` is one that is known not to be explained, and why; it must not be explained wrongly.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ def test_the_first_match_has_the_cause(
     log.write_text(case["log"], encoding="utf-8")
     found = explanation(read([str(log)], rules), rules, library.tables)
     causes = [match.cause for match in found.matches]
-    assert causes[:1] == ([] if case["cause"] == "none" else [case["cause"]]), causes
+    nothing = case["cause"] == "none" or "missed" in case
+    assert causes[:1] == ([] if nothing else [case["cause"]]), causes
 
 
 def test_each_case_is_whole() -> None:
     ids = [case["id"] for case in _CASES]
     assert len(set(ids)) == len(ids)
     for case in _CASES:
-        assert set(case) == {"id", "source", "cause", "log"}, case["id"]
+        assert set(case) - {"missed"} == {"id", "source", "cause", "log"}, case["id"]
         assert case["source"].startswith("https://"), case["id"]
         assert case["log"].strip(), case["id"]

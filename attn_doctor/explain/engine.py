@@ -90,7 +90,10 @@ class _Reader:
             self.endings.append(ending(name, course))
         for hit in found:
             one = sighting(hit, self._pattern(hit), course, file=name, last=last)
-            self.seen.setdefault((one.rule, name, one.symptom, one.line), one)
+            place = (one.rule, name, one.symptom, one.line)
+            if last or place not in self.seen:
+                # The end of the log is read last, and knows how the log ends.
+                self.seen[place] = one
 
     def _pattern(self, hit: Hit) -> str:
         return self._patterns[hit.rule, hit.symptom]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attn_doctor.errors import AttnDoctorError
+
+if TYPE_CHECKING:
+    from attn_doctor.host import Host
 
 __all__ = ["report"]
 
@@ -54,10 +57,10 @@ def report(
     )
 
 
-def _record(host: object, folder: Path, python: str, force: bool) -> None:
+def _record(host: Host, folder: Path, python: str, force: bool) -> None:
     from attn_doctor.recording import record
 
-    for name, text in record(host, python).items():  # type: ignore[arg-type]
+    for name, text in record(host, python).items():
         _write(folder / name, text, force)
     typer.echo(f"Recorded this machine in {folder}: host.json, facts.json, findings.toml.")
 

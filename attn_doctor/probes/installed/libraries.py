@@ -32,7 +32,7 @@ _VERSIONED = re.compile(r"nvidia-(cuda-\w+|cublas|nvjitlink|nvtx|nvvm|nvfatbin|n
 _UNVERSIONED = re.compile(r"nvidia-(cufft|cufile|curand|cusolver|cusparse|npp|nvjpeg)")
 
 
-def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """The CUDA wheels of the environment, and what may take their place."""
     return {"cuda_wheels": _wheels(site), "shadows": tuple(_shadows(host, site))}
 

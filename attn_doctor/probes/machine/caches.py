@@ -37,7 +37,7 @@ class _Place(NamedTuple):
     source: str
 
 
-def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """One `facts.Cache` for each cache, whether it exists or not."""
     return {"caches": survey(host, gaps, BUDGET)}
 

@@ -28,7 +28,7 @@ MIB = 1 << 20
 ONLY_LINUX = "only Linux lists what is mounted where"
 
 
-def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """One `facts.Directory` for each of `home`, `tmp` and `cache`."""
     known = mounts(host)
     found: list[Directory] = []

@@ -17,7 +17,7 @@ from attn_doctor.variables import VARIABLES
 __all__ = ["VARIABLES", "read"]
 
 
-def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Those of `VARIABLES` that are set, with their values."""
     found = {name: redact(host.environ[name]) for name in VARIABLES if name in host.environ}
     return {"env": found}

@@ -28,7 +28,7 @@ _CLASSES = ("0x03", "0x12")
 _ID_FILES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 
 
-def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """The field `pci` of `Facts`."""
     found, reason = look(host)
     if reason:

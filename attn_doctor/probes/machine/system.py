@@ -32,7 +32,7 @@ ENGINES = {
 }
 
 
-def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """The fields of `facts.System`."""
     platform = host.platform
     linux = platform.os == "linux"

@@ -62,7 +62,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
     bus_reason: str
 
 
-def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:  # noqa: ARG001
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """The fields `driver` and `gpus` of `Facts`."""
     seen = _look(host)
     heard = ask(host, _present(seen)) if _worth_asking(seen) else Answers()

@@ -17,7 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 PLACE = "attn_doctor/_rules"
 
 
-class RulesHook(BuildHookInterface):  # type: ignore[type-arg]
+class RulesHook(BuildHookInterface):  # type: ignore[misc, type-arg, unused-ignore]
     """Adds `rules/` and its index to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

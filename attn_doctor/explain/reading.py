@@ -17,7 +17,7 @@ __all__ = ["BLOCK", "Block", "blocks", "name_of"]
 
 #: Bytes read at once; small enough that a block and its words stay in the processor's cache.
 BLOCK = 1 << 16
-#: A line longer than this is cut.
+#: A line longer than this is cut, wherever that may be.
 _LONGEST = 1 << 20
 
 
@@ -87,9 +87,9 @@ def _whole_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
     for part in parts:
         data = rest + part
         cut = data.rfind(b"\n") + 1
-        if not cut and len(data) > _LONGEST:
+        if not cut and len(data) > 2 * BLOCK:
             # A progress bar may rewrite one line for hours.
-            cut = data.rfind(b"\r") + 1 or len(data)
+            cut = data.rfind(b"\r") + 1 or (len(data) > _LONGEST and len(data))
         if cut:
             yield data[:cut]
         rest = data[cut:]

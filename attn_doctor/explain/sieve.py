@@ -66,8 +66,8 @@ class Sieve:
         text = head + block.data + tail
         first = block.first - head.count(b"\n")
         for start, end, keywords in _spans(found, len(head), len(text)):
-            start = text.rfind(b"\n", 0, start) + 1
-            end = text.find(b"\n", end) + 1 or len(text)
+            start = text.rfind(b"\n", max(0, start - _AROUND), start) + 1 or start
+            end = text.find(b"\n", end, end + _AROUND) + 1 or end
             yield Passage(first + text.count(b"\n", 0, start), text[start:end], keywords)
 
     def _found(self, data: bytes) -> list[tuple[int, str]]:

@@ -415,6 +415,15 @@ def test_a_long_log_full_of_one_warning(rule: WriteRule, explained: Explain) -> 
     assert found.matches[0].line == 11_112
 
 
+def test_a_long_log_of_a_single_line(rule: WriteRule, explained: Explain) -> None:
+    rule("flash/gpu-too-old", "gpu-too-old-for-flash", AMPERE)
+    parts = [f"{n} of 90000 steps done" for n in range(90_000)]
+    parts[40_000] = f"RuntimeError: {AMPERE}"
+    found = explained("\r".join(parts))
+    assert [(match.cause, match.line) for match in found.matches] == [("gpu-too-old-for-flash", 1)]
+    assert explained("x" * 3_000_000 + f" {AMPERE} " + "x" * 100_000).matches
+
+
 def test_several_logs(rule: WriteRule, tmp_path: object) -> None:
     from attn_doctor.explain.engine import explanation, read
     from attn_doctor.rulebook import library

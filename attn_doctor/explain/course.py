@@ -30,7 +30,7 @@ _NAMED = re.compile(r"[A-Za-z_][\w.]*: \S")
 _STACK = re.compile(
     r"\s*(?:frame #\d+:|#\d+ 0x[0-9a-f]+|C\+\+ (?:stack|Capture))|.*<unknown function> \+ 0x"
 )
-_WARNING = re.compile(r"\w*Warning:|\b(?:WARNING|WARN|warning)\b|^\s*W\d{4} ")
+_WARNING = re.compile(r"Warning:|\b(?:WARNING|WARN|warning)\b|^\s*W\d{4} ")
 _EXCEPTION = re.compile(
     r"(?:^|[\s:(\]!])(?:[A-Za-z_][\w.]*\.)?(?!Warning)[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Unsupported"
     r"|OutOfResources|Timeout)\b(?::|\s*$|\()"

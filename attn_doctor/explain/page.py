@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ _BEGINS = re.compile(
     r'\s*(?:File "|Traceback \(|During handling|The above exception|\$ |>>> '
     r"|(?:[a-z_]\w{0,40}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Warning)\b)"
 )
+#: A line is looked at in pieces of this length, and so much of each is in the next one too.
+_LONGEST, _SHARED = 8000, 400
 #: Columns in which messages are broken.
 _NARROWEST, _WIDEST = 40, 240
 #: Lines on each side that show how wide the terminal or the box was.
@@ -154,8 +157,15 @@ def _split(first: int, data: bytes) -> list[tuple[int, str]]:
     return [
         (number, part)
         for number, line in enumerate(lines, first)
-        for part in (line.rstrip("\r").split("\r") if "\r" in line else (line,))
+        for whole in (line.rstrip("\r").split("\r") if "\r" in line else (line,))
+        for part in (_pieces(whole) if len(whole) > _LONGEST else (whole,))
     ]
+
+
+def _pieces(line: str) -> Iterator[str]:
+    """A line of absurd length in pieces, each of which repeats the end of the one before."""
+    for start in range(0, len(line), _LONGEST - _SHARED):
+        yield line[start : start + _LONGEST]
 
 
 def _decoded(line: bytes) -> str:

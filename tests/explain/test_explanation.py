@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Callable
 
 import pytest
@@ -446,3 +447,17 @@ def test_mending_lines_does_not_part_what_a_pattern_looks_at(
     line = "requires device with capability > (8, 0) but your GPU has capability (7, 5) (too old)\n"
     assert explained(line + "bf16 is only supported on A100+ GPUs\n").matches == ()
     assert causes(explained(line)) == ["xformers-no-op-for-gpu"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["x", "A", " ", "1", "1.2", "a.", "a-", "'", "\\", "%|", 'File "', "torch-1.", "[0;1", "> "],
+)
+def test_hostile_lines_cost_no_more_than_others(
+    rule: WriteRule, explained: Explain, part: str
+) -> None:
+    rule("flash/gpu-too-old", "gpu-too-old-for-flash", AMPERE)
+    start = time.perf_counter()
+    found = explained(f"{part * 40_000}\nRuntimeError: {AMPERE}\n{part * 40_000}")
+    assert causes(found) == ["gpu-too-old-for-flash"]
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,101 @@
+"""Programs run to their end, to their limit, or not at all; nothing of them is left over."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from attn_doctor import processes
+from attn_doctor.processes import Running, run
+
+posix = pytest.mark.skipif(os.name == "nt", reason="signals and groups of POSIX")
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-I", "-c", source]
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_output_and_code() -> None:
+    ended = run(python("import sys; print('a'); print('b', file=sys.stderr); sys.exit(3)"), 20)
+    assert (ended.code, ended.out, ended.err, ended.ok) == (3, "a\n", "b\n", False)
+    assert ended.told == "exit code 3"
+
+
+def test_input_and_joined_output() -> None:
+    source = (
+        "import sys; d = sys.stdin.read(); print(len(d), flush=True); print('e', file=sys.stderr)"
+    )
+    ended = run(python(source), 20, stdin=b"x" * 300_000, joined=True)
+    assert ended.ok
+    assert ended.out == "300000\ne\n"
+
+
+def test_input_that_nobody_reads() -> None:
+    assert run(python("print(1)"), 20, stdin=b"x" * 10_000_000).out == "1\n"
+
+
+def test_lines_as_they_come() -> None:
+    lines: list[str] = []
+    run(python("print('1%\\r2%\\r', end=''); print('x\\n\\ny', end='')"), 20, on_line=lines.append)
+    assert lines == ["1%", "2%", "x", "y"]
+
+
+def test_a_missing_program() -> None:
+    ended = run(["/nonexistent/nvcc"], 5)
+    assert ended.code is None
+    assert ended.told == "/nonexistent/nvcc cannot be run: No such file or directory"
+
+
+@posix
+def test_the_limit_kills_grandchildren(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    source = (
+        "import subprocess, sys, time\n"
+        "c = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"open({str(note)!r}, 'w').write(str(c.pid))\n"
+        "print('started', flush=True)\ntime.sleep(60)\n"
+    )
+    start = time.monotonic()
+    ended = run(python(source), 1.5)
+    assert ended.late
+    assert ended.out == "started\n"
+    assert ended.told == "no answer within 2 s"
+    assert time.monotonic() - start < 10
+    until = time.monotonic() + 5
+    while alive(int(note.read_text())) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not alive(int(note.read_text()))
+
+
+@posix
+def test_leaving_the_block_kills() -> None:
+    with pytest.raises(KeyboardInterrupt), Running(python("import time; time.sleep(60)")) as one:
+        raise KeyboardInterrupt
+    assert one.poll() == -9
+
+
+@posix
+def test_signals_are_named() -> None:
+    ended = run(python("import os; os.kill(os.getpid(), 11)"), 20)
+    assert ended.told == "killed by SIGSEGV"
+
+
+def test_long_output_keeps_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "KEPT", 100)
+    ended = run(python("print('first'); print('x' * 5000); print('last')"), 20)
+    assert ended.out.startswith("first\n")
+    assert ended.out.endswith("last\n")
+    assert "bytes left out" in ended.out
+    assert len(ended.out) < 600

@@ -1,0 +1,39 @@
+"""What CI systems ask of each finding: an identity that survives, and a file to point at.
+
+A finding about the machine has no line in the repository; the file that says what the machine
+should be (a configuration, a policy, requirements) stands for it, so that viewers which drop
+results without a place still show it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from attn_doctor.findings import Finding
+
+__all__ = ["fingerprint", "stand_in"]
+
+#: Files of a repository that say what its environment should be, the most telling first.
+_TELLING = (
+    "attn-doctor.toml",
+    "pyproject.toml",
+    "requirements.txt",
+    "environment.yml",
+    "Dockerfile",
+    "README.md",
+)
+
+
+def fingerprint(finding: Finding) -> str:
+    """Thirty-two hex digits, the same wherever and whenever the rule finds this subject.
+
+    Versions and paths do not enter: a finding stays the same one while its details move.
+    """
+    return hashlib.sha256(f"{finding.rule}\0{finding.subject}".encode()).hexdigest()[:32]
+
+
+def stand_in(folder: Path, names: Iterable[str] = _TELLING) -> str:
+    """The file in `folder` that findings about the machine point at; "" if there is none."""
+    return next((name for name in names if (folder / name).is_file()), "")

@@ -1,0 +1,41 @@
+"""A finding as plain lines, for formats that carry text in a field of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attn_doctor.findings import Diagnosis, Finding, Fix
+from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.render.paper import clean
+
+__all__ = ["details", "headline"]
+
+
+def headline(finding: Finding) -> str:
+    """The title, and the subject that was judged."""
+    return clean(finding.title + (f" ({finding.subject})" if finding.subject else ""))
+
+
+def details(finding: Finding, diagnosis: Diagnosis, fixes: int | None = None) -> str:
+    """Why, the values seen and wanted, and the first `fixes` fixes (None: all), line by line."""
+    return "\n".join(line for line in _lines(finding, diagnosis, fixes) if line)
+
+
+def _lines(finding: Finding, diagnosis: Diagnosis, fixes: int | None) -> Iterator[str]:
+    yield clean(finding.why)
+    for line in finding.because:
+        if line.truth is not False:
+            wanted = (
+                f", wanted {line.wanted}" if line.wanted not in ("", f"not {line.seen}") else ""
+            )
+            yield clean(f"{line.fact} is {line.seen or 'empty'}{wanted}")
+    for fix in finding.fixes[:fixes]:
+        yield from _fix(fix, diagnosis)
+    if finding.caused_by:
+        yield f"explained by {finding.caused_by}"
+
+
+def _fix(fix: Fix, diagnosis: Diagnosis) -> Iterator[str]:
+    yield f"fix: {clean(fix.title)}"
+    yield clean(fix.manual)
+    yield from (f"  {clean(command)}" for command in shell_lines(fix, diagnosis.facts))

@@ -84,6 +84,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     caused_by: str = ""
     """The rule whose problem explains this one; empty for a root cause."""
+    waived: str = ""
+    """Why a problem does not count: accepted by the policy, or known from a baseline."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
@@ -97,8 +99,15 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """Findings that are problems, worst first."""
-        return tuple(one for one in self.findings if one.verdict is Verdict.PROBLEM)
+        """Findings that are problems and count, worst first."""
+        return tuple(
+            one for one in self.findings if one.verdict is Verdict.PROBLEM and not one.waived
+        )
+
+    @property
+    def waived(self) -> tuple[Finding, ...]:
+        """Problems that do not count, each with its reason."""
+        return tuple(one for one in self.findings if one.waived)
 
     @property
     def unknown(self) -> tuple[Finding, ...]:

@@ -1,0 +1,64 @@
+"""Problems that were there before: `check` then fails only on what is new.
+
+A baseline is what `attn-doctor check --format json` wrote. A problem is the same one if its rule
+and its subject are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.findings import Diagnosis, Finding, Verdict
+
+__all__ = ["against", "read"]
+
+#: Far more than any machine has problems.
+LARGEST = 64 << 20
+
+
+class _Problem(Struct, frozen=True):
+    rule: str
+    subject: str = ""
+
+
+class _Report(Struct, frozen=True):
+    schema: int
+    problems: tuple[_Problem, ...]
+
+
+def read(path: Path) -> frozenset[tuple[str, str]]:
+    """Rule and subject of each problem in a baseline. Raises `AttnDoctorError`."""
+    remedy = f"write one with `attn-doctor check --format json:{path}`"
+    try:
+        if path.stat().st_size > LARGEST:
+            raise AttnDoctorError(f"{path}: is too large for a baseline; {remedy}")
+        report = msgspec.json.decode(path.read_bytes(), type=_Report)
+    except OSError as error:
+        raise AttnDoctorError(f"{path}: cannot be read: {error.strerror}; {remedy}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise AttnDoctorError(f"{path}: is no baseline: {error}; {remedy}") from None
+    return frozenset((one.rule, one.subject) for one in report.problems)
+
+
+def against(diagnosis: Diagnosis, known: frozenset[tuple[str, str]], name: str) -> Diagnosis:
+    """The diagnosis with the problems of the baseline called `name` waived."""
+
+    def waived(finding: Finding) -> Finding:
+        same = (finding.rule, finding.subject) in known
+        if not same or finding.verdict is not Verdict.PROBLEM or finding.waived:
+            return finding
+        return replace(finding, waived=f"known: in the baseline {name}")
+
+    findings = [waived(finding) for finding in diagnosis.findings]
+    hidden = {one.rule for one in findings if one.waived}
+    # What is new must be seen, also where an old problem explains it.
+    shown = [
+        replace(one, caused_by="") if one.caused_by in hidden and not one.waived else one
+        for one in findings
+    ]
+    return replace(diagnosis, findings=tuple(shown))

@@ -1,0 +1,147 @@
+"""A diagnosis held against a policy: what is accepted, and what is demanded beyond health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from msgspec.structs import replace
+from packaging.version import Version
+
+from attn_doctor.facts import Facts, Gpu
+from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.policy.policy import Ignore, Policy, PolicyError
+
+__all__ = ["judged"]
+
+
+def judged(diagnosis: Diagnosis, policy: Policy, today: date) -> Diagnosis:
+    """The diagnosis with accepted problems waived and the policy's own findings first.
+
+    Raises `PolicyError` for a `minimum` that names nothing that has a version.
+    """
+    valid = [one for one in policy.ignore if today <= one.until]
+    findings = _with_echoes([_waived(finding, valid) for finding in diagnosis.findings])
+    own = [
+        *_expired(policy, today),
+        *_too_old(policy, diagnosis.facts),
+        *_not_allowed(policy, diagnosis.facts),
+    ]
+    return replace(diagnosis, findings=(*own, *findings))
+
+
+def _waived(finding: Finding, ignored: list[Ignore]) -> Finding:
+    if finding.verdict is not Verdict.PROBLEM:
+        return finding
+    for one in ignored:
+        if _means(one.rule, finding.rule) and one.subject in ("", finding.subject):
+            return replace(finding, waived=f"{one.reason} (until {one.until})")
+    return finding
+
+
+def _with_echoes(findings: list[Finding]) -> list[Finding]:
+    """Whoever accepts a root accepts what it explains."""
+    counting = {one.rule for one in findings if one.verdict is Verdict.PROBLEM and not one.waived}
+    accepted = {one.rule: one.waived for one in findings if one.waived}
+    return [
+        replace(one, waived=accepted[one.caused_by])
+        if one.caused_by in accepted and one.caused_by not in counting and not one.waived
+        else one
+        for one in findings
+    ]
+
+
+def _means(pattern: str, rule: str) -> bool:
+    return pattern == rule or (pattern.endswith("/*") and rule.startswith(pattern[:-1]))
+
+
+def _expired(policy: Policy, today: date) -> Iterator[Finding]:
+    for one in policy.ignore:
+        if today > one.until:
+            yield _finding(
+                "ignore-expired",
+                f"The exception for {one.rule} ended on {one.until}",
+                f"It was accepted because: {one.reason}",
+                Because(fact="today", seen=str(today), wanted=f"at most {one.until}", truth=True),
+                f"Repair what {one.rule} reports, or renew `until` in {policy.path}",
+            )
+
+
+def _too_old(policy: Policy, facts: Facts) -> Iterator[Finding]:
+    for name, least in policy.minimum.items():
+        version = _version(policy, facts, name)
+        fact = f"{name}.version"
+        if version is None:
+            yield _finding(
+                "minimum-unknown",
+                f"The version of {name} cannot be told, and the policy demands {least}",
+                facts.gaps.get(fact, f"{name} is not installed, or does not say its version."),
+                Because(fact=fact, seen="unknown", wanted=f"≥ {least}", truth=None),
+                f"Install {name} {least} or newer, or change `minimum` in {policy.path}",
+            )
+        elif Version(version) < Version(least):
+            yield _finding(
+                "minimum",
+                f"{name} {version} is older than this project allows",
+                f"`minimum.{name}` in {policy.path} demands {least} or newer.",
+                Because(fact=fact, seen=version, wanted=f"≥ {least}", truth=True),
+                f"Install {name} {least} or newer",
+            )
+
+
+def _version(policy: Policy, facts: Facts, name: str) -> str | None:
+    group: object = getattr(facts, name.replace("-", "_"), None)
+    if not hasattr(group, "version"):
+        raise PolicyError(
+            f"{policy.path}: minimum.{name} is nothing that has a version here; write driver,"
+            " python, torch, triton, flash_attn, xformers or another fact of docs/facts.md"
+        )
+    return str(group.version) if group.version else None
+
+
+def _not_allowed(policy: Policy, facts: Facts) -> Iterator[Finding]:
+    if not policy.allowed_gpus:
+        return
+    allowed = ", ".join(policy.allowed_gpus)
+    for gpu in facts.gpus or ():
+        if not any(_is(gpu, wanted) for wanted in policy.allowed_gpus):
+            name = gpu.name or "unknown"
+            yield _finding(
+                "gpu-not-allowed",
+                f"GPU {gpu.index} is {name}, which this project does not allow",
+                f"`allowed-gpus` in {policy.path} names {allowed}.",
+                Because(fact="gpu.name", seen=name, wanted=f"one of {allowed}", truth=True),
+                "Run this on another machine, or change `allowed-gpus`",
+                subject=f"GPU {gpu.index}",
+            )
+    if not facts.gpus:
+        gap = facts.gaps.get("gpus", "no NVIDIA GPU was found")
+        yield _finding(
+            "gpu-not-allowed",
+            f"This project demands a GPU, one of {allowed}",
+            f"{gap}.",
+            Because(fact="gpus", seen="none", wanted=f"one of {allowed}", truth=True),
+            "Run this on another machine, or change `allowed-gpus`",
+        )
+
+
+def _is(gpu: Gpu, wanted: str) -> bool:
+    if wanted.startswith("sm_"):
+        return gpu.sm is not None and wanted == f"sm_{gpu.sm}"
+    return wanted.casefold() in (gpu.name or "").casefold()
+
+
+def _finding(
+    name: str, title: str, why: str, because: Because, remedy: str, subject: str = ""
+) -> Finding:
+    return Finding(
+        rule=f"policy/{name}",
+        verdict=Verdict.PROBLEM,
+        severity=Severity.ERROR,
+        cause="policy",
+        title=title,
+        subject=subject,
+        why=why,
+        because=(because,),
+        fixes=(Fix(title=remedy, safety="manual"),),
+    )

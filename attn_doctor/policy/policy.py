@@ -1,0 +1,132 @@
+"""The policy file: `attn-doctor.toml`, or `[tool.attn-doctor]` in `pyproject.toml`.
+
+The nearest one counts, from the working directory upwards; an `attn-doctor.toml` beside a
+`pyproject.toml` wins. Nothing is merged, so that one file says all.
+"""
+
+from __future__ import annotations
+
+import difflib
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from packaging.version import InvalidVersion, Version
+
+from attn_doctor.errors import AttnDoctorError
+
+__all__ = ["Ignore", "Policy", "PolicyError", "find", "read"]
+
+Text = Annotated[str, Meta(min_length=1)]
+#: A policy is a page; what is far larger is something else.
+LARGEST = 1 << 20
+
+
+class PolicyError(AttnDoctorError):
+    """A policy that does not say what a policy may say."""
+
+
+class Ignore(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule whose problems are accepted, for a reason and for a time."""
+
+    rule: Text
+    """Id of a rule, or `area/*`."""
+    reason: Text
+    until: date
+    """The last day on which it is accepted; afterwards the entry itself is a problem."""
+    subject: str = ""
+    """Only this subject, such as `GPU 1`; empty for all."""
+
+
+class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """What is demanded. Each field is a key of the file, with `-` for `_`."""
+
+    fail_on: Literal["error", "warning", "info", "never"] | None = None
+    require: tuple[Text, ...] = ()
+    """Backends that must be ready."""
+    training: bool = False
+    """They must be ready for training, not only for inference."""
+    framework: str = ""
+    """Whose names these are, if they are not those of Diffusers."""
+    minimum: dict[str, Text] = {}
+    """Least versions: `driver`, `python`, `torch` or another package that is a fact."""
+    allowed_gpus: tuple[Text, ...] = ()
+    """Parts of GPU names (`H100`), or architectures (`sm_90`)."""
+    rules: tuple[Text, ...] = ()
+    """Folders of rules of the team's own, relative to the file."""
+    ignore: tuple[Ignore, ...] = ()
+    path: Annotated[str, Meta(description="The file; not a key.")] = ""
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders of `rules`, absolute."""
+        return tuple(Path(self.path).parent / one for one in self.rules)
+
+
+def find(folder: Path) -> Path | None:
+    """The nearest policy file at or above `folder`, or None."""
+    for each in (folder, *folder.parents):
+        own, project = each / "attn-doctor.toml", each / "pyproject.toml"
+        if own.is_file():
+            return own
+        if project.is_file() and _section(project, _data(project)) is not None:
+            return project
+    return None
+
+
+def read(path: Path) -> Policy:
+    """The policy in `path`. Raises `PolicyError` naming the file, the key and the remedy."""
+    section = _section(path, _data(path))
+    if section is None:
+        raise PolicyError(f"{path}: has no [tool.attn-doctor] table; add one, or name another file")
+    _known(path, section, Policy, "")
+    for number, one in enumerate(section.get("ignore", ()), 1):
+        if isinstance(one, dict):
+            _known(path, one, Ignore, f"ignore {number}: ")
+    try:
+        policy = msgspec.convert(section, Policy)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$.")
+        at = f"{place.rstrip('`')}: " if place else ""
+        raise PolicyError(f"{path}: {at}{what}") from None
+    for name, version in policy.minimum.items():
+        try:
+            Version(version)
+        except InvalidVersion:
+            raise PolicyError(
+                f'{path}: minimum.{name}: {version!r} is no version; write one such as "2.8"'
+            ) from None
+    return msgspec.structs.replace(policy, path=str(path))
+
+
+def _section(path: Path, data: dict[str, Any]) -> dict[str, Any] | None:
+    """The policy's table; None where a pyproject.toml has none."""
+    if path.name != "pyproject.toml":
+        return data
+    tool = data.get("tool")
+    section = tool.get("attn-doctor") if isinstance(tool, dict) else None
+    return section if isinstance(section, dict) else None
+
+
+def _data(path: Path) -> dict[str, Any]:
+    from attn_doctor.rulebook.files import read_toml
+
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    if size > LARGEST:
+        raise PolicyError(f"{path}: {size >> 20} MiB is too large for a policy (1 MiB at most)")
+    return read_toml(path)
+
+
+def _known(path: Path, section: dict[str, Any], struct: type[Struct], place: str) -> None:
+    """Raises `PolicyError` for a key that means nothing, with the nearest that does."""
+    keys = [name for name in struct.__struct_encode_fields__ if name != "path"]
+    for key in section:
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, 1)
+            meant = f"did you mean {near[0]}?" if near else f"write one of {', '.join(keys)}"
+            raise PolicyError(f"{path}: {place}unknown key {key!r}; {meant}")

@@ -71,7 +71,7 @@ def find(folder: Path) -> Path | None:
         own, project = each / "attn-doctor.toml", each / "pyproject.toml"
         if own.is_file():
             return own
-        if project.is_file() and _section(project, _data(project)) is not None:
+        if _mentions_us(project) and _section(project, _data(project)) is not None:
             return project
     return None
 
@@ -99,6 +99,15 @@ def read(path: Path) -> Policy:
                 f'{path}: minimum.{name}: {version!r} is no version; write one such as "2.8"'
             ) from None
     return msgspec.structs.replace(policy, path=str(path))
+
+
+def _mentions_us(project: Path) -> bool:
+    """A pyproject.toml that may have our table. Parsing each one would slow every check down."""
+    try:
+        with project.open("rb") as file:
+            return b"attn-doctor" in file.read(LARGEST)
+    except OSError:
+        return False
 
 
 def _section(path: Path, data: dict[str, Any]) -> dict[str, Any] | None:

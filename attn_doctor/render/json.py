@@ -28,10 +28,12 @@ def json(diagnosis: Diagnosis, code: int) -> str:
             "errors": errors,
             "warnings": warnings,
             "notes": notes,
+            "waived": len(diagnosis.waived),
             "unchecked": sum(len(rules) for rules in unchecked(diagnosis).values()),
             "seconds": round(diagnosis.seconds, 3),
         },
         "problems": [_finding(one, diagnosis) for one in diagnosis.problems],
+        "waived": [_finding(one, diagnosis) for one in diagnosis.waived],
         "unchecked": [
             {"reason": reason, "rules": rules} for reason, rules in unchecked(diagnosis).items()
         ],

@@ -19,7 +19,17 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 def markdown(diagnosis: Diagnosis) -> str:
     """The whole report."""
-    return "\n".join([*_top(diagnosis), *_problems(diagnosis), *_unchecked(diagnosis)]) + "\n"
+    return (
+        "\n".join(
+            [
+                *_top(diagnosis),
+                *_problems(diagnosis),
+                *_waived(diagnosis),
+                *_unchecked(diagnosis),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _top(diagnosis: Diagnosis) -> Iterator[str]:
@@ -65,6 +75,16 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
         yield f"Explains: {', '.join(f'`{rule}`' for rule in problem.echoes)}"
         yield ""
     yield " · ".join([f"Rule `{finding.rule}`", *(f"<{link}>" for link in finding.evidence)])
+    yield ""
+
+
+def _waived(diagnosis: Diagnosis) -> Iterator[str]:
+    if not diagnosis.waived:
+        return
+    yield "#### Known problems, not counted"
+    yield ""
+    for rule, reason in {one.rule: one.waived for one in diagnosis.waived}.items():
+        yield f"- `{rule}`: {escape(reason)}"
     yield ""
 
 

@@ -27,20 +27,22 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 
 def sarif(diagnosis: Diagnosis, rules: Iterable[Rule], code: int, file: str = "") -> str:
-    """One run, one result for each problem. `rules`: those whose help texts are wanted.
+    """One run, one result for each problem; those that do not count are suppressed.
 
+    `rules`: those whose help texts are wanted.
     `file`: what results without a place of their own point at, relative to the repository.
     """
     known = {rule.id: rule for rule in rules}
-    named = [*dict.fromkeys(one.rule for one in diagnosis.problems)]
+    found = (*diagnosis.problems, *diagnosis.waived)
+    named = [*dict.fromkeys(one.rule for one in found)]
     driver = {
         "name": "attn-doctor",
         "semanticVersion": __version__,
-        "rules": [_rule(name, known.get(name), diagnosis) for name in named],
+        "rules": [_rule(name, known.get(name), found) for name in named],
     }
     run = {
         "tool": {"driver": driver},
-        "results": [_result(one, named, diagnosis, file) for one in diagnosis.problems],
+        "results": [_result(one, named, diagnosis, file) for one in found],
         "invocations": [
             {
                 "executionSuccessful": True,
@@ -54,8 +56,8 @@ def sarif(diagnosis: Diagnosis, rules: Iterable[Rule], code: int, file: str = ""
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
-def _rule(name: str, rule: Rule | None, diagnosis: Diagnosis) -> dict[str, Any]:
-    finding = next(one for one in diagnosis.problems if one.rule == name)
+def _rule(name: str, rule: Rule | None, found: Iterable[Finding]) -> dict[str, Any]:
+    finding = next(one for one in found if one.rule == name)
     evidence = finding.evidence[:1]
     described: dict[str, Any] = {
         "id": name,
@@ -80,6 +82,8 @@ def _result(finding: Finding, named: list[str], diagnosis: Diagnosis, file: str)
         "partialFingerprints": {"attnDoctor/v1": fingerprint(finding)},
         "locations": [_location(finding, file)],
     }
+    if finding.waived:
+        result["suppressions"] = [{"kind": "external", "justification": finding.waived}]
     if finding.caused_by:
         result["properties"] = {"causedBy": finding.caused_by}
     return result

@@ -32,6 +32,7 @@ def text(diagnosis: Diagnosis, paper: Paper, *, verbose: bool = False, quiet: bo
             continue
         lines += _problem(problem, diagnosis, paper, verbose)
         lines.append("")
+    lines += _waived(diagnosis, paper, verbose)
     lines += _unchecked(diagnosis, paper, verbose)
     lines += _last(diagnosis, paper)
     return paper.glyphs("\n".join(lines)) + "\n"
@@ -114,6 +115,20 @@ def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str
         wanted = f", wanted {line.wanted}" if told else ""
         yield from _labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
         label = ""
+
+
+def _waived(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+    """Problems that do not count; each with its reason only if asked for."""
+    waived = {one.rule: one.waived for one in diagnosis.waived}
+    if not waived:
+        return
+    shown = "" if verbose else f": {', '.join(waived)}" if len(waived) < 4 else "; -v names them"
+    count = f"{plural(len(waived), 'known problem')} not counted"
+    yield from paper.wrap(paper.style(count, "bold") + shown, 0)
+    if verbose:
+        for rule, reason in waived.items():
+            yield from paper.wrap(clean(f"{rule}: {reason}"), 2)
+    yield ""
 
 
 def _unchecked(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:

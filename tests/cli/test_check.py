@@ -156,3 +156,58 @@ def test_a_report_is_judged_as_the_machine_itself(tmp_path: Path) -> None:
 
 def test_a_report_goes_to_standard_output_on_demand() -> None:
     assert json.loads(run("report", "-o", "-").stdout)["schema"] == 1
+
+
+def test_many_formats_from_one_examination(snapshot: str, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    wanted = ["github", f"json:{tmp_path}/a.json", f"sarif:{tmp_path}/a.sarif"]
+    wanted += [f"junit:{tmp_path}/a.xml", f"gitlab:{tmp_path}/gl.json"]
+    asked = [word for one in wanted for word in ("--format", one)]
+    done = run("check", "--facts", snapshot, *asked, GITHUB_STEP_SUMMARY=str(summary))
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("::error title=")
+    assert summary.read_text().startswith("### attn-doctor")
+    assert json.loads((tmp_path / "a.json").read_text())["exit_code"] == 1
+    assert json.loads((tmp_path / "a.sarif").read_text())["version"] == "2.1.0"
+    assert (tmp_path / "a.xml").read_text().startswith("<?xml")
+    assert json.loads((tmp_path / "gl.json").read_text())[0]["check_name"]
+
+
+def test_a_policy_accepts_and_demands(snapshot: str, tmp_path: Path) -> None:
+    policy = tmp_path / "attn-doctor.toml"
+    exception = '[[ignore]]\nrule = "torch/cpu-build"\nreason = "a test"\nuntil = {}\n'
+    policy.write_text(exception.format("2999-01-01"))
+    bare = run("check", "--facts", snapshot, "--policy", "none")
+    accepted = run("check", "--facts", snapshot, "--policy", str(policy), "-v")
+    assert (bare.returncode, accepted.returncode) == (1, 0), accepted.stdout
+    assert "  torch/cpu-build: a test (until 2999-01-01)\n" in accepted.stdout
+    policy.write_text(exception.format("2026-01-01"))
+    assert (
+        "[policy/ignore-expired]"
+        in run("check", "--facts", snapshot, "--policy", str(policy)).stdout
+    )
+    policy.write_text("fail-ona = 'error'")
+    wrong = run("check", "--policy", str(policy))
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith(f"attn-doctor: {policy}: unknown key 'fail-ona'")
+
+
+def test_the_policy_is_explained(tmp_path: Path) -> None:
+    policy = tmp_path / "attn-doctor.toml"
+    policy.write_text('require = ["flash"]\nfail-on = "warning"\n[minimum]\ntorch = "2.8"\n')
+    told = run("check", "--explain-policy", "--policy", str(policy)).stdout
+    assert told.splitlines() == [
+        f"Policy: {policy}",
+        "  fail-on       warning: check fails on problems from warning upwards",
+        "  require       flash: must be ready for inference",
+        "  minimum       torch 2.8 or newer",
+    ]
+
+
+def test_a_baseline_counts_only_what_is_new(snapshot: str, tmp_path: Path) -> None:
+    known = str(tmp_path / "known.json")
+    assert run("check", "--facts", snapshot, "--format", f"json:{known}").returncode == 1
+    again = run("check", "--facts", snapshot, "--baseline", known)
+    assert again.returncode == 0, again.stdout
+    assert "not counted" in again.stdout
+    assert run("check", "--facts", snapshot, "--baseline", "/nonexistent").returncode == 2

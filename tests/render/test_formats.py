@@ -23,7 +23,8 @@ def test_json_holds_problems_with_ready_commands_and_all_facts() -> None:
     assert data["schema"] == 1
     assert data["exit_code"] == 1
     assert data["summary"] == {
-        "rules": 42, "errors": 1, "warnings": 1, "notes": 1, "unchecked": 1, "seconds": 0.123,
+        "rules": 42, "errors": 1, "warnings": 1, "notes": 1, "waived": 0, "unchecked": 1,
+        "seconds": 0.123,
     }  # fmt: skip
     first = data["problems"][0]
     assert first["rule"] == "driver/too-old-for-torch"
@@ -36,6 +37,18 @@ def test_json_holds_problems_with_ready_commands_and_all_facts() -> None:
         {"reason": "the cache probe did not answer within 4 s", "rules": ["caches/network"]}
     ]
     assert data["facts"]["gpus"][1]["memory_free_mib"] == 1024
+
+
+def test_problems_that_do_not_count_are_told_apart() -> None:
+    waived = _only(replace(OLD_DRIVER, waived="until the new image"))
+    assert counts(waived) == (0, 0, 0)
+    assert exit_code(waived, Severity.INFO, strict=True) == 0
+    data = stdlib.loads(json(waived, 0))
+    assert data["problems"] == []
+    assert data["waived"][0]["waived"] == "until the new image"
+    assert "- `driver/too-old-for-torch`: until the new image" in markdown(waived)
+    assert "1 known problem not counted: driver/too-old-for-torch\n" in text(waived, Paper())
+    assert "driver/too-old-for-torch: until the new image" in text(waived, Paper(), verbose=True)
 
 
 def test_markdown_shows_each_root_problem_once() -> None:

@@ -1,8 +1,9 @@
-"""Puts the rules into the wheel, with one index of them prebuilt.
+"""Puts the rules and the catalogue of backends into the wheel, with their indexes prebuilt.
 
-`check` then reads one JSON file where it would otherwise parse some hundred TOML files. The index
-is made by the source tree's own code, in a temporary folder, so that a build leaves nothing behind
-in the tree. Editable installs need none of this: the code reads `rules/` beside the package.
+`check` then reads two JSON files where it would otherwise parse some hundred TOML files. The
+indexes are made by the source tree's own code, in a temporary folder, so that a build leaves
+nothing behind in the tree. Editable installs need none of this: the code reads `rules/` beside
+the package.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ class RulesHook(BuildHookInterface):  # type: ignore[misc, type-arg, unused-igno
         rules = Path(self.root, "rules")
         # The folder goes when the hook object does, which outlives the build.
         self._scratch = tempfile.TemporaryDirectory(prefix="attn-doctor-")
-        index = Path(self._scratch.name, "index.json")
-        index.write_bytes(_index(self.root, rules))
-        build_data["force_include"] |= {str(rules): PLACE, str(index): f"{PLACE}/index.json"}
+        build_data["force_include"] |= {str(rules): PLACE}
+        for name, content in _indexes(self.root, rules).items():
+            index = Path(self._scratch.name, name)
+            index.write_bytes(content)
+            build_data["force_include"] |= {str(index): f"{PLACE}/{name}"}
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         """After the wheel is built."""
@@ -37,15 +40,17 @@ class RulesHook(BuildHookInterface):  # type: ignore[misc, type-arg, unused-igno
             self._scratch.cleanup()
 
 
-def _index(root: str, rules: Path) -> bytes:
-    """Build the index with the source tree's code, and leave no bytecode in the tree."""
+def _indexes(root: str, rules: Path) -> dict[str, bytes]:
+    """Build the indexes with the source tree's code, and leave no bytecode in the tree."""
     before = sys.dont_write_bytecode
     sys.dont_write_bytecode = True
     sys.path.insert(0, root)
     try:
+        from attn_doctor.backends import reading
+        from attn_doctor.backends.catalogue import INDEX
         from attn_doctor.rulebook.library import build_index
 
-        return build_index(rules)
+        return {"index.json": build_index(rules), INDEX: reading.build_index(rules)}
     finally:
         sys.path.remove(root)
         sys.dont_write_bytecode = before

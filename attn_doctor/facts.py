@@ -19,10 +19,12 @@ __all__ = [
     "ELEMENTS",
     "SCHEMA",
     "Build",
+    "BuiltKernels",
     "Cache",
     "CudaWheel",
     "Directory",
     "Driver",
+    "Extension",
     "Facts",
     "Gpu",
     "Package",
@@ -244,7 +246,9 @@ class Gpu(Struct, frozen=True, kw_only=True):
     visible: bool | None = None
     """CUDA_VISIBLE_DEVICES does not hide it."""
     in_torch_archs: bool | None = None
-    """Derived: the installed torch carries code for it (`torch.archs`)."""
+    """Derived: the installed torch carries code for it, machine code or PTX."""
+    torch_code: str | None = None
+    """Derived: what that is: `yes` (machine code), `ptx` (the driver has to compile it), `no`."""
 
 
 class Program(Struct, frozen=True, kw_only=True):
@@ -353,8 +357,18 @@ class Torch(Struct, frozen=True, kw_only=True):
     """Derived: the name of its CUDA in wheel indexes, such as `cu130`."""
     minor: str | None = None
     """Derived: major and minor version, such as `2.11`."""
+    cubins: tuple[str, ...] | None = None
+    """Machine code for GPUs that most kernels of its CUDA library carry, read from the file, by the
+    names that CUDA gives them: `80`, `90a`. Single kernels may be there for more."""
+    ptx: tuple[str, ...] | None = None
+    """PTX that most of those kernels carry, which the driver can compile for newer GPUs."""
     archs: tuple[int, ...] | None = None
-    """Derived: compute capabilities ×10 that this wheel carries machine code for, where known."""
+    """Derived: compute capabilities ×10 that it carries machine code for: those of `torch.cubins`,
+    else those that the release's own wheels are known to have."""
+    archs_source: str | None = None
+    """Derived: how `torch.archs` is known: `file` or `table`; empty if it is not."""
+    gpu_code: str | None = None
+    """Derived: the worst `gpus[].torch_code` of the GPUs that CUDA shows; empty without any."""
     min_driver: Version | None = None
     """Derived: lowest driver that runs its CUDA on this system (minor version compatibility)."""
     index_for_driver: str | None = None
@@ -442,6 +456,58 @@ class Package(Struct, frozen=True, kw_only=True):
     wheel: str | None = None
     """Derived: `yes` if a ready wheel exists for this torch, CUDA and Python, `no` if pip would
     compile it from source; None if the tables do not tell."""
+    loads: bool | None = None
+    """Derived: nothing was found that would keep its extension modules from loading, as far as
+    their files tell; false if none of its main modules can load."""
+    fits: bool | None = None
+    """Derived: `loads` is true. It is false both where it is false and where it could not be told,
+    so that a build record counts where the files say nothing."""
+    gpu_code: str | None = None
+    """Derived: what its modules hold for the GPUs that CUDA shows, at worst: `yes` (machine code),
+    `ptx` (the driver has to compile it at the first start), `no`; empty if they hold no GPU code
+    or CUDA shows no GPU."""
+
+
+class Extension(Struct, frozen=True, kw_only=True):
+    """One compiled module, read and not loaded."""
+
+    package: str | None = None
+    """Whose it is: a group of facts such as `flash_attn`, or `hub` for a kernel from the Hub."""
+    name: str | None = None
+    """Its file's name up to the first dot; for a kernel from the Hub its repository too."""
+    path: str | None = None
+    """Its file."""
+    archs: tuple[str, ...] | None = None
+    """Machine code for GPUs in it, by the names that CUDA gives them: `80`, `90a` (only that
+    architecture), `120f` (its family)."""
+    ptx: tuple[str, ...] | None = None
+    """PTX in it, which the driver can compile for newer GPUs."""
+    ptx_cuda: Version | None = None
+    """CUDA version that a driver must support to compile that PTX; empty without PTX."""
+    missing: tuple[str, ...] | None = None
+    """Libraries it needs that the loader would not find when torch has been imported."""
+    elsewhere: tuple[str, ...] | None = None
+    """Where such libraries lie all the same, in folders that the loader does not search."""
+    undefined: int | None = None
+    """Symbols it needs that no library defines, those of Python's own left out."""
+    undefined_first: tuple[str, ...] | None = None
+    """The first few of these, as C++ writes them."""
+    misfit: str | None = None
+    """What symbols tell it was built for: `torch` (another torch), `cxx-abi` (the other C++ ABI),
+    `symbols` (other libraries than those here), `unseen` (they were not compared: a library of
+    torch's is missing, or the system is Windows); empty if they are all defined."""
+    too_old: tuple[str, ...] | None = None
+    """Libraries that do not offer the version it needs, such as `libstdc++.so.6`."""
+    versions_missing: tuple[str, ...] | None = None
+    """These versions, such as `GLIBC_2.34 of libc.so.6`."""
+    cuda_major: int | None = None
+    """CUDA major version whose runtime library it needs; 0 if it needs none."""
+    cxx11_abi: bool | None = None
+    """The C++ ABI that its calls into torch are written in; None if they do not show it."""
+    loads: bool | None = None
+    """Derived: nothing was found that would keep it from loading."""
+    gpu_code: str | None = None
+    """Derived: as `gpu_code` of packages, for this module alone."""
 
 
 class CudaWheel(Struct, frozen=True, kw_only=True):
@@ -506,6 +572,71 @@ class Cache(Struct, frozen=True, kw_only=True):
     """It belongs to another user."""
 
 
+class BuiltKernels(Struct, frozen=True, kw_only=True):
+    """What `attn-doctor build-kernels` recorded for one device in one cache folder."""
+
+    path: str | None = None
+    """The record (manifest.json)."""
+    folder: str | None = None
+    """The cache folder it speaks of."""
+    error: str | None = None
+    """Why the record cannot be used; empty if it can."""
+    place: str | None = None
+    """The device that was built for: `cpu`, or as in `cuda:0 NVIDIA H200`."""
+    specs: int | None = None
+    """Kernel specs in the record."""
+    built: int | None = None
+    """Those that were built and proven to be reused."""
+    not_reused: int | None = None
+    """Those that were built, and that a fresh process compiled again."""
+    failed: int | None = None
+    """Those that could not be built."""
+    cleared: int | None = None
+    """Those whose files were cleared and that have not been built again."""
+    warmups: int | None = None
+    """Programs that were run to fill the caches (`build-kernels -- python …`)."""
+    seconds: float | None = None
+    """Seconds that building took; the next start pays them again if the kernels are lost."""
+    newest: str | None = None
+    """Day and time of the last build, UTC, ISO 8601; empty if nothing was built."""
+    torch: Version | None = None
+    """Torch they were built with."""
+    torch_cuda: str | None = None
+    """CUDA of that torch; empty for a CPU build."""
+    triton: Version | None = None
+    """Triton they were built with; empty without one."""
+    ptxas: str | None = None
+    """ptxas they were compiled by."""
+    python: Version | None = None
+    """Python they were built under."""
+    device: str | None = None
+    """Name of the GPU, or `cpu`."""
+    sm: int | None = None
+    """Its compute capability ×10."""
+    driver: Version | None = None
+    """GPU driver at that time."""
+    cc: str | None = None
+    """C compiler at that time."""
+    cxx: str | None = None
+    """C++ compiler at that time."""
+    cpu: str | None = None
+    """Vector instructions they were compiled for; CPU kernels only."""
+    environment: tuple[str, ...] | None = None
+    """Environment variables that matter and were set, as `NAME=value`."""
+    missing: int | None = None
+    """Recorded files that are gone or have another size."""
+    here: bool | None = None
+    """Derived: that device is on this machine."""
+    drift: str | None = None
+    """Derived: what has moved since, so that kernels have to be built anew; empty if nothing."""
+    unaffected: str | None = None
+    """Derived: what has moved since and makes no kernel stale; empty if nothing."""
+    stale: int | None = None
+    """Derived: specs and warm-ups that have to be built anew because of `drift`."""
+    driver_moved: str | None = None
+    """Derived: the driver is `newer` or `older` than at that time; empty if it is the same."""
+
+
 class Facts(Struct, frozen=True, kw_only=True):
     """All facts about one machine and one Python environment; a snapshot is this as JSON."""
 
@@ -545,6 +676,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     """PyTorch."""
     triton: Triton = Triton()
     """Triton."""
+    extensions: tuple[Extension, ...] | None = None
+    """Compiled modules of the packages of interest, and of kernels from the Hub for this torch; on
+    Linux and Windows."""
     cuda_wheels: tuple[CudaWheel, ...] | None = None
     """CUDA libraries installed as wheels."""
     shadows: tuple[Shadow, ...] | None = None
@@ -585,6 +719,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Environment variables that matter here; one that is not set reads as empty text."""
     caches: tuple[Cache, ...] | None = None
     """Folders of compiled things."""
+    manifests: tuple[BuiltKernels, ...] | None = None
+    """What was built ahead of time, one for each device in a cache folder."""
+    pretended: tuple[str, ...] = ()
+    """What was made up with `--pretend`; none of it in a real examination."""
     gaps: dict[str, str] = {}
     """For a fact that could not be read, why."""
 
@@ -605,9 +743,11 @@ ELEMENTS: dict[str, str] = {
     "pci": "device",
     "gpus": "gpu",
     "toolkits": "toolkit",
+    "extensions": "extension",
     "cuda_wheels": "wheel",
     "shadows": "shadow",
     "caches": "cache",
+    "manifests": "manifest",
 }
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from attn_doctor.facts import Facts
 
-__all__ = ["Because", "Diagnosis", "Finding", "Fix", "Severity", "Verdict"]
+__all__ = ["Because", "Diagnosis", "Finding", "Fix", "Place", "Severity", "Verdict"]
 
 
 class Verdict(str, Enum):
@@ -59,10 +59,21 @@ class Fix(Struct, frozen=True, kw_only=True):
     """Environment variables to set for later commands; an empty value means unset."""
     manual: str = ""
     """What a person has to do, where no command can."""
+    code: str = ""
+    """Lines for a person to copy as they are, such as Python for a training script."""
     needs: str = ""
     """What it takes: minutes, memory, tools."""
     clears: tuple[str, ...] = ()
     """Kinds of caches that become stale."""
+
+
+class Place(Struct, frozen=True):
+    """A line of a file that the user wrote, which a finding is about."""
+
+    file: str
+    """Relative to the working directory where it lies below it."""
+    line: int = 1
+    """Counted from 1."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -86,6 +97,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The rule whose problem explains this one; empty for a root cause."""
     waived: str = ""
     """Why a problem does not count: accepted by the policy, or known from a baseline."""
+    place: Place | None = None
+    """Where it stands, if it is about a file; None for what is about the machine."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):

@@ -161,4 +161,7 @@ VARIABLES: dict[str, str] = {
     "TMP": "Temporary folder, on Windows.",
     "XDG_CACHE_HOME": "Folder of caches, in place of ~/.cache.",
     "OMP_NUM_THREADS": "Threads of CPU code.",
+    "MKL_NUM_THREADS": "Threads of MKL's part of it.",
+    "ATEN_CPU_CAPABILITY": "Vector instructions that torch uses at most: default, avx2, avx512.",
+    "NVIDIA_TF32_OVERRIDE": "0 forbids TF32 in NVIDIA's libraries.",
 }

@@ -22,7 +22,7 @@ RELEASES = {
     "flash-attn": "version",
     "sageattention": "version",
 }
-NAMES = (*RELEASES, "drivers")
+NAMES = (*RELEASES, "drivers", "cuda-toolkits")
 
 
 def rows(name: str) -> Iterator[Mapping[str, Any]]:

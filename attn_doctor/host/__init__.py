@@ -20,6 +20,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from attn_doctor.binaries.binary import Binary, GpuCode, Unresolved, Versions
+
 __all__ = ["Host", "Measure", "Platform", "Ran", "Space", "Stat"]
 
 
@@ -255,6 +257,23 @@ class Host:
         """What an interpreter says of itself: see `inside.py`. `outcome` as in `Ran`."""
         answer: dict[str, Any] = self.ask("inside", python, seconds)
         return answer
+
+    def binary(self, path: str) -> Binary:
+        """What a shared library needs, without loading it: see `binaries`."""
+        return msgspec.convert(self.ask("binary", path), Binary)
+
+    def versions(self, path: str) -> Versions:
+        """The versions that a shared library wants of others, and those that it offers."""
+        return msgspec.convert(self.ask("versions", path), Versions)
+
+    def gpu_code(self, path: str, most: int, seconds: float) -> GpuCode:
+        """The code for GPUs in a shared library, of at most `most` fat binaries (0: all)."""
+        return msgspec.convert(self.ask("gpu_code", path, most, seconds), GpuCode)
+
+    def unresolved(self, needs: Mapping[str, Sequence[str]]) -> dict[str, Unresolved]:
+        """For each extension the symbols that none of the libraries it is given defines."""
+        answer = self.ask("unresolved", [*needs], [[*libraries] for libraries in needs.values()])
+        return dict(zip(needs, msgspec.convert(answer, list[Unresolved]), strict=True))
 
     def which(self, name: str) -> str:
         """The first program `name` on the user's PATH, or empty text. It is not run."""

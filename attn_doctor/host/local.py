@@ -53,6 +53,10 @@ class LocalHost(Host):
             "run": self._run,
             "nvml": self._nvml,
             "inside": self._inside,
+            "binary": _binary("binary"),
+            "versions": _binary("versions"),
+            "gpu_code": _binary("gpu_code"),
+            "unresolved": _unresolved,
         }
 
     def ask(self, question: str, *args: Any) -> Any:
@@ -219,6 +223,28 @@ def _is_this(python: str, variables: Mapping[str, str]) -> bool:
         return os.path.samefile(python, ours)
     except OSError:
         return False
+
+
+def _binary(question: str) -> Callable[..., Any]:
+    """One of the questions that `binaries.reading` answers, which is imported when asked."""
+
+    def answer(*args: Any) -> Any:
+        import msgspec
+
+        from attn_doctor.binaries import reading
+
+        return msgspec.to_builtins(getattr(reading, question)(*args))
+
+    return answer
+
+
+def _unresolved(paths: Sequence[str], libraries: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    import msgspec
+
+    from attn_doctor.binaries.unresolved import unresolved
+
+    answers = unresolved([*zip(paths, libraries, strict=True)])
+    return [msgspec.to_builtins(one) for one in answers]
 
 
 def _read(path: str, limit: int) -> str:

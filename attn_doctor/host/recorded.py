@@ -18,7 +18,10 @@ from attn_doctor.host import Host
 __all__ = ["RecordedHost", "RecordingHost", "key", "to_text"]
 
 #: For each question, which arguments decide the answer. The rest are limits.
-_SIGNIFICANT = {"read": 1, "head": 1, "grep": 2, "measure": 1, "run": 1, "inside": 1, "nvml": 0}
+_SIGNIFICANT = {
+    "read": 1, "head": 1, "grep": 2, "measure": 1, "run": 1, "inside": 1, "nvml": 0,
+    "gpu_code": 1, "unresolved": 1,
+}  # fmt: skip
 
 
 def key(question: str, *args: Any) -> str:

@@ -9,8 +9,8 @@ from attn_doctor.host import Host
 from attn_doctor.probes import nvidia
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.installed import libraries, packages, torch, triton
-from attn_doctor.probes.machine import caches, directories, environment, pci, system
+from attn_doctor.probes.installed import extensions, libraries, packages, torch, triton
+from attn_doctor.probes.machine import caches, directories, environment, manifests, pci, system
 from attn_doctor.probes.toolchain import compilers, toolkits
 
 __all__ = ["PROBES", "Probe"]
@@ -28,6 +28,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("NVIDIA", ("driver", "gpus"), nvidia.read),
     Probe("compiler", ("cc", "cxx", "cl", "ninja", "cmake"), compilers.read),
     Probe("cache", ("caches",), caches.read),
+    Probe("manifest", ("manifests",), manifests.read),
     Probe("system", ("system",), system.read),
     Probe("directory", ("directories",), directories.read),
     Probe("PCI", ("pci",), pci.read),
@@ -35,6 +36,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("torch", ("torch",), torch.read),
     Probe("triton", ("triton",), triton.read),
     Probe("library", ("cuda_wheels", "shadows"), libraries.read),
+    Probe("extension", ("extensions",), extensions.read),
     Probe("package", packages.FIELDS, packages.read),
     Probe("environment", ("env",), environment.read),
 )

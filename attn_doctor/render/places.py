@@ -11,9 +11,9 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from attn_doctor.findings import Finding
+from attn_doctor.findings import Finding, Place
 
-__all__ = ["fingerprint", "stand_in"]
+__all__ = ["fingerprint", "place", "stand_in"]
 
 #: Files of a repository that say what its environment should be, the most telling first.
 _TELLING = (
@@ -31,7 +31,17 @@ def fingerprint(finding: Finding) -> str:
 
     Versions and paths do not enter: a finding stays the same one while its details move.
     """
-    return hashlib.sha256(f"{finding.rule}\0{finding.subject}".encode()).hexdigest()[:32]
+    told = f"{finding.rule}\0{finding.subject}"
+    if finding.place and finding.because:
+        # A file may hold the same mistake twice, under two keys or in two calls.
+        first = finding.because[0]
+        told += f"\0{first.fact}\0{first.seen}"
+    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def place(finding: Finding, file: str) -> Place:
+    """Where a finding stands; `file` stands for what is about the machine."""
+    return finding.place or Place(file)
 
 
 def stand_in(folder: Path, names: Iterable[str] = _TELLING) -> str:

@@ -38,4 +38,5 @@ def _lines(finding: Finding, diagnosis: Diagnosis, fixes: int | None) -> Iterato
 def _fix(fix: Fix, diagnosis: Diagnosis) -> Iterator[str]:
     yield f"fix: {clean(fix.title)}"
     yield clean(fix.manual)
+    yield from (f"  {clean(line)}" for line in fix.code.splitlines())
     yield from (f"  {clean(command)}" for command in shell_lines(fix, diagnosis.facts))

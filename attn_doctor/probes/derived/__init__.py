@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from attn_doctor.facts import Facts, Gpu, Package, PciDevice
-from attn_doctor.probes.derived import builds, pairing, ready
+from attn_doctor.probes.derived import builds, drift, extensions, pairing, ready
 from attn_doctor.probes.derived.releases import (
     Tables,
     Unknown,
@@ -40,9 +40,13 @@ def derive(facts: Facts, tables: Tables) -> Facts:
             facts = msgspec.structs.replace(facts, **{group: changed})
         else:
             facts = msgspec.structs.replace(facts, **{name: value})
+    facts = msgspec.structs.replace(facts, extensions=extensions.derived(facts, gaps))
+    gpus = _gpus(facts, tables, gaps)
+    torch = msgspec.structs.replace(facts.torch, gpu_code=_torch_gpu_code(gpus))
     return msgspec.structs.replace(
         facts,
-        gpus=_gpus(facts, tables, gaps),
+        torch=torch,
+        gpus=gpus,
         gaps=gaps,
         **{field: _package(facts, tables, field, gaps) for field in FIELDS},
     )
@@ -123,15 +127,24 @@ def _jobs(facts: Facts, tables: Tables) -> int | None:
 def _gpus(facts: Facts, tables: Tables, gaps: dict[str, str]) -> tuple[Gpu, ...] | None:
     if facts.gpus is None:
         return None
-    return tuple(
-        msgspec.structs.replace(
-            gpu,
-            in_torch_archs=_known(
-                builds.carried(gpu, facts, tables), f"gpus[{number}].in_torch_archs", gaps
-            ),
-        )
-        for number, gpu in enumerate(facts.gpus)
-    )
+    return tuple(_gpu(gpu, number, facts, tables, gaps) for number, gpu in enumerate(facts.gpus))
+
+
+def _gpu(gpu: Gpu, number: int, facts: Facts, tables: Tables, gaps: dict[str, str]) -> Gpu:
+    code = builds.carried(gpu, facts, tables)
+    known = _known(code, f"gpus[{number}].in_torch_archs", gaps)
+    _known(code, f"gpus[{number}].torch_code", gaps)
+    carried = None if known is None else known != "no"
+    return msgspec.structs.replace(gpu, torch_code=known, in_torch_archs=carried)
+
+
+def _torch_gpu_code(gpus: tuple[Gpu, ...] | None) -> str | None:
+    if gpus is None:
+        return None
+    codes = {gpu.torch_code for gpu in gpus if gpu.visible is not False}
+    if None in codes:
+        return None
+    return next((code for code in ("no", "ptx", "yes") if code in codes), "")
 
 
 def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> Package:
@@ -139,6 +152,9 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
     values: dict[str, object] = {
         "built_minor": series(package.built_torch),
         "built_cuda_major": major(package.built_cuda),
+        "loads": (loads := extensions.package_loads(field, facts)),
+        "fits": None if package.installed is None else loads is True,
+        "gpu_code": _known(extensions.package_gpu_code(field, facts), f"{field}.gpu_code", gaps),
     }
     for name, judges in (("expected", ready.EXPECTED), ("wheel", ready.WHEEL)):
         if field in judges:
@@ -157,6 +173,7 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("torch.cuda_major", _torch_cuda_major),
     ("torch.cuda_tag", _torch_cuda_tag),
     ("torch.archs", builds.archs),
+    ("torch.archs_source", builds.archs_source),
     ("torch.min_driver", builds.min_driver),
     ("torch.index_for_driver", builds.index_for_driver),
     ("torch.pin_for_driver", builds.pin_for_driver),
@@ -168,4 +185,5 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("build.cuda_major", _build_cuda_major),
     ("build.fitting_home", _fitting_home),
     ("build.jobs", _jobs),
+    ("manifests", drift.manifests),
 )

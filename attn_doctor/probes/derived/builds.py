@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from attn_doctor.binaries.architectures import APART, APART_NO_MORE, compiles, number, runs
 from attn_doctor.facts import Facts, Gpu
 from attn_doctor.probes.derived.releases import (
     Row,
@@ -21,12 +22,16 @@ from attn_doctor.probes.derived.releases import (
     torch_release,
 )
 
-__all__ = ["archs", "carried", "cuda_max", "index_for_driver", "min_driver", "pin_for_driver"]
-
-#: Modules of Tegra and Orin, whose code is apart from that of other GPUs of their generation.
-#: From CUDA 13.2 on, those of 7.2 and 8.7 are one with the others.
-_APART = {53, 62, 72, 87, 101}
-_APART_NO_MORE = {72, 87}
+__all__ = [
+    "apart",
+    "archs",
+    "archs_source",
+    "carried",
+    "cuda_max",
+    "index_for_driver",
+    "min_driver",
+    "pin_for_driver",
+]
 
 
 def cuda_max(facts: Facts, tables: Tables) -> str | Unknown | None:
@@ -46,8 +51,10 @@ def cuda_max(facts: Facts, tables: Tables) -> str | Unknown | None:
 
 
 def archs(facts: Facts, tables: Tables) -> tuple[int, ...] | Unknown | None:
-    """Machine code in PyTorch's own wheels; other builds of a release may differ."""
+    """Machine code as its file has it; else as PyTorch's own wheels of that release have it."""
     torch = facts.torch
+    if torch.cubins is not None:
+        return tuple(sorted({number(code) for code in torch.cubins}))
     if torch.build != "cuda" or torch.cuda is None:
         return None
     row = torch_release(facts, tables)
@@ -57,6 +64,15 @@ def archs(facts: Facts, tables: Tables) -> tuple[int, ...] | Unknown | None:
         return Unknown("this torch is not a wheel of PyTorch's own, as far as its metadata tell")
     found = _listed(row, facts, series(torch.cuda))
     return found or Unknown("the tables of this attn-doctor do not list its architectures")
+
+
+def archs_source(facts: Facts, _: Tables) -> str | None:
+    """How `torch.archs`, which is worked out before, is known."""
+    if facts.torch.installed is None:
+        return None
+    if facts.torch.cubins is not None:
+        return "file"
+    return "table" if facts.torch.archs is not None else ""
 
 
 def _listed(row: Row, facts: Facts, cuda: str | None) -> tuple[int, ...]:
@@ -136,26 +152,43 @@ def _serves(release: Row, cuda: str, facts: Facts, tables: Tables) -> bool | Non
     return None if all(oldest <= sm and sm // 10 <= newest // 10 for sm in sms) else False
 
 
-def carried(gpu: Gpu, facts: Facts, tables: Tables) -> bool | Unknown | None:
-    """Code for this GPU is there: machine code of its generation, or PTX for the driver."""
+def carried(gpu: Gpu, facts: Facts, tables: Tables) -> str | Unknown | None:
+    """`yes` for machine code of this GPU's generation, `ptx` for the driver to compile, or `no`."""
     codes, cuda = facts.torch.archs, facts.torch.cuda
     if gpu.sm is None or not codes or cuda is None:
         return None
+    if facts.torch.cubins is not None and facts.torch.ptx is not None:
+        return _in_file(gpu.sm, facts.torch.cubins, facts.torch.ptx, cuda, facts.driver.cuda_max)
     if any(_runs(gpu.sm, code, cuda) for code in codes):
-        return True
+        return "yes"
     if gpu.sm < min(codes):
-        return False
+        return "no"
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):
         return row
     if series(cuda) not in row["ptx"]:
         return Unknown("it is not known whether this torch carries PTX for newer GPUs")
-    return any(code <= gpu.sm for code in row["ptx"][series(cuda)])
+    return "ptx" if any(code <= gpu.sm for code in row["ptx"][series(cuda)]) else "no"
+
+
+def _in_file(
+    sm: int, cubins: tuple[str, ...], ptx: tuple[str, ...], cuda: str, driver: str | None
+) -> str | Unknown:
+    """What was found in the file; PTX serves if the driver knows the CUDA that made it."""
+    if any(runs(sm, code, apart(cuda)) for code in cubins):
+        return "yes"
+    if not any(compiles(sm, code) for code in ptx):
+        return "no"
+    if driver is None:
+        return Unknown("it is not known whether the driver can compile torch's PTX")
+    return "ptx" if parts(driver) >= parts(cuda) else "no"
 
 
 def _runs(sm: int, code: int, cuda: str) -> bool:
     """A GPU of capability `sm` runs machine code for `code`: same generation, not older."""
-    apart = _APART - _APART_NO_MORE if parts(cuda) >= (13, 2) else _APART
-    if sm in apart or code in apart:
-        return sm == code
-    return sm // 10 == code // 10 and sm >= code
+    return runs(sm, str(code), apart(cuda))
+
+
+def apart(cuda: str) -> frozenset[int]:
+    """The architectures that stand alone, for code compiled with a version of CUDA."""
+    return APART - APART_NO_MORE if parts(cuda) >= (13, 2) else APART

@@ -19,7 +19,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine import loader
 
-__all__ = ["read"]
+__all__ = ["opened_by", "read"]
 
 _LIBRARY = re.compile(
     # Of the parts of cuDNN the one that is loaded first; the others go the same way.
@@ -84,7 +84,7 @@ def _shadows(host: Host, site: Site) -> Iterator[Shadow]:
     first = [one for one in loader.environment_folders(host) if host.real(one) not in places]
     last = [one for one in _other_folders(host, site) if host.real(one[0]) not in places]
     apart = not all(one.beside for one in own.values())
-    preloaded = _preloaded(host, torch) if first or apart else frozenset()
+    preloaded = opened_by(host, torch) if first or apart else frozenset()
     for folder in first:
         for name in host.try_list(folder):
             path = host.join(folder, name)
@@ -142,7 +142,7 @@ def _by_runpath(name: str, preloaded: frozenset[str]) -> bool:
     return inner and _stem(name) not in preloaded
 
 
-def _preloaded(host: Host, torch: str) -> frozenset[str]:
+def opened_by(host: Host, torch: str) -> frozenset[str]:
     """Libraries that this torch loads by their full paths before all else, such as `libnvJitLink`.
 
     Its source says so, after the line that opens /proc/self/maps: none in 2.4, most in 2.11.

@@ -8,7 +8,8 @@ many say nothing.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +21,7 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin
 from attn_doctor.probes.installed.requirements import demanded
 
-__all__ = ["FIELDS", "read"]
+__all__ = ["FIELDS", "Modules", "compiled", "read"]
 
 
 class Known(Struct, frozen=True):
@@ -77,6 +78,16 @@ FIELDS = tuple(PACKAGES)
 _SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
 
 
+class Modules(NamedTuple):
+    """The compiled modules of one package."""
+
+    field: str
+    folder: str
+    """Folder of the package."""
+    paths: list[str]
+    """Files of its modules, its main ones first."""
+
+
 class _Versions(Struct):
     torch: str | None = None
     cuda: int | None = None
@@ -92,15 +103,36 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     return {field: _package(host, site, gaps, field, known) for field, known in PACKAGES.items()}
 
 
+def compiled(host: Host, site: Site) -> Iterator[Modules]:
+    """The compiled modules of every package that is there and has some."""
+    for field, known in PACKAGES.items():
+        one = _distribution(site, known)
+        if one is not None and known.compiled:
+            path = _folder(host, site, known, origin(host, site, one))
+            paths = _compiled(host, path, known)
+            if paths:
+                yield Modules(field, path, paths)
+
+
+def _distribution(site: Site, known: Known) -> Distribution | None:
+    return next(filter(None, map(site.distributions.get, known.distributions)), None)
+
+
+def _folder(host: Host, site: Site, known: Known, came: Origin) -> str:
+    """Folder of the package; empty if its files are not there, or are another package's."""
+    path = module_path(host, site, known.module, came)
+    if path and known.proof and not host.is_file(host.join(path, known.proof)):
+        return ""
+    return path
+
+
 def _package(host: Host, site: Site, gaps: Gaps, field: str, known: Known) -> Package:
-    one = next(filter(None, map(site.distributions.get, known.distributions)), None)
+    one = _distribution(site, known)
     if one is None:
         return Package(installed=False)
     came = origin(host, site, one)
-    path = module_path(host, site, known.module, came)
-    if path and known.proof and not host.is_file(host.join(path, known.proof)):
-        path = ""
-    files = _compiled(host, path, known)
+    path = _folder(host, site, known, came)
+    files = [re.split(r"[/\\]", file)[-1] for file in _compiled(host, path, known)]
     made = _built(host, path, came, one, files)
     headers = site.distributions.headers(one)
     _explain(gaps, field, one, came, headers, files, made)
@@ -144,14 +176,18 @@ def _explain(
 
 
 def _compiled(host: Host, path: str, known: Known) -> list[str]:
-    """File names of its extension modules."""
+    """Files of its extension modules."""
     if not path:
         return []
     parent = host.parent(path)
-    return [
-        name
+    places = [
+        (host.join(parent, *filter(None, folder.split("/"))), start)
         for folder, start in known.compiled
-        for name in host.try_list(host.join(parent, *filter(None, folder.split("/"))))
+    ]
+    return [
+        host.join(place, name)
+        for place, start in places
+        for name in host.try_list(place)
         if name.startswith(start) and name.endswith(_SUFFIXES)
     ]
 

@@ -1,8 +1,8 @@
 """Reads torch from its metadata and its files as text. It is never imported.
 
 `torch/version.py` is what a running torch says of itself, so it wins over the metadata. Which
-architectures the libraries carry machine code for, and which driver they need, is not written
-in text; `derived.py` looks that up by release.
+architectures the libraries carry machine code for is read from their headers. Which driver they
+need is not written anywhere; `derived.py` looks that up by release.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from attn_doctor.binaries.architectures import order
 from attn_doctor.facts import Torch
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
@@ -17,7 +18,10 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import Origin, module_path, origin
 from attn_doctor.probes.installed.requirements import demanded
 
-__all__ = ["read"]
+__all__ = ["read", "said_by"]
+
+#: Fat binaries (one for each source file) of torch's CUDA library that are looked into.
+SAMPLE = 48
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
@@ -27,7 +31,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     path = module_path(host, site, "torch", came)
     if one is None and not path:
         return {"torch": Torch(installed=False)}
-    said = _version_file(host, path)
+    said = said_by(host, path)
     version = said.get("__version__") or (one.version if one is not None else None)
     if version is None:
         gaps.add("torch.version", "torch has neither metadata nor a readable version.py")
@@ -49,6 +53,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             path=path,
             broken=_broken(host, one, path, said),
             source=came.source,
+            **_gpu_code(host, path, said, gaps),
             **_flex(host, path, gaps),
             **_demands(host, site, one, gaps),
         )
@@ -60,7 +65,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 # cuda: Optional[str] = '13.0'
 # git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
 # hip: Optional[str] = None
-def _version_file(host: Host, path: str) -> dict[str, str]:
+def said_by(host: Host, path: str) -> dict[str, str]:
     """The names that `torch/version.py` sets; those it sets to None are left out."""
     text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
     pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
@@ -94,6 +99,32 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
         return None
     # The switch and this line went with torch 2.8, which can be built with the new ABI only.
     return not any("_GLIBCXX_USE_CXX11_ABI=0" in line for line in lines)
+
+
+def _gpu_code(host: Host, path: str, said: dict[str, str], gaps: Gaps) -> dict[str, Any]:
+    """Code names that most of the first kernels carry: all are compiled for one list, a few more.
+
+    Reading them all would take 15 ms, and of a cold disk a second.
+    """
+    if not path or "cuda" not in said or "hip" in said:
+        return {}
+    name = "torch_cuda.dll" if host.windows else "libtorch_cuda.so"
+    file = host.join(path, "lib", name)
+    try:
+        code = host.gpu_code(file, SAMPLE, 0.5 * host.patience)
+    except OSError as error:
+        reason = f"{file} cannot be read: {error.strerror}"
+    else:
+        if code.cubins:
+            most = max((*code.cubins.values(), *code.ptx.values()))
+            return {
+                name: order(one for one, count in found.items() if 2 * count >= most)
+                for name, found in (("cubins", code.cubins), ("ptx", code.ptx))
+            }
+        reason = f"{file}: {code.damaged or 'it holds no machine code for GPUs'}"
+    gaps.add("torch.cubins", reason)
+    gaps.add("torch.ptx", reason)
+    return {}
 
 
 def _flex(host: Host, path: str, gaps: Gaps) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.mounts import Mount, mount_of, mounts, network, noexec, writable
 
-__all__ = ["BUDGET", "locate", "read", "survey"]
+__all__ = ["BUDGET", "cute", "locate", "read", "survey"]
 
 #: Seconds for counting all caches.
 BUDGET = 0.1
@@ -81,7 +81,7 @@ def locate(host: Host) -> tuple[_Place, ...]:
     if host.platform.os != "macos":
         found.append(_Place("driver", *_driver(host)))
     if host.environ.get("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED") == "1":
-        found.append(_Place("cute", *_cute(host)))
+        found.append(_Place("cute", *cute(host)))
     return tuple(found)
 
 
@@ -151,7 +151,7 @@ def _driver(host: Host) -> tuple[str, str]:
     return host.join(home, ".nv", "ComputeCache"), "default"
 
 
-def _cute(host: Host) -> tuple[str, str]:
+def cute(host: Host) -> tuple[str, str]:
     """As flash_attn/cute of FlashAttention 4, which keeps its kernels only if asked to."""
     name = "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"
     if host.environ.get(name):

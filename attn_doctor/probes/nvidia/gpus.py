@@ -48,12 +48,16 @@ def from_nvml(
     return _with_visibility(gpus, mig, environ, gaps)
 
 
+#: What does not come from the driver.
+_WORKED_OUT = ("visible", "in_torch_archs", "torch_code")
+
+
 def from_smi(smi: Smi, environ: Mapping[str, str], gaps: Gaps) -> tuple[Gpu, ...]:
     """The GPUs that nvidia-smi listed."""
     gpus = tuple(_smi_gpu(number, one) for number, one in enumerate(smi.gpus))
     for gpu in gpus:
         for field in msgspec.structs.fields(Gpu):
-            if getattr(gpu, field.name) is None and field.name not in ("visible", "in_torch_archs"):
+            if getattr(gpu, field.name) is None and field.name not in _WORKED_OUT:
                 gaps.add(f"gpus[{gpu.index}].{field.name}", "NVML could not be asked for it")
     return _with_visibility(gpus, [()] * len(gpus), environ, gaps)
 

@@ -10,6 +10,7 @@ torch: https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from attn_doctor.facts import Build, Toolkit
@@ -20,7 +21,7 @@ from attn_doctor.probes.machine import loader
 from attn_doctor.probes.toolchain import cuda_root, programs
 from attn_doctor.probes.toolchain.cuda_root import DEBIAN, Root
 
-__all__ = ["read"]
+__all__ = ["own_folder", "read"]
 
 #: Variables that point to a toolkit, those that torch and NVIDIA's tools read first.
 VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDAToolkit_ROOT")
@@ -59,6 +60,7 @@ def _all(host: Host, site: Site) -> list[Root]:
         *_from_variables(host),
         *_from_path(host),
         *_from_places(host),
+        *_from_own(host),
         *_from_conda(host, site),
         *_from_wheels(host, site),
     ):
@@ -111,6 +113,25 @@ def _from_places(host: Host) -> list[Root]:
         versions = tuple(name for name in versions if re.fullmatch(r"\d+\.\d+", name))
         found += [Root(host.join(folder, name), "HPC SDK") for name in versions]
     return found
+
+
+def _from_own(host: Host) -> list[Root]:
+    """The toolkits in the folder where `fix --cuda-home --install` puts them."""
+    folder = own_folder(host.environ, windows=host.windows)
+    names = host.try_list(folder) if folder else ()
+    roots = [host.join(folder, name) for name in names if re.fullmatch(r"cuda-\d[\d.]*", name)]
+    return [Root(root, "attn-doctor") for root in roots if host.is_dir(root)]
+
+
+def own_folder(environ: Mapping[str, str], *, windows: bool) -> str:
+    """Where attn-doctor keeps toolkits of the user's own; empty without a home."""
+    if windows:
+        local = environ.get("LOCALAPPDATA", "")
+        return f"{local}\\attn-doctor\\toolkits" if local else ""
+    data, home = environ.get("XDG_DATA_HOME", ""), environ.get("HOME", "")
+    if not data.startswith("/"):  # the specification says to ignore a relative one
+        data = f"{home}/.local/share" if home.startswith("/") else ""
+    return f"{data}/attn-doctor/toolkits" if data else ""
 
 
 def _from_conda(host: Host, site: Site) -> list[Root]:

@@ -46,6 +46,10 @@ def derive(**fields: Any) -> Facts:
     return derived.derive(Facts(**{"system": LINUX, "python": PYTHON, **fields}), TABLES)
 
 
+#: What `drift` works out of each manifest.
+DRIFT = ("here", "unaffected", "drift", "stale", "driver_moved")
+
+
 def documented_as_derived() -> set[str]:
     """`Class.field` of every field whose sentence begins with `Derived:`."""
     tree = ast.parse(inspect.getsource(facts_module))
@@ -68,9 +72,11 @@ def test_every_derived_fact_is_worked_out() -> None:
     types = {field.name: field.type for field in msgspec.structs.fields(Facts)}
     places = [place.split(".") for place, _ in derived.STEPS if "." in place]
     worked = {f"{types[group].__name__}.{name}" for group, name in places}
-    worked |= {"Gpu.in_torch_archs"}
+    worked |= {"Gpu.in_torch_archs", "Gpu.torch_code", "Extension.loads", "Extension.gpu_code"}
+    worked |= {"Torch.gpu_code"}
     worked |= {f"Package.{name}" for name in ("built_minor", "built_cuda_major")}
-    worked |= {f"Package.{name}" for name in ("expected", "wheel")}
+    worked |= {f"Package.{name}" for name in ("expected", "wheel", "loads", "fits", "gpu_code")}
+    worked |= {f"BuiltKernels.{name}" for name in DRIFT}
     assert worked - {"Driver.cuda_max"} == documented_as_derived()
 
 

@@ -1,0 +1,210 @@
+"""ELF files, as far as the dynamic loader reads them: what they need, and what they offer.
+
+Everything but the place of CUDA's fat binaries is taken from the dynamic segment, as the loader
+takes it; tools that strip or patch files leave that one right. Only little-endian files are read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from attn_doctor.binaries.window import DamagedError, Nearby, Window
+
+__all__ = ["Elf", "Wanted"]
+
+#: Machines by their number, named as `uname -m` names them.
+_MACHINES = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "armv7l", 243: "riscv64", 21: "ppc64le"}
+
+_HEADER = struct.Struct("<HHIQQQIHHHHHH")  # of 64-bit files, behind the 16 bytes of identification
+_PROGRAM = struct.Struct("<IIQQQQQQ")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_DYNAMIC = struct.Struct("<QQ")
+_NEED = struct.Struct("<HHIII")
+_NEED_AUX = struct.Struct("<IHHII")
+_GIVE = struct.Struct("<HHHHIII")
+_GIVE_AUX = struct.Struct("<II")
+
+_LOAD, _DYNAMIC_SEGMENT = 1, 2
+_NEEDED, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 1, 5, 6, 10, 14, 15, 29
+_HASH, _GNU_HASH, _VERSYM = 4, 0x6FFFFEF5, 0x6FFFFFF0
+_VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
+
+#: Tables of names up to this size are read in one piece.
+WHOLE = 1 << 20
+#: More of any of these than a real file has; a file that claims more is damaged.
+MOST_HEADERS, MOST_VERSIONS = 4096, 20_000
+
+
+class Wanted(NamedTuple):
+    """A version that a file wants of a library, such as `GLIBC_2.34` of `libc.so.6`."""
+
+    library: str
+    version: str
+    weak: bool
+    """The loader only warns if it is not there."""
+
+
+class Elf:
+    """One ELF file, its headers read. The `Window` stays with the caller.
+
+    Raises `DamagedError` if they cannot be right, or if it is no 64-bit little-endian ELF file.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        start = window.take(0, 16)
+        if start[:4] != b"\x7fELF":
+            raise DamagedError("it is no ELF file")
+        if start[4:6] != b"\x02\x01":
+            raise DamagedError("it is no 64-bit little-endian ELF file")
+        header = window.unpack(_HEADER, 16)
+        self.machine = _MACHINES.get(header[1], f"machine {header[1]}")
+        self._sections = (header[5], header[10], header[11], header[12])
+        segments = self._segments(header[4], header[8], header[9])
+        self._loads = [(one[3], one[2], one[5]) for one in segments if one[0] == _LOAD]
+        places = [(one[2], one[5]) for one in segments if one[0] == _DYNAMIC_SEGMENT]
+        #: Values of the dynamic section by tag.
+        self.dynamic: dict[int, list[int]] = self._read_dynamic(*places[0]) if places else {}
+        size = self._first(_STRSZ)
+        self._strings, self._text = (0, 0), b""
+        if self._first(_STRTAB):
+            place = self.offset(self._first(_STRTAB))
+            self._strings = (place, min(place + size, window.size))
+
+    def _segments(self, place: int, size: int, count: int) -> list[tuple[int, ...]]:
+        if (count and size < _PROGRAM.size) or count > MOST_HEADERS:
+            raise DamagedError("its program headers are not understood")
+        table = self.window.take(place, size * count)
+        return [_PROGRAM.unpack_from(table, number * size) for number in range(count)]
+
+    def _read_dynamic(self, place: int, length: int) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        table = self.window.take(place, min(length, MOST_HEADERS * _DYNAMIC.size) // 16 * 16)
+        for tag, value in _DYNAMIC.iter_unpack(table):
+            if tag == 0:
+                break
+            found.setdefault(tag, []).append(value)
+        return found
+
+    def _first(self, tag: int) -> int:
+        return self.dynamic.get(tag, [0])[0]
+
+    def offset(self, address: int) -> int:
+        """Where in the file lies what is loaded at `address`."""
+        for start, place, length in self._loads:
+            if start <= address < start + length:
+                return place + address - start
+        raise DamagedError(f"nothing of the file is loaded at {address:#x}")
+
+    def string(self, index: int) -> str:
+        """A name from the dynamic string table."""
+        return self.raw(index).decode("utf-8", "replace")
+
+    def raw(self, index: int) -> bytes:
+        """A name from the dynamic string table, as bytes. Mangled names may be very long."""
+        start, end = self._strings
+        if not 0 <= index < end - start:
+            raise DamagedError(f"no name has the number {index}")
+        if end - start <= WHOLE:
+            # Most extensions: one read for all names.
+            self._text = self._text or self.window.take(start, end - start)
+            stop = self._text.find(b"\0", index)
+            if stop < 0:
+                raise DamagedError(f"the name {index} has no end")
+            return self._text[index:stop]
+        try:
+            return self.window.text(start + index, end, 512)
+        except DamagedError:
+            return self.window.text(start + index, end, 1 << 20)
+
+    @property
+    def soname(self) -> str:
+        """The name other files need it by; empty if it has none."""
+        return self.string(self._first(_SONAME)) if _SONAME in self.dynamic else ""
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Names of the libraries it needs, in order."""
+        return tuple(self.string(index) for index in self.dynamic.get(_NEEDED, ())[:MOST_HEADERS])
+
+    @property
+    def rpath(self) -> tuple[str, ...]:
+        """Folders it names for its libraries, which also serve what those load in turn."""
+        # A file with both has its RPATH ignored by the loader.
+        return () if _RUNPATH in self.dynamic else self._folders(_RPATH)
+
+    @property
+    def runpath(self) -> tuple[str, ...]:
+        """Folders it names for its own libraries alone."""
+        return self._folders(_RUNPATH)
+
+    def _folders(self, tag: int) -> tuple[str, ...]:
+        texts = (self.string(index) for index in self.dynamic.get(tag, ()))
+        return tuple(folder for text in texts for folder in text.split(":") if folder)
+
+    def wanted(self) -> list[Wanted]:
+        """The versions it wants of other libraries."""
+        found: list[Wanted] = []
+        place, left = self._table(_VERNEED), self._first(_VERNEEDNUM)
+        near = Nearby(self.window, place)
+        while place and left > 0 and len(found) < MOST_VERSIONS:
+            _, count, library, aux, following = near.unpack(_NEED, place)
+            name, inner = self.string(library), place + aux
+            for _ in range(count):
+                _, flags, _, version, step = near.unpack(_NEED_AUX, inner)
+                found.append(Wanted(name, self.string(version), bool(flags & 2)))
+                inner += step
+                if not step:
+                    break
+            place, left = place + following, left - 1
+            if not following:
+                break
+        return found
+
+    def given(self) -> list[str]:
+        """The versions it offers, such as those of glibc."""
+        found: list[str] = []
+        place, left = self._table(_VERDEF), self._first(_VERDEFNUM)
+        near = Nearby(self.window, place)
+        while place and left > 0 and len(found) < MOST_VERSIONS:
+            _, flags, _, _, _, aux, following = near.unpack(_GIVE, place)
+            if not flags & 1:  # the first names the file itself
+                found.append(self.string(near.unpack(_GIVE_AUX, place + aux)[0]))
+            place, left = place + following, left - 1
+            if not following:
+                break
+        return found
+
+    def _table(self, tag: int) -> int:
+        """Where a table begins in the file; 0 if there is none."""
+        return self.offset(self.dynamic[tag][0]) if tag in self.dynamic else 0
+
+    def tables(self) -> dict[str, int]:
+        """Places of the tables that `symbols` reads; 0 for one that is not there."""
+        return {
+            "symbols": self._table(_SYMTAB),
+            "versions": self._table(_VERSYM),
+            "gnu": self._table(_GNU_HASH),
+            "sysv": self._table(_HASH),
+        }
+
+    def sections(self, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+        """Place and length of the sections called one of `names`."""
+        place, size, count, strings = self._sections
+        if not place or not count:
+            return
+        if size < _SECTION.size or count > MOST_HEADERS * 16:
+            raise DamagedError("its section headers are not understood")
+        table = self.window.take(place, size * count)
+        headers = [_SECTION.unpack_from(table, number * size) for number in range(count)]
+        if strings >= count:
+            return
+        first, length = headers[strings][4], headers[strings][5]
+        text = self.window.take(first, length)
+        wanted = {name.encode() for name in names}
+        for one in headers:
+            begin = one[0]
+            if text[begin : text.find(b"\0", begin)] in wanted and one[1] != 8:  # NOBITS
+                yield one[4], one[5]

@@ -1,0 +1,63 @@
+"""Linker's names as a reader knows them: `_ZN3c105ErrorC2E…` is `c10::Error::Error(…)`.
+
+Only the qualified name is worked out, not the types of arguments; a name that is not understood
+stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["readable"]
+
+_START = re.compile(r"_Z(?P<what>TV|TI|TS|TT|GV|)(?P<nested>N?)[rVK]*[RO]?")
+_WHAT = {"TV": "vtable of ", "TI": "type of ", "TS": "type of ", "TT": "table of ", "GV": ""}
+_LENGTH = re.compile(r"[1-9]\d{0,3}")
+_SHORT = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
+
+
+def readable(name: str) -> str:
+    """`name` as C++ writes it, `(…)` for arguments that are left out."""
+    start = _START.match(name)
+    if start is None:
+        return name
+    parts, place = _parts(name, start.end(), nested=bool(start["nested"]))
+    if not parts:
+        return name
+    what = _WHAT.get(start["what"], "")
+    text = what + "::".join(parts)
+    return text if what or start["what"] or place >= len(name) else f"{text}(…)"
+
+
+def _parts(name: str, place: int, *, nested: bool) -> tuple[list[str], int]:
+    """The parts of a qualified name, and where they end."""
+    parts: list[str] = []
+    while place < len(name):
+        short = name[place : place + 2]
+        if short in _SHORT and not parts:
+            parts.append(_SHORT[short])
+            place += 2
+        elif short in ("C1", "C2", "C3", "D0", "D1", "D2") and parts:
+            parts.append(("~" if short[0] == "D" else "") + parts[-1].partition("<")[0])
+            place += 2
+        elif short in ("cl", "eq", "ne", "ls", "aS", "ix") and parts:
+            operators = {"cl": "()", "eq": "==", "ne": "!=", "ls": "<<", "aS": "=", "ix": "[]"}
+            parts.append(f"operator{operators[short]}")
+            place += 2
+        else:
+            number = _LENGTH.match(name, place)
+            if number is None:
+                break
+            end = number.end() + int(number[0])
+            if end > len(name):
+                return [], place
+            parts.append(name[number.end() : end])
+            place = end
+            if not nested:
+                break
+    if name[place : place + 1] == "I" and parts:
+        parts[-1] += "<…>"
+        return parts, place
+    if nested and name[place : place + 1] == "E":
+        place += 1
+    return parts, place

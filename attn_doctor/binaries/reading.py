@@ -1,0 +1,112 @@
+"""Answers the questions about one binary: what it needs and offers, which GPU code it holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import closing
+
+from attn_doctor.binaries import fatbin
+from attn_doctor.binaries.binary import Binary, GpuCode, Versions
+from attn_doctor.binaries.elf import Elf
+from attn_doctor.binaries.window import DamagedError, Window
+
+__all__ = ["binary", "gpu_code", "versions"]
+
+
+def binary(path: str) -> Binary:
+    """What the library at `path` needs and offers.
+
+    Raises `OSError` if it cannot be opened or read.
+    """
+    with closing(Window(path)) as window:
+        try:
+            if window.take(0, 2) == b"MZ":
+                return _pe(window)
+            return _elf(window)
+        except DamagedError as error:
+            return Binary(damaged=str(error))
+
+
+def _elf(window: Window) -> Binary:
+    elf = Elf(window)
+    return Binary(
+        format="elf",
+        machine=elf.machine,
+        soname=elf.soname,
+        needed=elf.needed,
+        rpath=elf.rpath,
+        runpath=elf.runpath,
+    )
+
+
+def _pe(window: Window) -> Binary:
+    from attn_doctor.binaries.pe import Pe
+
+    pe = Pe(window)
+    return Binary(format="pe", machine=pe.machine, needed=pe.needed())
+
+
+def versions(path: str) -> Versions:
+    """The versions that the library at `path` wants of others, and those that it offers.
+
+    Only ELF files have them. Raises `OSError` if it cannot be opened or read.
+    """
+    wants: dict[str, list[str]] = {}
+    with closing(Window(path)) as window:
+        try:
+            elf = Elf(window)
+            for one in elf.wanted():
+                if not one.weak:
+                    wants.setdefault(one.library, []).append(one.version)
+            given = _highest(elf.given())
+        except DamagedError as error:
+            return Versions(damaged=str(error))
+    return Versions(wants={name: _highest(names) for name, names in wants.items()}, gives=given)
+
+
+def _highest(names: Iterable[str]) -> tuple[str, ...]:
+    """Of each numbered series (`GLIBC_2.34`) the highest, and all names without a number."""
+    best: dict[str, tuple[tuple[int, ...], str]] = {}
+    for version in names:
+        series, _, number = version.rpartition("_")
+        parts = number.split(".")
+        if not series or not all(part.isdecimal() and len(part) < 9 for part in parts):
+            best[version] = ((), version)
+        else:
+            one = (tuple(map(int, parts)), version)
+            best[series] = max(best.get(series, one), one)
+    return tuple(sorted(version for _, version in best.values()))
+
+
+def gpu_code(path: str, most: int = 0, seconds: float = 0.0) -> GpuCode:
+    """The GPU code in the library at `path`.
+
+    At most `most` of its fat binaries are looked into (0: all), for at most `seconds` (0: no
+    limit). Raises `OSError` if it cannot be opened or read.
+    """
+    end = time.monotonic() + seconds if seconds else float("inf")
+    with closing(Window(path)) as window:
+        try:
+            places = _sections(window)
+        except DamagedError as error:
+            return GpuCode(whole=False, damaged=str(error))
+        code = fatbin.walk(window, places, most, lambda: time.monotonic() > end)
+    return GpuCode(
+        cubins=dict(code.cubins),
+        ptx=dict(code.ptx),
+        isa=f"{code.isa[0]}.{code.isa[1]}" if code.ptx else "",
+        whole=code.whole,
+        damaged=code.damaged,
+    )
+
+
+def _sections(window: Window) -> list[tuple[int, int]]:
+    """Where the fat binaries that count are."""
+    if window.take(0, 2) == b"MZ":
+        from attn_doctor.binaries.pe import Pe
+
+        sections = Pe(window).sections
+    else:
+        sections = Elf(window).sections
+    return list(sections(fatbin.EXECUTABLE)) or list(sections(fatbin.RELOCATABLE))

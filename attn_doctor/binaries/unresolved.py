@@ -1,0 +1,115 @@
+"""Lists the symbols of extensions that no library defines, torch's own told apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+
+from attn_doctor.binaries.binary import Unresolved
+from attn_doctor.binaries.elf import Elf
+from attn_doctor.binaries.symbols import Library, gnu_hash, open_names
+from attn_doctor.binaries.window import DamagedError, Window
+
+__all__ = ["unresolved"]
+
+#: Symbols of torch's own code: in the namespaces c10, at, torch and caffe2, or of its C interface.
+_TORCH = re.compile(
+    rb"_Z(?:T[ISVT]|GV)?(?:NK?[RO]?|K)?(?:3c10|2at|5torch|6caffe2)|aoti_torch_|torch_"
+)
+#: What the interpreter itself provides; which one it must be is in the extension's file name.
+_PYTHON = (b"Py", b"_Py")
+_NEW_STRING = b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+#: An old string as an argument: by reference, or the last one by value.
+_OLD_STRING = re.compile(rb"(?<=[ORK])Ss|Ss$")
+#: How many names are handed on.
+SHOWN = 5
+
+
+def unresolved(needs: Sequence[tuple[str, Sequence[str]]]) -> list[Unresolved]:
+    """For each extension and the libraries it is given: the symbols that none of them defines.
+
+    Symbols with a version are left out: the loader judges them by the versions a library offers,
+    which `binary` tells. An extension or library that cannot be read is an answer (`damaged`).
+    """
+    with ExitStack() as files:
+        pool = _Pool(files)
+        return [_unresolved(path, libraries, pool) for path, libraries in needs]
+
+
+def _unresolved(path: str, libraries: Sequence[str], pool: _Pool) -> Unresolved:
+    try:
+        with closing(Window(path)) as window:
+            names = [one.name for one in open_names(Elf(window)) if not one.versioned]
+    except (DamagedError, OSError) as error:
+        return Unresolved(damaged=f"{path}: {_reason(error)}")
+    names = [name for name in names if not name.startswith(_PYTHON)]
+    try:
+        missing = [name for name in names if not pool.have(name, libraries)]
+        mine = [name for name in missing if _TORCH.match(name)]
+        # Not if only some are: then it is another torch as well.
+        turned = bool(mine) and all(
+            any(pool.have(other, libraries) for other in _turned(name)) for name in mine
+        )
+    except DamagedError as error:
+        return Unresolved(damaged=str(error))
+    missing.sort(key=lambda name: not _TORCH.match(name))  # torch's own first, else as they come
+    return Unresolved(
+        count=len(missing),
+        torch=len(mine),
+        first=tuple(name.decode("utf-8", "replace") for name in missing[:SHOWN]),
+        other_abi=turned,
+        cxx11_abi=_cxx11_abi(names),
+    )
+
+
+class _Pool:
+    """Libraries, each opened when a search first comes to it, and what was found in them."""
+
+    def __init__(self, files: ExitStack) -> None:
+        self._files = files
+        self._opened: dict[str, Library] = {}
+        self._found: dict[bytes, str] = {}
+
+    def have(self, name: bytes, libraries: Sequence[str]) -> bool:
+        """One of `libraries` defines `name`."""
+        if self._found.get(name) in libraries:
+            return True
+        hashed = gnu_hash(name)
+        for path in libraries:
+            if self._open(path).has(name, hashed):
+                self._found[name] = path
+                return True
+        return False
+
+    def _open(self, path: str) -> Library:
+        if path not in self._opened:
+            try:
+                window = self._files.enter_context(closing(Window(path)))
+            except OSError as error:
+                raise DamagedError(f"{path}: {_reason(error)}") from error
+            self._opened[path] = Library(window, path)
+        return self._opened[path]
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)
+
+
+def _turned(name: bytes) -> Iterator[bytes]:
+    """A symbol as it would be spelled in the other C++ ABI; nothing if it has no string in it."""
+    if _NEW_STRING in name:
+        yield name.replace(_NEW_STRING, b"Ss")
+    elif b"Ss" in name and _OLD_STRING.search(name):
+        yield _OLD_STRING.sub(_NEW_STRING, name)
+
+
+def _cxx11_abi(names: Iterable[bytes]) -> bool | None:
+    """Which spelling of strings the calls into torch have."""
+    old = None
+    for name in names:
+        if b"__cxx11" in name and _TORCH.match(name):
+            return True
+        if b"Ss" in name and _OLD_STRING.search(name) and _TORCH.match(name):
+            old = False
+    return old

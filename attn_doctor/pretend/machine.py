@@ -1,0 +1,61 @@
+"""Another system, Python or C compiler."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts, Program, Python, System
+from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_gaps
+
+__all__ = ["c_compiler", "operating_system", "python"]
+
+
+def operating_system(facts: Facts, value: str, _: Tables, told: list[str]) -> Facts:
+    """Another system, of which nothing but its name and processor is known."""
+    if value not in ("linux", "windows", "macos"):
+        raise AttnDoctorError(f"--pretend os={value}: one of linux, windows, macos")
+    told.append(value)
+    if value == facts.system.os:
+        return facts
+    arch = "arm64" if value == "macos" else "x86_64"
+    system = System(os=value, arch=arch, wsl=0, container="", musl=False)
+    gaps = without_gaps(facts, "system", "caches", "directories", "shadows", "manifests")
+    return replace(
+        facts,
+        system=system,
+        directories=None,
+        caches=None,
+        shadows=None,
+        gaps={**gaps, **dict.fromkeys(("system", "directories", "caches", "shadows"), REASON)},
+    )
+
+
+def python(facts: Facts, value: str, _: Tables, told: list[str]) -> Facts:
+    """Another CPython with the packages of the one that was examined."""
+    told.append(f"Python {checked('python', value)}")
+    old = facts.python
+    python = Python(
+        path=old.path,
+        chosen=old.chosen,
+        version=value,
+        implementation="cpython",
+        environment=old.environment,
+        headers=old.headers,
+        planted=(),
+        duplicates=(),
+        leftovers=(),
+    )
+    return replace(facts, python=python, gaps=without_gaps(facts, "python"))
+
+
+def c_compiler(facts: Facts, value: str, _: Tables, told: list[str]) -> Facts:
+    """A gcc of a version, for C and C++, or none."""
+    gaps = without_gaps(facts, "cc", "cxx")
+    if value in ABSENT:
+        told.append("no C compiler")
+        program = Program(path="", version="", family="")
+    else:
+        told.append(f"gcc {checked('cc', value)}")
+        program = Program(path="/usr/bin/gcc", version=value, family="gcc")
+    return replace(facts, cc=program, cxx=program, gaps=gaps)

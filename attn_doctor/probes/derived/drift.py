@@ -1,0 +1,116 @@
+"""Whether kernels that were built ahead of time still fit this machine, and if not, why.
+
+What the facts do not tell (torch's own digests of its sources and settings) is not compared:
+`cache verify --require-hit` finds out by running the kernels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from attn_doctor.facts import BuiltKernels, Facts
+from attn_doctor.probes.derived.releases import Tables
+from attn_doctor.variables import VARIABLES
+
+if TYPE_CHECKING:
+    from attn_doctor.builder.manifest import Surroundings
+
+__all__ = ["manifests"]
+
+
+def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
+    """The records with what follows from today's machine."""
+    if not facts.manifests:
+        return facts.manifests
+    here = [_here(one, facts) for one in facts.manifests]
+    # Among several kinds of GPU that share one folder, those of other machines are no drift.
+    settled = any(
+        known and one.place != "cpu" for one, known in zip(facts.manifests, here, strict=True)
+    )
+    return tuple(
+        _derived(one, known, facts, settled=settled)
+        for one, known in zip(facts.manifests, here, strict=True)
+    )
+
+
+def _here(record: BuiltKernels, facts: Facts) -> bool | None:
+    """The device that was built for is on this machine."""
+    if record.place is None:
+        return None
+    if record.place == "cpu":
+        return True
+    if facts.gpus is None:
+        return None
+    names = [gpu.name for gpu in facts.gpus if gpu.visible is not False]
+    if record.place.partition(" ")[2] in names:
+        return True
+    return None if None in names else False
+
+
+def _derived(
+    record: BuiltKernels, here: bool | None, facts: Facts, *, settled: bool
+) -> BuiltKernels:
+    if record.error or here is None:
+        return msgspec.structs.replace(record, here=here)
+    if not here and (settled or not facts.gpus):
+        return msgspec.structs.replace(
+            record, here=False, drift="", unaffected="", stale=0, driver_moved=""
+        )
+    from attn_doctor.caches.moved import moved, sentence
+
+    was, now = _was(record), _now(record, facts, here=here)
+    found = moved(was, now)
+    drift = sentence(found)
+    return msgspec.structs.replace(
+        record,
+        here=here,
+        drift=drift,
+        unaffected="; ".join(one.sentence for one in found if one.effect != "rebuild"),
+        stale=(record.built or 0) + (record.warmups or 0) if drift else 0,
+        driver_moved=_order(record.driver, now.driver),
+    )
+
+
+def _was(record: BuiltKernels) -> Surroundings:
+    from attn_doctor.builder.manifest import Surroundings
+
+    same = {
+        name: getattr(record, name)
+        for name in ("torch", "torch_cuda", "triton", "ptxas", "python", "device", "sm")
+    }
+    pairs = (one.partition("=") for one in record.environment or ())
+    return Surroundings(
+        **same,
+        driver=record.driver,
+        cc=record.cc,
+        cxx=record.cxx,
+        # Variables that are not among the facts cannot be compared.
+        environment={name: value for name, _, value in pairs if name in VARIABLES},
+    )
+
+
+def _now(record: BuiltKernels, facts: Facts, *, here: bool) -> Surroundings:
+    from attn_doctor.builder.surroundings import seen
+
+    device = (record.place or "").partition(" ")[0]
+    now = seen(facts, device, facts.env, _was(record))
+    if here:
+        return now
+    # None of the GPUs is the one it was built on, so the first stands for all.
+    first = next((gpu for gpu in facts.gpus or () if gpu.visible is not False), None)
+    if first is None:
+        return now
+    return msgspec.structs.replace(now, device=first.name, sm=first.sm)
+
+
+def _order(was: str | None, now: str | None) -> str | None:
+    """`newer`, `older` or empty: today's driver against the one at build time."""
+    if was is None or now is None:
+        return None
+    try:
+        before, today = ([int(part) for part in one.split(".")] for one in (was, now))
+    except ValueError:
+        return "" if was == now else None
+    return "newer" if today > before else "older" if today < before else ""

@@ -1,0 +1,224 @@
+"""Reads compiled extension modules without loading them: GPU code, libraries, symbols.
+
+Linux's files tell all three. Windows' tell which DLLs are missing; that a DLL lacks a function is
+not looked up. On macOS, where nothing of this holds GPU code, none are listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from attn_doctor.binaries.architectures import cuda_of, order
+from attn_doctor.binaries.binary import GpuCode, Unresolved
+from attn_doctor.binaries.names import readable
+from attn_doctor.facts import Extension
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed import hub, packages
+from attn_doctor.probes.installed.dlls import Dlls
+from attn_doctor.probes.installed.linking import Linking
+from attn_doctor.probes.installed.links import Links
+from attn_doctor.probes.installed.torch import said_by
+
+__all__ = ["read"]
+
+#: Seconds for the GPU code of all files together; a cold disk takes a tenth of that.
+SECONDS = 1.5
+#: Most files looked at.
+MOST = 40
+#: Symbols named in the facts.
+SHOWN = 3
+#: Why nothing is known of the symbols of DLLs.
+WINDOWS = "the functions that a DLL must have are not looked up"
+#: How the names of torch's own libraries begin.
+_TORCH = ("libtorch", "libc10")
+
+
+class _File(NamedTuple):
+    """One file to read: whose it is, what to call it, and the folder of its package."""
+
+    package: str
+    name: str
+    folder: str
+    path: str
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
+    """The compiled modules of packages and of kernels from the Hub."""
+    if host.platform.os == "macos":
+        return {"extensions": ()}
+    torch = site.module(host, "torch")
+    files = list(_files(host, site, torch))
+    if not files:
+        return {"extensions": ()}
+    linking = _linking(host, site, torch)
+    files = files[:MOST]
+    links = [linking.links(file.path, file.folder) for file in files]
+    symbols = _symbols(host, files, links)
+    end = host.now() + SECONDS * host.patience
+    found = []
+    for number, file in enumerate(files):
+        place = Gapped(gaps, f"extensions[{number}]")
+        code = _gpu_code(host, file.path, place, end)
+        needs = linking.binary(file.path).needed
+        found.append(_extension(file, links[number], symbols[number], code, needs, place))
+    return {"extensions": tuple(found)}
+
+
+class Gapped(NamedTuple):
+    """The gaps of one element of a list of facts."""
+
+    gaps: Gaps
+    place: str
+
+    def add(self, name: str, reason: str) -> None:
+        """The fact `name` of this element is unknown because of `reason`."""
+        self.gaps.add(f"{self.place}.{name}", reason)
+
+
+def _files(host: Host, site: Site, torch: str) -> Iterator[_File]:
+    said = said_by(host, torch) if torch else {}
+    version, cuda = said.get("__version__", ""), said.get("cuda", "")
+    for modules in packages.compiled(host, site):
+        paths = modules.paths
+        if modules.field == "bitsandbytes":
+            paths = _of_this_cuda(paths, cuda)
+        for path in paths:
+            yield _File(modules.field, _stem(path), modules.folder, path)
+    if version and cuda and site.distributions.get("kernels") is not None:
+        for kernel in hub.cached(host, version, cuda, host.platform.machine.lower()):
+            name = f"{kernel.repository}/{_stem(kernel.path)}"
+            yield _File("hub", name, kernel.folder, kernel.path)
+
+
+def _stem(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1].partition(".")[0]
+
+
+# libbitsandbytes_cpu.so · libbitsandbytes_cuda128.so · libbitsandbytes_cuda130.so
+def _of_this_cuda(paths: list[str], cuda: str) -> list[str]:
+    """Of one library for each CUDA version the one that bitsandbytes would load, if it is there."""
+    tag = "".join(cuda.split(".")[:2])
+    wanted = f"cuda{tag}" if tag else "cpu"
+    return [path for path in paths if _stem(path).endswith(f"_{wanted}")]
+
+
+def _linking(host: Host, site: Site, torch: str) -> Linking | Dlls:
+    if host.windows:
+        return Dlls(host, site, torch)
+    return Linking(host, site, torch, host.join(site.prefix, "bin", "python3"))
+
+
+def _extension(
+    file: _File,
+    links: Links,
+    symbols: Unresolved | str,
+    code: GpuCode | None,
+    needed: tuple[str, ...],
+    gaps: Gapped,
+) -> Extension:
+    clear = not links.unclear
+    if not clear:
+        for name in ("missing", "elsewhere", "too_old", "versions_missing", "cuda_major"):
+            gaps.add(name, f"{file.path}: {links.unclear}")
+    unseen = symbols == WINDOWS or any(name.startswith(_TORCH) for name in links.missing)
+    if isinstance(symbols, str):
+        for name in ("undefined", "undefined_first", *(() if unseen else ("misfit",))):
+            gaps.add(name, symbols)
+    return Extension(
+        package=file.package,
+        name=file.name,
+        path=file.path,
+        archs=None if code is None else order(code.cubins),
+        ptx=None if code is None else order(code.ptx),
+        ptx_cuda=None if code is None else cuda_of(code.isa),
+        missing=links.missing if clear else None,
+        elsewhere=links.elsewhere if clear else None,
+        too_old=links.too_old if clear else None,
+        versions_missing=links.versions if clear else None,
+        cuda_major=_cuda_major(needed) if clear else None,
+        **(
+            ({"misfit": "unseen"} if unseen else {})
+            if isinstance(symbols, str)
+            else _about_symbols(symbols, links)
+        ),
+    )
+
+
+def _gpu_code(host: Host, path: str, gaps: Gapped, end: float) -> GpuCode | None:
+    """All GPU code of a file, or None with the reason as a gap."""
+    reason = f"{path}: there was no time left to read its GPU code"
+    left = end - host.now()
+    if left > 0:
+        try:
+            code = host.gpu_code(path, 0, left)
+        except OSError as error:
+            reason = f"{path} cannot be read: {error.strerror}"
+        else:
+            if code.whole and not code.damaged:
+                return code
+            reason = f"{path}: {code.damaged}" if code.damaged else reason
+    for name in ("archs", "ptx", "ptx_cuda"):
+        gaps.add(name, reason)
+    return None
+
+
+def _symbols(host: Host, files: list[_File], links: list[Links]) -> list[Unresolved | str]:
+    """For each file what its symbols tell, or why they tell nothing. All are asked for at once."""
+    reasons = [_why_not(host, file, one) for file, one in zip(files, links, strict=True)]
+    needs = {
+        file.path: one.providers
+        for file, one, reason in zip(files, links, reasons, strict=True)
+        if not reason
+    }
+    answers: dict[str, Unresolved] = {}
+    failure = ""
+    try:
+        answers = host.unresolved(needs) if needs else {}
+    except OSError as error:
+        failure = f"symbols cannot be read: {error.strerror}"
+    found: list[Unresolved | str] = []
+    for file, reason in zip(files, reasons, strict=True):
+        answer = answers.get(file.path, Unresolved())
+        found.append(reason or failure or answer.damaged or answer)
+    return found
+
+
+def _why_not(host: Host, file: _File, links: Links) -> str:
+    """Why the symbols of a file cannot be judged; empty if they can."""
+    if host.windows:
+        return WINDOWS
+    if links.unclear:
+        return f"{file.path}: {links.unclear}"
+    gone = [name for name in links.missing if name.startswith(_TORCH)]
+    if gone:
+        return f"{', '.join(gone)}, where its symbols would be, is not there"
+    return ""
+
+
+def _about_symbols(symbols: Unresolved | None, links: Links) -> dict[str, Any]:
+    if symbols is None:
+        return {}
+    # A library that is missing may be the one that has the others.
+    count = symbols.torch if links.missing else symbols.count
+    misfit = ""
+    if count:
+        misfit = "cxx-abi" if symbols.other_abi else "torch" if symbols.torch else "symbols"
+    return {
+        "undefined": count,
+        "undefined_first": tuple(dict.fromkeys(map(readable, symbols.first[:count])))[:SHOWN],
+        "misfit": misfit,
+        "cxx11_abi": symbols.cxx11_abi,
+    }
+
+
+def _cuda_major(needed: tuple[str, ...]) -> int:
+    """From `libcudart.so.12`, `libcudart.so.11.0`, `cudart64_12.dll` or `cudart64_110.dll`."""
+    for name in needed:
+        match = re.fullmatch(r"libcudart\.so\.(\d+)[\d.]*|cudart64_(\d\d)\d?\.dll", name.lower())
+        if match is not None:
+            return int(match[1] or match[2])
+    return 0

@@ -1,0 +1,96 @@
+"""Kernels from the Hugging Face Hub that are in its cache, as the package `kernels` finds them.
+
+A kernel repository has a folder for each build variant, such as `torch211-cxx11-cu130-x86_64-linux`
+or `torch-stable-abi29-cu130-x86_64-linux`. Only the variant that this torch would take is looked
+at; that there is none is told by the rules on `kernels`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from attn_doctor.host import Host
+
+__all__ = ["Kernel", "cached"]
+
+#: models--kernels-community--flash-attn2 · kernels--kernels-community--flash-attn2
+_REPOSITORY = re.compile(r"(?:models|kernels)--([\w.]+(?:-[\w.]+)*)--([\w.-]+)")
+_VARIANT = re.compile(
+    r"torch(?:-stable-abi(?P<abi>\d{2,3})|(?P<torch>\d{2,3}))(?:-cxx(?P<cxx>11|98))?"
+    r"-cu(?P<cuda>\d{3})-(?P<arch>\w+)-(?P<os>linux|windows)"
+)
+#: Repositories looked at; a cache may hold hundreds of models.
+MOST = 20
+
+
+class Kernel(NamedTuple):
+    """A file of compiled code in a kernel's folder."""
+
+    repository: str
+    folder: str
+    path: str
+
+
+def cached(host: Host, torch: str, cuda: str, arch: str) -> Iterator[Kernel]:
+    """The compiled files that `torch` (its version) would load; of each kernel the newest copy."""
+    minor, major = "".join(torch.split(".")[:2]), cuda.partition(".")[0]
+    looked = 0
+    for folder in _folders(host):
+        for name in host.try_list(folder):
+            match = _REPOSITORY.fullmatch(name)
+            if match is None or looked >= MOST:
+                continue
+            snapshots = host.join(folder, name, "snapshots")
+            builds = [host.join(snapshots, one, "build") for one in host.try_list(snapshots)]
+            fitting = [
+                host.join(build, variant)
+                for build in builds
+                for variant in host.try_list(build)
+                if _fits(variant, minor, major, arch, host.platform.os)
+            ]
+            if fitting:
+                looked += 1
+                newest = max(fitting, key=lambda one: _time(host, one))
+                yield from _files(host, f"{match[1]}/{match[2]}", newest)
+
+
+def _folders(host: Host) -> list[str]:
+    """Where `kernels` and the Hub's client keep what they download."""
+    environ = host.environ
+    home = environ.get("HF_HOME") or host.join(
+        environ.get("XDG_CACHE_HOME") or host.join(host.platform.home, ".cache"), "huggingface"
+    )
+    hub = environ.get("HF_HUB_CACHE") or host.join(home, "hub")
+    return list(dict.fromkeys(filter(None, (environ.get("KERNELS_CACHE"), hub))))
+
+
+def _fits(variant: str, minor: str, cuda: str, arch: str, system: str) -> bool:
+    match = _VARIANT.fullmatch(variant)
+    if match is None or match["arch"] != arch or match["os"] != system:
+        return False
+    # A CUDA of the same major version serves; a stable ABI serves every torch from its own on.
+    if not match["cuda"].startswith(cuda) or not cuda:
+        return False
+    if match["torch"]:
+        return match["torch"] == minor
+    return _order(match["abi"]) <= _order(minor)
+
+
+def _order(minor: str) -> tuple[int, int]:
+    """`29` is 2.9, `211` is 2.11."""
+    return int(minor[:1] or 0), int(minor[1:] or 0)
+
+
+def _time(host: Host, path: str) -> float:
+    found = host.try_stat(path)
+    return found.mtime if found is not None else 0.0
+
+
+def _files(host: Host, repository: str, folder: str) -> Iterator[Kernel]:
+    for inner in ("", *host.try_list(folder)):
+        place = host.join(folder, inner) if inner else folder
+        for name in host.try_list(place):
+            if name.endswith((".so", ".pyd", ".dll")):
+                yield Kernel(repository, folder, host.join(place, name))

@@ -1,0 +1,234 @@
+"""Where the dynamic loader of Linux would find the libraries that an extension needs.
+
+An extension is imported after torch, so every library that torch has loaded counts as found,
+wherever it lies: what its own libraries need, and what it opens by full paths. Then come the
+folders that the extension names, LD_LIBRARY_PATH and the system's folders. What a package itself
+opens before (its own other libraries) is taken as found if it lies in the package. What an
+extension opens later by `dlopen` is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attn_doctor.binaries.binary import Binary, Versions
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.installed.libraries import opened_by
+from attn_doctor.probes.installed.links import Links
+from attn_doctor.probes.machine import loader
+
+__all__ = ["Linking"]
+
+#: Parts of the GNU C library, all of one version.
+_GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "ld-linux")
+#: Libraries whose symbols carry versions throughout: nothing of them is looked up by name alone.
+_VERSIONED = (*_GLIBC, "libstdc++.", "libgcc_s.", "libcuda.")
+
+
+class Linking:
+    """The loader's view of one environment; every file and folder is read once."""
+
+    def __init__(self, host: Host, site: Site, torch: str, python: str) -> None:
+        self._host = host
+        self._binaries: dict[str, Binary] = {}
+        self._offered: dict[str, Versions] = {}
+        self._names: dict[str, frozenset[str]] = {}
+        self._site = site
+        self._torch = host.join(torch, "lib") if torch else ""
+        self._first = loader.environment_folders(host)
+        self._system = self._system_folders(python)
+        #: What `import torch` has loaded, by name.
+        self._loaded: dict[str, str] = self._load_torch()
+
+    def links(self, path: str, package: str) -> Links:
+        """The needs of the extension at `path`, which belongs to the folder `package`."""
+        binary = self.binary(path)
+        found, missing = self._closure(path, binary, package)
+        too_old, unclear = self._too_old(path, found)
+        return Links(
+            missing=tuple(missing),
+            elsewhere=tuple(place for name in missing if (place := self._elsewhere(name))),
+            providers=tuple(
+                place for name, place in found.items() if not name.startswith(_VERSIONED)
+            ),
+            too_old=tuple(too_old),
+            versions=tuple(f"{one} of {name}" for name, ones in too_old.items() for one in ones),
+            unclear=binary.damaged or unclear,
+        )
+
+    def binary(self, path: str) -> Binary:
+        """What the file at `path` needs and offers; `damaged` if it cannot be read."""
+        if path not in self._binaries:
+            try:
+                self._binaries[path] = self._host.binary(path)
+            except OSError as error:
+                self._binaries[path] = Binary(damaged=f"it cannot be read: {error.strerror}")
+        return self._binaries[path]
+
+    def _load_torch(self) -> dict[str, str]:
+        """What `import torch` loads: its own libraries and those they need, with their places."""
+        loaded: dict[str, str] = dict(self._preloaded()) if self._torch else {}
+        pending = [
+            self._host.join(self._torch, name)
+            for name in ("libtorch_global_deps.so", "libtorch_python.so")
+            if name in self._list(self._torch)
+        ]
+        while pending:
+            path = pending.pop(0)
+            binary = self.binary(path)
+            loaded.setdefault(binary.soname or path.rpartition("/")[2], path)
+            for name in binary.needed:
+                if name in loaded:
+                    continue
+                place = self._find(name, path, binary)
+                if place:
+                    loaded[name] = place
+                    # What the CUDA libraries need in turn lies beside them.
+                    pending += [place] * (self._host.parent(place) == self._torch)
+        return loaded
+
+    def _preloaded(self) -> Iterator[tuple[str, str]]:
+        """Libraries of wheels that torch opens by their paths, of whatever CUDA version they are.
+
+        So a wheel of the CUDA 12 runtime beside a CUDA 13 torch is loaded too. Of several files of
+        a kind the one in a folder of its own (`nvidia/cuda_runtime`) comes before `nvidia/cu13`.
+        """
+        stems = opened_by(self._host, self._host.parent(self._torch))
+        for stem in sorted(stems):
+            for folder in self._wheel_folders():
+                names = [name for name in self._list(folder) if name.startswith(f"{stem}.so.")]
+                if names:
+                    yield min(names), self._host.join(folder, min(names))
+                    break
+
+    def _wheel_folders(self) -> list[str]:
+        """Folders of CUDA libraries in wheels, those of single libraries first."""
+        found = []
+        for one in self._site.folders:
+            place = self._host.join(one, "nvidia")
+            names = sorted(self._list(place), key=lambda name: (name.startswith("cu1"), name))
+            found += [self._host.join(place, name, "lib") for name in names]
+        return found
+
+    def _closure(self, path: str, binary: Binary, package: str) -> tuple[dict[str, str], list[str]]:
+        """The libraries found for an extension, by name, and the names of those that are not.
+
+        Those of torch and of the package are followed to what they need.
+        """
+        found: dict[str, str] = {}
+        missing: list[str] = []
+        pending = [(path, binary)]
+        while pending:
+            user, needs = pending.pop(0)
+            for name in needs.needed:
+                if name in found or name in missing:
+                    continue
+                place = self._loaded.get(name) or self._find(name, user, needs)
+                place = place or self._beside(name, package)
+                if not place:
+                    missing.append(name)
+                    continue
+                found[name] = place
+                if self._host.parent(place) == self._torch or place.startswith(package + "/"):
+                    pending.append((place, self.binary(place)))
+        return found, missing
+
+    def _find(self, name: str, user: str, binary: Binary) -> str:
+        """Path of the library `name` as the loader finds it for `user`; empty if it does not."""
+        if "/" in name:
+            return name if self._host.is_file(name) else ""
+        origin = self._host.parent(self._host.real(user))
+        own = [_placed(folder, origin) for folder in (*binary.rpath, *binary.runpath)]
+        before, behind = (own, []) if binary.rpath else ([], own)
+        for folder in (*before, *self._first, *behind, *self._system):
+            folder = self._host.normal(folder)
+            if name in self._list(folder):
+                return self._host.join(folder, name)
+        return ""
+
+    def _beside(self, name: str, package: str) -> str:
+        """The library in the package itself, which loads it before."""
+        for folder in (package, self._host.join(package, "lib"), package + ".libs"):
+            if package and name in self._list(folder):
+                return self._host.join(folder, name)
+        return ""
+
+    def _elsewhere(self, name: str) -> str:
+        """Where a library lies that the loader does not find."""
+        for folder in self._other_folders():
+            if name in self._list(folder):
+                return self._host.join(folder, name)
+        return ""
+
+    def _other_folders(self) -> list[str]:
+        host = self._host
+        folders = [self._torch] if self._torch else []
+        folders += self._wheel_folders()
+        folders.append(host.join(self._site.prefix, "lib"))
+        toolkits = sorted(one for one in self._list("/usr/local") if one.startswith("cuda"))
+        folders += [host.join("/usr/local", one, "lib64") for one in reversed(toolkits)]
+        home = host.environ.get("CUDA_HOME") or host.environ.get("CUDA_PATH")
+        return folders + ([host.join(home, "lib64")] if home else [])
+
+    def _list(self, folder: str) -> frozenset[str]:
+        if folder not in self._names:
+            self._names[folder] = frozenset(self._host.try_list(folder)) if folder else frozenset()
+        return self._names[folder]
+
+    def _system_folders(self, python: str) -> tuple[str, ...]:
+        """Folders of the interpreter's own RPATH (conda's leads to its libstdc++), then others."""
+        real = self._host.real(python) if python else ""
+        binary = self.binary(real) if real else Binary()
+        own = (_placed(folder, self._host.parent(real)) for folder in binary.rpath)
+        folders = (*own, *loader.system_folders(self._host), "/lib64", "/lib")
+        return tuple(dict.fromkeys(folders))
+
+    def _too_old(self, path: str, found: dict[str, str]) -> tuple[dict[str, list[str]], str]:
+        """By library the versions it should offer and does not, and why some cannot be told."""
+        too_old: dict[str, list[str]] = {}
+        wanted = self._versions(path)
+        if wanted.damaged:
+            return too_old, wanted.damaged
+        for library, versions in wanted.wants.items():
+            name = "libc.so.6" if library.startswith(_GLIBC) else library
+            place = found.get(name)
+            if place is None:
+                continue  # it is missing, which is told elsewhere
+            given = self._versions(place)
+            if given.damaged:
+                return too_old, f"{place}: {given.damaged}"
+            # The loader accepts a library without any versions.
+            lacks = [one for one in versions if given.gives and not _offers(given.gives, one)]
+            if lacks:
+                too_old[name] = [*dict.fromkeys(too_old.get(name, []) + lacks)]
+        return too_old, ""
+
+    def _versions(self, path: str) -> Versions:
+        if path not in self._offered:
+            try:
+                self._offered[path] = self._host.versions(path)
+            except OSError as error:
+                self._offered[path] = Versions(damaged=f"it cannot be read: {error.strerror}")
+        return self._offered[path]
+
+
+def _placed(folder: str, origin: str) -> str:
+    return folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
+
+
+def _offers(given: tuple[str, ...], wanted: str) -> bool:
+    """One of `given` is `wanted`, or a later one of its series."""
+    series, _, number = wanted.rpartition("_")
+    for one in given:
+        if one == wanted:
+            return True
+        other, _, offered = one.rpartition("_")
+        if series and other == series and _numbers(offered) >= _numbers(number) > ():
+            return True
+    return False
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = text.split(".")
+    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()

@@ -1,0 +1,145 @@
+"""What was built ahead of time, from the builder's record beside torch's cache.
+
+Only the cache folder that torch would use now is looked at: a record in a folder that no variable
+names is not found. Files are asked for their size alone; whether their content is sound, `cache
+verify` sees.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from attn_doctor.facts import BuiltKernels
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.machine.caches import locate
+from attn_doctor.redact import redact
+
+if TYPE_CHECKING:
+    from attn_doctor.builder.manifest import Build, Entry, Manifest, Warmup
+
+__all__ = ["of_folder", "read"]
+
+#: Bytes of a record that are read; one of a thousand specs has less.
+LIMIT = 1 << 25
+#: Seconds for asking for files.
+BUDGET = 0.05
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
+    """One `facts.BuiltKernels` for each device in the record of torch's cache."""
+    return {"manifests": of_folder(host, locate(host)[0].path, gaps)}
+
+
+def of_folder(host: Host, folder: str, gaps: Gaps) -> tuple[BuiltKernels, ...] | None:
+    """The same for any cache folder; None, and a gap, if its record may not be read."""
+    # Written out, for the module that knows it costs time where there is no record.
+    path = host.join(folder, "attn-doctor", "manifest.json")
+    try:
+        text = host.read(path, LIMIT)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        gaps.add("manifests", f"{path} cannot be read: {error.strerror}")
+        return None
+    found, reason = _decoded(text)
+    if found is None:
+        return (BuiltKernels(path=path, folder=folder, error=reason),)
+    end = time.monotonic() + BUDGET
+    places = dict.fromkeys(
+        [entry.place for entry in found.entries.values()]
+        + [warmup.place for warmup in found.warmups.values()]
+    )
+    return tuple(
+        _place(host, gaps, path, folder, found, place, end, f"manifests[{number}]")
+        for number, place in enumerate(places)
+    )
+
+
+def _decoded(text: str) -> tuple[Manifest | None, str]:
+    """The record, or why it cannot be used."""
+    import msgspec
+
+    from attn_doctor.builder.manifest import SCHEMA, Manifest
+
+    class Version(msgspec.Struct):
+        schema: int
+        attn_doctor: str = "?"
+
+    try:
+        version = msgspec.json.decode(text.encode(), type=Version)
+        if version.schema > SCHEMA:
+            return None, f"a newer attn-doctor wrote it ({version.attn_doctor})"
+        return msgspec.json.decode(text.encode(), type=Manifest), ""
+    except msgspec.DecodeError as error:
+        return None, f"it is damaged: {error}"
+
+
+def _place(
+    host: Host,
+    gaps: Gaps,
+    path: str,
+    folder: str,
+    manifest: Manifest,
+    place: str,
+    end: float,
+    fact: str,
+) -> BuiltKernels:
+    entries = [one for one in manifest.entries.values() if one.place == place]
+    warmups = [one for one in manifest.warmups.values() if one.place == place]
+    was = manifest.surroundings.get(place)
+    missing = _missing(host, folder, _files(entries, warmups), end)
+    if missing is None:
+        gaps.add(f"{fact}.missing", f"asking for every file took longer than {BUDGET} s")
+    builds: list[Build | Warmup] = [one.build for one in entries if one.build is not None]
+    builds += warmups
+    return BuiltKernels(
+        path=path,
+        folder=folder,
+        error="",
+        place=place,
+        specs=len(entries),
+        built=sum(one.state == "built" for one in entries),
+        not_reused=sum(one.state == "not-reused" for one in entries),
+        failed=sum(one.state == "failed" for one in entries),
+        cleared=sum(one.state == "cleared" for one in entries),
+        warmups=len(warmups),
+        seconds=round(sum(one.seconds for one in builds), 1),
+        newest=max((one.at for one in builds), default=""),
+        torch=was.torch if was else None,
+        torch_cuda=was.torch_cuda if was else None,
+        triton=was.triton if was else None,
+        ptxas=was.ptxas if was else None,
+        python=was.python if was else None,
+        device=was.device if was else None,
+        sm=was.sm if was else None,
+        driver=was.driver if was else None,
+        cc=was.cc if was else None,
+        cxx=was.cxx if was else None,
+        cpu=was.cpu if was else None,
+        environment=(
+            tuple(f"{name}={redact(value)}" for name, value in sorted(was.environment.items()))
+            if was
+            else None
+        ),
+        missing=missing,
+    )
+
+
+def _files(entries: Iterable[Entry], warmups: Iterable[Warmup]) -> dict[str, int]:
+    builds: list[Build | Warmup] = [one.build for one in entries if one.build is not None]
+    return {path: size for one in (*builds, *warmups) for path, size in one.files.items()}
+
+
+def _missing(host: Host, folder: str, files: dict[str, int], end: float) -> int | None:
+    """How many are gone or have another size; None if the time was up before all were asked."""
+    count = 0
+    for name, size in files.items():
+        if time.monotonic() > end:
+            return None
+        found = host.try_stat(host.join(folder, *name.split("/")))
+        count += found is None or found.size != size
+    return count

@@ -1,0 +1,97 @@
+"""A build of kernels, or the plan of one, as one JSON object for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.builder.outcome import Report, Result
+from attn_doctor.builder.run import Plan
+from attn_doctor.fixes.commands import shell_lines
+
+__all__ = ["plan_json", "report_json"]
+
+SCHEMA = 1
+
+
+def report_json(report: Report, code: int) -> str:
+    """What a build did; `code` is the exit code."""
+    return _written(
+        {
+            "folder": report.folder,
+            "python": report.facts.python.path,
+            "torch": report.facts.torch.version,
+            "jobs": report.jobs,
+            "limit": report.limit,
+            "seconds": round(report.seconds, 3),
+            "start_seconds": report.start_seconds,
+            "exit_code": code,
+            "kernels": [_kernel(result, report) for result in report.results],
+            "cleared": msgspec.to_builtins(report.cleared),
+            "kept": report.kept,
+            "notes": list(report.notes),
+        }
+    )
+
+
+def plan_json(plan: Plan, folder: str, code: int) -> str:
+    """What a build would do."""
+    return _written(
+        {
+            "folder": folder,
+            "jobs": plan.jobs,
+            "limit": plan.limit,
+            "seconds": round(plan.seconds, 1),
+            "exit_code": code,
+            "moved": list(plan.moved),
+            "kernels": [
+                {
+                    "id": item.spec.id,
+                    "title": item.spec.title,
+                    "spec": msgspec.to_builtins(item.spec),
+                    "device": item.device,
+                    "state": item.state,
+                    "why": item.why,
+                    "seconds": item.seconds if item.todo else 0.0,
+                }
+                for item in plan.items
+            ],
+            "would_clear": msgspec.to_builtins(plan.cleared),
+        }
+    )
+
+
+def _kernel(result: Result, report: Report) -> dict[str, Any]:
+    item, entry, match = result.item, result.entry, result.match
+    build = entry.build if entry is not None else None
+    told: dict[str, Any] = {
+        "id": item.spec.id,
+        "title": item.spec.title,
+        "spec": msgspec.to_builtins(item.spec),
+        "device": item.device,
+        "state": "not-begun" if entry is None else entry.state if item.todo else "up-to-date",
+        "why": item.why,
+        "seconds": build.seconds if build else None,
+        "reuse_seconds": build.reuse_seconds if build else None,
+        "errors": build.errors if build else {},
+        "proven": bool(build and build.proven),
+        "hits": build.hits if build else {},
+        "limits": build.limits if build else [],
+        "message": entry.message if entry is not None else "",
+        "cause": entry.cause if entry is not None else "",
+        "retried": result.retried,
+        "log": result.log,
+    }
+    if match is not None:
+        told["fixes"] = [
+            {"title": fix.title, "manual": fix.manual, "run": shell_lines(fix, report.facts)}
+            for fix in match.fixes
+        ]
+    return told
+
+
+def _written(told: dict[str, Any]) -> str:
+    whole = {"schema": SCHEMA, "attn_doctor": __version__, **told}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"

@@ -1,0 +1,142 @@
+"""The choice of a CUDA toolkit as text for a person, and as JSON for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.cuda_home.candidate import Candidate
+from attn_doctor.fixes.cuda_home.places import Keeping
+from attn_doctor.fixes.cuda_home.report import Report
+from attn_doctor.render.paper import Paper, clean
+
+__all__ = ["as_json", "as_text", "changes"]
+
+SCHEMA = 1
+_HEADERS = ("headers", "crt", "cublas", "cusparse", "cusolver", "cccl")
+_LIBRARIES = ("cudart", "nvvm", "ptxas")
+_STYLES = {"chosen": "green", "fits": "dim", "rejected": "red"}
+
+
+def as_text(report: Report, paper: Paper) -> str:
+    """The explanation: what was asked for, every toolkit, the choice and its proof."""
+    lines = [*_wanted(report.facts, report.choice.notes, paper)]
+    if report.choice.candidates:
+        lines += ["", *_table(report.choice.candidates, paper), ""]
+        for one in report.choice.candidates:
+            said = f"{one.verdict:<9} {one.root}: {'; '.join(one.reasons)}"
+            lines += paper.wrap(clean(said), 2)
+    else:
+        lines += ["", "  There is no CUDA toolkit here."]
+    if report.answers:
+        lines += ["", *_proof(report, paper)]
+    if report.chosen is None and report.advice is not None:
+        lines += ["", *_advice(report, paper)]
+    return paper.glyphs("\n".join(lines) + "\n")
+
+
+def _wanted(facts: Facts, notes: Iterable[str], paper: Paper) -> Iterator[str]:
+    torch = facts.torch
+    if torch.installed and torch.cuda:
+        gpus = sorted({f"sm_{one.sm}" for one in facts.gpus or () if one.sm})
+        compiler = facts.cxx
+        parts = [f"torch {torch.version} is built for CUDA {torch.cuda}"]
+        parts += [f"GPU {', '.join(gpus)}"] if gpus else []
+        parts += [f"{compiler.path} {compiler.version or ''}".strip()] if compiler.path else []
+        yield paper.style(clean(" · ".join(parts)), "bold")
+    for note in notes:
+        yield from paper.wrap(clean(note), 0)
+
+
+def _table(candidates: Sequence[Candidate], paper: Paper) -> Iterator[str]:
+    rows = [("toolkit", "CUDA", "nvcc", "headers", "libraries", "torch's CUDA", "verdict")]
+    rows += [_row(one) for one in candidates]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        if number == 0:
+            yield "  " + paper.style("  ".join(cells).rstrip(), "dim")
+        else:
+            cells[-1] = paper.style(row[-1], _STYLES.get(row[-1], "dim"))
+            yield "  " + "  ".join(cells)
+
+
+def _row(one: Candidate) -> tuple[str, ...]:
+    same = {None: "unknown", True: "same" if one.exact else "same major", False: "another"}
+    return (
+        clean(one.root),
+        one.version or "unknown",
+        one.nvcc or "not run",
+        _there(one, _HEADERS),
+        _there(one, _LIBRARIES),
+        same[one.matches],
+        one.verdict,
+    )
+
+
+def _there(one: Candidate, parts: Sequence[str]) -> str:
+    if one.lacks is None:
+        return "unknown"
+    missing = [part for part in parts if part in one.lacks]
+    return "yes" if not missing else "none" if len(missing) == len(parts) else "not all"
+
+
+def _proof(report: Report, paper: Paper) -> Iterator[str]:
+    yield "  With these lines:"
+    marks = {True: ("✓", "green"), False: ("✗", "red"), None: ("·", "dim")}
+    for answer in report.answers:
+        mark, style = marks[answer.agrees]
+        first, *rest = paper.wrap(clean(f"{answer.name}: {answer.says}"), 4)
+        yield f"  {paper.style(mark, style)} {first.strip()}"
+        yield from rest
+
+
+def _advice(report: Report, paper: Paper) -> Iterator[str]:
+    advice = report.advice
+    if advice is None:
+        return
+    yield paper.style(f"  Install CUDA {advice.release}, without root:", "bold")
+    for way in advice.ways:
+        yield f"  {way.title}"
+        yield from (f"    {command}" for command in way.commands)
+    if not advice.ways:
+        yield "  no way is known for this system"
+
+
+def changes(keeping: Keeping, paper: Paper) -> str:
+    """The files that would change, with what is added to them."""
+    lines: list[str] = []
+    for one in keeping.changes:
+        link = f" (which {one.path} leads to)" if one.real != one.path else ""
+        state = "as it should be" if not one.needed else "new" if one.before is None else "changed"
+        lines.append(clean(f"  {state:<15} {one.real}{link}"))
+    for note in keeping.notes:
+        lines += paper.wrap(clean(note), 2)
+    return paper.glyphs("\n".join(lines) + "\n")
+
+
+def as_json(report: Report, keeping: Keeping | None, *, written: bool, undo: str) -> str:
+    """The same as one JSON object."""
+    exports = report.exports
+    data = {
+        "schema": SCHEMA,
+        "torch": {"version": report.facts.torch.version, "cuda": report.facts.torch.cuda},
+        "chosen": report.chosen,
+        "candidates": report.choice.candidates,
+        "notes": report.choice.notes,
+        "shell": report.shell,
+        "exports": exports.variables if exports else {},
+        "path": exports.path if exports else "",
+        "lines": report.lines,
+        "proof": report.answers,
+        "advice": report.advice,
+        "files": [
+            {"path": str(one.real), "changes": one.needed}
+            for one in (keeping.changes if keeping else ())
+        ],
+        "written": written,
+        "undo": undo,
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"

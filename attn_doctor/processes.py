@@ -79,23 +79,30 @@ class Running:
         joined: bool = False,
         log: IO[bytes] | None = None,
         keep: Sequence[int] = (),
+        attached: bool = False,
+        to: int | None = None,
     ) -> None:
-        """Start `argv`. Raises `OSError` if that fails. `keep`: descriptors that it inherits."""
+        """Start `argv`. Raises `OSError` if that fails. `keep`: descriptors that it inherits.
+
+        `attached`: as a shell starts a program, with our input, our output (or the descriptor `to`)
+        and our terminal, so that Ctrl-C reaches it too; only its errors come through `err`.
+        """
         pipe = subprocess.PIPE
         self.argv = tuple(argv)
         self.start = time.monotonic()
         windows = os.name == "nt"
         flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) if windows else 0
+        self._attached = attached
         self._child = subprocess.Popen(
             self.argv,
-            stdin=pipe if stdin else subprocess.DEVNULL,
-            stdout=log or pipe,
+            stdin=pipe if stdin else None if attached else subprocess.DEVNULL,
+            stdout=to if attached else log or pipe,
             stderr=subprocess.STDOUT if joined or log else pipe,
             env=None if env is None else dict(env),
             cwd=cwd,
-            start_new_session=not windows,
+            start_new_session=not windows and not attached,
             pass_fds=() if windows else tuple(keep),
-            creationflags=flags,
+            creationflags=0 if attached else flags,
         )
         self.pid = self._child.pid
         self.stdin, self.out, self.err = self._child.stdin, self._child.stdout, self._child.stderr
@@ -123,7 +130,8 @@ class Running:
 
     def kill(self) -> int | None:
         """Kill it with all of its group, and wait a moment. Returns the exit code, if it ended."""
-        if os.name == "nt":
+        if os.name == "nt" or self._attached:
+            # Attached, its group is our own.
             if self.poll() is None:
                 _kill_tree(self.pid)
         else:
@@ -181,7 +189,7 @@ def _feed(pipe: IO[bytes] | None, data: bytes) -> None:
 
 
 def _kill_tree(pid: int) -> None:
-    """Windows knows no groups that can be killed: the children are looked up."""
+    """Where there is no group that can be killed, as on Windows, the children are looked up."""
     import psutil
 
     try:

@@ -18,6 +18,14 @@ FORBIDDEN = {
     "facts.py": ("attn_doctor",),
     "errors.py": ("attn_doctor",),
     "host": ("attn_doctor.probes", "attn_doctor.rulebook", "attn_doctor.cli", "attn_doctor.render"),
+    "binaries": (
+        "attn_doctor.facts",
+        "attn_doctor.host",
+        "attn_doctor.probes",
+        "attn_doctor.rulebook",
+        "attn_doctor.render",
+        "attn_doctor.cli",
+    ),
     "probes": ("attn_doctor.rulebook", "attn_doctor.render", "attn_doctor.cli"),
     "rulebook": (
         "attn_doctor.probes",
@@ -26,6 +34,22 @@ FORBIDDEN = {
         "attn_doctor.cli",
     ),
     "render": ("attn_doctor.probes", "attn_doctor.host", "attn_doctor.cli"),
+    "caches": ("attn_doctor.rulebook", "attn_doctor.render", "attn_doctor.cli"),
+    "builder": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
+    "backends": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
+    "preflight": (
+        "attn_doctor.probes",
+        "attn_doctor.host",
+        "attn_doctor.render",
+        "attn_doctor.cli",
+    ),
+    "pretend": (
+        "attn_doctor.host",
+        "attn_doctor.probes",
+        "attn_doctor.rulebook",
+        "attn_doctor.render",
+        "attn_doctor.cli",
+    ),
 }
 #: The outside world, which only `host` may touch.
 OUTSIDE = ("subprocess", "ctypes", "socket", "urllib.request", "http", "multiprocessing", "pty")
@@ -39,8 +63,10 @@ EXAMINED = (
     "diffusers",
     "transformers",
 )
-#: Scripts that the host runs in a child process; their standard output is their answer.
-CHILDREN = ("host/inside.py", "host/nvml_child.py")
+#: Those that run in the examined interpreter with what it has, and use it.
+GUESTS = ("backends/live/child/", "builder/child/", "fixes/cuda_home/child/")
+#: Scripts that run in a child process; their standard output is their answer.
+CHILDREN = ("host/inside.py", "host/nvml_child.py", *GUESTS)
 
 
 def imports(source: str) -> set[str]:
@@ -96,7 +122,7 @@ def test_only_the_host_touches_the_outside() -> None:
     touched = [
         f"{place(path)} imports {name}"
         for path in MODULES
-        if not place(path).startswith(("host/", "processes.py"))
+        if not place(path).startswith(("host/", "processes.py", *GUESTS))
         for name in sorted(imports(path.read_text("utf-8")))
         if within(name, OUTSIDE)
     ]
@@ -107,10 +133,24 @@ def test_nothing_imports_what_it_examines() -> None:
     imported = [
         f"{place(path)} imports {name}"
         for path in MODULES
+        if not place(path).startswith(GUESTS)
         for name in sorted(imports(path.read_text("utf-8")))
         if within(name, EXAMINED)
     ]
     assert imported == []
+
+
+def test_guests_bring_nothing_along() -> None:
+    """attn-doctor and its dependencies are not installed where these run."""
+    used = {
+        f"{place(path)} imports {name}"
+        for path in MODULES
+        if place(path).startswith(GUESTS)
+        for name in imports(path.read_text("utf-8"))
+        if within(name, ("msgspec", "packaging", "psutil", "rich", "typer", "attn_doctor"))
+        and not any(name.startswith(f"attn_doctor.{guest.replace('/', '.')}") for guest in GUESTS)
+    }
+    assert used == set()
 
 
 def test_only_the_edge_prints() -> None:
@@ -118,7 +158,7 @@ def test_only_the_edge_prints() -> None:
         f"{place(path)}:{line}"
         for path in MODULES
         if not place(path).startswith(("__main__.py", "cli/", "render/"))
-        and place(path) not in CHILDREN
+        and not place(path).startswith(CHILDREN)
         for line in writes(path.read_text("utf-8"))
     ]
     assert printed == []

@@ -1,0 +1,123 @@
+"""A folder as a list of what lies in it, read without following any link.
+
+Other file systems mounted inside are not entered. What changes while it is read may be missed;
+whoever deletes checks each file again (`removal`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+__all__ = ["Node", "Tree", "read_tree"]
+
+
+class Node(Struct, frozen=True):
+    """One thing in the folder. `kind`: file, dir, link, mount (another file system) or other."""
+
+    path: str
+    """Relative to the folder, with `/` on every system."""
+    kind: str
+    size: int = 0
+    mtime: float = 0.0
+    uid: int = 0
+    device: int = 0
+    inode: int = 0
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def folder(self) -> str:
+        """The path without its last part; empty at the top."""
+        return self.path.rpartition("/")[0]
+
+
+class Tree(Struct, frozen=True):
+    """All that was found below `root`."""
+
+    root: str
+    nodes: dict[str, Node] = {}
+    complete: bool = True
+    """False where the time limit cut the walk short."""
+    unreadable: tuple[str, ...] = ()
+    """Folders that this user may not look into."""
+
+    def full(self, path: str) -> str:
+        """The absolute path of something in the tree."""
+        return os.path.join(self.root, *path.split("/"))
+
+    @property
+    def files(self) -> Iterator[Node]:
+        """The regular files."""
+        return (node for node in self.nodes.values() if node.kind == "file")
+
+    def read(self, path: str, limit: int = 1 << 26) -> bytes:
+        """The first `limit` bytes of a file; a link in its place is not followed.
+
+        Raises OSError if it has gone, became something else, or may not be read.
+        """
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        handle = os.open(self.full(path), flags | getattr(os, "O_BINARY", 0))
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError("it is no regular file")
+            return file.read(limit)
+
+
+def read_tree(root: str, seconds: float = float("inf")) -> Tree:
+    """What lies below `root`, for at most `seconds`. An empty tree if `root` cannot be listed."""
+    end = time.monotonic() + seconds
+    nodes: dict[str, Node] = {}
+    unreadable: list[str] = []
+    pending = [""]
+    try:
+        device = os.lstat(root).st_dev
+    except OSError:
+        return Tree(root, unreadable=(root,))
+    while pending and time.monotonic() <= end:
+        folder = pending.pop()
+        try:
+            with os.scandir(os.path.join(root, *folder.split("/"))) as entries:
+                found = [_node(entry, folder, device) for entry in entries]
+        except OSError:
+            unreadable.append(folder or root)
+            continue
+        for node in found:
+            if node is not None:
+                nodes[node.path] = node
+                if node.kind == "dir":
+                    pending.append(node.path)
+    ordered = {path: nodes[path] for path in sorted(nodes)}
+    return Tree(root, ordered, not pending, tuple(unreadable))
+
+
+def _node(entry: os.DirEntry[str], folder: str, device: int) -> Node | None:
+    path = f"{folder}/{entry.name}" if folder else entry.name
+    try:
+        found = entry.stat(follow_symlinks=False)
+        # Windows leaves device and inode out of what it tells on listing.
+        if os.name == "nt":
+            found = os.lstat(entry.path)
+    except OSError:
+        return None
+    kind = _kind(found, entry)
+    if kind == "dir" and found.st_dev != device:
+        kind = "mount"
+    return Node(path, kind, found.st_size, found.st_mtime, found.st_uid, found.st_dev, found.st_ino)
+
+
+def _kind(found: os.stat_result, entry: os.DirEntry[str]) -> str:
+    # A junction of Windows leads elsewhere just as a symbolic link does.
+    junction = getattr(entry, "is_junction", None)
+    if stat.S_ISLNK(found.st_mode) or (junction is not None and junction()):
+        return "link"
+    return (
+        "file" if stat.S_ISREG(found.st_mode) else "dir" if stat.S_ISDIR(found.st_mode) else "other"
+    )

@@ -1,0 +1,87 @@
+"""Whether everything in a cache could serve: each file whole, and the record true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from attn_doctor.caches.damage import Damage, leftovers, look
+from attn_doctor.caches.survey import Survey
+
+__all__ = ["Verified", "verify"]
+
+
+class Verified(Struct, frozen=True, kw_only=True):
+    """What was found in one cache."""
+
+    kind: str
+    root: str
+    checked: int
+    """Files that were looked at."""
+    damage: tuple[Damage, ...] = ()
+    """What a process would fall over, or compile again."""
+    leftovers: tuple[Damage, ...] = ()
+    """What only takes space."""
+    unreadable: tuple[str, ...] = ()
+    unrecognised: str = ""
+    entries: int = 0
+    """Kernels in the builder's record."""
+
+    @property
+    def sound(self) -> bool:
+        """Nothing in it is broken, and all of it could be read."""
+        return not (self.damage or self.unreadable or self.unrecognised)
+
+
+def verify(found: Survey) -> Verified:
+    """Look at every file of a cache. Nothing is loaded, run or changed."""
+    contents = found.contents
+    if contents.unrecognised:
+        return Verified(
+            kind=found.place.kind,
+            root=found.place.path,
+            checked=0,
+            unrecognised=contents.unrecognised,
+            unreadable=contents.unreadable,
+        )
+    broken = [*look(contents, found.tree)]
+    broken += _record(found, {one.path for one in broken})
+    return Verified(
+        kind=found.place.kind,
+        root=found.place.path,
+        checked=sum(len(entry.files) for entry in contents.entries),
+        damage=tuple(broken),
+        leftovers=tuple(leftovers(contents, found.tree)),
+        unreadable=contents.unreadable,
+        entries=0 if found.manifest is None else len(found.manifest.entries),
+    )
+
+
+def _record(found: Survey, known: set[str]) -> Iterator[Damage]:
+    """Files that the builder's record names and that are gone, or have another size."""
+    manifest = found.manifest
+    name = "attn-doctor/manifest.json"
+    if manifest is None:
+        if name in found.tree.nodes:
+            what = "it cannot be read as a record of built kernels"
+            yield Damage(path=name, what=what, remove=(name,))
+        return
+    files = {
+        path: size
+        for entry in manifest.entries.values()
+        if entry.build is not None
+        for path, size in entry.build.files.items()
+    }
+    files.update(
+        (path, size) for one in manifest.warmups.values() for path, size in one.files.items()
+    )
+    for path, size in sorted(files.items()):
+        node = found.tree.nodes.get(path)
+        if path in known or (node is not None and node.size == size):
+            continue
+        if node is None:
+            yield Damage(path=path, what="the record names it, and it is gone", remove=())
+        else:
+            what = f"it has {node.size} bytes, the record says {size}"
+            yield Damage(path=path, what=what, remove=(path,))

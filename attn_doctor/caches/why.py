@@ -1,0 +1,267 @@
+"""Why a kernel that was built is not reused: the components of the keys that moved.
+
+Two ways lead there. The record beside the cache holds what each kernel was built in, which is
+compared with the machine of today. And a program that misses can be run once, while torch writes
+down the components of each key it looks for; those are compared with the keys of what was built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.builder.lock import FOLDER
+from attn_doctor.builder.manifest import Manifest, Warmup
+from attn_doctor.builder.plan import Item, missing
+from attn_doctor.builder.run import Request, planned
+from attn_doctor.builder.surroundings import seen
+from attn_doctor.builder.trace import Lookup
+from attn_doctor.caches import drift
+from attn_doctor.caches.drift import Moved, moved
+from attn_doctor.facts import Facts
+
+__all__ = ["Factor", "Place", "Reason", "known_keys", "places", "reasons"]
+
+# [4s7voeeazqklzc76dzhfujwqguqd4zrigkv25iv46w3bnvwz6hj] example_inputs[0]: TensorMetadata(dtype=…)
+_COMPONENT = re.compile(r"\[(?P<digest>[^\]]*)\] (?P<name>[^:]+): ?(?P<value>.*)", re.DOTALL)
+#: Words of torch's keys → those of a user.
+_WORDS = {
+    "gm": "the traced graph (mask, score function, or the code around attention)",
+    "example_inputs": "an input",
+    "fx_kwargs": "how torch.compile was called",
+    "inductor_config": "an Inductor setting",
+    "torch_version": "torch's sources",
+    "system_info": "the GPU, CUDA or Triton",
+    "deterministic_algorithms_settings": "torch.use_deterministic_algorithms",
+    "cuda_matmul_settings": "the precision of matrix products (TF32)",
+    "default_cuda_device_index": "the index of the GPU",
+    "default_dtype": "torch.set_default_dtype",
+    "grad_enabled": "whether gradients are on",
+}
+#: Characters of a value that are shown.
+_SHOWN = 70
+
+
+class Factor(Struct, frozen=True, kw_only=True):
+    """One component of a key that differs."""
+
+    name: str
+    """As torch calls it, such as `example_inputs[0]`."""
+    means: str
+    """What it is, in words; empty if torch's name is all there is."""
+    was: str
+    now: str
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """Why one graph of a program was not found."""
+
+    kind: str
+    """`fxgraph` or `aotautograd`"""
+    key: str
+    nearest: str
+    """The kernel whose key is most alike; empty if nothing comparable was built."""
+    factors: tuple[Factor, ...]
+    bypassed: str = ""
+    """Why torch did not use its cache at all."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """The kernels that were built for one device."""
+
+    place: str
+    items: tuple[Item, ...]
+    """Each with its state today and why."""
+    warmups: dict[str, str]
+    """Command line of each warm-up → why it would compile again; empty if it would not."""
+    moved: tuple[Moved, ...]
+    """Every component that differs, also those that change nothing."""
+    seconds: float
+    """What building the missing ones again takes, by what it took before."""
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """A sentence for each kernel and warm-up that would not be reused."""
+        kernels = [
+            f"{item.spec.title} ({self.place}): {item.why}" for item in self.items if item.todo
+        ]
+        programs = [f"{command}: {why}" for command, why in self.warmups.items() if why]
+        return (*kernels, *programs)
+
+
+def places(
+    manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
+) -> list[Place]:
+    """What has become of all that the record of `folder` names, device by device."""
+    found = []
+    recorded = [one.place for one in manifest.entries.values()]
+    recorded += [one.place for one in manifest.warmups.values()]
+    for place in dict.fromkeys(recorded):
+        device, _, _ = place.partition(" ")
+        was = manifest.surroundings.get(place)
+        request = Request(
+            specs=tuple(one.spec for one in manifest.entries.values() if one.place == place),
+            devices=(device,),
+            facts=facts,
+            folder=folder,
+            environ=dict(environ),
+            sys_path=(str(Path.cwd()),),
+        )
+        name = place.partition(" ")[2]
+        plan = planned(request, manifest, names={device: name} if name else None)
+        now = seen(facts, device, environ, was)
+        stale = drift.stale(manifest, place, now, str(folder)).warmups
+        found.append(
+            Place(
+                place=place,
+                items=plan.items,
+                warmups={
+                    " ".join(one.argv): stale.get(key) or _gone(folder, one)
+                    for key, one in manifest.warmups.items()
+                    if one.place == place
+                },
+                moved=moved(was, now) if was else (),
+                seconds=sum(item.seconds for item in plan.items if item.todo),
+            )
+        )
+    return found
+
+
+def _gone(folder: Path, warmup: Warmup) -> str:
+    gone = missing(folder, warmup.files)
+    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+    return f"{gone[0]}{more} is gone or has another size" if gone else ""
+
+
+def known_keys(manifest: Manifest, folder: Path) -> dict[str, list[Lookup]]:
+    """Title of a kernel → its keys with their components, as the builder saved them."""
+    found: dict[str, list[Lookup]] = {}
+    for entry in manifest.entries.values():
+        path = folder / FOLDER / "keys" / f"{entry.spec.id}.json"
+        try:
+            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        found[entry.spec.title] = [
+            Lookup(kind=kind, what="miss", key=one.key, components=tuple(one.lines))
+            for kind, keys in saved.keys.items()
+            for one in keys
+        ]
+    return found
+
+
+class _Key(Struct):
+    key: str
+    lines: list[str]
+
+
+class _Saved(Struct):
+    keys: dict[str, list[_Key]]
+
+
+def reasons(ran: Iterable[Lookup], known: Mapping[str, list[Lookup]]) -> list[Reason]:
+    """Why each lookup that did not hit did not, in the order of the lookups.
+
+    torch tells no components of the keys for forward and backward together; where the graphs in
+    them are explained, they are left out.
+    """
+    found = [_reason(one, known) for one in ran if one.what != "hit"]
+    explained = [one for one in found if one.nearest or one.bypassed]
+    return explained or found
+
+
+def _reason(missed: Lookup, known: Mapping[str, list[Lookup]]) -> Reason:
+    now = _components(missed)
+    best: tuple[int, str, dict[str, tuple[str, str]]] | None = None
+    for title, keys in known.items():
+        for one in keys:
+            if one.kind != missed.kind or not one.components:
+                continue
+            was = _components(one)
+            distance = len(_differing(was, now))
+            if best is None or distance < best[0]:
+                best = (distance, title, was)
+    if best is None or not now:
+        return Reason(
+            kind=missed.kind, key=missed.key, nearest="", factors=(), bypassed=missed.reason
+        )
+    _, title, was = best
+    factors = [_factor(name, was.get(name), now.get(name)) for name in _differing(was, now)]
+    return Reason(
+        kind=missed.kind,
+        key=missed.key,
+        nearest=title,
+        factors=_together(factors),
+        bypassed=missed.reason,
+    )
+
+
+def _together(factors: Iterable[Factor]) -> tuple[Factor, ...]:
+    """Inputs that differ alike, such as q, k and v, as one factor."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in factors:
+        alike.setdefault((one.means, one.was, one.now), []).append(one.name)
+    return tuple(
+        Factor(name=", ".join(names), means=means, was=was, now=now)
+        for (means, was, now), names in alike.items()
+    )
+
+
+def _components(one: Lookup) -> dict[str, tuple[str, str]]:
+    matches = map(_COMPONENT.match, one.components)
+    return {found["name"]: (found["digest"], found["value"]) for found in matches if found}
+
+
+def _differing(was: Mapping[str, tuple[str, str]], now: Mapping[str, tuple[str, str]]) -> list[str]:
+    names = dict.fromkeys([*now, *was])
+    return [name for name in names if _digest(was, name) != _digest(now, name)]
+
+
+def _digest(components: Mapping[str, tuple[str, str]], name: str) -> str:
+    found = components.get(name)
+    return found[0] if found else ""
+
+
+def _factor(name: str, was: tuple[str, str] | None, now: tuple[str, str] | None) -> Factor:
+    means = _WORDS.get(re.split(r"[\[.]", name)[0], "")
+    if was is None or now is None:
+        return Factor(
+            name=name,
+            means=means,
+            was=_short(was[1]) if was else "not there",
+            now=_short(now[1]) if now else "not there",
+        )
+    old, new = _apart(was[1], now[1])
+    return Factor(name=name, means=means, was=old, now=new)
+
+
+def _apart(was: str, now: str) -> tuple[str, str]:
+    """What differs between two values: fields of a tensor's description, else a line of a text."""
+    old, new = _fields(was), _fields(now)
+    if old and new:
+        names = [name for name in new if old.get(name) != new[name]]
+        if names:
+            return (
+                ", ".join(f"{name}={old.get(name, '?')}" for name in names),
+                ", ".join(f"{name}={new[name]}" for name in names),
+            )
+    for one, other in zip(was.splitlines(), now.splitlines(), strict=False):
+        if one != other:
+            return _short(one.strip()), _short(other.strip())
+    return _short(was), _short(now)
+
+
+def _fields(value: str) -> dict[str, str]:
+    """`TensorMetadata(dtype=torch.float32, shape=torch.Size([2, 4]), …)` by its fields."""
+    if not value.startswith("TensorMetadata("):
+        return {}
+    pairs = re.findall(r"(\w+)=((?:torch\.Size\()?[\[(][^\])]*[\])]+|[^,()]+)", value[15:])
+    return {name: text.removeprefix("torch.") for name, text in pairs}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

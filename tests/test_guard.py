@@ -1,0 +1,100 @@
+"""`require_hit`: a job that would compile fails at its start, or where it would."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+import attn_doctor
+from attn_doctor.builder import stamp
+from attn_doctor.builder.surroundings import seen
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.host.local import LocalHost
+from attn_doctor.pipeline import examine
+from tests.caches.test_why import folder_with
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A cache folder with one kernel for the processor, as this very environment has built it."""
+    manifest = folder_with(tmp_path)
+    now = seen(examine(LocalHost(), sys.executable), "cpu", os.environ)
+    stamp.save(tmp_path, msgspec.structs.replace(manifest, surroundings={"cpu": now}))
+    return tmp_path
+
+
+def environ(folder: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder), **more}
+
+
+def test_nothing_moved(built: Path) -> None:
+    attn_doctor.require_hit(built, later="allow", environ=environ(built))
+
+
+def test_nothing_was_built(tmp_path: Path) -> None:
+    with pytest.raises(attn_doctor.CacheMiss, match="nothing was built in"):
+        attn_doctor.require_hit(tmp_path, later="allow", environ=environ(tmp_path))
+
+
+def test_a_file_is_gone(built: Path) -> None:
+    (built / "fxgraph" / "a").unlink()
+    with pytest.raises(attn_doctor.CacheMiss, match="fxgraph/a is gone or has another size"):
+        attn_doctor.require_hit(built, later="allow", environ=environ(built))
+
+
+def test_a_variable_moved(built: Path) -> None:
+    with pytest.raises(attn_doctor.CacheMiss, match="OMP_NUM_THREADS"):
+        attn_doctor.require_hit(built, later="allow", environ=environ(built, OMP_NUM_THREADS="33"))
+
+
+def test_torch_looks_elsewhere(built: Path, tmp_path: Path) -> None:
+    elsewhere = environ(tmp_path / "other")
+    with pytest.raises(attn_doctor.CacheMiss, match="so torch does not look into"):
+        attn_doctor.require_hit(built, later="allow", environ=elsewhere)
+
+
+def test_a_miss_is_an_error_of_ours() -> None:
+    assert issubclass(attn_doctor.CacheMiss, AttnDoctorError)
+    with pytest.raises(AttributeError, match="no attribute 'require_hits'"):
+        _ = attn_doctor.require_hits
+
+
+@pytest.fixture
+def inductor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Where torch keeps its compiler, without torch."""
+    for name in ("torch", "torch._inductor", "torch._inductor.compile_fx"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    return importlib.import_module("torch._inductor.compile_fx")
+
+
+class Tensor:
+    shape = (1, 2, 3)
+    dtype = "torch.float32"
+
+
+def test_compiling_is_forbidden_once_and_for_all(built: Path, inductor: Any) -> None:
+    inductor.fx_codegen_and_compile = lambda graph, inputs: (graph, inputs)
+    for _ in range(2):
+        attn_doctor.require_hit(built, environ=environ(built))
+    with pytest.raises(attn_doctor.CacheMiss, match=r"inputs \(1, 2, 3\) float32\)"):
+        inductor.fx_codegen_and_compile("graph", [Tensor(), 3])
+
+
+def test_compiling_is_warned_of(built: Path, inductor: Any) -> None:
+    inductor.codegen_and_compile = lambda graph: graph
+    attn_doctor.require_hit(built, later="warn", environ=environ(built))
+    with pytest.warns(RuntimeWarning, match="it is compiled now"):
+        assert inductor.codegen_and_compile("graph") == "graph"
+
+
+def test_a_torch_that_is_not_known_is_said(built: Path, inductor: Any) -> None:
+    assert not hasattr(inductor, "fx_codegen_and_compile")
+    with pytest.raises(attn_doctor.CacheMiss, match="is not known well enough"):
+        attn_doctor.require_hit(built, environ=environ(built))

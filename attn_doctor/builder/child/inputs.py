@@ -1,0 +1,230 @@
+"""Tensors and masks for one spec, with the sizes and strides that a trainer's have.
+
+Contents are random but the same in every process; sizes, strides and what requires a gradient
+decide cache keys, contents do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+from typing import Any, NamedTuple
+
+__all__ = ["Call", "UserMask", "make", "own_mask"]
+
+#: Tokens of one document in the mask "document".
+DOCUMENTS = 4
+
+
+class Call(NamedTuple):
+    """The arguments of one call: logical (batch, heads, length, head_dim), and what masks."""
+
+    query: Any
+    key: Any
+    value: Any
+    block_mask: Any
+    score_mod: Any
+    mask_mod: Any
+    """What the block mask was made of, for the reference; None: nothing is masked."""
+
+
+class UserMask(NamedTuple):
+    """A mask function of the user's, or a function that makes one for given lengths."""
+
+    function: Any
+    makes: bool
+    source: str
+    """SHA-256 of the file that it stands in."""
+
+
+def own_mask(name: str) -> UserMask:
+    """The user's `module:function`. Raises `ValueError` with a sentence where it is none."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"mask {name}: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"mask {name}: {attribute} is no function")
+    try:
+        names = list(inspect.signature(found).parameters)
+    except (TypeError, ValueError):
+        names = []
+    makes = bool(names) and set(names) <= {"batch", "heads", "length", "kv_length", "device"}
+    if not makes and len(names) != 4:
+        raise ValueError(
+            f"mask {name}: takes ({', '.join(names)}); a mask takes (batch, head, q_index, "
+            "kv_index); a function that makes one takes any of batch, heads, length, kv_length, "
+            "device by these names"
+        )
+    return UserMask(found, makes, _digest(found))
+
+
+def _digest(found: Any) -> str:
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(found))
+        with open(path or "", "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except (OSError, TypeError):
+        return ""
+
+
+def make(torch: Any, spec: dict[str, Any], length: int, device: str, user: Any = None) -> Call:
+    """One call of a spec (as JSON data) at a query length; gradients are wanted in training."""
+    torch.manual_seed(length)
+    query, key, value = _tensors(torch, spec, length, device)
+    mask_mod, score_mod = _mods(torch, spec, length, device, query, user)
+    block_mask = None
+    if mask_mod is not None:
+        block_mask = _block_mask(spec, mask_mod, length, device)
+    return Call(query, key, value, block_mask, score_mod, mask_mod)
+
+
+def _kv_length(spec: dict[str, Any], length: int) -> int:
+    return int(spec.get("kv_length") or length)
+
+
+def _tensors(torch: Any, spec: dict[str, Any], length: int, device: str) -> tuple[Any, Any, Any]:
+    batch, heads = spec.get("batch", 1), spec["heads"]
+    kv_heads = spec.get("kv_heads") or heads
+    size = spec["head_dim"]
+    value_size = spec.get("value_dim") or size
+    kv_length = _kv_length(spec, length)
+    training = spec.get("phase", "training") == "training"
+    dtype = getattr(torch, spec.get("dtype", "bfloat16"))
+
+    def leaf(*shape: int) -> Any:
+        return torch.randn(*shape, device=device, dtype=dtype, requires_grad=training)
+
+    layout = spec.get("layout", "bhsd")
+    if layout == "bhsd":
+        return (
+            leaf(batch, heads, length, size),
+            leaf(batch, kv_heads, kv_length, size),
+            leaf(batch, kv_heads, kv_length, value_size),
+        )
+    if layout == "bshd":
+        return (
+            leaf(batch, length, heads, size).permute(0, 2, 1, 3),
+            leaf(batch, kv_length, kv_heads, size).permute(0, 2, 1, 3),
+            leaf(batch, kv_length, kv_heads, value_size).permute(0, 2, 1, 3),
+        )
+    # One projection for all; with cross-attention one for the keys and values.
+    counts = [(heads, size), (kv_heads, size), (kv_heads, value_size)]
+    width = spec.get("fused_width") or 0
+    if spec.get("kv_length"):
+        key, value = _slices(leaf, batch, kv_length, counts[1:], width)
+        query = leaf(batch, length, heads, size).permute(0, 2, 1, 3)
+    else:
+        query, key, value = _slices(leaf, batch, length, counts, width)
+    if layout == "fused-v":
+        query = leaf(batch, length, heads, size).permute(0, 2, 1, 3)
+        key = leaf(batch, kv_length, kv_heads, size).permute(0, 2, 1, 3)
+    return query, key, value
+
+
+def _slices(
+    leaf: Any, batch: int, length: int, counts: list[tuple[int, int]], width: int
+) -> list[Any]:
+    """Views of one projection, whose rows are at least `width` elements long."""
+    widths = [heads * size for heads, size in counts]
+    row = leaf(batch, length, max(width, sum(widths)))
+    starts = [sum(widths[:i]) for i in range(len(widths))]
+    return [
+        row[..., start : start + heads * size].unflatten(-1, (heads, size)).permute(0, 2, 1, 3)
+        for start, (heads, size) in zip(starts, counts)  # noqa: B905 - Python 3.9 has no strict
+    ]
+
+
+def _mods(
+    torch: Any, spec: dict[str, Any], length: int, device: str, query: Any, user: Any
+) -> tuple[Any, Any]:
+    """The mask function and the score function of a spec, each None where it has none."""
+    kind, kv_length = spec.get("mask", "none"), _kv_length(spec, length)
+    batch, heads = spec.get("batch", 1), spec["heads"]
+    if kind == "none":
+        return None, None
+    if kind == "causal":
+        return _causal, None
+    if kind == "sliding-window":
+        return _window(spec["window"]), None
+    if kind == "document":
+        longer = max(length, kv_length)
+        return _documents(_document_ids(torch, longer, device)), None
+    rows = length if spec.get("mask_rows") else 1
+    if kind == "bool":
+        mask = torch.ones(batch, 1, rows, kv_length, device=device, dtype=torch.bool)
+        mask[..., kv_length - kv_length // 4 :] = False
+        return _bool(mask.expand(batch, heads, length, kv_length)), None
+    if kind == "float":
+        mask = torch.zeros(batch, heads, rows, kv_length, device=device, dtype=query.dtype)
+        mask[..., kv_length - kv_length // 4 :] = -10000.0
+        return None, _float(mask.expand(batch, heads, length, kv_length))
+    if not user.makes:
+        return user.function, None
+    given = {
+        "batch": batch,
+        "heads": heads,
+        "length": length,
+        "kv_length": kv_length,
+        "device": device,
+    }
+    wanted = inspect.signature(user.function).parameters
+    return user.function(**{name: given[name] for name in wanted}), None
+
+
+def _block_mask(spec: dict[str, Any], mask_mod: Any, length: int, device: str) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    batch: int | None = None
+    heads: int | None = None
+    if spec.get("per_head"):
+        batch, heads = spec.get("batch", 1), spec["heads"]
+    elif spec.get("mask") == "bool":
+        batch = spec.get("batch", 1)  # as diffusers does
+    return create_block_mask(
+        mask_mod, batch, heads, length, _kv_length(spec, length), device=device
+    )
+
+
+def _causal(batch: Any, head: Any, q_idx: Any, kv_idx: Any) -> Any:  # noqa: ARG001
+    return q_idx >= kv_idx
+
+
+def _window(window: int) -> Any:
+    def sliding_window(batch: Any, head: Any, q_idx: Any, kv_idx: Any) -> Any:  # noqa: ARG001
+        return (q_idx >= kv_idx) & (q_idx - kv_idx <= window)
+
+    return sliding_window
+
+
+def _document_ids(torch: Any, length: int, device: str) -> Any:
+    """Number of the document of each token, as attention-gym makes them: int32, one dimension."""
+    size = -(-length // DOCUMENTS)
+    numbers = torch.arange(DOCUMENTS, device=device, dtype=torch.int32)
+    return torch.repeat_interleave(numbers, size)[:length].contiguous()
+
+
+def _documents(document_id: Any) -> Any:
+    def same_document(batch: Any, head: Any, q_idx: Any, kv_idx: Any) -> Any:  # noqa: ARG001
+        return document_id[q_idx] == document_id[kv_idx]
+
+    return same_document
+
+
+def _bool(attn_mask: Any) -> Any:
+    # The names are those of diffusers: they enter the key of the AOTAutograd cache.
+    def mask_mod(batch_idx: Any, head_idx: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return attn_mask[batch_idx, head_idx, q_idx, kv_idx]
+
+    return mask_mod
+
+
+def _float(attn_mask: Any) -> Any:
+    def score_mod(score: Any, batch_idx: Any, head_idx: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return score + attn_mask[batch_idx, head_idx, q_idx, kv_idx]
+
+    return score_mod

@@ -1,0 +1,157 @@
+"""Attention and its gradients in float64, a few rows at a time, and how far a result is from it.
+
+Nowhere is a whole matrix of scores held. Where all of it would take too long, some heads are
+computed, and of very long sequences some rows: the gradient that is fed in is then zero in the
+other rows, so that the gradients of keys and values stay exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["Sample", "errors", "limit", "masked_gradient", "sample"]
+
+#: Scores held at once, in elements of float64.
+_CHUNK = 1 << 23
+#: Rows that are taken together where only some are.
+_ROWS = 64
+
+
+class Sample(NamedTuple):
+    """The part of a call that is compared."""
+
+    kv_heads: tuple[int, ...]
+    rows: tuple[tuple[int, int], ...]
+    """Ranges of query rows; everything is one range."""
+    whole: bool
+    """All rows are compared."""
+
+
+def limit(dtype: str) -> float:
+    """Largest relative error that counts as right. bf16 has 8 bits, so 2**-8 for one rounding."""
+    return {"bfloat16": 1e-2, "float16": 5e-3}.get(dtype, 3e-3)
+
+
+def sample(spec: dict[str, Any], length: int, operations: float) -> Sample:
+    """Heads and rows to compare, so that about `operations` float64 operations suffice."""
+    heads = spec["heads"]
+    kv_heads = spec.get("kv_heads") or heads
+    group = heads // kv_heads
+    kv_length = spec.get("kv_length") or length
+    per_row = 14.0 * spec.get("batch", 1) * group * kv_length * spec["head_dim"]
+    fitting = int(operations / max(per_row * length, 1.0))
+    if fitting >= kv_heads:
+        return Sample(tuple(range(kv_heads)), ((0, length),), True)
+    if fitting >= 1:
+        step = kv_heads / fitting
+        return Sample(tuple(sorted({int(i * step) for i in range(fitting)})), ((0, length),), True)
+    blocks = max(2, int(operations / (per_row * _ROWS)))
+    starts = [int(i * (length - _ROWS) / (blocks - 1)) for i in range(blocks)]
+    ranges: list[tuple[int, int]] = []
+    for start in starts:
+        start = max(start, ranges[-1][1] if ranges else 0)
+        if start + _ROWS <= length:
+            ranges.append((start, start + _ROWS))
+    return Sample((0, kv_heads - 1)[: min(2, kv_heads)], tuple(ranges), False)
+
+
+def masked_gradient(torch: Any, out: Any, part: Sample) -> Any:
+    """A random gradient of `out` with its strides, zero in rows that are not compared."""
+    gradient = torch.randn_like(out)
+    if not part.whole:
+        keep = torch.zeros(out.shape[2], device=out.device, dtype=torch.bool)
+        for start, end in part.rows:
+            keep[start:end] = True
+        gradient *= keep[None, None, :, None]
+    return gradient
+
+
+def errors(
+    torch: Any, call: Any, results: dict[str, Any], gradient: Any, scale: float, part: Sample
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Relative errors of `out` and, if they are given, `dq`, `dk`, `dv`; then the worst of a part.
+
+    The first are norms over all that is compared; the second is the largest over blocks of rows,
+    so that a few wrong rows cannot hide in many right ones.
+    """
+    sums = {name: [0.0, 0.0] for name in results}
+    worst = dict.fromkeys(results, 0.0)
+    with torch.no_grad():
+        for batch in range(call.query.shape[0]):
+            for kv_head in part.kv_heads:
+                _one(torch, call, results, gradient, scale, part, (batch, kv_head), sums, worst)
+    total = {
+        name: (off / size) ** 0.5 if size else (0.0 if off == 0 else float("inf"))
+        for name, (off, size) in sums.items()
+    }
+    return total, worst
+
+
+def _one(
+    torch: Any,
+    call: Any,
+    results: dict[str, Any],
+    gradient: Any,
+    scale: float,
+    part: Sample,
+    place: tuple[int, int],
+    sums: dict[str, list[float]],
+    worst: dict[str, float],
+) -> None:
+    """Add what one key head contributes, all its query heads together."""
+    batch, kv_head = place
+    group = call.query.shape[1] // call.key.shape[1]
+    kv_batch = min(batch, call.key.shape[0] - 1)
+    key = call.key[kv_batch, kv_head].double()
+    value = call.value[kv_batch, kv_head].double()
+    dk, dv = torch.zeros_like(key), torch.zeros_like(value)
+    step = max(1, _CHUNK // key.shape[0])
+    for head in range(kv_head * group, (kv_head + 1) * group):
+        for begin, end in part.rows:
+            for start in range(begin, end, step):
+                rows = slice(start, min(start + step, end))
+                query = call.query[batch, head, rows].double()
+                weights = _weights(torch, call, query @ key.T * scale, (batch, head), rows)
+                out = weights @ value
+                _add(results["out"][batch, head, rows], out, "out", sums, worst)
+                if "dq" not in results:
+                    continue
+                grad = gradient[batch, head, rows].double()
+                dv += weights.T @ grad
+                ds = weights * (grad @ value.T - (grad * out).sum(-1, keepdim=True)) * scale
+                _add(results["dq"][batch, head, rows], ds @ key, "dq", sums, worst)
+                dk += ds.T @ query
+    if "dk" in results:
+        _add(results["dk"][kv_batch, kv_head], dk, "dk", sums, worst)
+        _add(results["dv"][kv_batch, kv_head], dv, "dv", sums, worst)
+
+
+def _weights(torch: Any, call: Any, scores: Any, place: tuple[int, int], rows: slice) -> Any:
+    """Softmax of the scores after the mask; a row with nothing left is zero."""
+    batch, head = place
+    b = torch.tensor(batch, device=scores.device)
+    h = torch.tensor(head, device=scores.device)
+    q = torch.arange(rows.start, rows.stop, device=scores.device)[:, None]
+    kv = torch.arange(scores.shape[1], device=scores.device)[None, :]
+    if call.score_mod is not None:
+        scores = call.score_mod(scores, b, h, q, kv)
+    if call.mask_mod is not None:
+        scores = scores.masked_fill(~call.mask_mod(b, h, q, kv), float("-inf"))
+    return torch.nan_to_num(torch.softmax(scores, dim=-1), nan=0.0)
+
+
+def _add(
+    seen: Any, true: Any, name: str, sums: dict[str, list[float]], worst: dict[str, float]
+) -> None:
+    off, size = (seen.double() - true).square(), true.square()
+    sums[name][0] += float(off.sum())
+    sums[name][1] += float(size.sum())
+    # Rows of which little is left would make any rounding look large.
+    floor = size.sum() / max(1, -(-true.shape[0] // _ROWS)) * 0.01
+    blocks = [
+        off[i : i + _ROWS].sum() / (size[i : i + _ROWS].sum() + floor).clamp_min(1e-300)
+        for i in range(0, true.shape[0], _ROWS)
+    ]
+    largest = float(max(float(one) for one in blocks)) ** 0.5
+    # NaN compares false with everything, and must not be lost.
+    worst[name] = largest if largest != largest else max(worst[name], largest)

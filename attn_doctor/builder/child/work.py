@@ -1,0 +1,153 @@
+"""Compiles one spec in the examined interpreter, runs it, and compares it with float64.
+
+`work(job)` is called by the server, or this file is run by itself with one job as JSON on standard
+input; the result is then one JSON line on standard output. It never raises; a compiler may still
+take the process down. It knows nothing of what other processes do in the same cache folder.
+
+A job: {"action": "build" | "prove" | "surroundings", "spec": …, "device": "cuda:0" | "cpu",
+"sys_path": [folders for the user's mask], "cache_dir": folder of the caches or ""}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import sys
+import time
+import traceback
+from typing import Any
+
+if "attn_doctor" not in sys.modules:
+    # Started by path, where attn-doctor is not installed: put its package in reach, not its folder,
+    # which would put every other package beside it in reach too.
+    _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    _spec = importlib.util.spec_from_file_location(
+        "attn_doctor", os.path.join(_ROOT, "__init__.py"), submodule_search_locations=[_ROOT]
+    )
+    if _spec is None or _spec.loader is None:
+        raise ImportError(f"{_ROOT} holds no package")
+    sys.modules["attn_doctor"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["attn_doctor"])
+
+from attn_doctor.builder.child.attempt import Attempt, RefusedError
+from attn_doctor.builder.child.fused import switched_off
+
+__all__ = ["prepare", "work"]
+
+
+def prepare() -> None:
+    """Import what costs time and does not touch a GPU, so that forked workers need not."""
+    import torch
+    import torch._dynamo
+    import torch._inductor.codecache
+    import torch._inductor.compile_fx
+    import torch.nn.attention.flex_attention  # noqa: F401
+
+    for name in (
+        "torch._functorch.aot_autograd",
+        "torch._functorch._aot_autograd.autograd_cache",
+        "torch._inductor.kernel.flex_attention",
+        "torch._inductor.kernel.flex.flex_attention",
+        "torch._inductor.codegen.triton",
+        "torch._inductor.codegen.cpp",
+        "torch._inductor.codegen.wrapper",
+        "torch._inductor.runtime.triton_heuristics",
+        "triton",
+        "triton.compiler.compiler",
+        "triton.backends.nvidia.compiler",
+    ):
+        with contextlib.suppress(Exception):
+            __import__(name)
+
+
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """Do one job; the result says `ok`, or what failed."""
+    start = time.perf_counter()
+    try:
+        result = _done(job)
+    except RefusedError as error:
+        result = _failed("Refused", str(error), error.unfused)
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        traceback.print_exc()
+        sys.stderr.flush()
+        result = _failed(type(error).__name__, _last_words(error))
+    result.setdefault("total_seconds", time.perf_counter() - start)
+    return result
+
+
+def _failed(type: str, message: str, unfused: str = "") -> dict[str, Any]:
+    return {
+        "ok": False,
+        "failure": {"type": type, "message": message, "unfused_reason": unfused},
+    }
+
+
+def _last_words(error: BaseException) -> str:
+    """The message of the innermost cause, in one paragraph; of a long one what matters."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if sum(map(len, lines)) > 600:
+        # A compiler's output: its first complaint says more than its command line.
+        complaints = [line for line in lines[1:] if re.search(r"\b(fatal|error)\b *:", line)]
+        lines = [lines[0], *complaints[:1]]
+    text = " ".join([f"{type(error).__name__}:", *lines]) if lines else type(error).__name__
+    return text if len(text) <= 900 else text[:890] + " …"
+
+
+def _done(job: dict[str, Any]) -> dict[str, Any]:
+    for folder in reversed(job.get("sys_path") or []):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    device = job.get("device") or "cpu"
+    if job["action"] == "surroundings":
+        from attn_doctor.builder.child.machine import surroundings
+
+        return {"ok": True, "surroundings": surroundings(device)}
+    off = switched_off()
+    if off:
+        raise RefusedError(off)
+    import torch
+
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    if job["spec"].get("block"):
+        return _block(torch, job, device)
+    return Attempt(torch, job, device).result()
+
+
+def _block(torch: Any, job: dict[str, Any], device: str) -> dict[str, Any]:
+    from attn_doctor.builder.child.blocks import Block, BlockError
+
+    run = Attempt(torch, job, device)
+    try:
+        block = Block(torch, job, device)
+        return run.watched(lambda: block.run(run))
+    except BlockError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _alone() -> int:
+    """One job from standard input; the result as one line, with standard output kept clean."""
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    # The folder of this file is not for imports: its names are too common.
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [one for one in sys.path if os.path.abspath(one or ".") != here]
+    job = json.load(sys.stdin)
+    if job.get("cache_dir"):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = job["cache_dir"]
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    result = work(job)
+    answer.write(json.dumps(result) + "\n")
+    answer.flush()
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(_alone())

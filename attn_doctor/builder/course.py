@@ -1,0 +1,273 @@
+"""The course of a build: which job runs when, and what becomes of it.
+
+As soon as a spec is built, a second process proves it, while others still compile; proofs go first,
+so that what is finished is written down early. Specs that ran out of memory beside others are built
+again alone at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.builder.manifest import Build, Entry
+from attn_doctor.builder.plan import Item, gpu_mib
+from attn_doctor.builder.pool import Outcome, Pool, Task
+from attn_doctor.builder.spec import KernelSpec
+
+__all__ = ["Course", "Step", "entry_of", "job_of", "log_of"]
+
+#: What a failure says when memory, of the GPU or the machine, ran out. Not `out of resource:
+#: shared memory`, which no waiting cures.
+_MEMORY = ("CUDA out of memory", "OutOfMemoryError: CUDA", "out of memory", "MemoryError")
+_NOT_MEMORY = ("out of resource", "shared memory")
+_KILLED = 9
+#: Characters of a log's last line that are shown.
+_SHOWN = 200
+#: Seconds between two looks at the clock, for time limits and the display.
+TICK = 0.25
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """Something that has just happened to a spec."""
+
+    item: Item
+    phase: str
+    """`build`, `prove`, `done`"""
+    entry: Entry | None = None
+    """When it is done."""
+    retried: bool = False
+
+
+class _Work(Struct, frozen=True):
+    item: Item
+    action: str
+    built: dict[str, Any] | None = None
+    """What the building process answered, for the proof."""
+    alone: bool = False
+
+
+class Course:
+    """Works through items with a pool.
+
+    `compiled` gets what a building process answered, while its proof is still to come.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        jobs: int,
+        limit: float,
+        *,
+        sys_path: Sequence[str] = (),
+        memory: Mapping[str, int] | None = None,
+        tell: Callable[[Step], None] = lambda _: None,
+        tick: Callable[[], None] = lambda: None,
+        compiled: Callable[[Item, Mapping[str, Any]], None] = lambda *_: None,
+    ) -> None:
+        self._pool, self._jobs, self._limit = pool, jobs, limit
+        self._sys_path = list(sys_path)
+        self._memory = dict(memory or {})
+        self._tell, self._tick, self._compiled = tell, tick, compiled
+        self._ids = 0
+        self._active: dict[int, _Work] = {}
+        self._others: dict[int, Callable[[Outcome], None]] = {}
+        self._builds: list[_Work] = []
+        self._proofs: list[_Work] = []
+        self._alone: list[_Work] = []
+        self._proven = False
+
+    def ask(self, job: dict[str, Any], log: Path, answer: Callable[[Outcome], None]) -> None:
+        """Start a job that is not a spec's; `answer` is called with its outcome."""
+        self._ids += 1
+        self._others[self._ids] = answer
+        self._pool.start(Task(id=self._ids, job=job, log=log, limit=self._limit))
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Wait for jobs started by `ask`."""
+        while not done() and self._others:
+            self._hear()
+
+    def run(self, items: Iterable[Item], finished: Callable[[Item, Entry, bool], None]) -> None:
+        """Build and prove items in their order; returns when all are done."""
+        self._finished = finished
+        self._builds += [_Work(item, "build") for item in items]
+        while self._builds or self._proofs or self._alone or self._active or self._others:
+            self._fill()
+            self._hear()
+
+    def prove(
+        self,
+        wanted: Iterable[tuple[Item, dict[str, Any]]],
+        finished: Callable[[Item, Entry, bool], None],
+    ) -> None:
+        """Prove items that were built at another time; with each goes what its build answered."""
+        self._proofs += [_Work(item, "prove", built) for item, built in wanted]
+        self.run((), finished)
+
+    # Starting
+
+    def _fill(self) -> None:
+        while len(self._active) < self._jobs:
+            work = self._next()
+            if work is None:
+                return
+            self._start(work)
+
+    def _next(self) -> _Work | None:
+        for queue in (self._proofs, self._builds):
+            for work in queue:
+                if self._fits(work):
+                    queue.remove(work)
+                    return work
+        if self._alone and not self._active and not self._builds and not self._proofs:
+            return self._alone.pop(0)
+        return None
+
+    def _fits(self, work: _Work) -> bool:
+        """The GPU has memory for one more; a spec too large for any sharing runs by itself."""
+        if any(one.alone for one in self._active.values()):
+            return False
+        free = self._memory.get(work.item.device)
+        if free is None or not self._active:
+            return True
+        used = sum(
+            gpu_mib(one.item.spec)
+            for one in self._active.values()
+            if one.item.device == work.item.device
+        )
+        return used + gpu_mib(work.item.spec) <= free
+
+    def _start(self, work: _Work) -> None:
+        self._ids += 1
+        self._active[self._ids] = work
+        # One real process beside the forks: what forks share cannot hide a miss from it.
+        fresh = work.action == "prove" and not self._proven
+        self._proven = self._proven or fresh
+        log = log_of(self._pool.logs, work.item, work.action)
+        log.unlink(missing_ok=True)
+        job = job_of(work.item.spec, work.item.device, work.action, self._sys_path)
+        task = Task(id=self._ids, job=job, log=log, limit=self._limit, fresh=fresh)
+        self._pool.start(task)
+        self._tell(Step(item=work.item, phase=work.action))
+
+    # Hearing
+
+    def _hear(self) -> None:
+        for outcome in self._pool.wait(TICK):
+            if outcome.task.id in self._others:
+                self._others.pop(outcome.task.id)(outcome)
+                continue
+            work = self._active.pop(outcome.task.id)
+            if work.action == "build":
+                self._built(work, outcome)
+            else:
+                self._done(work, entry_of(work.item, work.built or {}, outcome))
+        self._tick()
+
+    def _built(self, work: _Work, outcome: Outcome) -> None:
+        if outcome.result is not None and _ok(outcome):
+            self._compiled(work.item, outcome.result)
+            self._proofs.append(_Work(work.item, "prove", outcome.result, work.alone))
+        elif not work.alone and (self._active or self._alone) and _memory_ran_out(outcome):
+            self._alone.append(_Work(work.item, "build", alone=True))
+        else:
+            self._done(work, _failure(work.item, outcome))
+
+    def _done(self, work: _Work, entry: Entry) -> None:
+        self._finished(work.item, entry, work.alone)
+        self._tell(Step(item=work.item, phase="done", entry=entry, retried=work.alone))
+
+
+def job_of(
+    spec: KernelSpec, device: str, action: str, sys_path: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A job as `child/work.py` takes it."""
+    block: dict[str, Any] = {}
+    if spec.block:
+        from attn_doctor.builder import presets
+
+        block = {"block": presets.recipe(spec.block)}
+    return {
+        **block,
+        "action": action,
+        "spec": msgspec.to_builtins(spec),
+        "spec_id": spec.id,
+        "device": device,
+        "sys_path": list(sys_path),
+    }
+
+
+def log_of(logs: Path, item: Item, action: str) -> Path:
+    """Where the process of a spec prints to."""
+    return logs / f"{item.spec.id}-{item.device.replace(':', '')}-{action}.log"
+
+
+def entry_of(item: Item, built: Mapping[str, Any], proof: Outcome) -> Entry:
+    """The entry of a spec that was built, after its proof."""
+    result = proof.result or {}
+    failure = result.get("failure") or {}
+    ok = _ok(proof)
+    state = "built" if ok else "failed" if failure.get("type") in ("Wrong", "Unfused") else ""
+    state = state or "not-reused"
+    message = "" if ok else str(failure.get("message") or f"the proof {_death(proof)}")
+    limits = [*built.get("limits", ()), *result.get("limits", ())]
+    return Entry(
+        spec=item.spec,
+        place=item.key.partition("@")[2],
+        state=state,
+        mask_source=str(built.get("mask_source") or ""),
+        message=message,
+        build=Build(
+            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            seconds=float(built.get("seconds", 0.0)),
+            reuse_seconds=result.get("seconds"),
+            errors={**built.get("errors", {}), **(result.get("errors") or {})},
+            keys=dict(built.get("keys", {})),
+            files={**built.get("files", {}), **(result.get("files") or {})},
+            proven=ok,
+            hits=dict(result.get("counters") or {}),
+            limits=list(dict.fromkeys(limits)),
+        ),
+    )
+
+
+def _failure(item: Item, outcome: Outcome) -> Entry:
+    result = outcome.result or {}
+    failure = result.get("failure") or {}
+    message = str(failure.get("message") or "")
+    if not message:
+        message = _death(outcome)
+    return Entry(spec=item.spec, place=item.key.partition("@")[2], state="failed", message=message)
+
+
+def _death(outcome: Outcome) -> str:
+    """Why there is no answer, with the last that was printed."""
+    if outcome.late:
+        return outcome.death
+    if outcome.signal == _KILLED:
+        return f"{outcome.death}, as the system does when memory runs out"
+    try:
+        printed = outcome.task.log.read_text("utf-8", "replace").strip()
+    except OSError:
+        printed = ""
+    last = printed.rpartition("\n")[2][:_SHOWN]
+    return f"{outcome.death}: {last}" if last and not outcome.signal else outcome.death
+
+
+def _ok(outcome: Outcome) -> bool:
+    return bool(outcome.result and outcome.result.get("ok"))
+
+
+def _memory_ran_out(outcome: Outcome) -> bool:
+    if outcome.result is None:
+        return outcome.signal == _KILLED and not outcome.late
+    text = str((outcome.result.get("failure") or {}).get("message", ""))
+    if any(words in text for words in _NOT_MEMORY):
+        return False
+    return any(words in text for words in _MEMORY)

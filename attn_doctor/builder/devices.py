@@ -1,0 +1,137 @@
+"""Which device to build for, and in one sentence what is missing where there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+
+__all__ = ["DeviceError", "cache_folder", "children_environment", "devices"]
+
+_NO_GPU = {
+    "no-driver": "there is a GPU, but no NVIDIA driver",
+    "no-device": "the NVIDIA driver shows no GPU",
+    "no-gpu": "this machine has no NVIDIA GPU",
+    "no-permission": "this user may not open the GPU's device files",
+    "library-mismatch": "the NVIDIA driver and its library have different versions",
+    "no-library": "the NVIDIA driver's library is missing",
+    "container-without-runtime": "this container was started without access to the GPU",
+    "wsl-stub": "WSL shows no GPU",
+    "not-answering": "the NVIDIA driver does not answer",
+    "gpu-lost": "the GPU has fallen off the bus",
+    "error": "the NVIDIA driver answers with an error",
+}
+#: Variables under which nothing is fused or nothing is kept, and the value that does it.
+_POINTLESS = {
+    "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCH_COMPILE_DISABLE": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "TRITON_INTERPRET": "1",
+    "TRITON_ALWAYS_COMPILE": "1",
+}
+
+
+class DeviceError(Exception):
+    """Nothing can be built here; the message is one sentence that says what is missing."""
+
+
+def devices(facts: Facts, asked: str) -> tuple[str, ...]:
+    """The devices to build for, such as `cuda:0`. `asked`: empty, or as given to `--device`.
+
+    Raises `DeviceError` if torch or the machine has no such device, and `AttnDoctorError` for a
+    word that names none.
+    """
+    words = [word.strip() for word in (asked or "cuda").split(",") if word.strip()]
+    for word in words:
+        if not re.fullmatch(r"cpu|cuda(:\d+)?|all", word):
+            raise AttnDoctorError(f"--device {word}: say cpu, cuda, cuda:N or all")
+    torch = facts.torch
+    place = facts.python.path or "the examined environment"
+    if torch.installed is False:
+        raise DeviceError(f"torch is not installed in {place}, and kernels are built with it")
+    if torch.has_flex is False:
+        raise DeviceError(f"torch {torch.version} has no FlexAttention, which torch 2.5 brought")
+    if words == ["cpu"]:
+        return ("cpu",)
+    missing = _missing(facts)
+    if missing:
+        raise DeviceError(
+            f"{missing}, so there is no GPU to build for: building for a GPU of another machine is"
+            " not possible yet, and --device cpu builds the kernels for the CPU"
+        )
+    return tuple(dict.fromkeys(one for word in words for one in _numbered(facts, word)))
+
+
+def _missing(facts: Facts) -> str:
+    """Why torch cannot use a GPU here; empty if it can as far as the facts tell."""
+    torch = facts.torch
+    if torch.build in ("cpu", "mps", "xpu"):
+        return f"torch {torch.version} is a build without CUDA"
+    if torch.build == "rocm":
+        return ""
+    state = facts.driver.state
+    if state not in (None, "ok"):
+        return _NO_GPU.get(state, f"the NVIDIA driver's state is {state}")
+    if facts.gpus is not None and not any(gpu.visible is not False for gpu in facts.gpus):
+        hidden = facts.env.get("CUDA_VISIBLE_DEVICES")
+        return (
+            "CUDA_VISIBLE_DEVICES hides every GPU"
+            if hidden is not None and facts.gpus
+            else ("the NVIDIA driver shows no GPU")
+        )
+    return ""
+
+
+def _numbered(facts: Facts, word: str) -> list[str]:
+    shown = [gpu for gpu in facts.gpus or () if gpu.visible is not False]
+    if word == "cpu":
+        return ["cpu"]
+    if word == "all":
+        return [f"cuda:{number}" for number in range(len(shown) or 1)]
+    number = int(word.partition(":")[2] or 0)
+    if shown and number >= len(shown):
+        raise AttnDoctorError(
+            f"--device {word}: torch sees {len(shown)} GPU(s), the first is cuda:0"
+        )
+    return [f"cuda:{number}"]
+
+
+def cache_folder(facts: Facts, asked: str) -> Path:
+    """The folder that will hold the kernels: `asked`, else torch's own, as the facts have it.
+
+    Links on the way are resolved, since nothing is ever removed through a link.
+    """
+    if asked:
+        return Path(os.path.realpath(Path(asked).expanduser()))
+    found = [cache.path for cache in facts.caches or () if cache.kind == "inductor"]
+    if not found or not found[0]:
+        raise AttnDoctorError("torch's cache folder could not be told: name one with --cache-dir")
+    return Path(os.path.realpath(found[0]))
+
+
+def children_environment(environ: Mapping[str, str], folder: str) -> tuple[dict[str, str], str]:
+    """The environment of the building processes, and a remark on what was changed in it.
+
+    Raises `DeviceError` if a variable makes building pointless.
+    """
+    for name, value in _POINTLESS.items():
+        if environ.get(name) == value:
+            raise DeviceError(
+                f"{name}={value} is set, under which torch keeps or fuses nothing: unset it"
+            )
+    found = dict(environ)
+    found["TORCHINDUCTOR_CACHE_DIR"] = folder
+    # One process for each spec is parallel enough; the number is part of no key.
+    found["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    # Its entries were seen to serve an old kernel for a changed mask, with wrong results.
+    unsafe = found.pop("TORCH_CACHING_PRECOMPILE", "") not in ("", "0")
+    remark = (
+        "TORCH_CACHING_PRECOMPILE is set: it was left out of this build, because it serves kernels"
+        " of a changed mask; unset it for training too"
+    )
+    return found, remark if unsafe else ""

@@ -1,0 +1,257 @@
+"""One builder at a time in a cache folder, also when several machines share it over NFS.
+
+The lock is a file `lock.<n>` beside the manifest; the highest n counts. Whoever wants the lock when
+its owner has let go, or is dead, makes `lock.<n+1>` by a hard link, which one of them can do and
+which NFS does in one step; so a dead owner's lock is never removed under somebody who has just
+taken it. The file that counts is never deleted, only marked as free.
+
+An owner on this boot of this machine is looked up by its process id. Of any other owner only the
+heartbeat is known: it sets the file's time every few seconds, and is taken for dead once that has
+stood still in all looks of `DEAD` seconds. Looks are counted, not seconds: clocks of two machines
+may differ, and while an NFS server is away neither the owner nor we can do anything. Host names
+tell nothing, as containers on different machines may share one.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+__all__ = ["DEAD", "FOLDER", "Lock", "LockLostError", "Owner", "alive", "owner"]
+
+#: Below the cache folder: manifest, lock and logs.
+FOLDER = "attn-doctor"
+#: Seconds between two heartbeats, and without one until an owner elsewhere counts as dead.
+BEAT, DEAD = 5.0, 30.0
+#: Seconds between two looks at a lock that somebody else holds.
+LOOK = 0.5
+
+
+class LockLostError(Exception):
+    """Another builder has taken over: this one was stopped for so long that it seemed dead."""
+
+
+class Owner(Struct, frozen=True, kw_only=True):
+    """Who holds, or held, a lock."""
+
+    host: str
+    pid: int
+    started: float
+    """When that process began, by its machine; tells a reused process id apart."""
+    boot: str
+    """Id of the boot of that machine, and of the namespace in which `pid` is a number."""
+    since: str
+    """UTC, ISO 8601."""
+    token: str
+    free: bool = False
+    """It has let go."""
+
+
+class _Seen(Struct, frozen=True):
+    """The lock file that counts, as it is now."""
+
+    number: int
+    owner: Owner | None
+    """None: empty or unreadable, as after a power loss."""
+    beat: float
+
+
+class Lock:
+    """The lock on one cache folder; use it in a `with` block.
+
+    `waiting` is called with the owner (None if the file does not tell) each time the lock was found
+    taken; it may raise to give up.
+    """
+
+    def __init__(
+        self, folder: Path, waiting: Callable[[Owner | None], None] = lambda _: None
+    ) -> None:
+        self._folder = folder / FOLDER
+        self._waiting = waiting
+        self._me = _this()
+        self._path: Path | None = None
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Lock:  # noqa: PYI034 (Self is newer than Python 3.10)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        last: _Seen | None = None
+        looks = 0
+        while True:
+            seen = _seen(self._folder)
+            looks = looks + 1 if seen == last else 0
+            if seen is None or _to_be_had(seen, looks):
+                self._path = self._taken((seen.number if seen else 0) + 1)
+                if self._path is not None:
+                    break
+                continue
+            last = seen
+            self._waiting(seen.owner)
+            time.sleep(LOOK)
+        threading.Thread(target=self._beat, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        if self._path is not None and self.held():
+            with suppress(OSError):
+                _write(self._path, replace(self._me, free=True))
+
+    def held(self) -> bool:
+        """It is still ours: nobody took it over while this process was stopped."""
+        seen = _seen(self._folder)
+        return seen is not None and seen.owner is not None and seen.owner.token == self._me.token
+
+    def check(self) -> None:
+        """Raises `LockLostError` if somebody has taken over; to be called before writing."""
+        if not self.held():
+            raise LockLostError
+
+    def _taken(self, number: int) -> Path | None:
+        """`lock.<number>`, if we are the one who could make it."""
+        path = self._folder / f"lock.{number}"
+        draft = self._folder / f".lock-{self._me.token}"
+        _write(draft, self._me)
+        try:
+            os.link(draft, path)
+        except FileExistsError:
+            return None
+        except OSError:
+            # A file system without hard links: exclusive creation is the next best.
+            try:
+                with path.open("xb") as file:
+                    file.write(msgspec.json.encode(self._me))
+            except FileExistsError:
+                return None
+        finally:
+            draft.unlink(missing_ok=True)
+        # A listing from an NFS client's cache may have been old; after our own change it is not.
+        if max(_numbers(self._folder), default=0) > number:
+            path.unlink(missing_ok=True)
+            return None
+        for old in _numbers(self._folder):
+            if old < number:
+                with suppress(OSError):
+                    (self._folder / f"lock.{old}").unlink()
+        return path
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT):
+            with suppress(OSError):
+                if self._path is not None:
+                    os.utime(self._path)
+
+
+def owner(folder: Path) -> Owner | None:
+    """Who holds the lock of a cache folder; None if nobody does."""
+    seen = _seen(folder / FOLDER)
+    return None if seen is None or seen.owner is None or seen.owner.free else seen.owner
+
+
+def alive(one: Owner) -> bool | None:
+    """The owner still runs. None: it is on another machine, in another container or boot."""
+    if one.boot != _boot():
+        return None
+    return _started(one.pid) == one.started
+
+
+def _to_be_had(seen: _Seen, looks: int) -> bool:
+    """Its owner has let go, is dead, or gave no sign of life in so many looks."""
+    if seen.owner is not None:
+        if seen.owner.free:
+            return True
+        living = alive(seen.owner)
+        if living is not None:
+            return not living
+    return looks * LOOK >= DEAD
+
+
+def _numbers(folder: Path) -> list[int]:
+    ends = (name.partition("lock.")[2] for name in os.listdir(folder) if name.startswith("lock."))
+    return [int(end) for end in ends if end.isdigit()]
+
+
+def _seen(folder: Path) -> _Seen | None:
+    """The lock file that counts; None if there is none."""
+    while True:
+        try:
+            numbers = _numbers(folder)
+        except FileNotFoundError:
+            return None
+        if not numbers:
+            return None
+        path = folder / f"lock.{max(numbers)}"
+        try:
+            # Opened, not only asked for its status: an NFS client then asks the server anew.
+            with path.open("rb") as file:
+                data, beat = file.read(1 << 16), os.fstat(file.fileno()).st_mtime
+        except FileNotFoundError:
+            continue  # replaced by a higher one in this moment
+        try:
+            return _Seen(max(numbers), msgspec.json.decode(data, type=Owner), beat)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _Seen(max(numbers), None, beat)
+
+
+def _write(path: Path, content: Owner) -> None:
+    """Write a lock file in one step."""
+    draft = path.with_name(f".{path.name}-{content.token}")
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(content))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def _this() -> Owner:
+    """This process as an owner."""
+    return Owner(
+        host=platform.node(),
+        pid=os.getpid(),
+        started=_started(os.getpid()) or 0.0,
+        boot=_boot(),
+        since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        token=uuid.uuid4().hex,
+    )
+
+
+def _boot() -> str:
+    """Tells this boot of this machine, and this namespace of process ids, from all others."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return platform.node()  # Windows and macOS, where host names do tell machines apart
+
+
+def _started(pid: int) -> float | None:
+    """When a process of this machine began; None if there is none that could own anything."""
+    try:
+        # 1234 (name) S 1 … : the state is the 3rd field, the start the 22nd, in ticks since boot.
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return None if fields[0] == "Z" else float(fields[19])
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self"):
+            return None
+    import psutil
+
+    try:
+        return float(round(psutil.Process(pid).create_time()))
+    except psutil.Error:
+        return None

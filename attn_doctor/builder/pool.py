@@ -1,0 +1,308 @@
+"""Processes of the examined interpreter that build and prove, and what became of each job.
+
+One process imports torch and forks another for every job (`child/serve.py`); where that cannot be,
+every job gets an interpreter of its own. Either way a job that crashes, hangs or is killed costs
+that job alone. The pool knows nothing of specs: a job is a dictionary that the child understands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.processes import Running
+
+__all__ = ["SERVE", "Outcome", "Pool", "PoolError", "Task"]
+
+SERVE = Path(__file__).parent / "child" / "serve.py"
+#: Seconds until torch is imported; from a slow network file system that takes minutes.
+PATIENCE = 600.0
+#: Seconds that a killed job is waited for: one stuck in the GPU driver never ends.
+GRACE = 10.0
+#: How often the process that forks may die before the build is given up.
+RESTARTS = 3
+
+
+class PoolError(Exception):
+    """The examined interpreter could not even import torch; `log` holds what it printed."""
+
+    def __init__(self, message: str, log: Path) -> None:
+        super().__init__(message)
+        self.message, self.log = message, log
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """One job for one process."""
+
+    id: int
+    job: dict[str, Any]
+    log: Path
+    """Where everything goes that the job prints."""
+    limit: float
+    """Seconds that it may take."""
+    fresh: bool = False
+    """In a process started by `python` itself, not a fork."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a job ended."""
+
+    task: Task
+    seconds: float
+    result: dict[str, Any] | None = None
+    """What the child answered; None if it died before it could."""
+    signal: int = 0
+    """The signal that killed it, if one did."""
+    late: bool = False
+    """It ran into its limit."""
+
+    @property
+    def death(self) -> str:
+        """Why there is no result, in words."""
+        if self.late:
+            return f"gave no result within {self.task.limit:g} s"
+        if self.signal:
+            try:
+                return f"was killed by {signal.Signals(self.signal).name}"
+            except ValueError:
+                return f"was killed by signal {self.signal}"
+        return "ended without a result"
+
+
+class _Process:
+    """One `serve.py`, and a thread that reads its events into `inbox`."""
+
+    def __init__(self, mode: str, pool: Pool, log: Path) -> None:
+        self.mode, self.log = mode, log
+        self.ready = self.ended = False
+        self.noise: list[str] = []
+        argv = [pool.python, str(SERVE), mode, str(log)]
+        self.running = Running(argv, env=pool.env, cwd=str(log.parent), stdin=True, joined=True)
+        self._inbox = pool.inbox
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        """Pass a command on; one that died is noticed by its events ending."""
+        pipe = self.running.stdin
+        if pipe is None:
+            return
+        with suppress(OSError, ValueError):
+            pipe.write(json.dumps(command).encode() + b"\n")
+            pipe.flush()
+
+    def _read(self) -> None:
+        pipe = self.running.out
+        with suppress(OSError, ValueError):
+            for line in pipe or ():
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    # What a .pth file or a broken interpreter prints before our script begins.
+                    self.noise.append(line.decode("utf-8", "replace").rstrip())
+                    continue
+                self._inbox.put((self, event))
+        self._inbox.put((self, {"event": "gone"}))
+
+    def close(self) -> None:
+        """Let it end by itself, which it does when its input ends."""
+        if self.running.stdin is not None:
+            with suppress(OSError):
+                self.running.stdin.close()
+
+
+class _Active(Struct):
+    """A task under way."""
+
+    task: Task
+    process: _Process
+    pid: int = 0
+    """Of the fork, once it is known."""
+    start: float = 0.0
+    """When it began, 0 before."""
+    killed: float = 0.0
+    """When it was killed for being late, 0 if it was not."""
+
+
+class Pool:
+    """Runs tasks side by side; use it in a `with` block: leaving that kills whatever still runs.
+
+    `env` holds the cache folders and every other variable of the children. `cuda`: jobs use a GPU,
+    which not every process that can be forked allows.
+    """
+
+    def __init__(
+        self, python: str, env: Mapping[str, str], logs: Path, *, cuda: bool = True
+    ) -> None:
+        self._cuda = cuda
+        self.python, self.env, self.logs = python, dict(env), logs
+        self.inbox: queue.SimpleQueue[tuple[_Process, dict[str, Any]]] = queue.SimpleQueue()
+        self.start_seconds: float | None = None
+        """How long importing torch took, once it is known."""
+        self._active: dict[int, _Active] = {}
+        self._processes: list[_Process] = []
+        self._idle: list[_Process] = []
+        self._server: _Process | None = None
+        self._begun = time.monotonic()
+        self._deaths = 0
+
+    def __enter__(self) -> Pool:  # noqa: PYI034 (Self is newer than Python 3.10)
+        if hasattr(os, "fork") and os.uname().sysname == "Linux":
+            self._server = self._process("fork")
+        # One interpreter for a proof without forks. It imports torch beside the server, so that
+        # nothing waits for it later.
+        self._idle.append(self._process("one"))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.close()
+        end = time.monotonic() + 1.0
+        for process in self._processes:
+            process.running.wait(max(0.0, end - time.monotonic()))
+        for active in self._active.values():
+            if active.pid:
+                with suppress(OSError):
+                    os.killpg(active.pid, signal.SIGKILL)
+        for process in self._processes:
+            process.running.__exit__()
+
+    def start(self, task: Task) -> None:
+        """Let a task begin as soon as torch is imported."""
+        if task.fresh or self._server is None:
+            process = self._idle.pop() if self._idle else self._process("one")
+        else:
+            process = self._server
+        self._active[task.id] = _Active(task, process)
+        process.send({"id": task.id, "job": task.job, "log": str(task.log)})
+        if process.mode == "one" and process.ready:
+            self._active[task.id].start = time.monotonic()
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Outcomes of tasks that ended, waiting at most `seconds` for the first.
+
+        Raises `PoolError` if the interpreter cannot import torch.
+        """
+        outcomes: list[Outcome] = []
+        with suppress(queue.Empty):
+            process, event = self.inbox.get(timeout=max(0.0, seconds))
+            while True:
+                outcomes += self._take(process, event)
+                process, event = self.inbox.get_nowait()
+        return outcomes + self._late()
+
+    def _process(self, mode: str) -> _Process:
+        log = self.logs / f"{mode}-{len(self._processes)}.log"
+        process = _Process(mode, self, log)
+        self._processes.append(process)
+        return process
+
+    def _take(self, process: _Process, event: dict[str, Any]) -> list[Outcome]:
+        kind = event.get("event")
+        if kind == "ready":
+            process.ready = True
+            self._ready(process, event)
+        elif kind == "broken":
+            raise PoolError(str(event["message"]), process.log)
+        elif kind == "started":
+            active = self._active.get(event["id"])
+            if active is not None:
+                active.pid, active.start = event["pid"], time.monotonic()
+        elif kind == "ended":
+            return self._ended(event)
+        elif kind == "gone":
+            return self._gone(process)
+        return []
+
+    def _ready(self, process: _Process, event: dict[str, Any]) -> None:
+        if process is self._server:
+            self.start_seconds = time.monotonic() - self._begun
+            if not event["fork"] or (self._cuda and not event["cuda"]):
+                # CUDA was touched by an import: from now on an interpreter for every job.
+                self._server = None
+                process.close()
+                for active in [one for one in self._active.values() if one.process is process]:
+                    self.start(active.task)
+        for active in self._active.values():
+            if active.process is process and process.mode == "one":
+                active.start = time.monotonic()
+
+    def _ended(self, event: dict[str, Any]) -> list[Outcome]:
+        active = self._active.pop(event["id"], None)
+        if active is None:
+            return []
+        status = int(event["status"])
+        return [
+            Outcome(
+                task=active.task,
+                seconds=float(event["seconds"]),
+                result=event["result"],
+                signal=-status if status < 0 else 0,
+                late=bool(active.killed),
+            )
+        ]
+
+    def _gone(self, process: _Process) -> list[Outcome]:
+        """A process ended: as it should, or taking its tasks with it."""
+        process.ended = True
+        code = process.running.wait(GRACE)
+        if process in self._idle:
+            self._idle.remove(process)
+        lost = [one for one in self._active.values() if one.process is process]
+        if process is self._server:
+            self._deaths += 1
+            if not process.ready or self._deaths > RESTARTS:
+                raise PoolError(_last_words(process, code), process.log)
+            self._server = self._process("fork")
+        elif lost and not process.ready:
+            raise PoolError(_last_words(process, code), process.log)
+        outcomes = []
+        for active in lost:
+            if active.pid:
+                with suppress(OSError):
+                    os.killpg(active.pid, signal.SIGKILL)
+            del self._active[active.task.id]
+            seconds = time.monotonic() - active.start if active.start else 0.0
+            late, number = bool(active.killed), -code if code is not None and code < 0 else 0
+            outcomes.append(Outcome(task=active.task, seconds=seconds, signal=number, late=late))
+        return outcomes
+
+    def _late(self) -> list[Outcome]:
+        """Kill what has run into its limit; give up what does not die."""
+        now = time.monotonic()
+        outcomes = []
+        for active in list(self._active.values()):
+            if not active.process.ready and now - active.process.running.start > PATIENCE:
+                raise PoolError(f"torch was not imported within {PATIENCE:g} s", active.process.log)
+            if not active.start or now < active.start + active.task.limit:
+                continue
+            if not active.killed:
+                active.killed = now
+                self._kill(active)
+            elif now > active.killed + GRACE:
+                del self._active[active.task.id]
+                outcomes.append(Outcome(task=active.task, seconds=now - active.start, late=True))
+        return outcomes
+
+    def _kill(self, active: _Active) -> None:
+        if active.process.mode == "one":
+            active.process.running.kill()
+        else:
+            active.process.send({"kill": active.task.id})
+
+
+def _last_words(process: _Process, code: int | None) -> str:
+    words = f": {process.noise[-1]}" if process.noise else ""
+    if code is not None and code < 0:
+        with suppress(ValueError):
+            return f"the interpreter was killed by {signal.Signals(-code).name}{words}"
+    return f"the interpreter ended with exit code {code}{words}"

@@ -1,0 +1,67 @@
+"""What was built in a cache folder before, as a wish to have it built again."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from msgspec import Struct
+
+from attn_doctor.builder import stamp
+from attn_doctor.builder.devices import devices
+from attn_doctor.builder.manifest import Manifest
+from attn_doctor.builder.spec import KernelSpec
+from attn_doctor.builder.surroundings import place_of
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+
+__all__ = ["Recorded", "recorded"]
+
+_SAY = (
+    "say what to build: --preset NAME (--list-presets shows them), --spec FILE, --heads and"
+    " --head-dim with --length, or -- COMMAND with a warm-up of your own"
+)
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """Specs of the manifest, and the devices they were built for."""
+
+    specs: tuple[KernelSpec, ...]
+    devices: tuple[str, ...]
+    keys: frozenset[str]
+    notes: tuple[str, ...] = ()
+
+
+def recorded(facts: Facts, folder: Path, asked: str) -> Recorded:
+    """All that was built in `folder` for devices of this machine (or for `asked` ones alone).
+
+    Raises `AttnDoctorError` if nothing was, and `DeviceError` if its device is missing.
+    """
+    manifest = stamp.load(folder)
+    if manifest is None or not (manifest.entries or manifest.warmups):
+        raise AttnDoctorError(f"nothing was built in {folder} yet: {_SAY}")
+    named = {entry.place.partition(" ")[0] for entry in manifest.entries.values()}
+    targets = devices(facts, asked or ",".join(sorted(named)) or "cpu")
+    entries = {
+        name: entry
+        for name, entry in manifest.entries.items()
+        if (device := entry.place.partition(" ")[0]) in targets
+        and place_of(facts, device) in (entry.place, None)
+    }
+    if not entries and not manifest.warmups:
+        places = ", ".join(sorted({entry.place for entry in manifest.entries.values()}))
+        raise AttnDoctorError(f"{folder} holds kernels for {places}, not for this machine: {_SAY}")
+    return Recorded(
+        specs=tuple({entry.spec.id: entry.spec for entry in entries.values()}.values()),
+        devices=targets,
+        keys=frozenset(entries),
+        notes=_warmups(manifest),
+    )
+
+
+def _warmups(manifest: Manifest) -> tuple[str, ...]:
+    """Warm-ups are programs of the user's: they are named, not run unasked."""
+    return tuple(
+        f"warm-ups are not repeated unasked: attn-doctor build-kernels -- {shlex.join(one.argv)}"
+        for one in manifest.warmups.values()
+    )

@@ -1,0 +1,1 @@
+"""Programs that run in the examined interpreter: the standard library and torch, Python 3.9+."""

@@ -1,0 +1,75 @@
+"""The device that is measured on: what it is, its free memory, how much of that may be taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["describe", "open", "peak", "room", "start_counting", "wait"]
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What a device is, once it was really used. Raises what torch raises."""
+    device = open(name, 1.0)
+    # A context alone proves little: something is computed and copied back.
+    total = float((torch.ones(8, device=device) * 2).sum())
+    if total != 16.0:
+        raise ArithmeticError(f"{device} computed {total} where 16 is right")
+    if device.type != "cuda":
+        return {"device": str(device), "name": device.type.upper()}
+    free, memory = torch.cuda.mem_get_info(device)
+    major, minor = torch.cuda.get_device_capability(device)
+    return {
+        "device": str(device),
+        "name": torch.cuda.get_device_name(device),
+        "sm": 10 * major + minor,
+        "free": free,
+        "total": memory,
+    }
+
+
+def open(name: str, share: float) -> Any:
+    """The device called `name`, ready for use, with at most `share` of its free memory for us.
+
+    Empty: the first GPU that torch sees, else the processor.
+    """
+    if not name:
+        name = "cuda:0" if torch.version.cuda or torch.version.hip else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda":
+        torch.cuda.init()
+        torch.cuda.set_device(device)
+        free, total = torch.cuda.mem_get_info(device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share * free / total), device)
+    return device
+
+
+def room(device: Any, share: float) -> dict[str, int] | None:
+    """Bytes free, and how many of them may be taken; None where it is not asked."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info(device)
+    return {"free": free, "total": total, "allowed": int(free * share)}
+
+
+def wait(device: Any) -> None:
+    """Until all that was started has ended, so that an error belongs to what caused it."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def start_counting(device: Any) -> int:
+    """Bytes in use now; the peak is counted from here."""
+    if device.type != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(device)
+    return int(torch.cuda.memory_allocated(device))
+
+
+def peak(device: Any, base: int) -> int | None:
+    """Most bytes in use since `start_counting`, above `base`; None where it is not counted."""
+    if device.type != "cuda":
+        return None
+    return int(torch.cuda.max_memory_allocated(device)) - base

@@ -1,0 +1,82 @@
+"""Holds what running showed against what the facts promised. Where they differ, we are wrong.
+
+Only like is compared with like: the same phase and wish on the same kind of device. What a run
+could not tell (it ran out of memory, it was cut short) contradicts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from attn_doctor.backends.live.outcome import LiveReport, LiveResult, Outcome, Verdict
+from attn_doctor.backends.readiness import Answer, Matrix, Readiness
+
+__all__ = ["Disagreement", "disagreements"]
+
+
+class Disagreement(Struct, frozen=True, kw_only=True):
+    """One backend on which the static and the live verdict differ."""
+
+    name: str
+    phase: str
+    static: str
+    """State and reason."""
+    live: str
+    """Verdict and reason."""
+    broken: bool
+    """It was promised and does not work; otherwise it works although it was denied."""
+    result: LiveResult
+    outcome: Outcome
+
+
+def disagreements(report: LiveReport, static: Matrix) -> tuple[Disagreement, ...]:
+    """Where `report` and `static` differ. `static` is judged for the names of Diffusers."""
+    device = report.device.device.split(":")[0]
+    if not device or device != static.use.device:
+        return ()
+    return tuple(_differences(report, static))
+
+
+def _differences(report: LiveReport, static: Matrix) -> Iterator[Disagreement]:
+    for row in static.rows:
+        result = report.of(row.name)
+        if result is None:
+            continue
+        for wish, answer in zip(static.wishes, row.answers, strict=True):
+            outcome = result.outcomes.get(wish.phase)
+            if outcome is None or not _differs(result, outcome, answer):
+                continue
+            yield Disagreement(
+                name=row.name,
+                phase=wish.phase,
+                static=_static(answer),
+                live=f"{outcome.verdict.value}: {outcome.sentence}",
+                broken=not outcome.verdict.works,
+                result=result,
+                outcome=outcome,
+            )
+
+
+def _differs(result: LiveResult, outcome: Outcome, answer: Answer) -> bool:
+    if not outcome.verdict.tells or answer.state is Readiness.UNKNOWN:
+        return False
+    promised = answer.state in (Readiness.READY, Readiness.SLOW)
+    if outcome.verdict.works == promised:
+        return False
+    if result.route != "direct":
+        return True
+    # The library alone was called: what only the framework demands or does was not tried.
+    if not promised:
+        return all(reason.by == "library" for reason in answer.reasons)
+    if outcome.verdict is Verdict.ABSENT:
+        # Static verdicts are given as if the framework were there.
+        return "diffusers" not in outcome.sentence
+    return outcome.failure is None or outcome.failure.type != "NotOffered"
+
+
+def _static(answer: Answer) -> str:
+    if not answer.reasons:
+        return answer.state.value
+    return f"{answer.state.value}: {answer.reasons[0].text}"

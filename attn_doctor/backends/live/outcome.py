@@ -1,0 +1,214 @@
+"""What running the backends showed. Plain values: nothing here prints or decides."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from attn_doctor.findings import Fix
+
+__all__ = [
+    "Cause",
+    "Device",
+    "Failure",
+    "Figures",
+    "Imported",
+    "LiveReport",
+    "LiveResult",
+    "Outcome",
+    "Shape",
+    "Verdict",
+]
+
+
+class Verdict(str, Enum):
+    """What running a backend showed."""
+
+    VERIFIED = "verified"
+    """It ran, and its numbers are right."""
+    SLOW = "slow"
+    """Verified, but unfused, or several times slower than the fastest."""
+    WRONG = "wrong"
+    """It ran without an error message, and its numbers are wrong or missing."""
+    FAILED = "failed"
+    """It said that it cannot do this."""
+    CRASHED = "crashed"
+    """Its process died."""
+    HUNG = "hung"
+    """It did not end within the time limit."""
+    OUT_OF_MEMORY = "out of memory"
+    """It wanted more memory than there is, or than it was allowed."""
+    ABSENT = "absent"
+    """What it needs is not installed."""
+    NOT_RUN = "not run"
+    """It was not tried; the sentence says why."""
+
+    @property
+    def works(self) -> bool:
+        """The right numbers came out."""
+        return self in (Verdict.VERIFIED, Verdict.SLOW)
+
+    @property
+    def tells(self) -> bool:
+        """It says something about the backend itself, not about the circumstances of this run."""
+        return self not in (Verdict.NOT_RUN, Verdict.OUT_OF_MEMORY, Verdict.HUNG)
+
+
+class Cause(Struct, frozen=True, kw_only=True):
+    """What the rulebook says of a failure's text."""
+
+    rule: str
+    title: str
+    why: str
+    verdict: str
+    """As in `explain`: `confirmed by this machine` and the like."""
+    fixes: tuple[Fix, ...] = ()
+
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """How it went wrong."""
+
+    stage: str
+    """What it was doing: `import`, `device`, `forward`, `backward`, `reference`, `timing`."""
+    message: str
+    """The error message, or how the process ended."""
+    type: str = ""
+    """The exception's type; empty if there was none."""
+    text: str = ""
+    """The last lines that it printed."""
+    cause: Cause | None = None
+    """None if no rule knows this text."""
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """One problem size."""
+
+    name: str
+    """`small` or `realistic`."""
+    batch: int
+    heads: int
+    kv_heads: int
+    length: int
+    head_dim: int
+    model: str = ""
+    """Where such a size occurs."""
+
+    @property
+    def title(self) -> str:
+        """Such as `1×24×4608×128`; key and value heads behind the query's where they differ."""
+        heads = f"{self.heads}" + (f"/{self.kv_heads}" if self.kv_heads != self.heads else "")
+        return f"{self.batch}×{heads}×{self.length}×{self.head_dim}"
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """What was measured of one shape."""
+
+    shape: Shape
+    errors: dict[str, float | None]
+    """Relative error against float64 of `out`, and of `dq`, `dk`, `dv` where there is a backward
+    pass; None: not a finite number."""
+    worst: dict[str, float | None]
+    """The same of the worst single row."""
+    milliseconds: float | None = None
+    """Median time: forward, in training forward and backward. None: not measured."""
+    tflops: float | None = None
+    peak_mib: float | None = None
+    """Memory taken beside the inputs; None: not counted on this device."""
+    ratio: float | None = None
+    """Time over that of the fastest backend that works."""
+    wrong: str = ""
+    """Why the result is wrong, with figures; empty if it is right."""
+    warnings: tuple[str, ...] = ()
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How one backend did in one phase."""
+
+    verdict: Verdict
+    sentence: str
+    """In one sentence, why."""
+    figures: tuple[Figures, ...] = ()
+    failure: Failure | None = None
+
+
+class LiveResult(Struct, frozen=True, kw_only=True):
+    """One backend, called one way."""
+
+    name: str
+    """As diffusers calls it."""
+    route: str
+    """`diffusers`: through its dispatcher, as users' names mean it; `direct`: the library itself;
+    `compiled`: FlexAttention under `torch.compile`."""
+    wished: str
+    """The phase that decides: `inference` or `training`."""
+    outcomes: dict[str, Outcome]
+    """By phase."""
+    version: str = ""
+    """Of the package that was called."""
+    beside: bool = False
+    """The library itself was called as well as diffusers, and this is the library."""
+    seconds: float = 0.0
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it did in the phase that was wished."""
+        return self.outcomes[self.wished]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the phase that was wished."""
+        return self.outcome.verdict
+
+    @property
+    def title(self) -> str:
+        """Name and, where it is not how users reach it, the route."""
+        if self.route == "compiled":
+            return f"{self.name} (compiled)"
+        return f"{self.name} (library)" if self.beside else self.name
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """One package, imported in a process of its own."""
+
+    module: str
+    verdict: Verdict
+    sentence: str
+    version: str = ""
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """What was measured on."""
+
+    device: str
+    """As torch calls it: `cuda:0` or `cpu`."""
+    name: str = ""
+    free_mib: int | None = None
+    total_mib: int | None = None
+    note: str = ""
+    """Why it is not the GPU, or what may disturb the figures."""
+    failure: Failure | None = None
+    """Why the GPU cannot be used."""
+
+
+class LiveReport(Struct, frozen=True, kw_only=True):
+    """Everything that running showed."""
+
+    python: str
+    torch: str
+    device: Device
+    dtype: str
+    imports: tuple[Imported, ...]
+    results: tuple[LiveResult, ...]
+    failure: Failure | None = None
+    """Why nothing could be run at all: torch itself does not import, say."""
+    left_behind: tuple[int, ...] = ()
+    """Processes that could not be killed."""
+    seconds: float = 0.0
+
+    def of(self, name: str) -> LiveResult | None:
+        """The result that a user's name means: through diffusers where that was run."""
+        own = [one for one in self.results if one.name == name and one.route != "compiled"]
+        return next((one for one in own if one.route == "diffusers"), own[0] if own else None)

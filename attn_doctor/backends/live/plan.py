@@ -1,0 +1,171 @@
+"""What is to be run: names and wishes turned into jobs, the least memory first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.backends.live.outcome import Shape
+
+__all__ = ["NAMES", "PACKAGES", "Attempt", "Limits", "Workload", "attempts", "bounds", "shapes"]
+
+#: Every backend that can be run, with the module that it needs.
+NAMES: dict[str, str] = {
+    "native": "torch",
+    "_native_cudnn": "torch",
+    "_native_efficient": "torch",
+    "_native_flash": "torch",
+    "_native_math": "torch",
+    "flex": "torch",
+    "flash": "flash_attn",
+    "flash_varlen": "flash_attn",
+    "flash_hub": "kernels",
+    "flash_varlen_hub": "kernels",
+    "_flash_3": "flash_attn_interface",
+    "_flash_varlen_3": "flash_attn_interface",
+    "_flash_3_hub": "kernels",
+    "_flash_3_varlen_hub": "kernels",
+    "flash_4_hub": "kernels",
+    "sage": "sageattention",
+    "sage_varlen": "sageattention",
+    "sage_hub": "kernels",
+    "sage_blackwell_hub": "kernels",
+    "_sage_qk_int8_pv_fp8_cuda": "sageattention",
+    "_sage_qk_int8_pv_fp8_cuda_sm90": "sageattention",
+    "_sage_qk_int8_pv_fp16_cuda": "sageattention",
+    "_sage_qk_int8_pv_fp16_triton": "sageattention",
+    "xformers": "xformers",
+}
+#: Modules that are imported on their own, with the distribution they belong to.
+PACKAGES: dict[str, str] = {
+    "triton": "triton",
+    "flash_attn": "flash-attn",
+    "flash_attn_interface": "flash-attn-3",
+    "sageattention": "sageattention",
+    "xformers.ops": "xformers",
+    "kernels": "kernels",
+}
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """What attention is wanted."""
+
+    phase: str = ""
+    """`inference`, `training`, or empty for both, inference deciding."""
+    mask: str = "none"
+    """`none`; `varlen`: boolean over keys, valid ones first; `bool`: padding anywhere."""
+    causal: bool = False
+    gqa: bool = False
+    dtype: str = "bf16"
+    """`bf16`, `fp16` or `fp32`."""
+    head_dim: int | None = None
+    """None: as usual for each shape."""
+    seq: int | None = None
+    """Tokens of the realistic shape; None: as usual."""
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases to run, in order."""
+        return (self.phase,) if self.phase else ("inference", "training")
+
+    @property
+    def torch_dtype(self) -> str:
+        """The dtype as torch calls it."""
+        return _DTYPES[self.dtype]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """How much one job may take."""
+
+    seconds: float = 180.0
+    """For one backend, compiling included."""
+    import_seconds: float = 120.0
+    share: float = 0.8
+    """Of the GPU memory that is free."""
+    memory_mib: int | None = None
+    """Of the machine's memory, for one job; None: 60 % of what is available."""
+    timing_seconds: float = 0.4
+    """How long to repeat a call for its time."""
+    network: bool = False
+    """Kernels that are not on this machine may be downloaded."""
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One backend to call one way."""
+
+    name: str
+    route: str
+    score_bytes: dict[str, float]
+    """Bytes it holds for each score, by phase."""
+
+
+def attempts(
+    names: Iterable[str], found: Mapping[str, bool], wish: Workload, table: Mapping[str, Any]
+) -> list[Attempt]:
+    """The attempts for `names`, where `found` says which modules there are."""
+    planned = [
+        Attempt(name=name, route=route, score_bytes=_score_bytes(name, route, wish, table))
+        for name in names
+        for route in _routes(name, found)
+    ]
+    # What takes little memory goes first: on a GPU that others use, it may be all that fits.
+    return sorted(planned, key=lambda one: max(one.score_bytes.values()))
+
+
+def _routes(name: str, found: Mapping[str, bool]) -> Sequence[str]:
+    module = NAMES[name]
+    if not found.get(module):
+        return ()
+    if module == "kernels":
+        return ("diffusers",) if found.get("diffusers") else ()
+    if name == "flex":
+        return ("diffusers", "compiled") if found.get("diffusers") else ("direct", "compiled")
+    if not found.get("diffusers"):
+        return ("direct",)
+    # diffusers does nothing but call torch; of other packages it hides why they do not import.
+    return ("diffusers",) if module == "torch" else ("diffusers", "direct")
+
+
+def _score_bytes(
+    name: str, route: str, wish: Workload, table: Mapping[str, Any]
+) -> dict[str, float]:
+    for row in table["scores"]:
+        if row["backend"] == name and route in row.get("route", (route,)):
+            masked = row.get("masked", 0.0) if wish.mask != "none" or wish.causal else 0.0
+            return {phase: max(row[phase], masked) for phase in ("inference", "training")}
+    return {"inference": 0.0, "training": 0.0}
+
+
+def shapes(wish: Workload, device: str, table: Mapping[str, Any]) -> tuple[Shape, ...]:
+    """The shapes for a device (`cuda…` or anything else), as the wish changes them."""
+    kind = "cuda" if device.startswith("cuda") else "cpu"
+    found = []
+    for row in table["shape"]:
+        if row["device"] != kind:
+            continue
+        realistic = row["name"] == "realistic"
+        found.append(
+            Shape(
+                name=row["name"],
+                batch=row["batch"],
+                heads=row["heads"],
+                kv_heads=row["heads"] // 2 if wish.gqa else row["heads"],
+                length=wish.seq if wish.seq and realistic else row["length"],
+                head_dim=wish.head_dim or row["head_dim"],
+                model="" if wish.seq or wish.head_dim or wish.gqa else row.get("model", ""),
+            )
+        )
+    return tuple(found)
+
+
+def bounds(name: str, wish: Workload, table: Mapping[str, Any]) -> dict[str, float]:
+    """The largest error allowed: of `out`, of `gradient`, and the factor `worst` for one row.
+
+    A dtype that has no bound of its own is held to that of bfloat16.
+    """
+    row = next(row for row in table["bound"] if name in row["backends"])
+    found: dict[str, float] = dict(row.get(wish.torch_dtype, row["bfloat16"]))
+    return {**found, "worst": float(row.get("worst", table["worst"]))}

@@ -1,0 +1,328 @@
+"""Runs the backends: one child process each, whatever becomes of it, one after the other.
+
+One after the other because times are compared. Two servers start side by side, one with torch and
+one with diffusers on top; while the second still imports, packages are imported on their own in
+forks of the first. Everything compiled goes to a private folder that is removed at the end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.backends.live import judging
+from attn_doctor.backends.live.housing import environment, memory_limit, scratch
+from attn_doctor.backends.live.outcome import (
+    Cause,
+    Device,
+    Failure,
+    Imported,
+    LiveReport,
+    LiveResult,
+    Verdict,
+)
+from attn_doctor.backends.live.plan import (
+    NAMES,
+    PACKAGES,
+    Attempt,
+    Limits,
+    Workload,
+    attempts,
+    bounds,
+    shapes,
+)
+from attn_doctor.backends.live.ranking import ranked
+from attn_doctor.backends.live.serving import Ended, Server
+from attn_doctor.backends.live.skipping import absent, as_imported, not_run
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.rule import Rule
+
+__all__ = ["Step", "run"]
+
+_DIFFUSERS = "diffusers.models.attention_dispatch"
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """Where the run stands, for progress."""
+
+    done: int
+    total: int
+    """Steps known so far; it grows once."""
+    title: str
+    """What is being done."""
+    result: LiveResult | None = None
+    """What has just ended."""
+    imported: Imported | None = None
+    """Likewise."""
+
+
+Progress = Callable[[Step], None]
+
+
+def run(
+    facts: Facts,
+    names: Sequence[str] = (),
+    wish: Workload | None = None,
+    limits: Limits | None = None,
+    device: str = "",
+    progress: Progress | None = None,
+) -> LiveReport:
+    """Run the backends `names` (none: all) in the interpreter that `facts` are about.
+
+    `device`: as torch calls it, such as `cuda:1` or `cpu`; empty: the first GPU, or the processor
+    if torch can use no GPU.
+    """
+    with scratch() as folder, ExitStack() as stack:
+        one = _Run(facts, wish or Workload(), limits or Limits(), device, progress, folder, stack)
+        return one.report(tuple(names) or tuple(NAMES))
+
+
+class _Run:
+    """One run, with what all of its jobs share."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        wish: Workload,
+        limits: Limits,
+        device: str,
+        progress: Progress | None,
+        folder: str,
+        stack: ExitStack,
+    ) -> None:
+        self._facts, self._wish, self._limits = facts, wish, limits
+        self._wanted, self._folder, self._stack = device, folder, stack
+        self._progress = progress
+        self._table: Mapping[str, Any] = library.tables()["live"]
+        self._memory = limits.memory_mib or memory_limit(facts)
+        self._rules: tuple[Rule, ...] = ()
+        self._servers: list[Server] = []
+        self._start = time.perf_counter()
+        self._done, self._total = 0, 1
+
+    def report(self, names: Sequence[str]) -> LiveReport:
+        """Everything, from start to end."""
+        plain = self._server("torch")
+        through = self._server("torch", _DIFFUSERS) if self._facts.diffusers.installed else None
+        self._tell(f"starting {self._facts.python.path}")
+        if not plain.ready() and plain.failed is not None:
+            return self._nothing(plain.failed)
+        self._step()
+        found = plain.hello["packages"]
+        if found.get("diffusers") and through is None:
+            through = self._server("torch", _DIFFUSERS)
+        todo = attempts(names, found, self._wish, self._table)
+        alone = sum(found.get(_top(module), False) for module in PACKAGES)
+        self._total = self._done + 1 + alone + len(todo)
+        if through is not None and self._exclusive:
+            through.ready()
+        device = self._device(plain)
+        imports = [*self._imports(plain, found), *self._import_of(through)]
+        results = [
+            *self._attend(todo, plain, through, device, imports),
+            *absent(names, found, self._wish),
+        ]
+        order = {name: number for number, name in enumerate(names)}
+        results.sort(key=lambda one: order[one.name])
+        return LiveReport(
+            python=self._facts.python.path or "",
+            torch=str(plain.hello["torch"]),
+            device=device,
+            dtype=self._wish.torch_dtype,
+            imports=tuple(imports),
+            results=ranked(results, self._slow(device)),
+            left_behind=tuple(pid for server in self._servers for pid in server.left_behind),
+            seconds=time.perf_counter() - self._start,
+        )
+
+    def _slow(self, device: Device) -> float:
+        """From which ratio on a backend is slow. A processor's times vary too much to say."""
+        return float(self._table["slow"]) if device.device.startswith("cuda") else math.inf
+
+    def _server(self, *modules: str) -> Server:
+        python = self._facts.python.path or ""
+        seconds = self._limits.import_seconds
+        env = environment(self._facts, self._folder, self._limits)
+        # Where many processors are idle, interpreters may start while a job runs on the GPU.
+        spares = 0 if self._exclusive else 3 if (self._facts.system.cpus or 1) >= 8 else 1
+        server = self._stack.enter_context(
+            Server(python, modules, self._folder, env, seconds, spares=spares)
+        )
+        self._servers.append(server)
+        return server
+
+    @property
+    def _exclusive(self) -> bool:
+        """A GPU here takes one process at a time."""
+        return any((gpu.compute_mode or "").startswith("excl") for gpu in self._facts.gpus or ())
+
+    def _nothing(self, failed: Ended) -> LiveReport:
+        """The report where not even torch can be imported."""
+        failure = judging.failure_of(failed, self._explain) or Failure(
+            stage="import", message="it ended without a word"
+        )
+        return LiveReport(
+            python=self._facts.python.path or "",
+            torch="",
+            device=Device(device=""),
+            dtype=self._wish.torch_dtype,
+            imports=(judging.imported("torch", failed, self._explain),),
+            results=(),
+            failure=failure,
+            seconds=time.perf_counter() - self._start,
+        )
+
+    def _device(self, server: Server) -> Device:
+        """What to measure on; the processor if no GPU was named and none can be used."""
+        self._tell("opening the device")
+        opened = self._open(server, self._wanted)
+        if opened.failure is not None and not self._wanted:
+            note = "torch can use no GPU here; measured on the processor"
+            opened = replace(self._open(server, "cpu"), note=note, failure=opened.failure)
+        self._step()
+        return replace(opened, note=opened.note or self._others(opened.device))
+
+    def _open(self, server: Server, name: str) -> Device:
+        ended = server.run({"action": "device", "device": name}, 60, self._memory)
+        failure = judging.failure_of(ended, self._explain)
+        if failure is not None:
+            return Device(device=name or "cuda:0", failure=failure)
+        seen = ended.of("device")[0]
+        return Device(
+            device=seen["device"],
+            name=seen["name"],
+            free_mib=seen["free"] >> 20 if "free" in seen else None,
+            total_mib=seen["total"] >> 20 if "total" in seen else None,
+        )
+
+    def _others(self, device: str) -> str:
+        """A note on who else uses the GPU."""
+        if not device.startswith("cuda"):
+            return ""
+        busy = sum(gpu.processes or 0 for gpu in self._facts.gpus or () if gpu.visible)
+        if not busy:
+            return ""
+        others = "another process uses" if busy == 1 else f"{busy} other processes use"
+        return f"{others} the GPU: times may be longer than on an idle one"
+
+    def _imports(self, server: Server, found: Mapping[str, bool]) -> Iterator[Imported]:
+        for module, package in PACKAGES.items():
+            if not found.get(_top(module)):
+                continue
+            self._tell(f"importing {module}")
+            job = {"action": "import", "module": module, "package": package}
+            ended = server.run(job, self._limits.import_seconds, self._memory)
+            one = judging.imported(module, ended, self._explain)
+            self._step(imported=one)
+            yield one
+
+    def _import_of(self, through: Server | None) -> Iterator[Imported]:
+        """How the import of diffusers went, which its server did."""
+        if through is None:
+            return
+        self._tell("importing diffusers")
+        version = self._facts.diffusers.version or ""
+        if through.ready() or through.failed is None:
+            words, good = "it imports", Verdict.VERIFIED
+            yield Imported(module="diffusers", verdict=good, sentence=words, version=version)
+        else:
+            yield judging.imported("diffusers", through.failed, self._explain)
+
+    def _attend(
+        self,
+        todo: Sequence[Attempt],
+        plain: Server,
+        through: Server | None,
+        device: Device,
+        imports: Iterable[Imported],
+    ) -> Iterator[LiveResult]:
+        if device.failure is not None and self._wanted:
+            words = f"{self._wanted} cannot be used: {device.failure.message.splitlines()[0]}"
+            for attempt in todo:
+                yield not_run(attempt, self._wish, words)
+            return
+        broken = {_top(one.module): one for one in imports if one.failure is not None}
+        for attempt in todo:
+            how = {"compiled": "compiled, ", "diffusers": "through diffusers, "}
+            self._tell(f"{attempt.name} ({how.get(attempt.route, '')}{self._wish.dtype})")
+            first = "diffusers" if attempt.route == "diffusers" else NAMES[attempt.name]
+            if first in broken:
+                # It was seen just now; a second crash would say nothing new.
+                yield self._stepped(as_imported(attempt, self._wish, broken[first]))
+                continue
+            server = through if attempt.route == "diffusers" and through else plain
+            yield self._stepped(self._one(attempt, server, device))
+
+    def _one(self, attempt: Attempt, server: Server, device: Device) -> LiveResult:
+        sizes = shapes(self._wish, device.device, self._table)
+        job = {
+            "action": "attend",
+            "name": attempt.name,
+            "route": attempt.route,
+            "device": device.device,
+            "share": self._limits.share,
+            "phases": self._wish.phases,
+            "shapes": [_plain(shape) for shape in sizes],
+            "dtype": self._wish.torch_dtype,
+            "mask": self._wish.mask,
+            "causal": self._wish.causal,
+            "score_bytes": attempt.score_bytes,
+            "timing_seconds": self._limits.timing_seconds,
+        }
+        ended = server.run(job, self._limits.seconds, self._memory)
+        limits = bounds(attempt.name, self._wish, self._table)
+        return judging.result(attempt, ended, self._wish, sizes, limits, self._explain)
+
+    def _explain(self, log: str) -> Cause | None:
+        from attn_doctor.explain.engine import explanation, read
+
+        self._rules = self._rules or library.load()
+        try:
+            reading = read([log], self._rules)
+        except AttnDoctorError:
+            return None  # it printed nothing, and its log does not exist
+        if not reading.seen:
+            return None
+        found = explanation(reading, self._rules, library.tables, self._facts)
+        # The text was written on this machine: what its facts confirm goes first, and what they
+        # deny is not the cause.
+        possible = [one for one in found.matches if not one.verdict.startswith("not confirmed")]
+        confirmed = [one for one in possible if one.verdict == "confirmed by this machine"]
+        match = next(iter(confirmed + possible), None)
+        if match is None:
+            return None
+        return Cause(
+            rule=match.rule,
+            title=match.title,
+            why=match.why,
+            verdict=match.verdict,
+            fixes=match.fixes,
+        )
+
+    def _tell(self, title: str, **more: Any) -> None:
+        if self._progress is not None:
+            self._progress(Step(done=self._done, total=self._total, title=title, **more))
+
+    def _step(self, **more: Any) -> None:
+        self._done += 1
+        self._tell("", **more)
+
+    def _stepped(self, result: LiveResult) -> LiveResult:
+        self._step(result=result)
+        return result
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _plain(shape: Any) -> dict[str, Any]:
+    return {name: getattr(shape, name) for name in shape.__struct_fields__}

@@ -1,0 +1,356 @@
+"""What the matrix says of whole machines, and that every demand of every backend matters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from attn_doctor.backends.catalogue import load
+from attn_doctor.backends.entry import Backend, Example, Requirement
+from attn_doctor.backends.judge import Bench
+from attn_doctor.backends.matrix import demands, matrix
+from attn_doctor.backends.naming import meant
+from attn_doctor.backends.problems import Problem, problems_of
+from attn_doctor.backends.readiness import Answer, Matrix, Outcome, Readiness
+from attn_doctor.backends.reading import read
+from attn_doctor.backends.wishes import Use, Wish
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts, to_builtins
+from attn_doctor.findings import Finding, Severity, Verdict
+from attn_doctor.rulebook.files import folder
+from tests.backends import scenario
+
+SCENARIOS = scenario.scenarios()
+H200 = "h200-torch-2.11-cu130"
+EVERYTHING = (
+    "flash-attn=2.8.3", "flash-attn-3=3.0.0", "sageattention=2.2.0", "xformers=0.0.35",
+    "kernels=0.16.2", "diffusers=0.42.1", "finetrainers=0.2.0", "simpletuner=4.10.1",
+)  # fmt: skip
+OLD = (*EVERYTHING, "diffusers=0.36.0")
+HUB = (
+    "kernels-community/flash-attn2", "kernels-community/flash-attn3",
+    "kernels-community/flash-attn4", "SageAttention/sage-attention",
+    "SageAttention/sage-blackwell",
+)  # fmt: skip
+TABLE = read(folder())
+
+
+@pytest.mark.parametrize(
+    "one", SCENARIOS, ids=[f"{number} {one.name}" for number, one in enumerate(SCENARIOS)]
+)
+def test_scenario(one: Any) -> None:
+    assert scenario.states(one) == one.expect
+
+
+def rows(framework: str, *pretended: str, **wish: Any) -> Matrix:
+    facts, findings = scenario.machine(H200, *pretended)
+    return matrix(facts, findings, (Wish(**wish),), framework)
+
+
+def first(found: Matrix, name: str) -> Any:
+    return found.row(name).answers[0].reasons[0]
+
+
+# --- every demand of every backend decides -------------------------------------------------------
+
+
+def merged(facts: Facts, given: Mapping[str, Any]) -> Facts:
+    """`facts` with those of an example in their place."""
+    plain = to_builtins(facts)
+    for group, values in given.items():
+        if isinstance(values, dict):
+            plain[group] = {**plain[group], **values}
+        else:
+            plain[group] = values
+    return msgspec.convert(plain, Facts)
+
+
+def sound(backend: Backend) -> tuple[Facts, Use, Wish]:
+    """A machine, a framework and a wish for which the backend is as ready as it can be."""
+    facts, _ = scenario.machine(H200, *EVERYTHING)
+    framework = next(one.framework for one in TABLE.names if one.backend == backend.name)
+    device = {"AMD GPU": "rocm", "Apple GPU": "mps"}.get(backend.hardware, "cuda")
+    use = Use(
+        framework=framework,
+        version=TABLE.framework(framework).newest,
+        diffusers="" if framework == "finetrainers" else "0.42.1",
+        device=device,
+        nvidia=device == "cuda",
+        idle_gpu=False,
+        checks=False,
+        hub=HUB,
+    )
+    if "blackwell" in backend.name:
+        facts = merged(facts, {"driver": {"best_sm": 120}})
+    return facts, use, Wish()
+
+
+def bench(
+    facts: Facts, use: Use, demand: Requirement | None = None, example: Example | None = None
+) -> Bench:
+    told: dict[str, Problem] = {}
+    if demand and demand.problem and example and example.verdict:
+        finding = Finding(
+            rule=demand.problem,
+            verdict=Verdict(example.verdict),
+            severity=Severity.WARNING,
+            cause="",
+            title="",
+        )
+        told = problems_of([finding])
+    return Bench(facts, TABLE, use, told)
+
+
+@pytest.mark.parametrize("backend", TABLE.backends, ids=lambda one: str(one.name))
+def test_every_unmet_demand_keeps_a_backend_from_ready(backend: Backend) -> None:
+    by_id = {demand.id: demand for demand in TABLE.requirements}
+    for id in (*backend.requires, *backend.compiled):
+        answer = unmet(backend, by_id[id])
+        assert id in {reason.id for reason in answer.reasons}
+        assert answer.state is not Readiness.READY
+        if by_id[id].otherwise == "not ready":
+            assert answer.state is Readiness.NOT_READY, id
+
+
+def unmet(backend: Backend, demand: Requirement) -> Answer:
+    """What is said of a backend on a sound machine but for one demand."""
+    facts, use, wish = sound(backend)
+    example = next(one for one in demand.examples if one.expect == "unmet")
+    facts = merged(facts, example.facts)
+    use = msgspec.structs.replace(use, **example.use)
+    wish = msgspec.convert({"compiled": demand.id in backend.compiled, **example.wish}, Wish)
+    return bench(facts, use, demand, example).answer(backend, wish)
+
+
+@pytest.mark.parametrize("backend", TABLE.backends, ids=lambda one: str(one.name))
+def test_a_sound_machine_has_only_what_no_fact_can_settle(backend: Backend) -> None:
+    """Else the test above could pass for another reason than the demand's."""
+    facts, use, wish = sound(backend)
+    answer = bench(facts, use).answer(backend, wish)
+    never = {one.id for one in TABLE.requirements if one.never}
+    allowed = never | {"flex-unfused", "nvidia-gpu"} if backend.hardware else never
+    allowed |= {"flex-unfused", "st-xformers-hopper", "npu-device", "xla-device"}
+    assert {reason.id for reason in answer.reasons} <= allowed
+
+
+# --- what it says -----------------------------------------------------------------------------
+
+
+def test_value_seen_and_wanted() -> None:
+    reason = first(rows("diffusers"), "flash")
+    assert reason.text == "flash-attn is not installed"
+    assert [(one.fact, one.seen, one.wanted) for one in reason.because] == [
+        ("flash_attn.installed", "no", "yes")
+    ]
+
+
+def test_flex_without_compiling_is_slow_with_figures_and_a_line_that_runs() -> None:
+    reason = first(rows("diffusers"), "flex")
+    assert reason.state is Readiness.SLOW
+    assert "26 times as slow and 115 times the memory" in reason.text
+    compile(reason.code, "remedy", "exec")
+    assert "fa.flex_attention = torch.compile(fa.flex_attention)" in reason.code
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "pretended", "wish", "rule"),
+    [
+        ("diffusers", "flex", (), {"causal": True}, "flex/causal-flag"),
+        ("diffusers", "flash_varlen", EVERYTHING, {"mask": "bool"}, "diffusers/varlen-mask"),
+        ("diffusers", "xformers", EVERYTHING, {"mask": "bool"}, "xformers/mask-layout"),
+        ("diffusers", "sage", EVERYTHING, {"phase": "training"}, "sage/no-gradients"),
+        ("diffusers", "flash", OLD, {"mask": "bool"}, "diffusers/mask-dropped"),
+        ("finetrainers", "flash", EVERYTHING, {"mask": "bool"}, "diffusers/mask-dropped"),
+        ("simpletuner", "sageattention", EVERYTHING, {"mask": "bool"}, "diffusers/mask-dropped"),
+    ],
+)  # fmt: skip
+def test_silent_wrongness_is_not_ready(
+    framework: str, name: str, pretended: tuple[str, ...], wish: dict[str, Any], rule: str
+) -> None:
+    answer = rows(framework, *pretended, **wish).row(name).answers[0]
+    assert answer.state is Readiness.NOT_READY
+    silent = [reason for reason in answer.reasons if reason.silent]
+    assert [reason.rule for reason in silent] == [rule]
+
+
+def test_what_the_framework_declares_and_what_the_library_does_are_apart() -> None:
+    """Sage's fp8 kernels run on 8.9; only Diffusers' checks refuse them there."""
+    name = "_sage_qk_int8_pv_fp8_cuda"
+    machine = ("gpu=rtx4090", *EVERYTHING)
+    assert rows("diffusers", *machine).row(name).answers[0].state is Readiness.READY
+    reason = first(rows("diffusers", *machine, "env.DIFFUSERS_ATTN_CHECKS=1"), name)
+    assert reason.by == "framework"
+    assert "8.9" in load().backend(name).truth
+    assert "9.0" in load().backend(name).declares["diffusers"]
+
+
+def test_a_name_of_another_version() -> None:
+    row = rows("diffusers", "diffusers=0.36.0").row("flash_4_hub")
+    assert not row.known
+    assert row.answers[0].reasons[0].text == "Diffusers 0.36.0 has no flash_4_hub (since 0.38)"
+    assert rows("diffusers", "diffusers=0.38.0").row("flash_4_hub").known
+    assert rows("diffusers", "diffusers=0.39.0").row("aiter").known
+    assert not rows("diffusers", "diffusers=0.40.0").row("aiter").known
+
+
+def test_simpletuner_keeps_silent_about_names_that_diffusers_lacks() -> None:
+    machine = ("simpletuner=4.10.1", "diffusers=0.37.0", "kernels=0.16.2")
+    reason = first(rows("simpletuner", *machine), "flash-attn-4-hub")
+    assert reason.silent
+    assert "Diffusers 0.37.0 has no flash_4_hub" in reason.text
+
+
+def test_an_unknown_gpu_makes_gpu_backends_unknown() -> None:
+    facts, findings = scenario.machine(H200)
+    unknown = msgspec.structs.replace(
+        facts,
+        gpus=None,
+        driver=msgspec.structs.replace(facts.driver, best_sm=None),
+        gaps={**facts.gaps, "gpus": "the driver did not answer"},
+    )
+    found = matrix(unknown, findings, (Wish(),), "diffusers")
+    answer = found.row("_native_cudnn").answers[0]
+    assert answer.state is Readiness.UNKNOWN
+    assert "the driver did not answer" in {one.gap for one in answer.reasons[0].because}
+
+
+def finding(rule: str, verdict: Verdict, *backends: str, fact: str = "torch.version") -> Finding:
+    from attn_doctor.findings import Because
+
+    return Finding(
+        rule=rule,
+        verdict=verdict,
+        severity=Severity.ERROR,
+        cause="x",
+        title="something is wrong",
+        because=(Because(fact=fact, seen="x", wanted="y", truth=None, gap="no reason"),),
+        backends=backends,
+    )
+
+
+@pytest.mark.parametrize("called", ["_native_cudnn", "native"])
+def test_errors_of_rules_reach_the_backends_they_list(called: str) -> None:
+    """By the backend's name, and by its family."""
+    facts, findings = scenario.machine(H200)
+    for verdict, state in (
+        (Verdict.PROBLEM, Readiness.NOT_READY),
+        (Verdict.UNKNOWN, Readiness.UNKNOWN),
+        (Verdict.OK, Readiness.READY),
+    ):
+        more = (*findings, finding("new/rule", verdict, called))
+        found = matrix(facts, more, (Wish(),), "diffusers")
+        answer = found.row("_native_cudnn").answers[0]
+        assert answer.state is state
+        assert [one.rule for one in answer.reasons] == ["new/rule"] * (verdict is not Verdict.OK)
+        assert found.row("flex").answers[0].state is Readiness.SLOW
+
+
+def test_errors_about_another_framework_do_not() -> None:
+    facts, findings = scenario.machine(H200)
+    more = (*findings, finding("finetrainers/x", Verdict.PROBLEM, "native"))
+    assert matrix(facts, more, (Wish(),), "diffusers").row("native").answers[0].reasons == ()
+    found = matrix(facts, more, (Wish(),), "finetrainers").row("native").answers[0]
+    assert found.state is Readiness.NOT_READY
+
+
+def test_one_of_two_gpus_with_a_problem_leaves_the_other() -> None:
+    facts, findings = scenario.machine(H200)
+    bad = finding("new/gpu", Verdict.PROBLEM, "native", fact="gpu.sm")
+    good = msgspec.structs.replace(bad, verdict=Verdict.OK, because=())
+    one = matrix(facts, (*findings, bad, good), (Wish(),), "diffusers").row("native")
+    assert one.answers[0].state is Readiness.READY
+    both = matrix(facts, (*findings, bad, bad), (Wish(),), "diffusers").row("native")
+    assert both.answers[0].state is Readiness.NOT_READY
+
+
+def test_why_lists_every_demand() -> None:
+    facts, findings = scenario.machine(H200)
+    backend, told = demands(facts, findings, Wish(phase="training"), "sage", "diffusers")
+    assert {one.id for one in told} == {*backend.requires, "name-known"}
+    outcomes = {one.id: one.outcome for one in told}
+    assert outcomes["sage-there"] is Outcome.UNMET
+    assert outcomes["sage-gradients"] is Outcome.UNMET
+    assert outcomes["half-precision"] is Outcome.MET
+    assert outcomes["finetrainers-imports-sage"] is Outcome.NOT_DEMANDED
+    with pytest.raises(KeyError):
+        demands(facts, findings, Wish(), "nonsense", "diffusers")
+
+
+def test_the_framework_that_is_installed_is_judged() -> None:
+    facts, findings = scenario.machine(H200, "simpletuner=4.10.1", "diffusers=0.42.1")
+    assert matrix(facts, findings, (Wish(),)).framework == "simpletuner"
+    facts, findings = scenario.machine(H200)
+    found = matrix(facts, findings, (Wish(),))
+    assert (found.framework, found.version, found.installed) == ("diffusers", "0.42.1", False)
+    with pytest.raises(AttnDoctorError, match="one of diffusers, finetrainers, simpletuner"):
+        matrix(facts, findings, (Wish(),), "comfyui")
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "found"),
+    [
+        ("flash", "diffusers", "flash"),
+        ("flash-varlen", "diffusers", "flash_varlen"),
+        ("native_flash", "diffusers", "_native_flash"),
+        ("flash-attn-2", "diffusers", "flash_varlen"),
+        ("flash_varlen", "simpletuner", "flash-attn-2"),
+        ("cudnn", "finetrainers", "_native_cudnn"),
+    ],
+)
+def test_names_are_understood_across_frameworks(name: str, framework: str, found: str) -> None:
+    assert meant(name, framework, TABLE).name == found
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "said"),
+    [
+        ("flesh", "diffusers", "did you mean flash"),
+        ("sla", "diffusers", "add --framework simpletuner"),
+        ("flash_hub", "finetrainers", "for which Finetrainers has none"),
+        ("qqq", "finetrainers", "it has native"),
+    ],
+)
+def test_unknown_names_lead_to_the_nearest(name: str, framework: str, said: str) -> None:
+    with pytest.raises(AttnDoctorError) as error:
+        meant(name, framework, TABLE)
+    assert said in str(error.value)
+
+
+# --- the recommendation -------------------------------------------------------------------------
+
+
+def test_the_fastest_measured_is_recommended_with_its_figures() -> None:
+    best = rows("diffusers", *EVERYTHING).recommended[0]
+    assert (best.name, best.measured) == ("native", True)
+    assert "0.41 ms a call on one NVIDIA H200, _native_cudnn 0.52 ms" in best.why
+    assert "17 times less exact" in best.why
+
+
+def test_a_wish_that_was_not_measured_says_so() -> None:
+    best = rows("diffusers", phase="training", mask="bool").recommended[0]
+    assert best.why.endswith("not measured with gradients, masks)")
+
+
+def test_another_gpu_is_not_measured() -> None:
+    best = rows("diffusers", "gpu=rtx4090", *EVERYTHING).recommended[0]
+    assert (best.name, best.measured) == ("native", False)
+    assert best.why.startswith("not measured on sm_89")
+    assert "sage" in best.why
+
+
+def test_compiled_flex_has_its_own_figure() -> None:
+    facts, findings = scenario.machine(H200)
+    only = matrix(facts, findings, (Wish(compiled=True),), "diffusers", ("flex", "_native_flash"))
+    assert only.recommended[0].name == "flex"
+    assert "0.60 ms" in only.recommended[0].why
+
+
+def test_nothing_ready_is_said() -> None:
+    facts, findings = scenario.machine("debian-no-torch")
+    best = matrix(facts, findings, (Wish(),), "diffusers").recommended[0]
+    assert (best.name, best.state) == ("", Readiness.NOT_READY)
+    slow = rows("diffusers", "gpu=t4").recommended[0]
+    assert (slow.name, slow.state) == ("native", Readiness.SLOW)

@@ -1,1 +1,1 @@
-"""Remedies: how a fix is written for a shell, and later how it is carried out."""
+"""Remedies: how a fix is written for a shell, planned, carried out, journalled and taken back."""

@@ -1,0 +1,94 @@
+"""What to install where no toolkit fits, and how without root.
+
+Release numbers and file names come from `rules/tables/cuda-toolkits.toml`. NVIDIA's wheels hold a
+compiler from CUDA 13 on; those for CUDA 11 and 12 hold only ptxas and libraries, on Linux and on
+Windows, so for these conda's packages and NVIDIA's own installer remain.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.facts import Facts
+from attn_doctor.probes.derived.releases import major, series
+from attn_doctor.probes.toolchain.toolkits import own_folder
+
+__all__ = ["Advice", "Way", "advice", "own_root", "wheels_hold_nvcc"]
+
+
+class Way(Struct, frozen=True, kw_only=True):
+    """One way to get the toolkit."""
+
+    title: str
+    commands: tuple[str, ...]
+
+
+class Advice(Struct, frozen=True, kw_only=True):
+    """Which toolkit to install, and the ways to do it, the best first."""
+
+    release: str
+    """Major and minor version, such as `12.8`."""
+    ways: tuple[Way, ...]
+    note: str = ""
+    """Why an expected way is missing."""
+
+
+def advice(facts: Facts, tables: Mapping[str, Any], environ: Mapping[str, str]) -> Advice | None:
+    """For torch's own CUDA; None where there is no CUDA torch to build for."""
+    if facts.torch.build != "cuda" or not facts.torch.cuda:
+        return None
+    release = series(facts.torch.cuda) or facts.torch.cuda
+    rows = tables["cuda-toolkits"]["release"]
+    row = next((one for one in rows if one["cuda"] == release), {"newest": f"{release}.0"})
+    root = own_root(release, environ)
+    ways = []
+    if wheels_hold_nvcc(release) and facts.system.os in ("linux", "windows"):
+        ways.append(
+            Way(
+                title="from NVIDIA's wheels, into a folder of its own",
+                commands=("attn-doctor fix --cuda-home --install",),
+            )
+        )
+    if root is not None:
+        ways += _without_root(facts, row, shlex.quote(str(root)))
+    note = ""
+    if not wheels_hold_nvcc(release):
+        note = f"NVIDIA's wheels of CUDA {release} hold no compiler, whatever their names say"
+    return Advice(release=release, ways=tuple(ways), note=note)
+
+
+def _without_root(facts: Facts, row: Mapping[str, Any], folder: str) -> list[Way]:
+    newest = row["newest"]
+    conda = f"conda create -y -p {folder} -c nvidia/label/cuda-{newest} cuda-toolkit"
+    ways = [Way(title="with conda", commands=(conda,))]
+    driver = row.get("runfile")
+    if driver and facts.system.os == "linux" and facts.system.arch == "x86_64":
+        name = f"cuda_{newest}_{driver}_linux.run"
+        place = "https://developer.download.nvidia.com/compute/cuda"
+        ways.append(
+            Way(
+                title="with NVIDIA's installer, which needs no root for the toolkit alone",
+                commands=(
+                    f"curl -fLO {place}/{newest}/local_installers/{name}",
+                    f"sh {name} --silent --toolkit --toolkitpath={folder} --override",
+                ),
+            )
+        )
+    return ways
+
+
+def wheels_hold_nvcc(release: str) -> bool:
+    """NVIDIA's wheels of this CUDA release hold a compiler. Those of CUDA 12.9 do not."""
+    return (major(release) or 0) >= 13
+
+
+def own_root(release: str, environ: Mapping[str, str]) -> Path | None:
+    """Where a toolkit of that release belongs so that attn-doctor finds it; None without a home."""
+    folder = own_folder(environ, windows=os.name == "nt")
+    return Path(folder, f"cuda-{release}") if folder else None

@@ -1,0 +1,72 @@
+"""Which host compilers the examined torch accepts for each CUDA version.
+
+torch keeps a table in `torch/utils/cpp_extension.py` and refuses a build outside of it, whatever
+nvcc itself would say. The file is read as text; torch is not imported.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from attn_doctor.host import Host
+
+__all__ = ["Bounds", "read", "refusal"]
+
+#: For a CUDA version such as `12.4`, the lowest version accepted and the first one refused.
+Bounds = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+_FILE = ("utils", "cpp_extension.py")
+_NAMES = {"gcc": "CUDA_GCC_VERSIONS", "clang": "CUDA_CLANG_VERSIONS"}
+
+
+def read(host: Host, torch: str, family: str) -> Bounds:
+    """The table for a compiler family in the torch at `torch`; empty if it has none to read."""
+    name = _NAMES.get(family, "")
+    text = host.try_read(host.join(torch, *_FILE), 1 << 20) if torch and name else ""
+    constants: dict[str, object] = {}
+    try:
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                if isinstance(target, ast.Name) and ("VERSION" in target.id):
+                    constants[target.id] = _value(node.value, constants)
+    except (SyntaxError, ValueError):
+        return {}
+    found = constants.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _value(node: ast.expr, constants: Mapping[str, object]) -> object:
+    """Tuples, numbers, texts, dictionaries of them and names of earlier ones; None for others."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return constants.get(node.id)
+    if isinstance(node, ast.Tuple):
+        return tuple(_value(one, constants) for one in node.elts)
+    if isinstance(node, ast.Dict):
+        return {
+            _value(name, constants): _value(value, constants)
+            for name, value in zip(node.keys, node.values, strict=True)
+            if name is not None
+        }
+    return None
+
+
+def refusal(bounds: Bounds, cuda: str, compiler: str, version: str) -> str:
+    """Why torch would refuse this compiler for that CUDA, or empty text."""
+    if cuda not in bounds or not version:
+        return ""
+    lowest, beyond = bounds[cuda]
+    plain = version.partition("-")[0]  # Debian calls its 12.2.0 `12.2.0-14`
+    numbers = tuple(int(part) for part in plain.split(".") if part.isdigit())
+    taken = ""
+    if numbers >= beyond:
+        taken = f"those before {_t(beyond)}"
+    elif numbers < lowest:
+        taken = f"{_t(lowest)} and newer"
+    return f"torch refuses {compiler} {version} with CUDA {cuda}: it takes {taken}" if taken else ""
+
+
+def _t(parts: tuple[int, ...]) -> str:
+    return ".".join(map(str, parts))

@@ -1,0 +1,52 @@
+"""One toolkit and what speaks for or against it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = ["Candidate", "Choice", "Compiler"]
+
+
+class Compiler(Struct, frozen=True, kw_only=True):
+    """The host compilers that a build uses, where they have to be named for nvcc to accept them."""
+
+    cc: str = ""
+    cxx: str = ""
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """One toolkit, judged."""
+
+    root: str
+    """The directory CUDA_HOME would point to."""
+    source: str
+    """How it was found."""
+    version: str | None = None
+    """Its CUDA version; None if nothing tells it."""
+    nvcc: str = ""
+    """Version that its nvcc printed, or in a word why there is none; empty if it was not asked."""
+    lacks: tuple[str, ...] | None = None
+    """What a build would miss (`toolkits[].lacks`); None if that could not be read."""
+    matches: bool | None = None
+    """Of the same major version as torch's CUDA; None if either is unknown."""
+    exact: bool = False
+    """Of the same minor version too."""
+    verdict: str = "rejected"
+    """`chosen`, `fits` (but another one is better), `rejected`."""
+    reasons: tuple[str, ...] = ()
+    """Why, in sentences without full stop."""
+    compiler: Compiler = Compiler()
+    """Host compilers to name, if the usual ones are not accepted."""
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """All toolkits judged, the chosen one first if there is one."""
+
+    candidates: tuple[Candidate, ...]
+    notes: tuple[str, ...] = ()
+    """What could not be compared, and why."""
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The toolkit to use."""
+        return next((one for one in self.candidates if one.verdict == "chosen"), None)

@@ -1,0 +1,222 @@
+"""The examined environment's own installer: its commands, what it says is installed, its failures.
+
+pip where the environment has it, else uv from outside. What a step does not name stays where it is,
+by a file of constraints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.commands import argv_for
+from attn_doctor.fixes.installed import Installed
+from attn_doctor.fixes.pip_calls import PipCall, pip_call
+from attn_doctor.fixes.running import Outcome, installer_environment, run
+
+__all__ = ["command", "constraints", "failure", "freeze", "name", "obstacle", "plain"]
+
+#: Never moved by a step that does not name them, even where the rest has to be given way.
+_GUARDED = re.compile(
+    r"torch(vision|audio)?|triton.*|xformers|flash-attn.*|sageatt.*|nvidia-.*|cuda-.*"
+)
+#: What belongs to torch and moves with it.
+_WITH_TORCH = re.compile(r"triton.*|pytorch-triton.*|nvidia-.*|cuda-.*")
+
+#: What an installer prints, and what it means, in words for the user. The first that is found
+#: counts, so that what causes the others comes first.
+_FAILURES = (
+    (
+        r"No space left on device|os error 28|Disk quota exceeded|Errno 122",
+        (
+            "the disk is full: free some space (the environment's disk, TMPDIR, and the "
+            "package cache)"
+        ),
+    ),
+    (
+        r"Read-only file system|os error 30\b",
+        "the file system is mounted read-only, so nothing can be installed there",
+    ),
+    (
+        r"Permission denied|os error 13\b|Access is denied",
+        ("this user may not write there; the environment belongs to someone else, or to root"),
+    ),
+    (
+        r"externally-managed-environment|externally managed",
+        (
+            "the system's package manager owns this Python; make an environment with "
+            "`python -m venv` and install there"
+        ),
+    ),
+    (
+        (
+            r"Failed to establish a new connection|Temporary failure in name resolution"
+            r"|NameResolution|ProxyError|Network is unreachable|error sending request"
+            r"|dns error|Connection refused|Could not connect|Max retries exceeded"
+            r"|Read timed out|tunnel error|ConnectTimeout|network was disabled"
+            r"|client error \(Connect\)|Could not resolve host"
+        ),
+        (
+            "the package index cannot be reached: check the network and the proxy, or name "
+            "a folder of wheels with PIP_FIND_LINKS (UV_FIND_LINKS)"
+        ),
+    ),
+    (
+        r"No module named pip\b",
+        "this environment has no pip: `python -m ensurepip` installs it",
+    ),
+    (
+        (
+            r"ResolutionImpossible|conflicting dependencies|No solution found"
+            r"|are incompatible|unsatisfiable"
+        ),
+        "no set of releases fits together without moving packages that no step names",
+    ),
+    (
+        r"\(from versions: none\)",
+        "the index offers no release of it: it cannot be reached, or it does not have the package",
+    ),
+    (
+        (
+            r"No matching distribution found|Could not find a version that satisfies"
+            r"|was not found in"
+        ),
+        "the index has no such release for this Python and system",
+    ),
+    (
+        (
+            r"Failed building wheel|subprocess-exited-with-error|Failed to build"
+            r"|Build backend failed|ninja: build stopped|metadata-generation-failed"
+        ),
+        "it had to be compiled, and that failed",
+    ),
+)
+
+
+def obstacle(facts: Facts) -> str:
+    """Why nothing can be installed into the examined environment; empty if nothing is known."""
+    python = facts.python
+    where = python.prefix or python.path
+    if not python.path:
+        return "it is not known which interpreter to install for; name it with --python"
+    if python.externally_managed:
+        return (
+            f"{where} belongs to the system's package manager (PEP 668), where pip must not"
+            " install; make an environment (`python3 -m venv`) and name it with --python"
+        )
+    if python.site_packages_writable is False:
+        site = (python.site_packages or (where,))[0]
+        return (
+            f"{site} cannot be written by this user; use an environment of your own, and name it"
+            " with --python"
+        )
+    if python.pip == "" and not python.uv:
+        return (
+            f"{where} has no pip, and no uv is on PATH: run `{python.path} -m ensurepip`, or"
+            " install uv"
+        )
+    return ""
+
+
+def name(facts: Facts) -> str:
+    """What installs there: `pip 24.0`, or `uv`."""
+    python = facts.python
+    return "uv" if python.pip == "" else f"pip {python.pip or ''}".strip()
+
+
+def command(argv: tuple[str, ...], facts: Facts, constraint: Path | None) -> tuple[str, ...]:
+    """A rule's command for the examined environment, without its leading variables."""
+    call = pip_call(argv)
+    words = argv[len(call.variables) :] if call else argv
+    if call is None or call.verb != "install":
+        return argv_for(plain(words), facts)
+    flags: Iterable[str] = call.flags
+    if name(facts) == "uv":
+        flags = _for_uv(call)
+    pinned = ("-c", str(constraint)) if constraint else ()
+    wanted = (one.text for one in call.wanted)
+    indexes = (part for pair in call.indexes for part in pair)
+    return argv_for(("pip", "install", *flags, *wanted, *indexes, *pinned), facts)
+
+
+def plain(words: tuple[str, ...]) -> tuple[str, ...]:
+    """A command without leading variables."""
+    count = 0
+    while count < len(words) and re.fullmatch(r"[A-Za-z_]\w*=.*", words[count], re.DOTALL):
+        count += 1
+    return words[count:]
+
+
+def _for_uv(call: PipCall) -> list[str]:
+    """Pip installs only what is named anew; uv's option of that name means everything."""
+    flags = []
+    for flag in call.flags:
+        if flag == "--force-reinstall" and "--no-deps" not in call.flags:
+            for each in sorted(call.names):
+                flags += ["--reinstall-package", each]
+        else:
+            flags.append(flag)
+    return flags
+
+
+def constraints(
+    there: Mapping[str, Installed], moving: Iterable[str], *, strict: bool
+) -> list[str]:
+    """Lines that keep installed packages at their versions, but for those that a step names.
+
+    `strict` keeps everything; otherwise only torch and what is built for it. Where torch itself
+    moves, the CUDA libraries and Triton that belong to it may move with it.
+    """
+    free = {*moving}
+    lines = []
+    for each, one in sorted(there.items()):
+        if each in free or ("torch" in free and _WITH_TORCH.fullmatch(each)):
+            continue
+        if strict or _GUARDED.fullmatch(each):
+            lines.append(f"{each}=={one.version}")
+    return lines
+
+
+def freeze(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
+    """What the installer says is installed, a line each.
+
+    Raises `AttnDoctorError` if it does not answer, for then nothing could be compared later.
+    """
+    words = ("pip", "freeze", "--all") if name(facts) != "uv" else ("pip", "freeze")
+    argv = argv_for(words, facts)
+    log = folder / "freeze.log"
+    log.unlink(missing_ok=True)
+    ended = run(
+        argv,
+        seconds=120,
+        env=installer_environment(environ, {}),
+        folder=folder,
+        log=log,
+    )
+    if not ended.ok:
+        raise AttnDoctorError(
+            f"{name(facts)} does not say what is installed: {failure(ended)}; nothing was changed"
+        )
+    # From the log: the outcome keeps only the end of a long list.
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    log.unlink()
+    return [line for line in lines if _is_line(line)]
+
+
+def _is_line(line: str) -> bool:
+    return bool(line) and not line.startswith(("#", "Using Python", "WARNING", "warning", "DEPREC"))
+
+
+def failure(ended: Outcome) -> str:
+    """What went wrong, as a sentence: what it means where that is known, else the last line."""
+    if ended.failure:
+        return ended.failure
+    for pattern, meaning in _FAILURES:
+        if re.search(pattern, ended.text):
+            return meaning
+    errors = [line for line in ended.lines if re.match(r"(?i)\s*(error|×)", line)]
+    last = (errors or [*ended.lines] or [f"exit code {ended.code}"])[-1]
+    return last.strip()[:300]

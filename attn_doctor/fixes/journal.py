@@ -1,0 +1,293 @@
+"""What one run of `fix` did, written down before and after each thing it does.
+
+A journal is a folder with `journal.jsonl`, to which lines are only ever appended, each flushed to
+the disk before the next thing happens, and with copies of the files that were changed. A run that
+was killed leaves a journal without its last line; nobody holds its lock any more, and that tells
+it from a run that is still at work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.fixes.locking import held, lock
+from attn_doctor.fixes.state import fixes_folder
+
+__all__ = ["MARKER", "Journal", "Run", "begin", "digest", "reopen", "runs"]
+
+#: Stands in each folder that a run made, with the run's id: only such a folder is ever removed.
+MARKER = ".attn-doctor-made"
+_FILE = "journal.jsonl"
+
+
+class Journal:
+    """The open journal of one run. Use `begin`, which closes it whatever happens."""
+
+    def __init__(self, folder: Path, lock_handle: int) -> None:
+        self.folder = folder
+        self.id = folder.name
+        self.lock_handle = lock_handle
+        """File descriptor that holds the lock; an installer inherits it, so that an installer
+        which outlives a killed run is seen to be at work."""
+        self._file = os.open(folder / _FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(self, event: str, **data: object) -> None:
+        """Append one line and wait until the disk has it. Raises `AttnDoctorError` if it fails."""
+        line = json.dumps({"event": event, "time": time.time(), **data}) + "\n"
+        try:
+            _write_all(self._file, line.encode())
+            os.fsync(self._file)
+        except OSError as error:
+            raise AttnDoctorError(
+                f"{self.folder / _FILE} cannot be written: {error.strerror}; nothing more is done"
+            ) from None
+
+    def write_file(self, path: str | Path, data: bytes, mode: int | None = None) -> Path:
+        """Put `data` at `path`, by one rename, after a copy of what was there is safe on disk.
+
+        A symbolic link is followed, so that it stays a link; the file it leads to is returned and
+        journalled. `mode` is for a new file; an existing one keeps its own. Raises
+        `AttnDoctorError` where the file belongs to someone else or cannot be written.
+        """
+        real = Path(os.path.realpath(path))
+        try:
+            before = _before(real)
+            kept = ""
+            if before is not None:
+                kept = f"file-{len(os.listdir(self.folder))}"
+                _copy(real, self.folder / kept)
+            self.note(
+                "file",
+                path=str(real),
+                kept=kept,
+                before=digest(real) if before is not None else "",
+                after=hashlib.sha256(data).hexdigest(),
+            )
+            _replace(real, data, before, mode)
+        except OSError as error:
+            raise AttnDoctorError(f"{real} cannot be written: {error.strerror}") from None
+        return real
+
+    def make_folder(self, path: str | Path) -> Path:
+        """Make a folder that `--undo` may remove with all that is put into it.
+
+        Raises `AttnDoctorError` if something is there already.
+        """
+        real = Path(os.path.abspath(path))
+        self.note("folder", path=str(real))
+        try:
+            real.mkdir(parents=True)
+            (real / MARKER).write_text(self.id + "\n", encoding="utf-8")
+        except FileExistsError:
+            raise AttnDoctorError(f"{real} exists; choose another folder") from None
+        except OSError as error:
+            raise AttnDoctorError(f"{real} cannot be made: {error.strerror}") from None
+        return real
+
+    def close(self) -> None:
+        """Close the file and give up the lock."""
+        os.close(self._file)
+        os.close(self.lock_handle)
+
+
+class Run:
+    """A journal that is read: what a run meant to do, did, and how it ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.id = folder.name
+        self.lines = tuple(_lines(folder / _FILE))
+
+    def first(self, event: str) -> Mapping[str, Any]:
+        """The first line of that kind, or nothing."""
+        return next(self.all(event), {})
+
+    def all(self, event: str) -> Iterator[Mapping[str, Any]]:
+        """All lines of that kind, in order."""
+        return (line for line in self.lines if line["event"] == event)
+
+    @property
+    def state(self) -> str:
+        """`running`, `interrupted`, `undone`, or how it ended: `done`, `failed`, `stopped`."""
+        ended = [line for line in self.lines if line["event"] in ("end", "undone", "undoing")]
+        if held(self.folder / "lock"):
+            return "running"
+        if not ended or ended[-1]["event"] == "undoing":
+            return "interrupted"
+        return "undone" if ended[-1]["event"] == "undone" else str(ended[-1]["result"])
+
+    @property
+    def title(self) -> str:
+        """What was asked for."""
+        return str(self.first("begin").get("title", "unreadable"))
+
+    @property
+    def python(self) -> str:
+        """The interpreter whose environment it changed."""
+        return str(self.first("begin").get("python", ""))
+
+    @property
+    def when(self) -> float:
+        """When it began, in seconds since 1970; 0 if that cannot be read."""
+        return float(self.first("begin").get("time", 0.0))
+
+    @property
+    def changed(self) -> bool:
+        """It began to change something, which `--undo` could take back."""
+        return any(line["event"] in ("file", "folder", "packages") for line in self.lines)
+
+
+@contextlib.contextmanager
+def begin(environ: Mapping[str, str], title: str, python: str = "") -> Iterator[Journal]:
+    """Open a new journal. Its end is written whatever happens, as far as anything can be.
+
+    Raises `AttnDoctorError` if the state folder is missing or cannot be written.
+    """
+    folder = fixes_folder(environ) / _new_id()
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+        handle = lock(folder / "lock")
+    except OSError as error:
+        raise AttnDoctorError(
+            f"{folder} cannot be written ({error.strerror}), and without a journal nothing could"
+            " be undone; set XDG_STATE_HOME to a folder of yours with free space"
+        ) from None
+    journal = Journal(folder, handle)
+    try:
+        journal.note("begin", title=title, python=python, process=os.getpid())
+        _sync_folder(folder.parent)
+        yield journal
+    except BaseException as error:
+        with contextlib.suppress(AttnDoctorError):
+            stopped = isinstance(error, KeyboardInterrupt)
+            journal.note("end", result="stopped" if stopped else "failed", error=str(error))
+        raise
+    else:
+        if not any(line["event"] == "end" for line in _lines(folder / _FILE)):
+            journal.note("end", result="done")
+    finally:
+        journal.close()
+
+
+@contextlib.contextmanager
+def reopen(run: Run) -> Iterator[Journal]:
+    """The journal of an earlier run, to write down that it is being undone."""
+    try:
+        handle = lock(run.folder / "lock")
+    except OSError:
+        raise AttnDoctorError(f"run {run.id} is still at work; wait for it, or end it") from None
+    journal = Journal(run.folder, handle)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def runs(environ: Mapping[str, str]) -> list[Run]:
+    """All runs that left a journal, the newest first; none where there is no state folder."""
+    try:
+        folder = fixes_folder(environ)
+        names = sorted(os.listdir(folder), reverse=True)
+    except (AttnDoctorError, OSError):
+        return []
+    return [Run(folder / name) for name in names if (folder / name / _FILE).is_file()]
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, as hexadecimal digits; empty if there is no file."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.sha256()
+            while piece := file.read(1 << 20):
+                found.update(piece)
+            return found.hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+def _new_id() -> str:
+    """Sorts by time, and two in one second differ: `20261121-150233-7c1a`."""
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
+
+
+def _before(real: Path) -> os.stat_result | None:
+    """What is there now, or None. Raises `AttnDoctorError` if it is not the user's own file."""
+    try:
+        found = real.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise AttnDoctorError(f"{real} is no file; it is left alone")
+    if hasattr(os, "getuid") and found.st_uid != os.getuid():
+        raise AttnDoctorError(
+            f"{real} belongs to user {found.st_uid}, not to you ({os.getuid()}); it is left alone"
+        )
+    return found
+
+
+def _copy(real: Path, kept: Path) -> None:
+    shutil.copy2(real, kept)
+    with kept.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _replace(real: Path, data: bytes, before: os.stat_result | None, mode: int | None) -> None:
+    """Write beside `real`, flush, and rename over it: a reader sees the old file or the new one."""
+    real.parent.mkdir(parents=True, exist_ok=True)
+    part = real.with_name(f"{real.name}.attn-doctor-{secrets.token_hex(4)}")
+    wanted = stat.S_IMODE(before.st_mode) if before is not None else mode or 0o644
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, wanted)
+    try:
+        _write_all(handle, data)
+        os.fsync(handle)
+        os.close(handle)
+        handle = -1
+        part.chmod(wanted)  # the umask may have taken bits away
+        part.replace(real)
+    except BaseException:
+        if handle >= 0:
+            os.close(handle)
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(real.parent)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename or a new file in `folder` last; Windows has no such call."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The journal's whole lines; a last one that was cut off in the middle is left out."""
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return
+    for line in text.split(b"\n"):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "event" in found:
+            yield found

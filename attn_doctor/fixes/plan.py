@@ -1,0 +1,252 @@
+"""From findings to a plan: one step for each remedy, in order, each clash named.
+
+Pure: the same diagnosis always gives the same plan. Root problems are planned; those that another
+explains are looked at again afterwards. Of several remedies the first that can be carried out is
+taken, for rules write the best first. What only a person can do is shown and never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import combinations
+
+from msgspec.structs import replace
+
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Diagnosis, Finding, Fix, Severity
+from attn_doctor.fixes.builds import settled
+from attn_doctor.fixes.pip_calls import PipCall, conflict, merged, pip_call
+from attn_doctor.fixes.predict import following
+from attn_doctor.fixes.steps import Clash, Kind, Plan, Stale, Step
+
+__all__ = ["plan"]
+
+#: Groups of packages in the order in which they have to be installed.
+_RANKS = (
+    ({"pip", "uv", "setuptools", "wheel", "ninja"}, 20),
+    ({"torch", "torchvision", "torchaudio"}, 30),
+    ({"triton", "triton-windows", "pytorch-triton", "pytorch-triton-rocm"}, 40),
+    ({"xformers", "flash-attn", "flash-attn-3", "flash-attn-4", "sageattention", "sageattn3"}, 50),
+)
+_FRAMEWORKS = 60
+_AREAS = {"driver": 0, "system": 5, "toolkit": 10, "python": 20, "torch": 30, "triton": 40}
+
+
+def plan(
+    diagnosis: Diagnosis, named: Collection[str] = (), *, only_auto: bool = False, choice: int = 1
+) -> Plan:
+    """The plan for all errors and warnings, or for the rules `named`.
+
+    `choice` takes the so-manieth remedy of the named rules instead of the best.
+    """
+    roots = [one for one in diagnosis.problems if _wanted(one, named)]
+    steps: list[Step] = []
+    without = []
+    for finding in roots:
+        fix = _chosen(finding.fixes, choice if named else 1)
+        if fix is None:
+            without.append(finding.rule)
+            continue
+        step = _step(finding, fix, diagnosis.facts, named=bool(named))
+        if not only_auto or step.safety == "auto":
+            steps.append(step)
+    steps, clashes = _without_clashes(_joined(steps))
+    steps.sort(key=lambda step: step.rank)
+    # Decided last: a step that was joined from two is one build.
+    done = [settled(step, diagnosis.facts) for step in steps]
+    return Plan(
+        steps=tuple(replace(step, number=number) for number, step in enumerate(done, 1)),
+        clashes=tuple(clashes),
+        explained=_explained(diagnosis, steps),
+        follows=tuple((one.rule, one.title) for one in following(diagnosis, done)),
+        without=tuple(dict.fromkeys(without)),
+        notes=() if named else tuple(_notes(diagnosis)),
+    )
+
+
+def _wanted(finding: Finding, named: Collection[str]) -> bool:
+    if named:
+        return finding.rule in named
+    return not finding.caused_by and finding.severity is not Severity.INFO
+
+
+def _notes(diagnosis: Diagnosis) -> Iterable[str]:
+    """Notes with a remedy, which nobody asked to be carried out."""
+    notes = (
+        one.rule
+        for one in diagnosis.problems
+        if one.severity is Severity.INFO and not one.caused_by and one.fixes
+    )
+    return dict.fromkeys(notes)
+
+
+def _chosen(fixes: Sequence[Fix], choice: int) -> Fix | None:
+    """The remedy to plan: the first that a program can carry out, else the first."""
+    if choice > 1:
+        return fixes[choice - 1] if choice <= len(fixes) else None
+    for fix in fixes:
+        if fix.safety != "manual" and (fix.run or fix.exports):
+            return fix
+    return fixes[0] if fixes else None
+
+
+def _step(finding: Finding, fix: Fix, facts: Facts, *, named: bool) -> Step:
+    calls = [pip_call(argv) for argv in fix.run]
+    kind = _kind(fix, calls)
+    packages = sorted({name for call in calls if call for name in call.names})
+    others = (f"{one.title}" for one in finding.fixes if one is not fix)
+    subject = f" ({finding.subject})" if finding.subject else ""
+    step = Step(
+        rules=(finding.rule,),
+        title=fix.title + subject,
+        kind=kind,
+        safety=fix.safety,
+        run=fix.run,
+        exports=fix.exports,
+        manual=fix.manual,
+        needs=fix.needs,
+        clears=fix.clears,
+        stale=_stale(fix.clears, facts),
+        packages=tuple(packages),
+        rank=_rank(finding.rule, packages, fix.exports),
+        undoable=kind in ("install", "build"),
+        alternatives=tuple(others),
+    )
+    return replace(step, held=_held(step, facts, named=named))
+
+
+def _kind(fix: Fix, calls: Sequence[PipCall | None]) -> Kind:
+    if fix.safety == "manual" or not (fix.run or fix.exports):
+        return "manual"
+    if not fix.run:
+        return "variables"
+    return "install" if all(calls) else "command"
+
+
+def _held(step: Step, facts: Facts, *, named: bool) -> str:
+    """Why attn-doctor does not carry the step out by itself; empty if it does."""
+    if step.kind != "command":
+        return ""
+    if any(argv[:1] == ("sudo",) for argv in step.run) and not facts.system.user_is_root:
+        return "it needs root, which attn-doctor never asks for: run the command yourself"
+    if step.packages or any(argv[:2] == ("python", "-m") for argv in step.run):
+        return ""
+    if not named:
+        return (
+            "it changes the machine and cannot be undone by --undo; it is carried out only if"
+            f" named: `attn-doctor fix {step.rules[0]}`"
+        )
+    return ""
+
+
+def _rank(rule: str, packages: Sequence[str], exports: dict[str, str]) -> int:
+    if packages:
+        named = [rank for names, rank in _RANKS if names & {*packages}]
+        return min(named, default=_FRAMEWORKS)
+    area = rule.partition("/")[0]
+    return _AREAS.get(area, 10 if exports else _FRAMEWORKS)
+
+
+def _stale(kinds: Iterable[str], facts: Facts) -> tuple[Stale, ...]:
+    caches = facts.caches or ()
+    return tuple(
+        Stale(one.kind or "", one.path or "", one.bytes)
+        for kind in kinds
+        for one in caches
+        if one.kind == kind and one.exists
+    )
+
+
+def _joined(steps: Iterable[Step]) -> list[Step]:
+    """Steps that do the same, or install the same packages from the same place, are one."""
+    found: list[Step] = []
+    for step in steps:
+        for index, earlier in enumerate(found):
+            both = _both(earlier, step)
+            if both is not None:
+                found[index] = both
+                break
+        else:
+            found.append(step)
+    return found
+
+
+def _both(one: Step, other: Step) -> Step | None:
+    """One step for two, if that is possible."""
+    if one.kind != other.kind or (one.kind == "manual" and one.manual != other.manual):
+        return None
+    run = one.run
+    if (one.run, one.exports) != (other.run, other.exports):
+        left, right = (
+            pip_call(step.run[0]) if len(step.run) == 1 else None for step in (one, other)
+        )
+        call = merged(left, right) if left and right and not one.exports else None
+        if call is None:
+            return None
+        run = (call.argv,)
+    elif one.title != other.title and one.kind == "manual":
+        return None
+    return replace(
+        one,
+        rules=tuple(dict.fromkeys((*one.rules, *other.rules))),
+        run=run,
+        safety="ask" if "ask" in (one.safety, other.safety) else one.safety,
+        clears=tuple(dict.fromkeys((*one.clears, *other.clears))),
+        stale=tuple(dict.fromkeys((*one.stale, *other.stale))),
+        alternatives=tuple(dict.fromkeys((*one.alternatives, *other.alternatives))),
+        rank=min(one.rank, other.rank),
+    )
+
+
+def _without_clashes(steps: list[Step]) -> tuple[list[Step], list[Clash]]:
+    """The steps, those held that exclude each other."""
+    clashes = []
+    held: dict[int, str] = {}
+    for (i, one), (j, other) in combinations(enumerate(steps), 2):
+        about = _clash(one, other)
+        if not about:
+            continue
+        rules = (one.rules[0], other.rules[0])
+        wants = (_wish(one, about), _wish(other, about))
+        clashes.append(Clash(about=about, rules=rules, wants=wants))
+        for index, (mine, theirs) in ((i, rules), (j, rules[::-1])):
+            held[index] = (
+                f"{theirs} wants another {about}: choose with `attn-doctor fix {mine}`"
+                f" or `attn-doctor fix {theirs}`"
+            )
+    return [
+        replace(step, held=held[index]) if index in held else step
+        for index, step in enumerate(steps)
+    ], clashes
+
+
+def _clash(one: Step, other: Step) -> str:
+    for name in one.exports.keys() & other.exports.keys():
+        if one.exports[name] != other.exports[name]:
+            return name
+    for left in filter(None, map(pip_call, one.run)):
+        for right in filter(None, map(pip_call, other.run)):
+            if about := conflict(left, right):
+                return about
+    return ""
+
+
+def _wish(step: Step, about: str) -> str:
+    """What a step wants of one package or variable, as text."""
+    if about in step.exports:
+        return f"{about}={step.exports[about]}" if step.exports[about] else f"no {about}"
+    for call in filter(None, map(pip_call, step.run)):
+        for one in call.wanted:
+            if one.name == about:
+                source = next((f" from {url}" for _, url in call.indexes), "")
+                return f"no {about}" if call.verb == "uninstall" else one.text + source
+    return about
+
+
+def _explained(diagnosis: Diagnosis, steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+    planned = {rule for step in steps for rule in step.rules}
+    found: dict[str, list[str]] = {}
+    for one in diagnosis.problems:
+        if one.caused_by in planned and one.rule not in planned:
+            found.setdefault(one.caused_by, []).append(one.rule)
+    return {rule: tuple(dict.fromkeys(rules)) for rule, rules in found.items()}

@@ -1,0 +1,267 @@
+"""`attn-doctor fix` on real environments with real installers: plan, apply, undo, and mishaps."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fixes.conftest import Environment
+
+pytestmark = pytest.mark.slow
+TRITON = "triton/torch-mismatch"
+
+
+@pytest.fixture(params=["pip", "uv"])
+def either(request: pytest.FixtureRequest) -> Environment:
+    found: Environment = request.getfixturevalue("env" if request.param == "pip" else "uv_env")
+    return found
+
+
+def test_a_plan_is_shown_and_not_carried_out_without_a_terminal(uv_env: Environment) -> None:
+    before = uv_env.tree()
+    ended = uv_env.fix(TRITON)
+    assert ended.returncode == 1, ended.stderr
+    assert "~ triton 3.5.0 → 3.6.0" in ended.stdout
+    assert "run the same command with --yes" in ended.stdout
+    told = json.loads(uv_env.fix(TRITON, "--format", "json").stdout)
+    assert told["exit_code"] == 1
+    assert told["plan"]["steps"][0]["changes"] == [
+        {"name": "triton", "old": "3.5.0", "new": "3.6.0"}
+    ]
+    assert uv_env.tree() == before
+    assert not uv_env.state.exists()
+
+
+def test_a_step_is_applied_and_taken_back_exactly(either: Environment) -> None:
+    frozen, before = either.freeze(), either.tree()
+    ended = either.fix(TRITON, "--yes")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "~ triton 3.5.0 → 3.6.0" in ended.stdout
+    assert "no longer: Triton 3.5.0 does not pair" in ended.stdout
+    assert either.freeze() == frozen.replace("triton==3.5.0", "triton==3.6.0")
+    undone = either.fix("--undo", examine=False)
+    assert undone.returncode == 0, undone.stdout + undone.stderr
+    assert "line for line what it was" in undone.stdout
+    assert either.freeze() == frozen
+    assert either.tree() == before
+    assert "undone" in either.fix("--history", examine=False).stdout
+    again = either.fix("--undo", examine=False)
+    assert again.returncode == 2
+    assert "nothing to undo" in again.stderr
+
+
+def test_torch_is_not_moved_by_a_step_that_does_not_name_it(uv_env: Environment) -> None:
+    uv_env.rule("up", '["pip", "install", "--upgrade", "diffusers>=0.36"]')
+    before = uv_env.tree()
+    ended = uv_env.fix("own/up", "--yes")
+    assert ended.returncode == 1
+    assert "no set of releases fits together" in ended.text
+    assert uv_env.tree() == before
+
+
+def test_a_step_that_does_not_keep_its_promise_has_failed(uv_env: Environment) -> None:
+    uv_env.rule("other", '["pip", "install", "other"]', done="'triton.version >= \"3.6\"'")
+    ended = uv_env.fix("own/other", "--yes", "--format", "json")
+    assert ended.returncode == 1
+    step = json.loads(ended.stdout)["applied"]["steps"][0]
+    assert step["state"] == "failed"
+    assert step["told"] == "it ran, but triton.version is 3.5.0, wanted ≥ 3.6"
+
+
+def test_two_rules_that_want_different_releases_are_both_held(uv_env: Environment) -> None:
+    uv_env.rule("old", '["pip", "install", "triton<3.6"]')
+    ended = uv_env.fix("own/old", TRITON, "--yes")
+    assert ended.returncode == 1
+    assert "Two rules want different triton" in ended.text
+    assert "`attn-doctor fix own/old`" in ended.text
+    assert f"`attn-doctor fix {TRITON}`" in ended.text
+    assert not uv_env.state.exists()
+
+
+def test_a_failed_step_leaves_nothing_and_the_next_is_not_reached(uv_env: Environment) -> None:
+    uv_env.rule("a-broken", '["pip", "install", "--no-build-isolation", "broken"]')
+    uv_env.rule("b-other", '["pip", "install", "other"]')
+    before = uv_env.tree()
+    ended = uv_env.fix("own/a-broken", "own/b-other", "--yes", "--no-resolve")
+    assert ended.returncode == 1, ended.stderr
+    assert "what it had done was taken back" in ended.text
+    assert "not reached" in ended.text
+    assert "cause: " in ended.text
+    assert "[flash/build-isolation]" in ended.text
+    assert "log: " in ended.text
+    assert uv_env.tree() == before
+
+
+def test_what_others_changed_since_is_left(uv_env: Environment) -> None:
+    uv_env.rule("other", '["pip", "install", "other"]')
+    assert uv_env.fix(TRITON, "--yes").returncode == 0
+    assert uv_env.fix("own/other", "--yes").returncode == 1  # the rule still finds its problem
+    (uv_env.site / "mine.pth").write_text("# mine\n")
+    first = json.loads(uv_env.fix("--history", "--format", "json", examine=False).stdout)["runs"][1]
+    undone = uv_env.fix("--undo", first["id"], examine=False)
+    assert "+ other==1.0" in undone.stdout, undone.text
+    assert undone.returncode == 1
+    assert "triton==3.5.0" in uv_env.freeze()
+    assert "other==1.0" in uv_env.freeze()
+    assert (uv_env.site / "mine.pth").exists()
+
+
+def test_a_distribution_that_was_changed_again_is_left(uv_env: Environment) -> None:
+    assert uv_env.fix(TRITON, "--yes").returncode == 0
+    remove = [uv_env.uv, "pip", "uninstall", "-q", "--python", str(uv_env.python), "triton"]
+    subprocess.run(remove, check=True, env=uv_env.variables)
+    undone = uv_env.fix("--undo", examine=False)
+    assert undone.returncode == 1
+    assert "triton was changed again since" in undone.stdout
+    assert "triton" not in uv_env.freeze()
+
+
+def _started(env: Environment, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        env.argv(*arguments),
+        env=env.variables,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _until(what: object, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():  # type: ignore[operator]
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def _journal(env: Environment) -> str:
+    return "".join(path.read_text() for path in env.state.rglob("journal.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("how", "where"),
+    [("kill", "keeping"), ("kill", "building"), ("kill", "installing"), ("interrupt", "building")],
+)
+def test_a_run_that_is_cut_off_is_taken_back(
+    request: pytest.FixtureRequest, how: str, where: str
+) -> None:
+    # uv installs too quickly to be caught at it.
+    env: Environment = request.getfixturevalue("env" if where == "installing" else "uv_env")
+    env.rule("slow", '["pip", "install", "--no-build-isolation", "slow"]')
+    env.rule("bulk", '["pip", "install", "bulk>=2"]')
+    frozen, before = env.freeze(), env.tree()
+    rule = "own/bulk" if where == "installing" else "own/slow"
+    running = _started(env, rule, "--yes", "--no-resolve")
+    if where == "keeping":
+        _until(lambda: '"packages"' in _journal(env))
+    elif where == "building":
+        _until(lambda: any(b"Building" in p.read_bytes() for p in env.state.rglob("*.log")))
+    else:
+        _until((env.site / "bulk" / "m5.py").exists)
+    os.kill(running.pid, signal.SIGINT if how == "interrupt" else signal.SIGKILL)
+    out, err = running.communicate(timeout=60)
+    if how == "interrupt":
+        assert running.returncode == 130, out + err
+        assert "Stopped" in err
+        assert env.tree() == before
+        assert "stopped" in env.fix("--history", examine=False).stdout
+        return
+    history = env.fix("--history", examine=False).stdout
+    assert "interrupted" in history or "running" in history
+    refused = env.fix(TRITON, "--yes", "--no-resolve")
+    assert refused.returncode == 1
+    assert "--undo" in refused.stdout
+    undone = env.fix("--undo", examine=False)
+    assert undone.returncode == 0, undone.stdout + undone.stderr
+    assert env.freeze() == frozen
+    assert env.tree() == before
+    assert not list(env.site.parent.glob(".attn-doctor-undo"))
+
+
+def test_an_undo_that_is_cut_off_can_be_run_again(uv_env: Environment) -> None:
+    env = uv_env
+    env.rule("bulk", '["pip", "install", "bulk>=2"]')
+    frozen, before = env.freeze(), env.tree()
+    assert env.fix("own/bulk", "--yes", "--no-resolve").returncode == 1  # the rule finds it still
+    running = subprocess.Popen(
+        env.argv("--undo", examine=False), env=env.variables, stdout=subprocess.DEVNULL
+    )
+    _until(lambda: '"undoing"' in _journal(env))
+    running.kill()
+    running.wait()
+    undone = env.fix("--undo", examine=False)
+    assert undone.returncode == 0, undone.text
+    assert env.freeze() == frozen
+    assert env.tree() == before
+
+
+def test_no_network(env: Environment) -> None:
+    nowhere = {
+        "PIP_NO_INDEX": "",
+        "PIP_FIND_LINKS": "",
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+        "PIP_RETRIES": "1",
+    }
+    before = env.tree()
+    tried = env.fix(TRITON, "--yes", "--no-resolve", variables=nowhere)
+    assert tried.returncode == 1
+    assert "the package index cannot be reached" in tried.text
+    planned = env.fix(TRITON, "--yes", variables={**nowhere, "PIP_RETRIES": "0"})
+    assert planned.returncode == 1, planned.stderr
+    assert "it cannot be reached, or it does not have the package" in planned.text
+    assert env.tree() == before
+
+
+def test_no_installer(uv_env: Environment) -> None:
+    ended = uv_env.fix(TRITON, "--yes", variables={"PATH": "/nonexistent"})
+    assert ended.returncode == 1
+    assert "has no pip, and no uv is on PATH" in ended.text
+
+
+def test_no_home(uv_env: Environment) -> None:
+    frozen, given = uv_env.freeze(), uv_env.variables
+    uv_env.variables = {key: value for key, value in given.items() if "HOME" not in key}
+    ended = uv_env.fix(TRITON, "--yes")
+    assert ended.returncode == 2
+    assert "set XDG_STATE_HOME" in ended.stderr
+    uv_env.variables = given
+    assert uv_env.freeze() == frozen
+
+
+@pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="mounting needs root")
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_a_disk_that_takes_nothing(uv_env: Environment, tmp_path: Path, fault: str) -> None:
+    env = uv_env
+    env.rule("bulk", '["pip", "install", "bulk>=2"]')
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=40m", "attn-doctor-test", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("this container cannot mount")
+    try:
+        shutil.copytree(env.prefix, disk / "env", symlinks=True)
+        env.prefix = disk / "env"
+        env.python = env.prefix / "bin" / "python"
+        env.rule("bulk", '["pip", "install", "bulk>=2"]')
+        if fault == "full":
+            free = shutil.disk_usage(disk).free
+            (disk / "fill").write_bytes(b"x" * (free - (3 << 20)))
+        before = env.tree()
+        if fault == "read-only":
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        ended = env.fix("own/bulk", "--yes", "--no-resolve")
+        text = ended.text
+        assert ended.returncode in (1, 2)
+        wanted = "No space left" if "kept for --undo" in text else "the disk is full"
+        assert (wanted if fault == "full" else "cannot be written by this user") in text
+        assert env.tree() == before
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)

@@ -1,0 +1,329 @@
+"""From findings to a plan: order, joining, clashes, what is held, builds and wheels."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from attn_doctor.facts import (
+    Build,
+    Cache,
+    Driver,
+    Facts,
+    Gpu,
+    Package,
+    Program,
+    Python,
+    System,
+    Torch,
+    Triton,
+)
+from attn_doctor.findings import Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.fixes.builds import preflight
+from attn_doctor.fixes.pip_calls import conflict, merged, pip_call
+from attn_doctor.fixes.plan import plan
+from attn_doctor.fixes.progress import Progress
+from attn_doctor.fixes.requirements import requirements
+from attn_doctor.fixes.wheels import verdict
+from attn_doctor.pipeline import derive, diagnose
+
+#: A sound machine for builds: an H100 and CUDA 13.
+H100 = derive(
+    Facts(
+        system=System(
+            os="linux",
+            arch="x86_64",
+            cpus=16,
+            ram_total_mib=128 << 10,
+            ram_available_mib=120 << 10,
+            musl=False,
+            user_is_root=False,
+        ),
+        python=Python(
+            path="/venv/bin/python",
+            version="3.12.3",
+            pip="24.0",
+            headers="/usr/include/python3.12/Python.h",
+            free_threaded=False,
+        ),
+        driver=Driver(state="ok", version="580.95.05", vendor="nvidia"),
+        gpus=(Gpu(index=0, name="NVIDIA H100", sm=90, visible=True),),
+        torch=Torch(
+            installed=True,
+            version="2.11.0+cu130",
+            local="cu130",
+            build="cuda",
+            cuda="13.0",
+            cxx11_abi=True,
+            source="index",
+            requires_triton="==3.6.0",
+        ),
+        triton=Triton(installed=True, version="3.6.0"),
+        build=Build(
+            cuda_home="/usr/local/cuda",
+            nvcc="/usr/local/cuda/bin/nvcc",
+            version="13.0.88",
+            lacks=(),
+        ),
+        toolkits=(),
+        cxx=Program(path="/usr/bin/g++", version="12.2"),
+        flash_attn=Package(installed=False),
+        sageattention=Package(installed=True, version="1.0.6"),
+        xformers=Package(installed=False),
+        caches=(Cache(kind="triton", path="/home/u/.triton", exists=True, bytes=5 << 20),),
+    )
+)
+#: The same with a torch that flash-attn has wheels for.
+OLDER = derive(
+    replace(
+        H100, torch=replace(H100.torch, version="2.8.0+cu128", local="cu128", cuda="12.8"), gaps={}
+    )
+)
+
+
+def _finding(rule: str, *fixes: Fix, severity: Severity = Severity.ERROR, by: str = "") -> Finding:
+    return Finding(
+        rule=rule,
+        verdict=Verdict.PROBLEM,
+        severity=severity,
+        cause="c",
+        title=f"{rule} is wrong",
+        fixes=fixes,
+        caused_by=by,
+    )
+
+
+def _fix(*run: str, safety: str = "ask", **more: object) -> Fix:
+    return Fix(title="t", safety=safety, run=tuple(tuple(one.split()) for one in run), **more)  # type: ignore[arg-type]
+
+
+def test_torch_comes_before_what_is_built_for_it() -> None:
+    found = plan(
+        Diagnosis(
+            facts=H100,
+            findings=(
+                _finding("a/frameworks", _fix("pip install diffusers>=0.36")),
+                _finding("b/xformers", _fix("pip install xformers==0.0.35")),
+                _finding("c/triton", _fix("pip install triton==3.6.0", clears=("triton",))),
+                _finding("d/torch", _fix("pip install torch==2.11.*")),
+                _finding("driver/e", _fix(safety="manual", manual="Reboot.")),
+            ),
+            rules=5,
+        )
+    )
+    assert [one.rules[0] for one in found.steps] == [
+        "driver/e", "d/torch", "c/triton", "b/xformers", "a/frameworks",
+    ]  # fmt: skip
+    assert [one.number for one in found.steps] == [1, 2, 3, 4, 5]
+    assert found.steps[2].stale[0].path == "/home/u/.triton"
+    assert len(found.ready) == 4
+    assert found.steps[1].estimate.minutes is not None
+
+
+def test_what_two_rules_want_alike_is_one_step() -> None:
+    one = _finding("a/a", _fix("pip install --upgrade kernels"))
+    other = _finding("b/b", _fix("pip install kernels>=0.12"))
+    found = plan(Diagnosis(facts=H100, findings=(one, other), rules=2))
+    assert len(found.steps) == 1
+    assert found.steps[0].rules == ("a/a", "b/b")
+    assert found.steps[0].run == (("pip", "install", "--upgrade", "kernels>=0.12"),)
+
+
+def test_the_first_remedy_that_can_be_carried_out_is_taken_and_others_are_named() -> None:
+    person = Fix(title="by hand", safety="manual", manual="Do it.")
+    finding = _finding("a/a", person, _fix("pip install kernels"))
+    found = plan(Diagnosis(facts=H100, findings=(finding,), rules=1))
+    assert found.steps[0].kind == "install"
+    assert found.steps[0].alternatives == ("by hand",)
+    second = plan(Diagnosis(facts=H100, findings=(finding,), rules=1), ["a/a"], choice=2)
+    assert second.steps[0].kind == "install"
+    none = plan(Diagnosis(facts=H100, findings=(finding,), rules=1), ["a/a"], choice=3)
+    assert none.without == ("a/a",)
+
+
+def test_echoes_and_notes_are_not_planned_unless_named() -> None:
+    root = _finding("a/root", _fix("pip install kernels"))
+    echo = _finding("b/echo", _fix("pip install accelerate"), by="a/root")
+    note = _finding("c/note", _fix("pip install torchao"), severity=Severity.INFO)
+    diagnosis = Diagnosis(facts=H100, findings=(root, echo, note), rules=3)
+    found = plan(diagnosis)
+    assert [one.rules for one in found.steps] == [("a/root",)]
+    assert found.explained == {"a/root": ("b/echo",)}
+    assert found.notes == ("c/note",)
+    assert [one.rules for one in plan(diagnosis, ["b/echo", "c/note"]).steps] == [
+        ("b/echo",), ("c/note",),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "about"),
+    [
+        ("pip install torch==2.4.*", "pip install torch>=2.5", "torch"),
+        ("pip install torch==2.11.* --index-url https://x/cu126",
+         "pip install torch==2.11.* --index-url https://x/cu130", "torch"),
+        ("pip uninstall -y flash-attn", "pip install flash_attn", "flash-attn"),
+        ("pip install git+https://github.com/thu-ml/SageAttention",
+         "pip install sageattention==1.0.6", "sageattention"),
+        ("pip install torch>=2.5", "pip install torch>=2.7 torchvision", ""),
+        ("pip install a>1,<2", "pip install a>=1.5", ""),
+        ("pip install a==1.*", "pip install a==1.4.2", ""),
+        ("pip install a", "pip install b", ""),
+    ],
+)  # fmt: skip
+def test_clashes(left: str, right: str, about: str) -> None:
+    one, other = pip_call(tuple(left.split())), pip_call(tuple(right.split()))
+    assert one is not None
+    assert other is not None
+    assert conflict(one, other) == about
+    assert conflict(other, one) == about
+    found = plan(
+        Diagnosis(
+            facts=H100,
+            findings=(_finding("l/l", _fix(left)), _finding("r/r", _fix(right))),
+            rules=2,
+        )
+    )
+    assert [clash.about for clash in found.clashes] == [about] * bool(about)
+    if about:
+        assert all("choose with" in one.held for one in found.steps)
+        chosen = plan(
+            Diagnosis(facts=OLDER, findings=(_finding("l/l", _fix(left)),), rules=1), ["l/l"]
+        )
+        assert "choose" not in chosen.steps[0].held
+
+
+def test_commands_are_merged_only_from_the_same_place() -> None:
+    one = pip_call(("pip", "install", "a", "--index-url", "https://x"))
+    other = pip_call(("pip", "install", "a"))
+    assert one is not None
+    assert other is not None
+    assert merged(one, other) is None
+    assert merged(other, other) == other
+    assert pip_call(("sudo", "apt-get", "install", "gcc")) is None
+    assert pip_call(("MAX_JOBS=4", "pip", "install", "a"))
+
+
+def test_root_and_what_cannot_be_undone_are_held() -> None:
+    apt = _finding("x/gcc", _fix("sudo apt-get install -y gcc"))
+    for root, named, held in (
+        (False, (), "it needs root"),
+        (True, (), "cannot be undone"),
+        (True, ("x/gcc",), ""),
+    ):
+        facts = replace(H100, system=replace(H100.system, user_is_root=root))
+        step = plan(Diagnosis(facts=facts, findings=(apt,), rules=1), named).steps[0]
+        assert (held in step.held) if held else not step.held
+        assert not step.undoable
+
+
+def test_a_ready_wheel_is_pinned_so_that_nothing_is_compiled() -> None:
+    wanted = _finding("f/f", _fix("MAX_JOBS=2 pip install --no-build-isolation flash-attn"))
+    step = plan(Diagnosis(facts=OLDER, findings=(wanted,), rules=1)).steps[0]
+    assert step.kind == "install"
+    assert "flash-attn==2.8.3.post1" in step.run[0]
+    built = plan(Diagnosis(facts=H100, findings=(wanted,), rules=1)).steps[0]
+    assert built.kind == "build"
+    assert not built.held
+    assert built.variables["FLASH_ATTN_CUDA_ARCHS"] == "90"
+    assert built.variables["MAX_JOBS"] == "13"
+    assert "--no-deps" in built.run[0]
+    assert built.estimate.minutes is not None
+
+
+def test_builds_are_held_where_they_cannot_succeed() -> None:
+    url = "pip install --no-build-isolation git+https://github.com/thu-ml/SageAttention"
+    sage = _finding("s/s", _fix(url))
+    good = plan(Diagnosis(facts=H100, findings=(sage,), rules=1)).steps[0]
+    assert not good.held
+    assert good.variables["TORCH_CUDA_ARCH_LIST"] == "9.0"
+    assert int(good.variables["EXT_PARALLEL"]) * int(good.variables["MAX_JOBS"]) <= 13
+    cases = {
+        "no GPU is visible": replace(H100, gpus=()),
+        "no kernels for compute capability 7.5": replace(H100, gpus=(Gpu(sm=75, visible=True),)),
+        "wants 12.3 or later": replace(
+            OLDER, build=replace(H100.build, version="12.1", cuda_major=12)
+        ),
+        "no complete CUDA 13 toolkit": replace(
+            H100, build=replace(H100.build, nvcc="", cuda_major=None, fitting_home="")
+        ),
+        "no C++ compiler": replace(H100, cxx=Program(path="")),
+        "Python.h is missing": replace(H100, python=replace(H100.python, headers="")),
+        "memory are free": replace(H100, system=replace(H100.system, ram_available_mib=900)),
+        "built for cpu": replace(H100, torch=replace(H100.torch, build="cpu", cuda=None)),
+    }
+    for words, facts in cases.items():
+        assert any(words in one for one in preflight("sageattention", facts).obstacles), words
+    other = replace(H100, build=replace(H100.build, cuda_major=12, fitting_home="/opt/cuda-13"))
+    assert preflight("sageattention", other).variables["CUDA_HOME"] == "/opt/cuda-13"
+
+
+def test_wheel_verdicts() -> None:
+    assert verdict("flash-attn", OLDER).requirement == "flash-attn==2.8.3.post1"
+    unknown = verdict("flash-attn", H100)
+    assert unknown.wheel == "unknown"
+    assert "torch 2.4 to 2.8 (this is 2.11)" in unknown.reason
+    assert verdict("xformers", H100).index.endswith("/cu130")
+    assert verdict("xformers", OLDER).requirement == "xformers==0.0.32.post2"
+    assert verdict("sageattention", H100).wheel == "no"
+    assert verdict("triton", H100).requirement == "triton==3.6.0"
+    windows = derive(replace(H100, system=replace(H100.system, os="windows"), gaps={}))
+    assert verdict("sageattention", windows).wheel == "yes"
+    assert verdict("triton", windows).requirement.startswith("triton-windows==3.6")
+    nothing = verdict("flash-attn", Facts())
+    assert nothing.wheel == "unknown"
+    assert nothing.reason
+
+
+def test_moving_torch_foretells_what_is_left_behind() -> None:
+    facts = derive(
+        replace(
+            H100,
+            torch=replace(H100.torch, version="2.11.0+cpu", local="cpu", build="cpu", cuda=None),
+            xformers=Package(
+                installed=True, version="0.0.30", built_torch="2.7.0+cu126", built_cuda="12.6"
+            ),
+            gaps={},
+        )
+    )
+    found = plan(diagnose(facts))
+    assert [one.rules for one in found.steps if one.ready] == [("torch/cpu-build",)]
+    assert any(rule.startswith("xformers/built-for-other") for rule, _ in found.follows)
+
+
+def test_requirements_of_a_sound_machine_and_of_one_to_be_mended() -> None:
+    text = requirements(H100)
+    assert "torch==2.11.0+cu130" in text.splitlines()
+    assert "--extra-index-url https://download.pytorch.org/whl/cu130" in text
+    assert text.count("--extra-index-url") == 1
+    assert "xformers==0.0.35" in text.splitlines()
+    assert "# compile it afterwards" in text
+    cpu = derive(
+        replace(
+            H100,
+            torch=replace(H100.torch, version="2.11.0+cpu", local="cpu", build="cpu", cuda=None),
+            gaps={},
+        )
+    )
+    assert "torch==2.11.*" in requirements(cpu).splitlines()
+    assert "triton==3.6.0" in requirements(cpu).splitlines()
+    assert "not known which build" in requirements(Facts())
+    for line in text.splitlines():
+        assert not line or line[0] in "#-" or "==" in line
+
+
+def test_progress_counts_what_ninja_counts() -> None:
+    now = [0.0]
+    progress = Progress((1.0, 2.0), clock=lambda: now[0])
+    assert progress.told == "1 to 2 min left"
+    now[0] = 60.0
+    progress.line("  [1/10] nvcc -c a.cu")
+    now[0] = 120.0
+    progress.line("  [2/10] nvcc -c b.cu")
+    assert progress.told.startswith("step 2 of 10, ")
+    low, high = progress.left or (0.0, 0.0)
+    assert low < 480 < high
+    progress.line("no count here [x/y]")
+    assert progress.told.startswith("step 2 of 10")
+    late = Progress((0.1, 0.2), clock=lambda: now[0])
+    now[0] += 60
+    assert late.told == "longer than estimated"

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli import check, explain, report, rules
+from attn_doctor.cli import backends, build_kernels, cache, check, explain, fix, report, rules
 
 __all__ = ["app"]
 
@@ -21,8 +21,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("check")(check.check)
+app.command("backends")(backends.backends)
 app.command("explain")(explain.explain)
+app.command("fix")(fix.fix)
 app.command("report")(report.report)
+app.command("build-kernels", epilog=build_kernels.EPILOG)(build_kernels.build_kernels)
+app.add_typer(cache.app, name="cache")
 app.add_typer(rules.app, name="rules")
 
 

@@ -7,13 +7,31 @@ import sys
 import time
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attn_doctor.cli.attention import (
+    Causal,
+    Compiled,
+    Dtype,
+    DtypeOption,
+    For,
+    FrameworkOption,
+    Gqa,
+    HeadDim,
+    Masks,
+    Seq,
+    wanted,
+)
+from attn_doctor.cli.examined import Pretend, examined
 from attn_doctor.cli.folders import Folders, rule_folders
 from attn_doctor.cli.formats import Output, deliver, outputs
+from attn_doctor.cli.preflight import Config, Preflight, read, with_findings
 from attn_doctor.findings import Diagnosis, Severity
+
+if TYPE_CHECKING:
+    from attn_doctor.backends.readiness import Matrix
 
 __all__ = ["check"]
 
@@ -45,6 +63,7 @@ def check(
             "--facts", metavar="FILE", help="Judge a snapshot (- for stdin), not this machine."
         ),
     ] = "",
+    pretend: Pretend = None,
     rules: Folders = None,
     format: Annotated[
         list[str] | None,
@@ -61,6 +80,25 @@ def check(
             help="Exit with 1 if a problem at least this bad is found.", show_default="error"
         ),
     ] = None,
+    require: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Backends that must be ready: exit with 1 unless all are. For inference, unless"
+            " --for says otherwise. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    framework: FrameworkOption = None,
+    phase: For = None,
+    masks: Masks = "",
+    causal: Causal = False,
+    gqa: Gqa = False,
+    dtype: DtypeOption = Dtype.bf16,
+    head_dim: HeadDim = None,
+    seq: Seq = None,
+    compiled: Compiled = False,
+    config: Config = None,
     baseline: Annotated[
         str,
         typer.Option(
@@ -91,17 +129,31 @@ def check(
         float,
         typer.Option(min=0.1, metavar="SECONDS", help="Longest time the examination may take."),
     ] = 4.0,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Also run every backend, forward and backward, each in a process of its own.",
+        ),
+    ] = False,
+    device: Annotated[
+        str,
+        typer.Option(metavar="N|cpu", help="With --live: the GPU, as torch counts them."),
+    ] = "",
 ) -> None:
     """Examine the machine and the Python environment, and say what is wrong with them.
 
-    Reads only: nothing is imported, executed, changed or sent.
+    Reads only: nothing is imported, executed, changed or sent. Only --live runs what it examines.
 
     Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3 attn-doctor
     failed, 4 (with --strict) something could not be told.
     """
-    if facts and python:
-        raise typer.BadParameter("--facts judges a snapshot: --python has no meaning with it")
-    from attn_doctor.cli import policies
+    if live and pretend:
+        raise typer.BadParameter("--live runs the backends: it cannot pretend")
+    if live and facts:
+        raise typer.BadParameter("--live runs the backends: it needs a machine, not a snapshot")
+    from attn_doctor.cli import policies, readiness
+    from attn_doctor.pipeline import diagnose
 
     asked = outputs(format or (), FORMATS)
     demanded = policies.in_force(policy)
@@ -109,31 +161,50 @@ def check(
         policies.show(demanded)
         raise typer.Exit
     folders = (*rule_folders(rules), *(demanded.folders if demanded else ()))
-    diagnosis = _diagnose(facts, python, timeout, folders)
+    configs = read(config or (), search=not facts)
+    start = time.perf_counter()
+    diagnosis = diagnose(examined(facts, python, timeout, pretend), start, folders)
+    wishes = wanted(
+        phase,
+        masks,
+        ("none",),
+        causal=causal,
+        gqa=gqa,
+        dtype=dtype,
+        head_dim=head_dim,
+        seq=seq,
+        compiled=compiled,
+    )
+    chosen = framework.value if framework else ""
+    table = readiness.judged(diagnosis, wishes, chosen)
+    needed = wishes if phase else [one for one in wishes if one.phase == "inference"]
+    diagnosis = readiness.with_required(diagnosis, require or (), needed, chosen, demanded)
+    configs.predict(diagnosis)
+    diagnosis = with_findings(diagnosis, configs.predictions)
     diagnosis = policies.applied(diagnosis, demanded, baseline)
     least = fail_on.value if fail_on else (demanded and demanded.fail_on) or "error"
     severity = None if least == "never" else Severity(least)
     from attn_doctor.render.grouping import exit_code
 
     code = exit_code(diagnosis, severity, strict=strict)
-    look = _Look(code, severity, folders, verbose, quiet)
-    deliver(asked, lambda one: _rendered(diagnosis, one, look))
+    if readiness.unready(diagnosis):
+        code = 1  # whatever else is let pass
+    if live:
+        from attn_doctor.cli import backends_live
+
+        options = backends_live.Options(device=device, verbose=verbose, quiet=quiet, top=False)
+        found = backends_live.ran(diagnosis, options)
+        code = max(code, found.code)
+    look = _Look(code, severity, folders, verbose, quiet, table, configs)
+
+    def written(one: Output) -> str:
+        text = _rendered(diagnosis, one, look)
+        if not live:
+            return text
+        return backends_live.added(text, found, diagnosis, options.written_as(one.name, one.path))
+
+    deliver(asked, written)
     raise typer.Exit(code)
-
-
-def _diagnose(facts: str, python: str, timeout: float, folders: tuple[Path, ...]) -> Diagnosis:
-    from attn_doctor.pipeline import derive, diagnose, examine
-
-    start = time.perf_counter()
-    if facts:
-        from attn_doctor import snapshot
-
-        examined = derive(snapshot.load(facts))
-    else:
-        from attn_doctor.host.local import LocalHost
-
-        examined = examine(LocalHost(), python, timeout)
-    return diagnose(examined, start, folders)
 
 
 class _Look:
@@ -146,20 +217,23 @@ class _Look:
         folders: tuple[Path, ...],
         verbose: bool,
         quiet: bool,
+        backends: Matrix,
+        preflight: Preflight,
     ) -> None:
         self.code, self.fail_on, self.folders = code, fail_on, folders
         self.verbose, self.quiet = verbose, quiet
+        self.backends, self.preflight = backends, preflight
 
 
 def _rendered(diagnosis: Diagnosis, output: Output, look: _Look) -> str:
     if output.name == "json":
         from attn_doctor.render.json import json
 
-        return json(diagnosis, look.code)
+        return json(diagnosis, look.code, look.backends, look.preflight.predictions)
     if output.name == "markdown":
         from attn_doctor.render.markdown import markdown
 
-        return markdown(diagnosis)
+        return markdown(diagnosis, look.backends, look.preflight.predictions)
     if output.name == "junit":
         from attn_doctor.render.junit import junit
 
@@ -170,7 +244,15 @@ def _rendered(diagnosis: Diagnosis, output: Output, look: _Look) -> str:
     from attn_doctor.render.text import text
 
     paper = Paper() if output.path else Paper.of(sys.stdout, dict(os.environ))
-    return text(diagnosis, paper, verbose=look.verbose, quiet=look.quiet)
+    return text(
+        diagnosis,
+        paper,
+        verbose=look.verbose,
+        quiet=look.quiet,
+        backends=look.backends,
+        configs=look.preflight.predictions,
+        unread=look.preflight.unread,
+    )
 
 
 def _for_ci(diagnosis: Diagnosis, name: str, look: _Look) -> str:
@@ -183,7 +265,8 @@ def _for_ci(diagnosis: Diagnosis, name: str, look: _Look) -> str:
         from attn_doctor.render.github import github
         from attn_doctor.render.markdown import markdown
 
-        summarise(markdown(diagnosis), os.environ)
+        page = markdown(diagnosis, look.backends, look.preflight.predictions)
+        summarise(page, os.environ)
         return github(diagnosis, file)
     if name == "gitlab":
         from attn_doctor.render.gitlab import gitlab

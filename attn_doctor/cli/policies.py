@@ -16,8 +16,15 @@ def in_force(option: str) -> Policy | None:
     """The policy that `--policy` names, the nearest one without it, or None."""
     if option == "none":
         return None
-    path = Path(option) if option else find(Path.cwd())
+    path = Path(option) if option else _nearest()
     return read(path) if path else None
+
+
+def _nearest() -> Path | None:
+    try:
+        return find(Path.cwd())
+    except FileNotFoundError:  # the working directory is gone
+        return None
 
 
 def applied(diagnosis: Diagnosis, policy: Policy | None, baseline: str) -> Diagnosis:

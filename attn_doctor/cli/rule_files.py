@@ -20,7 +20,7 @@ def lint(
         typer.Argument(help="Folder of rules. Default: attn-doctor's own.", show_default=False),
     ] = None,
 ) -> None:
-    """Check every rule: its shape, its facts, its examples, and that each line matters.
+    """Check every rule and backend: their shape, facts, examples, and that each line matters.
 
     A folder without tables/causes.toml is taken to add to attn-doctor's own rules.
 
@@ -33,14 +33,28 @@ def lint(
     found, complaints = complaints_in(rules)
     if not found and not complaints:
         raise _no_rules(rules)
+    from attn_doctor.backends.lint import lint as catalogue_complaints
+
+    table, unsound = catalogue_complaints(rules, [rule.id for rule in found])
     for complaint in complaints:
         typer.echo(f"{_near(Path(complaint.file))}: {complaint.text}")
+    for entry, text in unsound:
+        typer.echo(f"{_near(rules / 'tables' / 'backends')}: {entry}: {text}")
+    if unsound:
+        typer.echo(f"{plural(len(unsound), 'complaint')} about the catalogue of backends")
+        raise typer.Exit(2 if table is None or any(one.unreadable for one in complaints) else 1)
     if complaints:
         typer.echo(f"{plural(len(complaints), 'complaint')} about {plural(len(found), 'rule')}")
         raise typer.Exit(2 if any(one.unreadable for one in complaints) else 1)
     examples = plural(sum(len(rule.examples) for rule in found), "example")
     sound = "rule is sound" if len(found) == 1 else "rules are sound"
     typer.echo(f"{len(found)} {sound}; {examples} agree")
+    if table is not None:
+        examples = plural(sum(len(one.examples) for one in table.requirements), "example")
+        told = f"{len(table.names)} names of {len(table.backends)} backends"
+        typer.echo(
+            f"{told} and their {len(table.requirements)} demands are sound; {examples} agree"
+        )
 
 
 def new(

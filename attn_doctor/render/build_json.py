@@ -27,6 +27,7 @@ def report_json(report: Report, code: int) -> str:
             "limit": report.limit,
             "seconds": round(report.seconds, 3),
             "start_seconds": report.start_seconds,
+            "phases": report.phases,
             "exit_code": code,
             "kernels": [_kernel(result, report) for result in report.results],
             "cleared": msgspec.to_builtins(report.cleared),
@@ -83,6 +84,7 @@ def _kernel(result: Result, report: Report) -> dict[str, Any]:
         "cause": entry.cause if entry is not None else "",
         "retried": result.retried,
         "log": result.log,
+        "stages": report.stages.get(item.key, {}),
     }
     if match is not None:
         told["fixes"] = [

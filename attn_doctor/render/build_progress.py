@@ -12,22 +12,19 @@ from typing import TYPE_CHECKING, Any
 from attn_doctor.builder.course import Step
 from attn_doctor.builder.lock import Owner
 from attn_doctor.builder.run import Plan, Watcher
-from attn_doctor.render.build_text import plural, said, span
+from attn_doctor.render.build_text import said, span
+from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper, clean
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["Bar", "Lines", "Quiet", "holder"]
+__all__ = ["Bar", "Lines", "holder"]
 
 #: A proof takes about so much of what building took.
 _PROOF = 0.3
 #: Seconds between two plain lines that say who holds the lock.
 _REMIND = 30.0
-
-
-class Quiet(Watcher):
-    """Shows nothing."""
 
 
 class _Times(Watcher):
@@ -84,16 +81,19 @@ class Lines(_Times):
         self._paper = paper
 
     def waiting(self, owner: Owner | None) -> None:
+        """Say so now and then."""
         if time.monotonic() - self._said > _REMIND:
             self._said = time.monotonic()
             self._say(f"waiting: {holder(owner)}")
 
     def begin(self, plan: Plan) -> None:
+        """Say how much there is to do."""
         super().begin(plan)
         todo = plural(len(plan.todo), "kernel")
         self._say(f"building {todo}, {plan.jobs} at once, about {span(plan.seconds)}")
 
     def step(self, step: Step) -> None:
+        """Say what is finished."""
         super().step(step)
         if step.phase == "done":
             state = step.entry.state if step.entry is not None else "failed"
@@ -137,12 +137,14 @@ class Bar(_Times):
             self._bar.stop()
 
     def waiting(self, owner: Owner | None) -> None:
+        """Show whom we wait for."""
         if self._bar is not None:
             if self._task is None:
                 self._task = self._bar.add_task("waiting", total=None, told="")
             self._bar.update(self._task, told=holder(owner))
 
     def begin(self, plan: Plan) -> None:
+        """Show an empty bar."""
         super().begin(plan)
         if self._bar is not None:
             if self._task is not None:
@@ -150,6 +152,7 @@ class Bar(_Times):
             self._task = self._bar.add_task("starting torch", total=len(plan.todo), told="")
 
     def step(self, step: Step) -> None:
+        """Show what is at work now; a failure stays on the screen."""
         super().step(step)
         bar = self._bar
         if bar is None:
@@ -168,6 +171,7 @@ class Bar(_Times):
             )
 
     def tick(self) -> None:
+        """Show the time left."""
         if self._bar is not None and self._task is not None and self.plan is not None:
             told = f"{self.done}/{self.total()}  about {span(self.left())} left"
             self._bar.update(self._task, description="building", completed=self.done, told=told)

@@ -1,20 +1,22 @@
-"""A build of kernels for a person at a terminal: one line a spec, then each failure with its fix."""
+"""A build of kernels for a person at a terminal: a line for each spec, then failures and fixes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
+from attn_doctor.builder.clearing import Cleared
 from attn_doctor.builder.manifest import Entry
-from attn_doctor.builder.outcome import Cleared, Report, Result
+from attn_doctor.builder.outcome import Report, Result
 from attn_doctor.builder.plan import Item
 from attn_doctor.builder.run import Plan
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.sizes import size
 
-__all__ = ["plan_text", "report_text", "said", "size", "span"]
+__all__ = ["cleared_lines", "plan_text", "report_text", "said", "span"]
 
 _INDENT = 11
 #: Files that are listed one by one; of more, the rest is counted.
@@ -26,13 +28,13 @@ _WORDS = {"built": "built", "not-reused": "not reused", "failed": "failed"}
 def report_text(report: Report, paper: Paper, *, verbose: bool = False) -> str:
     """All that a build did."""
     lines = [*_head(report, paper)]
-    lines += _cleared(report.cleared, "cleared", paper, verbose)
+    lines += cleared_lines(report.cleared, "cleared", paper, verbose)
     for path, why in report.kept.items():
         lines += paper.wrap(clean(f"! {path} could not be removed: {why}"), 0)
     lines += _table(report.results, paper)
     for result in report.failed:
         if result.entry is not None:
-            lines += ["", *_failure(result, report.facts, paper)]
+            lines += ["", *_failure(result, result.entry, report.facts, paper)]
     lines += _remarks(report, paper)
     lines += ["", *_last(report, paper)]
     return paper.glyphs("\n".join(lines)) + "\n"
@@ -42,7 +44,7 @@ def plan_text(plan: Plan, folder: str, facts: Facts, paper: Paper, *, verbose: b
     """What a build would do, for `--dry-run` and `--check`."""
     lines = [_where(folder, facts, paper)]
     lines += [line for moved in plan.moved for line in paper.wrap(clean(moved), 2)]
-    lines += _cleared(plan.cleared, "would clear", paper, verbose)
+    lines += cleared_lines(plan.cleared, "would clear", paper, verbose)
     lines.append("")
     for item in plan.items:
         words = "would build" if item.todo else "up to date"
@@ -85,14 +87,6 @@ def span(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def size(count: int) -> str:
-    """Bytes as a person would say them."""
-    for unit, scale in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count} bytes"
-
-
 def _head(report: Report, paper: Paper) -> Iterator[str]:
     yield _where(report.folder, report.facts, paper)
     if report.start_seconds is not None:
@@ -105,7 +99,7 @@ def _where(folder: str, facts: Facts, paper: Paper) -> str:
     return paper.style(clean(f"Kernels in {folder}"), "bold") + paper.style(f"  {words}", "dim")
 
 
-def _cleared(
+def cleared_lines(
     files: Sequence[Cleared], word: str, paper: Paper, verbose: bool
 ) -> Iterator[str]:
     """Files by the reason they go for, and where they lie."""
@@ -156,9 +150,8 @@ def _title(item: Item, items: Iterable[Item]) -> str:
     return f"{item.spec.title}{preset}{'  ' + item.device if several else ''}"
 
 
-def _failure(result: Result, facts: Facts, paper: Paper) -> Iterator[str]:
-    entry, match = result.entry, result.match
-    assert entry is not None
+def _failure(result: Result, entry: Entry, facts: Facts, paper: Paper) -> Iterator[str]:
+    match = result.match
     reused = entry.state == "not-reused"
     words = "built, but not reused: " if reused else ""
     title = match.title if match else ""

@@ -29,7 +29,10 @@ def as_text(report: Report, paper: Paper) -> str:
             said = f"{one.verdict:<9} {one.root}: {'; '.join(one.reasons)}"
             lines += paper.wrap(clean(said), 2)
     else:
-        lines += ["", "  There is no CUDA toolkit here."]
+        gap = report.facts.gap("toolkits")
+        unknown = f"The toolkits could not be listed: {gap or 'they were not examined'}."
+        none = "There is no CUDA toolkit here."
+        lines += ["", *paper.wrap(clean(unknown if report.facts.toolkits is None else none), 2)]
     if report.answers:
         lines += ["", *_proof(report, paper)]
     if report.chosen is None and report.advice is not None:
@@ -51,8 +54,8 @@ def _wanted(facts: Facts, notes: Iterable[str], paper: Paper) -> Iterator[str]:
 
 
 def _table(candidates: Sequence[Candidate], paper: Paper) -> Iterator[str]:
-    rows = [("toolkit", "CUDA", "nvcc", "headers", "libraries", "torch's CUDA", "verdict")]
-    rows += [_row(one) for one in candidates]
+    head = ("toolkit", "CUDA", "nvcc", "headers", "libraries", "torch's CUDA", "verdict")
+    rows: list[tuple[str, ...]] = [head, *map(_row, candidates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
@@ -103,15 +106,21 @@ def _advice(report: Report, paper: Paper) -> Iterator[str]:
         yield from (f"    {command}" for command in way.commands)
     if not advice.ways:
         yield "  no way is known for this system"
+    if advice.note:
+        yield from paper.wrap(f"({advice.note}.)", 2)
 
 
 def changes(keeping: Keeping, paper: Paper) -> str:
-    """The files that would change, with what is added to them."""
+    """The files that would change, and what they set."""
     lines: list[str] = []
     for one in keeping.changes:
         link = f" (which {one.path} leads to)" if one.real != one.path else ""
         state = "as it should be" if not one.needed else "new" if one.before is None else "changed"
         lines.append(clean(f"  {state:<15} {one.real}{link}"))
+    exports = keeping.exports
+    settings = [f"{name}={value}" for name, value in exports.variables.items()]
+    settings += [f"{exports.path} first on PATH"] if exports.path else []
+    lines += [clean(f"  sets {one}") for one in settings]
     for note in keeping.notes:
         lines += paper.wrap(clean(note), 2)
     return paper.glyphs("\n".join(lines) + "\n")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from attn_doctor.findings import Diagnosis, Severity
 from attn_doctor.render.grouping import Problem, problems, tally
 from attn_doctor.render.paper import clean
+from attn_doctor.render.places import place
 from attn_doctor.render.plain import details
 
 __all__ = ["github"]
@@ -30,8 +31,11 @@ def _command(problem: Problem, diagnosis: Diagnosis, file: str) -> str:
     finding = problem.finding
     subject = f" ({problem.subjects})" if problem.subjects else ""
     properties = {"title": f"{finding.title}{subject} [{finding.rule}]"}
-    if file:
-        properties["file"] = file
+    at = place(finding, file)
+    if at.file:
+        properties["file"] = at.file
+    if finding.place:
+        properties["line"] = str(at.line)
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     message = details(finding, diagnosis, fixes=1)
     return f"::{_COMMANDS[problem.severity]} {written}::{_data(message)}"

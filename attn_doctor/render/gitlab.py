@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from attn_doctor.findings import Diagnosis, Finding, Severity
-from attn_doctor.render.places import fingerprint
+from attn_doctor.render.places import fingerprint, place
 from attn_doctor.render.plain import headline
 
 __all__ = ["gitlab"]
@@ -24,10 +24,11 @@ def gitlab(diagnosis: Diagnosis, file: str = "") -> str:
 
 
 def _issue(finding: Finding, file: str) -> dict[str, object]:
+    at = place(finding, file)
     return {
         "description": headline(finding),
         "check_name": finding.rule,
         "fingerprint": fingerprint(finding),
         "severity": _SEVERITIES[finding.severity],
-        "location": {"path": file, "lines": {"begin": 1}},
+        "location": {"path": at.file, "lines": {"begin": at.line}},
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,13 +12,22 @@ from attn_doctor.findings import Diagnosis, Finding
 from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.grouping import counts, unchecked
 
+if TYPE_CHECKING:
+    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.preflight.prediction import Prediction
+
 __all__ = ["SCHEMA", "json"]
 
 SCHEMA = 1
 
 
-def json(diagnosis: Diagnosis, code: int) -> str:
-    """The diagnosis and the exit code as one JSON object."""
+def json(
+    diagnosis: Diagnosis,
+    code: int,
+    backends: Matrix | None = None,
+    configs: Sequence[Prediction] = (),
+) -> str:
+    """The diagnosis, its backends and the exit code as one JSON object."""
     errors, warnings, notes = counts(diagnosis)
     data = {
         "schema": SCHEMA,
@@ -37,9 +47,23 @@ def json(diagnosis: Diagnosis, code: int) -> str:
         "unchecked": [
             {"reason": reason, "rules": rules} for reason, rules in unchecked(diagnosis).items()
         ],
+        **({"backends": _backends(backends)} if backends is not None else {}),
+        **({"configs": _configs(configs)} if configs else {}),
         "facts": diagnosis.facts,
     }
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def _backends(matrix: Matrix) -> dict[str, Any]:
+    from attn_doctor.render.backends_json import plain
+
+    return plain(matrix)
+
+
+def _configs(configs: Sequence[Prediction]) -> list[dict[str, Any]]:
+    from attn_doctor.render import preflight
+
+    return [preflight.plain(one) for one in configs]
 
 
 def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from attn_doctor import __version__
 from attn_doctor.findings import Diagnosis
@@ -12,17 +13,23 @@ from attn_doctor.render.grouping import Problem, plural, problems, tally, unchec
 from attn_doctor.render.paper import clean
 from attn_doctor.render.summary import blocks, header
 
+if TYPE_CHECKING:
+    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.preflight.prediction import Prediction
+
 __all__ = ["escape", "markdown"]
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
-def markdown(diagnosis: Diagnosis) -> str:
+def markdown(
+    diagnosis: Diagnosis, backends: Matrix | None = None, configs: Sequence[Prediction] = ()
+) -> str:
     """The whole report."""
     return (
         "\n".join(
             [
-                *_top(diagnosis),
+                *_top(diagnosis, backends, configs),
                 *_problems(diagnosis),
                 *_waived(diagnosis),
                 *_unchecked(diagnosis),
@@ -32,13 +39,24 @@ def markdown(diagnosis: Diagnosis) -> str:
     )
 
 
-def _top(diagnosis: Diagnosis) -> Iterator[str]:
+def _top(
+    diagnosis: Diagnosis, backends: Matrix | None, configs: Sequence[Prediction]
+) -> Iterator[str]:
     yield f"### attn-doctor {__version__}: {tally(diagnosis)}"
     yield ""
     yield "| | |"
     yield "|---|---|"
     yield f"| examined | {_cell(header(diagnosis.facts))} |"
-    for name, lines in blocks(diagnosis.facts):
+    shown = blocks(diagnosis.facts)
+    if backends is not None:
+        from attn_doctor.render.readiness import short_form
+
+        shown.append(("backends", short_form(backends)))
+    if configs:
+        from attn_doctor.render import preflight
+
+        shown += [("config", preflight.short_form(one)) for one in configs]
+    for name, lines in shown:
         yield f"| {name} | {'<br>'.join(map(_cell, lines))} |"
     yield ""
 
@@ -70,6 +88,8 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
         commands = shell_lines(fix, diagnosis.facts)
         if commands:
             yield from ("", "```sh", *map(clean, commands), "```")
+        if fix.code:
+            yield from ("", "```python", clean(fix.code), "```")
         yield ""
     if problem.echoes:
         yield f"Explains: {', '.join(f'`{rule}`' for rule in problem.echoes)}"

@@ -13,7 +13,7 @@ import msgspec
 from attn_doctor import __version__
 from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.grouping import unchecked
-from attn_doctor.render.places import fingerprint
+from attn_doctor.render.places import fingerprint, place
 from attn_doctor.render.plain import details, headline
 from attn_doctor.render.rule_markdown import rule_markdown
 from attn_doctor.rulebook.rule import Rule
@@ -92,10 +92,11 @@ def _result(finding: Finding, named: list[str], diagnosis: Diagnosis, file: str)
 def _location(finding: Finding, file: str) -> dict[str, Any]:
     name = finding.subject or "machine"
     location: dict[str, Any] = {"logicalLocations": [{"name": name, "kind": "resource"}]}
-    if file:
+    at = place(finding, file)
+    if at.file:
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": _uri(file)},
-            "region": {"startLine": 1},
+            "artifactLocation": {"uri": _uri(at.file)},
+            "region": {"startLine": at.line},
         }
     return location
 

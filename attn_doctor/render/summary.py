@@ -31,8 +31,9 @@ def header(facts: Facts) -> str:
 
 
 def blocks(facts: Facts) -> list[tuple[str, list[str]]]:
-    """The four blocks, each with its lines."""
+    """The four blocks, each with its lines; in front of them what is pretended."""
     found = [
+        *([("pretended", [", ".join(facts.pretended)])] if facts.pretended else []),
         ("machine", [*_machine(facts)]),
         ("toolkit", [*_toolkit(facts)]),
         ("torch", [*_torch(facts)]),

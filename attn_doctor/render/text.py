@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from attn_doctor import __version__
 from attn_doctor.findings import Because, Diagnosis, Finding, Severity
@@ -10,6 +11,10 @@ from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
 from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.summary import blocks, header
+
+if TYPE_CHECKING:
+    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.preflight.prediction import Prediction
 
 __all__ = ["text"]
 
@@ -22,11 +27,23 @@ _LABEL = 10
 _INDENT = 9
 
 
-def text(diagnosis: Diagnosis, paper: Paper, *, verbose: bool = False, quiet: bool = False) -> str:
-    """The whole report. `verbose` adds evidence; `quiet` leaves out the machine."""
+def text(
+    diagnosis: Diagnosis,
+    paper: Paper,
+    *,
+    verbose: bool = False,
+    quiet: bool = False,
+    backends: Matrix | None = None,
+    configs: Sequence[Prediction] = (),
+    unread: Sequence[str] = (),
+) -> str:
+    """The whole report. `verbose` adds evidence; `quiet` leaves out machine and backends.
+
+    `unread`: why a configuration that lies here was not read.
+    """
     lines: list[str] = []
     if not quiet:
-        lines += _top(diagnosis, paper)
+        lines += _top(diagnosis, paper, backends, configs, unread)
     for problem in problems(diagnosis):
         if quiet and problem.severity is Severity.INFO:
             continue
@@ -38,11 +55,28 @@ def text(diagnosis: Diagnosis, paper: Paper, *, verbose: bool = False, quiet: bo
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
-def _top(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
+def _top(
+    diagnosis: Diagnosis,
+    paper: Paper,
+    backends: Matrix | None,
+    configs: Sequence[Prediction],
+    unread: Sequence[str],
+) -> Iterator[str]:
     facts = diagnosis.facts
     yield paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}"
     yield ""
-    for name, lines in blocks(facts):
+    shown = blocks(facts)
+    if backends is not None:
+        from attn_doctor.render.readiness import short_form
+
+        shown.append(("backends", short_form(backends)))
+    if configs:
+        from attn_doctor.render import preflight
+
+        shown += [("config", preflight.short_form(one)) for one in configs]
+    if unread:
+        shown.append(("config", [clean(one) for one in unread]))
+    for name, lines in shown:
         label = paper.style(name.ljust(_LABEL), "bold")
         for line in lines:
             first, *rest = paper.wrap(line, _LABEL) or [" " * _LABEL]
@@ -57,6 +91,9 @@ def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool
     yield from _title(problem, paper)
     note = problem.severity is Severity.INFO
     if not note or verbose:
+        if finding.place:
+            at = f"{finding.place.file}:{finding.place.line}"
+            yield from _labelled("at", at, paper)
         yield from paper.wrap(clean(finding.why), 2)
         yield from _because("seen", finding.because, paper)
         yield from _fixes(finding, diagnosis, paper)
@@ -72,7 +109,9 @@ def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool
 def _title(problem: Problem, paper: Paper) -> Iterator[str]:
     """The title with its mark, and the rule's id behind it, on a line of its own if need be."""
     glyph, colour = _MARKS[problem.severity]
-    subject = f" ({problem.subjects})" if problem.subjects else ""
+    # What is about a file has its place below.
+    told = problem.subjects if problem.finding.place is None else ""
+    subject = f" ({told})" if told else ""
     first, *rest = paper.wrap(clean(problem.finding.title + subject), 2)
     lines = [first[2:], *rest]
     rule = f"[{problem.finding.rule}]"
@@ -94,6 +133,8 @@ def _fixes(finding: Finding, diagnosis: Diagnosis, paper: Paper) -> Iterator[str
         yield from _labelled(label, fix.title + needs, paper)
         if fix.manual:
             yield from paper.wrap(clean(fix.manual), _INDENT)
+        for line in fix.code.splitlines():
+            yield " " * (_INDENT + 2) + paper.style(clean(line), "green")
         # A command is never wrapped: it is there to be copied.
         for command in shell_lines(fix, diagnosis.facts):
             yield " " * (_INDENT + 2) + paper.style(clean(command), "green")

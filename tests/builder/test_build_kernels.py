@@ -113,6 +113,15 @@ def test_the_same_for_programs(request_of: Make) -> None:
     good, bad = told["kernels"]
     assert (good["state"], good["proven"], good["reuse_seconds"]) == ("built", True, 0.5)
     assert (bad["state"], bad["message"]) == ("failed", "ValueError: no such thing")
+    assert set(good["stages"]) == {"build", "prove"}
+    assert good["stages"]["build"]["seconds"] == 0.5
+    assert good["stages"]["build"]["ended"] <= good["stages"]["prove"]["ended"]
+    assert set(bad["stages"]) == {"build"}
+    phases = told["phases"]
+    order = ("prepared", "torch_imported", "first_build_ended", "first_prove_asked")
+    order = (*order, "last_prove_ended", "all_done", "end")
+    assert sorted(order, key=phases.__getitem__) == list(order)
+    assert phases["end"] <= told["seconds"] + 0.001
     again = json.loads(report_json(Build(request, Watcher()).report(), 1))
     assert [one["state"] for one in again["kernels"]] == ["up-to-date", "not-begun"]
 

@@ -5,7 +5,9 @@ The builds need an interpreter with torch, named by ATTN_DOCTOR_TORCH_PYTHON.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import mmap
 import os
 import shutil
@@ -19,7 +21,7 @@ import pytest
 from msgspec import convert
 
 from attn_doctor.builder.child import keys, patched, reference, work
-from attn_doctor.builder.child.blocks import Block, BlockError
+from attn_doctor.builder.child.blocks import Block, BlockError, _without_cudnn
 from attn_doctor.builder.child.fused import switched_off
 from attn_doctor.builder.child.versions import minor, reuse
 from attn_doctor.builder.child.watch import Watch, files_below, mapped, vector_checks
@@ -297,6 +299,19 @@ def test_a_block_that_cannot_be_built_is_said_to() -> None:
             Block(torch, {"spec": spec, "block": recipe}, "cpu")
 
 
+def test_cudnn_is_kept_out_of_the_reference_and_then_as_before() -> None:
+    seen: list[bool] = []
+    cuda = types.SimpleNamespace(cudnn_sdp_enabled=lambda: True, enable_cudnn_sdp=seen.append)
+    torch = types.SimpleNamespace(backends=types.SimpleNamespace(cuda=cuda))
+    inside: list[bool] = []
+    with contextlib.suppress(KeyError), _without_cudnn(torch):
+        inside += seen
+        raise KeyError
+    assert (inside, seen) == ([False], [False, True])
+    with _without_cudnn(types.SimpleNamespace(backends=types.SimpleNamespace(cuda=None))):
+        pass  # before torch 2.5 there is no such switch
+
+
 def run(tmp_path: Path, job: dict[str, Any], **variables: str) -> dict[str, Any]:
     """One job in the examined interpreter, started by path as the server's children are."""
     job = {"device": "cpu", "spec_id": "one", "cache_dir": str(tmp_path / "cache"), **job}
@@ -389,7 +404,7 @@ print(json.dumps([first, fused.reason(spec, 64, None), fused.reason(spec, 65536,
 def test_the_reference_is_right(tmp_path: Path) -> None:
     """Held against autograd through plain float64 attention; a small change is seen."""
     code = f"""
-import json, sys, torch
+import json, sys, torch, torch.utils._python_dispatch
 sys.path.insert(0, {str(WORK.parents[3])!r})
 from attn_doctor.builder.child import inputs, reference
 spec = {{"heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float32", "mask": "causal",
@@ -406,7 +421,15 @@ results = dict(out=out.detach(), dq=dq, dk=dk, dv=dv)
 part = reference.sample(spec, 200, 1e12)
 right, _ = reference.errors(torch, call, results, grad, 16**-0.5, part)
 results["dk"] = dk.clone(); results["dk"][0, 1, 64:128] *= 1.5
-off, worst = reference.errors(torch, call, results, grad, 16**-0.5, part)
+results["dq"] = dq.clone(); results["dq"][0, 3, 199, 0] = float("nan")
+class Fetches(torch.utils._python_dispatch.TorchDispatchMode):
+    count = 0
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += "_local_scalar_dense" in str(function)
+        return function(*args, **(kwargs or {{}}))
+with Fetches() as fetches:
+    off, worst = reference.errors(torch, call, results, grad, 16**-0.5, part)
+assert fetches.count == 0, fetches.count  # each would wait for the GPU
 strides = [list(one.stride()) for one in call[:3]]
 print(json.dumps([right, off, worst, strides]))
 """
@@ -419,6 +442,8 @@ print(json.dumps([right, off, worst, strides]))
     assert off["dk"] > 0.05
     assert worst["dk"] > 0.4
     assert off["dv"] < 1e-6
+    assert math.isnan(off["dq"])
+    assert math.isnan(worst["dq"])
     assert strides[0] == strides[2] == [200 * 128, 16, 128, 1]
 
 

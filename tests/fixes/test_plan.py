@@ -117,7 +117,8 @@ def test_torch_comes_before_what_is_built_for_it() -> None:
     assert [one.number for one in found.steps] == [1, 2, 3, 4, 5]
     assert found.steps[2].stale[0].path == "/home/u/.triton"
     assert len(found.ready) == 4
-    assert found.steps[1].estimate.minutes is not None
+    assert found.steps[1].estimate.minutes is None  # a download
+    assert found.steps[1].estimate.basis
 
 
 def test_what_two_rules_want_alike_is_one_step() -> None:
@@ -236,7 +237,6 @@ def test_builds_are_held_where_they_cannot_succeed() -> None:
     good = plan(Diagnosis(facts=H100, findings=(sage,), rules=1)).steps[0]
     assert not good.held
     assert good.variables["TORCH_CUDA_ARCH_LIST"] == "9.0"
-    assert int(good.variables["EXT_PARALLEL"]) * int(good.variables["MAX_JOBS"]) <= 13
     cases = {
         "no GPU is visible": replace(H100, gpus=()),
         "no kernels for compute capability 7.5": replace(H100, gpus=(Gpu(sm=75, visible=True),)),
@@ -255,6 +255,61 @@ def test_builds_are_held_where_they_cannot_succeed() -> None:
         assert any(words in one for one in preflight("sageattention", facts).obstacles), words
     other = replace(H100, build=replace(H100.build, cuda_major=12, fitting_home="/opt/cuda-13"))
     assert preflight("sageattention", other).variables["CUDA_HOME"] == "/opt/cuda-13"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gib", "sms", "side", "jobs"),
+    [
+        (16, 120, (90,), 4, 13),
+        (96, 900, (90,), 4, 96),
+        (10, 400, (89,), 4, 10),
+        (9, 400, (89,), 3, 9),
+        (64, 64, (120,), 1, 7),
+        (2, 23, (86,), 1, 2),
+        (2, 6, (86,), 1, 1),
+        (16, 120, (80, 90), 1, 6),  # nvcc compiles for both at once
+    ],
+)
+def test_sageattention_is_built_with_the_jobs_that_memory_allows(
+    cpus: int, gib: int, sms: tuple[int, ...], side: int, jobs: int
+) -> None:
+    facts = derive(
+        replace(
+            H100,
+            system=replace(H100.system, cpus=cpus, ram_available_mib=gib << 10),
+            gpus=tuple(Gpu(sm=sm, visible=True) for sm in sms),
+            gaps={},
+        )
+    )
+    found = preflight("sageattention", facts).variables
+    assert (found["EXT_PARALLEL"], found["MAX_JOBS"]) == (str(side), str(jobs))
+    # setup.py has a better number of threads than one.
+    assert "NVCC_APPEND_FLAGS" not in found
+    # The largest extension has seven CUDA files, the others one; nvcc compiles for all at once.
+    at_once = (min(7, jobs) + min(3, side - 1)) * len(sms)
+    assert at_once <= (facts.build.jobs or 0)
+
+
+def test_the_plan_says_what_the_rule_says() -> None:
+    facts = derive(replace(H100, diffusers=Package(installed=True, version="0.40.0"), gaps={}))
+    diagnosis = diagnose(facts)
+    (finding,) = (
+        one for one in diagnosis.problems if one.rule == "diffusers/sageattention-too-old"
+    )
+    step = plan(diagnosis, [finding.rule]).steps[0]
+    assert finding.fixes[0].run[0][0] == f"MAX_JOBS={step.variables['MAX_JOBS']}" == "MAX_JOBS=13"
+
+
+def test_no_figure_without_a_source() -> None:
+    for run in ("pip install torch", "pip install triton", "pip install kernels",
+                "pip install --no-build-isolation flash-attn", "pip uninstall -y torch",
+                "pip install git+https://github.com/thu-ml/SageAttention"):  # fmt: skip
+        finding = _finding("a/a", _fix(run))
+        found = plan(Diagnosis(facts=H100, findings=(finding,), rules=1)).steps[0].estimate
+        assert bool(found.disk_mib) == bool(found.disk_basis)
+        assert bool(found.ram_mib) == bool(found.ram_basis)
+        assert found.minutes is None or "README" in found.basis or "measured" in found.basis
+        assert bool(found.basis) == ("uninstall" not in run)
 
 
 def test_wheel_verdicts() -> None:

@@ -1,0 +1,79 @@
+"""What the commands of `attn-doctor cache` have in common: which caches, held against what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from attn_doctor.caches.places import Place
+    from attn_doctor.facts import Facts
+
+__all__ = ["Format", "Kind", "Kinds", "Python", "Where", "examined", "places"]
+
+
+class Format(str, Enum):
+    """How the result is written."""
+
+    text = "text"
+    json = "json"
+
+
+class Kind(str, Enum):
+    """Kinds of caches."""
+
+    inductor = "inductor"
+    triton = "triton"
+    extensions = "extensions"
+    jiterator = "jiterator"
+    driver = "driver"
+    cute = "cute"
+    hub = "hub"
+
+
+Python = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH",
+        help="Interpreter or environment that entries are held against, as in check.",
+    ),
+]
+Kinds = Annotated[
+    list[Kind] | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="Only this kind, may be given again: inductor, triton, extensions, jiterator, driver,"
+        " cute, hub.",
+        show_default=False,
+    ),
+]
+Where = Annotated[
+    str,
+    typer.Argument(metavar="[PATH]", help="Only the cache in this folder.", show_default=False),
+]
+
+
+def examined(python: str) -> Facts:
+    """The facts that entries are held against."""
+    from attn_doctor.host.local import LocalHost
+    from attn_doctor.pipeline import examine
+
+    return examine(LocalHost(), python)
+
+
+def places(kinds: Sequence[Kind] | None, path: str) -> tuple[Place, ...]:
+    """The caches that were asked for. Raises a usage error for a folder that is none."""
+    from attn_doctor.caches.survey import chosen
+    from attn_doctor.host.local import LocalHost
+
+    found = chosen(LocalHost(), [kind.value for kind in kinds or ()], path)
+    if path and not found:
+        raise typer.BadParameter(
+            f"{path} is not recognised as a cache of compiled kernels, so it is left alone"
+            " (`attn-doctor cache status` lists those that are known)"
+        )
+    return found

@@ -1,0 +1,109 @@
+"""SimpleTuner's model families and releases, from `rules/tables/families.toml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from packaging.version import InvalidVersion, Version
+
+from attn_doctor.rulebook import library
+
+__all__ = ["Family", "Flavour", "Release", "families", "family", "newest", "release"]
+
+#: Names that SimpleTuner takes for another family's.
+_SAME = {"sd2x": "sd1x", "sd1": "sd1x", "sd2": "sd1x"}
+
+
+class Flavour(Struct, frozen=True, forbid_unknown_fields=True):
+    """A size of a family."""
+
+    match: str
+    """Part of `model_flavour`."""
+    preset: str
+
+
+class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One family; see the table's head for the meaning of each field."""
+
+    name: str
+    title: str
+    routed: str
+    unet: bool = False
+    mask: str = ""
+    masked: str = ""
+    heads: int = 0
+    head_dim: int = 0
+    kv_heads: int = 0
+    causal: bool = False
+    preset: str = ""
+    flavours: tuple[Flavour, ...] = ()
+    packed: str = ""
+    note: str = ""
+
+    def packed_in(self, version: str) -> bool:
+        """It has packed FlashAttention for `fuse_qkv_projections` in a release."""
+        return bool(self.packed) and Version(version) >= Version(self.packed)
+
+    def routed_in(self, version: str) -> bool:
+        """It goes through the dispatcher in a release; for releases that were looked at."""
+        return bool(self.routed) and Version(version) >= Version(self.routed)
+
+
+class Release(Struct, frozen=True, kw_only=True):
+    """What a release of SimpleTuner does for every family."""
+
+    version: str
+    known: bool
+    """It is not newer than the last release that was looked at."""
+    holds_sdpa: bool
+    kohaku: bool
+    default: str
+    """The mechanism without a setting."""
+
+
+@cache
+def families() -> Mapping[str, Family]:
+    """All families by name."""
+    found = msgspec.convert(_table()["family"], tuple[Family, ...])
+    return {one.name: one for one in found}
+
+
+def family(name: str) -> Family | None:
+    """The family of a `model_family`, or None if the table lacks it."""
+    return families().get(_SAME.get(name, name))
+
+
+def newest() -> str:
+    """The last release that was looked at."""
+    last: str = _table()["compared"][-1]
+    return last
+
+
+def release(version: str) -> Release:
+    """What is known of a release; of one that cannot be parsed, or a newer one, the last known."""
+    try:
+        this = Version(version)
+    except InvalidVersion:
+        return _release(version, Version(newest()), known=False)
+    return _release(version, this, known=this <= Version(newest()))
+
+
+def _release(version: str, this: Version, *, known: bool) -> Release:
+    table = _table()
+    defaults = [one for one in table["default"] if this >= Version(one["since"])]
+    return Release(
+        version=version,
+        known=known,
+        holds_sdpa=this >= Version(table["holds_sdpa"]),
+        kohaku=this >= Version(table["kohaku"]),
+        default=defaults[-1]["mechanism"] if defaults else "diffusers",
+    )
+
+
+def _table() -> Mapping[str, Any]:
+    table: Mapping[str, Any] = library.tables()["families"]
+    return table

@@ -1,0 +1,325 @@
+"""What is wrong with a configuration of SimpleTuner, each with the change that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from attn_doctor.backends.readiness import Readiness
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Finding, Fix, Severity
+from attn_doctor.preflight.judged import CONFIGURED, MASKS, Judge
+from attn_doctor.preflight.prediction import Phase
+from attn_doctor.preflight.simpletuner_run import Run, choices, wish
+from attn_doctor.preflight.telling import because, change, tell
+
+__all__ = ["found"]
+
+_KEY = "attention_mechanism"
+#: Names that other programs have for what SimpleTuner calls otherwise.
+_MEANT = {
+    "flash": "flash-attn", "flash_attention_2": "flash-attn", "flash2": "flash-attn",
+    "flash3": "flash-attn-3", "_flash_3": "flash-attn-3", "flash_varlen": "flash-attn-2",
+    "flash_hub": "flash-attn-hub", "sage": "sageattention", "sdpa": "diffusers",
+    "flex_attention": "flex", "flex-attn": "flex", "_native_cudnn": "cudnn",
+    "native": "diffusers", "sageattn": "sageattention",
+}  # fmt: skip
+#: Backends of which a mask of two dimensions is misread.
+_ROWS_MISREAD = ("flex",)
+
+
+def found(run: Run, phases: Sequence[Phase], judge: Judge, facts: Facts) -> Iterator[Finding]:
+    """Every problem of a configuration, the gravest kinds first."""
+    yield from _mechanism(run)
+    yield from _precision(run)
+    yield from _routing(run, phases)
+    yield from _sage(run)
+    yield from _env(run)
+    told: set[str] = set()
+    for phase in phases:
+        for finding in _kernel(run, phase, judge, facts):
+            if finding.rule not in told:
+                told.add(finding.rule)
+                yield finding
+
+
+def _mechanism(run: Run) -> Iterator[Finding]:
+    if run.name is not None:
+        return
+    version = run.release.version
+    if not run.release.known:
+        return  # a newer release may have a name that is not in the table
+    names = [one.name for one in choices(version)]
+    meant = _MEANT.get(run.mechanism, run.mechanism.removesuffix("-hub"))
+    near = meant if meant in names else next(iter(get_close_matches(run.mechanism, names, 1)), "")
+    yield tell(
+        "simpletuner/mechanism-unknown",
+        run.reading,
+        _KEY,
+        f"SimpleTuner {version} does not accept attention_mechanism {run.mechanism}, and stops",
+        seen=(because(run.reading, _KEY, f"one of {', '.join(names)}"),),
+        fixes=(change(run.reading, _KEY, near or "diffusers", "a name that this release has"),),
+    )
+
+
+def _precision(run: Run) -> Iterator[Finding]:
+    """What SimpleTuner refuses by itself."""
+    reading = run.reading
+    quantised = reading.get("base_model_precision", "no_change")
+    if run.mechanism.startswith("sageattention") and quantised == "nf4-bnb":
+        yield tell(
+            "simpletuner/sage-with-nf4",
+            reading,
+            "base_model_precision",
+            "SimpleTuner stops: SageAttention is not combined with nf4-bnb",
+            seen=(because(reading, "base_model_precision", "int8-quanto or fp8-quanto"),),
+            fixes=(
+                change(reading, "base_model_precision", "int8-quanto", "keeps SageAttention"),
+                change(reading, _KEY, "diffusers", "keeps the precision"),
+            ),
+        )
+    fp8 = reading.get("mixed_precision").lower() == "fp8"
+    if fp8 and quantised not in ("no_change", "fp8-torchao"):
+        yield tell(
+            "simpletuner/fp8-precision",
+            reading,
+            "mixed_precision",
+            f"SimpleTuner stops: mixed_precision fp8 with a base model in {quantised}",
+            seen=(
+                because(reading, "mixed_precision", "bf16"),
+                because(reading, "base_model_precision", "no_change"),
+            ),
+            fixes=(change(reading, "mixed_precision", "bf16", "keeps the quantised base model"),),
+        )
+
+
+def _routing(run: Run, phases: Sequence[Phase]) -> Iterator[Finding]:
+    name = run.name
+    if name is None or name.backend in ("native", "kohaku_fa_auto"):
+        return
+    if name.backend.startswith("st_sage"):
+        return
+    idle = [one for one in phases if one.backend in ("native", "packed") and one.why]
+    if len(idle) < len(phases):
+        return
+    own = run.family is not None and run.family.name == "mageflow"
+    if own and run.mechanism.startswith("flash"):
+        return  # it takes the generation from the name
+    lacking = idle[0].why.startswith("Diffusers ")
+    packed = idle[0].backend == "packed" and not own
+    if packed:
+        return
+    rule = "mechanism-ignored" if own or lacking else "backend-not-routed"
+    title = run.family.title if run.family else "this family"
+    yield tell(
+        f"simpletuner/{rule}",
+        run.reading,
+        _KEY,
+        f"attention_mechanism {run.mechanism} has no effect on {title} in SimpleTuner"
+        f" {run.release.version}: torch's own attention runs"
+        if not own
+        else f"attention_mechanism {run.mechanism} has no effect: {idle[0].why}",
+        why=f"{idle[0].why[0].upper()}{idle[0].why[1:]}.",
+        severity=Severity.WARNING if not own else Severity.INFO,
+        seen=(
+            because(run.reading, _KEY, "diffusers, which is what runs"),
+            because(run.reading, "model_family", _where(run)),
+        ),
+        fixes=tuple(_acting(run)),
+    )
+
+
+def _where(run: Run) -> str:
+    since = run.family.routed if run.family else ""
+    return f"SimpleTuner {since} or newer, which routes it" if since else "a family that is routed"
+
+
+def _acting(run: Run) -> Iterator[Fix]:
+    """What acts on a family that is not routed."""
+    if run.family and run.family.routed and not run.routed and run.release.known:
+        yield Fix(
+            title=f"Update SimpleTuner to {run.family.routed} or newer, where {run.mechanism} acts",
+            safety="ask",
+            run=(("pip", "install", "--upgrade", f"simpletuner>={run.family.routed}"),),
+        )
+    yield change(run.reading, _KEY, "diffusers", "what runs anyway, and fused where torch can")
+    if run.release.known and run.release.holds_sdpa:
+        yield change(run.reading, _KEY, "cudnn", "acts on every family since 4.9.3")
+    if run.packs and run.mechanism.startswith("flash"):
+        yield change(run.reading, "fuse_qkv_projections", "true", "brings packed FlashAttention")
+
+
+def _sage(run: Run) -> Iterator[Finding]:
+    if run.name is None or not run.name.backend.startswith("st_sage"):
+        return
+    reading = run.reading
+    usage = reading.get("sageattention_usage", "inference").lower()
+    if usage not in ("inference", "training", "training+inference"):
+        yield tell(
+            "simpletuner/mechanism-unknown",
+            reading,
+            "sageattention_usage",
+            f"SimpleTuner stops: sageattention_usage {usage} is no mode",
+            seen=(because(reading, "sageattention_usage", "inference"),),
+            fixes=(change(reading, "sageattention_usage", "inference", "validation alone"),),
+        )
+    elif "training" in usage:
+        yield tell(
+            "sage/no-gradients",
+            reading,
+            "sageattention_usage",
+            "SageAttention in training leaves the attention layers untrained",
+            seen=(because(reading, "sageattention_usage", "inference"),),
+            fixes=(change(reading, "sageattention_usage", "inference", "trains all layers"),),
+        )
+    else:
+        yield tell(
+            "simpletuner/sage-validation-only",
+            reading,
+            _KEY,
+            "SageAttention serves validation alone; training keeps torch's own attention",
+            seen=(because(reading, "sageattention_usage", "", seen=usage),),
+        )
+
+
+def _env(run: Run) -> Iterator[Finding]:
+    reading = run.reading
+    if reading.form != "env" or "ATTENTION_MECHANISM" not in reading.variables:
+        return
+    written = reading.variables["ATTENTION_MECHANISM"]
+    yield tell(
+        "simpletuner/mechanism-ignored",
+        reading,
+        "ATTENTION_MECHANISM",
+        f"SimpleTuner does not read ATTENTION_MECHANISM from config.env: {run.mechanism} runs",
+        why="Only listed variables of config.env become arguments, and this one is not among them.",
+        severity=Severity.WARNING,
+        fixes=(
+            Fix(
+                title=f"{reading.file}, line {written.line}: ATTENTION_MECHANISM={written.text} →"
+                f' TRAINER_EXTRA_ARGS+=" --attention_mechanism={written.text}": is passed on',
+                safety="manual",
+            ),
+        ),
+    )
+
+
+def _kernel(run: Run, phase: Phase, judge: Judge, facts: Facts) -> Iterator[Finding]:
+    """What the backend that runs says to what the model gives it."""
+    # Torch's own attention lacks only what the rules on the machine say.
+    if phase.backend in ("", "packed", "native"):
+        return
+    if phase.backend in _ROWS_MISREAD and phase.mask == "rows":
+        yield _rows(run, phase, judge)
+    wanted = wish(run, phase.phase, phase.backend, phase.tokens)
+    answer = judge.answer(phase.backend, wanted)
+    for reason in answer.reasons:
+        if not reason.rule or reason.state is Readiness.UNKNOWN or reason.id == "st-sage-training":
+            continue
+        if reason.id in CONFIGURED or reason.rule in MASKS:
+            yield _configured(run, phase, reason.id, reason.rule, reason.text, judge, facts)
+        elif reason is answer.reasons[0] and not judge.known(reason.rule):
+            yield _machine(run, phase, reason.rule, reason.text)
+
+
+def _configured(
+    run: Run, phase: Phase, demand: str, rule: str, text: str, judge: Judge, facts: Facts
+) -> Finding:
+    reading = run.reading
+    if demand in ("half-precision", "flash-sdpa-precision"):
+        half = "bf16" if (facts.driver.best_sm or 80) >= 80 else "fp16"
+        return tell(
+            rule,
+            reading,
+            "mixed_precision",
+            f"{run.mechanism} computes in half precision, and mixed_precision"
+            f" {reading.get('mixed_precision')} gives it fp32",
+            seen=(because(reading, "mixed_precision", half),),
+            fixes=(
+                change(reading, "mixed_precision", half, "queries, keys and values in half"),
+                change(reading, _KEY, "diffusers", "takes fp32"),
+            ),
+        )
+    if demand in ("flex-unfused", "flex-unfused-memory"):
+        return _unfused(run, phase)
+    if demand == "flex-causal":
+        keys: tuple[str, ...] = ("model_family",)
+    else:
+        keys = ("model_family", _KEY)
+    best = _instead(run, phase, judge)
+    when = " where captions are padded" if run.family and run.family.masked == "padded" else ""
+    title = run.family.title if run.family else "this family"
+    gives = "a causal flag" if demand == "flex-causal" else f"a {_kind(phase.mask)} mask{when}"
+    return tell(
+        rule,
+        reading,
+        _KEY,
+        f"{title} gives its attention {gives}, which {run.mechanism} does not take",
+        why=f"{text[0].upper()}{text[1:]}.",
+        seen=tuple(because(reading, key, "") for key in keys),
+        fixes=(change(reading, _KEY, best, "takes what this family gives"),),
+    )
+
+
+def _unfused(run: Run, phase: Phase) -> Finding:
+    reading = run.reading
+    cost = f", about {phase.mib} MiB for each layer" if phase.mib else ""
+    return tell(
+        "flex/unfused",
+        reading,
+        "dynamo_backend" if "dynamo_backend" in reading.settings else _KEY,
+        f"flex runs unfused: dynamo_backend is {reading.get('dynamo_backend') or 'not set'}{cost}",
+        seen=(because(reading, "dynamo_backend", "inductor"),),
+        fixes=(
+            change(reading, "dynamo_backend", "inductor", "compiles the model, flex fused in it"),
+            change(reading, _KEY, "diffusers", "fused without compiling"),
+        ),
+    )
+
+
+def _rows(run: Run, phase: Phase, judge: Judge) -> Finding:
+    return tell(
+        "flex/mask-two-dimensions",
+        run.reading,
+        _KEY,
+        f"{run.family.title if run.family else 'this family'} passes a mask of two dimensions,"
+        " which flex reads as one over the queries",
+        seen=(because(run.reading, "model_family", ""), because(run.reading, _KEY, "")),
+        fixes=(change(run.reading, _KEY, _instead(run, phase, judge), "reads it as it is meant"),),
+    )
+
+
+def _machine(run: Run, phase: Phase, rule: str, text: str) -> Finding:
+    return tell(
+        rule,
+        run.reading,
+        _KEY,
+        f"{run.mechanism} cannot run here as configured ({phase.phase}): {text}",
+        seen=(because(run.reading, _KEY, ""),),
+        fixes=(change(run.reading, _KEY, "diffusers", "torch's own attention runs everywhere"),),
+    )
+
+
+def _instead(run: Run, phase: Phase, judge: Judge) -> str:
+    """A mechanism of this release that takes what the family gives; torch's own at the least."""
+    able = [one for one in choices(run.release.version) if one.name in _SAFE]
+    wanted = wish(run, phase.phase, "native", phase.tokens)
+    for one in able:
+        if one.backend.endswith("_hub") and judge.answer(one.backend, wanted).state is (
+            Readiness.READY
+        ):
+            return one.name
+    return "diffusers"
+
+
+#: Mechanisms to propose in place of one that takes no mask.
+_SAFE = ("flash-attn-varlen-hub", "native-efficient", "diffusers")
+
+
+def _kind(mask: str) -> str:
+    return {
+        "rows": "two-dimensional",
+        "float": "additive",
+        "varlen": "boolean",
+        "bool": "boolean",
+    }.get(mask, "boolean")

@@ -1,0 +1,121 @@
+"""The same for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.caches.entry import State
+
+if TYPE_CHECKING:
+    from attn_doctor.caches.clearing import Cleared, Plan
+    from attn_doctor.caches.survey import Survey
+    from attn_doctor.caches.verifying import Verified
+
+__all__ = ["SCHEMA", "clear_json", "status_json", "verify_json"]
+
+SCHEMA = 1
+
+
+def status_json(found: Sequence[Survey]) -> str:
+    """Every cache, with its entries."""
+    return _text({"caches": [_cache(one) for one in found]})
+
+
+def _cache(one: Survey) -> dict[str, Any]:
+    newest = max((entry.newest for entry in one.contents.entries), default=0.0)
+    return {
+        "kind": one.place.kind,
+        "path": one.place.path,
+        "source": one.place.source,
+        "exists": one.exists,
+        "real_path": one.real or one.place.path,
+        "owner": one.owner,
+        "mine": one.mine,
+        "recognised": not one.contents.unrecognised,
+        "unrecognised": one.contents.unrecognised,
+        "bytes": one.contents.bytes,
+        "files": one.contents.files,
+        "newest": _day(newest),
+        "filesystem": one.facts.filesystem,
+        "network": one.facts.network,
+        "noexec": one.facts.noexec,
+        "volatile": one.facts.volatile,
+        "writable": one.facts.writable,
+        "states": {state.value: one.count(state) for state in State},
+        "reasons": [
+            {"state": state.value, "why": why, "entries": count}
+            for (state, why), count in Counter(
+                (each.state, each.why) for each in one.judged
+            ).items()
+        ],
+        "entries": [
+            {
+                "part": each.entry.part,
+                "name": each.entry.name,
+                "bytes": each.entry.bytes,
+                "files": each.entry.files,
+                "newest": _day(each.entry.newest),
+                "state": each.state.value,
+                "why": each.why,
+            }
+            for each in one.judged
+        ],
+        "locks": one.locks,
+        "leftovers": one.contents.leftovers,
+        "strangers": one.contents.strangers,
+        "unreadable": one.contents.unreadable,
+        "record": one.manifest,
+    }
+
+
+def verify_json(found: Iterable[Verified], code: int, proof: Sequence[Any] = ()) -> str:
+    """What is broken, and the exit code."""
+    caches = [{**msgspec.to_builtins(one), "sound": one.sound} for one in found]
+    return _text({"exit_code": code, "caches": caches, "kernels": [*proof]})
+
+
+def clear_json(plans: Iterable[Plan], done: Sequence[Cleared], code: int) -> str:
+    """What would go, or went."""
+    removed = {(one.plan.kind, one.plan.root): one for one in done}
+    data = []
+    for one in plans:
+        carried = removed.get((one.kind, one.root))
+        data.append(
+            {
+                "kind": one.kind,
+                "path": one.root,
+                "bytes": one.bytes,
+                "groups": one.groups,
+                "refused": carried.plan.refused if carried else one.refused,
+                "doubts": one.doubts,
+                "strangers": one.strangers,
+                "removed": None if carried is None else carried.removed,
+            }
+        )
+    return _text({"exit_code": code, "carried_out": bool(done), "caches": data})
+
+
+def _day(seconds: float) -> str:
+    if not seconds:
+        return ""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+
+
+def _text(data: dict[str, Any]) -> str:
+    whole = _printable(msgspec.to_builtins({"schema": SCHEMA, "attn_doctor": __version__, **data}))
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+
+
+def _printable(value: Any) -> Any:
+    """`value` without bytes that are no text, which names of files may hold on Linux."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_printable(key): _printable(each) for key, each in value.items()}
+    return [_printable(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,104 @@
+"""Plans, results and runs of `fix` as JSON. `SCHEMA` rises when a key changes its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Finding
+from attn_doctor.fixes import installers
+from attn_doctor.fixes.apply import Applied
+from attn_doctor.fixes.journal import Run
+from attn_doctor.fixes.steps import Plan
+from attn_doctor.fixes.undo import Undo, Undone
+from attn_doctor.fixes.wheels import Verdict
+
+__all__ = ["fix_json", "history_json", "undo_json", "wheels_json"]
+
+SCHEMA = 1
+
+
+def fix_json(plan: Plan, facts: Facts, code: int, applied: Applied | None = None) -> str:
+    """The plan, and what became of it if it was carried out."""
+    data: dict[str, Any] = {
+        "exit_code": code,
+        "python": facts.python.path,
+        "plan": _plan(plan, facts),
+    }
+    if applied is not None:
+        data["applied"] = {
+            "id": applied.id,
+            "ok": applied.ok,
+            "steps": [
+                {
+                    "number": one.step.number,
+                    "rules": one.step.rules,
+                    "state": one.state,
+                    "told": one.told,
+                    "causes": one.causes,
+                    "log": one.log,
+                    "seconds": round(one.seconds, 1),
+                }
+                for one in applied.done
+            ],
+            "changes": [msgspec.to_builtins(one) for one in applied.changes],
+            "vanished": [_finding(one) for one in applied.vanished],
+            "appeared": [_finding(one) for one in applied.appeared],
+            "left": [_finding(one) for one in applied.after.problems],
+        }
+    return _written(data)
+
+
+def _plan(plan: Plan, facts: Facts) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(plan)
+    for step, written in zip(plain["steps"], plan.steps, strict=True):
+        step["commands"] = [list(installers.command(argv, facts, None)) for argv in written.run]
+        step["ready"] = written.ready
+    return plain
+
+
+def _finding(one: Finding) -> dict[str, str]:
+    return {"rule": one.rule, "title": one.title, "subject": one.subject}
+
+
+def undo_json(wanted: Undo, code: int, undone: Undone | None = None) -> str:
+    """What taking a run back would do, and what became of it."""
+    data: dict[str, Any] = {"exit_code": code, "undo": msgspec.to_builtins(wanted)}
+    if undone is not None:
+        data["undone"] = msgspec.to_builtins(undone)
+    return _written(data)
+
+
+def history_json(runs: Iterable[Run]) -> str:
+    """All runs, the newest first."""
+    return _written(
+        {
+            "runs": [
+                {
+                    "id": one.id,
+                    "state": one.state,
+                    "title": one.title,
+                    "python": one.python,
+                    "time": one.when,
+                    "folder": str(one.folder),
+                }
+                for one in runs
+            ]
+        }
+    )
+
+
+def wheels_json(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]]) -> str:
+    """The verdicts on wheels, each with what is known of compiling it here."""
+    return _written(
+        {"wheels": [{**msgspec.to_builtins(one), "build": notes} for one, notes in verdicts]}
+    )
+
+
+def _written(data: dict[str, Any]) -> str:
+    whole = {"schema": SCHEMA, "attn_doctor": __version__, **data}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"

@@ -1,0 +1,275 @@
+"""A plan, what became of it, and taking it back, for a person at a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Fix
+from attn_doctor.fixes.apply import Applied, Done
+from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.fixes.installed import Change
+from attn_doctor.fixes.journal import Run
+from attn_doctor.fixes.progress import span
+from attn_doctor.fixes.steps import Plan, Step
+from attn_doctor.fixes.undo import Undo
+from attn_doctor.fixes.wheels import Verdict
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.paper import Paper, clean
+
+__all__ = ["applied_text", "history_text", "plan_text", "undo_text", "wheels_text"]
+
+_INDENT = 11
+_COLOURS = {"+": "green", "-": "red", "~": "yellow", "=": "dim"}
+_SHOWN = 12
+
+
+def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str) -> str:
+    """The plan. `installer` is what installs packages there, or why nothing can."""
+    python = facts.python
+    torch = f", torch {facts.torch.version}" if facts.torch.version else ""
+    lines = [paper.style(f"Plan for {python.path}", "bold") + f"  (Python {python.version}{torch})"]
+    lines += paper.wrap(f"Packages are installed with {installer}.", 2) if installer else []
+    lines.append("")
+    for step in plan.steps:
+        lines += _step(step, plan, facts, paper)
+        lines.append("")
+    for clash in plan.clashes:
+        wants = " · ".join(
+            f"{rule} wants {want}" for rule, want in zip(clash.rules, clash.wants, strict=True)
+        )
+        lines += _marked("✗", f"Two rules want different {clash.about}: {wants}.", paper)
+        lines += paper.wrap(
+            "Neither is carried out. Choose one: "
+            + " or ".join(f"`attn-doctor fix {rule}`" for rule in clash.rules),
+            2,
+        )
+        lines.append("")
+    for rule, title in plan.follows:
+        lines += _marked("!", f"With another torch: {title} [{rule}]", paper)
+    if plan.follows:
+        lines += paper.wrap("Run `attn-doctor fix` again afterwards.", 2)
+        lines.append("")
+    if plan.together:
+        lines += _marked("✗", f"The steps do not fit together: {plan.together}.", paper)
+        lines.append("")
+    if plan.without:
+        lines += paper.wrap(f"No remedy is known for: {', '.join(plan.without)}", 0)
+    if plan.notes:
+        lines += paper.wrap(
+            f"Notes with a remedy, planned only if named: {', '.join(plan.notes)}", 0
+        )
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _step(step: Step, plan: Plan, facts: Facts, paper: Paper) -> Iterator[str]:
+    head = f"{step.number}. {clean(step.title)}"
+    yield paper.style(head, "bold") + "  " + paper.style(f"[{', '.join(step.rules)}]", "dim")
+    if step.manual:
+        yield from _labelled("do", step.manual, paper)
+    label = "for you" if step.kind in ("variables", "manual") else "runs"
+    for command in _commands(step, facts):
+        yield f"   {label:<{_INDENT - 3}}" + paper.style(clean(command), "green")
+        label = ""
+    if step.kind == "variables":
+        yield from _labelled(
+            "", "set in your own shell; later steps of this run have it already", paper
+        )
+        if {"CUDA_HOME", "CUDA_PATH"} & step.exports.keys():
+            yield from _labelled("", 'or: eval "$(attn-doctor fix --cuda-home)"', paper)
+    yield from _changes(step.changes, paper)
+    if step.unresolved and not step.held:
+        yield from _labelled("changes", step.unresolved, paper)
+    also = [
+        one.name for one in step.changes or () if one.sign in "~-" and one.name not in step.packages
+    ]
+    if also:
+        yield from _labelled("also", f"moves what no rule names: {', '.join(also)}", paper)
+    yield from _costs(step, paper)
+    yield from _after(step, plan, paper)
+
+
+def _after(step: Step, plan: Plan, paper: Paper) -> Iterator[str]:
+    """What follows from the step, and what keeps it from being carried out."""
+    for one in step.stale:
+        size = f" ({_size(one.bytes)})" if one.bytes else ""
+        yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", paper)
+    if step.kind == "command" and not step.held:
+        yield from _labelled("undo", "--undo cannot take it back", paper)
+    for other in step.alternatives:
+        yield from _labelled("or", other, paper)
+    rules = [rule for one in step.rules for rule in plan.explained.get(one, ())]
+    if rules:
+        yield from _labelled("then", f"looked at again: {', '.join(rules)}", paper)
+    if step.held:
+        yield from _labelled("held", step.held, paper, "yellow")
+    elif step.kind == "manual":
+        yield from _labelled("held", "only a person can do this", paper, "yellow")
+
+
+def _commands(step: Step, facts: Facts) -> list[str]:
+    variables = tuple(f"{name}={value}" for name, value in step.variables.items())
+    *first, last = step.run or ((),)
+    run = (*first, (*variables, *last)) if last else ()  # what comes before a build is no build
+    fix = Fix(title=step.title, safety=step.safety, run=run, exports=step.exports)
+    return shell_lines(fix, facts)
+
+
+def _changes(changes: Sequence[Change] | None, paper: Paper) -> Iterator[str]:
+    label = "changes"
+    if changes is not None and not changes:
+        yield from _labelled(label, "nothing: what it asks for is there", paper)
+        return
+    for one in sorted(changes or (), key=_weight)[:_SHOWN]:
+        yield f"   {label:<{_INDENT - 3}}" + _change(one, paper)
+        label = ""
+    if changes and len(changes) > _SHOWN:
+        yield from _labelled("", f"… and {len(changes) - _SHOWN} more (--format json)", paper)
+
+
+def _weight(one: Change) -> tuple[int, str]:
+    """What is replaced or removed is more worth seeing than what is added."""
+    return "~-=+".index(one.sign), one.name
+
+
+def _change(one: Change, paper: Paper) -> str:
+    versions = " → ".join(filter(None, (one.old, one.new)))
+    again = " (again)" if one.sign == "=" else ""
+    text = f"{one.sign} {one.name} {one.old if again else versions}{again}"
+    return paper.style(clean(text), _COLOURS[one.sign])
+
+
+def _costs(step: Step, paper: Paper) -> Iterator[str]:
+    found = step.estimate
+    if found.minutes is not None:
+        low, high = found.minutes
+        yield from _labelled("takes", f"{span((low * 60, high * 60))} ({found.basis})", paper)
+    elif found.basis:
+        yield from _labelled("takes", f"unknown: {found.basis}", paper)
+    needs = [step.needs] if step.needs else []
+    if found.disk_mib:
+        needs.append(f"{_size(found.disk_mib << 20)} of disk ({found.disk_basis})")
+    if found.ram_mib:
+        needs.append(f"{_size(found.ram_mib << 20)} of memory ({found.ram_basis})")
+    if needs:
+        yield from _labelled("needs", "; ".join(needs), paper)
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}".replace(".0 ", " ")
+    return f"{count} bytes"
+
+
+def _labelled(label: str, words: str, paper: Paper, *styles: str) -> Iterator[str]:
+    first, *rest = paper.wrap(clean(words), _INDENT) or [" " * _INDENT]
+    yield f"   {label:<{_INDENT - 3}}" + paper.style(first[_INDENT:], *styles)
+    yield from (paper.style(line, *styles) for line in rest)
+
+
+def _marked(mark: str, words: str, paper: Paper) -> Iterator[str]:
+    first, *rest = paper.wrap(clean(words), 2)
+    colour = {"✗": "red", "!": "yellow", "✓": "green"}[mark]
+    yield paper.style(mark, "bold", colour) + first[1:]
+    yield from rest
+
+
+def applied_text(applied: Applied, facts: Facts, paper: Paper) -> str:
+    """What became of the plan, and the machine before and after."""
+    lines = [""]
+    lines.extend(
+        "  " + _change(one, paper) for one in sorted(applied.changes, key=_weight)[: 2 * _SHOWN]
+    )
+    if len(applied.changes) > 2 * _SHOWN:
+        lines.append(f"  … and {len(applied.changes) - 2 * _SHOWN} more")
+    for finding in applied.vanished:
+        lines += _marked("✓", f"no longer: {finding.title} [{finding.rule}]", paper)
+    for finding in applied.appeared:
+        lines += _marked("!", f"new: {finding.title} [{finding.rule}]", paper)
+    for done in applied.done:
+        lines += done_lines(done, facts, paper, whole=True)
+    lines.append("")
+    rest = len(applied.after.problems)
+    what = "No problems are left." if not rest else f"Left: {plural(rest, 'problem')}."
+    again = " Next: `attn-doctor check`." if rest else ""
+    undo = f" Undo: `attn-doctor fix --undo {applied.id}`" if applied.changes else ""
+    lines += paper.wrap(f"{what}{again}{undo}", 0)
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def done_lines(done: Done, facts: Facts, paper: Paper, *, whole: bool) -> Iterator[str]:
+    """What became of one step; `whole`: only what a reader has to act on."""
+    title = f"{done.step.number}. {done.step.title}"
+    if done.state == "failed" and not whole:
+        yield from _marked("✗", title, paper)
+    elif done.state == "failed":
+        yield from _marked("✗", f"{title}: {done.told}", paper)
+        for cause in done.causes:
+            yield from paper.wrap(f"cause: {clean(cause)}", 4)
+        if done.log:
+            yield from paper.wrap(f"log: {done.log} (`attn-doctor explain {done.log}`)", 4)
+    elif done.state == "yours" and whole:
+        yield from _marked("!", f"{title}: in your own shell, run", paper)
+        for command in _commands(done.step, facts):
+            yield "    " + paper.style(clean(command), "green")
+    elif done.state in ("not needed", "not reached") and whole:
+        told = f" ({done.told})" if done.told else ""
+        yield from _marked("!", f"{title}: {done.state}{told}", paper)
+    elif done.state == "done" and not whole:
+        yield from _marked("✓", f"{title}  ({done.seconds:.0f} s)", paper)
+
+
+def undo_text(undo: Undo, paper: Paper) -> str:
+    """What taking a run back would do."""
+    lines = [paper.style(f"Undo {undo.run}", "bold") + f"  ({clean(undo.title)}; {undo.state})"]
+    lines.extend(
+        "  " + _change(one, paper) for one in sorted(undo.changes, key=_weight)[: 3 * _SHOWN]
+    )
+    if len(undo.changes) > 3 * _SHOWN:
+        lines.append(f"  … and {len(undo.changes) - 3 * _SHOWN} more")
+    lines.extend(f"  {what:<9} {clean(path)}" for path, what in undo.files)
+    lines.extend(f"  remove    {clean(path)}/ with everything in it" for path in undo.folders)
+    for refusal in undo.refused:
+        lines += _marked("!", refusal, paper)
+    if not (undo.changes or undo.files or undo.folders or undo.parts):
+        lines.append("  nothing: it changed nothing that is still changed")
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def history_text(runs: Iterable[Run], paper: Paper) -> str:
+    """All runs, the newest first."""
+    lines = []
+    for run in runs:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.when))
+        lines.append(
+            f"{run.id}  {when}  {run.state:<12} {clean(run.title)}"
+            + (f"  in {clean(run.python)}" if run.python else "")
+        )
+    return paper.glyphs("\n".join(lines or ["fix has changed nothing yet"])) + "\n"
+
+
+def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], paper: Paper) -> str:
+    """Which packages pip would download ready, and which it would compile.
+
+    Each verdict comes with what is known of compiling it here.
+    """
+    marks = {"yes": ("✓", "green"), "no": ("✗", "red"), "unknown": ("?", "yellow")}
+    lines = []
+    for one, notes in verdicts:
+        mark, colour = marks[one.wheel]
+        lines.append(
+            paper.style(mark, "bold", colour)
+            + " "
+            + paper.style(f"{one.name:<14}", "bold")
+            + {"yes": "a ready wheel", "no": "no ready wheel", "unknown": "not known"}[one.wheel]
+            + (f": {one.version}" if one.version and one.wheel == "yes" else "")
+        )
+        lines += paper.wrap(clean(one.reason), 16)
+        if one.requirement:
+            index = f" --index-url {one.index}" if one.index else ""
+            lines.append(" " * 16 + paper.style(f"pip install {one.requirement}{index}", "green"))
+        for note in notes:
+            lines += paper.wrap(clean(note), 16)
+    return paper.glyphs("\n".join(lines)) + "\n"

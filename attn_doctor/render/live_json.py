@@ -1,0 +1,47 @@
+"""What running the backends showed, as JSON. `SCHEMA` rises when a key changes its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.backends.live.compare import Disagreement
+from attn_doctor.backends.live.outcome import LiveReport
+from attn_doctor.backends.live.ranking import fastest
+
+__all__ = ["SCHEMA", "as_data", "json"]
+
+SCHEMA = 1
+
+
+def json(report: LiveReport, differing: Sequence[Disagreement], code: int) -> str:
+    """The report and the exit code as one JSON object."""
+    data = {
+        "schema": SCHEMA,
+        "attn_doctor": __version__,
+        "exit_code": code,
+        "live": as_data(report, differing),
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def as_data(report: LiveReport, differing: Sequence[Disagreement]) -> dict[str, Any]:
+    """The report as plain data, to stand by itself or beside a diagnosis."""
+    data: dict[str, Any] = msgspec.to_builtins(report)
+    for plain, one in zip(data["results"], report.results, strict=True):
+        plain["verdict"] = one.verdict.value
+    best = fastest(report.results)
+    data["fastest"] = best.name if best is not None else None
+    data["disagreements"] = [
+        {
+            "backend": one.name,
+            "phase": one.phase,
+            "static": one.static,
+            "live": one.live,
+        }
+        for one in differing
+    ]
+    return data

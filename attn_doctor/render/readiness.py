@@ -1,0 +1,151 @@
+"""What every renderer of backends needs: labels of wishes, reasons per row, names per state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attn_doctor.backends.readiness import Matrix, Readiness, Reason, Row
+from attn_doctor.backends.wishes import Wish
+from attn_doctor.render.paper import clean
+
+__all__ = [
+    "Told",
+    "head",
+    "label",
+    "labels",
+    "overall",
+    "reasons",
+    "short_form",
+    "subject",
+    "wishes",
+]
+
+#: A reason, and for which of the wishes it decides.
+Told = tuple[str, Reason]
+
+
+def label(wish: Wish) -> str:
+    """`inference`, `training with a bool mask`."""
+    return wish.phase + (f" with a {wish.mask} mask" if wish.masked else "")
+
+
+def labels(matrix: Matrix) -> list[tuple[str, str]]:
+    """Two lines over each column: the phase and the mask."""
+    return [
+        (wish.phase, f"{wish.mask} mask" if wish.masked else "no mask") for wish in matrix.wishes
+    ]
+
+
+def subject(matrix: Matrix) -> str:
+    """`Diffusers 0.42.1 (not installed here: judged as the newest known)`."""
+    text = f"{matrix.title} {matrix.version or '(version unknown)'}"
+    if matrix.installed is False:
+        text += " (not installed here: judged as the newest known)"
+    return text
+
+
+def head(matrix: Matrix) -> str:
+    """What all columns have in common."""
+    wish = matrix.wishes[0]
+    parts = [wish.dtype, f"heads of {wish.head_dim}", f"{wish.seq} tokens"]
+    parts += [name for name, on in (("causal", wish.causal), ("grouped heads", wish.gqa)) if on]
+    parts.append("compiled" if wish.compiled else "not compiled")
+    return ", ".join(parts)
+
+
+def overall(row: Row) -> Readiness:
+    """The best that a row reaches for any wish."""
+    best = (Readiness.READY, Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY)
+    states = [answer.state for answer in row.answers]
+    return next(state for state in best if state in states)
+
+
+def reasons(row: Row, matrix: Matrix) -> list[Told]:
+    """The reason that decides each answer, once for all wishes that share it."""
+    found: dict[str, tuple[Reason, list[int]]] = {}
+    for number, answer in enumerate(row.answers):
+        if answer.reasons:
+            first = answer.reasons[0]
+            found.setdefault(first.text, (first, []))[1].append(number)
+    return [(wishes(numbers, matrix), reason) for reason, numbers in found.values()]
+
+
+def wishes(numbers: Sequence[int], matrix: Matrix) -> str:
+    """What the wishes with these numbers have in common; empty for all of them."""
+    every = range(len(matrix.wishes))
+    chosen = [matrix.wishes[number] for number in numbers]
+    if len(numbers) == len(every):
+        return ""
+    for text, fits in (
+        ("with a mask", [n for n in every if matrix.wishes[n].masked]),
+        ("without a mask", [n for n in every if not matrix.wishes[n].masked]),
+        ("in training", [n for n in every if matrix.wishes[n].phase == "training"]),
+        ("in inference", [n for n in every if matrix.wishes[n].phase == "inference"]),
+    ):
+        if list(numbers) == fits:
+            return text
+    return "; ".join(map(label, chosen))
+
+
+def _short(matrix: Matrix) -> dict[Readiness, str]:
+    """Names by the best state that they reach, with the wishes for which they do.
+
+    What is made for other hardware, and what this version does not know, is left out; a package
+    of which nothing works is one word.
+    """
+    lists: dict[Readiness, dict[str, list[str]]] = {state: {} for state in Readiness}
+    folded: set[str] = set()
+    for row in matrix.rows:
+        if row.hardware or not row.known or row.package in folded:
+            continue
+        state = overall(row)
+        same = _alike(row, matrix)
+        if len(same) > 1:
+            folded.add(row.package)
+            name = "hub kernels" if row.package == "kernels" else f"{row.name}*"
+            lists[state].setdefault("", []).append(f"{name} ({len(same)})")
+            continue
+        numbers = [n for n, answer in enumerate(row.answers) if answer.state is state]
+        where = wishes(numbers, matrix).replace("in ", "for ", 1)
+        lists[state].setdefault(where, []).append(row.name)
+    return {state: _grouped(groups) for state, groups in lists.items()}
+
+
+def _grouped(groups: dict[str, list[str]]) -> str:
+    """`native, flash; for inference: sage`."""
+    told = [", ".join(names) for where, names in groups.items() if not where]
+    told += [f"{where}: {', '.join(names)}" for where, names in groups.items() if where]
+    return "; ".join(told)
+
+
+def _alike(row: Row, matrix: Matrix) -> list[Row]:
+    """All of a package's rows, if not one of them is ready for anything or slow."""
+    same = [one for one in matrix.rows if one.known and one.package and one.package == row.package]
+    states = {answer.state for one in same for answer in one.answers}
+    bad = ({Readiness.NOT_READY}, {Readiness.UNKNOWN})
+    return [one for one in same if not one.hardware] if states in bad else []
+
+
+def short_form(matrix: Matrix) -> list[str]:
+    """What is ready, slow and not ready in three lines, and the recommendation."""
+    lists = _short(matrix)
+    if not any(lists[state] for state in Readiness if state is not Readiness.NOT_READY):
+        common = {row.answers[0].reasons[0].text for row in matrix.rows if row.known}
+        why = f": {common.pop()}" if len(common) == 1 else ""
+        return [clean(f"none is ready{why}")]
+    lines = [
+        f"{state.value}: {lists[state] or 'none'}"
+        for state in (Readiness.READY, Readiness.SLOW, Readiness.NOT_READY)
+    ]
+    if lists[Readiness.UNKNOWN]:
+        lines.append(f"cannot be told: {lists[Readiness.UNKNOWN]}")
+    best = matrix.recommended[0]
+    use = f"use {best.name}: {best.short}; " if best.name else ""
+    lines.append(f"{use}`attn-doctor backends` says why (names of {_named(matrix)})")
+    return [clean(line) for line in lines]
+
+
+def _named(matrix: Matrix) -> str:
+    """`Diffusers 0.42.1`, or `Diffusers`, if it is not installed."""
+    installed = matrix.installed is not False
+    return f"{matrix.title} {matrix.version}" if installed and matrix.version else matrix.title

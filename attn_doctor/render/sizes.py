@@ -1,0 +1,25 @@
+"""Bytes and ages as people write them."""
+
+from __future__ import annotations
+
+__all__ = ["age", "size"]
+
+
+def size(count: int) -> str:
+    """`count` bytes, such as `9.2 MB`; one kB is 1000 bytes, as disks count."""
+    unit, number = "bytes", float(count)
+    for larger in ("kB", "MB", "GB", "TB"):
+        if number < 1000:
+            break
+        unit, number = larger, number / 1000
+    if unit == "bytes":
+        return f"{count} byte" if count == 1 else f"{count} bytes"
+    return f"{number:.1f} {unit}" if number < 100 else f"{number:.0f} {unit}"
+
+
+def age(seconds: float) -> str:
+    """How long ago, such as `2 h ago`."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length or (unit == "d" and seconds >= length):
+            return f"{seconds / length:.0f} {unit} ago"
+    return "just now"

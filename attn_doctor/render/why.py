@@ -1,0 +1,124 @@
+"""What `cache why` says: first what moved, then what that means for each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.paper import clean
+
+if TYPE_CHECKING:
+    from attn_doctor.caches.why import Factor, Place, Reason
+
+__all__ = ["program_json", "program_text", "why_json", "why_text"]
+
+_EFFECTS = {
+    "rebuild": "compiled again",
+    "partly": "partly compiled again",
+    "none": "changes nothing",
+}
+_KINDS = {"fxgraph": "graph", "aotautograd": "forward and backward"}
+
+
+def why_text(folder: str, places: Iterable[Place]) -> str:
+    """For each device: the components that differ, the kernels that are not reused, the remedy."""
+    return _written(line for place in places for line in _place(folder, place))
+
+
+def _place(folder: str, place: Place) -> Iterator[str]:
+    missing = [item for item in place.items if item.todo]
+    yield f"{folder}, built for {place.place}"
+    for one in place.moved:
+        mark = "✗" if one.effect == "rebuild" else "!" if one.effect == "partly" else "·"
+        values = f"{one.was or 'unset'} → {one.now or 'unset'}"
+        yield f"  {mark} {one.component}: {values} ({_EFFECTS.get(one.effect, one.effect)})"
+    warmups = {command: why for command, why in place.warmups.items() if why}
+    if not missing and not warmups:
+        counts = [plural(len(place.items), "kernel")] if place.items else []
+        counts += [plural(len(place.warmups), "warm-up")] if place.warmups else []
+        yield f"  ✓ {' and '.join(counts)}: nothing moved that would stop reuse"
+        return
+    named = {one.sentence for one in place.moved}
+    for item in missing:
+        why = "" if item.why in named else f": {item.why}"
+        yield f"  ✗ {item.spec.title} is compiled again{why}"
+    for command, why in warmups.items():
+        yield f"  ✗ {command} compiles again" + ("" if why in named else f": {why}")
+    if missing:
+        yield f"  It costs about {place.seconds:.0f} s at the next start, in every process."
+    yield from _remedy(place)
+
+
+def _remedy(place: Place) -> Iterator[str]:
+    """The way back where one variable moved, and the way forward always."""
+    for one in place.moved:
+        if one.effect != "none" and one.component.isupper():
+            back = f"export {one.component}={one.was}" if one.was else f"unset {one.component}"
+            yield f"  back:  {back}"
+    yield "  build: attn-doctor build-kernels, with the same specs as before"
+
+
+def why_json(folder: str, places: Iterable[Place], code: int) -> str:
+    """The same for programs."""
+    data = [
+        {
+            "place": place.place,
+            "moved": place.moved,
+            "kernels": [
+                {"title": item.spec.title, "reused": not item.todo, "why": item.why}
+                for item in place.items
+            ],
+            "warmups": place.warmups,
+            "seconds": place.seconds,
+        }
+        for place in places
+    ]
+    return _json(folder=folder, exit_code=code, places=data)
+
+
+def program_text(folder: str, hits: int, missed: Sequence[Reason]) -> str:
+    """What a program found and what it did not, with the component that differs."""
+    return _written(_program(folder, hits, missed))
+
+
+def _program(folder: str, hits: int, missed: Sequence[Reason]) -> Iterator[str]:
+    if not hits and not missed:
+        yield "The program compiled nothing with torch.compile, so no cache was asked."
+        return
+    found = f"{plural(hits, 'lookup')} found in {folder}"
+    yield found + (f", {len(missed)} not:" if missed else ": everything is reused.")
+    for one in missed:
+        yield f"✗ {_KINDS.get(one.kind, one.kind)} {one.key[:12]}"
+        if one.bypassed:
+            yield f"  torch did not use its cache: {one.bypassed}"
+        elif not one.nearest:
+            yield "  nothing comparable was built"
+        else:
+            yield f"  nearest: {one.nearest}"
+            yield from _factors(one.factors)
+
+
+def _factors(factors: Sequence[Factor]) -> Iterator[str]:
+    for one in factors[:6]:
+        means = f" ({one.means})" if one.means else ""
+        yield f"  differs: {one.name}{means}: {one.was} → {one.now}"
+    if len(factors) > 6:
+        yield f"  … and {len(factors) - 6} more"
+    if not factors:
+        yield "  its components are the same: another cache folder, or the entry is gone"
+
+
+def program_json(folder: str, hits: int, missed: Sequence[Reason], code: int) -> str:
+    """The same for programs."""
+    return _json(folder=folder, exit_code=code, hits=hits, missed=missed)
+
+
+def _written(lines: Iterable[str]) -> str:
+    return "".join(f"{clean(line)}\n" for line in lines)
+
+
+def _json(**data: object) -> str:
+    return msgspec.json.format(msgspec.json.encode({"schema": 1, **data}), indent=2).decode() + "\n"

@@ -1,0 +1,11 @@
+#!/bin/sh
+# The container's entrypoint: checks the machine once, then becomes the command that was given.
+# ATTN_DOCTOR_REQUIRE names backends, such as flash,native; ATTN_DOCTOR_FAIL_ON=never only reports.
+set -eu
+if [ -n "${ATTN_DOCTOR_REQUIRE-}" ]; then
+    attn-doctor check --quiet --fail-on "${ATTN_DOCTOR_FAIL_ON:-error}" \
+        --require "$ATTN_DOCTOR_REQUIRE" >&2
+else
+    attn-doctor check --quiet --fail-on "${ATTN_DOCTOR_FAIL_ON:-error}" >&2
+fi
+exec "$@"

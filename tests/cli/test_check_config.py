@@ -1,0 +1,140 @@
+"""`check --config` as a user types it, in every format that can point at a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.facts import to_json
+from tests.preflight.machines import machine, written
+
+
+def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    facts = folder / "facts.json"
+    facts.write_bytes(to_json(machine("4.1.0")))
+    return subprocess.run(
+        [sys.executable, "-m", "attn_doctor", "check", "--facts", str(facts), *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def flux(tmp_path: Path) -> Path:
+    written(tmp_path, "config/config.json", model_family="flux", attention_mechanism="flex")
+    return tmp_path
+
+
+def test_the_block_and_the_finding(flux: Path) -> None:
+    done = check(flux, "--config", "config/config.json")
+    assert "config    config/config.json: Flux.1, SimpleTuner 4.1.0" in done.stdout
+    assert "training and validation: native" in done.stdout.replace("\n          ", " ") or (
+        "training: native" in done.stdout
+    )
+    assert "at     config/config.json:9" in done.stdout
+    assert "line 9: attention_mechanism: flex → diffusers" in done.stdout
+
+
+def test_a_folder(flux: Path) -> None:
+    done = check(flux, "--config", ".")
+    assert "config/config.json (SimpleTuner reads it by default)" in done.stdout
+
+
+def test_a_snapshot_looks_for_nothing(flux: Path) -> None:
+    assert "config    " not in check(flux).stdout
+
+
+def test_none(flux: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "attn_doctor", "check", "--config", "none"],
+        capture_output=True,
+        text=True,
+        cwd=flux,
+        timeout=60,
+        check=False,
+    )
+    assert "simpletuner/backend-not-routed" not in done.stdout
+
+
+def test_what_lies_here_is_found(flux: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "attn_doctor", "check", "--format", "json"],
+        capture_output=True,
+        text=True,
+        cwd=flux,
+        timeout=60,
+        check=False,
+    )
+    (one,) = json.loads(done.stdout)["configs"]
+    assert (one["file"], one["found"]) == ("config/config.json", "SimpleTuner reads it by default")
+
+
+def test_a_broken_one_that_nobody_named_is_a_line(flux: Path) -> None:
+    (flux / "config" / "config.json").write_text('{"model_family": ', encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "attn_doctor", "check"],
+        capture_output=True,
+        text=True,
+        cwd=flux,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in (0, 1)
+    assert "config/config.json, line 1" in done.stdout
+
+
+def test_sarif_github_and_gitlab_point_at_the_line(flux: Path) -> None:
+    formats = [f"--format={name}:{name}.out" for name in ("sarif", "github", "gitlab", "json")]
+    check(flux, "--config", "config/config.json", *formats)
+    results = json.loads((flux / "sarif.out").read_text("utf-8"))["runs"][0]["results"]
+    (one,) = [each for each in results if each["ruleId"] == "simpletuner/backend-not-routed"]
+    place = one["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "config/config.json"
+    assert place["region"]["startLine"] == 9
+    assert ",file=config/config.json,line=9::" in (flux / "github.out").read_text("utf-8")
+    issues = json.loads((flux / "gitlab.out").read_text("utf-8"))
+    (issue,) = [each for each in issues if each["check_name"] == "simpletuner/backend-not-routed"]
+    assert issue["location"] == {"path": "config/config.json", "lines": {"begin": 9}}
+    assert len({each["fingerprint"] for each in issues}) == len(issues)
+    told = json.loads((flux / "json.out").read_text("utf-8"))
+    phases = told["configs"][0]["phases"]
+    assert [each["backend"] for each in phases] == ["native", "native"]
+    assert told["problems"][0]["place"] == {"file": "config/config.json", "line": 9} or any(
+        each["place"] == {"file": "config/config.json", "line": 9} for each in told["problems"]
+    )
+
+
+def test_a_policy_accepts_it(flux: Path) -> None:
+    (flux / "attn-doctor.toml").write_text(
+        '[[ignore]]\nrule = "simpletuner/backend-not-routed"\nreason = "known"\n'
+        "until = 2099-01-01\n",
+        encoding="utf-8",
+    )
+    done = check(flux, "--config", "config/config.json", "--format", "json")
+    told = json.loads(done.stdout)
+    assert "simpletuner/backend-not-routed" in [one["rule"] for one in told["waived"]]
+
+
+def test_a_baseline_knows_it(flux: Path) -> None:
+    check(flux, "--config", "config/config.json", "--format", "json:before.json")
+    done = check(
+        flux, "--config", "config/config.json", "--baseline", "before.json", "--format", "json"
+    )
+    assert json.loads(done.stdout)["problems"] == []
+
+
+def test_several(flux: Path) -> None:
+    written(flux, "other.json", model_family="wan", attention_mechanism="flex")
+    done = check(flux, "--config", "config/config.json", "--config", "other.json")
+    assert "Flux.1, SimpleTuner" in done.stdout
+    assert "Wan, SimpleTuner" in done.stdout

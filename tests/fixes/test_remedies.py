@@ -1,0 +1,115 @@
+"""Which remedy is taken, what `--forget` keeps, and whether written requirements install."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fixes.conftest import Environment, wheel
+from tests.fixes.test_fix import TRITON, _started, _until
+
+pytestmark = pytest.mark.slow
+
+
+def _two(env: Environment) -> None:
+    env.rule("two", '["pip", "install", "other"]')
+    path = env.rules / "own" / "two.toml"
+    second = '[[fix]]\ntitle = "Mend it otherwise"\nsafety = "ask"\n'
+    path.write_text(path.read_text() + second + 'run = [["pip", "install", "bulk>=2"]]\n')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "brought"),
+    [((), "other==1.0"), (("--choose", "1"), "other==1.0"), (("--choose", "2"), "bulk==2.0")],
+)
+def test_the_chosen_remedy_is_carried_out_and_no_other(
+    uv_env: Environment, arguments: tuple[str, ...], brought: str
+) -> None:
+    _two(uv_env)
+    before = {*uv_env.freeze().splitlines()}
+    uv_env.fix("own/two", "--yes", *arguments)
+    assert {*uv_env.freeze().splitlines()} - before == {brought}
+
+
+def test_a_remedy_that_is_not_there_cannot_be_chosen(uv_env: Environment) -> None:
+    _two(uv_env)
+    before = uv_env.tree()
+    ended = uv_env.fix("own/two", "--yes", "--choose", "3")
+    assert ended.returncode == 2
+    assert "own/two has no remedy number 3" in ended.text
+    ended = uv_env.fix("--yes", "--choose", "2")
+    assert ended.returncode == 2
+    assert "--choose belongs to a RULE" in ended.text
+    assert uv_env.tree() == before
+
+
+def test_an_interrupted_run_is_forgotten_and_what_it_did_stays(uv_env: Environment) -> None:
+    env = uv_env
+    env.rule("slow", '["pip", "install", "--no-build-isolation", "slow"]')
+    env.rule("other", '["pip", "install", "other"]')
+    running = _started(env, "own/other", "own/slow", "--yes", "--no-resolve")
+    _until(lambda: any(b"Building" in p.read_bytes() for p in env.state.rglob("*.log")))
+    running.send_signal(signal.SIGKILL)
+    running.communicate(timeout=60)
+    assert "--forget" in env.fix(TRITON, "--yes", "--no-resolve").stdout
+    copies = env.site.parent / ".attn-doctor-undo"
+    copies = copies if copies.exists() else env.site / ".attn-doctor-undo"
+    assert list(copies.iterdir())
+    (run,) = json.loads(env.fix("--history", "--format", "json", examine=False).stdout)["runs"]
+    kept = env.freeze()
+    assert "other==1.0" in kept
+    forgotten = env.fix("--forget", run["id"], examine=False)
+    assert forgotten.returncode == 0, forgotten.text
+    assert f"removing {copies}" in forgotten.text
+    assert not copies.exists()
+    # Unlike --undo, it leaves things as they are, and there is nothing left to take back.
+    assert env.freeze() == kept
+    assert "kept" in env.fix("--history", examine=False).stdout
+    undone = env.fix("--undo", run["id"], examine=False)
+    assert undone.returncode != 0
+    assert env.freeze() == kept
+    # And other runs may begin again.
+    assert env.fix(TRITON, "--yes", "--no-resolve").returncode == 0
+    assert "triton==3.6.0" in env.freeze()
+
+
+def test_no_run_to_forget(uv_env: Environment) -> None:
+    ended = uv_env.fix("--forget", "20200101", examine=False)
+    assert ended.returncode == 2
+    assert "no run 20200101: `attn-doctor fix --history` lists them" in ended.text
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_written_requirements_install(
+    request: pytest.FixtureRequest, tmp_path: Path, installer: str
+) -> None:
+    env: Environment = request.getfixturevalue("env" if installer == "pip" else "uv_env")
+    more = tmp_path / "more"
+    more.mkdir()
+    wheel(more, "xformers", "0.0.35", {"xformers/__init__.py": ""}, ("torch>=2.10",))
+    path = tmp_path / "requirements.txt"
+    ended = env.fix("--write-requirements", str(path))
+    assert ended.returncode == 0, ended.text
+    pip = [str(env.python), "-m", "pip", "install", "-q", "-f", str(more), "-r", str(path)]
+    uv = [env.uv, "pip", "install", "-q", "--python", str(env.python)]
+    uv += [
+        "-f",
+        str(more),
+        "-f",
+        env.variables["UV_FIND_LINKS"],
+        "--index-strategy",
+        "unsafe-best-match",
+        "-r",
+        str(path),
+    ]
+    argv = uv if env.uv else pip
+    done = subprocess.run(argv, env=env.variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, path.read_text() + done.stderr
+    frozen = env.freeze().splitlines()
+    wanted = [line for line in path.read_text().splitlines() if line and line[0] not in "#-"]
+    assert "triton==3.6.0" in wanted  # 3.5.0 was there
+    assert {*wanted} <= {*frozen}

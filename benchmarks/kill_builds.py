@@ -4,7 +4,8 @@
 
 Each time: start a build, wait a random while, SIGKILL it, and require that nothing of it lives on,
 that the manifest can be read and names only files that are there, and that `cache verify` finds no
-damage that the next build would not clear. All builds work on one folder, so each goes on where the
+damage that the next build would not clear. Every second kill comes a moment after one more kernel
+was written down, however fast the machine. All builds work on one folder, so each goes on where the
 last was killed; when everything is built, the folder is emptied and it begins anew. At the end a
 build must complete, `cache verify` must be clean, and every kernel is proven once more.
 """
@@ -90,12 +91,27 @@ def state(folder: str) -> tuple[int, list[str]]:
     return built, wrong
 
 
-def one(args: argparse.Namespace, folder: str, file: str, delay: float) -> dict[str, Any]:
-    """Start a build, kill it after `delay`, and look around."""
+def more(folder: str, before: int, started: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait until the manifest holds more built kernels than before, at most so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and started.poll() is None and state(folder)[0] <= before:
+        time.sleep(0.02)
+
+
+def one(
+    args: argparse.Namespace, folder: str, file: str, delay: float, patience: float
+) -> dict[str, Any]:
+    """Start a build, kill it after `delay`, and look around.
+
+    With `patience`, `delay` begins when one more kernel was written down, at most so much later.
+    """
     quiet = subprocess.DEVNULL
+    before = state(folder)[0]
     started = subprocess.Popen(
         command(args, folder, file), stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
     )
+    if patience:
+        more(folder, before, started, patience)
     try:
         started.wait(delay)
     except subprocess.TimeoutExpired:
@@ -106,6 +122,8 @@ def one(args: argparse.Namespace, folder: str, file: str, delay: float) -> dict[
     checked, text = verify(args, folder)
     return {
         "delay": round(delay, 2),
+        "after_a_kernel": bool(patience),
+        "before": before,
         "killed": code == -signal.SIGKILL,
         "orphans": orphans,
         "built": built,
@@ -138,14 +156,19 @@ def main() -> int:
         subprocess.run(command(args, folder, file), check=True, capture_output=True)
         longest = args.longest or time.monotonic() - start
         shutil.rmtree(folder)
-        bad = kills = 0
+        bad = kills = later = number = 0
         end = time.monotonic() + args.within
         while kills < args.kills and time.monotonic() < end:
             # Mostly while kernels are compiled and proven, now and then before.
             early = chance.random() < 0.25
             delay = chance.uniform(0.05, 0.5) if early else chance.uniform(0.45, 1.05)
-            told = one(args, folder, file, delay * longest)
+            if number % 2:
+                told = one(args, folder, file, chance.uniform(0.0, 0.5), 2 * longest)
+            else:
+                told = one(args, folder, file, delay * longest, 0.0)
+            number += 1
             kills += told["killed"]
+            later += told["killed"] and told["built"] > 0
             # A half-written file of the process that was killed just now is the next build's to
             # clear; an entry of the manifest must never be damaged.
             bad += bool(told["orphans"] or told["wrong"])
@@ -160,7 +183,10 @@ def main() -> int:
         print(f"cache verify: exit code {checked} {text if checked else ''}")
         print(f"proven once more: {proven}")
         good = not bad and done.returncode == 0 and checked == 0 and built == len(wanted) and proven
-    print(f"{kills} kills, {bad} of them left something wrong behind")
+    print(f"{kills} kills, {later} with kernels written down; {bad} left something wrong behind")
+    if args.kills > 1 and not later:
+        print("none was killed after a kernel was written down: give it more time or fewer --jobs")
+        return 1
     return 0 if good else 1
 
 

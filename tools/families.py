@@ -144,7 +144,10 @@ def packs(wheel: Wheel, family: str) -> bool:
     return any(
         path.startswith(f"{MODELS}{family}/")
         and path.endswith(".py")
-        and re.search(r"get_packed_attention_backend|FusedFlashAttnProcessor", wheel.text(path))
+        and re.search(
+            r"get_packed_attention_backend|FusedFlashAttnProcessor|packed_attention_processors",
+            wheel.text(path),
+        )
         for path in wheel.files
     )
 

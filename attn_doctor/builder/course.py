@@ -19,6 +19,7 @@ from attn_doctor.builder.manifest import Build, Entry
 from attn_doctor.builder.plan import Item, gpu_mib
 from attn_doctor.builder.pool import Outcome, Pool, Task
 from attn_doctor.builder.spec import KernelSpec
+from attn_doctor.builder.timings import Timings
 
 __all__ = ["Course", "Step", "entry_of", "job_of", "log_of"]
 
@@ -69,7 +70,9 @@ class Course:
         tell: Callable[[Step], None] = lambda _: None,
         tick: Callable[[], None] = lambda: None,
         compiled: Callable[[Item, Mapping[str, Any]], None] = lambda *_: None,
+        timings: Timings | None = None,
     ) -> None:
+        self._timings = timings or Timings()
         self._pool, self._jobs, self._limit = pool, jobs, limit
         self._sys_path = list(sys_path)
         self._memory = dict(memory or {})
@@ -154,27 +157,43 @@ class Course:
         job = job_of(work.item.spec, work.item.device, work.action, self._sys_path)
         task = Task(id=self._ids, job=job, log=log, limit=self._limit, fresh=fresh)
         self._pool.start(task)
+        self._timings.first(f"first_{work.action}_asked")
         self._tell(Step(item=work.item, phase=work.action))
 
     # Hearing
 
     def _hear(self) -> None:
+        ended = []
         for outcome in self._pool.wait(TICK):
             if outcome.task.id in self._others:
                 self._others.pop(outcome.task.id)(outcome)
                 continue
             work = self._active.pop(outcome.task.id)
-            if work.action == "build":
-                self._built(work, outcome)
+            result = outcome.result or {}
+            self._timings.ended(work.item.key, work.action, outcome.seconds, result)
+            ended.append((work, outcome))
+        # What may go on goes on first: writing down takes the disk a while.
+        for work, outcome in ended:
+            if self._goes_on(work, outcome):
+                self._proofs.append(_Work(work.item, "prove", outcome.result, work.alone))
+        if ended:
+            self._fill()
+        for work, outcome in ended:
+            if self._goes_on(work, outcome):
+                self._compiled(work.item, outcome.result or {})
+            elif work.action == "build":
+                self._not_built(work, outcome, beside=len(ended) > 1)
             else:
                 self._done(work, entry_of(work.item, work.built or {}, outcome))
         self._tick()
 
-    def _built(self, work: _Work, outcome: Outcome) -> None:
-        if outcome.result is not None and _ok(outcome):
-            self._compiled(work.item, outcome.result)
-            self._proofs.append(_Work(work.item, "prove", outcome.result, work.alone))
-        elif not work.alone and (self._active or self._alone) and _memory_ran_out(outcome):
+    @staticmethod
+    def _goes_on(work: _Work, outcome: Outcome) -> bool:
+        return work.action == "build" and _ok(outcome)
+
+    def _not_built(self, work: _Work, outcome: Outcome, beside: bool) -> None:
+        beside = beside or bool(self._active or self._alone)
+        if beside and not work.alone and _memory_ran_out(outcome):
             self._alone.append(_Work(work.item, "build", alone=True))
         else:
             self._done(work, _failure(work.item, outcome))

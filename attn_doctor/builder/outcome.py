@@ -52,6 +52,10 @@ class Report(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     start_seconds: float | None = None
     """How long importing torch took; None if nothing had to be built."""
+    phases: dict[str, float] = {}
+    """When each phase began or ended, in seconds since the start; `writing_down` is a sum."""
+    stages: dict[str, dict[str, dict[str, float]]] = {}
+    """Manifest key → `build` or `prove` → what its process spent its time on, in seconds."""
 
     @property
     def failed(self) -> tuple[Result, ...]:

@@ -148,6 +148,8 @@ class Pool:
         self.inbox: queue.SimpleQueue[tuple[_Process, dict[str, Any]]] = queue.SimpleQueue()
         self.start_seconds: float | None = None
         """How long importing torch took, once it is known."""
+        self.ready_at: float | None = None
+        """When that was, by the monotonic clock."""
         self._active: dict[int, _Active] = {}
         self._processes: list[_Process] = []
         self._idle: list[_Process] = []
@@ -225,7 +227,8 @@ class Pool:
 
     def _ready(self, process: _Process, event: dict[str, Any]) -> None:
         if process is self._server:
-            self.start_seconds = time.monotonic() - self._begun
+            self.ready_at = time.monotonic()
+            self.start_seconds = self.ready_at - self._begun
             if not event["fork"] or (self._cuda and not event["cuda"]):
                 # CUDA was touched by an import: from now on an interpreter for every job.
                 self._server = None

@@ -26,6 +26,7 @@ from attn_doctor.builder.plan import Item
 from attn_doctor.builder.pool import Outcome, Pool
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.surroundings import place_of, place_with, seen
+from attn_doctor.builder.timings import Timings
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 
@@ -218,6 +219,7 @@ class Build:
         """What has to be done, by what is known so far."""
         self._lock: Lock | None = None
         self._begun = time.monotonic()
+        self._timings = Timings(self._begun)
         self._start_seconds: float | None = None
         self._writers = ThreadPoolExecutor(4)
         self._written: dict[str, tuple[frozenset[str], Future[None]]] = {}
@@ -243,12 +245,15 @@ class Build:
                 return
             self._watcher.begin(self.plan)
             stamp.write(mark, b"")
+            self._timings.last("prepared")
             try:
                 with _pool(request, request.devices) as pool:
                     self._build(pool)
+                    self._timings.last("all_done")
             finally:
                 self._writers.shutdown(wait=False, cancel_futures=True)
             mark.unlink(missing_ok=True)
+            self._timings.last("end")
 
     def report(self, seconds: float | None = None) -> Report:
         """What was done so far."""
@@ -266,6 +271,8 @@ class Build:
             notes=tuple(self.notes),
             seconds=time.monotonic() - self._begun if seconds is None else seconds,
             start_seconds=self._start_seconds,
+            phases=self._timings.phases,
+            stages=self._timings.stages,
         )
 
     def _as_was(self, item: Item) -> Result:
@@ -287,6 +294,7 @@ class Build:
             tell=self._watcher.step,
             tick=self._watcher.tick,
             compiled=self._compiled,
+            timings=self._timings,
         )
         for device in request.devices:
             self._ask(course, device)
@@ -294,10 +302,14 @@ class Build:
         if old or now.unknown:
             # Digests that only torch knows may have moved too: that decides what is to be done.
             course.until(lambda: len(self._surroundings) == len(request.devices))
+            self._timings.last("waited_for_surroundings")
             self.plan = now = planned(request, self._manifest, self._surroundings, self._names())
         self._clear(now)
+        self._timings.last("cleared")
         course.run([item for item in now.todo if not self._refused(item)], self._finished)
         self._start_seconds = pool.start_seconds
+        if pool.ready_at is not None:
+            self._timings.last("torch_imported", pool.ready_at)
         self._save()
 
     def _refused(self, item: Item) -> bool:
@@ -329,6 +341,7 @@ class Build:
 
         def answer(outcome: Outcome) -> None:
             told = (outcome.result or {}).get("surroundings")
+            self._timings.last("surroundings_told")
             if told:
                 self._surroundings[device] = _told(told)
             else:
@@ -398,6 +411,10 @@ class Build:
         self._written[item.key] = (files, writing)
 
     def _finished(self, item: Item, entry: Entry, retried: bool) -> None:
+        with self._timings.adding("writing_down"):
+            self._record(item, entry, retried)
+
+    def _record(self, item: Item, entry: Entry, retried: bool) -> None:
         match = None
         if entry.state == "failed":
             entry, match = self._cause(item, entry)

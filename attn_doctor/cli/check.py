@@ -25,7 +25,7 @@ from attn_doctor.cli.attention import (
     wanted,
 )
 from attn_doctor.cli.examined import Pretend, examined
-from attn_doctor.cli.folders import Folders, rule_folders
+from attn_doctor.cli.folders import Folders, here, rule_folders
 from attn_doctor.cli.formats import Output, deliver, outputs
 from attn_doctor.cli.preflight import Config, Preflight, read, with_findings
 from attn_doctor.findings import Diagnosis, Severity
@@ -259,7 +259,7 @@ def _for_ci(diagnosis: Diagnosis, name: str, look: _Look) -> str:
     """The formats whose results point at a file of the repository."""
     from attn_doctor.render.places import stand_in
 
-    file = stand_in(Path.cwd())
+    file = stand_in(here())
     if name == "github":
         from attn_doctor.cli.github import summarise
         from attn_doctor.render.github import github

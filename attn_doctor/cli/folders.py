@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Folders", "rule_folders"]
+__all__ = ["Folders", "here", "rule_folders"]
 
 Folders = Annotated[
     list[Path] | None,
@@ -26,3 +26,11 @@ def rule_folders(given: list[Path] | None) -> tuple[Path, ...]:
     """The folders of the option, then those of the environment variable."""
     named = os.environ.get("ATTN_DOCTOR_RULES", "")
     return (*(given or ()), *(Path(one) for one in named.split(os.pathsep) if one))
+
+
+def here() -> Path:
+    """The working directory; the topmost folder where it has been removed under us."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.sep)

@@ -6,6 +6,7 @@ import sys
 from datetime import date
 from pathlib import Path
 
+from attn_doctor.cli.folders import here
 from attn_doctor.findings import Diagnosis
 from attn_doctor.policy.policy import Policy, find, read
 
@@ -16,15 +17,8 @@ def in_force(option: str) -> Policy | None:
     """The policy that `--policy` names, the nearest one without it, or None."""
     if option == "none":
         return None
-    path = Path(option) if option else _nearest()
+    path = Path(option) if option else find(here())
     return read(path) if path else None
-
-
-def _nearest() -> Path | None:
-    try:
-        return find(Path.cwd())
-    except FileNotFoundError:  # the working directory is gone
-        return None
 
 
 def applied(diagnosis: Diagnosis, policy: Policy | None, baseline: str) -> Diagnosis:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attn_doctor.cli.folders import here
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.findings import Diagnosis, Finding, Verdict
 
@@ -61,7 +62,7 @@ def read(paths: Sequence[str], *, search: bool) -> Preflight:
 
     if paths:
         return Preflight([_read(*named(Path(one), os.environ)) for one in paths])
-    found = found_in(Path.cwd(), os.environ) if search else None
+    found = found_in(here(), os.environ) if search else None
     if found is None:
         return Preflight()
     try:

@@ -1,7 +1,7 @@
 """How long a step takes and what it needs, with what each figure rests on.
 
-Downloads depend on the line, builds on cores and memory; so each estimate is a span, and is shown
-as one.
+Only what was measured, or what a project itself says, is told; everything else is unknown. How
+long a download takes depends on the line and on what is cached, so it is never told.
 """
 
 from __future__ import annotations
@@ -12,27 +12,25 @@ from msgspec import Struct
 
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.steps import Estimate
+from attn_doctor.rulebook import library
 
 __all__ = ["Machine", "build_estimate", "estimate"]
 
-#: MB to download and MiB on disk, of current Linux wheels. torch comes with CUDA's libraries.
-_SIZES = {
-    "torch": (3000, 7000),
-    "torchvision": (10, 30),
-    "torchaudio": (5, 15),
-    "triton": (200, 650),
-    "triton-windows": (50, 250),
-    "xformers": (110, 300),
-    "flash-attn": (260, 900),
-    "diffusers": (5, 40),
-}
-#: A line of 10 and one of 100 MB a second.
-_SLOW, _FAST = 10 * 60, 100 * 60
-#: Work of a build in minutes of one core. flash-attn: its README, 3 to 5 minutes on 64 cores.
-#: SageAttention 2.2: measured, 122 s on 16 cores for one GPU architecture (nvcc 13.0).
-_CORE_MINUTES = {
-    "flash-attn": (4.0 * 64, "its README: 3 to 5 min with 64 cores"),
-    "sageattention": (122 / 60 * 16, "measured: 2 min with 16 cores for one GPU architecture"),
+#: MiB on disk: the sizes of the files that are installed, summed over each distribution, on Linux
+#: with an x86 processor on 2026-11-21. torch 2.11.0+cu130 is 1129, the CUDA libraries that it
+#: depends on 2731, triton 3.6.0 639 (2.4.1+cu121: 1587, 2704, 554); torch 2.13.0+cpu is 721.
+_TORCH_CUDA = 1129 + 2731 + 639
+_TORCH_CPU = 721
+_TRITON = 639
+
+#: Work of a build in minutes of one core, how many cores at most have something to do, and whence.
+#: flash-attn: https://github.com/Dao-AILab/flash-attention/blob/v2.8.3.post1/README.md#L78
+#: ("compiling takes 3-5 minutes on a 64-core machine"); 72 files are compiled.
+#: SageAttention 2.2 (d1a57a5): measured with nvcc 13.0 for compute capability 9.0 on 16 cores,
+#: EXT_PARALLEL=4 and MAX_JOBS=16: 122 s. It has ten CUDA files, so at most ten cores were busy.
+_WORK = {
+    "flash-attn": (4.0 * 64, 72, "its README: 3 to 5 min with 64 cores"),
+    "sageattention": (122 / 60 * 10, 10, "measured: 2 min with 16 cores for one GPU architecture"),
 }
 
 
@@ -49,22 +47,23 @@ class Machine(Struct, frozen=True):
 
 
 def estimate(packages: Iterable[str], facts: Facts, *, cuda: bool = False) -> Estimate:
-    """What installing ready wheels of `packages` takes; nothing where their sizes are unknown.
+    """What installing ready wheels of `packages` takes: disk where it was measured.
 
     `cuda`: torch is known to bring CUDA's libraries along.
     """
-    known = [_SIZES[name] for name in packages if name in _SIZES]
-    if facts.torch.build == "cpu" and not cuda and not _cuda_wanted(facts):
-        known = [(200, 700) if one == _SIZES["torch"] else one for one in known]
-    if not known:
+    names = {*packages}
+    if not names:
         return Estimate()
-    download, disk = sum(one[0] for one in known), sum(one[1] for one in known)
-    size = f"{download / 1000:.1f} GB" if download >= 1000 else f"{download} MB"
-    return Estimate(
-        minutes=(download / _FAST, max(download / _SLOW, 0.2)),
-        disk_mib=disk,
-        basis=f"a download of about {size} at 10 to 100 MB/s, unless it is cached",
-    )
+    basis = "it depends on the network and on what is cached"
+    disk, source = 0, ""
+    if (facts.system.os, facts.system.arch) == ("linux", "x86_64"):
+        if "torch" in names and (cuda or facts.torch.build == "cuda" or _cuda_wanted(facts)):
+            disk, source = _TORCH_CUDA, "measured: torch 2.11.0 with its CUDA libraries and Triton"
+        elif "torch" in names and facts.torch.build == "cpu":
+            disk, source = _TORCH_CPU, "measured: torch 2.13.0, the CPU build"
+        elif "triton" in names:
+            disk, source = _TRITON, "measured: Triton 3.6.0"
+    return Estimate(disk_mib=disk, disk_basis=source, basis=basis)
 
 
 def _cuda_wanted(facts: Facts) -> bool:
@@ -73,14 +72,15 @@ def _cuda_wanted(facts: Facts) -> bool:
 
 def build_estimate(name: str, machine: Machine) -> Estimate:
     """What compiling `name` takes with the memory and cores there are."""
-    work, source = _CORE_MINUTES[name]
-    at_best = work / machine.cpus
-    # Jobs that memory forbids leave cores idle, though each compiler has a few threads.
-    at_worst = work / min(machine.cpus, machine.jobs)
+    work, most, source = _WORK[name]
+    at_best = work / min(machine.cpus, most)
+    # Jobs that memory forbids leave cores idle, though each compiler may have a few threads.
+    at_worst = work / min(machine.cpus, machine.jobs, most)
+    # Only of flash-attn is it known what a job takes: its setup.py says so.
+    memory = library.tables()["flash-attn"]["jobs"]["gib"] * 1024 if name == "flash-attn" else 0
     return Estimate(
         minutes=(at_best, max(at_worst, at_best * 1.5)),
-        disk_mib={"flash-attn": 6 * 1024, "sageattention": 2 * 1024}[name],
-        # SageAttention's need was not measured.
-        ram_mib=machine.jobs * 9 * 1024 if name == "flash-attn" else 0,
+        ram_mib=machine.jobs * memory,
+        ram_basis="its setup.py: 8 to 9 GB a job" if memory else "",
         basis=f"{source}; here {machine.cpus} cores, {machine.jobs} jobs by memory",
     )

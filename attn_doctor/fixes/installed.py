@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-__all__ = ["Change", "Installed", "compared", "installed", "normal", "owners"]
+__all__ = ["Change", "Installed", "compared", "installed", "installed_by", "normal", "owners"]
 
 _INFO = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
@@ -55,6 +55,21 @@ def installed(folders: Iterable[str]) -> dict[str, Installed]:
                 info = os.path.join(folder, entry)
                 one = Installed(match["version"], _mark(info))
                 found.setdefault(normal(match["name"]), one)
+    return found
+
+
+def installed_by(folders: Iterable[str]) -> dict[str, str]:
+    """What installed each distribution, by its INSTALLER file: `pip`, `uv`, `conda`; else empty."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
+            if match := _INFO.fullmatch(entry):
+                try:
+                    with open(os.path.join(folder, entry, "INSTALLER"), encoding="utf-8") as file:
+                        text = file.read().strip().lower()
+                except (OSError, UnicodeDecodeError):
+                    text = ""
+                found.setdefault(normal(match["name"]), text)
     return found
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Severity
+from attn_doctor.fixes import conda
 from attn_doctor.fixes.builds import settled
 from attn_doctor.fixes.pip_calls import PipCall, conflict, merged, pip_call
 from attn_doctor.fixes.predict import following
@@ -125,6 +126,8 @@ def _kind(fix: Fix, calls: Sequence[PipCall | None]) -> Kind:
 
 def _held(step: Step, facts: Facts, *, named: bool) -> str:
     """Why attn-doctor does not carry the step out by itself; empty if it does."""
+    if why := conda.held(step, conda.owned_by_facts(facts), facts.python.prefix or ""):
+        return why
     if step.kind != "command":
         return ""
     if any(argv[:1] == ("sudo",) for argv in step.run) and not facts.system.user_is_root:

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
-from attn_doctor.fixes import installers
+from attn_doctor.fixes import conda, installers
 from attn_doctor.fixes.builds import lacking
 from attn_doctor.fixes.estimates import estimate
 from attn_doctor.fixes.installed import installed
@@ -38,7 +38,8 @@ def prepared(
     if not local:
         return plan  # of a snapshot's environment there are only the facts
     there = installed(facts.python.site_packages or ())
-    steps = [_completed(step, there) for step in plan.steps]
+    owners = conda.owned(facts, there)
+    steps = [_not_condas(_completed(step, there), owners, facts) for step in plan.steps]
     blocked = installers.obstacle(facts)
     if blocked:
         steps = [_blocked(step, blocked) for step in steps]
@@ -51,7 +52,8 @@ def prepared(
             if step in asked:
                 watch(f"asking {installers.name(facts)} about step {step.number}")
                 earlier = [one for one in steps[:index] if one.ready and "torch" in one.packages]
-                steps[index] = _asked(step, asking, earlier)
+                found = _asked(step, asking, earlier)
+                steps[index] = _not_condas(found, owners, facts)
         ready = [step for step in steps if step.ready]
         together = ask_together(ready, asking) if len(ready) > 1 else ""
     return replace(plan, steps=tuple(steps), together=together)
@@ -66,6 +68,14 @@ def _completed(step: Step, there: Mapping[str, object]) -> Step:
     if not missing:
         return step
     return replace(step, run=(("pip", "install", *missing), *step.run))
+
+
+def _not_condas(step: Step, owners: Mapping[str, str], facts: Facts) -> Step:
+    """The step held if it would overwrite what conda installed."""
+    prefix = facts.python.prefix or ""
+    if step.held and step.held != conda.held(step, conda.owned_by_facts(facts), prefix):
+        return step  # for another reason; this one is told again, now with conda's channel
+    return replace(step, held=conda.held(step, owners, prefix, step.changes))
 
 
 def _blocked(step: Step, why: str) -> Step:
@@ -85,6 +95,6 @@ def _asked(step: Step, asking: Asking, earlier: Sequence[Step]) -> Step:
         return replace(step, held=f"it cannot be planned: {found.why}", unresolved=found.why)
     cuda = any(one.name.startswith("nvidia-") and one.new for one in found.changes)
     guess = step.estimate
-    if step.kind == "install":
+    if step.kind == "install" and guess.basis:  # it installs something
         guess = estimate(step.packages, asking.facts, cuda=cuda)
     return replace(step, changes=found.changes, strict=found.strict, estimate=guess)

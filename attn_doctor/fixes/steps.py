@@ -19,8 +19,12 @@ class Estimate(Struct, frozen=True, kw_only=True):
     minutes: tuple[float, float] | None = None
     """From, to; None if nothing is known."""
     disk_mib: int = 0
+    """0 if nothing is known, as of `ram_mib`."""
+    disk_basis: str = ""
     ram_mib: int = 0
+    ram_basis: str = ""
     basis: str = ""
+    """What `minutes` rests on, or why nothing is known."""
 
 
 class Stale(Struct, frozen=True):

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
 from attn_doctor.backends import catalogue
+from attn_doctor.backends.readiness import Reason
 from attn_doctor.backends.wishes import Wish
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix
 from attn_doctor.preflight.judged import Judge
 from attn_doctor.preflight.prediction import Phase, Prediction
 from attn_doctor.preflight.reading.settings import Call, Reading
-from attn_doctor.preflight.telling import tell
+from attn_doctor.preflight.telling import remedy, tell
 
 __all__ = ["predict"]
 
@@ -114,7 +115,7 @@ def _chosen(reading: Reading, call: Call, judge: Judge) -> tuple[Phase, list[Fin
     fused = compiled if backend == "flex" else backend != "_native_math"
     faults = judge.faults(answer) if backend != "native" else []
     reason = answer.reasons[0] if answer.reasons else None
-    found = [_told(reading, call, value, one.rule, one.id, one.text, phase) for one in faults[:1]]
+    found = [_told(reading, call, value, one, phase) for one in faults[:1]]
     return (
         Phase(
             phase=phase,
@@ -170,10 +171,9 @@ def _unknown(
     return Phase(phase=phase, asked=value, backend="", shown="unknown", why=why), [finding]
 
 
-def _told(
-    reading: Reading, call: Call, value: str, rule: str, demand: str, text: str, phase: str
-) -> Finding:
-    unfused = demand in ("flex-unfused", "flex-unfused-memory")
+def _told(reading: Reading, call: Call, value: str, reason: Reason, phase: str) -> Finding:
+    rule, text = reason.rule, reason.text
+    unfused = reason.id in ("flex-unfused", "flex-unfused-memory")
     if unfused:
         title = "flex runs unfused: nothing in this file compiles it"
         fixes: tuple[Fix, ...] = (
@@ -185,8 +185,10 @@ def _told(
             Fix(title=f"{reading.file}, line {call.line}: {value} → native", safety="manual"),
         )
     else:
-        title = f"{value} does not do as written ({phase}): {text}"
-        fixes = (Fix(title=f"{reading.file}, line {call.line}: {value} → native", safety="manual"),)
+        title = f"{value} does not work as written in {phase}: {text}"
+        other = Fix(title=f"{reading.file}, line {call.line}: {value} → native", safety="manual")
+        own = remedy(reason)
+        fixes = (own, other) if own else (other,)
     return tell(
         rule,
         reading,

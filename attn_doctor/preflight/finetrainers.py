@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from msgspec import Struct
 
 from attn_doctor.backends import catalogue
+from attn_doctor.backends.readiness import Reason
 from attn_doctor.backends.wishes import Wish
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix
@@ -19,7 +20,7 @@ from attn_doctor.preflight.expected import head_shape
 from attn_doctor.preflight.judged import MASKS, Judge
 from attn_doctor.preflight.prediction import Phase, Prediction
 from attn_doctor.preflight.reading.settings import Reading
-from attn_doctor.preflight.telling import because, change, tell
+from attn_doctor.preflight.telling import because, change, remedy, tell
 
 __all__ = ["predict"]
 
@@ -105,7 +106,7 @@ def _phase(
     answer = judge.answer(provider, wish)
     faults = judge.faults(answer) if provider != "native" else []
     found = [
-        _told(reading, key, provider, model, phase, one.rule, one.id, one.text)
+        _told(reading, key, provider, model, phase, one)
         for number, one in enumerate(faults)
         if number == 0 or one.rule in MASKS or one.id in ("half-precision", "flex-unfused")
     ]
@@ -156,10 +157,9 @@ def _told(
     provider: str,
     model: _Model | None,
     phase: str,
-    rule: str,
-    demand: str,
-    text: str,
+    reason: Reason,
 ) -> Finding:
+    rule, demand, text = reason.rule, reason.id, reason.text
     title = model.title if model else "the model"
     why = f"{text[0].upper()}{text[1:]}."
     if rule in MASKS and model is not None:
@@ -198,10 +198,13 @@ def _told(
         rule,
         reading,
         key,
-        f"{provider} does not do as configured in {phase}: {text}",
+        f"{provider} does not work as configured in {phase}: {text}",
         why=why,
         seen=(because(reading, key, ""),),
-        fixes=(change(reading, key, _native(reading, key), "runs everywhere, with gradients"),),
+        fixes=(
+            remedy(reason),
+            change(reading, key, _native(reading, key), "runs everywhere, with gradients"),
+        ),
     )
 
 

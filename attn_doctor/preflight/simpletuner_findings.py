@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 
-from attn_doctor.backends.readiness import Readiness
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Severity
-from attn_doctor.preflight.judged import CONFIGURED, MASKS, Judge
+from attn_doctor.preflight.judged import Judge
 from attn_doctor.preflight.prediction import Phase
-from attn_doctor.preflight.simpletuner_run import Run, choices, wish
+from attn_doctor.preflight.simpletuner_inputs import KEY, inputs
+from attn_doctor.preflight.simpletuner_run import Run, choices
 from attn_doctor.preflight.telling import because, change, tell
 
 __all__ = ["found"]
 
-_KEY = "attention_mechanism"
 #: Names that other programs have for what SimpleTuner calls otherwise.
 _MEANT = {
     "flash": "flash-attn", "flash_attention_2": "flash-attn", "flash2": "flash-attn",
@@ -24,8 +23,6 @@ _MEANT = {
     "flex_attention": "flex", "flex-attn": "flex", "_native_cudnn": "cudnn",
     "native": "diffusers", "sageattn": "sageattention",
 }  # fmt: skip
-#: Backends of which a mask of two dimensions is misread.
-_ROWS_MISREAD = ("flex",)
 
 
 def found(run: Run, phases: Sequence[Phase], judge: Judge, facts: Facts) -> Iterator[Finding]:
@@ -37,7 +34,7 @@ def found(run: Run, phases: Sequence[Phase], judge: Judge, facts: Facts) -> Iter
     yield from _env(run)
     told: set[str] = set()
     for phase in phases:
-        for finding in _kernel(run, phase, judge, facts):
+        for finding in inputs(run, phase, judge, facts):
             if finding.rule not in told:
                 told.add(finding.rule)
                 yield finding
@@ -55,10 +52,10 @@ def _mechanism(run: Run) -> Iterator[Finding]:
     yield tell(
         "simpletuner/mechanism-unknown",
         run.reading,
-        _KEY,
+        KEY,
         f"SimpleTuner {version} does not accept attention_mechanism {run.mechanism}, and stops",
-        seen=(because(run.reading, _KEY, f"one of {', '.join(names)}"),),
-        fixes=(change(run.reading, _KEY, near or "diffusers", "a name that this release has"),),
+        seen=(because(run.reading, KEY, f"one of {', '.join(names)}"),),
+        fixes=(change(run.reading, KEY, near or "diffusers", "a name that this release has"),),
     )
 
 
@@ -75,7 +72,7 @@ def _precision(run: Run) -> Iterator[Finding]:
             seen=(because(reading, "base_model_precision", "int8-quanto or fp8-quanto"),),
             fixes=(
                 change(reading, "base_model_precision", "int8-quanto", "keeps SageAttention"),
-                change(reading, _KEY, "diffusers", "keeps the precision"),
+                change(reading, KEY, "diffusers", "keeps the precision"),
             ),
         )
     fp8 = reading.get("mixed_precision").lower() == "fp8"
@@ -114,7 +111,7 @@ def _routing(run: Run, phases: Sequence[Phase]) -> Iterator[Finding]:
     yield tell(
         f"simpletuner/{rule}",
         run.reading,
-        _KEY,
+        KEY,
         f"attention_mechanism {run.mechanism} has no effect on {title} in SimpleTuner"
         f" {run.release.version}: torch's own attention runs"
         if not own
@@ -122,7 +119,7 @@ def _routing(run: Run, phases: Sequence[Phase]) -> Iterator[Finding]:
         why=f"{idle[0].why[0].upper()}{idle[0].why[1:]}.",
         severity=Severity.WARNING if not own else Severity.INFO,
         seen=(
-            because(run.reading, _KEY, "diffusers, which is what runs"),
+            because(run.reading, KEY, "diffusers, which is what runs"),
             because(run.reading, "model_family", _where(run)),
         ),
         fixes=tuple(_acting(run)),
@@ -142,9 +139,9 @@ def _acting(run: Run) -> Iterator[Fix]:
             safety="ask",
             run=(("pip", "install", "--upgrade", f"simpletuner>={run.family.routed}"),),
         )
-    yield change(run.reading, _KEY, "diffusers", "what runs anyway, and fused where torch can")
+    yield change(run.reading, KEY, "diffusers", "what runs anyway, and fused where torch can")
     if run.release.known and run.release.holds_sdpa:
-        yield change(run.reading, _KEY, "cudnn", "acts on every family since 4.9.3")
+        yield change(run.reading, KEY, "cudnn", "acts on every family since 4.9.3")
     if run.packs and run.mechanism.startswith("flash"):
         yield change(run.reading, "fuse_qkv_projections", "true", "brings packed FlashAttention")
 
@@ -176,7 +173,7 @@ def _sage(run: Run) -> Iterator[Finding]:
         yield tell(
             "simpletuner/sage-validation-only",
             reading,
-            _KEY,
+            KEY,
             "SageAttention serves validation alone; training keeps torch's own attention",
             seen=(because(reading, "sageattention_usage", "", seen=usage),),
         )
@@ -202,124 +199,3 @@ def _env(run: Run) -> Iterator[Finding]:
             ),
         ),
     )
-
-
-def _kernel(run: Run, phase: Phase, judge: Judge, facts: Facts) -> Iterator[Finding]:
-    """What the backend that runs says to what the model gives it."""
-    # Torch's own attention lacks only what the rules on the machine say.
-    if phase.backend in ("", "packed", "native"):
-        return
-    if phase.backend in _ROWS_MISREAD and phase.mask == "rows":
-        yield _rows(run, phase, judge)
-    wanted = wish(run, phase.phase, phase.backend, phase.tokens)
-    answer = judge.answer(phase.backend, wanted)
-    for reason in answer.reasons:
-        if not reason.rule or reason.state is Readiness.UNKNOWN or reason.id == "st-sage-training":
-            continue
-        if reason.id in CONFIGURED or reason.rule in MASKS:
-            yield _configured(run, phase, reason.id, reason.rule, reason.text, judge, facts)
-        elif reason is answer.reasons[0] and not judge.known(reason.rule):
-            yield _machine(run, phase, reason.rule, reason.text)
-
-
-def _configured(
-    run: Run, phase: Phase, demand: str, rule: str, text: str, judge: Judge, facts: Facts
-) -> Finding:
-    reading = run.reading
-    if demand in ("half-precision", "flash-sdpa-precision"):
-        half = "bf16" if (facts.driver.best_sm or 80) >= 80 else "fp16"
-        return tell(
-            rule,
-            reading,
-            "mixed_precision",
-            f"{run.mechanism} computes in half precision, and mixed_precision"
-            f" {reading.get('mixed_precision')} gives it fp32",
-            seen=(because(reading, "mixed_precision", half),),
-            fixes=(
-                change(reading, "mixed_precision", half, "queries, keys and values in half"),
-                change(reading, _KEY, "diffusers", "takes fp32"),
-            ),
-        )
-    if demand in ("flex-unfused", "flex-unfused-memory"):
-        return _unfused(run, phase)
-    if demand == "flex-causal":
-        keys: tuple[str, ...] = ("model_family",)
-    else:
-        keys = ("model_family", _KEY)
-    best = _instead(run, phase, judge)
-    when = " where captions are padded" if run.family and run.family.masked == "padded" else ""
-    title = run.family.title if run.family else "this family"
-    gives = "a causal flag" if demand == "flex-causal" else f"a {_kind(phase.mask)} mask{when}"
-    return tell(
-        rule,
-        reading,
-        _KEY,
-        f"{title} gives its attention {gives}, which {run.mechanism} does not take",
-        why=f"{text[0].upper()}{text[1:]}.",
-        seen=tuple(because(reading, key, "") for key in keys),
-        fixes=(change(reading, _KEY, best, "takes what this family gives"),),
-    )
-
-
-def _unfused(run: Run, phase: Phase) -> Finding:
-    reading = run.reading
-    cost = f", about {phase.mib} MiB for each layer" if phase.mib else ""
-    return tell(
-        "flex/unfused",
-        reading,
-        "dynamo_backend" if "dynamo_backend" in reading.settings else _KEY,
-        f"flex runs unfused: dynamo_backend is {reading.get('dynamo_backend') or 'not set'}{cost}",
-        seen=(because(reading, "dynamo_backend", "inductor"),),
-        fixes=(
-            change(reading, "dynamo_backend", "inductor", "compiles the model, flex fused in it"),
-            change(reading, _KEY, "diffusers", "fused without compiling"),
-        ),
-    )
-
-
-def _rows(run: Run, phase: Phase, judge: Judge) -> Finding:
-    return tell(
-        "flex/mask-two-dimensions",
-        run.reading,
-        _KEY,
-        f"{run.family.title if run.family else 'this family'} passes a mask of two dimensions,"
-        " which flex reads as one over the queries",
-        seen=(because(run.reading, "model_family", ""), because(run.reading, _KEY, "")),
-        fixes=(change(run.reading, _KEY, _instead(run, phase, judge), "reads it as it is meant"),),
-    )
-
-
-def _machine(run: Run, phase: Phase, rule: str, text: str) -> Finding:
-    return tell(
-        rule,
-        run.reading,
-        _KEY,
-        f"{run.mechanism} cannot run here as configured ({phase.phase}): {text}",
-        seen=(because(run.reading, _KEY, ""),),
-        fixes=(change(run.reading, _KEY, "diffusers", "torch's own attention runs everywhere"),),
-    )
-
-
-def _instead(run: Run, phase: Phase, judge: Judge) -> str:
-    """A mechanism of this release that takes what the family gives; torch's own at the least."""
-    able = [one for one in choices(run.release.version) if one.name in _SAFE]
-    wanted = wish(run, phase.phase, "native", phase.tokens)
-    for one in able:
-        if one.backend.endswith("_hub") and judge.answer(one.backend, wanted).state is (
-            Readiness.READY
-        ):
-            return one.name
-    return "diffusers"
-
-
-#: Mechanisms to propose in place of one that takes no mask.
-_SAFE = ("flash-attn-varlen-hub", "native-efficient", "diffusers")
-
-
-def _kind(mask: str) -> str:
-    return {
-        "rows": "two-dimensional",
-        "float": "additive",
-        "varlen": "boolean",
-        "bool": "boolean",
-    }.get(mask, "boolean")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from attn_doctor.backends.readiness import Reason
 from attn_doctor.findings import Because, Finding, Fix, Place, Severity, Verdict
 from attn_doctor.preflight.reading.settings import Reading
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["because", "change", "tell"]
+__all__ = ["because", "change", "remedy", "tell"]
 
 
 def tell(
@@ -61,6 +62,14 @@ def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
         title=f"{reading.file}, line {setting.line}: {name}: {setting.text} → {new}: {effect}",
         safety="manual",
     )
+
+
+def remedy(reason: Reason) -> Fix | None:
+    """The catalogue's own remedy, such as the command that installs what is missing."""
+    if not reason.remedy:
+        return None
+    title = f"{reason.remedy[0].upper()}{reason.remedy[1:]}"
+    return Fix(title=title, safety="manual", code=reason.code)
 
 
 def _pair(reading: Reading, key: str, value: str) -> str:

@@ -35,7 +35,7 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     `folders` hold a team's own rules, which are added. Raises `RuleError` if one is not fit to be.
     """
     index = _index()
-    rules = index.rules if index is not None else _read(folder())
+    rules = index.rules if index is not None else _own()
     if not folders:
         return rules
     from attn_doctor.rulebook.team import with_own
@@ -67,6 +67,12 @@ def build_index(rules: Path) -> bytes:
     """The index of a `rules/` folder, for the wheel. Raises `RuleError` on a faulty rule."""
     judged = tuple(msgspec.structs.replace(rule, examples=()) for rule in _read(rules))
     return msgspec.json.encode({"rules": judged, "tables": read_tables(rules)})
+
+
+@cache
+def _own() -> tuple[Rule, ...]:
+    """Our own rules of a checkout, read once: they serve findings and what speaks of them."""
+    return _read(folder())
 
 
 def _read(rules: Path) -> tuple[Rule, ...]:

@@ -42,6 +42,8 @@ def test_the_table_agrees_with_the_wheels(version: str) -> None:
     told = {name for name, one in families().items() if one.routed_in(version)}
     assert told & {*seen["routed"], *seen["others"]} == {*seen["routed"]}
     assert {*seen["routed"], *seen["others"]} <= {*families()}
+    packs = {name for name, one in families().items() if one.packed_in(version)}
+    assert packs & {*seen["routed"], *seen["others"]} == {*seen["packed"]}
     this = release(version)
     assert (this.known, this.holds_sdpa, this.kohaku) == (True, seen["holds_sdpa"], seen["kohaku"])
 

@@ -45,6 +45,7 @@ class Attempt:
         self.proving = job["action"] == "prove"
         self.reuse: Reuse = reuse(torch.__version__, self.training, device)
         self.seconds = 0.0
+        self.reference_seconds = 0.0
         self.errors: dict[str, float] = {}
         self.worst: dict[str, float] = {}
         self.unfused = ""
@@ -111,6 +112,7 @@ class Attempt:
         result = {
             "ok": True,
             "seconds": self.seconds,
+            "reference_seconds": self.reference_seconds,
             "errors": self.errors,
             "error_limit": self.error_limit,
             "worst": self.worst,
@@ -170,7 +172,9 @@ class Attempt:
             reason = fused.reason(self.spec, length, memory)
             self.unfused = f"length {length}: {reason}" if reason else ""
         scale = self.spec.get("scale") or self.spec["head_dim"] ** -0.5
+        start = time.perf_counter()
         total, worst = reference.errors(torch, call, results, gradient, scale, part)
+        self.reference_seconds += time.perf_counter() - start
         for name in total:
             self.errors[name] = _larger(self.errors.get(name, 0.0), total[name])
             self.worst[name] = _larger(self.worst.get(name, 0.0), worst[name])

@@ -8,10 +8,12 @@ compiles another graph again.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from attn_doctor.builder.child.fused import Fused
@@ -153,7 +155,26 @@ class Block:
         """The same step without compiling, by torch's own attention, in `dtype`."""
         model = self._model(dtype, "native")
         model.load_state_dict(state)
-        return self._step(model, self._inputs(dtype))
+        with _without_cudnn(self.torch):
+            return self._step(model, self._inputs(dtype))
+
+
+@contextlib.contextmanager
+def _without_cudnn(torch: Any) -> Iterator[None]:
+    """Not with the attention of cuDNN, which torch prefers on Hopper: some sizes fail in backward.
+
+    Seen with torch 2.11 on an H200: "Expected mha_graph.execute(…).is_good()".
+    """
+    cuda = torch.backends.cuda
+    if not hasattr(cuda, "enable_cudnn_sdp"):  # before torch 2.5 there is none
+        yield
+        return
+    before = cuda.cudnn_sdp_enabled()
+    cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        cuda.enable_cudnn_sdp(before)
 
 
 def _first(torch: Any, found: Any) -> Any:

@@ -57,7 +57,7 @@ def surroundings(device: str) -> dict[str, Any]:
         "settings": _settings(torch),
     }
     if device.startswith("cuda"):
-        torch.cuda.set_device(device)
+        # No `set_device`: since CUDA 12 that makes a context, for which builds would have to wait.
         major, minor = torch.cuda.get_device_capability(device)
         found["device"] = torch.cuda.get_device_name(device)
         found["sm"] = major * 10 + minor

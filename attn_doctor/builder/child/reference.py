@@ -74,17 +74,18 @@ def errors(
     The first are norms over all that is compared; the second is the largest over blocks of rows,
     so that a few wrong rows cannot hide in many right ones.
     """
-    sums = {name: [0.0, 0.0] for name in results}
-    worst = dict.fromkeys(results, 0.0)
+    # Numbers stay on the device to the end: beside others, each that is fetched waits its turn.
+    found = {name: results[name].new_zeros(3, dtype=torch.float64) for name in results}
     with torch.no_grad():
         for batch in range(call.query.shape[0]):
             for kv_head in part.kv_heads:
-                _one(torch, call, results, gradient, scale, part, (batch, kv_head), sums, worst)
+                _one(torch, call, results, gradient, scale, part, (batch, kv_head), found)
+    told = {name: numbers.tolist() for name, numbers in found.items()}
     total = {
         name: (off / size) ** 0.5 if size else (0.0 if off == 0 else float("inf"))
-        for name, (off, size) in sums.items()
+        for name, (off, size, _) in told.items()
     }
-    return total, worst
+    return total, {name: worst**0.5 for name, (_, _, worst) in told.items()}
 
 
 def _one(
@@ -95,8 +96,7 @@ def _one(
     scale: float,
     part: Sample,
     place: tuple[int, int],
-    sums: dict[str, list[float]],
-    worst: dict[str, float],
+    found: dict[str, Any],
 ) -> None:
     """Add what one key head contributes, all its query heads together."""
     batch, kv_head = place
@@ -113,24 +113,24 @@ def _one(
                 query = call.query[batch, head, rows].double()
                 weights = _weights(torch, call, query @ key.T * scale, (batch, head), rows)
                 out = weights @ value
-                _add(results["out"][batch, head, rows], out, "out", sums, worst)
+                _add(torch, results["out"][batch, head, rows], out, found["out"])
                 if "dq" not in results:
                     continue
                 grad = gradient[batch, head, rows].double()
                 dv += weights.T @ grad
                 ds = weights * (grad @ value.T - (grad * out).sum(-1, keepdim=True)) * scale
-                _add(results["dq"][batch, head, rows], ds @ key, "dq", sums, worst)
+                _add(torch, results["dq"][batch, head, rows], ds @ key, found["dq"])
                 dk += ds.T @ query
     if "dk" in results:
-        _add(results["dk"][kv_batch, kv_head], dk, "dk", sums, worst)
-        _add(results["dv"][kv_batch, kv_head], dv, "dv", sums, worst)
+        _add(torch, results["dk"][kv_batch, kv_head], dk, found["dk"])
+        _add(torch, results["dv"][kv_batch, kv_head], dv, found["dv"])
 
 
 def _weights(torch: Any, call: Any, scores: Any, place: tuple[int, int], rows: slice) -> Any:
     """Softmax of the scores after the mask; a row with nothing left is zero."""
     batch, head = place
-    b = torch.tensor(batch, device=scores.device)
-    h = torch.tensor(head, device=scores.device)
+    b = torch.full((), batch, device=scores.device)
+    h = torch.full((), head, device=scores.device)
     q = torch.arange(rows.start, rows.stop, device=scores.device)[:, None]
     kv = torch.arange(scores.shape[1], device=scores.device)[None, :]
     if call.score_mod is not None:
@@ -140,18 +140,21 @@ def _weights(torch: Any, call: Any, scores: Any, place: tuple[int, int], rows: s
     return torch.nan_to_num(torch.softmax(scores, dim=-1), nan=0.0)
 
 
-def _add(
-    seen: Any, true: Any, name: str, sums: dict[str, list[float]], worst: dict[str, float]
-) -> None:
-    off, size = (seen.double() - true).square(), true.square()
-    sums[name][0] += float(off.sum())
-    sums[name][1] += float(size.sum())
+def _add(torch: Any, seen: Any, true: Any, found: Any) -> None:
+    """Add to `found`: squares of the differences, squares of what is true, the worst block's ratio.
+
+    No number is fetched from the device.
+    """
+    off = (seen.double() - true).square().sum(-1)
+    size = true.square().sum(-1)
+    whole = size.sum()
+    found[0] += off.sum()
+    found[1] += whole
+    count = -(-true.shape[0] // _ROWS)
+    short = count * _ROWS - true.shape[0]
+    off, size = (torch.nn.functional.pad(one, (0, short)) for one in (off, size))
     # Rows of which little is left would make any rounding look large.
-    floor = size.sum() / max(1, -(-true.shape[0] // _ROWS)) * 0.01
-    blocks = [
-        off[i : i + _ROWS].sum() / (size[i : i + _ROWS].sum() + floor).clamp_min(1e-300)
-        for i in range(0, true.shape[0], _ROWS)
-    ]
-    largest = float(max(float(one) for one in blocks)) ** 0.5
-    # NaN compares false with everything, and must not be lost.
-    worst[name] = largest if largest != largest else max(worst[name], largest)
+    floor = whole / max(1, count) * 0.01
+    ratios = off.view(-1, _ROWS).sum(-1) / (size.view(-1, _ROWS).sum(-1) + floor).clamp_min(1e-300)
+    # NaN must not be lost: `amax` and `maximum` keep it.
+    found[2] = torch.maximum(found[2], ratios.amax())

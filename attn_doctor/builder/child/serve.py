@@ -342,6 +342,8 @@ def _child(work: Any, command: dict[str, Any], writer: int, server: int) -> None
         answer = json.dumps(result).encode()
         while answer:
             answer = answer[os.write(writer, answer) :]
+        # Here, as at the exit it would stay open until the memory and the GPU are given back.
+        os.close(writer)
         code = 0
     except BaseException:
         import traceback
@@ -398,4 +400,8 @@ def _teller(out: int) -> Callable[[Event], None]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    ended = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Taking torch apart would take a while, and whoever started this waits for it.
+    os._exit(ended)

@@ -1,0 +1,133 @@
+"""Packages that conda installed, which pip must not overwrite: conda's records would then be wrong.
+
+conda writes its name into INSTALLER, as pip does; where that file is missing, a record of that name
+and version in `conda-meta` tells. What pip installed into a conda environment is pip's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import fields
+
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.installed import Change, Installed, installed_by, normal
+from attn_doctor.fixes.pip_calls import PipCall, Wanted, pip_call
+from attn_doctor.fixes.steps import Step
+
+__all__ = ["held", "owned", "owned_by_facts"]
+
+#: Distributions that conda has under another name.
+_NAMES = {"torch": "pytorch"}
+
+
+def owned_by_facts(facts: Facts) -> dict[str, str]:
+    """The packages of interest that conda installed, without their channels."""
+    found = {}
+    for field in fields(facts):
+        one = getattr(facts, field.name)
+        if getattr(one, "source", None) == "conda":
+            name = getattr(one, "distribution", None) or field.name
+            found[normal(name)] = ""
+    return found
+
+
+def owned(facts: Facts, there: Mapping[str, Installed]) -> dict[str, str]:
+    """All distributions that conda installed in this environment, each with its channel.
+
+    The channel is empty where the record does not tell. Reads the environment's files.
+    """
+    records = _records(facts.python.prefix or "")
+    found = owned_by_facts(facts)
+    installers = installed_by(facts.python.site_packages or ())
+    for name, one in there.items():
+        channel = records.get((_NAMES.get(name, name), one.version.partition("+")[0]))
+        installer = installers.get(name, "")
+        if installer == "conda" or (not installer and channel is not None) or name in found:
+            found[name] = channel or ""
+    return found
+
+
+def _records(prefix: str) -> dict[tuple[str, str], str]:
+    """Name and version of each of conda's packages, with its channel."""
+    folder = os.path.join(prefix, "conda-meta")
+    found: dict[tuple[str, str], str] = {}
+    try:
+        names = os.listdir(folder) if prefix else []
+    except OSError:
+        return found
+    for entry in names:
+        # `pytorch-2.11.0-cuda130_py312_0.json`: neither version nor build has a hyphen.
+        parts = entry.removesuffix(".json").rsplit("-", 2)
+        if entry.endswith(".json") and len(parts) == 3:
+            found[normal(parts[0]), parts[1]] = _channel(os.path.join(folder, entry))
+    return found
+
+
+def _channel(path: str) -> str:
+    """`conda-forge` of `https://conda.anaconda.org/conda-forge/linux-64`; empty if unclear."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            url = json.load(file).get("channel")
+    except (OSError, ValueError, AttributeError):
+        return ""
+    words = url.rstrip("/").split("/") if isinstance(url, str) else []
+    if len(words) > 1 and ("-" in words[-1] or words[-1] == "noarch") and "://" in url:
+        words.pop()  # the platform
+    # Only names that need no credentials and no quoting are shown.
+    last = words[-1] if words else ""
+    return last if last.replace("-", "").replace("_", "").isalnum() else ""
+
+
+def held(
+    step: Step, owners: Mapping[str, str], prefix: str, changes: Sequence[Change] | None = None
+) -> str:
+    """Why the step is not carried out, with conda's command; empty if pip may do it.
+
+    `changes` are what the installer says it would change, with packages that no step names.
+    """
+    if step.kind not in ("install", "build"):
+        return ""
+    calls = [call for call in map(pip_call, step.run) if call]
+    names = {name for call in calls for name in call.names}
+    names |= {one.name for one in changes or () if one.old}
+    hit = sorted(names & owners.keys())
+    if not hit:
+        return ""
+    does = "remove" if {call.verb for call in calls} == {"uninstall"} else "overwrite"
+    return (
+        f"conda installed {' and '.join(hit)} here, and pip would {does} its files behind conda's"
+        f" back; use conda: `{_command(calls, hit, owners, prefix)}`"
+    )
+
+
+def _command(
+    calls: Sequence[PipCall], names: Sequence[str], owners: Mapping[str, str], prefix: str
+) -> str:
+    """What to type: conda's install or, where conda has no such thing, its removal."""
+    wanted = {one.name: one for call in calls if call.verb == "install" for one in call.wanted}
+    where = ("-p", prefix) if prefix else ()
+    asked = [wanted.get(name, Wanted(name)) for name in names]
+    gone = not wanted or any(one.url for one in asked)
+    if gone:
+        # A wheel or a repository: pip may install it once conda's package has gone.
+        return shlex.join(("conda", "remove", *where, *(_conda_name(name) for name in names)))
+    channels = dict.fromkeys(owners[name] for name in names if owners[name])
+    sources = (part for one in channels for part in ("-c", one))
+    return shlex.join(("conda", "install", *where, *sources, *map(_spec, asked)))
+
+
+def _conda_name(name: str) -> str:
+    return _NAMES.get(name, name)
+
+
+def _spec(one: Wanted) -> str:
+    """As conda takes it: `==2.11.*` and local versions such as `+cu130` are pip's alone."""
+    parts = []
+    for part in filter(None, one.specifier.split(",")):
+        part = part.partition("+")[0]
+        parts.append("=" + part[2:].removesuffix(".*") if part.startswith("==") else part)
+    return _conda_name(one.name) + ",".join(parts)

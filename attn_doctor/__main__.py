@@ -29,9 +29,9 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        from attn_doctor.cli import app
+        from attn_doctor.cli import run
 
-        app()
+        run()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     except AttnDoctorError as error:

@@ -5,29 +5,62 @@ Only the command that was asked for imports what it needs; `attn-doctor check` h
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from attn_doctor.cli import backends, build_kernels, cache, check, explain, fix, report, rules
+__all__ = ["app_for", "run"]
 
-__all__ = ["app"]
+#: Command → module below this package and what to take of it, in the order of the help page.
+_COMMANDS = {
+    "check": ("check", "check"),
+    "backends": ("backends", "backends"),
+    "explain": ("explain", "explain"),
+    "fix": ("fix", "fix"),
+    "report": ("report", "report"),
+    "build-kernels": ("build_kernels", "build_kernels"),
+    "cache": ("cache", "app"),
+    "rules": ("rules", "app"),
+}
 
-app = typer.Typer(
-    name="attn-doctor",
-    help="Which attention kernels work on this machine, why the others do not, and the fix.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("check")(check.check)
-app.command("backends")(backends.backends)
-app.command("explain")(explain.explain)
-app.command("fix")(fix.fix)
-app.command("report")(report.report)
-app.command("build-kernels", epilog=build_kernels.EPILOG)(build_kernels.build_kernels)
-app.add_typer(cache.app, name="cache")
-app.add_typer(rules.app, name="rules")
+
+def run() -> None:
+    """Do what the command line says. Raises `SystemExit`."""
+    app_for(sys.argv[1:])()
+
+
+def app_for(words: Sequence[str]) -> typer.Typer:
+    """The application for a command line: its one command, or all where it names none.
+
+    typer builds every command that it knows at each start, which takes longer than a check.
+    """
+    app = typer.Typer(
+        name="attn-doctor",
+        help="Which attention kernels work on this machine, why the others do not, and the fix.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(main)
+    first = next((word for word in words if not word.startswith("-")), "")
+    completing = "_ATTN_DOCTOR_COMPLETE" in os.environ
+    for name in [first] if first in _COMMANDS and not completing else _COMMANDS:
+        _add(app, name)
+    return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    place, attribute = _COMMANDS[name]
+    module = importlib.import_module(f"attn_doctor.cli.{place}")
+    found = getattr(module, attribute)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name, epilog=getattr(module, "EPILOG", None))(found)
 
 
 def _version(wanted: bool) -> None:
@@ -38,7 +71,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def main(
     version: Annotated[
         bool,

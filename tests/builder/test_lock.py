@@ -189,10 +189,12 @@ def counted(folder: Path, times: int) -> None:
             file.write_text(str(number + 1))
 
 
-def test_many_at_once(tmp_path: Path) -> None:
+def test_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "count").write_text("0")
     # A dead owner to begin with, on whom all of them fall at once.
     held_by(tmp_path, 1, **this(pid=2**22 + 1))
+    # The other processes find this module by our path.
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])
     context = multiprocessing.get_context("spawn")
     started = [context.Process(target=counted, args=(tmp_path, 8)) for _ in range(4)]
     for one in started:

@@ -148,7 +148,11 @@ def _journal(env: Environment) -> str:
 
 @pytest.mark.parametrize(
     ("how", "where"),
-    [("kill", "keeping"), ("kill", "building"), ("kill", "installing"), ("interrupt", "building")],
+    [
+        (how, where)
+        for how in ("kill", "interrupt")
+        for where in ("keeping", "building", "installing")
+    ],
 )
 def test_a_run_that_is_cut_off_is_taken_back(
     request: pytest.FixtureRequest, how: str, where: str

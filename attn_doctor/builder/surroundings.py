@@ -10,31 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from attn_doctor.builder.child.variables import kept
 from attn_doctor.builder.manifest import Surroundings
 from attn_doctor.facts import Facts, Gpu, Program
 
 __all__ = ["environment", "place_of", "place_with", "seen"]
-
-#: Variables that enter keys or generated code, as `child/machine.py` has them.
-_NAMES = (
-    "CC",
-    "CXX",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "ATEN_CPU_CAPABILITY",
-    "DISABLE_PTXAS_OPT",
-    "NVIDIA_TF32_OVERRIDE",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "TORCH_CACHING_PRECOMPILE",
-    "TORCH_COMPILE_DISABLE",
-)
-_PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TRITON_", "ENABLE_AOT_AUTOGRAD")
-_NO_MATTER = (
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TORCHINDUCTOR_COMPILE_THREADS",
-    "TRITON_CACHE_DIR",
-    "TRITON_HOME",
-)
 
 
 def place_with(device: str, name: str) -> str:
@@ -79,13 +59,7 @@ def seen(
 
 def environment(environ: Mapping[str, str], recorded: Mapping[str, str]) -> dict[str, str]:
     """The variables that matter and are set; also such as only Triton knows, if recorded."""
-    names = {
-        name
-        for name in environ
-        if name in _NAMES or (name.startswith(_PREFIXES) and name not in _NO_MATTER)
-    }
-    names |= {name for name in recorded if name in environ}
-    return {name: environ[name][:200] for name in sorted(names)}
+    return kept(environ, recorded)
 
 
 def _gpu(facts: Facts, device: str) -> Gpu | None:

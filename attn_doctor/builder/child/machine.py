@@ -15,29 +15,9 @@ import shutil
 import subprocess
 from typing import Any
 
-__all__ = ["surroundings"]
+from attn_doctor.builder.child.variables import kept
 
-#: Variables that enter keys or generated code, besides those that begin with one of `_PREFIXES`.
-_NAMES = (
-    "CC",
-    "CXX",
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "ATEN_CPU_CAPABILITY",
-    "DISABLE_PTXAS_OPT",
-    "NVIDIA_TF32_OVERRIDE",
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "TORCH_CACHING_PRECOMPILE",
-    "TORCH_COMPILE_DISABLE",
-)
-_PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TRITON_", "ENABLE_AOT_AUTOGRAD")
-#: Of those, what decides only where and how many.
-_NO_MATTER = (
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TORCHINDUCTOR_COMPILE_THREADS",
-    "TRITON_CACHE_DIR",
-    "TRITON_HOME",
-)
+__all__ = ["surroundings"]
 
 
 def surroundings(device: str) -> dict[str, Any]:
@@ -53,7 +33,7 @@ def surroundings(device: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "cc": _compiler(_cc()),
         "cxx": _compiler(_cxx()),
-        "environment": _environment(),
+        "environment": kept(os.environ, _triton_names()),
         "settings": _settings(torch),
     }
     if device.startswith("cuda"):
@@ -177,16 +157,6 @@ def _vector_instructions() -> str | None:
         except Exception:  # noqa: S112 - it has moved between releases
             continue
     return None
-
-
-def _environment() -> dict[str, str]:
-    names = {
-        name
-        for name in os.environ
-        if name in _NAMES or (name.startswith(_PREFIXES) and name not in _NO_MATTER)
-    }
-    names |= {name for name in _triton_names() if name in os.environ}
-    return {name: os.environ[name][:200] for name in sorted(names)}
 
 
 def _triton_names() -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,13 @@ def run(shell: str, script: str, **variables: str) -> str:
     path = shutil.which(shell)
     if path is None:
         pytest.skip(f"{shell} is not installed")
-    environ = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8", **variables}
     option = ["-NoProfile", "-Command"] if shell == "pwsh" else ["-c"]
-    ran = subprocess.run(
-        [path, *option, script], env=environ, capture_output=True, timeout=60, check=False
-    )
+    # fish writes into its home, so it gets one of its own.
+    with tempfile.TemporaryDirectory() as home:
+        environ = {"PATH": "/usr/bin:/bin", "HOME": home, "LC_ALL": "C.UTF-8", **variables}
+        ran = subprocess.run(
+            [path, *option, script], env=environ, capture_output=True, timeout=60, check=False
+        )
     assert ran.stderr == b"", ran.stderr
     return ran.stdout.decode()
 

@@ -589,6 +589,11 @@ class BuiltKernels(Struct, frozen=True, kw_only=True):
     """Those that were built and proven to be reused."""
     not_reused: int | None = None
     """Those that were built, and that a fresh process compiled again."""
+    unproven: int | None = None
+    """Kernels and warm-ups that were built without their GPU, or taken in without being run, and
+    that still have to be compared with a float64 reference on it."""
+    kernels_alone: int | None = None
+    """Those of which only Triton's compiled kernels were taken in."""
     failed: int | None = None
     """Those that could not be built."""
     cleared: int | None = None
@@ -625,6 +630,11 @@ class BuiltKernels(Struct, frozen=True, kw_only=True):
     """Environment variables that matter and were set, as `NAME=value`."""
     missing: int | None = None
     """Recorded files that are gone or have another size."""
+    held_paths: tuple[str, ...] | None = None
+    """Folders other than this one in which its graphs were built, and beside whose files torch
+    writes the results of its autotuning."""
+    held_path_blocked: str | None = None
+    """The first of them that this user can neither write to nor create; empty if there is none."""
     here: bool | None = None
     """Derived: that device is on this machine."""
     drift: str | None = None

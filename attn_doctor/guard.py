@@ -42,15 +42,24 @@ def require_hit(
     warning, `allow` compiles.
 
     Raises `CacheMiss` if nothing was built there, if something moved since (torch, Triton, GPU,
-    compilers, variables, mask files), or if files are missing. Takes about 0.2 s.
+    compilers, variables, mask files), if files are missing, or if kernels that were built without
+    their GPU were not proven on it yet. Takes about 0.2 s.
     """
+    from attn_doctor.caches.proving import command
+
     variables = os.environ if environ is None else environ
-    folder, moved = _state(str(cache_dir), variables)
+    folder, moved, unproven = _state(str(cache_dir), variables)
     if moved:
         raise CacheMiss(
             f"kernels in {folder} would be compiled again:\n  "
             + "\n  ".join(moved)
             + "\nBuild them first: attn-doctor build-kernels"
+        )
+    if unproven:
+        raise CacheMiss(
+            f"kernels in {folder} were built without this GPU and not proven on it:\n  "
+            + "\n  ".join(unproven)
+            + f"\nProve them first: {command(folder)}"
         )
     used = variables.get("TORCHINDUCTOR_CACHE_DIR", "")
     if cache_dir and os.path.realpath(used or os.curdir) != os.path.realpath(folder):
@@ -62,8 +71,8 @@ def require_hit(
         _watch(later)
 
 
-def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
-    """The cache folder, and a sentence for each kernel in it that would not be reused."""
+def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Path, list[str], list[str]]:
+    """The cache folder, why kernels in it would not be reused, and which are not proven yet."""
     from attn_doctor.builder import stamp
     from attn_doctor.builder.devices import cache_folder
     from attn_doctor.caches.why import places
@@ -82,13 +91,18 @@ def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Path, list[str]]
     if not here:
         built = ", ".join(one.place for one in found)
         raise CacheMiss(f"kernels in {folder} are for {built}, which this machine does not have")
-    return folder, [sentence for one in here for sentence in one.misses]
+    missed = [sentence for one in here for sentence in one.misses]
+    return folder, missed, [name for one in here for name in one.unproven]
 
 
 def _has(facts: Any, place: str) -> bool:
-    """This machine has the GPU of a place such as `cuda:0 NVIDIA H200`."""
-    name = place.partition(" ")[2]
-    return facts.gpus is None or any(gpu.name == name for gpu in facts.gpus)
+    """This machine has the GPU of a place such as `cuda:0 NVIDIA H200`, under that index."""
+    if facts.gpus is None:
+        return True
+    device, _, name = place.partition(" ")
+    shown = [gpu for gpu in facts.gpus if gpu.visible is not False]
+    number = int(device.partition(":")[2] or 0)
+    return number < len(shown) and any(gpu.name == name for gpu in shown)
 
 
 def _watch(later: str) -> None:

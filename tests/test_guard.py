@@ -60,6 +60,18 @@ def test_torch_looks_elsewhere(built: Path, tmp_path: Path) -> None:
         attn_doctor.require_hit(built, later="allow", environ=elsewhere)
 
 
+def test_what_waits_for_its_proof_is_not_ready(built: Path) -> None:
+    manifest = stamp.load(built)
+    assert manifest is not None
+    (key,) = manifest.entries
+    entry = msgspec.structs.replace(manifest.entries[key], state="unproven")
+    stamp.save(built, msgspec.structs.replace(manifest, entries={key: entry}))
+    with pytest.raises(attn_doctor.CacheMiss, match="not proven on it") as caught:
+        attn_doctor.require_hit(built, later="allow", environ=environ(built))
+    assert str(caught.value).endswith(f"Prove them first: attn-doctor cache verify {built}")
+    assert entry.spec.title in str(caught.value)
+
+
 def test_a_miss_is_an_error_of_ours() -> None:
     assert issubclass(attn_doctor.CacheMiss, AttnDoctorError)
     with pytest.raises(AttributeError, match="no attribute 'require_hits'"):

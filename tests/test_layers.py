@@ -37,6 +37,7 @@ FORBIDDEN = {
     "caches": ("attn_doctor.rulebook", "attn_doctor.render", "attn_doctor.cli"),
     "builder": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
     "backends": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
+    "targets": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
     "preflight": (
         "attn_doctor.probes",
         "attn_doctor.host",

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from attn_doctor.builder.manifest import Build, Entry
-from attn_doctor.builder.plan import Item, gpu_mib
+from attn_doctor.builder.plan import CONTEXT_MIB, Item, gpu_mib, parts_name
 from attn_doctor.builder.pool import Outcome, Pool, Task
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.timings import Timings
@@ -56,7 +56,8 @@ class _Work(Struct, frozen=True):
 class Course:
     """Works through items with a pool.
 
-    `compiled` gets what a building process answered, while its proof is still to come.
+    `compiled` gets what a building process answered, while its proof is still to come. `standby`:
+    how many processes may wait with a GPU context of their own for jobs to come.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Course:
         tick: Callable[[], None] = lambda: None,
         compiled: Callable[[Item, Mapping[str, Any]], None] = lambda *_: None,
         timings: Timings | None = None,
+        standby: int = 0,
     ) -> None:
+        self._standby = standby
         self._timings = timings or Timings()
         self._pool, self._jobs, self._limit = pool, jobs, limit
         self._sys_path = list(sys_path)
@@ -102,6 +105,7 @@ class Course:
         self._builds += [_Work(item, "build") for item in items]
         while self._builds or self._proofs or self._alone or self._active or self._others:
             self._fill()
+            self._stand_by()
             self._hear()
 
     def prove(
@@ -139,12 +143,28 @@ class Course:
         free = self._memory.get(work.item.device)
         if free is None or not self._active:
             return True
-        used = sum(
-            gpu_mib(one.item.spec)
-            for one in self._active.values()
-            if one.item.device == work.item.device
+        waiting = max(0, self._pool.standing(work.item.device) - 1) * CONTEXT_MIB
+        return self._used(work.item.device) + waiting + gpu_mib(work.item.spec) <= free
+
+    def _used(self, device: str) -> int:
+        """MiB of GPU memory that the jobs under way may take."""
+        return sum(
+            gpu_mib(one.item.spec) for one in self._active.values() if one.item.device == device
         )
-        return used + gpu_mib(work.item.spec) <= free
+
+    def _stand_by(self) -> None:
+        """Have contexts made for what comes next, while others compile."""
+        if not self._standby or not self._pool.settled:
+            return
+        coming = [work.item.device for work in (*self._proofs, *self._builds)]
+        coming += [work.item.device for work in self._active.values() if work.action == "build"]
+        for device in dict.fromkeys(coming):
+            count = min(self._standby, coming.count(device))
+            free = self._memory.get(device)
+            if free is not None:
+                count = min(count, (free - self._used(device)) // CONTEXT_MIB)
+            if device != "cpu" and count > self._pool.standing(device):
+                self._pool.stand_by(device, count)
 
     def _start(self, work: _Work) -> None:
         self._ids += 1
@@ -155,6 +175,9 @@ class Course:
         log = log_of(self._pool.logs, work.item, work.action)
         log.unlink(missing_ok=True)
         job = job_of(work.item.spec, work.item.device, work.action, self._sys_path)
+        job["parts"] = parts_name(work.item.key)
+        # The proof runs these same kernels, so what it computes is what they compute.
+        job["compare"] = work.action == "prove"
         task = Task(id=self._ids, job=job, log=log, limit=self._limit, fresh=fresh)
         self._pool.start(task)
         self._timings.first(f"first_{work.action}_asked")
@@ -232,7 +255,9 @@ def entry_of(item: Item, built: Mapping[str, Any], proof: Outcome) -> Entry:
     result = proof.result or {}
     failure = result.get("failure") or {}
     ok = _ok(proof)
-    state = "built" if ok else "failed" if failure.get("type") in ("Wrong", "Unfused") else ""
+    # Without a GPU nothing is computed that could be held against float64.
+    shown = "unproven" if result.get("unproven") or built.get("unproven") else "built"
+    state = shown if ok else "failed" if failure.get("type") in ("Wrong", "Unfused") else ""
     state = state or "not-reused"
     message = "" if ok else str(failure.get("message") or f"the proof {_death(proof)}")
     limits = [*built.get("limits", ()), *result.get("limits", ())]
@@ -250,10 +275,17 @@ def entry_of(item: Item, built: Mapping[str, Any], proof: Outcome) -> Entry:
             keys=dict(built.get("keys", {})),
             files={**built.get("files", {}), **(result.get("files") or {})},
             proven=ok,
-            hits=dict(result.get("counters") or {}),
+            hits=_hits(result),
             limits=list(dict.fromkeys(limits)),
         ),
     )
+
+
+def _hits(result: Mapping[str, Any]) -> dict[str, int]:
+    """Counters of a proof, and how many compilers ran in it."""
+    counted = dict(result.get("counters") or {})
+    ran = result.get("compilers")
+    return {**counted, "compilers": int(ran)} if ran is not None else counted
 
 
 def _failure(item: Item, outcome: Outcome) -> Entry:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 
-__all__ = ["DeviceError", "cache_folder", "children_environment", "devices"]
+__all__ = ["DeviceError", "NoGpuError", "cache_folder", "children_environment", "devices"]
 
 _NO_GPU = {
     "no-driver": "there is a GPU, but no NVIDIA driver",
@@ -25,6 +26,8 @@ _NO_GPU = {
     "gpu-lost": "the GPU has fallen off the bus",
     "error": "the NVIDIA driver answers with an error",
 }
+#: Triton's folder below TRITON_HOME.
+TRITON = ".triton"
 #: Variables under which nothing is fused or nothing is kept, and the value that does it.
 _POINTLESS = {
     "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1",
@@ -40,10 +43,42 @@ class DeviceError(Exception):
     """Nothing can be built here; the message is one sentence that says what is missing."""
 
 
+class NoGpuError(DeviceError):
+    """There is no GPU that torch could use; `reason` says why."""
+
+    def __init__(self, reason: str, *, cuda: bool) -> None:
+        self.reason, self.cuda = reason, cuda
+        super().__init__(self.told(["build-kernels"]))
+
+    def told(self, words: Sequence[str]) -> str:
+        """The sentence, with the command for a GPU of another machine made from this one's."""
+        before = "" if self.cuda else "in an environment with the CUDA build of torch, "
+        return (
+            f"{self.reason}, so there is no GPU to build for: {before}`{_for_target(words)}` builds"
+            " for a GPU of another machine (--list-targets names them), and --device cpu builds the"
+            " kernels for the CPU"
+        )
+
+
+def _for_target(words: Sequence[str]) -> str:
+    """The same command with `--target`, in place of a device of this machine."""
+    own, program = list(words), []
+    if "--" in own:
+        own, program = own[: own.index("--")], own[own.index("--") :]
+    kept: list[str] = []
+    for word in own:
+        if word.startswith("--device=") or (kept and kept[-1] == "--device"):
+            kept = kept[:-1] if kept and kept[-1] == "--device" else kept
+        else:
+            kept.append(word)
+    return shlex.join(["attn-doctor", *kept, "--target", "NAME", *program])
+
+
 def devices(facts: Facts, asked: str) -> tuple[str, ...]:
     """The devices to build for, such as `cuda:0`. `asked`: empty, or as given to `--device`.
 
-    Raises `DeviceError` if torch or the machine has no such device, and `AttnDoctorError` for a
+    Raises `DeviceError` if torch or the machine has no such device (`NoGpuError` if no GPU is there
+    at all), and `AttnDoctorError` for a
     word that names none.
     """
     words = [word.strip() for word in (asked or "cuda").split(",") if word.strip()]
@@ -60,10 +95,7 @@ def devices(facts: Facts, asked: str) -> tuple[str, ...]:
         return ("cpu",)
     missing = _missing(facts)
     if missing:
-        raise DeviceError(
-            f"{missing}, so there is no GPU to build for: building for a GPU of another machine is"
-            " not possible yet, and --device cpu builds the kernels for the CPU"
-        )
+        raise NoGpuError(missing, cuda=torch.build in (None, "cuda"))
     return tuple(dict.fromkeys(one for word in words for one in _numbered(facts, word)))
 
 
@@ -128,6 +160,9 @@ def children_environment(environ: Mapping[str, str], folder: str) -> tuple[dict[
     found["TORCHINDUCTOR_CACHE_DIR"] = folder
     # One process for each spec is parallel enough; the number is part of no key.
     found["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if (Path(folder) / TRITON).is_dir() and not {"TRITON_HOME", "TRITON_CACHE_DIR"} & found.keys():
+        # Built for a GPU elsewhere, it brings what Triton would compile into the home directory.
+        found["TRITON_HOME"] = folder
     # Its entries were seen to serve an old kernel for a changed mask, with wrong results.
     unsafe = found.pop("TORCH_CACHING_PRECOMPILE", "") not in ("", "0")
     remark = (

@@ -64,11 +64,14 @@ class Build(Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: dict[str, int] = {}
     """Files below the cache folder that belong to this spec → bytes."""
     proven: bool = False
-    """A second, fresh process computed the same with every cache hit and no compiler run."""
+    """A second, fresh process hit every cache and ran no compiler; what it computed was right as
+    well, unless the entry is unproven."""
     hits: dict[str, int] = {}
     """Counters of that process."""
     limits: list[str] = []
     """What could not be had, such as "torch 2.9 lowers the backward again in every process"."""
+    root: str = ""
+    """Cache folder whose path its graphs hold, where that is not the one it lies in."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,7 +82,9 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The device it was built on: "cpu", or as in "cuda:0 NVIDIA H200". The index is part of the
     generated source, and one folder may serve machines with different GPUs."""
     state: str
-    """built | not-reused | failed | cleared (its files were deleted, it can be built again)"""
+    """built | unproven (a second process reused it, but its numbers were never computed on a GPU) |
+    cubins (only its compiled kernels were taken in, no graph) | not-reused | failed | cleared (its
+    files were deleted, it can be built again)"""
     mask_source: str = ""
     """SHA-256 of the file that holds the user's mask function; empty for our own masks."""
     build: Build | None = None
@@ -109,8 +114,12 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cache lookups of the second run, hits and misses by kind."""
     proven: bool = False
     """The second run hit every cache and added nothing."""
+    unproven: bool = False
+    """Both runs had a stand-in for the GPU: its numbers were never computed."""
     message: str = ""
     """What the second run compiled again, or why it was not made."""
+    root: str = ""
+    """As in `Build`."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True):

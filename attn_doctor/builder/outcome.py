@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.builder.clearing import Cleared
 from attn_doctor.builder.manifest import Entry
 from attn_doctor.builder.plan import Item
+from attn_doctor.builder.target import Target
 from attn_doctor.explain.explanation import Explanation, Match
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Report", "Result", "explained"]
+__all__ = ["Report", "Result", "explained", "joined"]
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -32,8 +34,8 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Built, proven, and free of limits that stop a build."""
-        return self.entry is not None and self.entry.state == "built"
+        """Built and proven, as far as that can be done here."""
+        return self.entry is not None and self.entry.state in ("built", "unproven")
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -57,10 +59,35 @@ class Report(Struct, frozen=True, kw_only=True):
     stages: dict[str, dict[str, dict[str, float]]] = {}
     """Manifest key → `build` or `prove` → what its process spent its time on, in seconds."""
 
+    targets: tuple[Target, ...] = ()
+    """GPUs of other machines that it was built for, in place of one that is here."""
+
     @property
     def failed(self) -> tuple[Result, ...]:
         """Specs that failed, are not reused, or were not come to."""
         return tuple(one for one in self.results if not one.ok)
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """The reports of several targets as one."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    started = [one.start_seconds for one in reports if one.start_seconds is not None]
+    named = [(one.targets[0].descriptor.id if one.targets else "", one) for one in reports]
+    return replace(
+        first,
+        results=tuple(each for one in reports for each in one.results),
+        cleared=tuple(each for one in reports for each in one.cleared),
+        kept={path: why for one in reports for path, why in one.kept.items()},
+        notes=tuple(dict.fromkeys(note for one in reports for note in one.notes)),
+        jobs=max(one.jobs for one in reports),
+        seconds=max(one.seconds for one in reports),
+        start_seconds=sum(started) if started else None,
+        phases={f"{id}.{name}": at for id, one in named for name, at in one.phases.items()},
+        stages={key: each for one in reports for key, each in one.stages.items()},
+        targets=tuple(each for one in reports for each in one.targets),
+    )
 
 
 def explained(

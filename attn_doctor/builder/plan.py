@@ -17,7 +17,10 @@ from attn_doctor.builder.manifest import Entry, Manifest
 from attn_doctor.builder.spec import MASKS, KernelSpec
 from attn_doctor.facts import Facts
 
-__all__ = ["Item", "estimate", "gpu_mib", "items", "key", "longest_first", "mask_source", "workers"]
+__all__ = [
+    "CONTEXT_MIB", "Item", "estimate", "gpu_mib", "items", "key", "longest_first", "mask_source",
+    "parts_name", "workers",
+]  # fmt: skip
 
 #: MiB of memory that one compiling process takes, and of GPU memory for a CUDA context.
 RAM_MIB, CONTEXT_MIB = 1500, 700
@@ -35,10 +38,16 @@ class Item(Struct, frozen=True, kw_only=True):
     """Its entry's key in the manifest."""
     state: str
     """`current` (nothing to do), `new`, `stale` (surroundings moved), `changed` (the mask's source
-    moved), `damaged` (files are gone), `again` (failed or not reused last time), `forced`."""
+    moved), `damaged` (files are gone), `again` (failed or not reused last time), `forced`,
+    `unproven` (built without this GPU: to be proven, and built only if it does not hold)."""
     why: str = ""
     seconds: float = 0.0
     """How long building will take, roughly."""
+
+    @property
+    def place(self) -> str:
+        """Its device with the GPU's name, as in the manifest."""
+        return self.key.partition("@")[2]
 
     @property
     def todo(self) -> bool:
@@ -51,6 +60,14 @@ def key(spec: KernelSpec, place: str) -> str:
     return f"{spec.id}@{place}"
 
 
+def parts_name(key: str) -> str:
+    """Name, without ending, of the file with an entry's key parts: the GPU is among those."""
+    spec, _, place = key.partition("@")
+    if place in ("", "cpu"):
+        return spec
+    return f"{spec}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+
+
 def items(
     specs: Iterable[KernelSpec],
     device: str,
@@ -61,20 +78,35 @@ def items(
     stale: Mapping[str, str],
     sys_path: Sequence[str] = (),
     force: bool = False,
+    stand_in: bool = False,
 ) -> list[Item]:
-    """The state of each spec. `stale`: sentences for entries whose surroundings moved, by key."""
+    """The state of each spec. `stale`: sentences for entries whose surroundings moved, by key.
+
+    `stand_in`: the device is of another machine. Nothing can be proven here, and what was proven
+    there is left as it is.
+    """
     found = []
     for spec in specs:
         name = key(spec, place)
         entry = manifest.entries.get(name)
         state, why = _state(spec, entry, folder, stale.get(name, ""), sys_path)
-        if force and state == "current":
+        if state == "unproven" and stand_in:
+            state, why = "current", ""
+        real = entry is not None and entry.state == "built"
+        if force and state in ("current", "unproven") and not (stand_in and real):
             state, why = "forced", "--force was given"
         seconds = estimate(spec, device, entry)
         found.append(
             Item(spec=spec, device=device, key=name, state=state, why=why, seconds=seconds)
         )
     return found
+
+
+_LAST = {
+    "failed": "failed last time",
+    "cubins": "only its compiled kernels are here, no graph",
+    "cleared": "its files were cleared",
+}
 
 
 def _state(
@@ -84,14 +116,11 @@ def _state(
         return "new", "not built yet"
     if stale:
         return "stale", stale
-    if entry.state != "built" or entry.build is None:
+    if entry.state not in ("built", "unproven") or entry.build is None:
         if entry.message.startswith("not built"):
             return "again", entry.message
-        last = "failed" if entry.state == "failed" else "was not reused"
-        return (
-            "again",
-            f"{last} last time: {entry.message}" if entry.message else f"{last} last time",
-        )
+        last = _LAST.get(entry.state, "was not reused last time")
+        return "again", f"{last}: {entry.message}" if entry.message else last
     source = mask_source(spec, sys_path)
     if source is not None and source != entry.mask_source:
         return "changed", f"the file of {spec.mask} has changed"
@@ -99,6 +128,8 @@ def _state(
     if gone:
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         return "damaged", f"{gone[0]}{more} is gone or has another size"
+    if entry.state == "unproven":
+        return "unproven", "built without this GPU, and not proven on it yet"
     return "current", ""
 
 

@@ -85,6 +85,7 @@ class _Process:
     def __init__(self, mode: str, pool: Pool, log: Path) -> None:
         self.mode, self.log = mode, log
         self.ready = self.ended = False
+        self.standing = False
         self.noise: list[str] = []
         argv = [pool.python, str(SERVE), mode, str(log)]
         self.running = Running(argv, env=pool.env, cwd=str(log.parent), stdin=True, joined=True)
@@ -131,6 +132,8 @@ class _Active(Struct):
     """When it began, 0 before."""
     killed: float = 0.0
     """When it was killed for being late, 0 if it was not."""
+    begun: bool = False
+    """It has its context on the device."""
 
 
 class Pool:
@@ -154,6 +157,8 @@ class Pool:
         self._processes: list[_Process] = []
         self._idle: list[_Process] = []
         self._server: _Process | None = None
+        #: Device → processes that wait there for a job.
+        self._standing: dict[str, int] = {}
         self._begun = time.monotonic()
         self._deaths = 0
 
@@ -184,10 +189,36 @@ class Pool:
             process = self._idle.pop() if self._idle else self._process("one")
         else:
             process = self._server
+            device = task.job.get("device") or ""
+            self._standing[device] = max(0, self.standing(device) - 1)
         self._active[task.id] = _Active(task, process)
         process.send({"id": task.id, "job": task.job, "log": str(task.log)})
         if process.mode == "one" and process.ready:
             self._active[task.id].start = time.monotonic()
+
+    @property
+    def settled(self) -> bool:
+        """Every fork has its context: making more would keep none of them waiting."""
+        forks = [one for one in self._active.values() if one.process is self._server]
+        return self.ready_at is not None and all(one.begun for one in forks)
+
+    def standing(self, device: str) -> int:
+        """How many processes wait with a context on `device`."""
+        return self._standing.get(device, 0)
+
+    def stand_by(self, device: str, count: int) -> None:
+        """Let `count` processes in all wait with a context on `device` for tasks to come.
+
+        Contexts are made one after another by the driver, so they are made while others compile.
+        """
+        for process in self._idle:
+            if not process.standing:
+                process.standing = True
+                process.send({"standby": device})
+        if self._server is not None:
+            for _ in range(count - self.standing(device)):
+                self._server.send({"standby": device})
+            self._standing[device] = max(count, self.standing(device))
 
     def wait(self, seconds: float) -> list[Outcome]:
         """Outcomes of tasks that ended, waiting at most `seconds` for the first.
@@ -219,6 +250,10 @@ class Pool:
             active = self._active.get(event["id"])
             if active is not None:
                 active.pid, active.start = event["pid"], time.monotonic()
+        elif kind == "begun":
+            active = self._active.get(event["id"])
+            if active is not None:
+                active.begun = True
         elif kind == "ended":
             return self._ended(event)
         elif kind == "gone":
@@ -266,6 +301,7 @@ class Pool:
             if not process.ready or self._deaths > RESTARTS:
                 raise PoolError(_last_words(process, code), process.log)
             self._server = self._process("fork")
+            self._standing.clear()
         elif lost and not process.ready:
             raise PoolError(_last_words(process, code), process.log)
         outcomes = []

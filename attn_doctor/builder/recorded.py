@@ -9,11 +9,13 @@ from msgspec import Struct
 
 from attn_doctor.builder import stamp
 from attn_doctor.builder.devices import devices
-from attn_doctor.builder.manifest import Manifest
+from attn_doctor.builder.manifest import Entry, Manifest
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.surroundings import place_of
+from attn_doctor.builder.target import Target
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.targets.descriptor import identifier
 
 __all__ = ["Recorded", "recorded"]
 
@@ -32,15 +34,29 @@ class Recorded(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def recorded(facts: Facts, folder: Path, asked: str) -> Recorded:
+def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = None) -> Recorded:
     """All that was built in `folder` for devices of this machine (or for `asked` ones alone).
 
-    Raises `AttnDoctorError` if nothing was, and `DeviceError` if its device is missing.
+    With a `target`, all that was built for its devices; `facts` are then as they are there. Raises
+    `AttnDoctorError` if nothing was, and `DeviceError` if its device is missing.
     """
     manifest = stamp.load(folder)
     if manifest is None or not (manifest.entries or manifest.warmups):
         raise AttnDoctorError(f"nothing was built in {folder} yet: {_SAY}")
-    named = {entry.place.partition(" ")[0] for entry in manifest.entries.values()}
+    if target is not None:
+        return _of_target(manifest, folder, target)
+    named = {
+        entry.place.partition(" ")[0]
+        for entry in manifest.entries.values()
+        if not _elsewhere(facts, entry)
+    }
+    if manifest.entries and not named and not asked:
+        names = sorted({entry.place.partition(" ")[2] for entry in manifest.entries.values()})
+        words = " ".join(f"--target {identifier(name)}" for name in names)
+        raise AttnDoctorError(
+            f"{folder} holds kernels for {', '.join(names)} alone, built without a GPU:"
+            f" attn-doctor build-kernels {words} --cache-dir {folder} builds them again"
+        )
     targets = devices(facts, asked or ",".join(sorted(named)) or "cpu")
     entries = {
         name: entry
@@ -54,6 +70,27 @@ def recorded(facts: Facts, folder: Path, asked: str) -> Recorded:
     return Recorded(
         specs=tuple({entry.spec.id: entry.spec for entry in entries.values()}.values()),
         devices=targets,
+        keys=frozenset(entries),
+        notes=_warmups(manifest),
+    )
+
+
+def _elsewhere(facts: Facts, entry: Entry) -> bool:
+    """It was built for a GPU of another machine, without one."""
+    here = place_of(facts, entry.place.partition(" ")[0])
+    unknown = here is None and bool(facts.gpus)
+    return entry.state == "unproven" and here != entry.place and not unknown
+
+
+def _of_target(manifest: Manifest, folder: Path, target: Target) -> Recorded:
+    entries = {
+        name: entry for name, entry in manifest.entries.items() if entry.place in target.places
+    }
+    if not entries:
+        raise AttnDoctorError(f"nothing was built in {folder} for {target.name} yet: {_SAY}")
+    return Recorded(
+        specs=tuple({entry.spec.id: entry.spec for entry in entries.values()}.values()),
+        devices=target.devices,
         keys=frozenset(entries),
         notes=_warmups(manifest),
     )

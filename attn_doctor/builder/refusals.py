@@ -11,6 +11,9 @@ from attn_doctor.builder.spec import KernelSpec
 
 __all__ = ["refusal"]
 
+#: Elements that a signed 32-bit offset reaches.
+_REACH = 2**31
+
 
 def refusal(spec: KernelSpec, torch: str, device: str, sm: int | None = None) -> str:
     """Why this torch cannot build `spec` on `device` ("cuda:0", "cpu"); "" if it may.
@@ -25,7 +28,12 @@ def refusal(spec: KernelSpec, torch: str, device: str, sm: int | None = None) ->
     if release < (2, 5):
         return f"{name} has no FlexAttention, which came with torch 2.5"
     cpu = device.startswith("cpu")
-    return _heads(spec) or _sizes(spec, release, name, cpu) or _device(spec, release, name, cpu, sm)
+    return (
+        _heads(spec)
+        or _sizes(spec, release, name, cpu)
+        or _device(spec, release, name, cpu, sm)
+        or ("" if cpu else _mask(spec))
+    )
 
 
 def _minor(torch: str) -> tuple[int, int] | None:
@@ -43,6 +51,26 @@ def _heads(spec: KernelSpec) -> str:
             "grouped-query attention needs"
         )
     return ""
+
+
+def _mask(spec: KernelSpec) -> str:
+    """A dense mask that the kernel cannot reach the end of.
+
+    Seen with torch 2.11 on an H200: the generated kernel computes `51275*row + column` in 32 bits,
+    and the output was 0.042 from float64, without an error.
+    """
+    if spec.mask not in ("bool", "float") or not spec.mask_rows:
+        return ""
+    longest = max(spec.lengths)
+    heads = spec.heads if spec.mask == "float" else 1
+    elements = spec.batch * heads * longest * (spec.kv_length or longest)
+    if elements <= _REACH:
+        return ""
+    return (
+        f"its {spec.mask} mask has {elements:,} elements, and torch's kernel reaches no more than "
+        f"{_REACH:,}: it would read other memory and compute wrong results without an error; use "
+        "shorter sequences, or a mask function in place of a tensor"
+    )
 
 
 def _sizes(spec: KernelSpec, release: tuple[int, int], name: str, cpu: bool) -> str:

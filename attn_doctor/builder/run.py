@@ -12,23 +12,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor import __version__
 from attn_doctor.builder import plan, stamp
 from attn_doctor.builder.clearing import Cleared, clear
 from attn_doctor.builder.course import Course, Step, log_of
-from attn_doctor.builder.lock import FOLDER, Lock, Owner
-from attn_doctor.builder.manifest import Entry, Manifest, Surroundings
+from attn_doctor.builder.leavings import leavings, without_choices
+from attn_doctor.builder.lock import FOLDER, Lock
+from attn_doctor.builder.manifest import Entry, Surroundings
 from attn_doctor.builder.outcome import Report, Result, explained
 from attn_doctor.builder.plan import Item
+from attn_doctor.builder.planning import Plan, Request, jiterator, listed, planned, superseded
 from attn_doctor.builder.pool import Outcome, Pool
-from attn_doctor.builder.spec import KernelSpec
-from attn_doctor.builder.surroundings import place_of, place_with, seen
+from attn_doctor.builder.proving import claim, pool_of, prove
+from attn_doctor.builder.surroundings import place_with
 from attn_doctor.builder.timings import Timings
+from attn_doctor.builder.watching import Watcher
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts
 
 __all__ = ["UNFINISHED", "Build", "Plan", "Request", "Watcher", "planned", "prove"]
 
@@ -37,172 +38,7 @@ __all__ = ["UNFINISHED", "Build", "Plan", "Request", "Watcher", "planned", "prov
 MARK = "unfinished"
 #: The message of entries whose build has begun and not ended.
 UNFINISHED = "not built: the build was ended before"
-
-
-class Request(Struct, frozen=True, kw_only=True):
-    """What is wanted."""
-
-    specs: tuple[KernelSpec, ...]
-    devices: tuple[str, ...]
-    facts: Facts
-    folder: Path
-    """The cache folder."""
-    environ: dict[str, str]
-    """Environment of the building processes."""
-    sys_path: tuple[str, ...] = ()
-    """Where the user's own masks are looked for."""
-    only: frozenset[str] | None = None
-    """Keys of manifest entries to which it is limited; None: every spec for every device."""
-    jobs: int | None = None
-    limit: float = 600.0
-    """Seconds that building one spec may take, and proving it again."""
-    force: bool = False
-
-    @property
-    def python(self) -> str:
-        """The examined interpreter."""
-        return self.facts.python.path or ""
-
-    @property
-    def logs(self) -> Path:
-        """Where the children print to."""
-        return self.folder / FOLDER / "logs"
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """What a build would do."""
-
-    items: tuple[Item, ...]
-    cleared: tuple[Cleared, ...]
-    """Files that would be removed first."""
-    jobs: int
-    limit: str
-    moved: tuple[str, ...] = ()
-    """What has changed since the stale entries were built, as sentences."""
-    unknown: tuple[str, ...] = ()
-    """Devices whose GPU only torch can name: their entries are looked up while building."""
-
-    @property
-    def todo(self) -> tuple[Item, ...]:
-        """What has to be built, in the order of building."""
-        return tuple(plan.longest_first(item for item in self.items if item.todo))
-
-    @property
-    def seconds(self) -> float:
-        """How long building will take, roughly, torch's import and the proofs included."""
-        todo = self.todo
-        if not todo:
-            return 0.0
-        work = sum(item.seconds * 1.3 for item in todo)
-        return 3.0 + max(work / self.jobs, *(item.seconds * 1.3 for item in todo))
-
-
-class Watcher:
-    """Is told what happens; a progress display overrides what it shows."""
-
-    def __enter__(self) -> Watcher:  # noqa: PYI034 (Self is newer than Python 3.10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """The display ends."""
-
-    def waiting(self, owner: Owner | None) -> None:
-        """Another builder holds the lock."""
-
-    def begin(self, plan: Plan) -> None:
-        """The build begins; stale files are about to be removed."""
-
-    def step(self, step: Step) -> None:
-        """A spec has moved on."""
-
-    def tick(self) -> None:
-        """A moment has passed."""
-
-
-def planned(
-    request: Request,
-    manifest: Manifest,
-    surroundings: Mapping[str, Surroundings] | None = None,
-    names: Mapping[str, str] | None = None,
-) -> Plan:
-    """What building `request` would do. Changes and runs nothing.
-
-    `surroundings` by device, and `names` of their GPUs, are what torch itself told, where it was
-    asked; without them the facts have to do.
-    """
-    from attn_doctor.caches import drift
-
-    items: list[Item] = []
-    cleared: dict[str, Cleared] = {}
-    moved: list[str] = []
-    unknown: list[str] = []
-    for device in request.devices:
-        name = (names or {}).get(device)
-        place = place_with(device, name) if name else place_of(request.facts, device)
-        if place is None:
-            unknown.append(device)
-            place = place_with(device, "")
-        was = manifest.surroundings.get(place)
-        now = (surroundings or {}).get(device)
-        now = now or seen(request.facts, device, request.environ, was)
-        stale = drift.stale(
-            manifest, place, now, str(request.folder), jiterator=_jiterator(request)
-        )
-        moved += [one.sentence for one in stale.moved if one.sentence not in moved]
-        for doomed in stale.files:
-            path = str(Path(doomed.root, doomed.path))
-            cleared[path] = Cleared(path=path, bytes=doomed.bytes, why=doomed.why)
-        found = plan.items(
-            request.specs,
-            device,
-            place,
-            manifest,
-            request.folder,
-            stale=stale.specs,
-            sys_path=request.sys_path,
-            force=request.force,
-        )
-        items += [item for item in found if request.only is None or item.key in request.only]
-    for path, old in _superseded(request.folder, manifest, items):
-        cleared.setdefault(path, old)
-    jobs, limit = plan.workers(request.facts, request.devices[0], request.jobs)
-    todo = sum(item.todo for item in items)
-    if request.jobs is None and todo and todo < jobs:
-        jobs, limit = todo, "specs"
-    return Plan(
-        items=tuple(items),
-        cleared=tuple(cleared.values()),
-        jobs=jobs,
-        limit=limit,
-        moved=tuple(moved) if cleared or any(item.state == "stale" for item in items) else (),
-        unknown=tuple(unknown),
-    )
-
-
-def _superseded(
-    folder: Path, manifest: Manifest, items: Iterable[Item]
-) -> Iterable[tuple[str, Cleared]]:
-    """Files of entries that will be built anew, unless another entry that stays has them too."""
-    anew = {item.key: item for item in items if item.todo and item.state != "stale"}
-    stays: set[str] = set()
-    for name, entry in manifest.entries.items():
-        if name not in anew and entry.build is not None:
-            stays |= entry.build.files.keys()
-    for warmup in manifest.warmups.values():
-        stays |= warmup.files.keys()
-    for name, item in anew.items():
-        found = manifest.entries.get(name)
-        if found is None or found.build is None:
-            continue
-        files = sorted(found.build.files.keys() - stays)
-        for one in _listed(folder, files, f"{item.spec.title}: {item.why}"):
-            yield one.path, one
-
-
-def _jiterator(request: Request) -> str:
-    """The folder of torch's run-time compiled elementwise kernels."""
-    found = [cache.path for cache in request.facts.caches or () if cache.kind == "jiterator"]
-    return (found[0] or "") if found else ""
+_NO_STAND_IN = "the stand-in for the GPU was not at work, so nothing is known of this kernel"
 
 
 class Build:
@@ -224,6 +60,8 @@ class Build:
         self._writers = ThreadPoolExecutor(4)
         self._written: dict[str, tuple[frozenset[str], Future[None]]] = {}
         self.notes: list[str] = []
+        self._leavings: set[str] = set()
+        """Choices of tiles and locks that were there before, and are not ours."""
 
     def run(self) -> None:
         """Build all that is wanted. `report` tells what was done, also after an interruption.
@@ -244,10 +82,15 @@ class Build:
             if not self.plan.todo and not self.plan.unknown:
                 return
             self._watcher.begin(self.plan)
+            if request.target is not None:
+                self._leavings = {
+                    Path(one.path).relative_to(request.folder).as_posix()
+                    for one in leavings(request.folder)
+                }
             stamp.write(mark, b"")
             self._timings.last("prepared")
             try:
-                with _pool(request, request.devices) as pool:
+                with pool_of(request, request.devices) as pool:
                     self._build(pool)
                     self._timings.last("all_done")
             finally:
@@ -273,6 +116,7 @@ class Build:
             start_seconds=self._start_seconds,
             phases=self._timings.phases,
             stages=self._timings.stages,
+            targets=(request.target,) if request.target is not None else (),
         )
 
     def _as_was(self, item: Item) -> Result:
@@ -291,37 +135,82 @@ class Build:
             request.limit,
             sys_path=request.sys_path,
             memory=memory,
-            tell=self._watcher.step,
+            tell=self._tell,
             tick=self._watcher.tick,
             compiled=self._compiled,
             timings=self._timings,
+            # A context of a stand-in costs nothing to make.
+            standby=0 if now.limit in ("memory", "GPU memory") or request.target else now.jobs,
         )
         for device in request.devices:
             self._ask(course, device)
         old = any(entry.place.split(" ")[0] in request.devices for entry in self._all_entries())
-        if old or now.unknown:
+        if old or now.unknown or request.target is not None:
             # Digests that only torch knows may have moved too: that decides what is to be done.
             course.until(lambda: len(self._surroundings) == len(request.devices))
             self._timings.last("waited_for_surroundings")
             self.plan = now = planned(request, self._manifest, self._surroundings, self._names())
         self._clear(now)
         self._timings.last("cleared")
-        course.run([item for item in now.todo if not self._refused(item)], self._finished)
+        doubted = self._proven_first(course, now)
+        wanted = [item for item in now.todo if item.state != "unproven" or item.key in doubted]
+        course.run([item for item in wanted if not self._refused(item)], self._finished)
         self._start_seconds = pool.start_seconds
         if pool.ready_at is not None:
             self._timings.last("torch_imported", pool.ready_at)
+        if request.target is not None:
+            self._tidy()
         self._save()
+
+    def _proven_first(self, course: Course, now: Plan) -> set[str]:
+        """Prove what was built without this GPU. Returns the keys of what does not hold.
+
+        Its files go before it is built: a wrong kernel would be found in the cache again.
+        """
+        doubted: dict[str, Item] = {}
+
+        def finished(item: Item, entry: Entry, retried: bool) -> None:
+            if entry.state == "built":
+                self._finished(item, entry, retried)
+            else:
+                doubted[item.key] = item
+
+        entries = self._manifest.entries
+        claims = [item for item in now.todo if item.state == "unproven"]
+        course.prove([(item, claim(entries[item.key])) for item in claims], finished)
+        if doubted:
+            why = "it did not hold on this GPU"
+            anew = [replace(item, state="again", why=why) for item in doubted.values()]
+            self._remove(one for _, one in superseded(self._request.folder, self._manifest, anew))
+            again = {item.key: _unfinished(item) for item in anew}
+            self._manifest = replace(self._manifest, entries={**self._manifest.entries, **again})
+            self._save()
+        return set(doubted)
+
+    def _tidy(self) -> None:
+        """Remove what a build without a GPU leaves and a machine with one must not find."""
+        kept = {
+            name
+            for entry in self._all_entries()
+            if entry.state == "built" and entry.build is not None
+            for name in entry.build.files
+        }
+        self._remove(leavings(self._request.folder, self._leavings | kept))
+
+    def _tell(self, step: Step) -> None:
+        """Pass a step on, with the entry as it was written down."""
+        result = self._results.get(step.item.key) if step.entry is not None else None
+        self._watcher.step(step if result is None else replace(step, entry=result.entry))
 
     def _refused(self, item: Item) -> bool:
         """Say so, without compiling, if torch itself would refuse the spec."""
         from attn_doctor.builder.refusals import refusal
 
         facts = self._request.facts
-        told = self._surroundings.get(item.device) or seen(facts, item.device, {})
+        told = self._surroundings.get(item.device) or self._request.seen(item.device)
         why = refusal(item.spec, facts.torch.version or "", item.device, told.sm)
         if why:
-            place = item.key.partition("@")[2]
-            entry = Entry(spec=item.spec, place=place, state="failed", message=why)
+            entry = Entry(spec=item.spec, place=item.place, state="failed", message=why)
             self._finished(item, entry, retried=False)
             self._watcher.step(Step(item=item, phase="done", entry=entry))
         return bool(why)
@@ -342,17 +231,22 @@ class Build:
         def answer(outcome: Outcome) -> None:
             told = (outcome.result or {}).get("surroundings")
             self._timings.last("surroundings_told")
-            if told:
-                self._surroundings[device] = _told(told)
-            else:
-                # The specs will fail for the same reason, and say it.
-                self._surroundings[device] = seen(
-                    self._request.facts, device, self._request.environ
-                )
+            # Without an answer the specs will fail for the same reason, and say it.
+            request = self._request
+            self._surroundings[device] = self._there(_told(told)) if told else request.seen(device)
 
         log = self._request.logs / f"surroundings-{device.replace(':', '')}.log"
         log.unlink(missing_ok=True)
         course.ask({"action": "surroundings", "device": device}, log, answer)
+
+    def _there(self, found: Surroundings) -> Surroundings:
+        """What torch told, as it is where the GPU is."""
+        target = self._request.target
+        if target is None:
+            return found
+        remark = target.remark(found)
+        self.notes += [remark] if remark and remark not in self.notes else []
+        return target.told(found)
 
     # Clearing
 
@@ -366,7 +260,7 @@ class Build:
         for one in damage("inductor", str(self._request.folder)):
             if not one.harmless:
                 why = f"damaged: {one.what}"
-                self._remove(_listed(self._request.folder, one.remove, why))
+                self._remove(listed(self._request.folder, one.remove, why))
 
     def _clear(self, now: Plan) -> None:
         """Take out of the folder and of the manifest what will be built anew, or is stale."""
@@ -375,7 +269,11 @@ class Build:
         manifest = self._manifest
         kept = {name: one for name, one in manifest.entries.items() if name not in gone}
         # Should this build be ended, the next one still knows what was wanted.
-        wanted = {item.key: _unfinished(item) for item in now.todo if _named(item.key)}
+        wanted = {
+            item.key: _unfinished(item)
+            for item in now.todo
+            if _named(item.key) and item.state != "unproven"
+        }
         self._manifest = replace(
             manifest,
             entries={**kept, **wanted},
@@ -383,7 +281,7 @@ class Build:
         )
         for device in self._request.devices:
             found = self._surroundings.get(device)
-            self._stamp_place(device, found or seen(self._request.facts, device, {}))
+            self._stamp_place(device, found or self._request.seen(device))
         self._save()
 
     def _stale_keys(self) -> set[str]:
@@ -397,7 +295,7 @@ class Build:
         return found
 
     def _remove(self, wanted: Iterable[Cleared]) -> None:
-        roots = [str(self._request.folder), *filter(None, [_jiterator(self._request)])]
+        roots = [str(self._request.folder), *filter(None, [jiterator(self._request)])]
         done, kept = clear(wanted, roots)
         self._cleared += done
         self._kept.update(kept)
@@ -416,6 +314,10 @@ class Build:
 
     def _record(self, item: Item, entry: Entry, retried: bool) -> None:
         match = None
+        if entry.state == "built" and self._request.target is not None:
+            entry = replace(entry, state="failed", build=None, message=_NO_STAND_IN)
+        if self._request.target is not None:
+            entry = without_choices(entry)
         if entry.state == "failed":
             entry, match = self._cause(item, entry)
         log = log_of(self._request.logs, item, "build")
@@ -432,9 +334,7 @@ class Build:
             entries = {**self._manifest.entries, name: replace(entry, place=place)}
             self._manifest = replace(self._manifest, entries=entries)
         found = self._surroundings.get(item.device)
-        self._stamp_place(
-            item.device, found or seen(self._request.facts, item.device, self._request.environ)
-        )
+        self._stamp_place(item.device, found or self._request.seen(item.device))
         self._save()
 
     def _cause(self, item: Item, entry: Entry) -> tuple[Entry, Any]:
@@ -459,6 +359,10 @@ class Build:
         place = place_with(device, found.device or "")
         if not _named(place):
             return
+        if self._request.target is not None:
+            there = [entry for entry in self._all_entries() if entry.place == place]
+            was = self._manifest.surroundings.get(place)
+            found = self._request.target.keeping(found, was, there)
         surroundings = {**self._manifest.surroundings, place: found}
         self._manifest = replace(self._manifest, surroundings=surroundings, attn_doctor=__version__)
 
@@ -466,11 +370,6 @@ class Build:
         if self._lock is not None:
             self._lock.check()
         stamp.save(self._request.folder, self._manifest)
-
-
-def _pool(request: Request, devices: Iterable[str]) -> Pool:
-    cuda = any(device != "cpu" for device in devices)
-    return Pool(request.python, request.environ, request.logs, cuda=cuda)
 
 
 def _told(told: Mapping[str, Any]) -> Surroundings:
@@ -486,56 +385,4 @@ def _named(place: str) -> bool:
 
 def _unfinished(item: Item) -> Entry:
     """The entry of a spec whose build is under way."""
-    return Entry(
-        spec=item.spec, place=item.key.partition("@")[2], state="failed", message=UNFINISHED
-    )
-
-
-def _listed(folder: Path, names: Iterable[str], why: str) -> Iterable[Cleared]:
-    """Files below `folder` that are there."""
-    for name in names:
-        try:
-            size = (folder / name).lstat().st_size
-        except OSError:
-            continue
-        yield Cleared(path=str(folder / name), bytes=size, why=why)
-
-
-def prove(
-    request: Request, keys: Iterable[str], watcher: Watcher | None = None
-) -> dict[str, Entry]:
-    """Prove entries of the manifest in fresh processes, without building or writing anything.
-
-    Returns manifest key → the entry as it is found now: state `built`, or what is wrong.
-    Raises `PoolError` if the interpreter cannot import torch.
-    """
-    manifest = stamp.load(request.folder) or stamp.empty()
-    found: dict[str, Entry] = {}
-    wanted: list[tuple[Item, dict[str, Any]]] = []
-    for name in keys:
-        entry = manifest.entries[name]
-        device = entry.place.partition(" ")[0]
-        item = Item(spec=entry.spec, device=device, key=name, state="again")
-        build = entry.build
-        built = {} if build is None else {"keys": build.keys, "seconds": build.seconds}
-        wanted.append((item, {**built, "mask_source": entry.mask_source}))
-    if not wanted:
-        return {}
-    watcher = watcher or Watcher()
-    request.logs.mkdir(parents=True, exist_ok=True)
-
-    def finished(item: Item, entry: Entry, _: bool) -> None:
-        found[item.key] = entry
-
-    jobs, _ = plan.workers(request.facts, wanted[0][0].device, request.jobs)
-    with _pool(request, [item.device for item, _ in wanted]) as pool:
-        course = Course(
-            pool,
-            min(jobs, len(wanted)),
-            request.limit,
-            sys_path=request.sys_path,
-            tell=watcher.step,
-            tick=watcher.tick,
-        )
-        course.prove(wanted, finished)
-    return found
+    return Entry(spec=item.spec, place=item.place, state="failed", message=UNFINISHED)

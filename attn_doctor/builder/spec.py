@@ -80,7 +80,13 @@ class KernelSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     @property
     def id(self) -> str:
         """Twelve hex digits that name what is built, the same on every machine."""
-        built = msgspec.structs.replace(self, preset="")
+        # By value: `omit_defaults` looks whether it is the very same object, which a text from
+        # another process is not.
+        built = {
+            field.name: value
+            for field in msgspec.structs.fields(self)
+            if field.name != "preset" and (value := getattr(self, field.name)) != _default(field)
+        }
         return hashlib.sha256(msgspec.json.encode(built, order="sorted")).hexdigest()[:12]
 
     @property
@@ -95,3 +101,9 @@ class KernelSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         extras += [] if self.dynamic is None else [f"dynamic={self.dynamic}"]
         extras += [f"{name}={value}" for name, value in self.kernel_options.items()]
         return " ".join(words + extras)
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default

@@ -4,73 +4,46 @@ It runs in the examined environment with the caches in the cache folder. Its cac
 torch's structured trace, which a variable turns on; what was written is seen in the folder. Run a
 second time, it has to hit every cache and write nothing. Kernels that it compiles without a cache,
 and programs that do something else on each run, cannot be told from a cache that does not work.
+
+For a GPU of another machine it runs under a stand-in. What was compiled after the program had
+looked at values that no GPU had computed is refused, and what such a run compiled is removed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
-import stat
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.builder import stamp
+from attn_doctor.builder.child import keys as parts
 from attn_doctor.builder.clearing import Cleared, clear
+from attn_doctor.builder.leavings import leavings
 from attn_doctor.builder.lock import FOLDER, Lock, Owner
 from attn_doctor.builder.manifest import Manifest, Warmup
-from attn_doctor.builder.surroundings import place_of, place_with, seen
-from attn_doctor.builder.trace import Lookup, counted, differing, lookups
-from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts
-from attn_doctor.processes import GRACE, Running
+from attn_doctor.builder.planning import leave_alone
+from attn_doctor.builder.program import Program, Run, position, program_of, rewind, run
+from attn_doctor.builder.surroundings import place_of, place_with
+from attn_doctor.builder.trace import Lookup, counted, differing
 
 __all__ = ["Program", "Ran", "program_of", "warm_up"]
 
 #: Files that come and go without anything being compiled.
 _IDLE = (FOLDER, "locks")
-#: Seconds that an interrupted program has to end by itself.
-FAREWELL = 5.0
-#: Bytes of a program's errors that are kept for an explanation.
-_KEPT = 1 << 20
-
-
-class Program(Struct, frozen=True, kw_only=True):
-    """What to run."""
-
-    argv: tuple[str, ...]
-    facts: Facts
-    device: str
-    folder: Path
-    """The cache folder."""
-    environ: dict[str, str]
-    limit: float | None = None
-    """Seconds that it may take."""
-    output: int | None = None
-    """Descriptor that its output goes to instead of our own."""
-
-    @property
-    def id(self) -> str:
-        """Twelve hex digits for this command line in this folder on this device."""
-        text = "\0".join([*self.argv, os.getcwd(), self.device])
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 class Ran(Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     code: int
-    """Exit code of the program, 128 + n for signal n."""
+    """Exit code of the program, 128 + n for signal n; 1 if it ended well and was refused."""
     late: bool = False
     warmup: Warmup | None = None
-    """None: the program failed."""
+    """None: the program failed, or was refused."""
     log: str = ""
     """What it printed as errors."""
     added: int = 0
@@ -78,31 +51,13 @@ class Ran(Struct, frozen=True, kw_only=True):
     first: dict[str, int] = {}
     """Its cache lookups."""
     cleared: tuple[Cleared, ...] = ()
-    """Stale files that were removed before."""
+    """Stale files that were removed before, and what a refused run had compiled."""
     kept: dict[str, str] = {}
-    """Stale files that could not be → why."""
-
-
-def program_of(
-    argv: list[str], facts: Facts, environ: Mapping[str, str]
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command line with its program found, and the environment it runs in.
-
-    The examined environment's programs come first, so that `python`, `torchrun` and `accelerate`
-    are those of that environment. Raises `AttnDoctorError` if the program is not there.
-    """
-    found = dict(environ)
-    if facts.python.path:
-        folder = os.path.dirname(facts.python.path)
-        found["PATH"] = os.pathsep.join([folder, found.get("PATH", os.defpath)])
-        if facts.python.environment == "venv" and facts.python.prefix:
-            found["VIRTUAL_ENV"] = facts.python.prefix
-    program = shutil.which(argv[0], path=found.get("PATH"))
-    if program is None:
-        raise AttnDoctorError(
-            f"{argv[0]}: no such program in {os.path.dirname(facts.python.path or '')} or on PATH"
-        )
-    return (program, *argv[1:]), found
+    """Files that could not be removed → why."""
+    refused: tuple[str, ...] = ()
+    """Why nothing of it may be used, with the lines of the program; only under a stand-in."""
+    notes: tuple[str, ...] = ()
+    """What else the stand-in's guard told."""
 
 
 def warm_up(
@@ -124,15 +79,24 @@ def warm_up(
         logs.mkdir(parents=True, exist_ok=True)
         cleared, kept = _clear_stale(program)
         before = _files(folder)
-        place_in_input = _position()
+        others = {str(Path(one.path).relative_to(folder)) for one in leavings(folder)}
+        place_in_input = position()
         begin("run")
-        first = _run(program, logs / f"warmup-{program.id}.log", "run", show)
-        if first.code != 0:
-            return Ran(
-                code=first.code, late=first.late, log=str(first.log), cleared=cleared, kept=kept
-            )
+        first = run(program, logs / f"warmup-{program.id}.log", "run", show)
         after = _files(folder)
         added = {name: size for name, size in after.items() if before.get(name) != size}
+        ran = Ran(
+            code=first.code,
+            late=first.late,
+            log=str(first.log),
+            cleared=cleared,
+            kept=kept,
+            notes=first.heard.notes,
+        )
+        if first.heard.refused:
+            return _refused(ran, first, folder, added)
+        if first.code != 0:
+            return ran
         warmup = Warmup(
             argv=program.argv,
             folder=os.getcwd(),
@@ -142,112 +106,38 @@ def warm_up(
             files={**added, **_used(after, first.found)},
             keys=_keys(first.found),
             hits=counted(first.found),
+            unproven=program.target is not None,
             message="" if prove else "not proven: --no-prove was given",
         )
         if prove:
             begin("prove")
-            _rewind(place_in_input)
-            again = _run(program, logs / f"warmup-{program.id}-prove.log", "prove")
+            rewind(place_in_input)
+            again = run(program, logs / f"warmup-{program.id}-prove.log", "prove")
+            if again.heard.refused:
+                return _refused(ran, again, folder, added)
             warmup = _proven(warmup, first, again, after, _files(folder))
+        if program.target is not None:
+            gone, _ = clear(leavings(folder, others), [str(folder)])
+            away = {str(Path(one.path).relative_to(folder)) for one in gone}
+            left = {name: size for name, size in warmup.files.items() if name not in away}
+            warmup = replace(warmup, files=left)
         lock.check()
-        _write_down(program, warmup)
-    return Ran(
-        code=0,
-        warmup=warmup,
-        log=str(first.log),
-        added=len(added),
-        first=counted(first.found),
-        cleared=cleared,
-        kept=kept,
+        _write_down(program, warmup, first.found)
+    return replace(ran, warmup=warmup, added=len(added), first=counted(first.found))
+
+
+def _refused(ran: Ran, run: Run, folder: Path, added: Mapping[str, int]) -> Ran:
+    """Nothing that a refused run has compiled may be found by another."""
+    why = "compiled by a run that was refused"
+    wanted = [Cleared(path=str(folder / name), bytes=size, why=why) for name, size in added.items()]
+    done, kept = clear(wanted, [str(folder)])
+    return replace(
+        ran,
+        code=run.code or 1,
+        refused=run.heard.refused,
+        cleared=(*ran.cleared, *done),
+        kept={**ran.kept, **kept},
     )
-
-
-class _Run(Struct, frozen=True):
-    code: int
-    late: bool
-    seconds: float
-    found: list[Lookup]
-    log: Path
-
-
-def _run(
-    program: Program, log: Path, phase: str, show: Callable[[bytes], None] | None = None
-) -> _Run:
-    """Run it; its lookups are read from the trace, which is removed afterwards.
-
-    `show`: it runs as a shell would start it, and this gets its errors. Without, all of its output
-    goes to the log.
-    """
-    trace = program.folder / FOLDER / f"trace-{os.getpid()}-{phase}"
-    trace.mkdir(parents=True, exist_ok=True)
-    environ = {**program.environ, "TORCH_TRACE": str(trace)}
-    start = time.monotonic()
-    try:
-        with (
-            log.open("wb") as file,
-            Running(
-                program.argv,
-                env=environ,
-                log=None if show else file,
-                attached=show is not None or _replayable(),
-                to=program.output if show else file.fileno(),
-                joined=show is None,
-            ) as running,
-        ):
-            relay = None
-            if show is not None and running.err is not None:
-                relay = _relayed(running.err, file, show)
-            try:
-                code = running.wait(program.limit)
-            except BaseException:
-                # Ctrl-C has reached it too: it may want to save something before it is killed.
-                running.wait(FAREWELL)
-                raise
-            late = code is None
-            if code is None:
-                code = running.kill() or 1
-            seconds = time.monotonic() - start
-            if relay is not None:
-                relay.join(GRACE)
-        return _Run(128 - code if code < 0 else code, late, seconds, lookups(trace), log)
-    finally:
-        shutil.rmtree(trace, ignore_errors=True)
-
-
-def _relayed(pipe: IO[bytes], log: IO[bytes], show: Callable[[bytes], None]) -> threading.Thread:
-    """Show the program's errors as they come, and keep them for an explanation."""
-
-    def relay() -> None:
-        kept = 0
-        with suppress(OSError, ValueError):  # closed while a grandchild still held it
-            while chunk := os.read(pipe.fileno(), 1 << 16):
-                show(chunk)
-                if kept < _KEPT:
-                    kept += log.write(chunk)
-
-    thread = threading.Thread(target=relay, daemon=True)
-    thread.start()
-    return thread
-
-
-def _position() -> int | None:
-    """Where standard input stands, if it is a file that can be read again."""
-    try:
-        return os.lseek(0, 0, os.SEEK_CUR) if _replayable() else None
-    except OSError:
-        return None
-
-
-def _replayable() -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(0).st_mode)
-    except OSError:
-        return False
-
-
-def _rewind(position: int | None) -> None:
-    if position is not None:
-        os.lseek(0, position, os.SEEK_SET)
 
 
 # What it left
@@ -289,7 +179,7 @@ def _keys(found: list[Lookup]) -> dict[str, list[str]]:
 
 
 def _proven(
-    warmup: Warmup, first: _Run, again: _Run, before: Mapping[str, int], after: Mapping[str, int]
+    warmup: Warmup, first: Run, again: Run, before: Mapping[str, int], after: Mapping[str, int]
 ) -> Warmup:
     """The warm-up with what its second run showed."""
     message = _missed(first, again, [name for name in after if before.get(name) != after[name]])
@@ -302,7 +192,7 @@ def _proven(
     )
 
 
-def _missed(first: _Run, again: _Run, written: list[str]) -> str:
+def _missed(first: Run, again: Run, written: list[str]) -> str:
     """What the second run did not find in the caches; empty if it found everything."""
     if again.code != 0:
         return f"the second run ended with exit code {again.code}"
@@ -330,8 +220,10 @@ def _clear_stale(program: Program) -> tuple[tuple[Cleared, ...], dict[str, str]]
 
     folder, place = program.folder, _place(program)
     manifest = stamp.load(folder) or stamp.empty()
-    now = seen(program.facts, program.device, program.environ, manifest.surroundings.get(place))
+    now = program.seen(manifest.surroundings.get(place))
     stale = drift.stale(manifest, place, now, str(folder))
+    if program.target is not None:
+        leave_alone(manifest, place, stale, folder)
     if not stale.specs and not stale.warmups:
         return (), {}
     wanted = [
@@ -353,12 +245,26 @@ def _place(program: Program) -> str:
     return place_of(program.facts, program.device) or place_with(program.device, "")
 
 
-def _write_down(program: Program, warmup: Warmup) -> None:
+def _write_down(program: Program, warmup: Warmup, found: list[Lookup]) -> None:
     folder = program.folder
     manifest: Manifest = stamp.load(folder) or stamp.empty()
     stamp.flush(folder, warmup.files)
     surroundings = dict(manifest.surroundings)
     if warmup.place not in surroundings:
-        surroundings[warmup.place] = seen(program.facts, program.device, program.environ)
+        surroundings[warmup.place] = program.seen()
     warmups = {**manifest.warmups, program.id: warmup}
+    parts.save(str(folder), program.id, _parts(found))
     stamp.save(folder, replace(manifest, warmups=warmups, surroundings=surroundings))
+
+
+def _parts(found: list[Lookup]) -> dict[str, list[dict[str, object]]]:
+    """The parts of the keys, by which a later miss can be explained."""
+    kinds = dict.fromkeys(one.kind for one in found)
+    return {
+        kind: [
+            {"key": one.key, "lines": list(one.components)}
+            for one in found
+            if one.kind == kind and one.key
+        ]
+        for kind in kinds
+    }

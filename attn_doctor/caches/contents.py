@@ -132,6 +132,8 @@ def _inductor(_: Tree) -> Sorter:
         first, *rest = node.path.split("/")
         if first == "triton":
             return _kernel(rest[1:] if rest and rest[0].isdigit() else rest)
+        if (first, rest[:1]) == (".triton", ["cache"]):
+            return _kernel(rest[1:])  # a build without its GPU keeps Triton's own folder here
         if found := names.CODE.fullmatch(node.path):
             return "code", found["key"]
         if found := re.fullmatch(r"(?P<two>[a-z0-9]{2})/[\w.-]+\.best_config", node.path):

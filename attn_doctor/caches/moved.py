@@ -85,8 +85,8 @@ _EFFECTS: dict[str, tuple[str, str]] = {
     "cpu": (NONE, REBUILD),
     # The graph cache hits and hands out the kernels of the old one.
     "ptxas": (NONE, NONE),
-    # Its own number is in no key; the commands that compile C++ hold the folder of its headers.
-    "python": (PARTLY, REBUILD),
+    # torch's and Triton's keys hash their extension modules; each minor release has others.
+    "python": (REBUILD, REBUILD),
     "driver": (NONE, NONE),
     "cc": (NONE, NONE),
     "cxx": (NONE, PARTLY),
@@ -141,8 +141,11 @@ def _differs(name: str, was: object, now: object) -> bool:
     return was != now
 
 
-#: Variables whose change the caches do not notice; kernels for a GPU know no threads.
-_UNNOTICED = re.compile(r"TRITON_|DISABLE_PTXAS_OPT|CC$|CXX$")
+#: Variables whose change the caches do not notice; kernels for a GPU know no threads. Not CXX: its
+#: text is Inductor's setting `cpp.cxx` and so in every graph's key, also where nothing is C++.
+_UNNOTICED = re.compile(r"TRITON_|DISABLE_PTXAS_OPT|CC$")
+#: What torch takes where a variable is not set, and puts into its keys all the same.
+_DEFAULTS = {"CXX": "g++"}
 #: Switches that decide whether caches and compilers are used at all; no key holds them.
 _SWITCHES = re.compile(
     r"TORCHINDUCTOR_(?:FX_GRAPH_(?:REMOTE_)?CACHE|AUTOGRAD_(?:REMOTE_)?CACHE|FORCE_DISABLE_CACHES"
@@ -157,7 +160,9 @@ def _variables(was: Mapping[str, str], now: Mapping[str, str], *, cpu: bool) -> 
     found = []
     for name in sorted({*was, *now}):
         before, after = was.get(name, ""), now.get(name, "")
-        if before == after or _SWITCHES.match(name):
+        # On macOS the default is another; there are no kernels for its GPUs.
+        default = "" if cpu else _DEFAULTS.get(name, "")
+        if (before or default) == (after or default) or _SWITCHES.match(name):
             continue
         unnoticed = _UNNOTICED.match(name) or (not cpu and _THREADS.match(name))
         text = f"{name} was {before or 'not set'}, now it is {after or 'not set'}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from attn_doctor.caches.misses import Miss
+
 __all__ = ["Proof"]
 
 
@@ -23,3 +25,10 @@ class Proof(Struct, frozen=True, kw_only=True):
     """Relative error against a float64 reference: out, and in training dq, dk, dv."""
     message: str = ""
     """What was not reused, or why nothing was run."""
+    state: str = ""
+    """`built` (reused, and right), `unproven` (reused where nothing can be computed), else what is
+    wrong, as in the builder's record."""
+    was: str = ""
+    """The state in the record before."""
+    misses: tuple[Miss, ...] = ()
+    """What differs, in words, where that is known."""

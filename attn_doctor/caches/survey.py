@@ -21,7 +21,7 @@ from attn_doctor.facts import BuiltKernels, Cache, Facts
 from attn_doctor.host import Host
 
 if TYPE_CHECKING:
-    from attn_doctor.builder.manifest import Manifest
+    from attn_doctor.builder.manifest import Manifest, Warmup
 
 __all__ = ["Survey", "chosen", "recorded", "survey"]
 
@@ -136,10 +136,7 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
         for one in manifest.entries.values()
         if one.build is not None
     ]
-    named += [
-        (one.place, one.files, "built" if one.proven else "not-reused", one.at)
-        for one in manifest.warmups.values()
-    ]
+    named += [(one.place, one.files, _state(one), one.at) for one in manifest.warmups.values()]
     for place, files, state, day in named:
         known = drift.get(place)
         if known is None or known.drift is None:
@@ -150,12 +147,20 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
             one = (State.UNKNOWN, f"built for {place}, which is not on this machine")
         elif state == "built":
             one = (State.LIVE, f"built and proven {day[:10]}")
+        elif state == "unproven":
+            one = (State.UNKNOWN, "built without its GPU, and not yet proven on it")
         else:
             one = (State.UNKNOWN, "built, and not reused by a fresh process")
         for path in files:
             if said.get(path, (State.STALE, ""))[0] is not State.LIVE:
                 said[path] = one
     return said
+
+
+def _state(warmup: Warmup) -> str:
+    if warmup.unproven:
+        return "unproven"
+    return "built" if warmup.proven else "not-reused"
 
 
 def _name(uid: int) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from msgspec import Struct
 
 from attn_doctor.caches.damage import Damage, leftovers, look
+from attn_doctor.caches.proving import command
 from attn_doctor.caches.survey import Survey
 
 __all__ = ["Verified", "verify"]
@@ -27,11 +29,17 @@ class Verified(Struct, frozen=True, kw_only=True):
     unrecognised: str = ""
     entries: int = 0
     """Kernels in the builder's record."""
+    obstacles: tuple[str, ...] = ()
+    """What would stop torch from using it, in sentences."""
+    waiting: dict[str, int] = {}
+    """Device that is not here → kernels and warm-ups for it that still have to be proven there."""
+    programs: tuple[str, ...] = ()
+    """Commands that prove warm-ups for devices of this machine."""
 
     @property
     def sound(self) -> bool:
-        """Nothing in it is broken, and all of it could be read."""
-        return not (self.damage or self.unreadable or self.unrecognised)
+        """Nothing in it is broken or in the way, and all of it could be read."""
+        return not (self.damage or self.unreadable or self.unrecognised or self.obstacles)
 
 
 def verify(found: Survey) -> Verified:
@@ -55,7 +63,43 @@ def verify(found: Survey) -> Verified:
         leftovers=tuple(leftovers(contents, found.tree)),
         unreadable=contents.unreadable,
         entries=0 if found.manifest is None else len(found.manifest.entries),
+        obstacles=tuple(_obstacles(found)),
+        waiting=_waiting(found),
+        programs=tuple(_programs(found)),
     )
+
+
+def _obstacles(found: Survey) -> Iterator[str]:
+    from attn_doctor.caches.roots import roots
+    from attn_doctor.host.local import LocalHost
+    from attn_doctor.probes.machine.mounts import writable
+
+    if found.manifest is None:
+        return
+    host = LocalHost()
+    for one in roots(found.manifest, lambda path: writable(host, path)):
+        if one.writable is False:
+            yield one.sentence
+    if any(one.unproven for one in found.built) and writable(host, found.place.path) is False:
+        yield (
+            "this user cannot write here: torch writes the choices of its autotuning beside"
+            " the kernels, and ends the first backward with OSError where it cannot; mount it"
+            " writable until the kernels are proven"
+        )
+
+
+def _waiting(found: Survey) -> dict[str, int]:
+    """What only another machine can prove."""
+    absent = {one.place: one.unproven for one in found.built if one.here is False and one.unproven}
+    return {str(place): int(count) for place, count in absent.items() if count}
+
+
+def _programs(found: Survey) -> Iterator[str]:
+    """Warm-ups are programs of the user's, which nothing but a command of theirs runs."""
+    here = {one.place for one in found.built if one.here is not False}
+    for one in found.manifest.warmups.values() if found.manifest else ():
+        if one.unproven and one.place in here:
+            yield command(Path(found.place.path), one.argv)
 
 
 def _record(found: Survey, known: set[str]) -> Iterator[Damage]:

@@ -182,6 +182,9 @@ def _triton(
     host: Host, best: Candidate, known: tuple[Mount, ...], told: list[str]
 ) -> dict[str, str]:
     """Where Triton's own folder is as good, it stays: torch.compile's kernels do not lie there."""
+    if host.is_dir(host.join(best.path, ".triton")):
+        told.append("# Triton's own caches: below torch's folder, where a build kept them")
+        return {"TRITON_HOME": best.path}
     now = next(one for one in locate(host) if one.kind == "triton")
     judged = _judged(host, now.path, "", known)
     if not judged.faults and now.source == "TRITON_CACHE_DIR":

@@ -11,10 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
-from attn_doctor.builder.lock import FOLDER
 from attn_doctor.builder.manifest import Manifest, Warmup
 from attn_doctor.builder.plan import Item, missing
 from attn_doctor.builder.run import Request, planned
@@ -24,7 +22,7 @@ from attn_doctor.caches import drift
 from attn_doctor.caches.drift import Moved, moved
 from attn_doctor.facts import Facts
 
-__all__ = ["Factor", "Place", "Reason", "known_keys", "places", "reasons"]
+__all__ = ["Factor", "Place", "Reason", "places", "reasons"]
 
 # [4s7voeeazqklzc76dzhfujwqguqd4zrigkv25iv46w3bnvwz6hj] example_inputs[0]: TensorMetadata(dtype=…)
 _COMPONENT = re.compile(r"\[(?P<digest>[^\]]*)\] (?P<name>[^:]+): ?(?P<value>.*)", re.DOTALL)
@@ -82,15 +80,26 @@ class Place(Struct, frozen=True, kw_only=True):
     """Every component that differs, also those that change nothing."""
     seconds: float
     """What building the missing ones again takes, by what it took before."""
+    programs: tuple[str, ...] = ()
+    """Command lines of warm-ups that would be reused and were not proven on their GPU."""
+
+    @property
+    def missing(self) -> tuple[Item, ...]:
+        """Kernels that would be compiled again."""
+        return tuple(item for item in self.items if item.todo and item.state != "unproven")
 
     @property
     def misses(self) -> tuple[str, ...]:
         """A sentence for each kernel and warm-up that would not be reused."""
-        kernels = [
-            f"{item.spec.title} ({self.place}): {item.why}" for item in self.items if item.todo
-        ]
+        kernels = [f"{item.spec.title} ({self.place}): {item.why}" for item in self.missing]
         programs = [f"{command}: {why}" for command, why in self.warmups.items() if why]
         return (*kernels, *programs)
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Kernels and warm-ups that would be reused, though nobody knows whether they are right."""
+        waiting = [item.spec.title for item in self.items if item.state == "unproven"]
+        return (*waiting, *self.programs)
 
 
 def places(
@@ -125,7 +134,14 @@ def places(
                     if one.place == place
                 },
                 moved=moved(was, now) if was else (),
-                seconds=sum(item.seconds for item in plan.items if item.todo),
+                seconds=sum(
+                    item.seconds for item in plan.items if item.todo and item.state != "unproven"
+                ),
+                programs=tuple(
+                    " ".join(one.argv)
+                    for key, one in manifest.warmups.items()
+                    if one.place == place and one.unproven and key not in stale
+                ),
             )
         )
     return found
@@ -135,32 +151,6 @@ def _gone(folder: Path, warmup: Warmup) -> str:
     gone = missing(folder, warmup.files)
     more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
     return f"{gone[0]}{more} is gone or has another size" if gone else ""
-
-
-def known_keys(manifest: Manifest, folder: Path) -> dict[str, list[Lookup]]:
-    """Title of a kernel → its keys with their components, as the builder saved them."""
-    found: dict[str, list[Lookup]] = {}
-    for entry in manifest.entries.values():
-        path = folder / FOLDER / "keys" / f"{entry.spec.id}.json"
-        try:
-            saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            continue
-        found[entry.spec.title] = [
-            Lookup(kind=kind, what="miss", key=one.key, components=tuple(one.lines))
-            for kind, keys in saved.keys.items()
-            for one in keys
-        ]
-    return found
-
-
-class _Key(Struct):
-    key: str
-    lines: list[str]
-
-
-class _Saved(Struct):
-    keys: dict[str, list[_Key]]
 
 
 def reasons(ran: Iterable[Lookup], known: Mapping[str, list[Lookup]]) -> list[Reason]:

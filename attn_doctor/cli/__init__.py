@@ -23,6 +23,7 @@ _COMMANDS = {
     "fix": ("fix", "fix"),
     "report": ("report", "report"),
     "build-kernels": ("build_kernels", "build_kernels"),
+    "describe-gpu": ("describe_gpu", "describe_gpu"),
     "cache": ("cache", "app"),
     "rules": ("rules", "app"),
 }

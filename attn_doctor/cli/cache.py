@@ -12,6 +12,7 @@ from attn_doctor.cli import (
     cache_verify,
     cache_why,
 )
+from attn_doctor.cli.split import WithProgram
 
 __all__ = ["app"]
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command("status")(cache_status.status)
-app.command("verify")(cache_verify.verify)
+app.command("verify", cls=WithProgram)(cache_verify.verify)
 app.command("clear")(cache_clear.clear)
 app.command("env")(cache_env.env)
 app.command("export")(cache_portable.export)

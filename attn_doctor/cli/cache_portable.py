@@ -41,10 +41,12 @@ def export(
     ] = None,
     format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
 ) -> None:
-    """Write every proven kernel of a cache folder into one file, for machines of the same kind.
+    """Write all that was built in a cache folder into one file, for machines of the same kind.
 
-    The SHA-256 that is printed is what the other side needs (`cache import --sha256`), told by
-    another way than the file itself; or sign the file, and give your public key.
+    Kernels for several GPUs go into the same file; so do warm-ups, without their programs. What was
+    built without its GPU travels as unproven. The SHA-256 that is printed is what the other side
+    needs (`cache import --sha256`), told by another way than the file itself; or sign the file, and
+    give your public key.
 
     Exit codes: 0 written, 2 nothing to export, or the file cannot be written.
     """
@@ -80,6 +82,13 @@ def import_(
     ] = None,
     cache_dir: Folder = "",
     python: Python = "",
+    no_prove: Annotated[
+        bool,
+        typer.Option(
+            "--no-prove",
+            help="Run nothing: take it in unproven, as where an image is built without the GPU.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="Show what it holds and whether it fits here.")
     ] = False,
@@ -88,11 +97,14 @@ def import_(
     """Take in kernels that another machine built, once they are proven here.
 
     An artifact holds pickles and machine code, which torch loads: importing one from somebody else
-    runs their code. So it needs a digest or a signature that you trust. Versions and GPU must be
-    the builder's. Then every kernel runs in a fresh process, must hit every cache, and is compared
-    with a float64 reference; only what holds is taken in.
+    runs their code. So it needs a digest or a signature that you trust. Every kernel then runs in a
+    fresh process, must hit every cache, and is compared with a float64 reference; only what holds
+    is taken in. torch, Triton, Python's minor version and the compute capability must be the
+    builder's. Where only the GPU's name or settings such as CXX differ, Triton's kernels are taken
+    in alone, which spares most of the compiling. Warm-ups are taken in unproven: `cache verify --
+    COMMAND` proves them.
 
-    Exit codes: 0 all is in use, 1 it does not fit this machine or a kernel did not hold, 2 it is
+    Exit codes: 0 taken in as said, 1 it does not fit this machine or a kernel did not hold, 2 it is
     not trusted, damaged or no artifact.
     """
     if not (sha256 or signers or dry_run):
@@ -107,12 +119,14 @@ def import_(
     if dry_run:
         raise typer.Exit(_looked_at(artifacts.head(file), file, facts, format))
     from attn_doctor.caches.portable.unpacking import private
+    from attn_doctor.cli.cache_proof import request_for
 
     folder = cache_folder(facts, cache_dir)
     with private(file, folder) as copy:
         who = _trusted(copy, sha256, signers)
         artifact = artifacts.head(copy)
-        raise typer.Exit(_taken_in(copy, artifact, who, _request(facts, folder), format))
+        request = request_for(folder, facts)
+        raise typer.Exit(_taken_in(copy, artifact, who, request, format, run=not no_prove))
 
 
 def _trusted(copy: Path, sha256: str, signers: Path | None) -> str:
@@ -124,50 +138,47 @@ def _trusted(copy: Path, sha256: str, signers: Path | None) -> str:
     return f"signed by {check_signature(copy, signers)}" if signers else "has the digest you gave"
 
 
-def _request(facts: Facts, folder: Path) -> Request:
-    from attn_doctor.builder.devices import children_environment
-    from attn_doctor.builder.run import Request
-
-    environ, _ = children_environment(os.environ, str(folder))
-    return Request(specs=(), devices=(), facts=facts, folder=folder, environ=environ)
-
-
 def _looked_at(artifact: Artifact, file: Path, facts: Facts, format: Format) -> int:
-    from attn_doctor.caches.portable.unpacking import differences
+    from attn_doctor.caches.portable.layers import Layer, fits
     from attn_doctor.render.portable import looked_json, looked_text
 
-    moved = differences(artifact, facts, os.environ)
-    code = int(any(moved.values()))
+    found = fits(artifact, facts, os.environ)
+    code = int(not any(one.layer in (Layer.EXACT, Layer.KERNELS) for one in found.values()))
     if format is Format.json:
-        sys.stdout.write(looked_json(artifact, file, moved, code))
+        sys.stdout.write(looked_json(artifact, file, found, code))
     else:
-        sys.stdout.write(looked_text(artifact, file, moved))
+        sys.stdout.write(looked_text(artifact, file, found))
     return code
 
 
-def _taken_in(copy: Path, artifact: Artifact, who: str, request: Request, format: Format) -> int:
+def _taken_in(
+    copy: Path, artifact: Artifact, who: str, request: Request, format: Format, *, run: bool
+) -> int:
     from attn_doctor.builder.pool import PoolError
     from attn_doctor.builder.run import Watcher
-    from attn_doctor.caches.portable.unpacking import differences, unpack
+    from attn_doctor.caches.portable.layers import Layer, fits
+    from attn_doctor.caches.portable.unpacking import unpack
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.render.portable import imported_json, imported_text
 
-    moved = differences(artifact, request.facts, os.environ)
-    fits = {place: found for place, found in moved.items() if not found}
-    if not fits:
+    found = fits(artifact, request.facts, os.environ)
+    layers = {one.layer for one in found.values()}
+    usable = {Layer.EXACT, Layer.KERNELS} | (set() if run else {Layer.ABSENT})
+    if not layers & usable:
         return _looked_at(artifact, Path(copy.name), request.facts, format)
-    if format is Format.text:
-        count = len(artifact.entries)
+    if format is Format.text and run:
+        count = sum(found[one.place].layer in usable for one in artifact.entries.values())
         kernels = "1 kernel" if count == 1 else f"{count} kernels"
-        sys.stderr.write(f"Proving {kernels}, {who}, in fresh processes …\n")
+        if count:
+            sys.stderr.write(f"Proving {kernels}, {who}, in fresh processes …\n")
     try:
-        done = unpack(copy, artifact, request, Watcher(), frozenset(fits))
+        done = unpack(copy, artifact, request, Watcher(), found, run=run)
     except PoolError as error:
         python = request.facts.python.path
         raise AttnDoctorError(f"{python} cannot run kernels: {error.message}") from None
-    code = int(bool(done.refused) or len(fits) < len(moved))
+    code = int(bool(done.refused) or not (done.anything or done.present))
     if format is Format.json:
-        sys.stdout.write(imported_json(done, moved, str(request.folder), code))
+        sys.stdout.write(imported_json(done, found, str(request.folder), code))
     else:
-        sys.stdout.write(imported_text(done, moved, str(request.folder)))
+        sys.stdout.write(imported_text(done, found, str(request.folder)))
     return code

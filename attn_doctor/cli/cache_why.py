@@ -77,7 +77,8 @@ def why(
 def _of_program(
     program: list[str], facts: Facts, folder: Path, manifest: Manifest, format: Format
 ) -> int:
-    from attn_doctor.caches.why import known_keys, reasons
+    from attn_doctor.caches.parts import known_keys
+    from attn_doctor.caches.why import reasons
     from attn_doctor.render.why import program_json, program_text
 
     code, found = _lookups(program, facts, folder)

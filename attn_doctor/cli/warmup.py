@@ -4,50 +4,78 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attn_doctor.builder.lock import Owner
+    from attn_doctor.builder.target import Target
     from attn_doctor.builder.warmup import Program, Ran
-    from attn_doctor.facts import Facts
+    from attn_doctor.cli.build_request import How
+    from attn_doctor.render.artifact import Exported
 
-__all__ = ["run_warmup"]
+__all__ = ["run_warmups"]
 
+_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 _BEGUN = {
     "run": "running it with its kernels kept in {folder}",
     "prove": "running it once more, to see that nothing is compiled again",
 }
 
 
-def run_warmup(
-    argv: list[str],
-    facts: Facts,
-    device: str,
-    cache_dir: str,
-    *,
-    prove: bool,
-    limit: float | None,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    """Run the program, show what came of it, and return the exit code.
+def run_warmups(argv: list[str], how: How) -> int:
+    """Run the program, once for each target, show what came of it, and return the exit code.
 
     That is the program's own if it failed, else 1 if its kernels are not reused.
     """
+    from attn_doctor.cli.build_request import targets
+
+    found: list[Target | None] = [*targets(how)] if how.targets else [None]
+    programs = list(_programs(argv, how, found))
+    if how.dry_run or how.check:
+        for program in programs:
+            sys.stdout.write(_planned(program))
+        return 0
+    codes: list[int] = []
+    rans: list[tuple[Ran, Program, int]] = []
+    for program in programs:
+        ran = _run(program, how)
+        if isinstance(ran, int):
+            return ran
+        bad = how.prove and ran.warmup is not None and not ran.warmup.proven
+        codes.append(ran.code or int(bad))
+        rans.append((ran, program, codes[-1]))
+    code = next((one for one in codes if one), 0)
+    packed = None
+    if how.artifact is not None and not code:
+        from attn_doctor.cli.build_run import exported
+
+        places = {ran.warmup.place for ran, _, _ in rans if ran.warmup is not None}
+        packed = exported(programs[0].folder, how.artifact, places)
+    sys.stdout.write(_rendered(rans, packed, how))
+    return code
+
+
+def _planned(program: Program) -> str:
+    import shlex
+
+    there = f" for {program.target.title}, stood in for by a null GPU" if program.target else ""
+    return (
+        f"would run{there}, with TORCHINDUCTOR_CACHE_DIR={program.folder}:\n"
+        f"  {shlex.join(program.argv)}\n"
+    )
+
+
+def _run(program: Program, how: How) -> Ran | int:
+    """Run one; the exit code if it was interrupted."""
+    from msgspec.structs import replace
+
+    from attn_doctor.builder.target import stand_in
     from attn_doctor.builder.warmup import warm_up
     from attn_doctor.cli.signals import Signals, TerminatedError
     from attn_doctor.render.build_progress import holder
 
-    program, remark = _program(argv, facts, device, cache_dir, limit, as_json)
-    if dry_run:
-        import shlex
-
-        sys.stdout.write(
-            f"would run, with TORCHINDUCTOR_CACHE_DIR={program.folder}:\n"
-            f"  {shlex.join(program.argv)}\n"
-        )
-        return 0
     said: list[str] = []
 
     def waiting(owner: Owner | None) -> None:
@@ -55,13 +83,15 @@ def run_warmup(
             said.append(holder(owner))
             _say(f"waiting: {said[0]}")
 
-    if remark:
-        _say(remark)
+    if program.target is not None:
+        _say(f"for {program.target.title}, stood in for by a null GPU: nothing runs here")
+        environ = stand_in(program.target, program.facts, program.environ)
+        program = replace(program, environ=environ)
     try:
         with Signals():
-            ran = warm_up(
+            return warm_up(
                 program,
-                prove=prove,
+                prove=how.prove,
                 waiting=waiting,
                 begin=lambda phase: _say(_BEGUN[phase].format(folder=program.folder)),
                 show=_show,
@@ -69,36 +99,47 @@ def run_warmup(
     except (KeyboardInterrupt, TerminatedError) as error:
         _say("interrupted: nothing is recorded, and what was compiled stays in the cache")
         return int(getattr(error, "code", 130))
-    code = ran.code or int(prove and ran.warmup is not None and not ran.warmup.proven)
-    sys.stdout.write(_rendered(ran, program, code, as_json))
-    return code
 
 
-def _program(
-    argv: list[str], facts: Facts, device: str, cache_dir: str, limit: float | None, as_json: bool
-) -> tuple[Program, str]:
-    """What to run, and a remark on what was changed in its environment."""
+def _programs(argv: list[str], how: How, targets: list[Target | None]) -> Iterator[Program]:
+    """What to run, for this machine or for each target; remarks on its environment are said."""
     from attn_doctor.builder.devices import cache_folder, children_environment, devices
+    from attn_doctor.builder.software import check
     from attn_doctor.builder.warmup import Program, program_of
+    from attn_doctor.cli.build_request import examined, remarks
 
-    target = devices(facts, device or ("cpu" if facts.torch.build == "cpu" else ""))[0]
-    folder = cache_folder(facts, cache_dir)
+    facts = examined(how)
+    own = "" if how.targets else devices(facts, how.device or _default(facts.torch.build))[0]
+    folder = cache_folder(facts, how.cache_dir)
     environ, remark = children_environment(os.environ, str(folder))
     # The program is to run as it always does; only where its kernels go is decided here.
-    environ.pop("TORCHINDUCTOR_COMPILE_THREADS")
-    if "TORCHINDUCTOR_COMPILE_THREADS" in os.environ:
-        environ["TORCHINDUCTOR_COMPILE_THREADS"] = os.environ["TORCHINDUCTOR_COMPILE_THREADS"]
-    command, environ = program_of(argv, facts, environ)
-    program = Program(
-        argv=command,
-        facts=facts,
-        device=target,
-        folder=folder,
-        environ=environ,
-        limit=limit,
-        output=2 if as_json else None,
-    )
-    return program, remark
+    # Under a stand-in, Inductor's processes were seen to hang when a program ends early: there it
+    # compiles in its own process, unless told otherwise.
+    if not how.targets:
+        environ.pop(_THREADS)
+    if _THREADS in os.environ:
+        environ[_THREADS] = os.environ[_THREADS]
+    command, environ = program_of(argv, facts, how.guarded(environ))
+    told = remarks([one for one in targets if one], folder, how) if how.targets else []
+    for words in [*([remark] if remark else []), *told]:
+        _say(words)
+    for target in targets:
+        if target is not None:
+            check(facts, target)
+        yield Program(
+            argv=command,
+            facts=target.there(facts) if target else facts,
+            device=target.devices[0] if target else own,
+            folder=folder,
+            environ=environ,
+            limit=how.timeout,
+            output=2 if how.as_json else None,
+            target=target,
+        )
+
+
+def _default(build: str | None) -> str:
+    return "cpu" if build == "cpu" else ""
 
 
 def _say(words: str) -> None:
@@ -111,15 +152,24 @@ def _show(errors: bytes) -> None:
     sys.stderr.buffer.flush()
 
 
-def _rendered(ran: Ran, program: Program, code: int, as_json: bool) -> str:
-    if as_json:
-        from attn_doctor.render.warmup_json import warmup_json
+def _rendered(rans: list[tuple[Ran, Program, int]], packed: Exported | None, how: How) -> str:
+    if how.as_json:
+        from attn_doctor.render.warmup_json import warmups_json
 
-        return warmup_json(ran, program, code)
+        return warmups_json(rans, packed)
     from attn_doctor.builder.outcome import explained
+    from attn_doctor.render.artifact import words
     from attn_doctor.render.paper import Paper
     from attn_doctor.render.warmup_text import warmup_text
 
     paper = Paper.of(sys.stdout, dict(os.environ))
-    found = explained([Path(ran.log)], "", program.facts) if ran.code else None
-    return warmup_text(ran, program, found, paper)
+    told = []
+    for ran, program, _ in rans:
+        failed = ran.code and not ran.refused
+        found = explained([Path(ran.log)], "", program.facts) if failed else None
+        told.append(warmup_text(ran, program, found, paper, packed=packed is not None))
+    if packed is not None:
+        told.append(f"\n{words(packed)}")
+    elif how.artifact is not None:
+        told.append(f"{how.artifact} was not written: not every kernel was built and reused\n")
+    return "".join(told)

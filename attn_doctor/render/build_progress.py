@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from attn_doctor.builder.course import Step
 from attn_doctor.builder.lock import Owner
-from attn_doctor.builder.run import Plan, Watcher
+from attn_doctor.builder.planning import Plan
+from attn_doctor.builder.run import Watcher
+from attn_doctor.render.build_target import names
 from attn_doctor.render.build_text import said, span
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper, clean
@@ -23,6 +25,7 @@ __all__ = ["Bar", "Lines", "holder"]
 
 #: A proof takes about so much of what building took.
 _PROOF = 0.3
+_GOOD = ("built", "unproven")
 #: Seconds between two plain lines that say who holds the lock.
 _REMIND = 30.0
 
@@ -90,6 +93,7 @@ class Lines(_Times):
         """Say how much there is to do."""
         super().begin(plan)
         todo = plural(len(plan.todo), "kernel")
+        todo += f" for {names(plan.targets)}" if plan.targets else ""
         self._say(f"building {todo}, {plan.jobs} at once, about {span(plan.seconds)}")
 
     def step(self, step: Step) -> None:
@@ -149,7 +153,8 @@ class Bar(_Times):
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._task = self._bar.add_task("starting torch", total=len(plan.todo), told="")
+            told = f"for {names(plan.targets)}" if plan.targets else ""
+            self._task = self._bar.add_task("starting torch", total=len(plan.todo), told=told)
 
     def step(self, step: Step) -> None:
         """Show what is at work now; a failure stays on the screen."""
@@ -164,7 +169,7 @@ class Bar(_Times):
             word = {"build": "  compiling", "prove": "  proving"}[step.phase]
             told = clean(step.item.spec.title)
             self._rows[step.item.key] = bar.add_task(word, total=None, told=told)
-        elif step.entry is not None and step.entry.state != "built":
+        elif step.entry is not None and step.entry.state not in _GOOD:
             bar.console.print(
                 self._paper.glyphs("✗ " + said(step.item, step.entry, step.entry.state)),
                 markup=False,

@@ -9,9 +9,12 @@ from attn_doctor.builder.clearing import Cleared
 from attn_doctor.builder.manifest import Entry
 from attn_doctor.builder.outcome import Report, Result
 from attn_doctor.builder.plan import Item
-from attn_doctor.builder.run import Plan
+from attn_doctor.builder.planning import Plan
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.render import artifact
+from attn_doctor.render.artifact import Exported
+from attn_doctor.render.build_target import headings, next_steps
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.sizes import size
@@ -22,11 +25,13 @@ _INDENT = 11
 #: Files that are listed one by one; of more, the rest is counted.
 _LISTED = 20
 _FIXES = 2
-_WORDS = {"built": "built", "not-reused": "not reused", "failed": "failed"}
+_WORDS = {"not-reused": "not reused"}
 
 
-def report_text(report: Report, paper: Paper, *, verbose: bool = False) -> str:
-    """All that a build did."""
+def report_text(
+    report: Report, paper: Paper, *, verbose: bool = False, packed: Exported | None = None
+) -> str:
+    """All that a build did. `packed`: the artifact that was written of it."""
     lines = [*_head(report, paper)]
     lines += cleared_lines(report.cleared, "cleared", paper, verbose)
     for path, why in report.kept.items():
@@ -36,18 +41,32 @@ def report_text(report: Report, paper: Paper, *, verbose: bool = False) -> str:
         if result.entry is not None:
             lines += ["", *_failure(result, result.entry, report.facts, paper)]
     lines += _remarks(report, paper)
-    lines += ["", *_last(report, paper)]
+    lines += ["", *_last(report, paper, packed=packed is not None)]
+    if packed is not None:
+        lines += ["", *clean(artifact.words(packed)).splitlines()]
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
-def plan_text(plan: Plan, folder: str, facts: Facts, paper: Paper, *, verbose: bool = False) -> str:
+def plan_text(
+    plan: Plan,
+    folder: str,
+    facts: Facts,
+    paper: Paper,
+    *,
+    verbose: bool = False,
+    notes: Sequence[str] = (),
+) -> str:
     """What a build would do, for `--dry-run` and `--check`."""
-    lines = [_where(folder, facts, paper)]
+    lines = [_where(folder, facts, paper), *headings(plan.targets, paper)]
     lines += [line for moved in plan.moved for line in paper.wrap(clean(moved), 2)]
     lines += cleared_lines(plan.cleared, "would clear", paper, verbose)
     lines.append("")
     for item in plan.items:
-        words = "would build" if item.todo else "up to date"
+        words = (
+            ("would prove" if item.state == "unproven" else "would build")
+            if item.todo
+            else ("up to date")
+        )
         mark = paper.style("•" if item.todo else "✓", "yellow" if item.todo else "green")
         took = f"about {span(item.seconds)}" if item.todo else ""
         lines.append(f"{mark} {words:<12} {took:<12} {_title(item, plan.items)}")
@@ -63,6 +82,8 @@ def plan_text(plan: Plan, folder: str, facts: Facts, paper: Paper, *, verbose: b
             f"{todo} of {plural(len(plan.items), 'kernel')} to build, {plan.jobs} at once"
             f" ({plan.limit}), about {span(plan.seconds)}"
         )
+    for note in notes:
+        lines += ["", *paper.wrap(clean(f"Note: {note}."), 0)]
     return paper.glyphs("\n".join([*lines, "", paper.style(words, "bold")])) + "\n"
 
 
@@ -89,6 +110,7 @@ def span(seconds: float) -> str:
 
 def _head(report: Report, paper: Paper) -> Iterator[str]:
     yield _where(report.folder, report.facts, paper)
+    yield from headings(report.targets, paper)
     if report.start_seconds is not None:
         words = f"{report.jobs} at once (limit: {report.limit})"
         yield paper.style(f"  {words}; torch took {report.start_seconds:.1f} s to import", "dim")
@@ -137,17 +159,21 @@ def _state(result: Result) -> tuple[str, str, str]:
     if result.entry is None:
         return "not begun", "•", "yellow"
     if not result.item.todo:
-        return "up to date", "✓", "green"
+        proven = result.entry.state == "built"
+        return ("up to date", "✓", "green") if proven else ("unproven", "✓", "yellow")
+    state = result.entry.state
     if result.ok:
-        return "built", "✓", "green"
-    return _WORDS[result.entry.state], "✗", "red"
+        return state, "✓", "green" if state == "built" else "yellow"
+    return _WORDS.get(state, state), "✗", "red"
 
 
 def _title(item: Item, items: Iterable[Item]) -> str:
-    """The spec, and the device where there are several."""
-    several = len({one.device for one in items}) > 1
+    """The spec, and the device where there are several; of several GPUs the name as well."""
+    gpus = {one.place.partition(" ")[2] for one in items}
+    shown = item.place if len(gpus - {""}) > 1 else item.device
+    several = len({one.place for one in items}) > 1
     preset = f"  ({item.spec.preset})" if item.spec.preset else ""
-    return f"{item.spec.title}{preset}{'  ' + item.device if several else ''}"
+    return f"{item.spec.title}{preset}{'  ' + shown if several else ''}"
 
 
 def _failure(result: Result, entry: Entry, facts: Facts, paper: Paper) -> Iterator[str]:
@@ -193,7 +219,7 @@ def _remarks(report: Report, paper: Paper) -> Iterator[str]:
         yield from ["", *paper.wrap(clean(f"Note: {one}."), 0)]
 
 
-def _last(report: Report, paper: Paper) -> Iterator[str]:
+def _last(report: Report, paper: Paper, *, packed: bool) -> Iterator[str]:
     counts: dict[str, int] = {}
     for result in report.results:
         word = _state(result)[0]
@@ -201,7 +227,10 @@ def _last(report: Report, paper: Paper) -> Iterator[str]:
     told = ", ".join(f"{number} {word}" for word, number in counts.items())
     total = plural(len(report.results), "kernel")
     yield paper.style(f"{total}: {told}; {report.seconds:.1f} s", "bold")
-    yield from paper.wrap(_next(report), 0)
+    if report.targets and not report.failed:
+        yield from next_steps(report.folder, report.targets, paper, packed=packed)
+    else:
+        yield from paper.wrap(_next(report), 0)
 
 
 def _next(report: Report) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from attn_doctor.caches.misses import short
 from attn_doctor.caches.proof import Proof
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper, clean
@@ -12,27 +13,61 @@ __all__ = ["proof_text"]
 
 
 def proof_text(results: Sequence[Proof], paper: Paper) -> str:
-    """One line a kernel, and what to do if one does not hit."""
-    lines = []
-    for one in results:
-        mark = paper.style("✓", "green") if one.hit else paper.style("✗", "red")
-        text = clean(f"{one.title} {one.place}".strip())
-        if one.hit:
-            error = max(one.errors.values(), default=None)
-            text += f": hit in {one.seconds:.2f} s" if one.seconds is not None else ": hit"
-            text += f", error {error:.1e}" if error is not None else ""
-        else:
-            text += f": {clean(one.message) or 'it did not hit'}"
-        first, *rest = paper.wrap(text, 2) or [""]
-        lines += [f"{mark} {first.strip()}", *rest]
-    kernels = [one for one in results if one.key]
-    missed = sum(not one.hit for one in kernels)
-    if missed or len(kernels) < len(results):
-        told = (
-            f"{missed} of {plural(len(kernels), 'kernel')} did not hit."
-            " Next: `attn-doctor build-kernels` builds and records them; start the run after that."
-        )
-    else:
-        told = f"Every cache hit and no compiler ran: {plural(len(kernels), 'kernel')}."
-    lines += ["", *paper.wrap(told, 0)]
+    """One line a kernel or program, why one does not hit, and what to do."""
+    lines = [line for one in results for line in _proof(one, paper)]
+    lines += ["", *(line for text in _told(results) for line in paper.wrap(text, 0))]
     return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _proof(one: Proof, paper: Paper) -> Iterator[str]:
+    mark = paper.style("✓", "green") if one.hit else paper.style("✗", "red")
+    if one.hit and one.state == "unproven":
+        mark = paper.style("!", "yellow")
+    text = clean(f"{one.title} {one.place}".strip())
+    if one.hit:
+        error = max(one.errors.values(), default=None)
+        text += f": hit in {one.seconds:.2f} s" if one.seconds is not None else ": hit"
+        text += f", error {error:.1e}" if error is not None else ""
+        if one.state == "unproven":
+            text += ", on no real GPU: its numbers stay unproven"
+        elif one.was == "unproven":
+            text += ", proven now"
+        text += f"; {clean(one.message)}" if one.message else ""
+    else:
+        told = short(one.message) if one.misses else one.message
+        text += f": {clean(told) or 'it did not hit'}"
+    first, *rest = paper.wrap(text, 2) or [""]
+    yield f"{mark} {first.strip()}"
+    yield from rest
+    for miss in one.misses:
+        yield from paper.wrap(clean(f"differs  {miss.what}"), 4)
+        yield from paper.wrap(clean(f"do       {miss.todo}"), 4)
+
+
+def _told(results: Sequence[Proof]) -> Iterator[str]:
+    """The outcome in one sentence, and the next step."""
+    named = [one for one in results if one.key]
+    missed = [one for one in named if not one.hit]
+    proven = [one for one in named if one.hit and one.was == "unproven" and one.state == "built"]
+    stays = [one for one in named if one.hit and one.state == "unproven"]
+    if missed or len(named) < len(results):
+        yield f"{len(missed)} of {_counted(named)} did not hit or hold."
+        if not any(one.misses for one in missed) and any(one.was != "unproven" for one in missed):
+            yield (
+                "Next: `attn-doctor build-kernels` builds and records them; start the run after"
+                " that."
+            )
+    else:
+        yield f"Every cache hit and no compiler ran: {_counted(named)}."
+    if proven:
+        yield f"Proven here now, and ready: {_counted(proven)}."
+    if stays:
+        yield f"Still unproven: {_counted(stays)}; nothing can be computed here."
+
+
+def _counted(found: Sequence[Proof]) -> str:
+    programs = sum(one.key == "program" for one in found)
+    kernels = len(found) - programs
+    counts = [plural(kernels, "kernel")] if kernels else []
+    counts += [plural(programs, "program")] if programs else []
+    return " and ".join(counts)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attn_doctor.caches.contents import KINDS
 from attn_doctor.caches.entry import State
+from attn_doctor.caches.proving import command
 from attn_doctor.facts import Facts
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper
@@ -107,6 +109,7 @@ def _remarks(one: Survey) -> Iterator[str]:
     }
     yield from (text for text, true in faults.items() if true)
     yield from map(_lock, one.locks)
+    yield from _waiting(one)
     contents = one.contents
     if contents.leftovers:
         yield plural(len(contents.leftovers), "half-written file")
@@ -115,6 +118,18 @@ def _remarks(one: Survey) -> Iterator[str]:
     if contents.strangers and contents.entries:
         count = plural(len(contents.strangers), "file")
         yield f"{count} of another kind; whatever is cleared, they stay"
+
+
+def _waiting(one: Survey) -> Iterator[str]:
+    """Kernels that were built without their GPU and have not been proven on it."""
+    for record in one.built:
+        if not record.unproven or record.drift:
+            continue
+        if record.here is False:
+            yield f"{record.unproven} built for {record.place}, to be proven on that GPU"
+        else:
+            prove = command(Path(one.place.path))
+            yield f"{record.unproven} built for {record.place}, not proven yet: {prove}"
 
 
 def _lock(lock: Lock) -> str:
@@ -144,7 +159,7 @@ def _record(one: Survey, paper: Paper) -> Iterator[str]:
             told.append(f"rule {entry.cause}")
         yield from _indented(paper, " · ".join(told))
     for warmup in one.manifest.warmups.values() if one.manifest else ():
-        state = "proven" if warmup.proven else "not proven"
+        state = "proven" if warmup.proven and not warmup.unproven else "not proven"
         yield from _indented(paper, f"warm-up, {state}: {' '.join(warmup.argv)} {warmup.message}")
 
 
@@ -178,7 +193,7 @@ def verify_text(found: Sequence[Verified], paper: Paper) -> str:
             " at the next use" + (", or by `attn-doctor build-kernels`." if gone else "."),
             0,
         )
-    elif all(one.sound for one in found):
+    elif not any(one.unreadable or one.unrecognised for one in found):
         count = sum(one.checked for one in found)
         where = f"{plural(count, 'file')} in {plural(len(found), 'cache')}"
         text = f"✓ {where}: none is cut short or corrupt"
@@ -203,6 +218,12 @@ def _verified(one: Verified, paper: Paper) -> Iterator[str]:
         yield from _indented(paper, f"{count} left behind, which nothing reads (harmless)")
     for path in one.unreadable:
         yield from _indented(paper, f"{path}: this user may not read it", "yellow")
+    for obstacle in one.obstacles:
+        yield from _indented(paper, f"✗ {obstacle}", "red")
+    for place, number in one.waiting.items():
+        yield from _indented(paper, f"{number} built for {place}, to be proven on that GPU")
+    for prove in one.programs:
+        yield from _indented(paper, f"a warm-up waits for its proof: {prove}", "yellow")
 
 
 def plan_text(plans: Iterable[Plan], facts: Facts | None, paper: Paper) -> str:

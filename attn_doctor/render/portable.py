@@ -14,8 +14,8 @@ from attn_doctor.render.sizes import size
 
 if TYPE_CHECKING:
     from attn_doctor.builder.manifest import Entry
-    from attn_doctor.caches.drift import Moved
     from attn_doctor.caches.portable.artifact import Artifact
+    from attn_doctor.caches.portable.layers import Fit
     from attn_doctor.caches.portable.unpacking import Imported
 
 __all__ = [
@@ -23,7 +23,16 @@ __all__ = [
     "looked_text",
 ]  # fmt: skip
 
-Moves = Mapping[str, "tuple[Moved, ...]"]
+Fits = Mapping[str, "Fit"]
+
+#: Layer → mark and words, for whoever only looks.
+_LAYERS = {
+    "exact": ("✓", "this machine is alike: graphs and kernels fit"),
+    "kernels": ("!", "Triton's kernels alone would serve; all graphs would be lowered again"),
+    "absent": ("·", "that GPU is not here: it can be taken in unproven, with --no-prove"),
+    "elsewhere": ("·", "not needed here"),
+    "nothing": ("✗", "nothing of it would be reused"),
+}
 
 
 def exported_text(
@@ -46,7 +55,7 @@ def _exported(
     left_out: Mapping[str, str],
     signature: Path | None,
 ) -> Iterator[str]:
-    yield f"{file}: {plural(len(artifact.entries), 'kernel')}, {size(bytes)}"
+    yield f"{file}: {_counted(artifact)}, {size(bytes)}"
     yield f"  sha256  {digest}"
     if signature is not None:
         yield f"  signed  {signature}"
@@ -54,8 +63,17 @@ def _exported(
         yield f"  for     {_machine(artifact, place)}"
     for name, reason in left_out.items():
         yield f"  left out: {name}: {reason}"
+    waiting = sum(one.state == "unproven" for one in artifact.entries.values())
+    if waiting:
+        yield f"{plural(waiting, 'kernel')} of it unproven: the import proves them on their GPU."
     yield "On the other machine:"
     yield f"  attn-doctor cache import {file.name} --sha256 {digest}"
+
+
+def _counted(artifact: Artifact) -> str:
+    counts = [plural(len(artifact.entries), "kernel")] if artifact.entries else []
+    counts += [plural(len(artifact.warmups), "warm-up")] if artifact.warmups else []
+    return " and ".join(counts)
 
 
 def exported_json(
@@ -67,78 +85,131 @@ def exported_json(
         bytes=bytes,
         sha256=digest,
         kernels=[one.spec.title for one in artifact.entries.values()],
+        unproven=[key for key, one in artifact.entries.items() if one.state == "unproven"],
+        warmups=[one.argv for one in artifact.warmups.values()],
         surroundings=artifact.surroundings,
         left_out=left_out,
     )
 
 
-def looked_text(artifact: Artifact, file: Path, moved: Moves) -> str:
+def looked_text(artifact: Artifact, file: Path, fits: Fits) -> str:
     """What an artifact holds, and whether it fits this machine."""
-    lines = [f"{file}: {plural(len(artifact.entries), 'kernel')}, made {artifact.made}"]
-    lines += [f"  {one.spec.title} ({one.place})" for one in artifact.entries.values()]
-    return _text([*lines, *_fit(artifact, moved)])
+    lines = [f"{file}: {_counted(artifact)}, made {artifact.made}"]
+    lines += [
+        f"  {one.spec.title} ({one.place}){', unproven' if one.state == 'unproven' else ''}"
+        for one in artifact.entries.values()
+    ]
+    lines += [f"  {' '.join(one.argv)} ({one.place})" for one in artifact.warmups.values()]
+    return _text([*lines, *_fit(artifact, fits)])
 
 
-def _fit(artifact: Artifact, moved: Moves) -> Iterator[str]:
-    for place, found in moved.items():
+def _fit(artifact: Artifact, fits: Fits) -> Iterator[str]:
+    for place, one in fits.items():
+        mark, words = _LAYERS[one.layer.value]
         yield f"built for {_machine(artifact, place)}"
-        if not found:
-            yield "  ✓ this machine is alike"
-        for one in found:
-            yield f"  ✗ {one.component}: {one.was or 'none'} there, {one.now or 'none'} here"
-    if moved and all(moved.values()):
+        yield f"  {mark} {words}"
+        if one.why:
+            yield f"    {one.why}"
+    layers = {one.layer.value for one in fits.values()}
+    if layers == {"nothing"}:
         yield "Nothing of it would be reused here. Build instead: attn-doctor build-kernels"
+    elif layers <= {"nothing", "absent"}:
+        yield (
+            "Nothing of it can be proven here. For an image: the same command with --no-prove;"
+            " `attn-doctor cache verify` on the machine with the GPU then proves it."
+        )
 
 
-def looked_json(artifact: Artifact, file: Path, moved: Moves, code: int) -> str:
+def looked_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
     """The same for programs."""
     return _json(
         exit_code=code,
         file=str(file),
         made=artifact.made,
         kernels=[_entry(one) for one in artifact.entries.values()],
-        differences=moved,
+        warmups=[one.argv for one in artifact.warmups.values()],
+        fits=[*fits.values()],
     )
 
 
-def imported_text(done: Imported, moved: Moves, folder: str) -> str:
-    """What was proven and is in use now, and what was not taken."""
-    return _text(_imported(done, moved, folder))
+def imported_text(done: Imported, fits: Fits, folder: str) -> str:
+    """What was proven and is in use now, what waits for a proof, and what was not taken."""
+    return _text(_imported(done, fits, folder))
 
 
-def _imported(done: Imported, moved: Moves, folder: str) -> Iterator[str]:
+def _imported(done: Imported, fits: Fits, folder: str) -> Iterator[str]:
     for entry in done.proven.values():
-        build = entry.build
-        errors = build.errors if build else {}
-        told = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
-        first = f", first call {build.reuse_seconds:.2f} s" if build and build.reuse_seconds else ""
-        yield f"✓ {entry.spec.title} ({entry.place}): every cache hit, error {told}{first}"
+        yield f"✓ {_title(entry)}: every cache hit, error {_errors(entry)}{_first(entry)}"
+    for entry in done.unproven.values():
+        yield f"! {_title(entry)}: taken in unproven"
+    for entry in done.kernels.values():
+        served = ", and all of them were found" if entry.build and entry.build.hits else ""
+        yield f"! {_title(entry)}: {entry.message}{served}{_first(entry)}"
+    for warmup in done.warmups.values():
+        alone = f": {warmup.message}" if warmup.message else ": taken in unproven"
+        yield f"! {' '.join(warmup.argv)} ({warmup.place}){alone}"
     for entry in done.refused.values():
-        yield f"✗ {entry.spec.title} ({entry.place}): {entry.message or entry.state}"
-    for place, found in moved.items():
-        for one in found:
-            values = f"{one.was or 'none'} there, {one.now or 'none'} here"
-            yield f"✗ for {place} not taken: {one.component}: {values}"
+        yield f"✗ {_title(entry)}: {entry.message or entry.state}"
+    for place, one in fits.items():
+        if one.layer.value in ("nothing", "absent", "elsewhere"):
+            mark = "✗" if one.layer.value == "nothing" else "·"
+            # Where nothing was run, absence is no obstacle.
+            if not (one.layer.value == "absent" and (done.unproven or done.present)):
+                yield f"{mark} for {place}, not taken: {one.why}"
     if done.present:
         yield f"{plural(len(done.present), 'kernel')} of it were here already"
+    yield from _sums(done, folder)
+
+
+def _sums(done: Imported, folder: str) -> Iterator[str]:
+    files = f"{plural(done.files, 'file')}, {size(done.bytes)}"
     if done.proven:
-        files = plural(done.files, "file")
-        yield f"{plural(len(done.proven), 'kernel')} ({files}, {size(done.bytes)}) now in {folder}"
+        yield f"{plural(len(done.proven), 'kernel')} ready ({files}) in {folder}"
+    elif done.anything:
+        yield f"{files} now in {folder}"
     elif not done.present:
         yield f"Nothing was taken in; {folder} is as it was."
+    if done.helpers:
+        yield f"Start programs with TORCHINDUCTOR_CACHE_DIR={folder} TRITON_HOME={folder}"
+    if done.kernels:
+        yield (
+            "What Triton compiled, most of the time that building takes, is there. The rest is"
+            f" built by: attn-doctor build-kernels --cache-dir {folder}"
+        )
+    if done.unproven:
+        yield f"Before they count as ready, on their GPU: attn-doctor cache verify {folder}"
+    if any(one.unproven for one in done.warmups.values()):
+        yield f"Warm-ups are proven by their program: attn-doctor cache verify {folder} -- COMMAND"
 
 
-def imported_json(done: Imported, moved: Moves, folder: str, code: int) -> str:
+def _title(entry: Entry) -> str:
+    return f"{entry.spec.title} ({entry.place})"
+
+
+def _errors(entry: Entry) -> str:
+    errors = entry.build.errors if entry.build else {}
+    return ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+
+
+def _first(entry: Entry) -> str:
+    seconds = entry.build.reuse_seconds if entry.build else None
+    return f", first call {seconds:.2f} s" if seconds else ""
+
+
+def imported_json(done: Imported, fits: Fits, folder: str, code: int) -> str:
     """The same for programs."""
     return _json(
         exit_code=code,
         folder=folder,
         proven=[_entry(one) for one in done.proven.values()],
+        unproven=[_entry(one) for one in done.unproven.values()],
+        kernels_alone=[_entry(one) for one in done.kernels.values()],
+        warmups=[one.argv for one in done.warmups.values()],
         refused=[_entry(one) for one in done.refused.values()],
         present=done.present,
         files=done.files,
         bytes=done.bytes,
-        differences=moved,
+        fits=[*fits.values()],
     )
 
 

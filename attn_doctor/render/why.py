@@ -29,13 +29,17 @@ def why_text(folder: str, places: Iterable[Place]) -> str:
 
 
 def _place(folder: str, place: Place) -> Iterator[str]:
-    missing = [item for item in place.items if item.todo]
+    missing = place.missing
     yield f"{folder}, built for {place.place}"
     for one in place.moved:
         mark = "✗" if one.effect == "rebuild" else "!" if one.effect == "partly" else "·"
         values = f"{one.was or 'unset'} → {one.now or 'unset'}"
         yield f"  {mark} {one.component}: {values} ({_EFFECTS.get(one.effect, one.effect)})"
     warmups = {command: why for command, why in place.warmups.items() if why}
+    for name in place.unproven:
+        yield f"  ! {name} is reused on its GPU, and was not proven there yet"
+    if place.unproven:
+        yield f"  prove, there: attn-doctor cache verify {folder}"
     if not missing and not warmups:
         counts = [plural(len(place.items), "kernel")] if place.items else []
         counts += [plural(len(place.warmups), "warm-up")] if place.warmups else []
@@ -68,10 +72,15 @@ def why_json(folder: str, places: Iterable[Place], code: int) -> str:
             "place": place.place,
             "moved": place.moved,
             "kernels": [
-                {"title": item.spec.title, "reused": not item.todo, "why": item.why}
+                {
+                    "title": item.spec.title,
+                    "reused": not item.todo or item.state == "unproven",
+                    "why": item.why,
+                }
                 for item in place.items
             ],
             "warmups": place.warmups,
+            "unproven": place.unproven,
             "seconds": place.seconds,
         }
         for place in places

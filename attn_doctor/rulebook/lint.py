@@ -97,8 +97,8 @@ def _unreadable(id: str, path: Path, error: RuleError) -> Complaint:
 def _misplaced(folder: Path) -> Iterator[Complaint]:
     """Files that nothing reads, because a rule's place is one folder down."""
     for path in (*folder.glob("*.toml"), *folder.glob("*/*/*.toml")):
-        if path.parent == folder / "tables" / "backends":
-            continue  # the catalogue of backends, which has its own reader
+        if path.parent in (folder / "tables" / "backends", folder / "tables" / "targets"):
+            continue  # the catalogue of backends and the known GPUs have their own readers
         id = path.relative_to(folder).with_suffix("").as_posix()
         if not id.startswith("."):
             yield Complaint(id, "is never read: a rule's place is <area>/<name>.toml", str(path))

@@ -1,7 +1,9 @@
 """Stands where `child/work.py` does: a child that answers, crashes or hangs as its spec says.
 
 What it "compiles" is a file in the cache folder; a proof succeeds if it finds that file. So the
-server, the pool and the build are tried with real processes, in seconds and without torch.
+server, the pool and the build are tried with real processes, in seconds and without torch. With
+ATTN_DOCTOR_NULL_GPU it plays a stand-in for a GPU: what it builds is unproven, and a kernel for the
+mask `wrong` is then one that the GPU's own proof finds out.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -25,12 +28,60 @@ def prepare() -> None:
         time.sleep(float(how.partition(" ")[2]))
 
 
-def work(job: dict[str, Any]) -> dict[str, Any]:
+def standby(device: str) -> None:
+    """As making a context would: as long as there is no room for it, it fails as it is told."""
+    how = os.environ.get("STANDIN_STANDBY", "")
+    room = os.path.exists(os.path.join(_folder(), "room"))
+    if how == "die" and not room:
+        os.kill(os.getpid(), signal.SIGABRT)
+    if how == "raise" and not room:
+        raise RuntimeError("CUDA error: out of memory")
+
+
+def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Do what the mask of the spec is called."""
+    begun()
     sys.stdout.write(f"at work on {job['action']}\n")
     if job["action"] == "surroundings":
-        return {"ok": True, "surroundings": {"torch": "2.13.0+cpu", "device": "cpu"}}
+        return {"ok": True, "surroundings": _surroundings()}
     how, _, word = job["spec"].get("mask", "none").partition(":")
+    _misbehave(how, word)
+    if how == "refuse":
+        return _failed("ValueError", "ValueError: no such thing")
+    if how == "memory" and job["action"] == "build" and _crowded():
+        return _failed("OutOfMemoryError", "OutOfMemoryError: CUDA out of memory. Tried 2 GiB")
+    null = bool(os.environ.get("ATTN_DOCTOR_NULL_GPU"))
+    if null:
+        _leave(os.path.join("ab", f"{job['spec_id']}.best_config"))
+        _leave(os.path.join("locks", "x.lock"))
+    path = os.path.join(_folder(), "aa", f"{job['spec_id']}.so")
+    if job["action"] != "prove":
+        _compiled(path, null)
+    elif failed := _proof(how, path, null):
+        return failed
+    return {
+        "ok": True,
+        "seconds": 0.5,
+        "errors": {} if null else {"out": 1e-3},
+        **({"unproven": True} if null else {}),
+        "counters": {"inductor.fxgraph_cache_hit": 1},
+        "keys": {"fxgraph": ["f" + job["spec_id"]], "aotautograd": [], "triton": []},
+        "files": {f"aa/{job['spec_id']}.so": 6},
+        "limits": [],
+        "pid": os.getpid(),
+        "text": "x" * (500_000 if how == "large" else 0),
+    }
+
+
+def _surroundings() -> dict[str, Any]:
+    gpu = os.environ.get("STANDIN_GPU", "")
+    sm = int(os.environ.get("STANDIN_SM", "90")) if gpu else None
+    told = {"torch": "2.13.0+cpu", "device": gpu or "cpu", "driver": "1.2.3" if gpu else None}
+    return {**told, "torch_key": os.environ.get("STANDIN_TORCH_KEY"), "sm": sm}
+
+
+def _misbehave(how: str, word: str) -> None:
+    """Die, hang or take long, as a compiler may."""
     if how == "die":
         os.kill(os.getpid(), getattr(signal, word))
     if how == "exit":
@@ -42,29 +93,33 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         time.sleep(100)
     if how == "sleep":
         time.sleep(float(word[1:]) / 10)
-    if how == "refuse":
-        return _failed("ValueError", "ValueError: no such thing")
-    if how == "memory" and job["action"] == "build" and _crowded():
-        return _failed("OutOfMemoryError", "OutOfMemoryError: CUDA out of memory. Tried 2 GiB")
-    path = os.path.join(_folder(), "aa", f"{job['spec_id']}.so")
-    if job["action"] == "prove":
-        if how == "forgetful" or not os.path.exists(path):
-            return _failed("NotReused", "the FX graph was compiled again; differs: inductor")
-    else:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="ascii") as file:
-            file.write("kernel")
-    return {
-        "ok": True,
-        "seconds": 0.5,
-        "errors": {"out": 1e-3},
-        "counters": {"inductor.fxgraph_cache_hit": 1},
-        "keys": {"fxgraph": ["f" + job["spec_id"]], "aotautograd": [], "triton": []},
-        "files": {f"aa/{job['spec_id']}.so": 6},
-        "limits": [],
-        "pid": os.getpid(),
-        "text": "x" * (500_000 if how == "large" else 0),
-    }
+
+
+def _compiled(path: str, null: bool) -> None:
+    """What is found in a cache is not compiled again, right or wrong."""
+    if os.path.exists(path):
+        return
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="ascii") as file:
+        file.write("folded" if null else "kernel")
+
+
+def _proof(how: str, path: str, null: bool) -> dict[str, Any] | None:
+    if how == "forgetful" or not os.path.exists(path):
+        return _failed("NotReused", "the FX graph was compiled again; differs: inductor")
+    with open(path, encoding="ascii") as file:
+        text = file.read()
+    if how == "wrong" and not null and text == "folded":
+        return _failed("Wrong", "dk differs from float64 by 1; 0.02 is allowed")
+    return None
+
+
+def _leave(name: str) -> None:
+    """What compilers leave beside a kernel."""
+    path = os.path.join(_folder(), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "a", encoding="ascii"):
+        pass
 
 
 def _folder() -> str:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.builder.devices import DeviceError, cache_folder, children_environment, devices
+from attn_doctor.builder.devices import (
+    DeviceError,
+    NoGpuError,
+    cache_folder,
+    children_environment,
+    devices,
+)
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Driver, Facts, Gpu, Python, Torch
 
@@ -62,6 +68,20 @@ def test_what_is_missing_is_one_sentence(facts: Facts, told: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_without_a_gpu_the_command_for_one_elsewhere_is_named() -> None:
+    with pytest.raises(NoGpuError) as caught:
+        devices(replace(CUDA, driver=Driver(state="no-gpu")), "")
+    words = ["build-kernels", "--device", "cuda:1", "--preset", "flux1"]
+    assert "`attn-doctor build-kernels --preset flux1 --target NAME`" in caught.value.told(words)
+    words = ["build-kernels", "--device=all", "--", "python", "my warm-up.py"]
+    assert "`attn-doctor build-kernels --target NAME -- python 'my warm-up.py'`" in (
+        caught.value.told(words)
+    )
+    assert "CUDA build" not in str(caught.value)
+    with pytest.raises(NoGpuError, match="in an environment with the CUDA build of torch, `attn"):
+        devices(CPU, "")
+
+
 def test_a_word_that_is_no_device() -> None:
     with pytest.raises(AttnDoctorError, match="--device gpu: say cpu, cuda"):
         devices(CUDA, "gpu")
@@ -79,6 +99,15 @@ def test_the_environment_of_children() -> None:
     }
     assert "TORCH_CACHING_PRECOMPILE" in remark
     assert children_environment({}, "/cache")[1] == ""
+
+
+def test_what_triton_keeps_at_home_is_taken_from_the_folder(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert "TRITON_HOME" not in children_environment({}, folder)[0]
+    (tmp_path / ".triton").mkdir()
+    assert children_environment({}, folder)[0]["TRITON_HOME"] == folder
+    assert children_environment({"TRITON_HOME": "/own"}, folder)[0]["TRITON_HOME"] == "/own"
+    assert "TRITON_HOME" not in children_environment({"TRITON_CACHE_DIR": "/own"}, folder)[0]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from attn_doctor.builder.pool import Outcome, Pool, PoolError, Task
@@ -98,6 +99,77 @@ def test_a_crash_costs_that_job_alone(serve: Path, cache: Path, mask: str, told:
     assert [found[number].result for number in (0, 1)] == [None, None]
     assert [found[number].death for number in (0, 1)] == [told, told]
     assert found[2].result is not None
+
+
+def on_gpu(number: int, mask: str, cache: Path, **fields: Any) -> Task:
+    one = task(number, mask, cache, **fields)
+    return msgspec.structs.replace(one, job={**one.job, "device": "cuda:0"})
+
+
+def settled(one: Pool) -> None:
+    end = time.monotonic() + 10
+    while not one.settled and time.monotonic() < end:
+        assert not one.wait(0.05)
+    assert one.settled
+
+
+def forks(one: Pool, count: int) -> set[int]:
+    """The children of the process that forks, once there are so many."""
+    (server,) = [each.running.pid for each in one._processes if each.mode == "fork"]
+    end = time.monotonic() + 10
+    while True:
+        told = Path(f"/proc/{server}/task/{server}/children").read_text("ascii").split()
+        found = {int(pid) for pid in told if alive(int(pid))}
+        if len(found) == count or time.monotonic() > end:
+            assert len(found) == count
+            return found
+        time.sleep(0.05)
+
+
+def test_processes_that_stand_by_take_the_next_jobs(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        one.start(on_gpu(0, "sleep:s9", cache))
+        assert not one.settled
+        settled(one)
+        one.stand_by("cuda:0", 2)
+        one.stand_by("cuda:0", 2)
+        assert one.standing("cuda:0") == 2
+        stood = forks(one, 3)
+        for number in (1, 2, 3):
+            one.start(on_gpu(number, "none", cache))
+        one.start(task(4, "none", cache))
+        one.start(on_gpu(5, "none", cache, fresh=True))
+        found = ended(one, 6)
+        assert one.standing("cuda:0") == 0
+    pids = {number: (outcome.result or {})["pid"] for number, outcome in found.items()}
+    assert {pids[0], pids[1], pids[2]} == stood
+    assert len(set(pids.values())) == 6
+
+
+@pytest.mark.parametrize("how", ["die", "raise"])
+def test_a_process_that_fails_to_stand_by_costs_nothing(serve: Path, cache: Path, how: str) -> None:
+    room = cache / "room"
+    room.touch()
+    with pool(cache, STANDIN_STANDBY=how) as one:
+        one.start(on_gpu(0, "none", cache))
+        ended(one, 1)
+        room.unlink()
+        one.stand_by("cuda:0", 2)
+        time.sleep(0.5)
+        room.touch()
+        for number in (1, 2):
+            one.start(on_gpu(number, "none", cache))
+        found = ended(one, 2)
+    assert all((outcome.result or {})["ok"] for outcome in found.values())
+
+
+def test_nothing_stands_by_when_the_pool_is_left(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        one.start(on_gpu(0, "none", cache))
+        ended(one, 1)
+        one.stand_by("cuda:0", 3)
+        children = forks(one, 3)
+    assert all(soon_gone(pid) for pid in children)
 
 
 @pytest.mark.parametrize("fresh", [False, True])

@@ -232,6 +232,9 @@ def spec(**fields: object) -> KernelSpec:
     return KernelSpec(**{"heads": 24, "head_dim": 128, "lengths": (512,), **fields})  # type: ignore[arg-type]
 
 
+WIDE: dict[str, object] = {"mask": "bool", "mask_rows": True}
+
+
 @pytest.mark.parametrize(
     ("fields", "torch", "device", "sm", "message"),
     [
@@ -255,6 +258,10 @@ def spec(**fields: object) -> KernelSpec:
         ({"phase": "inference", "dtype": "float16"}, "2.6.0", "cpu", None, "no float16"),
         ({"phase": "inference", "dtype": "float16"}, "2.7.0", "cpu", None, ""),
         ({}, "unknown", "cuda:0", 90, ""),
+        ({**WIDE, "lengths": (51275,)}, "2.11.0", "cuda:0", 90, "2,629,125,625 elements"),
+        ({**WIDE, "lengths": (46340,)}, "2.11.0", "cuda:0", 90, ""),
+        ({**WIDE, "lengths": (51275,), "mask_rows": False}, "2.11.0", "cuda:0", 90, ""),
+        ({**WIDE, "lengths": (10000,), "mask": "float"}, "2.11.0", "cuda:0", 90, "float mask has"),
     ],
 )
 def test_what_flex_refuses_is_refused_before_compiling(

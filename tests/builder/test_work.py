@@ -167,7 +167,7 @@ def test_the_part_of_a_key_that_moved_is_named(tmp_path: Path) -> None:
     ("version", "training", "counters", "compilers", "missed"),
     [
         ("2.11.0+cu130", True, HIT, 0, ""),
-        ("2.11.0+cu130", True, HIT, 1, "1 compilers ran"),
+        ("2.11.0+cu130", True, HIT, 1, "1 compiler ran"),
         ("2.11.0+cu130", True, {}, 0, "AOTAutograd: 0 hits"),
         ("2.10.0", True, {**HIT, "aot_autograd.autograd_cache_miss": 1}, 0, "1 misses"),
         ("2.10.0", True, {**HIT, "aot_autograd.autograd_cache_bypass": 1}, 0, "1 bypassed"),

@@ -127,3 +127,12 @@ def test_where_nothing_can_be_written_nothing_is_set() -> None:
 def test_reasons_name_what_was_passed_over() -> None:
     text = "\n".join(choose(machine({"/": "ext4", "/home": "nfs4"})).told)
     assert "not /home/ada/.cache/torchinductor: it lies on a network disk (nfs4)" in text
+
+
+def test_tritons_own_folder_of_a_build_without_the_gpu_is_named() -> None:
+    host = machine(
+        {"/": "ext4"},
+        environ={"TORCHINDUCTOR_CACHE_DIR": "/opt/k"},
+        owners={"/opt/k": 1000, "/opt/k/.triton": 1000},
+    )
+    assert choose(host).variables == {"TORCHINDUCTOR_CACHE_DIR": "/opt/k", "TRITON_HOME": "/opt/k"}

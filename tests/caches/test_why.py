@@ -10,7 +10,8 @@ from attn_doctor.builder import stamp
 from attn_doctor.builder.manifest import Build, Entry, Manifest, Surroundings
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.trace import Lookup
-from attn_doctor.caches.why import known_keys, places, reasons
+from attn_doctor.caches.parts import known_keys
+from attn_doctor.caches.why import places, reasons
 from attn_doctor.facts import Facts, Program, Python, Torch, Triton
 from attn_doctor.render.why import program_text, why_text
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from attn_doctor.builder.child import inputs, keys, patched, reference
 from attn_doctor.builder.child.fused import Fused
+from attn_doctor.builder.child.null import guard
 from attn_doctor.builder.child.versions import Reuse, reuse
 from attn_doctor.builder.child.watch import files_below, mapped, vector_checks, watching
 
@@ -43,6 +44,10 @@ class Attempt:
         self.device = device
         self.training = self.spec.get("phase", "training") == "training"
         self.proving = job["action"] == "prove"
+        #: No kernel runs, so there is nothing to hold against float64.
+        self.unproven = guard.active()
+        #: Whether what comes out is held against float64.
+        self.compares: bool = job.get("compare", True) and not self.unproven
         self.reuse: Reuse = reuse(torch.__version__, self.training, device)
         self.seconds = 0.0
         self.reference_seconds = 0.0
@@ -101,9 +106,9 @@ class Attempt:
         )
         moved: list[str] = []
         if self.proving:
-            moved = keys.difference(keys.load(folder, self._id()), parts.keys)
+            moved = keys.difference(keys.load(folder, self._parts()), parts.keys)
         else:
-            keys.save(folder, self._id(), parts.keys)
+            keys.save(folder, self._parts(), parts.keys)
         if watch.preprocessed and self.proving:
             self.limits.append(
                 "torch runs the C++ preprocessor over its headers in every process that loads a "
@@ -126,12 +131,17 @@ class Attempt:
             "via": self.via,
             "mask_source": self.mask_source,
             "moved": moved,
+            "unproven": self.unproven,
             "failure": None,
         }
         return self._judged(result)
 
     def _id(self) -> str:
         return str(self.job.get("spec_id") or "spec")
+
+    def _parts(self) -> str:
+        """Under what name the parts of its keys are kept; each device has its own."""
+        return str(self.job.get("parts") or self._id())
 
     def _calls(self, user: Any) -> None:
         from torch.nn.attention.flex_attention import flex_attention
@@ -171,6 +181,8 @@ class Attempt:
         if not self.unfused:
             reason = fused.reason(self.spec, length, memory)
             self.unfused = f"length {length}: {reason}" if reason else ""
+        if not self.compares:
+            return
         scale = self.spec.get("scale") or self.spec["head_dim"] ** -0.5
         start = time.perf_counter()
         total, worst = reference.errors(torch, call, results, gradient, scale, part)
@@ -242,7 +254,7 @@ class Attempt:
             message = f"{name} differs from float64 by {figure[name]:.2g}{where}"
             failure = ("Wrong", f"{message}; {allowed:.2g} is allowed")
         elif self.proving:
-            missed = self.reuse.missed(result["counters"], result["compilers"])
+            missed = self.reuse.missed(result["counters"], result["compilers"], result["programs"])
             if missed:
                 moved = result["moved"]
                 names = "; ".join(moved[:3]) + (f"; {len(moved) - 3} more" if moved[3:] else "")

@@ -109,14 +109,18 @@ class Block:
             found.setdefault("txt_seq_lens", [self.sizes["text"]] * batch)  # diffusers up to 0.36
         return found
 
-    def _step(self, model: Any, inputs: dict[str, Any]) -> dict[str, Any]:
-        """One forward, and in training a backward; the output and all gradients as one vector."""
+    def _step(self, model: Any, inputs: dict[str, Any], kept: bool = True) -> dict[str, Any]:
+        """One forward, and in training a backward; the output and all gradients as one vector.
+
+        Nothing is brought from the GPU if it is not to be `kept`.
+        """
         torch = self.torch
         with torch.set_grad_enabled(self.training):
             out = _first(torch, model(**inputs, return_dict=False))
             found = {"out": out.detach()}
             if self.training:
                 out.float().square().mean().backward()
+            if self.training and kept:
                 # Weights of a last layer whose output nobody reads have no gradient, or, where the
                 # block was compiled as a whole, one of zeros.
                 grads = [
@@ -133,14 +137,17 @@ class Block:
             name: self.spec[name] for name in ("dynamic", "mode") if self.spec.get(name) is not None
         }
         model = self._model(self.dtype, "flex")
-        state = {name: one.detach().cpu().clone() for name, one in model.state_dict().items()}
+        weights = model.state_dict() if run.compares else {}
+        state = {name: one.detach().cpu().clone() for name, one in weights.items()}
         model.compile_repeated_blocks(fullgraph=True, **options)
         with Fused(torch) as fused:
             start = time.perf_counter()
-            found = self._step(model, self._inputs(self.dtype))
+            found = self._step(model, self._inputs(self.dtype), run.compares)
             run.wait()
             run.seconds += time.perf_counter() - start
         run.unfused = fused.reason(self.spec, self.spec["lengths"][0], None)
+        if not run.compares:
+            return
         del model
         eager = self._other(state, self.dtype)
         true = self._other(state, torch.float64)

@@ -17,7 +17,6 @@ __all__ = ["Fused", "switched_off"]
 
 #: Text in a warning or log line → what it means.
 _SIGNS = {
-    "called without torch.compile": "flex_attention ran without torch.compile",
     "does not support bfloat16 compilation natively": (
         "this GPU has no bfloat16, so torch skips the compilation and runs unfused; use float16"
     ),
@@ -28,6 +27,8 @@ _SIGNS = {
         "torch reached its limit of recompilations (8) and ran the rest unfused"
     ),
     "hit config.accumulated_": "torch reached its limit of recompilations and ran the rest unfused",
+    # What follows from one of those above is looked for after them.
+    "called without torch.compile": "flex_attention ran without torch.compile",
     "will use an unfused implementation": "flex_attention ran unfused",
 }
 

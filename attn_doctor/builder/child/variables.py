@@ -24,12 +24,13 @@ _NAMES = (
     "TORCH_COMPILE_DISABLE",
 )
 _PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TRITON_", "ENABLE_AOT_AUTOGRAD")
-#: Of those, what decides only where and how many.
+#: Of those, what decides only where and how many; where libcuda lies is in no key of Triton's.
 _NO_MATTER = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TORCHINDUCTOR_COMPILE_THREADS",
     "TRITON_CACHE_DIR",
     "TRITON_HOME",
+    "TRITON_LIBCUDA_PATH",
 )
 
 

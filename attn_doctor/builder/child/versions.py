@@ -8,6 +8,7 @@ to do what 2.10 does; a proof then says whether that holds.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 __all__ = ["Reuse", "minor", "reuse"]
@@ -20,10 +21,19 @@ class Reuse(NamedTuple):
     fxgraph: bool
     limits: list[str]
 
-    def missed(self, counters: dict[str, int], compilers: int) -> str:
-        """What was not reused, in one clause; "" if all was that can be."""
+    def missed(self, counters: dict[str, int], compilers: int, programs: Sequence[str] = ()) -> str:
+        """What was not reused, in one clause; "" if all was that can be.
+
+        `compilers`: the `programs` that were started, and the kernels that Triton lowered.
+        """
         if compilers:
-            return f"{compilers} compilers ran in a fresh process"
+            ran = list(dict.fromkeys(programs))
+            lowered = compilers - len(programs)
+            if programs and lowered:
+                ran.append("1 Triton kernel" if lowered == 1 else f"{lowered} Triton kernels")
+            named = f": {', '.join(ran)}" if ran else ""
+            many = "1 compiler" if compilers == 1 else f"{compilers} compilers"
+            return f"{many} ran in a fresh process{named}"
         if self.aotautograd:
             hits = counters.get("aot_autograd.autograd_cache_hit", 0)
             misses = counters.get("aot_autograd.autograd_cache_miss", 0)

@@ -5,7 +5,8 @@ input; the result is then one JSON line on standard output. It never raises; a c
 take the process down. It knows nothing of what other processes do in the same cache folder.
 
 A job: {"action": "build" | "prove" | "surroundings", "spec": …, "device": "cuda:0" | "cpu",
-"sys_path": [folders for the user's mask], "cache_dir": folder of the caches or ""}.
+"sys_path": [folders for the user's mask], "cache_dir": folder of the caches or "", "compare":
+whether to compare with float64, true if absent}.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 if "attn_doctor" not in sys.modules:
@@ -35,12 +37,15 @@ if "attn_doctor" not in sys.modules:
 
 from attn_doctor.builder.child.attempt import Attempt, RefusedError
 from attn_doctor.builder.child.fused import switched_off
+from attn_doctor.builder.child.null import guard
 
-__all__ = ["prepare", "work"]
+__all__ = ["prepare", "standby", "work"]
 
 
 def prepare() -> None:
     """Import what costs time and does not touch a GPU, so that forked workers need not."""
+    if guard.active():
+        guard.install()
     import torch
     import torch._dynamo
     import torch._inductor.codecache
@@ -60,8 +65,25 @@ def prepare() -> None:
         "triton.compiler.compiler",
         "triton.backends.nvidia.compiler",
         # What every compilation imports late, a second of modules; none of it asks for a GPU.
+        "triton.compiler.code_generator",
         "torch._inductor.fx_passes.joint_graph",
         "torch._inductor.fx_passes.post_grad",
+        "torch._inductor.fx_passes.fuse_attention",
+        "torch._inductor.fx_passes.mkldnn_fusion",
+        "torch._inductor.fx_passes.pad_mm",
+        "torch._inductor.choices",
+        "torch._inductor.cudagraph_trees",
+        "torch._inductor.runtime.caching",
+        "torch._inductor.codegen.cpp_wrapper_cpu_array_ref",
+        "torch._inductor.codegen.cpp_wrapper_gpu",
+        "torch._inductor.codegen.halide",
+        "torch._inductor.codegen.mps",
+        "torch._inductor.codegen.pallas",
+        "torch._inductor.codegen.wrapper_fxir",
+        "torch._dynamo.backends.cudagraphs",
+        "torch._dynamo.backends.distributed",
+        "torch._dynamo.repro.after_dynamo",
+        "torch.fx.experimental.validator",
         "torch._inductor.compiler_bisector",
         "torch._inductor.codegen.cuda_combined_scheduling",
         "torch._inductor.codegen.memory_planning",
@@ -83,11 +105,23 @@ def _patterns() -> list[str]:
     return []
 
 
-def work(job: dict[str, Any]) -> dict[str, Any]:
-    """Do one job; the result says `ok`, or what failed."""
+def standby(device: str) -> None:
+    """Make a context on a device such as `cuda:0`, for a job that is to come.
+
+    The driver makes one after another, in seconds when many are wanted at once. Nothing is
+    compiled, loaded or read.
+    """
+    import torch
+
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+
+
+def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Do one job; the result says `ok`, or what failed. `begun` is called in its context."""
     start = time.perf_counter()
     try:
-        result = _done(job)
+        result = _done(job, begun)
     except RefusedError as error:
         result = _failed("Refused", str(error), error.unfused)
     except BaseException as error:
@@ -96,6 +130,10 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
         traceback.print_exc()
         sys.stderr.flush()
         result = _failed(type(error).__name__, _last_words(error))
+    on_null = guard.installed()
+    if on_null is not None and on_null.refused:
+        # Whatever became of it: something may have swallowed the refusal, or failed by it.
+        result = _failed("Refused", on_null.refused[0].sentence)
     result.setdefault("total_seconds", time.perf_counter() - start)
     return result
 
@@ -120,7 +158,9 @@ def _last_words(error: BaseException) -> str:
     return text if len(text) <= 900 else text[:890] + " …"
 
 
-def _done(job: dict[str, Any]) -> dict[str, Any]:
+def _done(job: dict[str, Any], begun: Callable[[], None]) -> dict[str, Any]:
+    if guard.active():
+        guard.install()
     for folder in reversed(job.get("sys_path") or []):
         if folder not in sys.path:
             sys.path.insert(0, folder)
@@ -138,6 +178,7 @@ def _done(job: dict[str, Any]) -> dict[str, Any]:
     if device.startswith("cuda"):
         torch.cuda.set_device(device)  # makes the context
     context = time.perf_counter() - start
+    begun()
     if job["spec"].get("block"):
         result = _block(torch, job, device)
     else:

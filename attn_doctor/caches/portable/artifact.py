@@ -24,12 +24,13 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
-from attn_doctor.builder.manifest import Entry, Surroundings
+from attn_doctor.builder.manifest import Entry, Surroundings, Warmup
 from attn_doctor.errors import AttnDoctorError
 
 __all__ = ["HEAD", "SCHEMA", "Artifact", "ArtifactError", "Packed", "extract", "head", "write"]
 
-SCHEMA = 1
+#: 2: entries may be unproven, and there are warm-ups.
+SCHEMA = 2
 #: The member that describes the rest.
 HEAD = "attn-doctor/artifact.json"
 #: Stands for the cache folder in files that hold its path.
@@ -60,13 +61,22 @@ class Artifact(Struct, frozen=True, kw_only=True):
     schema: int
     attn_doctor: str
     made: str
-    """UTC, ISO 8601."""
+    """When the newest of it was built, UTC, ISO 8601: the same content is the same file."""
     surroundings: dict[str, Surroundings]
     """Place → what its entries were built in."""
     entries: dict[str, Entry]
-    """Manifest key → entry; all were proven where they were built."""
+    """Manifest key → entry, with the state that it had where it was built."""
     files: dict[str, Packed]
     """Path below the cache folder, with `/` → file."""
+    warmups: dict[str, Warmup] = {}
+    """Manifest key → warm-up. Its program does not travel along."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The devices that something in it is for."""
+        named = [one.place for one in self.entries.values()]
+        named += [one.place for one in self.warmups.values()]
+        return tuple(dict.fromkeys(named))
 
 
 def write(path: Path, artifact: Artifact, contents: Iterator[tuple[str, bytes]]) -> str:

@@ -44,9 +44,10 @@ def _here(record: BuiltKernels, facts: Facts) -> bool | None:
     if facts.gpus is None:
         return None
     names = [gpu.name for gpu in facts.gpus if gpu.visible is not False]
-    if record.place.partition(" ")[2] in names:
-        return True
-    return None if None in names else False
+    device, _, name = record.place.partition(" ")
+    if int(device.partition(":")[2] or 0) >= len(names):
+        return False
+    return True if name in names else None if None in names else False
 
 
 def _derived(
@@ -54,7 +55,9 @@ def _derived(
 ) -> BuiltKernels:
     if record.error or here is None:
         return msgspec.structs.replace(record, here=here)
-    if not here and (settled or not facts.gpus):
+    # What was built for another machine's GPU and has never been on it is no drift here.
+    foreign = not here and bool(record.unproven) and not record.built
+    if not here and (settled or foreign or not facts.gpus):
         return msgspec.structs.replace(
             record, here=False, drift="", unaffected="", stale=0, driver_moved=""
         )

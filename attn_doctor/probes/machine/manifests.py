@@ -16,6 +16,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.caches import locate
+from attn_doctor.probes.machine.mounts import writable
 from attn_doctor.redact import redact
 
 if TYPE_CHECKING:
@@ -105,6 +106,9 @@ def _place(
         built=sum(one.state == "built" for one in entries),
         not_reused=sum(one.state == "not-reused" for one in entries),
         failed=sum(one.state == "failed" for one in entries),
+        unproven=sum(one.state == "unproven" for one in entries)
+        + sum(one.unproven for one in warmups),
+        kernels_alone=sum(one.state == "cubins" for one in entries),
         cleared=sum(one.state == "cleared" for one in entries),
         warmups=len(warmups),
         seconds=round(sum(one.seconds for one in builds), 1),
@@ -126,7 +130,21 @@ def _place(
             else None
         ),
         missing=missing,
+        **_held(host, gaps, place, builds, fact),
     )
+
+
+def _held(
+    host: Host, gaps: Gaps, place: str, builds: Iterable[Build | Warmup], fact: str
+) -> dict[str, Any]:
+    """The folders whose paths graphs for a GPU hold, and whether torch could write there."""
+    paths = () if place == "cpu" else tuple(sorted({one.root for one in builds if one.root}))
+    can = {path: writable(host, path) for path in paths}
+    blocked = next((path for path in paths if can[path] is False), "")
+    if not blocked and None in can.values():
+        gaps.add(f"{fact}.held_path_blocked", "Windows tells only when one tries to write")
+        return {"held_paths": paths, "held_path_blocked": None}
+    return {"held_paths": paths, "held_path_blocked": blocked}
 
 
 def _files(entries: Iterable[Entry], warmups: Iterable[Warmup]) -> dict[str, int]:

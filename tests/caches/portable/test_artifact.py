@@ -13,9 +13,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from attn_doctor.builder import stamp
-from attn_doctor.builder.manifest import Build, Entry, Manifest, Surroundings
+from attn_doctor.builder.manifest import Build, Entry, Manifest, Surroundings, Warmup
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.caches.portable import artifact as artifacts
 from attn_doctor.caches.portable.artifact import Artifact, ArtifactError, Packed, extract, head
@@ -71,7 +72,11 @@ def test_there_and_back_with_the_paths_of_the_new_place(
     assert group == {"child_paths": {"k.cubin": f"{new}/triton/0/AB/k.cubin"}}
     old = tmp_path / "cache é"
     assert (new / "triton/0/AB/k.cubin").read_bytes() == (old / "triton/0/AB/k.cubin").read_bytes()
-    assert str(old).encode() not in gzip.decompress(path.read_bytes())
+    # Graphs hold the folder they were built in, so the description names it; files need it nowhere.
+    (entry,) = found.entries.values()
+    assert entry.build is not None
+    assert entry.build.root == str(old)
+    assert gzip.decompress(path.read_bytes()).count(str(old).encode()) == 1
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -94,10 +99,11 @@ def _packed_bytes(folder: Path, name: str) -> bytes:
     [
         ({"state": "failed"}, "it failed"),
         ({"state": "not-reused"}, "it is not reused"),
-        ({"proven": False}, "it was not proven"),
+        ({"proven": False}, "no second process has shown that it is reused"),
+        ({"state": "cleared"}, "its files were cleared"),
     ],
 )
-def test_only_what_was_proven_is_packed(
+def test_only_what_is_reused_is_packed(
     tmp_path: Path, change: dict[str, object], sentence: str
 ) -> None:
     folder = folder_with(tmp_path, **change)  # type: ignore[arg-type]
@@ -229,3 +235,60 @@ def test_a_flipped_or_cut_artifact_is_refused_or_the_same(
         return
     # A bit in the gzip header that no reader looks at.
     assert found == made
+
+
+def with_more(root: Path) -> Path:
+    """A folder with a kernel for each of two GPUs, unproven, and a warm-up."""
+    folder = folder_with(root, state="unproven")
+    manifest = stamp.load(folder)
+    assert manifest is not None
+    (entry,) = manifest.entries.values()
+    other = "cuda:0 NVIDIA A100"
+    (folder / "fxgraph" / "w").write_bytes(b"graph of a program")
+    parts = folder / "attn-doctor" / "keys" / "w1.json"
+    parts.parent.mkdir()
+    parts.write_text("{}", encoding="utf-8")
+    warmup = Warmup(
+        argv=("python", "warm.py"), folder="/x", place=entry.place, at="2026-11-21T11:00:00Z",
+        seconds=9.0, files={"fxgraph/w": 18}, keys={"fxgraph": ["f1"]}, proven=True, unproven=True,
+    )  # fmt: skip
+    stamp.save(
+        folder,
+        replace(
+            manifest,
+            surroundings={
+                **manifest.surroundings,
+                other: Surroundings(torch="2.11.0+cu130", device="NVIDIA A100"),
+            },
+            entries={**manifest.entries, f"{SPEC.id}@{other}": replace(entry, place=other)},
+            warmups={"w1": warmup, "w2": replace(warmup, proven=False, message="it missed")},
+        ),
+    )
+    return folder
+
+
+def test_what_is_unproven_stays_so_on_its_way(tmp_path: Path) -> None:
+    folder = with_more(tmp_path / "c")
+    choice = choose(folder)
+    made, digest = pack(folder, choice, tmp_path / "one.attn")
+    assert {one.state for one in made.entries.values()} == {"unproven"}
+    assert made.places == ("cuda:0 NVIDIA A100", "cuda:0 NVIDIA H200")
+    assert made.warmups["w1"].root == str(folder)
+    assert choice.left_out == {"python warm.py": "it is not reused: it missed"}
+    assert {"attn-doctor/keys/w1.json", "fxgraph/w"} <= made.files.keys()
+    assert head(tmp_path / "one.attn") == made
+    _, again = pack(folder, choose(folder), tmp_path / "two.attn")
+    assert again == digest
+    one, _ = pack(folder, choose(folder, {"cuda:0 NVIDIA A100"}), tmp_path / "three.attn")
+    assert one.places == ("cuda:0 NVIDIA A100",)
+    assert not one.warmups
+
+
+def test_an_artifact_of_before_is_still_read(packed: tuple[Path, Artifact]) -> None:
+    _, made = packed
+    older = (
+        msgspec.json.encode(made)
+        .replace(b'"schema":2', b'"schema":1')
+        .replace(b',"warmups":{}', b"")
+    )
+    assert msgspec.json.decode(older, type=Artifact).warmups == {}

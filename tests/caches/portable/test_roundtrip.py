@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +51,49 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert kernel["errors"]["out"] < 1e-5
     assert doctor("cache", "verify", "--require-hit", cache=new).returncode == 0
     assert doctor("cache", "why", cache=new).returncode == 0
+
+
+@pytest.mark.slow
+def test_taken_in_unproven_and_proven_later(tmp_path: Path) -> None:
+    old, image, file = tmp_path / "old", tmp_path / "image", tmp_path / "k.attn"
+    spec = ("--heads", "2", "--head-dim", "16", "--length", "128", "--dtype", "fp32")
+    built = doctor("build-kernels", "--device", "cpu", *spec, "--phase", "inference", cache=old)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert doctor("cache", "export", str(file), cache=old).returncode == 0
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    trust = ("--sha256", digest, "--no-prove")
+    assert doctor("cache", "import", str(file), *trust, cache=image).returncode == 0
+    assert state(image) == "unproven"
+    status = doctor("cache", "status", "--kind", "inductor", cache=image)
+    assert "1 built for cpu, not proven yet: attn-doctor cache verify" in " ".join(
+        status.stdout.split()
+    )
+    shutil.copytree(image, tmp_path / "other")
+
+    done = doctor("cache", "verify", str(image), "--format", "json", cache=image)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert (kernel["was"], kernel["state"]) == ("unproven", "built")
+    assert kernel["errors"]["out"] < 1e-5
+    assert state(image) == "built"
+
+    # The same, with code that computes something else under the same keys.
+    (code,) = (
+        path
+        for path in (tmp_path / "other").glob("??/c*.py")
+        if "def call" in path.read_text(encoding="utf-8")
+    )
+    change = "[one if one is None else one * 1.5 for one in right(args)]"
+    wrong = f"\nright = call\ndef call(args):\n    return {change}\n"
+    code.write_text(code.read_text(encoding="utf-8") + wrong, encoding="utf-8")
+    done = doctor("cache", "verify", "--format", "json", cache=tmp_path / "other")
+    assert done.returncode == 1
+    (kernel,) = json.loads(done.stdout)["kernels"]
+    assert "out differs from float64 by" in kernel["message"]
+    assert state(tmp_path / "other") == "failed"
+
+
+def state(cache: Path) -> str:
+    manifest = json.loads((cache / "attn-doctor" / "manifest.json").read_text(encoding="utf-8"))
+    (entry,) = manifest["entries"].values()
+    return str(entry["state"])

@@ -1,0 +1,109 @@
+"""The report that a guarded process writes, and what the outside reads from a folder of them.
+
+A process writes `guard-<pid>.json` as soon as its guard stands, and again whenever there is news.
+The library itself leaves `used-<pid>` when a process uses the null GPU; one that has no report
+beside it was watched by nobody. The standard library is enough, on both sides.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["FOLDER", "Read", "Refused", "Verdict", "read", "write"]
+
+#: The folder that reports go to.
+FOLDER = "ATTN_DOCTOR_NULL_REPORT"
+_GUARD, _USED = "guard-", "used-"
+_WHAT = {"read": "the GPU's memory was read", "timing": "a time was measured on the GPU"}
+
+
+class Refused(NamedTuple):
+    """One thing that must not be built."""
+
+    kind: str
+    """"read", "timing", "launched", "settings", "folding", "autotune", "padding", "version"."""
+    sentence: str
+    file: str
+    line: int
+    text: str
+
+
+class Read(NamedTuple):
+    """A line that read what no kernel has written, or a time that nothing took."""
+
+    kind: str
+    function: str
+    what: str
+    file: str
+    line: int
+    place: str
+    """The line as it is told, with the library that read on its behalf."""
+
+
+class Verdict(NamedTuple):
+    """What a folder of reports says about a program."""
+
+    refused: tuple[str, ...]
+    """Sentences; the program's kernels must not be kept if there is one."""
+    notes: tuple[str, ...]
+    """Sentences on what does no harm, such as a loss that is printed."""
+    processes: int
+    """Processes that were guarded."""
+    launches: int
+
+
+def write(folder: str, content: Mapping[str, Any]) -> None:
+    """Write the report of this process; nothing but the folder's own failure can prevent it."""
+    path = os.path.join(folder, f"{_GUARD}{os.getpid()}.json")
+    draft = f"{path}.new"
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump({"schema": 1, "pid": os.getpid(), **content}, file)
+    os.replace(draft, path)
+
+
+def read(folder: str) -> Verdict:
+    """What the reports in `folder` say. A folder that cannot be read refuses as well."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        return Verdict((f"no report of the program: {error}",), (), 0, 0)
+    refused: list[str] = []
+    notes: dict[str, int] = {}
+    guarded, launches = set(), 0
+    for name in names:
+        if not (name.startswith(_GUARD) and name.endswith(".json")):
+            continue
+        guarded.add(name[len(_GUARD) : -len(".json")])
+        try:
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                found = json.load(file)
+            refused += [one["sentence"] for one in found["refused"]]
+            lines = [(one["file"], one["line"]) for one in found["refused"]]
+            for one in found["reads"]:
+                what = _WHAT[one["kind"]]
+                if (one["file"], one["line"]) not in lines:
+                    notes[f"{one['place']}: {what}, with nothing compiled after it"] = 1
+            for function in found["unknown"]:
+                notes[f"{function} was answered without a GPU"] = 1
+            for told, times in found["notes"].items():
+                notes[told] = notes.get(told, 0) + times
+            launches += found["launches"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            refused.append(f"{name}: {type(error).__name__}: {error}")
+    used = {name[len(_USED) :] for name in names if name.startswith(_USED)}
+    refused += [
+        f"process {pid} used the null GPU and nothing watched it: it ran Python without its "
+        "startup files (-S, -I or -E), another interpreter, or no Python at all"
+        for pid in sorted(used - guarded, key=int)
+    ]
+    if not guarded and not refused:
+        refused.append("no process of the program was watched: it ran no Python of its own")
+    return Verdict(
+        tuple(dict.fromkeys(refused)),
+        tuple(told if times == 1 else f"{told} ({times} times)" for told, times in notes.items()),
+        len(guarded),
+        launches,
+    )

@@ -1,0 +1,155 @@
+/* What the examined program did that only a GPU can answer: told to whoever asks, and counted.
+ *
+ * For the child process, through ctypes:
+ *
+ *     unsigned long nullgpu_launches(void)
+ *     void nullgpu_on_read(void (*)(const char *function, const void *address, size_t bytes))
+ *     void nullgpu_on_timing(void (*)(const char *function))
+ *     void nullgpu_refuse(const char *text)      within a call-back: the call fails with this text
+ *     const char *nullgpu_unknown(void)          names of functions, one a line
+ *     int nullgpu_known(const void *address, size_t bytes)
+ *
+ * Call-backs come on the thread that asked, with no lock of ours held.
+ */
+#define _GNU_SOURCE
+#include "null.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef void (*on_read)(const char *function, const void *address, size_t bytes);
+typedef void (*on_timing)(const char *function);
+
+static atomic_ulong launches;
+static _Atomic(on_read) reader;
+static _Atomic(on_timing) timer;
+static __thread char text[1024];
+static __thread int text_of;
+static __thread int refused;
+
+void null_launched(void) {
+  null_used();
+  atomic_fetch_add(&launches, 1);
+}
+unsigned long null_epoch(void) { return atomic_load(&launches); }
+
+NULL_API(unsigned long, nullgpu_launches, void) { return null_epoch(); }
+NULL_API(void, nullgpu_on_read, on_read call) { atomic_store(&reader, call); }
+NULL_API(void, nullgpu_on_timing, on_timing call) { atomic_store(&timer, call); }
+NULL_API(int, nullgpu_known, const void *address, size_t bytes) {
+  return null_known(address, bytes);
+}
+NULL_API(void, nullgpu_refuse, const char *words) {
+  refused = 1;
+  null_fail(NULL_NOT_PERMITTED, "%s", words);
+}
+
+int null_read(const char *function, uintptr_t address, size_t bytes) {
+  on_read call = atomic_load(&reader);
+  refused = 0;
+  if (call) call(function, (const void *)address, bytes);
+  return refused ? NULL_NOT_PERMITTED : NULL_OK;
+}
+
+int null_timing(const char *function) {
+  on_timing call = atomic_load(&timer);
+  refused = 0;
+  if (call) call(function);
+  return refused ? NULL_NOT_PERMITTED : NULL_OK;
+}
+
+/* Names, each once, as one text that only grows: whoever reads it sees whole names. */
+enum { MOST_TEXT = 1 << 15 };
+static char noted[MOST_TEXT];
+static size_t noted_length;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int is_noted(const char *name, size_t length) {
+  for (const char *at = noted; (at = strstr(at, name)); at += length)
+    if ((at == noted || at[-1] == '\n') && (at[length] == '\n' || !at[length])) return 1;
+  return 0;
+}
+
+void null_note(const char *function) {
+  size_t length = strlen(function);
+  pthread_mutex_lock(&lock);
+  if (!is_noted(function, length) && noted_length + length + 2 < MOST_TEXT) {
+    size_t start = noted_length ? noted_length + 1 : 0;
+    memcpy(noted + start, function, length + 1);
+    if (start) noted[start - 1] = '\n';
+    noted_length = start + length;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+NULL_API(const char *, nullgpu_unknown, void) { return noted; }
+
+/* A process that uses the null GPU says so by an empty file, so that one which nothing watches (a
+ * Python started with -S) is seen from outside. */
+void null_used(void) {
+  static _Atomic pid_t told;
+  pid_t self = getpid();
+  if (atomic_exchange(&told, self) == self) return;
+  const char *folder = getenv("ATTN_DOCTOR_NULL_REPORT");
+  char path[4096];
+  if (!folder || !*folder) return;
+  if (snprintf(path, sizeof path, "%s/used-%ld", folder, (long)self) >= (int)sizeof path) return;
+  int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file >= 0) close(file);
+}
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+__attribute__((constructor)) static void load(void) {
+  pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+int null_fail(int code, const char *format, ...) {
+  va_list rest;
+  va_start(rest, format);
+  vsnprintf(text, sizeof text, format, rest);
+  va_end(rest);
+  text_of = code;
+  return code;
+}
+
+int null_refused(const char *function) {
+  null_note(function);
+  return null_fail(NULL_NOT_SUPPORTED,
+                   "the null GPU cannot do %s: only the GPU it stands for can answer", function);
+}
+
+static const struct {
+  int code;
+  const char *name, *words;
+} errors[] = {
+    {NULL_OK, "Success", "no error"},
+    {NULL_INVALID_VALUE, "ErrorInvalidValue", "invalid argument"},
+    {NULL_OUT_OF_MEMORY, "ErrorMemoryAllocation", "out of memory"},
+    {NULL_NO_DEVICE, "ErrorNoDevice", "no CUDA-capable device is detected"},
+    {NULL_INVALID_DEVICE, "ErrorInvalidDevice", "invalid device ordinal"},
+    {301, "ErrorFileNotFound", "file not found"},
+    {NULL_INVALID_HANDLE, "ErrorInvalidResourceHandle", "invalid resource handle"},
+    {NULL_NOT_FOUND, "ErrorSymbolNotFound", "named symbol not found"},
+    {NULL_NOT_PERMITTED, "ErrorNotPermitted", "operation not permitted"},
+    {NULL_NOT_SUPPORTED, "ErrorNotSupported", "operation not supported"},
+};
+
+const char *null_words(int code) {
+  if (code && code == text_of && *text) return text;
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].code == code) return errors[i].words;
+  return "an error of CUDA that the null GPU never gives";
+}
+
+const char *null_error_name(int code) {
+  for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
+    if (errors[i].code == code) return errors[i].name;
+  return "ErrorUnknown";
+}

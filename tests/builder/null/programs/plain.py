@@ -1,0 +1,9 @@
+"""Uses the GPU, and reads from it; whether a user's own startup file ran is told."""
+
+import sys
+
+import torch
+
+x = torch.ones(4, device="cuda") * 2
+print("read", x.sum().item())  # <- plain
+print("own", getattr(sys, "own_startup_file", False))

@@ -1,0 +1,50 @@
+"""Stands where `child/work.py` does: kernels that ask for shared memory as their settings say.
+
+A forward and a backward kernel, and a GPU that has so much as `LIMIT` says. So the search for what
+fits is tried with real processes and without torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+STAGES, TILE = 3, 64
+
+
+def prepare() -> None:
+    """There is nothing to import."""
+
+
+def standby(device: str) -> None:
+    """There is no device."""
+
+
+def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Fail as Inductor does if a kernel needs more than the limit."""
+    begun()
+    if job["action"] == "surroundings":
+        return {"ok": True, "surroundings": {"device": os.environ["GPU"], "sm": 89}}
+    spec = job["spec"]
+    if spec.get("mask") == "document":
+        return failed("BackendCompilerFailed: ptxas died")
+    if spec.get("mask") == "causal":
+        os._exit(3)
+    options = spec.get("kernel_options", {})
+    for kernel, prefix, tile in (("", "fwd_", "BLOCK_M"), ("_backward", "bwd_", "BLOCK_M1")):
+        stages = options.get(f"{prefix}num_stages", options.get("num_stages", STAGES))
+        rows = options.get(f"{prefix}{tile}", options.get(tile, TILE))
+        needed = spec["head_dim"] * rows * stages
+        if needed > int(os.environ["LIMIT"]):
+            name = f"triton_tem_fused_flex_attention{kernel}_0"
+            return failed(
+                "No valid triton configs. OutOfMemoryError: out of resource: "
+                f"{name} Required: {needed} Hardware limit:{os.environ['LIMIT']} Reducing"
+            )
+    return {"ok": True}
+
+
+def failed(message: str) -> dict[str, Any]:
+    """As the child tells a failure."""
+    return {"ok": False, "failure": {"type": "InductorError", "message": message}}

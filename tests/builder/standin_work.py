@@ -36,6 +36,12 @@ def standby(device: str) -> None:
         os.kill(os.getpid(), signal.SIGABRT)
     if how == "raise" and not room:
         raise RuntimeError("CUDA error: out of memory")
+    if how == "slow" and device:
+        start = time.monotonic()
+        time.sleep(0.2)
+        path = os.path.join(_folder(), f"stood-{os.getpid()}")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(f"{start} {time.monotonic()}")
 
 
 def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:

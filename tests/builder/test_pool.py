@@ -163,6 +163,17 @@ def test_a_process_that_fails_to_stand_by_costs_nothing(serve: Path, cache: Path
     assert all((outcome.result or {})["ok"] for outcome in found.values())
 
 
+def test_few_processes_make_their_context_at_the_same_time(serve: Path, cache: Path) -> None:
+    with pool(cache, STANDIN_STANDBY="slow") as one:
+        for number in range(8):
+            one.start(on_gpu(number, "none", cache))
+        ended(one, 8)
+    spans = [tuple(map(float, path.read_text().split())) for path in cache.glob("stood-*")]
+    beside = [sum(begun <= start < end for begun, end in spans) for start, _ in spans]
+    assert len(spans) == 8
+    assert 1 < max(beside) <= 3
+
+
 def test_nothing_stands_by_when_the_pool_is_left(serve: Path, cache: Path) -> None:
     with pool(cache) as one:
         one.start(on_gpu(0, "none", cache))

@@ -41,8 +41,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
         return data
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise RuleError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise RuleError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         place = re.sub(r"^(.*) \(at (.*)\)$", r"\2: \1", str(error))
-        raise RuleError(f"{path}: {place}") from None
+        raise RuleError(f"{path}: is not TOML: {place}") from None

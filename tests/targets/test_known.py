@@ -139,7 +139,8 @@ def test_a_damaged_file(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    assert "No such file" in refused(str(tmp_path / "gpu.toml"))
+    absent = tmp_path / "gpu.toml"
+    assert refused(str(absent)) == f"{absent}: cannot be read: No such file or directory"
     assert "No such file" in refused(str(tmp_path / "gpu.json"))
     for name, content in (("a.json", b"{"), ("b.json", b"\xff\xfe"), ("c.toml", b"\xff\xfe")):
         path = tmp_path / name

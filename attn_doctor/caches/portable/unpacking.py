@@ -46,7 +46,11 @@ def private(path: Path, folder: Path) -> Iterator[Path]:
             signature = path.with_name(f"{path.name}.sig")
             if signature.is_file():
                 shutil.copyfile(signature, copy.with_name(signature.name))
-            yield copy
+            try:
+                yield copy
+            except ArtifactError as error:
+                # The copy is gone by then; the user knows the file that was given.
+                raise ArtifactError(str(error).replace(str(copy), str(path))) from None
     except OSError as error:
         name = error.filename or folder
         raise ArtifactError(f"{name}: {error.strerror or error}") from None

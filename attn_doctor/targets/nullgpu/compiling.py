@@ -82,7 +82,7 @@ def _compiler(facts: Facts) -> str:
         why = facts.gaps.get("cc.path") or facts.gaps.get("cc") or "no probe tells"
         raise AttnDoctorError(f"it is not known whether a C compiler is here: {why}")
     if not facts.cc.path:
-        raise AttnDoctorError(f"a C compiler makes the null GPU, and none is here; {_fix(facts)}")
+        raise AttnDoctorError(f"a C compiler makes the null GPU, and none is here. {_fix(facts)}")
     return facts.cc.path
 
 
@@ -97,7 +97,7 @@ def _fix(facts: Facts) -> str:
             commands = shell_lines(fix, facts)
             if commands or fix.manual:
                 return f"{fix.title}: {' && '.join(commands) or fix.manual}"
-    return "install gcc and the headers of the C library (Debian, Ubuntu: gcc libc6-dev)"
+    return "Install gcc and the headers of the C library (Debian, Ubuntu: gcc libc6-dev)"
 
 
 def _digest(toolkit: Toolkit, generated: str, compiler: str) -> str:

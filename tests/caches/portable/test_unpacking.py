@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -221,3 +222,18 @@ def test_a_changed_artifact_leaves_nothing(packed: tuple[Path, Artifact], tmp_pa
     file.write_bytes(gzip.compress(bytes(data[: len(data) // 2])))
     with pytest.raises(ArtifactError):
         taken(file, tmp_path / "n", facts(()))
+
+
+def test_a_damaged_artifact_is_told_by_the_name_it_was_given(tmp_path: Path) -> None:
+    file = tmp_path / "given.tgz"
+    file.write_bytes(b"\x1f\x8b cut off")
+    cache = tmp_path / "cache"
+    with pytest.raises(ArtifactError, match=rf"^{re.escape(str(file))} is"):
+        read_privately(file, cache)
+    assert not list((cache / "attn-doctor/incoming").iterdir())
+
+
+def read_privately(file: Path, folder: Path) -> Artifact:
+    with private(file, folder) as copy:
+        assert copy != file
+        return head(copy)

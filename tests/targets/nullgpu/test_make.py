@@ -123,7 +123,7 @@ def test_missing_headers_name_the_wheel_and_the_command(tmp_path: Path) -> None:
 def test_no_compiler_gives_the_rules_command(tmp_path: Path) -> None:
     given = replace(facts(tmp_path), cc=Program(path="", source=""))
     assert refusal(given) == (
-        "a C compiler makes the null GPU, and none is here;"
+        "a C compiler makes the null GPU, and none is here."
         " Install gcc and the C headers: sudo apt-get install -y gcc libc6-dev"
     )
 

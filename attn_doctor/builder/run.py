@@ -314,16 +314,18 @@ class Build:
 
     def _record(self, item: Item, entry: Entry, retried: bool) -> None:
         match = None
+        # What could not be built has no proof; what torch refuses has no log at all.
+        log = log_of(self._request.logs, item, "build" if entry.build is None else "prove")
         if entry.state == "built" and self._request.target is not None:
             entry = replace(entry, state="failed", build=None, message=_NO_STAND_IN)
         if self._request.target is not None:
             entry = without_choices(entry)
         if entry.state == "failed":
             entry, match = self._cause(item, entry)
-        log = log_of(self._request.logs, item, "build")
         name = self._key(item)
+        printed = str(log) if log.exists() else ""
         self._results[item.key] = Result(
-            item=item, entry=entry, match=match, log=str(log), retried=retried
+            item=item, entry=entry, match=match, log=printed, retried=retried
         )
         if item.key in self._written and entry.build is not None:
             files, writing = self._written.pop(item.key)

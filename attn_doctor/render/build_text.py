@@ -195,7 +195,8 @@ def _failure(result: Result, entry: Entry, facts: Facts, paper: Paper) -> Iterat
             for command in shell_lines(fix, facts):
                 yield " " * (_INDENT + 2) + paper.style(clean(command), "green")
             label = "or"
-    yield from _labelled("log", result.log, paper, "dim")
+    if result.log:
+        yield from _labelled("log", result.log, paper, "dim")
 
 
 def _labelled(label: str, words: str, paper: Paper, *styles: str) -> Iterator[str]:

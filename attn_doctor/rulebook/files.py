@@ -47,4 +47,4 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RuleError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         place = re.sub(r"^(.*) \(at (.*)\)$", r"\2: \1", str(error))
-        raise RuleError(f"{path}: is not TOML: {place}") from None
+        raise RuleError(f"{path}: {place}; this is not valid TOML") from None

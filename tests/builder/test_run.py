@@ -101,6 +101,7 @@ def test_what_fails_does_not_stop_the_rest(request_of: Make) -> None:
     assert len(report.failed) == 4
     log = Path(report.results[2].log)
     assert "ValueError: no such thing" in log.read_text()
+    assert "at work on prove" in Path(report.results[3].log).read_text()
 
 
 def test_a_spec_that_hangs_fails_at_its_limit(request_of: Make) -> None:

@@ -2,7 +2,8 @@
 
 As soon as a spec is built, a second process proves it, while others still compile; proofs go first,
 so that what is finished is written down early. Specs that ran out of memory beside others are built
-again alone at the end.
+again alone at the end. What was compiled off the GPU and does not hold on it is built on it after
+that.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.builder.manifest import Build, Entry
+from attn_doctor.builder.off_gpu import suits
 from attn_doctor.builder.plan import CONTEXT_MIB, Item, gpu_mib, parts_name
 from attn_doctor.builder.pool import Outcome, Pool, Task
 from attn_doctor.builder.spec import KernelSpec
@@ -51,13 +54,16 @@ class _Work(Struct, frozen=True):
     built: dict[str, Any] | None = None
     """What the building process answered, for the proof."""
     alone: bool = False
+    off_gpu: bool = False
+    """It is, or was, compiled by a process without a context on the GPU."""
 
 
 class Course:
     """Works through items with a pool.
 
     `compiled` gets what a building process answered, while its proof is still to come. `standby`:
-    how many processes may wait with a GPU context of their own for jobs to come.
+    how many processes may wait with a GPU context of their own for jobs to come. `off_gpu`: a pool
+    beside the other, which compiles without a context.
     """
 
     def __init__(
@@ -73,7 +79,10 @@ class Course:
         compiled: Callable[[Item, Mapping[str, Any]], None] = lambda *_: None,
         timings: Timings | None = None,
         standby: int = 0,
+        off_gpu: Pool | None = None,
     ) -> None:
+        self._off_gpu = off_gpu
+        self._doubted: list[tuple[Item, Entry]] = []
         self._standby = standby
         self._timings = timings or Timings()
         self._pool, self._jobs, self._limit = pool, jobs, limit
@@ -99,10 +108,30 @@ class Course:
         while not done() and self._others:
             self._hear()
 
-    def run(self, items: Iterable[Item], finished: Callable[[Item, Entry, bool], None]) -> None:
-        """Build and prove items in their order; returns when all are done."""
+    def run(
+        self,
+        items: Iterable[Item],
+        finished: Callable[[Item, Entry, bool], None],
+        doubted: Callable[[Sequence[tuple[Item, Entry]]], None] = lambda _: None,
+    ) -> None:
+        """Build and prove items in their order; returns when all are done.
+
+        `doubted` removes the files of what was compiled off the GPU and does not hold on it: a
+        wrong kernel would be found in the cache again.
+        """
         self._finished = finished
-        self._builds += [_Work(item, "build") for item in items]
+        self._builds += [
+            _Work(item, "build", off_gpu=self._off_gpu is not None and suits(item.spec))
+            for item in items
+        ]
+        self._work()
+        if self._doubted:
+            doubted(self._doubted)
+            self._builds += [_Work(item, "build") for item, _ in self._doubted]
+            self._doubted = []
+            self._work()
+
+    def _work(self) -> None:
         while self._builds or self._proofs or self._alone or self._active or self._others:
             self._fill()
             self._stand_by()
@@ -120,6 +149,8 @@ class Course:
     # Starting
 
     def _fill(self) -> None:
+        if self._off_gpu is None or self._off_gpu.broken:
+            self._builds = [replace(work, off_gpu=False) for work in self._builds]
         while len(self._active) < self._jobs:
             work = self._next()
             if work is None:
@@ -141,7 +172,7 @@ class Course:
         if any(one.alone for one in self._active.values()):
             return False
         free = self._memory.get(work.item.device)
-        if free is None or not self._active:
+        if free is None or not self._active or self._needs_none(work):
             return True
         waiting = max(0, self._pool.standing(work.item.device) - 1) * CONTEXT_MIB
         return self._used(work.item.device) + waiting + gpu_mib(work.item.spec) <= free
@@ -149,8 +180,15 @@ class Course:
     def _used(self, device: str) -> int:
         """MiB of GPU memory that the jobs under way may take."""
         return sum(
-            gpu_mib(one.item.spec) for one in self._active.values() if one.item.device == device
+            gpu_mib(one.item.spec)
+            for one in self._active.values()
+            if one.item.device == device and not self._needs_none(one)
         )
+
+    @staticmethod
+    def _needs_none(work: _Work) -> bool:
+        """It takes no memory of the GPU."""
+        return work.off_gpu and work.action == "build"
 
     def _stand_by(self) -> None:
         """Have contexts made for what comes next, while others compile."""
@@ -179,7 +217,8 @@ class Course:
         # The proof runs these same kernels, so what it computes is what they compute.
         job["compare"] = work.action == "prove"
         task = Task(id=self._ids, job=job, log=log, limit=self._limit, fresh=fresh)
-        self._pool.start(task)
+        compilers = self._off_gpu if self._needs_none(work) else None
+        (compilers or self._pool).start(task)
         self._timings.first(f"first_{work.action}_asked")
         self._tell(Step(item=work.item, phase=work.action))
 
@@ -195,10 +234,15 @@ class Course:
             result = outcome.result or {}
             self._timings.ended(work.item.key, work.action, outcome.seconds, result)
             ended.append((work, outcome))
+            failure = result.get("failure") or {}
+            if work.off_gpu and work.action == "build" and failure.get("type") == "Refused":
+                # A setting forbids it, or torch wants to time something: so it will be with others.
+                self._off_gpu = None
         # What may go on goes on first: writing down takes the disk a while.
         for work, outcome in ended:
             if self._goes_on(work, outcome):
-                self._proofs.append(_Work(work.item, "prove", outcome.result, work.alone))
+                proof = _Work(work.item, "prove", outcome.result, work.alone, work.off_gpu)
+                self._proofs.append(proof)
         if ended:
             self._fill()
         for work, outcome in ended:
@@ -215,6 +259,9 @@ class Course:
         return work.action == "build" and _ok(outcome)
 
     def _not_built(self, work: _Work, outcome: Outcome, beside: bool) -> None:
+        if work.off_gpu:
+            self._builds.append(replace(work, off_gpu=False))
+            return
         beside = beside or bool(self._active or self._alone)
         if beside and not work.alone and _memory_ran_out(outcome):
             self._alone.append(_Work(work.item, "build", alone=True))
@@ -222,6 +269,9 @@ class Course:
             self._done(work, _failure(work.item, outcome))
 
     def _done(self, work: _Work, entry: Entry) -> None:
+        if work.off_gpu and entry.state != "built":
+            self._doubted.append((work.item, entry))
+            return
         self._finished(work.item, entry, work.alone)
         self._tell(Step(item=work.item, phase="done", entry=entry, retried=work.alone))
 
@@ -256,7 +306,7 @@ def entry_of(item: Item, built: Mapping[str, Any], proof: Outcome) -> Entry:
     failure = result.get("failure") or {}
     ok = _ok(proof)
     # Without a GPU nothing is computed that could be held against float64.
-    shown = "unproven" if result.get("unproven") or built.get("unproven") else "built"
+    shown = "unproven" if result.get("unproven") else "built"
     state = shown if ok else "failed" if failure.get("type") in ("Wrong", "Unfused") else ""
     state = state or "not-reused"
     message = "" if ok else str(failure.get("message") or f"the proof {_death(proof)}")

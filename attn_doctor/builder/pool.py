@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -27,6 +27,7 @@ __all__ = ["SERVE", "Outcome", "Pool", "PoolError", "Task"]
 SERVE = Path(__file__).parent / "child" / "serve.py"
 #: Seconds until torch is imported; from a slow network file system that takes minutes.
 PATIENCE = 600.0
+_SLOW = f"torch was not imported within {PATIENCE:g} s"
 #: Seconds that a killed job is waited for: one stuck in the GPU driver never ends.
 GRACE = 10.0
 #: How often the process that forks may die before the build is given up.
@@ -89,7 +90,7 @@ class _Process:
         self.noise: list[str] = []
         argv = [pool.python, str(SERVE), mode, str(log)]
         self.running = Running(argv, env=pool.env, cwd=str(log.parent), stdin=True, joined=True)
-        self._inbox = pool.inbox
+        self.pool = pool
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, command: Mapping[str, Any]) -> None:
@@ -111,14 +112,17 @@ class _Process:
                     # What a .pth file or a broken interpreter prints before our script begins.
                     self.noise.append(line.decode("utf-8", "replace").rstrip())
                     continue
-                self._inbox.put((self, event))
-        self._inbox.put((self, {"event": "gone"}))
+                self.pool.inbox.put((self, event))
+        self.pool.inbox.put((self, {"event": "gone"}))
 
     def close(self) -> None:
         """Let it end by itself, which it does when its input ends."""
         if self.running.stdin is not None:
             with suppress(OSError):
                 self.running.stdin.close()
+
+
+_Inbox: TypeAlias = "queue.SimpleQueue[tuple[_Process, dict[str, Any]]]"
 
 
 class _Active(Struct):
@@ -140,19 +144,31 @@ class Pool:
     """Runs tasks side by side; use it in a `with` block: leaving that kills whatever still runs.
 
     `env` holds the cache folders and every other variable of the children. `cuda`: jobs use a GPU,
-    which not every process that can be forked allows.
+    which not every process that can be forked allows. `beside`: another pool, whose `wait` then
+    also returns what ended here; this one gets no tasks that have to be fresh, and breaks where it
+    cannot fork.
     """
 
     def __init__(
-        self, python: str, env: Mapping[str, str], logs: Path, *, cuda: bool = True
+        self,
+        python: str,
+        env: Mapping[str, str],
+        logs: Path,
+        *,
+        cuda: bool = True,
+        beside: Pool | None = None,
     ) -> None:
         self._cuda = cuda
         self.python, self.env, self.logs = python, dict(env), logs
-        self.inbox: queue.SimpleQueue[tuple[_Process, dict[str, Any]]] = queue.SimpleQueue()
+        self.inbox: _Inbox = beside.inbox if beside is not None else queue.SimpleQueue()
+        self._beside = beside
+        self._others: list[Pool] = []
         self.start_seconds: float | None = None
         """How long importing torch took, once it is known."""
         self.ready_at: float | None = None
         """When that was, by the monotonic clock."""
+        self.broken = ""
+        """Why a pool beside another one takes no tasks any more."""
         self._active: dict[int, _Active] = {}
         self._processes: list[_Process] = []
         self._idle: list[_Process] = []
@@ -167,10 +183,16 @@ class Pool:
             self._server = self._process("fork")
         # One interpreter for a proof without forks. It imports torch beside the server, so that
         # nothing waits for it later.
-        self._idle.append(self._process("one"))
+        if self._beside is None:
+            self._idle.append(self._process("one"))
+        else:
+            self._beside._others.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._beside is not None and self in self._beside._others:
+            self._beside._others.remove(self)
+            self.broken = self.broken or "it was ended"
         for process in self._processes:
             process.close()
         end = time.monotonic() + 1.0
@@ -229,12 +251,30 @@ class Pool:
         with suppress(queue.Empty):
             process, event = self.inbox.get(timeout=max(0.0, seconds))
             while True:
-                outcomes += self._take(process, event)
+                outcomes += process.pool._heard(process, event)
                 process, event = self.inbox.get_nowait()
-        return outcomes + self._late()
+        for pool in (self, *self._others):
+            outcomes += pool._late()
+        return outcomes
+
+    def _heard(self, process: _Process, event: dict[str, Any]) -> list[Outcome]:
+        """What an event brings. A pool beside another one breaks without taking that one along."""
+        if self.broken:
+            return []
+        try:
+            return self._take(process, event)
+        except PoolError as error:
+            if self._beside is None:
+                raise
+            self.broken = error.message
+        for one in self._processes:
+            one.close()
+        lost, self._active = list(self._active.values()), {}
+        return [Outcome(task=active.task, seconds=0.0) for active in lost]
 
     def _process(self, mode: str) -> _Process:
-        log = self.logs / f"{mode}-{len(self._processes)}.log"
+        name = "beside-" if self._beside is not None else ""
+        log = self.logs / f"{name}{mode}-{len(self._processes)}.log"
         process = _Process(mode, self, log)
         self._processes.append(process)
         return process
@@ -264,7 +304,10 @@ class Pool:
         if process is self._server:
             self.ready_at = time.monotonic()
             self.start_seconds = self.ready_at - self._begun
-            if not event["fork"] or (self._cuda and not event["cuda"]):
+            forks = event["fork"] and (event["cuda"] or not self._cuda)
+            if not forks and self._beside is not None:
+                raise PoolError("an import has touched the GPU", process.log)
+            if not forks:
                 # CUDA was touched by an import: from now on an interpreter for every job.
                 self._server = None
                 process.close()
@@ -298,7 +341,7 @@ class Pool:
         lost = [one for one in self._active.values() if one.process is process]
         if process is self._server:
             self._deaths += 1
-            if not process.ready or self._deaths > RESTARTS:
+            if not process.ready or self._deaths > (0 if self._beside else RESTARTS):
                 raise PoolError(_last_words(process, code), process.log)
             self._server = self._process("fork")
             self._standing.clear()
@@ -321,7 +364,9 @@ class Pool:
         outcomes = []
         for active in list(self._active.values()):
             if not active.process.ready and now - active.process.running.start > PATIENCE:
-                raise PoolError(f"torch was not imported within {PATIENCE:g} s", active.process.log)
+                if self._beside is not None:
+                    return self._heard(active.process, {"event": "broken", "message": _SLOW})
+                raise PoolError(_SLOW, active.process.log)
             if not active.start or now < active.start + active.task.limit:
                 continue
             if not active.killed:

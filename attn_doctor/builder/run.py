@@ -7,17 +7,19 @@ each spec, so that whatever ends this process leaves a record of all that was fi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
 from attn_doctor import __version__
-from attn_doctor.builder import plan, stamp
+from attn_doctor.builder import off_gpu, plan, stamp
 from attn_doctor.builder.clearing import Cleared, clear
 from attn_doctor.builder.course import Course, Step, log_of
+from attn_doctor.builder.devices import DeviceError
 from attn_doctor.builder.leavings import leavings, without_choices
 from attn_doctor.builder.lock import FOLDER, Lock
 from attn_doctor.builder.manifest import Entry, Surroundings
@@ -90,8 +92,8 @@ class Build:
             stamp.write(mark, b"")
             self._timings.last("prepared")
             try:
-                with pool_of(request, request.devices) as pool:
-                    self._build(pool)
+                with pool_of(request, request.devices) as pool, self._compilers(pool) as compilers:
+                    self._build(pool, compilers)
                     self._timings.last("all_done")
             finally:
                 self._writers.shutdown(wait=False, cancel_futures=True)
@@ -122,7 +124,24 @@ class Build:
     def _as_was(self, item: Item) -> Result:
         return Result(item=item, entry=None if item.todo else self._manifest.entries.get(item.key))
 
-    def _build(self, pool: Pool) -> None:
+    @contextmanager
+    def _compilers(self, pool: Pool) -> Iterator[Pool | None]:
+        """A pool that compiles without contexts on the GPU, where that is worth it and possible."""
+        request = self._request
+        if not off_gpu.worth(request, self.plan):
+            yield None
+            return
+        try:
+            environ = off_gpu.environment(request)
+        except (AttnDoctorError, DeviceError) as error:
+            (request.logs / "off-gpu.log").write_text(f"{error}\n", "utf-8")
+            yield None
+            return
+        with Pool(request.python, environ, request.logs, beside=pool) as beside:
+            self._timings.last("compilers_started")
+            yield beside
+
+    def _build(self, pool: Pool, compilers: Pool | None) -> None:
         request, now = self._request, self.plan
         memory = {
             device: free
@@ -141,6 +160,7 @@ class Build:
             timings=self._timings,
             # A context of a stand-in costs nothing to make.
             standby=0 if now.limit in ("memory", "GPU memory") or request.target else now.jobs,
+            off_gpu=compilers,
         )
         for device in request.devices:
             self._ask(course, device)
@@ -154,7 +174,9 @@ class Build:
         self._timings.last("cleared")
         doubted = self._proven_first(course, now)
         wanted = [item for item in now.todo if item.state != "unproven" or item.key in doubted]
-        course.run([item for item in wanted if not self._refused(item)], self._finished)
+        course.run(
+            [item for item in wanted if not self._refused(item)], self._finished, self._doubted
+        )
         self._start_seconds = pool.start_seconds
         if pool.ready_at is not None:
             self._timings.last("torch_imported", pool.ready_at)
@@ -179,13 +201,23 @@ class Build:
         claims = [item for item in now.todo if item.state == "unproven"]
         course.prove([(item, claim(entries[item.key])) for item in claims], finished)
         if doubted:
-            why = "it did not hold on this GPU"
-            anew = [replace(item, state="again", why=why) for item in doubted.values()]
-            self._remove(one for _, one in superseded(self._request.folder, self._manifest, anew))
-            again = {item.key: _unfinished(item) for item in anew}
-            self._manifest = replace(self._manifest, entries={**self._manifest.entries, **again})
-            self._save()
+            self._anew(doubted.values())
         return set(doubted)
+
+    def _doubted(self, found: Sequence[tuple[Item, Entry]]) -> None:
+        """Remove what was compiled off the GPU and does not hold on it."""
+        entries = {self._key(item): entry for item, entry in found}
+        self._manifest = replace(self._manifest, entries={**self._manifest.entries, **entries})
+        self._anew([replace(item, key=self._key(item)) for item, _ in found])
+
+    def _anew(self, items: Iterable[Item]) -> None:
+        """Remove the files of what did not hold on the GPU; others may need some of them."""
+        why = "it did not hold on this GPU"
+        anew = [replace(item, state="again", why=why) for item in items]
+        self._remove(one for _, one in superseded(self._request.folder, self._manifest, anew))
+        again = {item.key: _unfinished(item) for item in anew}
+        self._manifest = replace(self._manifest, entries={**self._manifest.entries, **again})
+        self._save()
 
     def _tidy(self) -> None:
         """Remove what a build without a GPU leaves and a machine with one must not find."""

@@ -3,7 +3,8 @@
 What it "compiles" is a file in the cache folder; a proof succeeds if it finds that file. So the
 server, the pool and the build are tried with real processes, in seconds and without torch. With
 ATTN_DOCTOR_NULL_GPU it plays a stand-in for a GPU: what it builds is unproven, and a kernel for the
-mask `wrong` is then one that the GPU's own proof finds out.
+mask `wrong` is then one that the GPU's own proof finds out; `timed` and `fragile` cannot be built
+on it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[
     if how == "memory" and job["action"] == "build" and _crowded():
         return _failed("OutOfMemoryError", "OutOfMemoryError: CUDA out of memory. Tried 2 GiB")
     null = bool(os.environ.get("ATTN_DOCTOR_NULL_GPU"))
+    if null and how == "timed":
+        return _failed("Refused", "torch times kernels while compiling")
+    if null and how == "fragile":
+        os.kill(os.getpid(), signal.SIGSEGV)
     if null:
         _leave(os.path.join("ab", f"{job['spec_id']}.best_config"))
         _leave(os.path.join("locks", "x.lock"))

@@ -579,3 +579,22 @@ def test_on_a_gpu_what_must_not_pass_does_not(tmp_path: Path) -> None:
     other = run(tmp_path, {"action": "prove", "spec": strides, "device": "cuda:0"})
     assert other["failure"]["type"] == "NotReused"
     assert other["moved"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_many_are_compiled_without_contexts(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "attn_doctor", "build-kernels", "--python", PYTHON]
+    argv += ["--device", "cuda:0", "--cache-dir", str(tmp_path), "--format", "json"]
+    argv += ["--jobs", "6", "--heads", "4", "--head-dim", "64", "--length", "256,384,512"]
+    done = subprocess.run(
+        [*argv, "--mask", "none,causal"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [one["state"] for one in told["kernels"]] == ["built"] * 6
+    assert "compilers_started" in told["phases"]
+    for one in told["kernels"]:
+        assert one["proven"]
+        assert max(one["errors"].values()) < 1e-2
+        # Making a context takes ten times as long.
+        assert one["stages"]["build"]["context"] < 0.05

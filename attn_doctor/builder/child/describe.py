@@ -8,7 +8,6 @@ program there will be started with.
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import json
 import os
@@ -29,6 +28,7 @@ if "attn_doctor" not in sys.modules:
     sys.modules["attn_doctor"] = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules["attn_doctor"])
 
+from attn_doctor.builder.child import driver
 from attn_doctor.builder.child.machine import surroundings
 
 __all__ = ["describe"]
@@ -49,10 +49,6 @@ _PROPERTIES = (
     "memory_clock_rate",
     "memory_bus_width",
 )
-#: Attributes of the one card that is asked, not of its model: its place on the bus and in memory.
-_CARD = {33, 34, 50, 85, 131, 134, 139, 140}
-#: Numbers of CUdevice_attribute; CUDA 13.0 ends at 143, and unknown ones are answered by an error.
-_ATTRIBUTES = range(1, 200)
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -77,24 +73,11 @@ def describe(device: str) -> dict[str, Any]:
 
 def _driver(index: int) -> dict[str, Any]:
     """What the driver itself answers: the CUDA it serves, and its attributes of the GPU."""
-    try:
-        driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
-    except OSError:
+    asked = driver.library()
+    if asked is None:
         return {}
-    number, device = ctypes.c_int(0), ctypes.c_int(0)
-    found: dict[str, Any] = {}
-    if driver.cuInit(0) != 0:
-        return found
-    if driver.cuDriverGetVersion(ctypes.byref(number)) == 0:
-        found["driver_cuda"] = number.value
-    if driver.cuDeviceGet(ctypes.byref(device), index) == 0:
-        attributes = {}
-        for attribute in _ATTRIBUTES:
-            answered = driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
-            if answered == 0 and attribute not in _CARD:
-                attributes[str(attribute)] = number.value
-        found["attributes"] = attributes
-    return found
+    told = {"driver_cuda": driver.version(asked), "attributes": driver.attributes(asked, index)}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _software(torch: Any, device: str) -> dict[str, Any]:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
+
+from attn_doctor import builder, processes
+from attn_doctor.targets.nullgpu import environment
 
 from .conftest import GPU, Program
 
@@ -166,3 +173,21 @@ def test_a_name_with_everything_that_may_be_in_one(on_null_gpu: Program) -> None
         gpu=replace(GPU, name=name),
     )
     assert out == name
+
+
+def test_the_driver_is_asked_without_torch_and_without_a_context(
+    library: Path, tmp_path: Path
+) -> None:
+    child = Path(builder.__file__).parent / "child" / "driver.py"
+    plain = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    env = environment(library, GPU, 2, plain)
+    ended = processes.run([sys.executable, str(child)], 60.0, env=env)
+    assert ended.ok, ended.err
+    told = json.loads(ended.out)
+    assert [one["name"] for one in told] == [GPU.name] * 2
+    assert told[0] == told[1]  # what differs from card to card is left out
+    assert told[0]["total_memory"] == GPU.total_memory
+    assert told[0]["driver_cuda"] == GPU.driver_cuda
+    assert told[0]["attributes"]["16"] == GPU.multi_processor_count
+    # CUDA's numbers of a PCI bus and of a slot.
+    assert not {"33", "34"} & told[0]["attributes"].keys()

@@ -2,13 +2,12 @@
 
 As soon as a spec is built, a second process proves it, while others still compile; proofs go first,
 so that what is finished is written down early. Specs that ran out of memory beside others are built
-again alone at the end. What was compiled off the GPU and does not hold on it is built on it after
-that.
+again, or proven again, alone at the end. What was compiled off the GPU and does not hold on it is
+built on it after that.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.builder.manifest import Build, Entry
+from attn_doctor.builder.entries import entry_of, failure_of, memory_ran_out, succeeded
+from attn_doctor.builder.manifest import Entry
 from attn_doctor.builder.off_gpu import suits
 from attn_doctor.builder.plan import CONTEXT_MIB, Item, gpu_mib, parts_name
 from attn_doctor.builder.pool import Outcome, Pool, Task
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.timings import Timings
 
-__all__ = ["Course", "Step", "entry_of", "job_of", "log_of"]
+__all__ = ["Course", "Step", "job_of", "log_of"]
 
-#: What a failure says when memory, of the GPU or the machine, ran out. Not `out of resource:
-#: shared memory`, which no waiting cures.
-_MEMORY = ("CUDA out of memory", "OutOfMemoryError: CUDA", "out of memory", "MemoryError")
-_NOT_MEMORY = ("out of resource", "shared memory")
-_KILLED = 9
-#: Characters of a log's last line that are shown.
-_SHOWN = 200
 #: Seconds between two looks at the clock, for time limits and the display.
 TICK = 0.25
 
@@ -231,11 +224,9 @@ class Course:
                 self._others.pop(outcome.task.id)(outcome)
                 continue
             work = self._active.pop(outcome.task.id)
-            result = outcome.result or {}
-            self._timings.ended(work.item.key, work.action, outcome.seconds, result)
+            self._timings.ended(work.item.key, work.action, outcome.seconds, outcome.result or {})
             ended.append((work, outcome))
-            failure = result.get("failure") or {}
-            if work.off_gpu and work.action == "build" and failure.get("type") == "Refused":
+            if self._needs_none(work) and _refused(outcome):
                 # A setting forbids it, or torch wants to time something: so it will be with others.
                 self._off_gpu = None
         # What may go on goes on first: writing down takes the disk a while.
@@ -246,27 +237,31 @@ class Course:
         if ended:
             self._fill()
         for work, outcome in ended:
-            if self._goes_on(work, outcome):
-                self._compiled(work.item, outcome.result or {})
-            elif work.action == "build":
-                self._not_built(work, outcome, beside=len(ended) > 1)
-            else:
-                self._done(work, entry_of(work.item, work.built or {}, outcome))
+            self._came_of(work, outcome, beside=len(ended) > 1)
         self._tick()
+
+    def _came_of(self, work: _Work, outcome: Outcome, beside: bool) -> None:
+        beside = beside or bool(self._active or self._alone)
+        if self._goes_on(work, outcome):
+            self._compiled(work.item, outcome.result or {})
+        elif beside and not work.alone and memory_ran_out(outcome):
+            # A proof that is tried again is still of what was compiled off the GPU.
+            off_gpu = work.off_gpu and work.action == "prove"
+            self._alone.append(replace(work, alone=True, off_gpu=off_gpu))
+        elif work.action == "build":
+            self._not_built(work, outcome)
+        else:
+            self._done(work, entry_of(work.item, work.built or {}, outcome))
 
     @staticmethod
     def _goes_on(work: _Work, outcome: Outcome) -> bool:
-        return work.action == "build" and _ok(outcome)
+        return work.action == "build" and succeeded(outcome)
 
-    def _not_built(self, work: _Work, outcome: Outcome, beside: bool) -> None:
+    def _not_built(self, work: _Work, outcome: Outcome) -> None:
         if work.off_gpu:
             self._builds.append(replace(work, off_gpu=False))
-            return
-        beside = beside or bool(self._active or self._alone)
-        if beside and not work.alone and _memory_ran_out(outcome):
-            self._alone.append(_Work(work.item, "build", alone=True))
         else:
-            self._done(work, _failure(work.item, outcome))
+            self._done(work, failure_of(work.item, outcome))
 
     def _done(self, work: _Work, entry: Entry) -> None:
         if work.off_gpu and entry.state != "built":
@@ -300,75 +295,7 @@ def log_of(logs: Path, item: Item, action: str) -> Path:
     return logs / f"{item.spec.id}-{item.device.replace(':', '')}-{action}.log"
 
 
-def entry_of(item: Item, built: Mapping[str, Any], proof: Outcome) -> Entry:
-    """The entry of a spec that was built, after its proof."""
-    result = proof.result or {}
-    failure = result.get("failure") or {}
-    ok = _ok(proof)
-    # Without a GPU nothing is computed that could be held against float64.
-    shown = "unproven" if result.get("unproven") else "built"
-    state = shown if ok else "failed" if failure.get("type") in ("Wrong", "Unfused") else ""
-    state = state or "not-reused"
-    message = "" if ok else str(failure.get("message") or f"the proof {_death(proof)}")
-    limits = [*built.get("limits", ()), *result.get("limits", ())]
-    return Entry(
-        spec=item.spec,
-        place=item.key.partition("@")[2],
-        state=state,
-        mask_source=str(built.get("mask_source") or ""),
-        message=message,
-        build=Build(
-            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            seconds=float(built.get("seconds", 0.0)),
-            reuse_seconds=result.get("seconds"),
-            errors={**built.get("errors", {}), **(result.get("errors") or {})},
-            keys=dict(built.get("keys", {})),
-            files={**built.get("files", {}), **(result.get("files") or {})},
-            proven=ok,
-            hits=_hits(result),
-            limits=list(dict.fromkeys(limits)),
-        ),
-    )
-
-
-def _hits(result: Mapping[str, Any]) -> dict[str, int]:
-    """Counters of a proof, and how many compilers ran in it."""
-    counted = dict(result.get("counters") or {})
-    ran = result.get("compilers")
-    return {**counted, "compilers": int(ran)} if ran is not None else counted
-
-
-def _failure(item: Item, outcome: Outcome) -> Entry:
-    result = outcome.result or {}
-    failure = result.get("failure") or {}
-    message = str(failure.get("message") or "")
-    if not message:
-        message = _death(outcome)
-    return Entry(spec=item.spec, place=item.key.partition("@")[2], state="failed", message=message)
-
-
-def _death(outcome: Outcome) -> str:
-    """Why there is no answer, with the last that was printed."""
-    if outcome.late:
-        return outcome.death
-    if outcome.signal == _KILLED:
-        return f"{outcome.death}, as the system does when memory runs out"
-    try:
-        printed = outcome.task.log.read_text("utf-8", "replace").strip()
-    except OSError:
-        printed = ""
-    last = printed.rpartition("\n")[2][:_SHOWN]
-    return f"{outcome.death}: {last}" if last and not outcome.signal else outcome.death
-
-
-def _ok(outcome: Outcome) -> bool:
-    return bool(outcome.result and outcome.result.get("ok"))
-
-
-def _memory_ran_out(outcome: Outcome) -> bool:
-    if outcome.result is None:
-        return outcome.signal == _KILLED and not outcome.late
-    text = str((outcome.result.get("failure") or {}).get("message", ""))
-    if any(words in text for words in _NOT_MEMORY):
-        return False
-    return any(words in text for words in _MEMORY)
+def _refused(outcome: Outcome) -> bool:
+    """It cannot be compiled without a GPU."""
+    failure = (outcome.result or {}).get("failure") or {}
+    return bool(failure.get("type") == "Refused")

@@ -238,7 +238,9 @@ def _next(report: Report) -> str:
     if any(one.entry is None for one in report.results):
         return "Next: run the same command again; what is finished is kept."
     if report.failed:
-        return "Next: do what the fix says, then run the same command again; only these are built."
+        told = any(one.match is not None and one.match.fixes for one in report.failed)
+        first = "do what the fix says" if told else "look into the log"
+        return f"Next: {first}, then run the same command again; only these are built."
     folder = PurePath(report.folder)
     return (
         f"Next: start training with TORCHINDUCTOR_CACHE_DIR={folder}; only the same shapes, dtype,"

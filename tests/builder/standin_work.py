@@ -55,7 +55,7 @@ def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[
     _misbehave(how, word)
     if how == "refuse":
         return _failed("ValueError", "ValueError: no such thing")
-    if how == "memory" and job["action"] == "build" and _crowded():
+    if {"memory": "build", "proof-memory": "prove"}.get(how) == job["action"] and _crowded():
         return _failed("OutOfMemoryError", "OutOfMemoryError: CUDA out of memory. Tried 2 GiB")
     null = bool(os.environ.get("ATTN_DOCTOR_NULL_GPU"))
     if null and how == "timed":

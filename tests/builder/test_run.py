@@ -175,8 +175,9 @@ def test_force_builds_anew_and_shared_files_stay(request_of: Make) -> None:
     assert ("none", "build") in watcher.steps
 
 
-def test_out_of_memory_beside_others_is_tried_again_alone(request_of: Make) -> None:
-    masks = ("memory:a", "memory:b", "memory:c")
+@pytest.mark.parametrize("kind", ["memory", "proof-memory"])
+def test_out_of_memory_beside_others_is_tried_again_alone(request_of: Make, kind: str) -> None:
+    masks = (f"{kind}:a", f"{kind}:b", f"{kind}:c")
     report = built(request_of(*masks, jobs=3))
     assert states(report) == ["built"] * 3
     assert any(result.retried for result in report.results)

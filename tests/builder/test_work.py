@@ -251,6 +251,15 @@ def test_what_a_compiler_said_is_cut_to_what_matters() -> None:
     assert told == "RuntimeError: C++ compile error a.cpp:1:2: error: ‘y’ was not declared"
 
 
+def test_of_the_memory_only_what_was_asked_for_and_what_there_is_is_told() -> None:
+    asked = (
+        "CUDA out of memory. Tried to allocate 133.07 GiB. GPU 0 has a total capacity of 139.80 GiB"
+        " of which 125.43 GiB is free."
+    )
+    rest = " Including non-PyTorch memory, this process has 10.67 GiB memory in use. Process 4582"
+    assert work._last_words(RuntimeError(asked + rest)) == f"RuntimeError: {asked}"
+
+
 def test_a_patched_torch_is_asked_with_what_it_wants() -> None:
     def build(head_dim: int, dtype: str, extra: int = 3) -> None: ...
 
@@ -445,6 +454,73 @@ print(json.dumps([right, off, worst, strides]))
     assert math.isnan(off["dq"])
     assert math.isnan(worst["dq"])
     assert strides[0] == strides[2] == [200 * 128, 16, 128, 1]
+
+
+@needs_torch
+def test_attention_in_float64_is_torchs_own_a_few_rows_at_a_time(tmp_path: Path) -> None:
+    code = f"""
+import json, sys, torch
+sys.path.insert(0, {str(WORK.parents[3])!r})
+from attn_doctor.builder.child import reference
+reference._CHUNK = 1000  # nine rows at once
+ours = reference.scaled_dot_product(torch)
+theirs = torch.nn.functional.scaled_dot_product_attention
+def made(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+found = {{}}
+for name, heads, more in (
+    ("plain", 4, {{}}), ("scale", 4, {{"scale": 0.3}}), ("causal", 4, {{"is_causal": True}}),
+    ("gqa", 2, {{"enable_gqa": True}}),
+    ("bool", 4, {{"attn_mask": torch.rand(2, 1, 70, 50) > 0.3}}),
+    ("broadcast", 4, {{"attn_mask": torch.rand(2, 1, 1, 50) > 0.3}}),
+    ("float", 4, {{"attn_mask": torch.randn(70, 50, dtype=torch.float64)}}),
+):
+    inputs = made(2, 4, 70, 16), made(2, heads, 50, 16), made(2, heads, 50, 8)
+    out, true = ours(*inputs, **more), theirs(*inputs, **more)
+    grad = torch.randn_like(out)
+    pairs = [(out, true), *zip(*(torch.autograd.grad(one, inputs, grad) for one in (out, true)))]
+    found[name] = [float((a - b).detach().abs().max()) for a, b in pairs]
+print(json.dumps(found))
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 7
+    for name, off in found.items():
+        assert len(off) == 4, name
+        assert max(off) < 1e-12, name
+
+
+@needs_torch
+def test_a_small_gradient_that_is_all_wrong_is_found(tmp_path: Path) -> None:
+    """It would not show in the norm of all; and what rounds much in any case is let be."""
+    code = f"""
+import json, sys, torch
+sys.path.insert(0, {str(WORK.parents[3])!r})
+from attn_doctor.builder.child.blocks import Block
+block = Block.__new__(Block)
+block.weights = {{"big.weight": 1000, "table": 10, "noisy": 10, "unused": 5}}
+torch.manual_seed(0)
+true = torch.cat([torch.randn(1000), torch.randn(20) * 1e-2, torch.zeros(5)]).double()
+def rounded(by=1.0):
+    off = torch.randn(1025).double() * 1e-3 * true.abs()
+    off[1010:1020] = torch.randn(10).double() * 5e-3 * by
+    return (true + off).float()
+eager, good = rounded(), rounded(0.5)
+lost = good.clone(); lost[1000:1010] = 0
+stale = good.clone(); stale[1003] = float("nan")
+print(json.dumps([block._worst(one, eager, true) for one in (good, lost, stale)]))
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    good, lost, stale = json.loads(done.stdout.splitlines()[-1])
+    assert good[0] < 0.08
+    assert lost[0] > 0.5
+    assert lost[1] == "table"
+    assert math.isnan(stale[0])
+    assert stale[1] == "table"
 
 
 KINDS: list[dict[str, Any]] = [

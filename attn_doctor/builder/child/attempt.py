@@ -53,6 +53,8 @@ class Attempt:
         self.reference_seconds = 0.0
         self.errors: dict[str, float] = {}
         self.worst: dict[str, float] = {}
+        #: Result → which part of it is worst, in words.
+        self.places: dict[str, str] = {}
         self.unfused = ""
         self.via = "torch.compile"
         self.limits = list(self.reuse.limits)
@@ -247,12 +249,7 @@ class Attempt:
         if self.unfused:
             failure = ("Unfused", self.unfused)
         elif wrong or local:
-            name = (wrong or local)[0]
-            figure = result["errors"] if wrong else result["worst"]
-            where = "" if wrong else " in one block of rows"
-            allowed = limit if wrong else 8 * limit
-            message = f"{name} differs from float64 by {figure[name]:.2g}{where}"
-            failure = ("Wrong", f"{message}; {allowed:.2g} is allowed")
+            failure = ("Wrong", self._wrong((wrong or local)[0], result, whole=bool(wrong)))
         elif self.proving:
             missed = self.reuse.missed(result["counters"], result["compilers"], result["programs"])
             if missed:
@@ -268,6 +265,18 @@ class Attempt:
                 "unfused_reason": unfused,
             }
         return result
+
+    def _wrong(self, name: str, result: dict[str, Any], *, whole: bool) -> str:
+        """Which result is how far from float64: all of it, or one part."""
+        place = self.places.get(name, "")
+        figures, allowed = result["errors" if whole else "worst"], self.error_limit
+        off = f"differs from float64 by {figures[name]:.2g}"
+        if whole:
+            told = f"{name} {off}, most in {place}" if place else f"{name} {off}"
+        else:
+            told = f"{place} {off}" if place else f"{name} {off} in one block of rows"
+            allowed *= 8
+        return f"{told}; {allowed:.2g} is allowed"
 
 
 def _larger(one: float, other: float) -> float:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attn_doctor.builder.child.fused import Fused
+from attn_doctor.builder.child.reference import scaled_dot_product
 
 __all__ = ["Block", "BlockError"]
 
@@ -41,6 +42,8 @@ class Block:
         sizes["heads"], sizes["head_dim"] = self.spec["heads"], self.spec["head_dim"]
         sizes["width"] = sizes["heads"] * sizes["head_dim"]
         self.sizes: dict[str, int] = sizes
+        self.weights: dict[str, int] = {}
+        """Numbers in each parameter, in the order of the gradients."""
 
     def _class(self) -> Any:
         # Nothing is fetched from a hub: the weights are random.
@@ -123,11 +126,12 @@ class Block:
             if self.training and kept:
                 # Weights of a last layer whose output nobody reads have no gradient, or, where the
                 # block was compiled as a whole, one of zeros.
-                grads = [
-                    torch.zeros_like(one) if one.grad is None else one.grad
-                    for one in model.parameters()
-                ]
-                found["dw"] = torch.cat([one.flatten().cpu() for one in grads])
+                grads = {
+                    name: torch.zeros_like(one) if one.grad is None else one.grad
+                    for name, one in model.named_parameters()
+                }
+                found["dw"] = torch.cat([one.flatten().cpu() for one in grads.values()])
+                self.weights = {name: one.numel() for name, one in grads.items()}
         return found
 
     def run(self, run: Any) -> None:
@@ -157,13 +161,55 @@ class Block:
             rounding = max(rounding, _error(eager[name], true[name]))
         # A whole block rounds more often than attention does: as much again as without compiling.
         run.error_limit = max(run.error_limit, 2 * rounding)
+        if "dw" in found:
+            worst, name = self._worst(found["dw"], eager["dw"], true["dw"])
+            run.worst["dw"], run.places["dw"] = worst, f"the gradient of {name}" if name else ""
+
+    def _worst(self, seen: Any, eager: Any, true: Any) -> tuple[float, str]:
+        """The largest relative error of a parameter's gradient, and the parameter.
+
+        A small parameter that is all wrong would not show in the norm of all. Only those count that
+        are far worse than without compiling: the gradients of some cancel nearly, and round much.
+        """
+        # Where nothing is left of a gradient, any rounding would look large.
+        floor = float(true.double().norm()) * 1e-3 / max(1, len(self.weights)) ** 0.5
+        worst, where, start = 0.0, "", 0
+        for name, count in self.weights.items():
+            parts = [one[start : start + count].double() for one in (seen, eager, true)]
+            start += count
+            size = float(parts[2].norm()) + floor
+            off, rounding = (float((one - parts[2]).norm()) / size for one in parts[:2])
+            if off != off:
+                return off, name
+            if off > max(4 * rounding, worst):
+                worst, where = off, name
+        return worst, where
 
     def _other(self, state: dict[str, Any], dtype: Any) -> dict[str, Any]:
         """The same step without compiling, by torch's own attention, in `dtype`."""
+        try:
+            return self._eager(state, dtype)
+        except self.torch.cuda.OutOfMemoryError as error:
+            raise RuntimeError(f"comparing with {dtype} takes more memory: {error}") from None
+
+    def _eager(self, state: dict[str, Any], dtype: Any) -> dict[str, Any]:
         model = self._model(dtype, "native")
         model.load_state_dict(state)
-        with _without_cudnn(self.torch):
+        exact = dtype == self.torch.float64
+        with _in_rows(self.torch) if exact else _without_cudnn(self.torch):
             return self._step(model, self._inputs(dtype))
+
+
+@contextlib.contextmanager
+def _in_rows(torch: Any) -> Iterator[None]:
+    """With attention that does not hold all scores: of Wan at 720p they take 133 GiB in float64."""
+    functional = torch.nn.functional
+    before = functional.scaled_dot_product_attention
+    functional.scaled_dot_product_attention = scaled_dot_product(torch)
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = before
 
 
 @contextlib.contextmanager

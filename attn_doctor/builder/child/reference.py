@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["Sample", "errors", "limit", "masked_gradient", "sample"]
+__all__ = ["Sample", "errors", "limit", "masked_gradient", "sample", "scaled_dot_product"]
 
 #: Scores held at once, in elements of float64.
 _CHUNK = 1 << 23
@@ -158,3 +158,81 @@ def _add(torch: Any, seen: Any, true: Any, found: Any) -> None:
     ratios = off.view(-1, _ROWS).sum(-1) / (size.view(-1, _ROWS).sum(-1) + floor).clamp_min(1e-300)
     # NaN must not be lost: `amax` and `maximum` keep it.
     found[2] = torch.maximum(found[2], ratios.amax())
+
+
+def scaled_dot_product(torch: Any) -> Any:
+    """A function like `torch.nn.functional.scaled_dot_product_attention`, a few rows at a time.
+
+    torch's own for float64 holds all scores, forward and backward. Shapes are (batch, heads,
+    length, size); a mask is bool, True where attention goes, or is added, and gets no gradient.
+    """
+
+    class Exact(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(
+            ctx: Any, query: Any, key: Any, value: Any, mask: Any, causal: bool, scale: float
+        ) -> Any:
+            out = query.new_empty(*query.shape[:3], value.shape[3])
+            for rows in _chunks(query, key):
+                weights = _softmax(torch, query[:, :, rows], key, mask, causal, scale, rows)
+                out[:, :, rows] = weights @ value
+            ctx.save_for_backward(query, key, value, mask, out)
+            ctx.causal, ctx.scale = causal, scale
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            query, key, value, mask, out = ctx.saved_tensors
+            dq, dk, dv = (torch.zeros_like(one) for one in (query, key, value))
+            for rows in _chunks(query, key):
+                part, given = query[:, :, rows], grad[:, :, rows]
+                weights = _softmax(torch, part, key, mask, ctx.causal, ctx.scale, rows)
+                dv += weights.mT @ given
+                off = (given * out[:, :, rows]).sum(-1, keepdim=True)
+                ds = weights * (given @ value.mT - off) * ctx.scale
+                dq[:, :, rows] = ds @ key
+                dk += ds.mT @ part
+            return dq, dk, dv, None, None, None
+
+    def attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: Any = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if dropout_p:
+            raise ValueError("a result with dropout cannot be compared with another")
+        if enable_gqa:
+            key, value = (
+                one.repeat_interleave(query.shape[1] // one.shape[1], 1) for one in (key, value)
+            )
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        return Exact.apply(query, key, value, attn_mask, is_causal, scale)
+
+    return attention
+
+
+def _chunks(query: Any, key: Any) -> Any:
+    """Ranges of rows whose scores are held together."""
+    batch, heads, length, _ = query.shape
+    step = max(1, 8 * _CHUNK // (batch * heads * key.shape[2]))
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def _softmax(
+    torch: Any, query: Any, key: Any, mask: Any, causal: bool, scale: float, rows: slice
+) -> Any:
+    scores = query @ key.mT * scale
+    if mask is not None:
+        part = mask[..., rows, :] if mask.shape[-2] > 1 else mask
+        added = mask.dtype != torch.bool
+        scores = scores + part if added else scores.masked_fill(~part, float("-inf"))
+    if causal:
+        row = torch.arange(rows.start, rows.stop, device=scores.device)[:, None]
+        column = torch.arange(key.shape[2], device=scores.device)[None, :]
+        scores = scores.masked_fill(column > row, float("-inf"))
+    return torch.softmax(scores, dim=-1)

@@ -149,7 +149,9 @@ def _last_words(error: BaseException) -> str:
     """The message of the innermost cause, in one paragraph; of a long one what matters."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # After what was asked for and what there is, torch lists all processes on the GPU.
+    told = re.sub(r"(CUDA out of memory\.[^\n]*?is free\.)[^\n]*", r"\1", str(error))
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
     if sum(map(len, lines)) > 600:
         # A compiler's output: its first complaint says more than its command line.
         complaints = [line for line in lines[1:] if re.search(r"\b(fatal|error)\b *:", line)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from attn_doctor.builder import pool
 from attn_doctor.host.local import LocalHost
 
 
@@ -44,3 +46,22 @@ def nvml_host(
         return LocalHost()
 
     return host
+
+
+@pytest.fixture
+def child_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
+    """A copy of the children's package whose `work.py` is the file that it is called with.
+
+    It is what pools start from then. Returns the path of its `serve.py`.
+    """
+
+    def copied(work: Path) -> Path:
+        child = tmp_path / "attn_doctor" / "builder" / "child"
+        shutil.copytree(pool.SERVE.parent, child, ignore=shutil.ignore_patterns("__pycache__"))
+        for folder in (child.parent, child.parent.parent):
+            (folder / "__init__.py").touch()
+        shutil.copy(work, child / "work.py")
+        monkeypatch.setattr(pool, "SERVE", child / "serve.py")
+        return child / "serve.py"
+
+    return copied

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from attn_doctor.builder import pool
 from attn_doctor.builder.run import Request
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.facts import Cache, Facts, Python, System, Torch, Triton
@@ -20,14 +18,9 @@ if os.name == "nt":
 
 
 @pytest.fixture
-def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def serve(child_with: Callable[[Path], Path]) -> Path:
     """The real `serve.py` beside a stand-in for `work.py`."""
-    folder = tmp_path / "child"
-    folder.mkdir()
-    shutil.copy(pool.SERVE, folder / "serve.py")
-    shutil.copy(Path(__file__).parent / "standin_work.py", folder / "work.py")
-    monkeypatch.setattr(pool, "SERVE", folder / "serve.py")
-    return folder / "serve.py"
+    return child_with(Path(__file__).parent / "standin_work.py")
 
 
 @pytest.fixture

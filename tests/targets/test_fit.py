@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -32,15 +31,11 @@ def spec(head_dim: int, **fields: Any) -> KernelSpec:
 
 
 @pytest.fixture
-def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Fit, ...]]:
+def tried(tmp_path: Path, child_with: Callable[[Path], Path]) -> Callable[..., tuple[Fit, ...]]:
     """`fitted` with the real server, and kernels that need head_dim × rows × stages."""
     if sys.platform != "linux":
         pytest.skip("forks are used on Linux alone")
-    child = tmp_path / "child"
-    child.mkdir()
-    shutil.copy(pool.SERVE, child / "serve.py")
-    shutil.copy(Path(__file__).parent / "tiles_work.py", child / "work.py")
-    monkeypatch.setattr(pool, "SERVE", child / "serve.py")
+    child_with(Path(__file__).parent / "tiles_work.py")
 
     def run(limit: int, *specs: KernelSpec, torch: str = "2.11.0", **more: Any) -> tuple[Fit, ...]:
         env = {**os.environ, "LIMIT": str(limit), "GPU": more.pop("gpu", GPU.name)}

@@ -60,7 +60,13 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
     gaps = Gaps()
     chosen = interpreter.choose(host, python)
     site = distributions.scan(
-        host, chosen.site_packages, chosen.prefix, gaps, chosen.plain, chosen.answer["version"]
+        host,
+        chosen.site_packages,
+        chosen.prefix,
+        gaps,
+        chosen.plain,
+        chosen.answer["version"],
+        chosen.answer.get("cache_tag", ""),
     )
     running = [_Running(probe, host, site) for probe in PROBES]
     fields: dict[str, object] = {"python": interpreter.describe(host, chosen, site, gaps)}

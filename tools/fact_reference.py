@@ -1,4 +1,4 @@
-"""Writes docs/facts.md, the reference of all facts, from attn_doctor/facts.py.
+"""Writes docs/facts.md, the reference of all facts, from attn_doctor/facts/.
 
 Run it after a change to the facts: `python tools/fact_reference.py`. A test fails until the page
 is up to date.
@@ -15,7 +15,7 @@ from attn_doctor.rulebook.catalogue import Fact, catalogue, sentences
 PAGE = Path(__file__).parents[1] / "docs" / "facts.md"
 
 INTRO = """\
-<!-- Written by tools/fact_reference.py from attn_doctor/facts.py; edit that file, not this one. -->
+<!-- Written by tools/fact_reference.py from attn_doctor/facts/; edit those files, not this one. -->
 # Facts
 
 Everything that attn-doctor may learn about a machine, under the names that rules use. A fact that

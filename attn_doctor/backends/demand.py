@@ -14,14 +14,7 @@ from attn_doctor.backends.readiness import Outcome, Readiness, Reason
 from attn_doctor.backends.wishes import Use, Wish
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Verdict
-from attn_doctor.rulebook.conditions import (
-    Condition,
-    Lookup,
-    conjunction,
-    disjunction,
-    negation,
-    show,
-)
+from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
 from attn_doctor.rulebook.evaluate import lookup_in
 from attn_doctor.rulebook.wording import fill, unknown_in
 
@@ -69,12 +62,7 @@ def _holds(demand: Requirement, lookup: Lookup, problems: Mapping[str, Problem])
         if told is None or told.verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
             return True
         return False if told.verdict is Verdict.PROBLEM else None
-    group = demand.needs
-    parts = [conjunction(line.truth(lookup) for line in group.all)]
-    if group.any:
-        parts.append(disjunction(line.truth(lookup) for line in group.any))
-    parts.extend(negation(line.truth(lookup)) for line in group.none)
-    return conjunction(parts)
+    return demand.needs.truth(lookup)
 
 
 def said(

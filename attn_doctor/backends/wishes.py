@@ -41,6 +41,9 @@ class Wish(Struct, frozen=True, kw_only=True):
     """Size of a head."""
     seq: int = 4608
     """Tokens; the default is an image of 1024×1024 in Flux."""
+    mask_elements: int = 0
+    """Elements of a mask that has a row for each query; 0 for one over the keys alone, and where
+    that or its size is not known."""
     compiled: bool = False
     """The model runs under `torch.compile`, or FlexAttention itself does."""
 
@@ -103,6 +106,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
     "wish.head_dim": ("number", "Size of a head."),
     "wish.head_dim_by_8": ("boolean", "The size of a head is a multiple of 8."),
     "wish.seq": ("number", "Tokens."),
+    "wish.mask_elements": ("number", "Elements of a mask with a row for each query, else 0."),
     "wish.unfused_mib": ("number", "Memory of unfused FlexAttention with 24 heads, in MiB."),
     "wish.math_mib": ("number", "Memory of the math kernel with 24 heads, in MiB."),
     "wish.compiled": ("boolean", "The call runs under `torch.compile`."),

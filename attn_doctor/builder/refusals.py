@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from attn_doctor.builder.spec import KernelSpec
 
-__all__ = ["refusal"]
+__all__ = ["REACH", "refusal"]
 
 #: Elements that a signed 32-bit offset reaches.
-_REACH = 2**31
+REACH = 2**31
 
 
 def refusal(spec: KernelSpec, torch: str, device: str, sm: int | None = None) -> str:
@@ -64,11 +64,11 @@ def _mask(spec: KernelSpec) -> str:
     longest = max(spec.lengths)
     heads = spec.heads if spec.mask == "float" else 1
     elements = spec.batch * heads * longest * (spec.kv_length or longest)
-    if elements <= _REACH:
+    if elements <= REACH:
         return ""
     return (
         f"its {spec.mask} mask has {elements:,} elements, and torch's kernel reaches no more than "
-        f"{_REACH:,}: it would read other memory and compute wrong results without an error; use "
+        f"{REACH:,}: it would read other memory and compute wrong results without an error; use "
         "shorter sequences, or a mask function in place of a tensor"
     )
 

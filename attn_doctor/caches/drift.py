@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NONE", "PARTLY", "REBUILD", "Doomed", "Moved", "Stale", "moved", "sentence", "stale",
-    "stale_small_kernels",
 ]  # fmt: skip
 
 
@@ -78,7 +77,7 @@ def stale(
     }
     files = [*_files(manifest, specs, warmups, root)]
     if jiterator and {"torch", "torch_cuda"} & {one.component for one in changes}:
-        files += stale_small_kernels(jiterator, now.torch_cuda, sms)
+        files += _stale_small_kernels(jiterator, now.torch_cuda, sms)
     builds = [manifest.entries[key].build for key in specs]
     return Stale(
         moved=changes,
@@ -89,7 +88,7 @@ def stale(
     )
 
 
-def stale_small_kernels(
+def _stale_small_kernels(
     root: str, cuda: str | None, sms: tuple[int, ...] | None
 ) -> tuple[Doomed, ...]:
     """Files of `~/.cache/torch/kernels` that were built for another CUDA or GPU than these."""

@@ -46,8 +46,6 @@ class Judged(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     seconds: float = 0.0
     """The run with the cache."""
-    fresh_seconds: float | None = None
-    """The run without; None if it was not made."""
     hits: tuple[str, ...] = ()
     """Keys that were found."""
     compared: Compared = Compared()
@@ -88,12 +86,7 @@ def judge(
         if second.code != 0:
             return replace(judged, message=f"without the cache it ended with {_code(second.code)}")
         compared = compare(runs(first.outputs), runs(second.outputs))
-        return replace(
-            judged,
-            fresh_seconds=second.seconds,
-            compared=compared,
-            message=compared.wrong or compared.doubt,
-        )
+        return replace(judged, compared=compared, message=compared.wrong or compared.doubt)
 
 
 class _Run(Struct, frozen=True):

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from attn_doctor.builder import stamp
 from attn_doctor.builder.lock import FOLDER, Lock
-from attn_doctor.builder.manifest import Entry, Manifest, Surroundings
+from attn_doctor.builder.manifest import Build, Entry, Manifest, Surroundings
 from attn_doctor.builder.run import Request, Watcher, prove
 from attn_doctor.builder.surroundings import seen
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["command", "proved", "stamped", "unproven", "unwritable", "write_down"]
+__all__ = ["command", "measured", "proved", "stamped", "unproven", "unwritable", "write_down"]
 
 #: The message of a proof in which nothing but C compilers ran.
 _HELPER = re.compile(r"\d+ compilers? ran in a fresh process: (?:[\w+.-]*(?:cc|clang)[\d.-]*)")
@@ -116,12 +116,17 @@ def _judged(own: Entry, found: Entry) -> Entry:
     """The recorded entry after its proof. A miss says nothing against the kernels themselves."""
     if found.state not in ("built", "failed") or own.build is None or found.build is None:
         return replace(own, message=found.message)
-    build = replace(
-        own.build,
-        at=found.build.at,
-        reuse_seconds=found.build.reuse_seconds,
-        errors=found.build.errors,
-        hits=found.build.hits,
-        proven=found.state == "built",
-    )
+    build = measured(own.build, found.build, proven=found.state == "built")
     return replace(own, state=found.state, build=build, message=found.message)
+
+
+def measured(own: Build, found: Build, *, proven: bool) -> Build:
+    """The recorded build with what its proof measured: files and keys stay as they are."""
+    return replace(
+        own,
+        at=found.at,
+        reuse_seconds=found.reuse_seconds,
+        errors=found.errors,
+        hits=found.hits,
+        proven=proven,
+    )

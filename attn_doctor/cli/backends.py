@@ -145,18 +145,21 @@ def backends(
 
     chosen = framework_of(diagnosis.facts, framework.value if framework else "")
     if live:
+        from attn_doctor.backends.live.plan import Workload
         from attn_doctor.cli.backends_live import Options
         from attn_doctor.cli.backends_live import live as run
 
         options = Options(
             names=_canonical(names or (), chosen),
-            phase=phase.value if phase else "",
-            mask=wishes[0].mask,
-            causal=causal,
-            gqa=gqa,
-            dtype=dtype.value,
-            head_dim=head_dim,
-            seq=seq,
+            wish=Workload(
+                phase=phase.value if phase else "",
+                mask=wishes[0].mask,
+                causal=causal,
+                gqa=gqa,
+                dtype=dtype.value,
+                head_dim=head_dim,
+                seq=seq,
+            ),
             device=device,
             seconds=live_seconds,
             share=live_share,

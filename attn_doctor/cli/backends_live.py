@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec import Struct
 
+from attn_doctor.backends.live.plan import NAMES, Limits, Workload
+
 if TYPE_CHECKING:
     from attn_doctor.backends.live.compare import Disagreement
     from attn_doctor.backends.live.outcome import LiveReport
-    from attn_doctor.backends.live.plan import Limits, Workload
     from attn_doctor.findings import Diagnosis
 
 __all__ = ["Options", "Ran", "added", "exit_code", "live", "ran", "show"]
@@ -24,19 +25,11 @@ class Options(Struct, frozen=True, kw_only=True):
 
     names: tuple[str, ...] = ()
     """Canonical names of backends; none: all."""
-    phase: str = ""
-    """`inference`, `training`, or empty for both."""
-    mask: str = "none"
-    causal: bool = False
-    gqa: bool = False
-    dtype: str = "bf16"
-    head_dim: int | None = None
-    seq: int | None = None
+    wish: Workload = Workload()
     device: str = ""
     """A number, as torch counts its GPUs, or `cpu`."""
     seconds: float | None = None
     share: float | None = None
-    memory_gib: float | None = None
     network: bool = False
     format: str = "text"
     """`text`, `json` or `markdown`."""
@@ -89,7 +82,6 @@ def added(written: str, found: Ran, diagnosis: Diagnosis, options: Options) -> s
 
 def ran(diagnosis: Diagnosis, options: Options) -> Ran:
     """Run the backends in the interpreter that `diagnosis` is about, with progress."""
-    from attn_doctor.backends.live.plan import NAMES
     from attn_doctor.backends.live.run import run
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.render.live_progress import progress
@@ -102,35 +94,19 @@ def ran(diagnosis: Diagnosis, options: Options) -> Ran:
         raise AttnDoctorError(
             f"--live cannot run {', '.join(strange)}; it can run {', '.join(NAMES)}"
         )
-    wish, limits = _wish(options), _limits(options)
     with progress(quiet=options.quiet) as shown:
-        report = run(facts, options.names, wish, limits, _device(options.device), shown)
-    differing = _differing(diagnosis, report, wish)
+        report = run(
+            facts, options.names, options.wish, _limits(options), _device(options.device), shown
+        )
+    differing = _differing(diagnosis, report, options.wish)
     return Ran(report=report, differing=differing, code=exit_code(report, differing, options.names))
 
 
-def _wish(options: Options) -> Workload:
-    from attn_doctor.backends.live.plan import Workload
-
-    return Workload(
-        phase=options.phase,
-        mask=options.mask,
-        causal=options.causal,
-        gqa=options.gqa,
-        dtype=options.dtype,
-        head_dim=options.head_dim,
-        seq=options.seq,
-    )
-
-
 def _limits(options: Options) -> Limits:
-    from attn_doctor.backends.live.plan import Limits
-
     usual = Limits()
     return Limits(
         seconds=options.seconds or usual.seconds,
         share=options.share or usual.share,
-        memory_mib=int(options.memory_gib * 1024) if options.memory_gib else None,
         network=options.network,
     )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from attn_doctor.cli import build_options as options
+from attn_doctor.cli.choices import Format
 
 if TYPE_CHECKING:
     from attn_doctor.builder.wishes import Given
@@ -74,7 +75,7 @@ def build_kernels(
     prove: options.Prove = True,
     dry_run: options.DryRun = False,
     check: options.Check = False,
-    format: options.Output = options.Format.text,
+    format: options.Output = Format.text,
     verbose: options.Verbose = False,
 ) -> None:
     """Compile FlexAttention kernels ahead of time, prove them, and keep a record beside the caches.
@@ -93,7 +94,7 @@ def build_kernels(
     from attn_doctor.builder.wishes import Given
     from attn_doctor.cli.build_request import How
 
-    as_json = format is options.Format.json
+    as_json = format is Format.json
     if list_presets or list_targets:
         sys.stdout.write(_listed(as_json, targets=list_targets))
         raise typer.Exit

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from attn_doctor.cli.choices import Format
+
 __all__ = ["env"]
 
 
@@ -21,13 +23,6 @@ class Shell(str, Enum):
     sh = "sh"
     fish = "fish"
     powershell = "powershell"
-
-
-class Format(str, Enum):
-    """How the result is written."""
-
-    text = "text"
-    json = "json"
 
 
 def env(

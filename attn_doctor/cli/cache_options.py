@@ -12,14 +12,7 @@ if TYPE_CHECKING:
     from attn_doctor.caches.places import Place
     from attn_doctor.facts import Facts
 
-__all__ = ["Format", "Kind", "Kinds", "Python", "Where", "examined", "places"]
-
-
-class Format(str, Enum):
-    """How the result is written."""
-
-    text = "text"
-    json = "json"
+__all__ = ["Kind", "Kinds", "Python", "Where", "examined", "places"]
 
 
 class Kind(str, Enum):

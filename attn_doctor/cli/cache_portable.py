@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.cache_options import Format, Python, examined
+from attn_doctor.cli.cache_options import Python, examined
+from attn_doctor.cli.choices import Format
 
 if TYPE_CHECKING:
     from attn_doctor.builder.run import Request

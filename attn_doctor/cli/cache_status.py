@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli.cache_options import Format, Kinds, Python, Where, examined, places
+from attn_doctor.cli.cache_options import Kinds, Python, Where, examined, places
+from attn_doctor.cli.choices import Format
 
 __all__ = ["status"]
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.cache_options import Format, Kind, Kinds, Python, Where, examined, places
+from attn_doctor.cli.cache_options import Kind, Kinds, Python, Where, examined, places
+from attn_doctor.cli.choices import Format
 from attn_doctor.cli.split import program_of
 
 if TYPE_CHECKING:

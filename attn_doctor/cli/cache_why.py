@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.cache_options import Format, Python, examined
+from attn_doctor.cli.cache_options import Python, examined
+from attn_doctor.cli.choices import Format
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:

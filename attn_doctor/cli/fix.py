@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attn_doctor.cli.choices import Format
 from attn_doctor.cli.folders import Folders, rule_folders
 from attn_doctor.errors import AttnDoctorError
 
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
     from attn_doctor.render.paper import Paper
 
 __all__ = ["fix"]
-
-
-class Format(str, Enum):
-    """How the plan and its results are written."""
-
-    text = "text"
-    json = "json"
 
 
 class Only(str, Enum):

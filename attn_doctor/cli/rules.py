@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli import rule_files
+from attn_doctor.cli.choices import Format
 from attn_doctor.cli.folders import Folders, rule_folders
 
 if TYPE_CHECKING:
@@ -20,13 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(help="Look at the rulebook, check it, and add to it.", no_args_is_help=True)
-
-
-class ListFormat(str, Enum):
-    """How the list is written."""
-
-    text = "text"
-    json = "json"
 
 
 class ShowFormat(str, Enum):
@@ -61,7 +55,7 @@ def list_(
         str, typer.Option(metavar="BACKEND", help="Only what concerns this backend, as sage.")
     ] = "",
     rules: Folders = None,
-    format: Annotated[ListFormat, typer.Option(help="How to write it.")] = ListFormat.text,
+    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
 ) -> None:
     """List the rules, one a line, area by area.
 
@@ -77,7 +71,7 @@ def list_(
         cause=cause,
         backend=backend,
     )
-    if format is ListFormat.json:
+    if format is Format.json:
         from attn_doctor.render.rule_json import list_json
 
         sys.stdout.write(list_json(chosen))

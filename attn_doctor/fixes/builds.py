@@ -21,7 +21,7 @@ from attn_doctor.fixes.steps import Step
 from attn_doctor.fixes.wheels import verdict
 from attn_doctor.rulebook import library
 
-__all__ = ["Preflight", "compiling", "environment", "is_build", "lacking", "preflight", "settled"]
+__all__ = ["Preflight", "compiling", "environment", "lacking", "preflight", "settled"]
 
 #: What pip must find in the environment, since the build is not isolated from torch.
 _BUILD_REQUIREMENTS = {
@@ -53,7 +53,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
     variables: dict[str, str] = {}
 
 
-def is_build(call: PipCall, facts: Facts) -> str:
+def _is_build(call: PipCall, facts: Facts) -> str:
     """The package that this command compiles; empty if it compiles nothing, as far as is known."""
     if call.verb != "install":
         return ""
@@ -70,7 +70,7 @@ def settled(step: Step, facts: Facts) -> Step:
     if step.kind != "install":
         return step
     calls = [pip_call(argv) for argv in step.run]
-    name = next((name for call in calls if call and (name := is_build(call, facts))), "")
+    name = next((name for call in calls if call and (name := _is_build(call, facts))), "")
     if not name:
         run = tuple(
             _pinned(call, facts).argv if call else argv

@@ -33,6 +33,7 @@ def describe() -> "dict[str, object]":
     return {
         "version": sys.version.split()[0].rstrip("+"),
         "implementation": sys.implementation.name,
+        "cache_tag": sys.implementation.cache_tag or "",
         "abi": _abi(sysconfig.get_config_var("SOABI") or "", threads),
         "soabi": sysconfig.get_config_var("SOABI") or "",
         "ext_suffix": sysconfig.get_config_var("EXT_SUFFIX") or "",

@@ -13,9 +13,11 @@ from attn_doctor.backends.readiness import Reason
 from attn_doctor.backends.wishes import Wish
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix
+from attn_doctor.preflight.dense import DEMAND, elements
 from attn_doctor.preflight.judged import Judge
 from attn_doctor.preflight.prediction import Phase, Prediction
 from attn_doctor.preflight.reading.settings import Call, Reading
+from attn_doctor.preflight.script_sizes import size_of, too_large
 from attn_doctor.preflight.telling import remedy, tell
 
 __all__ = ["predict"]
@@ -104,7 +106,14 @@ def _chosen(reading: Reading, call: Call, judge: Judge) -> tuple[Phase, list[Fin
         one.what in ("compile", "flex compiled") for one in reading.calls
     )
     dtype = next((one.value for one in reading.calls if one.what == "dtype" and one.value), "bf16")
-    answer = judge.answer(backend, Wish(phase=phase, dtype=dtype, compiled=compiled))
+    size = size_of(reading) if backend == "flex" else None
+    wish = Wish(
+        phase=phase,
+        dtype=dtype,
+        compiled=compiled,
+        mask_elements=elements(size.tokens) if size else 0,
+    )
+    answer = judge.answer(backend, wish)
     idle = _idle(reading) if call.what in ("set_attention_backend", "attention_backend") else ""
     if idle:
         why = f"{where}: {value} has no effect: {idle} does not go through the dispatcher"
@@ -115,7 +124,12 @@ def _chosen(reading: Reading, call: Call, judge: Judge) -> tuple[Phase, list[Fin
     fused = compiled if backend == "flex" else backend != "_native_math"
     faults = judge.faults(answer) if backend != "native" else []
     reason = answer.reasons[0] if answer.reasons else None
-    found = [_told(reading, call, value, one, phase) for one in faults[:1]]
+    found = [
+        too_large(reading, call, value, size, phase, judge)
+        if size and one.id == DEMAND
+        else _told(reading, call, value, one, phase)
+        for one in faults[:1]
+    ]
     return (
         Phase(
             phase=phase,

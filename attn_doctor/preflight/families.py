@@ -35,6 +35,7 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unet: bool = False
     mask: str = ""
     masked: str = ""
+    dense: str = ""
     heads: int = 0
     head_dim: int = 0
     kv_heads: int = 0
@@ -47,6 +48,12 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def packed_in(self, version: str) -> bool:
         """It has packed FlashAttention for `fuse_qkv_projections` in a release."""
         return bool(self.packed) and Version(version) >= Version(self.packed)
+
+    def dense_in(self, version: str) -> bool:
+        """Its mask has a row for each query in a release; for releases that were looked at."""
+        if self.dense in ("", "always"):
+            return bool(self.dense)
+        return Version(version) < Version(self.dense)
 
     def routed_in(self, version: str) -> bool:
         """It goes through the dispatcher in a release; for releases that were looked at."""

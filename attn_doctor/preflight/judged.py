@@ -15,7 +15,7 @@ __all__ = ["CONFIGURED", "MASKS", "Judge"]
 #: Demands that hang on the configuration, not on the machine: what meets them is a change there.
 CONFIGURED = (
     "half-precision", "flash-sdpa-precision", "flash-sdpa-mask", "flex-causal", "flex-unfused",
-    "flex-unfused-memory", "kohaku-mask",
+    "flex-unfused-memory", "flex-mask-reach", "kohaku-mask",
 )  # fmt: skip
 #: Rules on masks: the model passes them, so another backend is the remedy.
 MASKS = (

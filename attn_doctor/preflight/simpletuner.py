@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from attn_doctor.backends.readiness import Readiness
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
-from attn_doctor.preflight.expected import head_shape, memory, tokens_of
+from attn_doctor.preflight.expected import head_shape, memory
 from attn_doctor.preflight.families import newest, release
 from attn_doctor.preflight.judged import Judge
 from attn_doctor.preflight.prediction import Phase, Prediction
 from attn_doctor.preflight.reading.settings import Reading
 from attn_doctor.preflight.simpletuner_findings import found
 from attn_doctor.preflight.simpletuner_run import PHASES, Run, effective, understood, wish
+from attn_doctor.preflight.simpletuner_sizes import batch_of, largest
 
 __all__ = ["predict"]
 
@@ -43,7 +44,7 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
 
 def _phase(run: Run, phase: str, judge: Judge) -> Phase:
     backend, why = effective(run, phase)
-    tokens = _tokens(run, phase)
+    tokens = largest(run.reading, run.preset, phase).tokens
     shape = head_shape(run.preset) or (
         (run.family.heads, run.family.head_dim) if run.family and run.family.heads else None
     )
@@ -64,7 +65,7 @@ def _phase(run: Run, phase: str, judge: Judge) -> Phase:
             PHASES[phase],
             shape,
             tokens,
-            _whole(run.reading.get("train_batch_size", "1")) if phase == "training" else 1,
+            batch_of(run.reading, phase),
             fused=bool(fused),
         )
         if fused is not None
@@ -100,24 +101,6 @@ def _fused(run: Run, backend: str) -> bool | None:
     if backend == "_native_math":
         return False
     return run.compiled if backend == "flex" else True
-
-
-def _tokens(run: Run, phase: str) -> int:
-    get = run.reading.get
-    if phase == "training":
-        sizes = [
-            tokens_of(run.preset, one.resolution, one.resolution_type, one.frames)
-            for one in run.reading.datasets
-        ]
-        general = get("resolution", "1024"), get("resolution_type", "pixel_area")
-        return max(sizes, default=0) or tokens_of(run.preset, *general)
-    frames = _whole(get("validation_num_video_frames", "0"))
-    asked = get("validation_resolution", "256").split(",")
-    return max(tokens_of(run.preset, one.strip(), "", frames) for one in asked)
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 7 else 0
 
 
 def _ignored(run: Run) -> Iterator[str]:

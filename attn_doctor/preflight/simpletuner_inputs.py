@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from attn_doctor.backends.readiness import Readiness, Reason
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding
+from attn_doctor.findings import Finding, Fix
+from attn_doctor.preflight.dense import DEMAND, NATIVE, beyond, most_samples, taking
 from attn_doctor.preflight.judged import CONFIGURED, MASKS, Judge
 from attn_doctor.preflight.prediction import Phase
 from attn_doctor.preflight.simpletuner_run import Run, choices, wish
+from attn_doctor.preflight.simpletuner_sizes import batch_of, largest
 from attn_doctor.preflight.telling import because, change, remedy, tell
 
 __all__ = ["KEY", "inputs"]
@@ -41,6 +43,8 @@ def _configured(
     run: Run, phase: Phase, demand: str, rule: str, text: str, judge: Judge, facts: Facts
 ) -> Finding:
     reading = run.reading
+    if demand == DEMAND:
+        return _beyond(run, phase, judge)
     if demand in ("half-precision", "flash-sdpa-precision"):
         half = "bf16" if (facts.driver.best_sm or 80) >= 80 else "fp16"
         return tell(
@@ -104,6 +108,53 @@ def _rows(run: Run, phase: Phase, judge: Judge) -> Finding:
     )
 
 
+def _beyond(run: Run, phase: Phase, judge: Judge) -> Finding:
+    """A mask with a row for each query that is too large for flex."""
+    title = run.family.title if run.family else "this family"
+    since = run.family.dense if run.family and run.family.dense != "always" else ""
+    update = Fix(
+        title=f"Update SimpleTuner to {since} or newer, where this mask is over the keys alone",
+        safety="ask",
+        run=(("pip", "install", "--upgrade", f"simpletuner>={since}"),),
+    )
+    size = largest(run.reading, run.preset, phase.phase)
+    batch = batch_of(run.reading, phase.phase)
+    fewer = most_samples(size.tokens)
+    return beyond(
+        run.reading,
+        KEY,
+        title,
+        run.mechanism,
+        size,
+        phase=phase.phase,
+        batch=batch,
+        fixes=(
+            update if since else None,
+            _lengths(run, phase, judge),
+            change(run.reading, KEY, "diffusers", NATIVE),
+            change(run.reading, "train_batch_size", str(fewer), "keeps the size")
+            if batch > 1 and fewer
+            else None,
+        ),
+    )
+
+
+def _lengths(run: Run, phase: Phase, judge: Judge) -> Fix | None:
+    """A mechanism of this release that takes padding as lengths, best one that is ready."""
+    if run.family is None or run.family.mask != "varlen":
+        return None
+    wanted = wish(run, phase.phase, "flash_varlen", phase.tokens)
+    able = [
+        (one.name, answer)
+        for one in choices(run.release.version)
+        if one.name in _PACKED
+        for answer in [judge.answer(one.backend, wanted)]
+        if all(reason.rule not in MASKS for reason in answer.reasons)
+    ]
+    able.sort(key=lambda one: one[1].state is not Readiness.READY)
+    return next((change(run.reading, KEY, *taking(*one)) for one in able), None)
+
+
 def _machine(run: Run, phase: Phase, reason: Reason) -> Finding:
     return tell(
         reason.rule,
@@ -132,6 +183,8 @@ def _instead(run: Run, phase: Phase, judge: Judge) -> str:
 
 #: Mechanisms to propose in place of one that takes no mask.
 _SAFE = ("flash-attn-varlen-hub", "native-efficient", "diffusers")
+#: Those that make lengths of a boolean mask.
+_PACKED = ("flash-attn-2", "flash-attn-varlen-hub")
 
 
 def _kind(mask: str) -> str:

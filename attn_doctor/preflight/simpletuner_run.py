@@ -14,8 +14,10 @@ from attn_doctor.backends import catalogue
 from attn_doctor.backends.entry import Name
 from attn_doctor.backends.wishes import Wish
 from attn_doctor.facts import Facts
+from attn_doctor.preflight.dense import elements
 from attn_doctor.preflight.families import Family, Release, family, newest, release
 from attn_doctor.preflight.reading.settings import Reading
+from attn_doctor.preflight.simpletuner_sizes import batch_of
 
 __all__ = ["PHASES", "Run", "choices", "effective", "understood", "weight_dtype", "wish"]
 
@@ -225,4 +227,8 @@ def wish(run: Run, phase: str, backend: str, tokens: int) -> Wish:
         head_dim=(known.head_dim if known else 0) or 128,
         compiled=run.compiled,
     )
-    return replace(found, seq=tokens) if tokens else found
+    if not tokens:
+        return found
+    dense = known is not None and run.release.known and known.dense_in(run.release.version)
+    rows = elements(tokens, batch_of(run.reading, phase)) if dense else 0
+    return replace(found, seq=tokens, mask_elements=rows)

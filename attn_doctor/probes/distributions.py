@@ -92,6 +92,8 @@ class Site(Struct, frozen=True, kw_only=True):
     """Root of the examined environment (`sys.prefix`)."""
     python: str = ""
     """Version of the examined interpreter, which conditions of requirements ask for."""
+    cache_tag: str = ""
+    """What that interpreter calls its compiled modules, such as `cpython-312`; empty if unknown."""
     pth_code: tuple[str, ...] = ()
     """`.pth` files with lines that Python would execute."""
     leftovers: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ def scan(
     gaps: Gaps,
     plain: tuple[str, ...] = (),
     python: str = "",
+    cache_tag: str = "",
 ) -> Site:
     """Read the names in each site-packages folder, and in those that `.pth` files add.
 
@@ -160,6 +163,7 @@ def scan(
         distributions=Distributions(host, tuple(found)),
         prefix=prefix,
         python=python,
+        cache_tag=cache_tag,
         pth_code=tuple(code),
         leftovers=tuple(leftovers),
     )

@@ -8,6 +8,7 @@ from attn_doctor import __version__
 from attn_doctor.backends.entry import Backend
 from attn_doctor.backends.readiness import Demand, Matrix, Outcome, Readiness, Row
 from attn_doctor.facts import Facts
+from attn_doctor.render.labelled import labelled
 from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.readiness import (
     head,
@@ -36,6 +37,8 @@ _MARKS = {
 }
 
 _CELL = 12
+#: Columns before the words of a labelled line.
+_INDENT = 12
 
 
 def text(matrix: Matrix, facts: Facts, paper: Paper) -> str:
@@ -75,15 +78,15 @@ def why_text(
     lines += _demands(matrix, told, paper)
     told_of = [one for answer in row.answers for one in answer.reasons if one.remedy]
     for remedy, code in dict.fromkeys((one.remedy, one.code) for one in told_of):
-        lines += _labelled("remedy", remedy, paper)
-        lines += [" " * 12 + paper.style(clean(code), "green")] if code else []
+        lines += labelled("remedy", remedy, paper, indent=_INDENT)
+        lines += [" " * _INDENT + paper.style(clean(code), "green")] if code else []
     for framework, words in backend.declares.items():
-        lines += _labelled("declared", f"by {framework}: {words}", paper)
+        lines += labelled("declared", f"by {framework}: {words}", paper, indent=_INDENT)
     if backend.truth:
-        lines += _labelled("in truth", backend.truth, paper)
+        lines += labelled("in truth", backend.truth, paper, indent=_INDENT)
     if row.note:
-        lines += _labelled("note", row.note, paper)
-    lines += _labelled("read", backend.source, paper)
+        lines += labelled("note", row.note, paper, indent=_INDENT)
+    lines += labelled("read", backend.source, paper, indent=_INDENT)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
@@ -227,9 +230,3 @@ def _demands(matrix: Matrix, told: Sequence[Sequence[Demand]], paper: Paper) -> 
 
 def _state(state: Readiness, paper: Paper) -> str:
     return paper.style(state.value, _WORDS[state][1])
-
-
-def _labelled(name: str, words: str, paper: Paper) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), 12)
-    yield f"  {name:<10}" + first[12:]
-    yield from rest

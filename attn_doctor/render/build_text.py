@@ -11,11 +11,11 @@ from attn_doctor.builder.outcome import Report, Result
 from attn_doctor.builder.plan import Item
 from attn_doctor.builder.planning import Plan
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render import artifact
 from attn_doctor.render.artifact import Exported
 from attn_doctor.render.build_target import headings, next_steps
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.labelled import fix_lines, labelled
 from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.sizes import size
 
@@ -184,25 +184,11 @@ def _failure(result: Result, entry: Entry, facts: Facts, paper: Paper) -> Iterat
     yield paper.style("✗", "bold", "red") + " " + paper.style(clean(result.item.spec.title), "bold")
     yield from paper.wrap(clean(f"{words}{entry.message}"), 2)
     if match is not None:
-        yield from _labelled("cause", f"{title} [{match.rule}]", paper)
+        yield from labelled("cause", f"{title} [{match.rule}]", paper, indent=_INDENT)
         yield from paper.wrap(clean(match.why), _INDENT)
-        label = "fix"
-        for fix in match.fixes[:_FIXES]:
-            yield from _labelled(label, fix.title, paper)
-            if fix.manual:
-                yield from paper.wrap(clean(fix.manual), _INDENT)
-            # A command is never wrapped: it is there to be copied.
-            for command in shell_lines(fix, facts):
-                yield " " * (_INDENT + 2) + paper.style(clean(command), "green")
-            label = "or"
+        yield from fix_lines(match.fixes[:_FIXES], facts, paper, indent=_INDENT)
     if result.log:
-        yield from _labelled("log", result.log, paper, "dim")
-
-
-def _labelled(label: str, words: str, paper: Paper, *styles: str) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), _INDENT) or [""]
-    yield paper.style(f"  {label:<{_INDENT - 2}}" + first[_INDENT:], *styles)
-    yield from (paper.style(line, *styles) for line in rest)
+        yield from labelled("log", result.log, paper, "dim", indent=_INDENT)
 
 
 def _remarks(report: Report, paper: Paper) -> Iterator[str]:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from attn_doctor import __version__
 from attn_doctor.explain.explanation import Explanation, Match
-from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.explanation_text import sure
-from attn_doctor.render.markdown import escape
+from attn_doctor.render.markdown import escape, fix_lines
 from attn_doctor.render.paper import clean
 
 __all__ = ["markdown"]
@@ -42,12 +41,7 @@ def _match(match: Match, found: Explanation) -> Iterator[str]:
     yield f"- cause `{match.cause}`, {sure(match.confidence)}; rule `{match.rule}`"
     yield f"- evidence: {' · '.join(f'<{link}>' for link in match.evidence)}"
     yield ""
-    for fix in match.fixes:
-        yield f"**Fix:** {escape(fix.title)}" + (f" — {escape(fix.manual)}" if fix.manual else "")
-        commands = shell_lines(fix, found.facts)
-        if commands:
-            yield from ("", "```sh", *map(clean, commands), "```")
-        yield ""
+    yield from fix_lines(match.fixes, found.facts)
 
 
 def _further(match: Match) -> Iterator[str]:

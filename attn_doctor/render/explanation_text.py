@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attn_doctor.explain.explanation import Explanation, Match
-from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.labelled import fix_lines, labelled
 from attn_doctor.render.paper import Paper, clean
 
 __all__ = ["sure", "text"]
 
-_INDENT = 9
 #: Remedies and further matches that are shown; the rest is in the JSON.
 _FIXES, _FURTHER = 4, 6
 
@@ -48,23 +47,14 @@ def _first(match: Match, found: Explanation, paper: Paper, verbose: bool) -> Ite
     yield paper.style("✗", "bold", "red") + " " + paper.style(title[0][2:], "bold")
     yield from (paper.style(line, "bold") for line in title[1:])
     yield from paper.wrap(clean(match.why), 2)
-    yield from _labelled("here", _verdict(match), paper)
-    label = "fix"
-    for fix in match.fixes[:_FIXES]:
-        needs = f" (needs {fix.needs})" if fix.needs else ""
-        yield from _labelled(label, fix.title + needs, paper)
-        if fix.manual:
-            yield from paper.wrap(clean(fix.manual), _INDENT)
-        # A command is never wrapped: it is there to be copied.
-        for command in shell_lines(fix, found.facts):
-            yield " " * (_INDENT + 2) + paper.style(clean(command), "green")
-        label = "or"
-    yield from _labelled(
+    yield from labelled("here", _verdict(match), paper)
+    yield from fix_lines(match.fixes[:_FIXES], found.facts, paper)
+    yield from labelled(
         "cause", f"{match.cause}, {sure(match.confidence)}  [{rules}]", paper, "dim"
     )
     if verbose:
         for link in match.evidence:
-            yield from _labelled("read", link, paper)
+            yield from labelled("read", link, paper)
 
 
 def _verdict(match: Match) -> str:
@@ -87,12 +77,6 @@ def _place(match: Match, found: Explanation) -> str:
     rank = f", rank {clean(match.rank)}" if match.rank else ""
     times = f", seen {match.times} times" if match.times > 1 else ""
     return f"{file}line {match.line}{rank}{times}"
-
-
-def _labelled(label: str, words: str, paper: Paper, *styles: str) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), _INDENT)
-    yield paper.style(f"  {label:<{_INDENT - 2}}" + first[_INDENT:], *styles)
-    yield from (paper.style(line, *styles) for line in rest)
 
 
 def _nothing(found: Explanation, paper: Paper) -> Iterator[str]:

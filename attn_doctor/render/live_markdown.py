@@ -13,7 +13,7 @@ from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.render.live_text import cells, last_line, shape_of
 from attn_doctor.report import rewritten, walk
 
-__all__ = ["disagreement", "markdown"]
+__all__ = ["markdown"]
 
 _HEAD = ("backend", "verdict", "error", "time", "TFLOP/s", "memory", "ratio")
 #: Groups of facts that a report of ours needs; the backend's own package comes with them.
@@ -43,7 +43,7 @@ def markdown(
     for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
         lines += _table(phase, report)
     for one in differing:
-        lines += ["", disagreement(one, report, facts, anonymous)]
+        lines += ["", _disagreement(one, report, facts, anonymous)]
     return anonymous("\n".join(lines)) + "\n"
 
 
@@ -64,7 +64,7 @@ def _cells(outcome: Outcome) -> list[str]:
     return [f"{outcome.verdict.value}: {why}", "", "", "", "", ""]
 
 
-def disagreement(
+def _disagreement(
     one: Disagreement, report: LiveReport, facts: Facts, anonymous: Callable[[str], str]
 ) -> str:
     """A report of a wrong verdict, ready to be pasted into an issue."""

@@ -17,14 +17,13 @@ from attn_doctor.backends.live.outcome import (
 )
 from attn_doctor.backends.live.ranking import fastest
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.labelled import INDENT, fix_lines, labelled
 from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.summary import header
 
 __all__ = ["cells", "last_line", "millis", "shape_of", "text"]
 
-_INDENT = 9
 _MARKS = {
     Verdict.VERIFIED: ("✓", "green"),
     Verdict.SLOW: ("!", "yellow"),
@@ -85,7 +84,7 @@ def _machine(report: LiveReport, paper: Paper) -> Iterator[str]:
         first = (device.failure.message.splitlines() or [""])[0]
         yield from paper.wrap(clean(f"the GPU: {device.failure.type}: {first}"), 2)
         if device.failure.cause is not None:
-            yield from _labelled("cause", _cause(device.failure.cause), paper)
+            yield from labelled("cause", _cause(device.failure.cause), paper)
 
 
 def _imports(report: LiveReport, paper: Paper) -> Iterator[str]:
@@ -263,16 +262,9 @@ def _failure_lines(
         yield from paper.wrap(clean(f"{failure.type}: {failure.message}".strip(": ")), 2)
     cause = failure.cause
     if cause is not None:
-        yield from _labelled("cause", _cause(cause), paper)
-        yield from paper.wrap(clean(cause.why), _INDENT)
-        label = "fix"
-        for fix in cause.fixes[:_FIXES]:
-            yield from _labelled(label, fix.title, paper)
-            if fix.manual:
-                yield from paper.wrap(clean(fix.manual), _INDENT)
-            for command in shell_lines(fix, facts):
-                yield " " * (_INDENT + 2) + paper.style(clean(command), "green")
-            label = "or"
+        yield from labelled("cause", _cause(cause), paper)
+        yield from paper.wrap(clean(cause.why), INDENT)
+        yield from fix_lines(cause.fixes[:_FIXES], facts, paper)
     if verbose or (cause is None and not failure.type):
         for line in failure.text.splitlines()[: None if verbose else _LINES]:
             yield paper.style(f"  | {clean(line)}", "dim")
@@ -282,19 +274,13 @@ def _cause(cause: Cause) -> str:
     return f"{cause.title} [{cause.rule}; {cause.verdict}]"
 
 
-def _labelled(label: str, words: str, paper: Paper) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), _INDENT)
-    yield f"  {label:<{_INDENT - 2}}" + first[_INDENT:]
-    yield from rest
-
-
 def _differing(differing: Sequence[Disagreement], paper: Paper) -> Iterator[str]:
     for one in differing:
         yield ""
         words = f"attn-doctor was wrong about {one.name} ({one.phase})"
         yield paper.style("✗ " + words, "bold", "red")
-        yield from _labelled("facts", f"say {one.static}", paper)
-        yield from _labelled("running", f"shows {one.live}", paper)
+        yield from labelled("facts", f"say {one.static}", paper)
+        yield from labelled("running", f"shows {one.live}", paper)
     if differing:
         words = (
             "This is a bug in attn-doctor. A report to paste into an issue, without names and"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attn_doctor import __version__
-from attn_doctor.findings import Diagnosis
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Diagnosis, Fix
 from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
 from attn_doctor.render.paper import clean
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
     from attn_doctor.preflight.prediction import Prediction
 
-__all__ = ["escape", "markdown"]
+__all__ = ["escape", "fix_lines", "markdown"]
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -83,19 +84,24 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
         for line in finding.because:
             yield f"| `{line.fact}` | {_cell(line.seen)} | {_cell(line.wanted)} |"
         yield ""
-    for fix in finding.fixes:
-        yield f"**Fix:** {escape(fix.title)}" + (f" — {escape(fix.manual)}" if fix.manual else "")
-        commands = shell_lines(fix, diagnosis.facts)
-        if commands:
-            yield from ("", "```sh", *map(clean, commands), "```")
-        if fix.code:
-            yield from ("", "```python", clean(fix.code), "```")
-        yield ""
+    yield from fix_lines(finding.fixes, diagnosis.facts)
     if problem.echoes:
         yield f"Explains: {', '.join(f'`{rule}`' for rule in problem.echoes)}"
         yield ""
     yield " · ".join([f"Rule `{finding.rule}`", *(f"<{link}>" for link in finding.evidence)])
     yield ""
+
+
+def fix_lines(fixes: Iterable[Fix], facts: Facts) -> Iterator[str]:
+    """Each fix as a paragraph, with its commands and code."""
+    for fix in fixes:
+        yield f"**Fix:** {escape(fix.title)}" + (f" — {escape(fix.manual)}" if fix.manual else "")
+        commands = shell_lines(fix, facts)
+        if commands:
+            yield from ("", "```sh", *map(clean, commands), "```")
+        if fix.code:
+            yield from ("", "```python", clean(fix.code), "```")
+        yield ""
 
 
 def _waived(diagnosis: Diagnosis) -> Iterator[str]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attn_doctor import __version__
-from attn_doctor.findings import Because, Diagnosis, Finding, Severity
-from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.findings import Because, Diagnosis, Severity
 from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
+from attn_doctor.render.labelled import fix_lines, labelled
 from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.summary import blocks, header
 
@@ -24,7 +24,6 @@ _MARKS = {
     Severity.INFO: ("i", "blue"),
 }
 _LABEL = 10
-_INDENT = 9
 
 
 def text(
@@ -93,17 +92,17 @@ def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool
     if not note or verbose:
         if finding.place:
             at = f"{finding.place.file}:{finding.place.line}"
-            yield from _labelled("at", at, paper)
+            yield from labelled("at", at, paper)
         yield from paper.wrap(clean(finding.why), 2)
         yield from _because("seen", finding.because, paper)
-        yield from _fixes(finding, diagnosis, paper)
+        yield from fix_lines(finding.fixes, diagnosis.facts, paper)
     if problem.echoes:
-        yield from _labelled("also", f"explains {', '.join(problem.echoes)}", paper)
+        yield from labelled("also", f"explains {', '.join(problem.echoes)}", paper)
     if verbose:
         yield from _because("where", finding.context, paper)
-        yield from _labelled("cause", finding.cause, paper)
+        yield from labelled("cause", finding.cause, paper)
         for link in finding.evidence:
-            yield from _labelled("read", link, paper)
+            yield from labelled("read", link, paper)
 
 
 def _title(problem: Problem, paper: Paper) -> Iterator[str]:
@@ -126,27 +125,6 @@ def _title(problem: Problem, paper: Paper) -> Iterator[str]:
         yield "  " + paper.style(rule, "dim")
 
 
-def _fixes(finding: Finding, diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
-    label = "fix"
-    for fix in finding.fixes:
-        needs = f" (needs {fix.needs})" if fix.needs else ""
-        yield from _labelled(label, fix.title + needs, paper)
-        if fix.manual:
-            yield from paper.wrap(clean(fix.manual), _INDENT)
-        for line in fix.code.splitlines():
-            yield " " * (_INDENT + 2) + paper.style(clean(line), "green")
-        # A command is never wrapped: it is there to be copied.
-        for command in shell_lines(fix, diagnosis.facts):
-            yield " " * (_INDENT + 2) + paper.style(clean(command), "green")
-        label = "or"
-
-
-def _labelled(label: str, words: str, paper: Paper) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), _INDENT)
-    yield f"  {label:<{_INDENT - 2}}" + first[_INDENT:]
-    yield from rest
-
-
 def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str]:
     for line in lines:
         if line.truth is False and line.wanted:
@@ -154,7 +132,7 @@ def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str
         # "is library-mismatch, wanted not library-mismatch" would say nothing twice.
         told = line.wanted not in ("", f"not {line.seen}")
         wanted = f", wanted {line.wanted}" if told else ""
-        yield from _labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
+        yield from labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
         label = ""
 
 

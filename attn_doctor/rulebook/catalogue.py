@@ -1,8 +1,8 @@
 """Every fact by the name that rules write, with its kind and its sentence.
 
-All of it is read off `facts.py`: names and kinds from the type hints, sentences from the text
-under each field. The linter judges condition lines by it and `docs/facts.md` is printed from it;
-a `check` never needs it.
+All of it is read off the package `facts`: names and kinds from the type hints, sentences from the
+text under each field. The linter judges condition lines by it and `docs/facts.md` is printed from
+it; a `check` never needs it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fact(Struct, frozen=True):
 
 @cache
 def catalogue() -> dict[str, Fact]:
-    """All facts by name, in the order of `facts.py`; environment variables last."""
+    """All facts by name, in the order of `Facts`; environment variables last."""
     docs = sentences()
     found: list[Fact] = []
     for name, hint in _hints(facts.Facts).items():
@@ -98,8 +98,8 @@ def _without_none(hint: object) -> object:
 
 
 def sentences() -> dict[str, dict[str, str]]:
-    """For each class in `facts.py`, the text under each of its fields."""
-    tree = ast.parse(Path(facts.__file__).read_text("utf-8"))
+    """For each class in the modules of `facts`, the text under each of its fields."""
+    modules = sorted(Path(facts.__file__).parent.glob("*.py"))
     return {
         one.name: {
             field.target.id: " ".join(text.value.value.split())
@@ -110,6 +110,7 @@ def sentences() -> dict[str, dict[str, str]]:
             and isinstance(text.value, ast.Constant)
             and isinstance(text.value.value, str)
         }
-        for one in tree.body
+        for module in modules
+        for one in ast.parse(module.read_text("utf-8")).body
         if isinstance(one, ast.ClassDef)
     }

@@ -10,14 +10,7 @@ from typing import Any
 
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Because, Finding, Fix, Severity, Verdict
-from attn_doctor.rulebook.conditions import (
-    Condition,
-    Lookup,
-    conjunction,
-    disjunction,
-    negation,
-    show,
-)
+from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.wording import fill, unknown_in
 
@@ -111,10 +104,10 @@ def _finding(rule: Rule, facts: Facts, lookup: Lookup, place: str) -> Finding:
 
 
 def _verdict(rule: Rule, facts: Facts, lookup: Lookup) -> Verdict:
-    applies = conjunction((_on_platform(rule, facts), _group(rule.applies, lookup)))
+    applies = conjunction((_on_platform(rule, facts), rule.applies.truth(lookup)))
     if applies is False:
         return Verdict.NOT_APPLICABLE
-    wrong = _group(rule.when, lookup)
+    wrong = rule.when.truth(lookup)
     if wrong is False:
         return Verdict.OK
     return Verdict.PROBLEM if applies and wrong else Verdict.UNKNOWN
@@ -129,15 +122,6 @@ def _on_platform(rule: Rule, facts: Facts) -> bool | None:
     if "wsl" not in rule.platforms or system.os != "linux":
         return False
     return None if system.wsl is None else system.wsl > 0
-
-
-def _group(group: Group, lookup: Lookup) -> bool | None:
-    """The group's lines under Kleene's logic; an empty group is true."""
-    parts = [conjunction(line.truth(lookup) for line in group.all)]
-    if group.any:
-        parts.append(disjunction(line.truth(lookup) for line in group.any))
-    parts.extend(negation(line.truth(lookup)) for line in group.none)
-    return conjunction(parts)
 
 
 def _reasons(

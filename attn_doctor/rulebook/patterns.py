@@ -19,10 +19,10 @@ if sys.version_info >= (3, 11):
 else:
     import sre_parse as parser
 
-__all__ = ["SHORTEST", "dangers", "needed", "plain_length"]
+__all__ = ["dangers", "needed", "plain_length"]
 
 #: The shortest plain text that is worth looking for.
-SHORTEST = 4
+_SHORTEST = 4
 #: How often a repetition without end is taken to repeat: about the length of a long line.
 _ENDLESS = 4000
 #: A repetition up to so often costs nothing worth speaking of.
@@ -71,9 +71,9 @@ def dangers(pattern: str, *, log: bool = True) -> list[str]:
     nodes = _parsed(pattern)
     found = list(dict.fromkeys(_constructs(nodes)))
     found += dict.fromkeys(_costs(nodes))
-    if log and not any(len(text) >= SHORTEST for text in needed(pattern)[:1]):
+    if log and not any(len(text) >= _SHORTEST for text in needed(pattern)[:1]):
         found.append(
-            f"has no plain text of {SHORTEST} characters that every match contains; without it"
+            f"has no plain text of {_SHORTEST} characters that every match contains; without it"
             " every line of a log would have to be searched"
         )
     return found
@@ -97,7 +97,7 @@ def _cover(nodes: _Nodes) -> tuple[str, ...] | None:
 def _worth(texts: tuple[str, ...]) -> tuple[bool, bool, int, int]:
     """Rare words are worth more than long texts: they decide how much of a log is read."""
     shortest = min(map(len, texts))
-    return shortest >= SHORTEST, all(map(is_rare, texts)), shortest, -len(texts)
+    return shortest >= _SHORTEST, all(map(is_rare, texts)), shortest, -len(texts)
 
 
 def _covers(nodes: _Nodes) -> Iterator[tuple[str, ...]]:

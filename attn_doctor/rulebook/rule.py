@@ -12,7 +12,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.conditions import (
+    Condition,
+    Lookup,
+    conjunction,
+    disjunction,
+    negation,
+)
 
 __all__ = ["Example", "FixFile", "Group", "GroupFile", "Rule", "RuleFile", "Symptom"]
 
@@ -103,6 +109,14 @@ class Group(Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.all or self.any or self.none)
+
+    def truth(self, lookup: Lookup) -> bool | None:
+        """All, any and none of its lines under Kleene's logic; an empty group is true."""
+        parts = [conjunction(line.truth(lookup) for line in self.all)]
+        if self.any:
+            parts.append(disjunction(line.truth(lookup) for line in self.any))
+        parts.extend(negation(line.truth(lookup)) for line in self.none)
+        return conjunction(parts)
 
 
 class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,25 +18,25 @@ from attn_doctor.rulebook.lint import pattern_faults
 from attn_doctor.rulebook.reading import read_folder
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["file_of", "with_own"]
+__all__ = ["with_own"]
 
 
 def with_own(ours: Iterable[Rule], folders: Sequence[Path]) -> tuple[Rule, ...]:
     """Our rules and those in `folders`, by id. Raises `RuleError` for one that cannot be used."""
-    files = {rule.id: file_of(folder(), rule.id) for rule in ours}
+    files = {rule.id: _file_of(folder(), rule.id) for rule in ours}
     rules = {rule.id: rule for rule in ours}
     for own in _distinct(folders):
         for rule in _read(own):
             if rule.id in rules:
                 raise RuleError(
-                    f"{file_of(own, rule.id)}: {rule.id} is the id of {files[rule.id]} already;"
+                    f"{_file_of(own, rule.id)}: {rule.id} is the id of {files[rule.id]} already;"
                     " rename one of them"
                 )
-            files[rule.id], rules[rule.id] = file_of(own, rule.id), rule
+            files[rule.id], rules[rule.id] = _file_of(own, rule.id), rule
     return tuple(sorted(rules.values(), key=lambda rule: rule.id))
 
 
-def file_of(folder: Path, id: str) -> Path:
+def _file_of(folder: Path, id: str) -> Path:
     """Where the rule `id` of a folder is written."""
     return folder / f"{id}.toml"
 
@@ -57,6 +57,6 @@ def _read(own: Path) -> list[Rule]:
 
 def _harmless(rule: Rule, own: Path) -> Rule:
     for fault in pattern_faults(rule):
-        raise RuleError(f"{file_of(own, rule.id)}: {fault}")
+        raise RuleError(f"{_file_of(own, rule.id)}: {fault}")
     fixes = tuple(replace(fix, safety="ask") if fix.safety == "auto" else fix for fix in rule.fixes)
     return replace(rule, fixes=fixes)

@@ -233,6 +233,33 @@ def test_without_gpus_nothing_is_said_of_kernels_for_gpus(tmp_path: Path, gpus: 
     assert not found.drift
 
 
+def many(folder: str, name: str, *unproven: int | None) -> tuple[BuiltKernels, ...]:
+    """Records for several GPUs of one kind."""
+    return tuple(
+        BuiltKernels(
+            path=f"{folder}/m", folder=folder, error="", place=f"cuda:{number} {name}",
+            device=name, unproven=count, built=0,
+        )
+        for number, count in enumerate(unproven)
+    )  # fmt: skip
+
+
+def test_what_waits_for_a_gpu_is_told_once_for_each_kind() -> None:
+    records = (
+        *many("/k", "NVIDIA H200", 2, 2, 2),  # one of them is here: the others are not missed
+        *many("/k", "NVIDIA B200", 3, 4),
+        *many("/other", "NVIDIA B200", 5),
+    )
+    found = manifests(replace(TODAY, manifests=records), {}) or ()
+    assert [one.waiting for one in found] == [0, 0, 0, 7, 0, 5]
+    nobody = manifests(replace(TODAY, manifests=records, gpus=()), {}) or ()
+    assert [one.waiting for one in nobody] == [6, 0, 0, 7, 0, 5]
+    unread = manifests(replace(TODAY, manifests=records, gpus=None), {}) or ()
+    assert {one.waiting for one in unread} == {None}
+    (half, _) = manifests(replace(TODAY, manifests=many("/k", "NVIDIA B200", 1, None)), {}) or ()
+    assert half.waiting is None
+
+
 def test_files_that_are_gone_are_counted(tmp_path: Path) -> None:
     folder(tmp_path)
     (tmp_path / "ab" / "two.py").unlink()

@@ -53,4 +53,5 @@ def environment(*parts: dict[str, str], **platform: Any) -> tuple[RecordedHost, 
 
 def site(host: Host, python: str = "3.12.3", folder: str = SITE) -> Site:
     """The environment at /env."""
-    return scan(host, (folder,), "/env", Gaps(), python=python)
+    tag = "cpython-" + "".join(python.split(".")[:2])
+    return scan(host, (folder,), "/env", Gaps(), python=python, cache_tag=tag)

@@ -20,7 +20,7 @@ from attn_doctor.builder.run import Request, Watcher
 from attn_doctor.builder.surroundings import seen
 from attn_doctor.caches.portable.artifact import Artifact
 from attn_doctor.caches.portable.layers import Fit, Layer
-from attn_doctor.caches.proving import proved, stamped
+from attn_doctor.caches.proving import measured, proved, stamped
 
 __all__ = ["KERNELS", "Imported", "Taking"]
 
@@ -222,14 +222,7 @@ def _kept(packed: Entry, found: Entry) -> Entry:
     """The entry as it is recorded here: files and keys as packed, errors and times as measured."""
     if packed.build is None or found.build is None:
         return packed
-    build = replace(
-        packed.build,
-        at=found.build.at,
-        reuse_seconds=found.build.reuse_seconds,
-        errors=found.build.errors,
-        hits=found.build.hits,
-        proven=True,
-    )
+    build = measured(packed.build, found.build, proven=True)
     return replace(packed, state=found.state, build=build, message="")
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeVar
 
 from attn_doctor.preflight.reading.settings import Call, ConfigError, Setting
 
 __all__ = ["calls_of"]
+
+_T = TypeVar("_T", str, int)
 
 #: Names of a guide that no torch has.
 _HELPERS = ("build_flex_attention_kernels", "kernel_root")
@@ -51,20 +54,20 @@ def calls_of(text: str, name: str) -> tuple[tuple[Call, ...], dict[str, Setting]
 class _Reader:
     def __init__(self, tree: ast.Module) -> None:
         self._nodes = list(ast.walk(tree))
-        self._texts = self._constants()
+        self._texts = self._constants(str)
+        self._numbers = self._constants(int)
         self.variables: dict[str, Setting] = {}
 
-    def _constants(self) -> dict[str, str]:
-        """Names that are given one text, and only once."""
-        found: dict[str, list[str | None]] = {}
+    def _constants(self, kind: type[_T]) -> dict[str, _T]:
+        """Names that are given one value, and only once, where it is of this kind."""
+        found: dict[str, list[_T | None]] = {}
         for node in self._nodes:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     if isinstance(target, ast.Name):
-                        value = node.value
-                        text = value.value if isinstance(value, ast.Constant) else None
+                        value = node.value.value if isinstance(node.value, ast.Constant) else None
                         found.setdefault(target.id, []).append(
-                            text if isinstance(text, str) else None
+                            value if isinstance(value, kind) else None
                         )
         return {name: one[0] for name, one in found.items() if len(one) == 1 and one[0]}
 
@@ -132,6 +135,9 @@ class _Reader:
         yield from self._keywords(node)
 
     def _keywords(self, node: ast.Call) -> Iterator[Call]:
+        size = self._size(node) if "pipe" in _last(node.func).lower() else ""
+        if size:
+            yield Call("size", size, _written(node.func), node.lineno)
         for keyword in node.keywords:
             if keyword.arg in ("attn_implementation", "_attn_implementation"):
                 yield Call(
@@ -142,6 +148,24 @@ class _Reader:
                 yield Call("dtype", precision, "", keyword.value.lineno)
             elif keyword.arg == "kernel_root":
                 yield Call("helper", "kernel_root", "", keyword.value.lineno)
+
+    # pipe(prompt="a cat", height=480, width=848, num_frames=121)
+    def _size(self, node: ast.Call) -> str:
+        """Width, height and frames that a pipeline is called with; empty if they are not given."""
+        given = {one.arg: self._number(one.value) for one in node.keywords}
+        if not given.get("width") or not given.get("height"):
+            return ""
+        if "num_frames" in given and not given["num_frames"]:
+            return ""
+        parts = (given["width"], given["height"], given.get("num_frames"))
+        return "x".join(str(one) for one in parts if one)
+
+    def _number(self, node: ast.expr) -> int:
+        """A positive number that is written; 0 for anything else."""
+        value = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.Name):
+            value = self._numbers.get(node.id)
+        return value if isinstance(value, int) and 0 < value < 1 << 20 else 0
 
     def _text(self, node: ast.expr) -> str:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -6,6 +6,7 @@ What the facts do not tell (torch's own digests of its sources and settings) is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -29,10 +30,29 @@ def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
     settled = any(
         known and one.place != "cpu" for one, known in zip(facts.manifests, here, strict=True)
     )
-    return tuple(
+    found = [
         _derived(one, known, facts, settled=settled)
         for one, known in zip(facts.manifests, here, strict=True)
+    ]
+    return tuple(
+        msgspec.structs.replace(one, waiting=_waiting(found, number, facts))
+        for number, one in enumerate(found)
     )
+
+
+def _waiting(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int | None:
+    """Unproven kernels for a GPU that is not here, of all its indices, at its first record."""
+    one = records[number]
+    if one.error or one.here is None or facts.gpus is None:
+        return None
+    if one.here or one.device in [gpu.name for gpu in facts.gpus if gpu.visible is not False]:
+        return 0  # there are fewer of it here than where it was built for
+    alike = [other for other in records if (other.folder, other.device) == (one.folder, one.device)]
+    if alike[0] is not one:
+        return 0
+    counts = [other.unproven for other in alike if not other.here and not other.error]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _here(record: BuiltKernels, facts: Facts) -> bool | None:

@@ -8,10 +8,9 @@ in the package's own folders is taken as found.
 
 from __future__ import annotations
 
-from attn_doctor.binaries.binary import Binary
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
-from attn_doctor.probes.installed.links import Links
+from attn_doctor.probes.installed.links import Links, reader
 
 __all__ = ["Dlls"]
 
@@ -34,16 +33,8 @@ class Dlls:
             windows,
         ]
         self._names: dict[str, frozenset[str]] = {}
-        self._binaries: dict[str, Binary] = {}
-
-    def binary(self, path: str) -> Binary:
-        """What the file at `path` needs; `damaged` if it cannot be read."""
-        if path not in self._binaries:
-            try:
-                self._binaries[path] = self._host.binary(path)
-            except OSError as error:
-                self._binaries[path] = Binary(damaged=f"it cannot be read: {error.strerror}")
-        return self._binaries[path]
+        #: What the file at a path needs.
+        self.binary = reader(host)
 
     def links(self, path: str, package: str) -> Links:
         """The needs of the extension at `path`, which belongs to the folder `package`."""

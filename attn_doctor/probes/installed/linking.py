@@ -15,7 +15,7 @@ from attn_doctor.binaries.binary import Binary, Versions
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.installed.libraries import opened_by
-from attn_doctor.probes.installed.links import Links
+from attn_doctor.probes.installed.links import Links, reader
 from attn_doctor.probes.machine import loader
 
 __all__ = ["Linking"]
@@ -31,7 +31,8 @@ class Linking:
 
     def __init__(self, host: Host, site: Site, torch: str, python: str) -> None:
         self._host = host
-        self._binaries: dict[str, Binary] = {}
+        #: What the file at a path needs and offers.
+        self.binary = reader(host)
         self._offered: dict[str, Versions] = {}
         self._names: dict[str, frozenset[str]] = {}
         self._site = site
@@ -56,15 +57,6 @@ class Linking:
             versions=tuple(f"{one} of {name}" for name, ones in too_old.items() for one in ones),
             unclear=binary.damaged or unclear,
         )
-
-    def binary(self, path: str) -> Binary:
-        """What the file at `path` needs and offers; `damaged` if it cannot be read."""
-        if path not in self._binaries:
-            try:
-                self._binaries[path] = self._host.binary(path)
-            except OSError as error:
-                self._binaries[path] = Binary(damaged=f"it cannot be read: {error.strerror}")
-        return self._binaries[path]
 
     def _load_torch(self) -> dict[str, str]:
         """What `import torch` loads: its own libraries and those they need, with their places."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
-__all__ = ["Links"]
+from attn_doctor.binaries.binary import Binary
+from attn_doctor.host import Host
+
+__all__ = ["Links", "reader"]
 
 
 class Links(NamedTuple):
@@ -22,3 +27,16 @@ class Links(NamedTuple):
     """These versions: `GLIBC_2.34 of libc.so.6`."""
     unclear: str
     """Why some of this could not be told; empty if it could."""
+
+
+def reader(host: Host) -> Callable[[str], Binary]:
+    """What reads the needs of a file, of each file once; `damaged` if it cannot be read."""
+
+    @cache
+    def binary(path: str) -> Binary:
+        try:
+            return host.binary(path)
+        except OSError as error:
+            return Binary(damaged=f"it cannot be read: {error.strerror}")
+
+    return binary

@@ -15,6 +15,7 @@ from attn_doctor.facts import Torch
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.bytecode import compiled
 from attn_doctor.probes.installed.origin import Origin, module_path, origin
 from attn_doctor.probes.installed.requirements import demanded
 
@@ -55,6 +56,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             source=came.source,
             **_gpu_code(host, path, said, gaps),
             **_flex(host, path, gaps),
+            **compiled(host, site, path, gaps),
             **_demands(host, site, one, gaps),
         )
     }

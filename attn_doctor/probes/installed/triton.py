@@ -2,7 +2,7 @@
 
 Several distributions bring a module `triton` and overwrite each other's files. Which one wrote
 last is told by `triton/__init__.py`, as far as their versions differ. The CUDA version of the
-bundled ptxas is in no text file; `derived.py` looks it up by Triton's version.
+bundled ptxas is in no text file; `derived` looks it up by Triton's version.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import module_path, origin
 
-__all__ = ["PROVIDERS", "read"]
+__all__ = ["read"]
 
 #: The distributions known to bring a module `triton`.
-PROVIDERS = (
+_PROVIDERS = (
     "triton",
     "triton-windows",
     "pytorch-triton",
@@ -33,7 +33,7 @@ PROVIDERS = (
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """The field `triton` of `Facts`."""
-    found = [one for one in map(site.distributions.get, PROVIDERS) if one is not None]
+    found = [one for one in map(site.distributions.get, _PROVIDERS) if one is not None]
     if not found:
         return {"triton": Triton(installed=False, providers=())}
     path = _folder(host, site, found)

@@ -27,8 +27,8 @@ _LINKED = "libcuda.so"
 _SOURCE = Path(__file__).parent / "source"
 _STUBS = "stubs.c"
 #: What each library is made of.
-_CUDA = """target hooks device memory copies cubin runtime runtime_memory runtime_kernels driver
-driver_memory driver_kernels blas others"""
+_CUDA = """target hooks device memory copies cubin runtime runtime_streams runtime_memory
+runtime_kernels driver driver_memory driver_kernels blas others"""
 _PARTS = {
     LIBRARY: (*(f"{name}.c" for name in _CUDA.split()), _STUBS),
     NVML: ("nvml.c", "target.c"),

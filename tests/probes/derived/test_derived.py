@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +25,7 @@ from attn_doctor.facts import (
 )
 from attn_doctor.probes import derived
 from attn_doctor.rulebook import files
+from attn_doctor.rulebook.catalogue import sentences
 
 TABLES: Mapping[str, Any] = files.read_tables(files.folder())
 LINUX = System(os="linux", arch="x86_64", musl=False)
@@ -47,25 +46,17 @@ def derive(**fields: Any) -> Facts:
 
 
 #: What `drift` works out of each manifest.
-DRIFT = ("here", "unaffected", "drift", "stale", "driver_moved")
+DRIFT = ("here", "waiting", "unaffected", "drift", "stale", "driver_moved")
 
 
 def documented_as_derived() -> set[str]:
     """`Class.field` of every field whose sentence begins with `Derived:`."""
-    tree = ast.parse(inspect.getsource(facts_module))
-    found = set()
-    for group in tree.body:
-        if isinstance(group, ast.ClassDef):
-            for field, sentence in zip(group.body, group.body[1:], strict=False):
-                if (
-                    isinstance(field, ast.AnnAssign)
-                    and isinstance(field.target, ast.Name)
-                    and isinstance(sentence, ast.Expr)
-                    and isinstance(sentence.value, ast.Constant)
-                    and str(sentence.value.value).startswith("Derived:")
-                ):
-                    found.add(f"{group.name}.{field.target.id}")
-    return found
+    return {
+        f"{group}.{name}"
+        for group, fields in sentences().items()
+        for name, sentence in fields.items()
+        if sentence.startswith("Derived:")
+    }
 
 
 def test_every_derived_fact_is_worked_out() -> None:

@@ -99,6 +99,8 @@ def test_wheel_from_pypi() -> None:
         source="index",
         has_flex=True,
         has_build_helper=False,
+        bytecode=False,
+        bytecode_writable=False,
         requires_triton="==3.6.0",
         requires_python=">=3.10",
         nvidia_wheels_missing=("nvidia-cuda-runtime", "nvidia-cudnn-cu13"),

@@ -26,6 +26,7 @@ import json, os, sys, sysconfig
 print(json.dumps({
     "version": ".".join(map(str, sys.version_info[:3])),
     "implementation": sys.implementation.name,
+    "cache_tag": sys.implementation.cache_tag,
     "prefix": sys.prefix,
     "base_prefix": sys.base_prefix,
     "site_packages": [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))],

@@ -1,0 +1,179 @@
+"""The facts: everything the probes may learn, and the only names that rules may use.
+
+A fact's name is its attribute path from `Facts` (`torch.version`, `gpus[0].sm`). ``None`` has
+one meaning, *could not tell*; the reason stands in `Facts.gaps`. Something that is simply not
+there is ``installed = False`` or an empty path, never a missing value. The sentence under each
+field is its documentation; `docs/facts.md` is generated from these modules. Each is called as the
+room of `probes` that fills it; caches, which are found in `machine`, have one of their own.
+
+Nothing here reads the machine and nothing here judges it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.facts.caches import BuiltKernels, Cache
+from attn_doctor.facts.installed import CudaWheel, Extension, Package, Shadow, Torch, Triton
+from attn_doctor.facts.interpreter import Python
+from attn_doctor.facts.kinds import Version
+from attn_doctor.facts.machine import Directory, PciDevice, System
+from attn_doctor.facts.nvidia import Driver, Gpu
+from attn_doctor.facts.toolchain import Build, Program, Toolkit
+
+__all__ = [
+    "ELEMENTS",
+    "SCHEMA",
+    "Build",
+    "BuiltKernels",
+    "Cache",
+    "CudaWheel",
+    "Directory",
+    "Driver",
+    "Extension",
+    "Facts",
+    "Gpu",
+    "Package",
+    "PciDevice",
+    "Program",
+    "Python",
+    "Shadow",
+    "System",
+    "Toolkit",
+    "Torch",
+    "Triton",
+    "Version",
+    "to_builtins",
+    "to_json",
+]
+
+#: Version of the snapshot format. It rises when a fact is renamed or changes its meaning.
+SCHEMA = 1
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """All facts about one machine and one Python environment; a snapshot is this as JSON."""
+
+    schema: int = SCHEMA
+    """Version of the snapshot format."""
+    attn_doctor: Version | None = None
+    """Version of attn-doctor that made the snapshot."""
+    taken: str | None = None
+    """When it was made, UTC, ISO 8601."""
+    system: System = System()
+    """The operating system and its resources."""
+    directories: tuple[Directory, ...] | None = None
+    """Directories that compilers and caches write to."""
+    python: Python = Python()
+    """The interpreter under examination."""
+    pci: tuple[PciDevice, ...] | None = None
+    """Display and compute devices on the PCI bus."""
+    driver: Driver = Driver()
+    """The GPU driver."""
+    gpus: tuple[Gpu, ...] | None = None
+    """NVIDIA GPUs that the driver shows."""
+    toolkits: tuple[Toolkit, ...] | None = None
+    """CUDA toolkits on this machine."""
+    build: Build = Build()
+    """The toolkit a torch extension build would use."""
+    cc: Program = Program()
+    """The C compiler that Triton and extension builds would use."""
+    cxx: Program = Program()
+    """The C++ compiler that Inductor and extension builds would use."""
+    cl: Program = Program()
+    """Microsoft's compiler, on Windows."""
+    ninja: Program = Program()
+    """ninja, which makes extension builds parallel."""
+    cmake: Program = Program()
+    """CMake."""
+    torch: Torch = Torch()
+    """PyTorch."""
+    triton: Triton = Triton()
+    """Triton."""
+    extensions: tuple[Extension, ...] | None = None
+    """Compiled modules of the packages of interest, and of kernels from the Hub for this torch; on
+    Linux and Windows."""
+    cuda_wheels: tuple[CudaWheel, ...] | None = None
+    """CUDA libraries installed as wheels."""
+    shadows: tuple[Shadow, ...] | None = None
+    """CUDA libraries that may be loaded in place of torch's."""
+    torchvision: Package = Package()
+    """torchvision."""
+    torchaudio: Package = Package()
+    """torchaudio."""
+    flash_attn: Package = Package()
+    """FlashAttention 2 (distribution `flash-attn`)."""
+    flash_attn_3: Package = Package()
+    """FlashAttention 3 (distribution `flash_attn_3`, module `flash_attn_interface`)."""
+    flash_attn_4: Package = Package()
+    """FlashAttention 4 (distribution `flash-attn-4`, module `flash_attn.cute`)."""
+    sageattention: Package = Package()
+    """SageAttention 1 or 2."""
+    sageattn3: Package = Package()
+    """SageAttention 3 for Blackwell."""
+    xformers: Package = Package()
+    """xformers."""
+    diffusers: Package = Package()
+    """Diffusers."""
+    transformers: Package = Package()
+    """Transformers."""
+    accelerate: Package = Package()
+    """Accelerate."""
+    kernels: Package = Package()
+    """Hugging Face `kernels`, which loads kernels from the Hub."""
+    torchao: Package = Package()
+    """torchao."""
+    bitsandbytes: Package = Package()
+    """bitsandbytes."""
+    simpletuner: Package = Package()
+    """SimpleTuner."""
+    finetrainers: Package = Package()
+    """Finetrainers."""
+    env: dict[str, str] = {}
+    """Environment variables that matter here; one that is not set reads as empty text."""
+    caches: tuple[Cache, ...] | None = None
+    """Folders of compiled things."""
+    manifests: tuple[BuiltKernels, ...] | None = None
+    """What was built ahead of time, one for each device in a cache folder."""
+    pretended: tuple[str, ...] = ()
+    """What was made up with `--pretend`; none of it in a real examination."""
+    gaps: dict[str, str] = {}
+    """For a fact that could not be read, why."""
+
+    def gap(self, name: str) -> str:
+        """Why the fact `name` is unknown: its own reason, or that of the probe it belongs to."""
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1):
+            reason = self.gaps.get(".".join(parts[:length]))
+            if reason:
+                return reason
+        # `caches[0].noexec` may be unknown for the reason that holds for all `caches`.
+        return self.gaps.get(name.partition("[")[0], "")
+
+
+#: What one element of each list of facts is called in rules with `for_each`.
+ELEMENTS: dict[str, str] = {
+    "directories": "directory",
+    "pci": "device",
+    "gpus": "gpu",
+    "toolkits": "toolkit",
+    "extensions": "extension",
+    "cuda_wheels": "wheel",
+    "shadows": "shadow",
+    "caches": "cache",
+    "manifests": "manifest",
+}
+
+
+def to_json(facts: Facts) -> bytes:
+    """`facts` as one JSON object, fields in the order of their classes."""
+    return msgspec.json.format(msgspec.json.encode(facts), indent=1)
+
+
+def to_builtins(facts: Facts) -> dict[str, Any]:
+    """`facts` as plain dictionaries, lists and scalars."""
+    plain: dict[str, Any] = msgspec.to_builtins(facts)
+    return plain

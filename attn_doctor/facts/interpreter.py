@@ -1,0 +1,66 @@
+"""The Python under examination."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from attn_doctor.facts.kinds import Version
+
+__all__ = ["Python"]
+
+
+class Python(Struct, frozen=True, kw_only=True):
+    """The interpreter under examination, which need not be the one that runs attn-doctor."""
+
+    path: str | None = None
+    """Path of the interpreter."""
+    chosen: str | None = None
+    """Why this interpreter is examined, such as `VIRTUAL_ENV is set`."""
+    version: Version | None = None
+    """Python version, such as `3.12.3`."""
+    minor: Version | None = None
+    """Derived: major and minor version, such as `3.12`."""
+    implementation: str | None = None
+    """`cpython`, `pypy`, …"""
+    abi: str | None = None
+    """ABI tag of its extension modules, such as `cp312` or `cp313t`."""
+    free_threaded: bool | None = None
+    """Built without the global interpreter lock."""
+    debug: bool | None = None
+    """A debug build."""
+    prefix: str | None = None
+    """Root of the environment (`sys.prefix`)."""
+    base_prefix: str | None = None
+    """Root of the Python installation underneath (`sys.base_prefix`)."""
+    environment: str | None = None
+    """`venv`, `conda` or `system`."""
+    externally_managed: bool | None = None
+    """The distribution forbids pip to install here (PEP 668)."""
+    headers: str | None = None
+    """Path of `Python.h`; empty if it is not there."""
+    include: str | None = None
+    """Directory where `Python.h` belongs."""
+    site_packages: tuple[str, ...] | None = None
+    """Directories that hold its distributions, in import order."""
+    site_packages_writable: bool | None = None
+    """This user may install packages where pip would put them (`purelib`)."""
+    pip: Version | None = None
+    """Version of pip in the environment; empty if there is none."""
+    uv: str | None = None
+    """Path of `uv`; empty if there is none."""
+    made_by_uv: bool | None = None
+    """The environment was made by uv (`uv venv`), which installs no pip."""
+    user_site: str | None = None
+    """The user site directory that this interpreter adds to its path; empty if it adds none."""
+    pythonpath: tuple[str, ...] | None = None
+    """Entries of PYTHONPATH."""
+    planted: tuple[str, ...] | None = None
+    """Files outside site-packages that would be imported in place of a known package."""
+    duplicates: tuple[str, ...] | None = None
+    """Distributions found more than once, as `name: version in place, version in place`."""
+    leftovers: tuple[str, ...] | None = None
+    """Half-removed distributions (`~orch…`) that pip left behind."""
+    pth_code: tuple[str, ...] | None = None
+    """`.pth` files that run code at every start of this interpreter."""
+    distributions: int | None = None
+    """How many distributions are installed."""

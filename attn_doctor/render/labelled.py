@@ -1,0 +1,40 @@
+"""Lines with a label before them, as text for a terminal has them under a finding or a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Fix
+from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.render.paper import Paper, clean
+
+__all__ = ["INDENT", "fix_lines", "labelled"]
+
+#: Columns before the words, with the label in them.
+INDENT = 9
+
+
+def labelled(
+    label: str, words: str, paper: Paper, *styles: str, indent: int = INDENT
+) -> Iterator[str]:
+    """`words` beside their label, and further lines below them."""
+    first, *rest = paper.wrap(clean(words), indent) or [""]
+    yield paper.style(f"  {label:<{indent - 2}}" + first[indent:], *styles)
+    yield from (paper.style(line, *styles) for line in rest)
+
+
+def fix_lines(
+    fixes: Iterable[Fix], facts: Facts, paper: Paper, *, indent: int = INDENT
+) -> Iterator[str]:
+    """Each fix with what it needs, what is to be done by hand, and its code and commands."""
+    label = "fix"
+    for fix in fixes:
+        needs = f" (needs {fix.needs})" if fix.needs else ""
+        yield from labelled(label, fix.title + needs, paper, indent=indent)
+        if fix.manual:
+            yield from paper.wrap(clean(fix.manual), indent)
+        # Code and commands are never wrapped: they are there to be copied.
+        for line in (*fix.code.splitlines(), *shell_lines(fix, facts)):
+            yield " " * (indent + 2) + paper.style(clean(line), "green")
+        label = "or"

@@ -49,6 +49,12 @@ _BUILD_END = re.compile(
     r"|note: This is an issue with the package|Command '?\[|CalledProcessError|BackendUnavailable"
     r"|Failed to build [`'\w]"
 )
+#: With what a launcher ends when one of its processes has failed, whatever went wrong there.
+_LAUNCHER = re.compile(
+    r"\b(?:ChildFailedError|ProcessRaisedException|ProcessExitedException)\b"
+    r"|CalledProcessError: Command '\[.{0,300}\bpython[\d.]*(?:\.exe)?',"
+    r" (?:'-\w', )?'[^']{0,200}\.py'"
+)
 
 
 class Kind(IntEnum):
@@ -86,6 +92,8 @@ class Course:
         self._newest: dict[str, int] = {}
         self._last: dict[str, dict[int, int]] = {}
         for line, place in zip(lines, self.places, strict=True):
+            if place.failure in walker.launchers:
+                continue
             newest = self._newest.get(line.rank, -1)
             self._newest[line.rank] = max(newest, place.failure)
             if place.kind in (Kind.EXCEPTION, Kind.ERROR):
@@ -129,6 +137,8 @@ class _Walker:
         """Of the frames of the open traceback; their code stands further in."""
         self.message = 0
         self.rank = ""
+        self.launchers: set[int] = set()
+        """Failures that only tell that another process has failed."""
 
     def step(self, line: Line) -> Place:
         """The place of the next line."""
@@ -147,6 +157,15 @@ class _Walker:
             self.indent = indent
             return self._at(Kind.NOISE)
         if self.open and indent > self.indent:
+            return self._at(Kind.NOISE)
+        return self._named(line, indent)
+
+    def _named(self, line: Line, indent: int) -> Place:
+        text = line.text
+        if _LAUNCHER.search(text):
+            if self.open and not self.link:
+                self.launchers.add(self.failure)
+            self.open, self.message = False, 0
             return self._at(Kind.NOISE)
         if _STACK.match(text) or _BUILD_END.search(text):
             return self._at(Kind.NOISE)

@@ -1,8 +1,9 @@
 """A stretch of a log as clean text: what its program said, without what carried it here.
 
-Colours, progress bars, ranks, times, the boxes of pip and rich, and the marks of a quoted message
-are taken off each line, and lines that a terminal or a box has broken are put together again.
-Every place in the text can be led back to the number of its line.
+Colours, progress bars, ranks, times, the boxes of pip and rich, what containers and log collectors
+put before a line, and the marks of a quoted message are taken off, and lines that a terminal or a
+box has broken are put together again. Every place in the text can be led back to the number of its
+line. What a collector wrapped in JSON is taken out by `unwrapping`.
 """
 
 from __future__ import annotations
@@ -13,20 +14,45 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple
 
+from attn_doctor.explain.unwrapping import plain, unwrapped
+
 __all__ = ["Line", "Page"]
 
-_ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_ESCAPE = re.compile(
+    r"(?:\x1b|\^\[)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])"
+)
+#: Colours whose escape character was lost on the way to a web page.
+_LOST = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # "[rank3]: ", "[default0]:", "[1,3]<stderr>: ", "rank 3: ", "3: ", "(Worker pid=71, ip=10.0.0.2) "
 _RANK = re.compile(
     r" {0,8}(?:\[(?:rank|default) ?(?P<a>\d{1,4})\] ?: ?|\[\d+,(?P<b>\d+)\]<std(?:out|err)>: ?"
     r"|(?:[Rr]ank ?)?(?P<c>\d{1,4}): |\((?:\w{1,40} )?pid=(?P<d>\d+)(?:, ip=[\d.]+)?\) ?)"
 )
-# "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ",
-# "Nov 21 10:00:00 host prog[7]: "
+# "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ", "03/04/2025 10:00:00 ",
+# "Nov 21 10:00:00 host prog[7]: ", "2025-11-21T10:00:00+0100 host prog[7]: ", and a server's
+# "ERROR 03-04 10:11:12 [core.py:700] " and torch's "E0304 10:11:12.123000 140 torch/a.py:7] "
 _TIME = re.compile(
-    r"\[?(?:\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]? +"
+    r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d/\d\d/(?:\d{4}|\d\d) )?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+    r"(?:Z|[+-]\d\d:?\d\d)?\]?"
+    r"(?:\s+(?:std(?:out|err) [FP]|[\w.-]{1,64} [\w.-]{1,64}\[\d+\]:))?(?: +|$)"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}: "
+    r"|(?:DEBUG|INFO|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d"
+    r" (?:\[[\w./]{1,80}:\d+\]|[\w./]{1,80}:\d+\])(?: |$)"
+    r"|[EI]\d{3,4} \d\d:\d\d:\d\d\.\d{3,9} (?:\d+ )?[\w./\\-]{1,200}:\d+\](?: |$)"
+)
+# What follows a time in logs of Python: "- INFO - ", "- __main__ - ERROR - ",
+# "[ERROR] train.main: ", "| ERROR    | run:main:88 - "
+_LEVEL = re.compile(
+    r"(?:- [\w.]{1,80} )?- (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) -(?: [\w.]{1,80} -(?= ))?(?: |$)"
+    r"|\[(?:DEBUG|INFO|ERROR|CRITICAL|FATAL)\](?: [\w.]{1,80}:(?= |$))?(?: |$)"
+    r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,4}\| \S{1,120} -(?: |$)"
+    r"|##\[(?:error|debug|command)\]"
+)
+# "trainer-1  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ", "#12 0.526 " of docker build
+_CARRIER = re.compile(
+    r"[\w.-]{1,60}[-_]\d{1,3} {1,40}\|(?: |$)|\[pod/[\w./-]{1,200}\] ?"
+    r"|#\d{1,3} (?:\d{1,5}\.\d{1,3}(?: |$))?|\d{1,5}\.\d{3}(?: (?=\D)|$)"
 )
 # pip's "  │ " and "  ╰─> ", rich's "│ ", an exception group's "  | ", a quoted message's "> "
 _BOX = re.compile(r" {0,12}(?:[│┃|]|╰─>|> ?(?!>)|[+] ?(?=Exception Group)) ?")
@@ -55,15 +81,17 @@ class Line(NamedTuple):
     """The process that wrote it, where the log tells."""
     width: int
     """How wide it was as it stood in the log."""
-    stamped: bool
-    """It carried a time, so that it begins something."""
+    stamped: int
+    """So many times it carried; true for a line that begins something."""
 
 
 class Page:
     """Neighbouring lines of a log. Lines of one process stand together."""
 
     def __init__(self, first: int, data: bytes) -> None:
-        lines = [line for number, text in _split(first, data) for line in _clean(number, text)]
+        lines = _stamped_apart(
+            [line for number, text in _split(first, data) for line in _clean(number, text)]
+        )
         ranks = dict.fromkeys(line.rank for line in lines)
         if len(ranks) > 1:
             lines = [line for rank in ranks for line in lines if line.rank == rank]
@@ -104,7 +132,8 @@ class Page:
                 continue
             near = lines[max(0, index - _NEAR) : index + _NEAR]
             wide = max((one.width for one in near if one.width <= _WIDEST), default=0)
-            if line.width + 1 + len(word[0]) > wide - 2:
+            room = wide - line.width - 1 - len(word[0])
+            if room < 2 or (room < wide // 2 and _goes_on(line.text, following.text)):
                 found[index] = "" if line.width >= wide else " "
         return found
 
@@ -157,9 +186,28 @@ def _split(first: int, data: bytes) -> list[tuple[int, str]]:
     return [
         (number, part)
         for number, line in enumerate(lines, first)
-        for whole in (line.rstrip("\r").split("\r") if "\r" in line else (line,))
+        for one in unwrapped(line)
+        for whole in (one.rstrip("\r").split("\r") if "\r" in one else (one,))
         for part in (_pieces(whole) if len(whole) > _LONGEST else (whole,))
     ]
+
+
+def _goes_on(text: str, following: str) -> bool:
+    """Prose that programs break evenly, not only where a line is full: uv and rich do so."""
+    indent = len(following) - len(following.lstrip())
+    return (
+        following[indent : indent + 1].islower()
+        and len(text) - len(text.lstrip()) == indent
+        and text[-1:] not in ".:;)]}"
+        and "  File " not in text
+    )
+
+
+def _stamped_apart(lines: list[Line]) -> list[Line]:
+    """The lines with the times that begin something; what stamps every line begins nothing."""
+    if len(lines) > 1 and all(line.stamped for line in lines):
+        return [line._replace(stamped=line.stamped - 1) for line in lines]
+    return lines
 
 
 def _pieces(line: str) -> Iterator[str]:
@@ -177,20 +225,20 @@ def _decoded(line: bytes) -> str:
 
 def _clean(number: int, text: str) -> list[Line]:
     """The line without what carried it; nothing for a line that only draws."""
-    if "\x1b" in text:
-        text = _ESCAPE.sub("", text)
-    text = _CONTROL.sub("", text).rstrip()
+    text = _CONTROL.sub("", plain(_uncoloured(text))).rstrip()
     if "%|" in text:
         text = _PROGRESS.sub("", text).strip()
         if not text:
             return []
     width = len(text)
-    rank, stamped = "", False
-    for _ in range(4):
+    rank, stamped = "", 0
+    for _ in range(6):
         if match := _RANK.match(text):
             rank = rank or next(filter(None, match.groups()), "")
         elif match := _TIME.match(text):
-            stamped = True
+            stamped += 1
+        elif match := (_LEVEL.match(text) if stamped else None) or _CARRIER.match(text):
+            pass
         elif match := _BOX.match(text):
             text = text.rstrip("│┃|").rstrip()
         else:
@@ -199,3 +247,9 @@ def _clean(number: int, text: str) -> list[Line]:
     if _RULE.fullmatch(text) and "Traceback" not in text:
         return []
     return [Line(number, text, rank, width, stamped)]
+
+
+def _uncoloured(text: str) -> str:
+    if "\x1b" in text or "^[" in text:
+        text = _ESCAPE.sub("", text)
+    return _LOST.sub("", text) if "[0m" in text or "[m" in text else text

@@ -118,3 +118,24 @@ def test_exception_groups() -> None:
     inner = found["ImportError: libcudart.so.12: cannot open shared object file"]
     assert inner.kind is Kind.EXCEPTION
     assert inner.link == 0
+
+
+def test_a_launcher_that_ends_says_nothing_of_the_reason() -> None:
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 1, in <module>\n'
+        "    import flash_attn\n"
+        "ModuleNotFoundError: No module named 'flash_attn'\n"
+        "E0304 10:11:12.123000 140 torch/distributed/elastic/multiprocessing/api.py:869] failed\n"
+        "Traceback (most recent call last):\n"
+        '  File "/venv/bin/torchrun", line 8, in <module>\n'
+        "    sys.exit(main())\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    )
+    lines = Page(1, log.encode()).lines
+    course = Course(lines)
+    assert course.final(3)
+    assert [line.text for line in course.ending()] == [
+        "ModuleNotFoundError: No module named 'flash_attn'"
+    ]
+    assert course.places[8].kind is Kind.NOISE

@@ -29,6 +29,17 @@ def texts(data: str) -> list[str]:
         ("2025-11-21T10:00:00.1234567Z ValueError: x", "ValueError: x"),
         ("[2025-11-21 10:00:00,123] ValueError: x", "ValueError: x"),
         ("Nov 21 10:00:00 node7 train[81]: ValueError: x", "ValueError: x"),
+        ("2025-11-21T10:00:00.123456789+00:00 stderr F ValueError: x", "ValueError: x"),
+        ("2025-11-21T10:00:00+0100 node7 train[81]: ValueError: x", "ValueError: x"),
+        ("2025-11-21 10:00:00,123 - train - ERROR - ValueError: x", "ValueError: x"),
+        ("2025-11-21 10:00:00.123 | ERROR    | train:main:88 - ValueError: x", "ValueError: x"),
+        ("ERROR 11-21 10:00:00 [core.py:700] ValueError: x", "ValueError: x"),
+        ("E1121 10:00:00.123000 140 torch/_inductor/a.py:7] ValueError: x", "ValueError: x"),
+        ("trainer-1  | ValueError: x", "ValueError: x"),
+        ("[pod/train-7d9f8b/trainer] ValueError: x", "ValueError: x"),
+        ("#12 33.417 ValueError: x", "ValueError: x"),
+        ("^[[31mValueError^[[0m: x", "ValueError: x"),
+        ("[31mValueError: x[0m", "ValueError: x"),
         ("  │ exit code: 1", "exit code: 1"),
         ("  ╰─> [22 lines of output]", "[22 lines of output]"),
         ("│ ValueError: x          │", "ValueError: x"),
@@ -122,3 +133,20 @@ def test_places_lead_back_to_lines() -> None:
         assert page.lines[page.index_in(form, text.index("Some words"))].number == 11
         assert page.lines[page.index_in(form, text.index("FlashAttention"))].number == 12
         assert page.lines[page.index_in(form, text.index("after"))].text == "after"
+
+
+def test_a_time_on_every_line_begins_nothing() -> None:
+    page = Page(1, b"2025-11-21T10:00:00Z Traceback\n2025-11-21T10:00:00Z   File\n")
+    assert not any(line.stamped for line in page.lines)
+    page = Page(1, b"2025-11-21 10:00:00,123 ERROR x\n  File\n")
+    assert [bool(line.stamped) for line in page.lines] == [True, False]
+
+
+def test_prose_that_is_broken_evenly_is_mended() -> None:
+    data = (
+        "      <string>:106: UserWarning: flash_attn was requested, but\n"
+        "      nvcc was not found.  Are you sure your environment has nvcc\n"
+        "      available?  If you're installing within a container from\n"
+        "      https://hub.docker.com/r/pytorch/pytorch, only images whose names\n"
+    )
+    assert "flash_attn was requested, but nvcc was not found." in Page(1, data.encode()).mended[0]

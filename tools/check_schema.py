@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from attn_doctor.render.json_schema import schema
+from attn_doctor.render.findings.json_schema import schema
 
 FILE = Path(__file__).parents[1] / "docs" / "check.schema.json"
 

@@ -1,4 +1,4 @@
-"""The command line: one module a command, each thin: parse, call, render, exit code.
+"""The command line: a room for each command, thin: parse, call, render, exit code.
 
 Only the command that was asked for imports what it needs; `attn-doctor check` has to be quick.
 """
@@ -17,15 +17,15 @@ __all__ = ["app_for", "run"]
 
 #: Command → module below this package and what to take of it, in the order of the help page.
 _COMMANDS = {
-    "check": ("check", "check"),
-    "backends": ("backends", "backends"),
+    "check": ("check.command", "check"),
+    "backends": ("backends.command", "backends"),
     "explain": ("explain", "explain"),
-    "fix": ("fix", "fix"),
+    "fix": ("fix.command", "fix"),
     "report": ("report", "report"),
-    "build-kernels": ("build_kernels", "build_kernels"),
-    "describe-gpu": ("describe_gpu", "describe_gpu"),
-    "cache": ("cache", "app"),
-    "rules": ("rules", "app"),
+    "build-kernels": ("build.command", "build_kernels"),
+    "describe-gpu": ("build.describe_gpu", "describe_gpu"),
+    "cache": ("cache.command", "app"),
+    "rules": ("rules.command", "app"),
 }
 
 

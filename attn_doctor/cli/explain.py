@@ -113,14 +113,14 @@ def _machine(snapshot: str, python: str) -> Facts:
 
 def _rendered(found: Explanation, format: Format, code: int, verbose: bool) -> str:
     if format is Format.json:
-        from attn_doctor.render.explanation_json import json
+        from attn_doctor.render.explanation.json import json
 
         return json(found, code)
     if format is Format.markdown:
-        from attn_doctor.render.explanation_markdown import markdown
+        from attn_doctor.render.explanation.markdown import markdown
 
         return markdown(found)
-    from attn_doctor.render.explanation_text import text
+    from attn_doctor.render.explanation.text import text
     from attn_doctor.render.paper import Paper
 
     return text(found, Paper.of(sys.stdout, dict(os.environ)), verbose=verbose)

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from attn_doctor.builder import stamp
 from attn_doctor.builder.run import Build, Request, Watcher, planned
-from attn_doctor.render.build_json import plan_json, report_json
-from attn_doctor.render.build_progress import Bar, Lines
-from attn_doctor.render.build_text import plan_text, report_text, span
+from attn_doctor.render.build.json import plan_json, report_json
+from attn_doctor.render.build.progress import Bar, Lines
+from attn_doctor.render.build.text import plan_text, report_text, span
 from attn_doctor.render.paper import Paper
 
 ROOT = Path(__file__).parents[2]

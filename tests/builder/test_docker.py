@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.render.docker import Stage, dockerfile
+from attn_doctor.render.build.docker import Stage, dockerfile
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "rules" / "tables" / "targets" / "h200.toml"

@@ -38,10 +38,10 @@ from attn_doctor.builder.warmup import Program, Ran, warm_up
 from attn_doctor.caches.drift import moved
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Facts, Gpu, Python, System, Torch, Triton
-from attn_doctor.render.build_json import plan_json, report_json
-from attn_doctor.render.build_text import plan_text, report_text
+from attn_doctor.render.build.json import plan_json, report_json
+from attn_doctor.render.build.text import plan_text, report_text
+from attn_doctor.render.build.warmup_text import warmup_text
 from attn_doctor.render.paper import Paper
-from attn_doctor.render.warmup_text import warmup_text
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a stand-in needs Linux")
 Make = Callable[..., Request]

@@ -13,7 +13,7 @@ from attn_doctor.builder.trace import Lookup
 from attn_doctor.caches.parts import known_keys
 from attn_doctor.caches.why import places, reasons
 from attn_doctor.facts import Facts, Program, Python, Torch, Triton
-from attn_doctor.render.why import program_text, why_text
+from attn_doctor.render.caches.why import program_text, why_text
 
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), dtype="float32", phase="inference")
 TENSOR = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from attn_doctor.cli.formats import Output, deliver, outputs
+from attn_doctor.cli.check.formats import Output, deliver, outputs
 from attn_doctor.errors import AttnDoctorError
 
 KNOWN = ("text", "json", "sarif")

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from attn_doctor.explain.explanation import Explanation, Log, Match, Told
 from attn_doctor.facts import Facts, Python, System
 from attn_doctor.findings import Fix
-from attn_doctor.render.explanation_json import json
-from attn_doctor.render.explanation_markdown import markdown
-from attn_doctor.render.explanation_text import sure, text
+from attn_doctor.render.explanation.json import json
+from attn_doctor.render.explanation.markdown import markdown
+from attn_doctor.render.explanation.text import sure, text
 from attn_doctor.render.paper import Paper
 
 MATCH = Match(

@@ -12,10 +12,10 @@ from attn_doctor.backends.live.outcome import Device, LiveReport, LiveResult, Ou
 from attn_doctor.backends.matrix import matrix
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness, Reason
 from attn_doctor.backends.wishes import Wish
-from attn_doctor.cli.backends_live import exit_code
-from attn_doctor.render.live_json import json
-from attn_doctor.render.live_markdown import markdown
-from attn_doctor.render.live_text import text
+from attn_doctor.cli.backends.live import exit_code
+from attn_doctor.render.backends.live_json import json
+from attn_doctor.render.backends.live_markdown import markdown
+from attn_doctor.render.backends.live_text import text
 from attn_doctor.render.paper import Paper
 from tests.live.made import ABSENT, CRASHED, FAILED, REPORT, good, result
 from tests.render.sample import FACTS

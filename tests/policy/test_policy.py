@@ -14,8 +14,8 @@ from attn_doctor.findings import Diagnosis, Verdict
 from attn_doctor.policy import baseline
 from attn_doctor.policy.judging import judged
 from attn_doctor.policy.policy import Ignore, Policy, PolicyError, find, read
+from attn_doctor.render.findings.json import json as written
 from attn_doctor.render.grouping import problems
-from attn_doctor.render.json import json as written
 from tests.render.sample import DIAGNOSIS, ECHO, OLD_DRIVER
 
 TODAY = date(2026, 11, 21)

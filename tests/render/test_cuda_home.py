@@ -14,7 +14,7 @@ from attn_doctor.fixes.cuda_home.exports import Exports
 from attn_doctor.fixes.cuda_home.places import Change, Keeping
 from attn_doctor.fixes.cuda_home.proof import Answer
 from attn_doctor.fixes.cuda_home.report import Report
-from attn_doctor.render.cuda_home import as_json, as_text, changes
+from attn_doctor.render.fix.cuda_home import as_json, as_text, changes
 from attn_doctor.render.paper import Paper
 
 CHOSEN = Candidate(

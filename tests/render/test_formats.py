@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, PciDevice
 from attn_doctor.findings import Because, Diagnosis, Finding, Severity, Verdict
+from attn_doctor.render.findings.json import json
+from attn_doctor.render.findings.markdown import markdown
+from attn_doctor.render.findings.summary import blocks
+from attn_doctor.render.findings.text import text
 from attn_doctor.render.grouping import counts, exit_code, problems, unchecked
-from attn_doctor.render.json import json
-from attn_doctor.render.markdown import markdown
 from attn_doctor.render.paper import Paper
-from attn_doctor.render.summary import blocks
-from attn_doctor.render.text import text
 from tests.render.sample import DIAGNOSIS, ECHO, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
 
 

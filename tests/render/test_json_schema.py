@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from attn_doctor.render.json_schema import schema
+from attn_doctor.render.findings.json_schema import schema
 from tests.cli.test_check import CPU_TORCH, run
 
 FILE = Path(__file__).parents[2] / "docs" / "check.schema.json"

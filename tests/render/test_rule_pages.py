@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from attn_doctor.render.paper import Paper
-from attn_doctor.render.rule_list import rule_list
-from attn_doctor.render.rule_markdown import rule_markdown
-from attn_doctor.render.rule_text import rule_text
+from attn_doctor.render.rules.list import rule_list
+from attn_doctor.render.rules.markdown import rule_markdown
+from attn_doctor.render.rules.text import rule_text
 from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import parse
 from attn_doctor.rulebook.files import folder

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.render.build.targets import descriptor_json, descriptor_toml, written_text
 from attn_doctor.render.paper import Paper
-from attn_doctor.render.targets import descriptor_json, descriptor_toml, written_text
 from attn_doctor.targets import known
 from attn_doctor.targets.descriptor import ATTRIBUTES, NEEDED, Descriptor, identifier
 

@@ -15,7 +15,7 @@ from attn_doctor.builder import pool
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, Python, Torch
-from attn_doctor.render.fits import fit_json, fit_text
+from attn_doctor.render.build.fits import fit_json, fit_text
 from attn_doctor.render.paper import Paper
 from attn_doctor.targets import known
 from attn_doctor.targets.descriptor import Descriptor

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.render.build.targets import CAPABILITIES, listing_json, listing_text
 from attn_doctor.render.paper import Paper
-from attn_doctor.render.targets import CAPABILITIES, listing_json, listing_text
 from attn_doctor.rulebook.files import folder, read_toml
 from attn_doctor.targets import known
 from attn_doctor.targets.descriptor import NEEDED, Descriptor

@@ -17,7 +17,7 @@ from attn_doctor.caches.portable.layers import fits
 from attn_doctor.caches.portable.packing import choose, pack
 from attn_doctor.caches.portable.unpacking import Imported, private, unpack
 from attn_doctor.facts import Facts
-from attn_doctor.render.portable import imported_text
+from attn_doctor.render.caches.portable import imported_text
 from tests.caches.portable.test_artifact import GROUP, SPEC, with_more
 from tests.caches.portable.test_layers import H100, H200, facts
 

@@ -1,0 +1,189 @@
+"""`--live` of `check` and `backends`: run the backends and show what came out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+from msgspec import Struct
+
+from attn_doctor.backends.live.plan import NAMES, Limits, Workload
+
+if TYPE_CHECKING:
+    from attn_doctor.backends.live.compare import Disagreement
+    from attn_doctor.backends.live.outcome import LiveReport
+    from attn_doctor.findings import Diagnosis
+
+__all__ = ["Options", "Ran", "added", "exit_code", "live", "ran", "show"]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What `--live` was asked to do; what is None or empty is as usual."""
+
+    names: tuple[str, ...] = ()
+    """Canonical names of backends; none: all."""
+    wish: Workload = Workload()
+    device: str = ""
+    """A number, as torch counts its GPUs, or `cpu`."""
+    seconds: float | None = None
+    share: float | None = None
+    network: bool = False
+    format: str = "text"
+    """`text`, `json` or `markdown`."""
+    verbose: bool = False
+    quiet: bool = False
+    top: bool = True
+    """Text begins with the examined interpreter."""
+    path: str = ""
+    """The file that it is written to; empty for standard output."""
+
+    def written_as(self, format: str, path: str) -> Options:
+        """The same in another format."""
+        import msgspec
+
+        return msgspec.structs.replace(self, format=format, path=path)
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """A run with what it was held against."""
+
+    report: LiveReport
+    differing: tuple[Disagreement, ...]
+    code: int
+
+
+def live(diagnosis: Diagnosis, options: Options) -> int:
+    """Run, show, and return the exit code."""
+    found = ran(diagnosis, options)
+    sys.stdout.write(show(found, diagnosis, options))
+    return found.code
+
+
+def added(written: str, found: Ran, diagnosis: Diagnosis, options: Options) -> str:
+    """What `check` has written in a format, with what running showed added to it.
+
+    Formats of CI services hold findings only and stay as they are; the exit code tells.
+    """
+    if options.format == "json":
+        import msgspec
+
+        from attn_doctor.render.backends.live_json import as_data
+
+        data = msgspec.json.decode(written)
+        data["live"] = as_data(found.report, found.differing)
+        return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+    if options.format in ("text", "markdown"):
+        return f"{written}\n{show(found, diagnosis, options)}"
+    return written
+
+
+def ran(diagnosis: Diagnosis, options: Options) -> Ran:
+    """Run the backends in the interpreter that `diagnosis` is about, with progress."""
+    from attn_doctor.backends.live.run import run
+    from attn_doctor.errors import AttnDoctorError
+    from attn_doctor.render.backends.live_progress import progress
+
+    facts = diagnosis.facts
+    if not facts.python.path:
+        raise AttnDoctorError("--live runs the backends: it needs a machine, not a snapshot")
+    strange = [name for name in options.names if name not in NAMES]
+    if strange:
+        raise AttnDoctorError(
+            f"--live cannot run {', '.join(strange)}; it can run {', '.join(NAMES)}"
+        )
+    with progress(quiet=options.quiet) as shown:
+        report = run(
+            facts, options.names, options.wish, _limits(options), _device(options.device), shown
+        )
+    differing = _differing(diagnosis, report, options.wish)
+    return Ran(report=report, differing=differing, code=exit_code(report, differing, options.names))
+
+
+def _limits(options: Options) -> Limits:
+    usual = Limits()
+    return Limits(
+        seconds=options.seconds or usual.seconds,
+        share=options.share or usual.share,
+        network=options.network,
+    )
+
+
+def _device(words: str) -> str:
+    """A device as torch calls it."""
+    if words.isdigit():
+        return f"cuda:{words}"
+    if words in ("", "cpu", "cuda", "mps") or words.removeprefix("cuda:").isdigit():
+        return words
+    raise typer.BadParameter(f"--device takes the number of a GPU, or cpu; {words!r} is neither")
+
+
+def _differing(
+    diagnosis: Diagnosis, report: LiveReport, wish: Workload
+) -> tuple[Disagreement, ...]:
+    from attn_doctor.backends.live.compare import disagreements
+    from attn_doctor.backends.matrix import matrix
+    from attn_doctor.backends.wishes import Wish
+
+    wishes = [
+        Wish(
+            phase=phase,
+            mask=wish.mask,
+            causal=wish.causal,
+            gqa=wish.gqa,
+            dtype=wish.dtype,
+            head_dim=wish.head_dim or Wish().head_dim,
+            seq=wish.seq or Wish().seq,
+        )
+        for phase in wish.phases
+    ]
+    static = matrix(diagnosis.facts, diagnosis.findings, wishes, "diffusers")
+    return disagreements(report, static)
+
+
+def exit_code(
+    report: LiveReport,
+    differing: Sequence[Disagreement],
+    names: Sequence[str] = (),
+    *,
+    chosen: bool = False,
+) -> int:
+    """0 if all is as it should be, else 1.
+
+    That is: nothing could run, the `chosen` device cannot be used, one of `names` does not work,
+    or something that was promised does not. What says that it cannot run here is no problem unless
+    it was named; what crashes, hangs or gives wrong numbers is one always.
+    """
+    from attn_doctor.backends.live.outcome import Verdict
+
+    if report.failure is not None or (report.device.failure is not None and chosen):
+        return 1
+    named = [report.of(name) for name in names]
+    if any(one is None or not one.verdict.works for one in named):
+        return 1
+    bad = (Verdict.WRONG, Verdict.CRASHED, Verdict.HUNG)
+    return int(
+        any(one.verdict in bad for one in report.results) or any(one.broken for one in differing)
+    )
+
+
+def show(found: Ran, diagnosis: Diagnosis, options: Options) -> str:
+    """The result in the format that was asked for."""
+    facts, report, differing = diagnosis.facts, found.report, found.differing
+    if options.format == "json":
+        from attn_doctor.render.backends.live_json import json
+
+        return json(report, differing, found.code)
+    if options.format == "markdown":
+        from attn_doctor.host.local import LocalHost
+        from attn_doctor.render.backends.live_markdown import markdown
+        from attn_doctor.report import anonymous
+
+        return markdown(report, facts, differing, anonymous(LocalHost()))
+    from attn_doctor.render.backends.live_text import text
+    from attn_doctor.render.paper import Paper
+
+    paper = Paper() if options.path else Paper.of(sys.stdout, dict(os.environ))
+    return text(report, facts, paper, differing, verbose=options.verbose, top=options.top)

@@ -1,0 +1,1 @@
+"""`attn-doctor build-kernels` and `describe-gpu`."""

@@ -1,0 +1,1 @@
+"""`attn-doctor cache` and its commands."""

@@ -1,0 +1,116 @@
+"""`attn-doctor cache why`: which component moved, so that a kernel is compiled again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attn_doctor.cli.cache.options import Python, examined
+from attn_doctor.cli.choices import Format
+from attn_doctor.errors import AttnDoctorError
+
+if TYPE_CHECKING:
+    from attn_doctor.builder.manifest import Manifest
+    from attn_doctor.builder.trace import Lookup
+    from attn_doctor.facts import Facts
+
+__all__ = ["why"]
+
+
+def why(
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND…]",
+            help="A program that compiles what should be there: it is run, and each graph that it"
+            " does not find is explained.",
+            show_default=False,
+        ),
+    ] = None,
+    cache_dir: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR",
+            help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own.",
+        ),
+    ] = "",
+    python: Python = "",
+    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
+) -> None:
+    """Name what moved since kernels were built, so that they are not reused.
+
+    Without a command, the record of `build-kernels` is compared with this machine: torch, Triton,
+    GPU, Python, compilers, environment variables, mask files. With one, the command runs with the
+    cache, and the keys that it looks for are compared, component by component, with those that were
+    built: tensors (dtype, shape, strides), settings, the traced graph. The command's kernels are
+    compiled and cached as always.
+
+    Exit codes: 0 everything is reused, 1 something is not, 2 nothing was built, or no such program.
+    """
+    from attn_doctor.builder import stamp
+    from attn_doctor.builder.devices import cache_folder
+    from attn_doctor.caches.why import places
+    from attn_doctor.render.caches.why import why_json, why_text
+
+    facts = examined(python)
+    folder = cache_folder(facts, cache_dir)
+    manifest = stamp.load(folder)
+    if manifest is None or not (manifest.entries or manifest.warmups):
+        raise AttnDoctorError(
+            f"{folder} has no kernels that attn-doctor built, so there is nothing to compare with:"
+            " run `attn-doctor build-kernels` first, or name the folder with --cache-dir"
+        )
+    if program:
+        raise typer.Exit(_of_program(program, facts, folder, manifest, format))
+    found = places(manifest, facts, folder, os.environ)
+    code = int(any(place.misses for place in found))
+    if format is Format.json:
+        sys.stdout.write(why_json(str(folder), found, code))
+    else:
+        sys.stdout.write(why_text(str(folder), found))
+    raise typer.Exit(code)
+
+
+def _of_program(
+    program: list[str], facts: Facts, folder: Path, manifest: Manifest, format: Format
+) -> int:
+    from attn_doctor.caches.parts import known_keys
+    from attn_doctor.caches.why import reasons
+    from attn_doctor.render.caches.why import program_json, program_text
+
+    code, found = _lookups(program, facts, folder)
+    if code != 0:
+        sys.stderr.write(f"attn-doctor: {program[0]} ended with exit code {code}\n")
+        return code
+    hits = sum(one.what == "hit" for one in found)
+    missed = reasons(found, known_keys(manifest, folder))
+    code = int(bool(missed) or not found)
+    if format is Format.json:
+        sys.stdout.write(program_json(str(folder), hits, missed, code))
+    else:
+        sys.stdout.write(program_text(str(folder), hits, missed))
+    return code
+
+
+def _lookups(program: list[str], facts: Facts, folder: Path) -> tuple[int, list[Lookup]]:
+    """Run the program in the examined environment, and read what torch's trace says of it."""
+    import tempfile
+
+    from attn_doctor.builder.devices import children_environment
+    from attn_doctor.builder.trace import lookups
+    from attn_doctor.builder.warmup import program_of
+    from attn_doctor.processes import Running
+
+    environ, _ = children_environment(os.environ, str(folder))
+    argv, environ = program_of(program, facts, environ)
+    with tempfile.TemporaryDirectory(prefix="attn-doctor-why-") as trace:
+        environ["TORCH_TRACE"] = trace
+        with Running(
+            argv, env=environ, attached=True, joined=True, to=sys.stderr.fileno()
+        ) as running:
+            code = running.wait()
+        return (128 - code if code is not None and code < 0 else code or 0), lookups(Path(trace))

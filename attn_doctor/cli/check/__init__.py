@@ -1,0 +1,1 @@
+"""`attn-doctor check`, its formats, its policy, and what it says of configurations and backends."""

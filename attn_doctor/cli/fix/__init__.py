@@ -1,0 +1,1 @@
+"""`attn-doctor fix` and what it does on the way."""

@@ -1,0 +1,1 @@
+"""`attn-doctor rules` and its commands."""

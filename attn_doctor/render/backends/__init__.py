@@ -1,0 +1,1 @@
+"""The matrix of backends, and what running them showed."""

@@ -1,0 +1,115 @@
+"""What running the backends showed, as Markdown; and the report of a verdict that was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.backends.live.compare import Disagreement
+from attn_doctor.backends.live.outcome import LiveReport, Outcome, Verdict
+from attn_doctor.facts import Facts, to_builtins
+from attn_doctor.render.backends.live_text import cells, last_line, shape_of
+from attn_doctor.report import rewritten, walk
+
+__all__ = ["markdown"]
+
+_HEAD = ("backend", "verdict", "error", "time", "TFLOP/s", "memory", "ratio")
+#: Groups of facts that a report of ours needs; the backend's own package comes with them.
+_GROUPS = ("system", "python", "driver", "gpus", "torch", "triton", "diffusers")
+_PACKAGES = {
+    "flash": "flash_attn",
+    "_flash": "flash_attn_3",
+    "sage": "sageattention",
+    "_sage": "sageattention",
+    "xformers": "xformers",
+}
+_LINES = 40
+
+
+def markdown(
+    report: LiveReport,
+    facts: Facts,
+    differing: Sequence[Disagreement] = (),
+    anonymous: Callable[[str], str] = str,
+) -> str:
+    """The result as tables. `anonymous` takes the machine's identity out of a text."""
+    lines = ["## attention backends, run", ""]
+    device = report.device
+    lines.append(f"torch {report.torch} on {device.name or 'no device'}. {last_line(report)}")
+    if device.note:
+        lines += ["", device.note]
+    for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
+        lines += _table(phase, report)
+    for one in differing:
+        lines += ["", _disagreement(one, report, facts, anonymous)]
+    return anonymous("\n".join(lines)) + "\n"
+
+
+def _table(phase: str, report: LiveReport) -> Iterator[str]:
+    shown = [one for one in report.results if one.outcomes[phase].verdict is not Verdict.ABSENT]
+    figures = [one for each in shown for one in each.outcomes[phase].figures]
+    yield from ("", f"### {phase}", "", f"{shape_of(figures, report.dtype)}", "")
+    yield f"| {' | '.join(_HEAD)} |"
+    yield "|---" * len(_HEAD) + "|"
+    for one in shown:
+        yield f"| `{one.title}` | {' | '.join(_cells(one.outcomes[phase]))} |"
+
+
+def _cells(outcome: Outcome) -> list[str]:
+    if outcome.verdict.works and outcome.figures:
+        return [outcome.verdict.value, *cells(outcome.figures[-1])]
+    why = outcome.sentence.replace("|", "\\|").replace("\n", " ")
+    return [f"{outcome.verdict.value}: {why}", "", "", "", "", ""]
+
+
+def _disagreement(
+    one: Disagreement, report: LiveReport, facts: Facts, anonymous: Callable[[str], str]
+) -> str:
+    """A report of a wrong verdict, ready to be pasted into an issue."""
+    failure = one.outcome.failure
+    text = failure.text.splitlines()[-_LINES:] if failure is not None else []
+    shown = {name: value for name, value in _facts(one, facts, anonymous).items() if value}
+    told = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+    lines = [
+        f"### `{one.name}` for {one.phase}: the facts and the run differ",
+        "",
+        f"- attn-doctor {__version__}, torch {report.torch}, {report.device.name}",
+        f"- called: {one.result.route}, version {one.result.version or 'unknown'}",
+        f"- from the facts: {one.static}",
+        f"- by running: {one.live}",
+        "",
+        "<details><summary>What it printed</summary>",
+        "",
+        "```text",
+        *(line.replace("```", "'''") for line in text or ["(nothing)"]),
+        "```",
+        "",
+        "</details>",
+        "<details><summary>Facts</summary>",
+        "",
+        "```json",
+        told,
+        "```",
+        "",
+        "</details>",
+    ]
+    return anonymous("\n".join(lines))
+
+
+def _facts(one: Disagreement, facts: Facts, anonymous: Callable[[str], str]) -> dict[str, object]:
+    plain = to_builtins(rewritten(facts, anonymous))
+    family = next((name for name in _PACKAGES if one.name.startswith(name)), "")
+    groups = (*_GROUPS, *([_PACKAGES[family]] if family else []))
+    found = {name: _known(plain[name]) for name in groups}
+    return {name: walk(value, anonymous) for name, value in found.items()}
+
+
+def _known(value: object) -> object:
+    """Without what is unknown: it is most of the text and says nothing."""
+    if isinstance(value, dict):
+        return {name: _known(one) for name, one in value.items() if one not in (None, (), [])}
+    if isinstance(value, (list, tuple)):
+        return [_known(one) for one in value]
+    return value

@@ -1,0 +1,304 @@
+"""What running the backends showed, for a person at a terminal: one table a phase, then the why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attn_doctor import __version__
+from attn_doctor.backends.live.compare import Disagreement
+from attn_doctor.backends.live.outcome import (
+    Cause,
+    Failure,
+    Figures,
+    LiveReport,
+    LiveResult,
+    Outcome,
+    Verdict,
+)
+from attn_doctor.backends.live.ranking import fastest
+from attn_doctor.facts import Facts
+from attn_doctor.render.findings.summary import header
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.labelled import INDENT, fix_lines, labelled
+from attn_doctor.render.paper import Paper, clean
+
+__all__ = ["cells", "last_line", "millis", "shape_of", "text"]
+
+_MARKS = {
+    Verdict.VERIFIED: ("✓", "green"),
+    Verdict.SLOW: ("!", "yellow"),
+    Verdict.WRONG: ("✗", "red"),
+    Verdict.FAILED: ("✗", "red"),
+    Verdict.CRASHED: ("✗", "red"),
+    Verdict.HUNG: ("✗", "red"),
+    Verdict.OUT_OF_MEMORY: ("!", "yellow"),
+    Verdict.NOT_RUN: ("?", "yellow"),
+    Verdict.ABSENT: ("·", "dim"),
+}
+_HEAD = ("error", "time", "TFLOP/s", "memory", "ratio")
+_WIDTHS = (9, 10, 9, 11, 7)
+#: How many fixes of a cause are shown.
+_FIXES = 3
+#: Lines of what was printed that are shown where no rule explains them.
+_LINES = 14
+
+
+def text(
+    report: LiveReport,
+    facts: Facts,
+    paper: Paper,
+    differing: Sequence[Disagreement] = (),
+    *,
+    verbose: bool = False,
+    top: bool = True,
+) -> str:
+    """The whole result. `top`: with the line on which interpreter was examined."""
+    lines: list[str] = []
+    if top:
+        lines += [paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}", ""]
+    lines += _machine(report, paper)
+    lines += _imports(report, paper)
+    if report.failure is None:
+        for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
+            lines += _table(phase, report, paper, verbose)
+        lines += _absent(report, paper)
+        lines += _failures(report, facts, paper, verbose)
+    else:
+        lines += _failure_lines(report.failure, facts, paper, verbose)
+    lines += _differing(differing, paper)
+    lines += ["", paper.style(last_line(report), "bold")]
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _machine(report: LiveReport, paper: Paper) -> Iterator[str]:
+    device = report.device
+    if device.device:
+        memory = ""
+        if device.total_mib is not None and device.free_mib is not None:
+            memory = f", {_gib(device.free_mib)} of {_gib(device.total_mib)} free"
+        words = f"torch {report.torch} on {device.name or device.device} ({device.device}){memory}"
+        yield from paper.wrap(clean(words), 0)
+    if device.note:
+        yield from paper.wrap(clean(device.note), 0)
+    if device.failure is not None:
+        first = (device.failure.message.splitlines() or [""])[0]
+        yield from paper.wrap(clean(f"the GPU: {device.failure.type}: {first}"), 2)
+        if device.failure.cause is not None:
+            yield from labelled("cause", _cause(device.failure.cause), paper)
+
+
+def _imports(report: LiveReport, paper: Paper) -> Iterator[str]:
+    good = [
+        f"{one.module.split('.')[0]} {one.version}".strip()
+        for one in report.imports
+        if one.verdict.works
+    ]
+    if good:
+        yield from paper.wrap(clean(f"imported: {', '.join(good)}"), 0)
+    for one in report.imports:
+        if not one.verdict.works:
+            glyph, colour = _MARKS[one.verdict]
+            first, *rest = paper.wrap(clean(f"{one.module}: {one.sentence}"), 2)
+            yield paper.style(glyph, colour) + " " + first[2:]
+            yield from rest
+    for pid in report.left_behind:
+        yield f"process {pid} could not be killed and is left behind"
+
+
+def _table(phase: str, report: LiveReport, paper: Paper, verbose: bool) -> Iterator[str]:
+    shown = [one for one in report.results if one.outcomes[phase].verdict is not Verdict.ABSENT]
+    if not shown:
+        return
+    shown.sort(key=lambda one: _order(one.outcomes[phase]))
+    figures = [one for each in shown for one in each.outcomes[phase].figures]
+    wide = max(len(one.title) for one in shown)
+    words = {"inference": "Inference (forward)", "training": "Training (forward and backward)"}
+    yield ""
+    title = paper.style(words.get(phase, phase), "bold")
+    yield f"{title}  {shape_of(figures, report.dtype)}"
+    head = "".join(name.rjust(width) for name, width in zip(_HEAD, _WIDTHS, strict=True))
+    yield paper.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
+    for one in shown:
+        outcome = one.outcomes[phase]
+        yield _row(one.title.ljust(wide), outcome, _main(outcome.figures), paper)
+        if verbose:
+            for small in outcome.figures[:-1]:
+                yield _row(f"  {small.shape.title}".ljust(wide), outcome, small, paper, mark=False)
+            yield from paper.wrap(clean(outcome.sentence), 6)
+
+
+def _order(outcome: Outcome) -> tuple[int, float]:
+    main = _main(outcome.figures)
+    works = 0 if outcome.verdict.works else 1
+    return works, main.milliseconds if main and main.milliseconds else float("inf")
+
+
+def _main(figures: Sequence[Figures]) -> Figures | None:
+    """The figures that are shown: of the largest shape that was run."""
+    return figures[-1] if figures else None
+
+
+def shape_of(figures: Iterable[Figures], dtype: str) -> str:
+    """The realistic shape as words, or the small one where nothing else ran."""
+    last = None
+    for one in figures:
+        if last is None or one.shape.name == "realistic":
+            last = one.shape
+    if last is None:
+        return dtype
+    model = f", {last.model}" if last.model else ""
+    return f"batch×heads×tokens×head size {last.title}, {dtype}{model}"
+
+
+def _row(
+    name: str, outcome: Outcome, figures: Figures | None, paper: Paper, *, mark: bool = True
+) -> str:
+    glyph, colour = _MARKS[outcome.verdict] if mark else (" ", "dim")
+    verdict = outcome.verdict.value.ljust(13) if mark else " " * 13
+    if figures is None or (figures.milliseconds is None and not outcome.verdict.works):
+        told = "" if figures is None else f"error {_error(figures)}; "
+        room = max(20, paper.width - len(name) - 18)
+        tail = _cut(clean(told + outcome.sentence), room)
+    else:
+        tail = "".join(
+            cell.rjust(width) for cell, width in zip(cells(figures), _WIDTHS, strict=True)
+        )
+    small = " (small)" if figures is not None and mark and figures.shape.name == "small" else ""
+    return f"{paper.style(glyph, colour)} {name}  {paper.style(verdict, colour)}{tail}{small}"
+
+
+def cells(figures: Figures) -> tuple[str, str, str, str, str]:
+    """Error, time, TFLOP/s, memory and ratio, as text; empty where not measured."""
+    return (
+        _error(figures),
+        millis(figures.milliseconds),
+        _tflops(figures.tflops),
+        "" if figures.peak_mib is None else _mib(figures.peak_mib),
+        "" if figures.ratio is None else f"{figures.ratio:.2f}",
+    )
+
+
+def _error(figures: Figures) -> str:
+    """The largest error among output and gradients."""
+    if not figures.errors:
+        return ""
+    if any(error is None for error in figures.errors.values()):
+        return "NaN"
+    return f"{max(error for error in figures.errors.values() if error is not None):.1e}"
+
+
+def millis(milliseconds: float | None) -> str:
+    """A time in the unit that reads best."""
+    if milliseconds is None:
+        return ""
+    if milliseconds < 1:
+        return f"{milliseconds * 1000:.0f} µs"
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
+
+
+def _tflops(tflops: float | None) -> str:
+    if tflops is None:
+        return ""
+    return f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.2g}"
+
+
+def _mib(mib: float) -> str:
+    return f"{mib:.0f} MiB" if mib < 10240 else f"{mib / 1024:.1f} GiB"
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:.1f} GiB"
+
+
+def _cut(words: str, room: int) -> str:
+    return words if len(words) <= room else words[: room - 1] + "…"
+
+
+def _absent(report: LiveReport, paper: Paper) -> Iterator[str]:
+    groups: dict[str, list[str]] = {}
+    for one in report.results:
+        if one.verdict is Verdict.ABSENT:
+            groups.setdefault(one.outcome.sentence, []).append(one.name)
+    if groups:
+        yield ""
+    for why, names in groups.items():
+        yield from paper.wrap(f"· {why}: {', '.join(names)}", 0)
+
+
+def _failures(report: LiveReport, facts: Facts, paper: Paper, verbose: bool) -> Iterator[str]:
+    """Every failure once, with the backends and phases it struck."""
+    groups: dict[tuple[str, str, str], list[tuple[LiveResult, str, Outcome]]] = {}
+    for one in report.results:
+        for phase, outcome in one.outcomes.items():
+            if not outcome.verdict.works and outcome.verdict is not Verdict.ABSENT:
+                failure = outcome.failure
+                first = (failure.message.splitlines() or [""])[0] if failure else outcome.sentence
+                key = (outcome.verdict.value, failure.type if failure else "", first)
+                groups.setdefault(key, []).append((one, phase, outcome))
+    for (verdict, _, _), members in groups.items():
+        outcome = members[0][2]
+        glyph, colour = _MARKS[outcome.verdict]
+        struck: dict[str, list[str]] = {}
+        for one, phase, _ in members:
+            struck.setdefault(one.title, []).append(phase)
+        every = {phase for one in report.results for phase in one.outcomes}
+        names = [
+            title if set(phases) == every else f"{title} in {' and '.join(phases)}"
+            for title, phases in struck.items()
+        ]
+        yield ""
+        first, *rest = paper.wrap(clean(f"{', '.join(names)}: {verdict}"), 2)
+        yield paper.style(glyph, "bold", colour) + " " + paper.style(first[2:], "bold")
+        yield from rest
+        yield from paper.wrap(clean(outcome.sentence), 2)
+        if outcome.failure is not None:
+            yield from _failure_lines(outcome.failure, facts, paper, verbose, told=True)
+
+
+def _failure_lines(
+    failure: Failure, facts: Facts, paper: Paper, verbose: bool, *, told: bool = False
+) -> Iterator[str]:
+    if not told:
+        yield from paper.wrap(clean(f"{failure.type}: {failure.message}".strip(": ")), 2)
+    cause = failure.cause
+    if cause is not None:
+        yield from labelled("cause", _cause(cause), paper)
+        yield from paper.wrap(clean(cause.why), INDENT)
+        yield from fix_lines(cause.fixes[:_FIXES], facts, paper)
+    if verbose or (cause is None and not failure.type):
+        for line in failure.text.splitlines()[: None if verbose else _LINES]:
+            yield paper.style(f"  | {clean(line)}", "dim")
+
+
+def _cause(cause: Cause) -> str:
+    return f"{cause.title} [{cause.rule}; {cause.verdict}]"
+
+
+def _differing(differing: Sequence[Disagreement], paper: Paper) -> Iterator[str]:
+    for one in differing:
+        yield ""
+        words = f"attn-doctor was wrong about {one.name} ({one.phase})"
+        yield paper.style("✗ " + words, "bold", "red")
+        yield from labelled("facts", f"say {one.static}", paper)
+        yield from labelled("running", f"shows {one.live}", paper)
+    if differing:
+        words = (
+            "This is a bug in attn-doctor. A report to paste into an issue, without names and"
+            " secrets, is written by: attn-doctor backends --live --format markdown"
+        )
+        yield from paper.wrap(words, 2)
+
+
+def last_line(report: LiveReport) -> str:
+    """How it went, in one line."""
+    if report.failure is not None:
+        return f"Nothing could be run: {report.failure.type or report.failure.message}."
+    counts: dict[str, int] = {}
+    for one in report.results:
+        if one.verdict is not Verdict.ABSENT:
+            counts[one.verdict.value] = counts.get(one.verdict.value, 0) + 1
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing to run"
+    best = fastest(report.results)
+    first = f" · fastest: {best.name}" if best is not None else ""
+    ran = plural(sum(counts.values()), "backend")
+    return f"{ran} in {report.seconds:.0f} s: {told}{first}"

@@ -1,0 +1,232 @@
+"""The matrix of backends for a person at a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attn_doctor import __version__
+from attn_doctor.backends.entry import Backend
+from attn_doctor.backends.readiness import Demand, Matrix, Outcome, Readiness, Row
+from attn_doctor.facts import Facts
+from attn_doctor.render.findings.readiness import (
+    head,
+    label,
+    labels,
+    overall,
+    reasons,
+    subject,
+    wishes,
+)
+from attn_doctor.render.findings.summary import blocks, header
+from attn_doctor.render.labelled import labelled
+from attn_doctor.render.paper import Paper, clean
+
+__all__ = ["text", "why_text"]
+
+_WORDS = {
+    Readiness.READY: ("ready", "green"),
+    Readiness.SLOW: ("slow", "yellow"),
+    Readiness.UNKNOWN: ("?", "blue"),
+    Readiness.NOT_READY: ("no", "red"),
+}
+_MARKS = {
+    Outcome.MET: ("✓", "green"),
+    Outcome.UNMET: ("✗", "red"),
+    Outcome.UNKNOWN: ("?", "blue"),
+    Outcome.NOT_DEMANDED: ("·", "dim"),
+}
+
+_CELL = 12
+#: Columns before the words of a labelled line.
+_INDENT = 12
+
+
+def text(matrix: Matrix, facts: Facts, paper: Paper) -> str:
+    """The whole table."""
+    lines = [*_top(matrix, facts, paper)]
+    shown = [row for row in matrix.rows if row.known and not row.hardware]
+    usable = [row for row in shown if overall(row) in (Readiness.READY, Readiness.SLOW)]
+    if usable:
+        lines += [*_table(usable, matrix, paper), ""]
+    for state, title in (
+        (Readiness.NOT_READY, "Not ready"),
+        (Readiness.UNKNOWN, "Cannot be told"),
+    ):
+        rows = [row for row in shown if overall(row) is state]
+        if rows:
+            lines += [*_grouped(title, rows, matrix, paper), ""]
+    lines += _elsewhere(matrix, paper)
+    lines += _recommended(matrix, paper)
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def why_text(
+    backend: Backend,
+    matrix: Matrix,
+    name: str,
+    told: Sequence[Sequence[Demand]],
+    facts: Facts,
+    paper: Paper,
+) -> str:
+    """One name: every condition with the value seen. `told`: the demands for each wish."""
+    row = matrix.row(name)
+    lines = [*_top(matrix, facts, paper)]
+    lines.append(paper.style(f"{name}: {backend.title}", "bold"))
+    for wish, answer in zip(matrix.wishes, row.answers, strict=True):
+        lines.append(f"  {label(wish)}: {_state(answer.state, paper)}")
+    lines.append("")
+    lines += _demands(matrix, told, paper)
+    told_of = [one for answer in row.answers for one in answer.reasons if one.remedy]
+    for remedy, code in dict.fromkeys((one.remedy, one.code) for one in told_of):
+        lines += labelled("remedy", remedy, paper, indent=_INDENT)
+        lines += [" " * _INDENT + paper.style(clean(code), "green")] if code else []
+    for framework, words in backend.declares.items():
+        lines += labelled("declared", f"by {framework}: {words}", paper, indent=_INDENT)
+    if backend.truth:
+        lines += labelled("in truth", backend.truth, paper, indent=_INDENT)
+    if row.note:
+        lines += labelled("note", row.note, paper, indent=_INDENT)
+    lines += labelled("read", backend.source, paper, indent=_INDENT)
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _top(matrix: Matrix, facts: Facts, paper: Paper) -> Iterator[str]:
+    yield paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}"
+    told = dict(blocks(facts))
+    if facts.pretended:
+        yield from paper.wrap(clean(f"pretended: {', '.join(told['pretended'])}"), 0)
+    machine = told["machine"][1:2] + told["torch"][:1]
+    yield from paper.wrap(clean(" · ".join((subject(matrix), *machine))), 0)
+    yield from paper.wrap(f"judged from files alone, for {head(matrix)}", 0)
+    yield ""
+
+
+def _table(rows: Sequence[Row], matrix: Matrix, paper: Paper) -> Iterator[str]:
+    """Rows with a word for each wish, below it the reasons; wishes that do not fit come after."""
+    width = max(len(row.name) for row in rows) + 2
+    columns = labels(matrix)
+    fitting = max(1, (paper.width - width) // _CELL)
+    for start in range(0, len(columns), fitting):
+        part = range(start, min(start + fitting, len(columns)))
+        for line in (0, 1):
+            cells = "".join(columns[n][line].ljust(_CELL) for n in part)
+            yield paper.style((" " * width + cells).rstrip(), "dim")
+        last = part[-1] == len(columns) - 1
+        for row in rows:
+            cells = "".join(_cell(row.answers[n].state, paper) for n in part)
+            yield (paper.style(row.name.ljust(width), "bold") + cells).rstrip()
+            if last:
+                yield from _short_of_ready(row, matrix, paper)
+        if not last:
+            yield ""
+
+
+def _short_of_ready(row: Row, matrix: Matrix, paper: Paper) -> Iterator[str]:
+    for where, reason in reasons(row, matrix):
+        prefix = f"{where}: " if where else ""
+        yield from paper.wrap(clean(f"{prefix}{reason.text}{_rule(reason.rule)}"), 4)
+    yield from _remedies(row, matrix, paper, 4)
+
+
+def _cell(state: Readiness, paper: Paper) -> str:
+    word, colour = _WORDS[state]
+    return paper.style(word, colour) + " " * (_CELL - len(word))
+
+
+def _grouped(title: str, rows: Sequence[Row], matrix: Matrix, paper: Paper) -> Iterator[str]:
+    """Names that share their reasons on one line."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        told = tuple(
+            (f"{where}: " if where else "") + one.text + _rule(one.rule)
+            for where, one in reasons(row, matrix)
+        )
+        groups.setdefault(told, []).append(row)
+    yield paper.style(title, "bold")
+    for told, same in groups.items():
+        yield from paper.wrap(", ".join(row.name for row in same), 2)
+        for one in told:
+            yield from paper.wrap(clean(one), 6)
+        yield from _remedies(same[0], matrix, paper, 6)
+
+
+def _remedies(row: Row, matrix: Matrix, paper: Paper, indent: int) -> Iterator[str]:
+    """What would help, once each. Code is never wrapped: it is there to be copied."""
+    told = dict.fromkeys((one.remedy, one.code) for _, one in reasons(row, matrix) if one.remedy)
+    for remedy, code in told:
+        yield from paper.wrap(clean(f"remedy: {remedy}"), indent)
+        if code:
+            yield " " * (indent + 2) + paper.style(clean(code), "green")
+
+
+def _rule(rule: str) -> str:
+    return f" [{rule}]" if rule else ""
+
+
+def _elsewhere(matrix: Matrix, paper: Paper) -> Iterator[str]:
+    """Names of other hardware and other versions, in one line each."""
+    others: dict[str, list[str]] = {}
+    for row in matrix.rows:
+        if row.hardware and row.known:
+            others.setdefault(row.hardware, []).append(row.name)
+    if others:
+        told = "; ".join(f"{', '.join(names)} ({kind})" for kind, names in others.items())
+        yield from paper.wrap(f"For other hardware: {told}", 0)
+    unknown = [row.answers[0].reasons[0].text for row in matrix.rows if not row.known]
+    if unknown:
+        yield from paper.wrap(clean("; ".join(unknown)), 0)
+    if matrix.note:
+        yield from paper.wrap(clean(matrix.note), 0)
+    if others or unknown or matrix.note:
+        yield ""
+
+
+def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
+    """One line for each recommendation that differs."""
+    groups: dict[str, list[int]] = {}
+    for number, one in enumerate(matrix.recommended):
+        groups.setdefault(one.name, []).append(number)
+    for name, numbers in groups.items():
+        # The last one says most on how far the figures are from what is wished.
+        first = matrix.recommended[numbers[-1]]
+        where = wishes(numbers, matrix)
+        where = f"{where}: " if where else ""
+        line = f"{where}use {name}: {first.why}" if name else f"{where}{first.why}"
+        head_line, *rest = paper.wrap(clean(line), 2)
+        yield paper.style("→", "bold", "green") + head_line[1:]
+        yield from rest
+    if any(one.name for one in matrix.recommended):
+        yield from paper.wrap("--why NAME shows every condition with the value seen.", 2)
+
+
+def _demands(matrix: Matrix, told: Sequence[Sequence[Demand]], paper: Paper) -> Iterator[str]:
+    """Each demand once, by its worst outcome, with the wishes where it has that one."""
+    order = (Outcome.UNMET, Outcome.UNKNOWN, Outcome.MET, Outcome.NOT_DEMANDED)
+    by_id: dict[str, list[tuple[int, Demand]]] = {}
+    for number, demands in enumerate(told):
+        for demand in demands:
+            by_id.setdefault(demand.id, []).append((number, demand))
+    worst = {
+        id: min(group, key=lambda one: order.index(one[1].outcome))[1]
+        for id, group in by_id.items()
+    }
+    for id, demand in sorted(worst.items(), key=lambda one: order.index(one[1].outcome)):
+        same = [number for number, one in by_id[id] if one.outcome is demand.outcome]
+        glyph, colour = _MARKS[demand.outcome]
+        words = demand.text if demand.outcome in order[:2] else id.replace("-", " ")
+        where = wishes(same, matrix)
+        title = f"{words}{f' ({where})' if where else ''}{_rule(demand.rule)}"
+        first, *rest = paper.wrap(clean(title), 2)
+        yield paper.style(glyph, colour) + " " + first[2:]
+        yield from rest
+        if demand.outcome is Outcome.NOT_DEMANDED:
+            continue
+        for line in demand.because:
+            wanted = f", wanted {line.wanted}" if line.wanted else ""
+            gap = f" ({line.gap})" if line.gap else ""
+            yield from paper.wrap(clean(f"{line.fact} is {line.seen or 'empty'}{wanted}{gap}"), 6)
+    yield ""
+
+
+def _state(state: Readiness, paper: Paper) -> str:
+    return paper.style(state.value, _WORDS[state][1])

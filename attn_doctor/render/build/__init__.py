@@ -1,0 +1,1 @@
+"""A build of kernels: its progress, its result, its targets."""

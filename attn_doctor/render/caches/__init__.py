@@ -1,0 +1,1 @@
+"""What is in caches, what became of it, and why it is not used."""

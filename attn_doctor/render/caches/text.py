@@ -1,0 +1,280 @@
+"""`cache status`, `cache verify` and `cache clear` for a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attn_doctor.caches.contents import KINDS
+from attn_doctor.caches.entry import State
+from attn_doctor.caches.proving import command
+from attn_doctor.facts import Facts
+from attn_doctor.render.findings.summary import header
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.paper import Paper
+from attn_doctor.render.paper import clean as without_controls
+from attn_doctor.render.sizes import age, size
+
+if TYPE_CHECKING:
+    from attn_doctor.caches.clearing import Cleared, Plan
+    from attn_doctor.caches.locks import Lock
+    from attn_doctor.caches.survey import Survey
+    from attn_doctor.caches.verifying import Verified
+
+__all__ = ["against", "cleared_text", "plan_text", "status_text", "verify_text"]
+
+_COLUMN = 12
+
+
+def against(facts: Facts) -> str:
+    """What entries are held against: one environment, on this machine."""
+    told = [f"torch {facts.torch.version}" if facts.torch.version else "no torch"]
+    if facts.triton.version:
+        told.append(f"triton {facts.triton.version}")
+    shown = [gpu.name for gpu in facts.gpus or () if gpu.visible is not False and gpu.name]
+    told += dict.fromkeys(shown)
+    return clean(f"{header(facts)}: {', '.join(told)}{'' if shown else ', no GPU'}")
+
+
+def status_text(found: Sequence[Survey], facts: Facts, paper: Paper, *, verbose: bool) -> str:
+    """Every cache that is there, and in one line those that are not."""
+    lines = paper.wrap(f"Caches of compiled kernels, held against {against(facts)}", 0)
+    lines.append("")
+    for one in found:
+        if one.exists:
+            lines += [*_cache(one, paper, verbose=verbose), ""]
+    absent = [one.place.kind for one in found if not one.exists]
+    if absent:
+        lines += [*paper.wrap(f"Not there: {', '.join(absent)}.", 0)]
+    lines += _total(found, paper)
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _cache(one: Survey, paper: Paper, *, verbose: bool) -> Iterator[str]:
+    contents = one.contents
+    kind = paper.style(f"{one.place.kind:<{_COLUMN}}", "bold")
+    if contents.unrecognised:
+        yield f"{kind}{paper.style('not recognised', 'yellow')}: {clean(contents.unrecognised)}"
+    elif not contents.entries:
+        yield f"{kind}empty"
+    else:
+        newest = max(entry.newest for entry in contents.entries)
+        words = (
+            size(contents.bytes),
+            _entries(len(contents.entries)),
+            _states(one, paper),
+            f"newest {age(time.time() - newest)}",
+        )
+        yield kind + " · ".join(words)
+    yield from _indented(paper, f"{one.place.path} ({_where(one)})")
+    for text in _remarks(one):
+        yield from _indented(paper, f"! {text}", "yellow")
+    yield from _reasons(one, paper, verbose=verbose)
+    if verbose:
+        yield from _indented(paper, KINDS[one.place.kind])
+        yield from _record(one, paper)
+
+
+def _states(one: Survey, paper: Paper) -> str:
+    colours = {State.LIVE: "green", State.STALE: "yellow", State.UNKNOWN: "dim"}
+    told = [
+        paper.style(f"{one.count(state)} {state.value}", colours[state])
+        for state in State
+        if one.count(state)
+    ]
+    return ", ".join(told)
+
+
+def _where(one: Survey) -> str:
+    source = "default place" if one.place.source == "default" else one.place.source
+    parts = [source, f"owner {one.owner}" if one.owner else "", one.facts.filesystem or ""]
+    return ", ".join(filter(None, parts))
+
+
+def _remarks(one: Survey) -> Iterator[str]:
+    """What is wrong with the cache's place, and who is at work in it."""
+    facts = one.facts
+    if one.real:
+        yield f"a symbolic link leads there; the files lie in {one.real}"
+    faults = {
+        "it belongs to another user, who decides what this user runs": one.mine is False,
+        "it lies on another machine's disk, where processes disturb each other": facts.network,
+        "its file system is mounted noexec: compiled code in it cannot be loaded": facts.noexec,
+        "it does not outlive a reboot or the container; `attn-doctor cache env` names a place that"
+        " does": facts.volatile,
+        "this user cannot write there": facts.writable is False,
+    }
+    yield from (text for text, true in faults.items() if true)
+    yield from map(_lock, one.locks)
+    yield from _waiting(one)
+    contents = one.contents
+    if contents.leftovers:
+        yield plural(len(contents.leftovers), "half-written file")
+    if contents.unreadable:
+        yield f"cannot be read: {', '.join(contents.unreadable[:3])}"
+    if contents.strangers and contents.entries:
+        count = plural(len(contents.strangers), "file")
+        yield f"{count} of another kind; whatever is cleared, they stay"
+
+
+def _waiting(one: Survey) -> Iterator[str]:
+    """Kernels that were built without their GPU and have not been proven on it."""
+    for record in one.built:
+        if not record.unproven or record.drift:
+            continue
+        if record.here is False:
+            yield f"{record.unproven} built for {record.place}, to be proven on that GPU"
+        else:
+            prove = command(Path(one.place.path))
+            yield f"{record.unproven} built for {record.place}, not proven yet: {prove}"
+
+
+def _lock(lock: Lock) -> str:
+    if lock.holder:
+        return f"in use: {lock.holder} holds {lock.path}"
+    if lock.stale:
+        return f"the build that made {lock.path} is gone, and later builds wait for it"
+    return f"{lock.path} may be a dead build's: {lock.doubt}"
+
+
+def _reasons(one: Survey, paper: Paper, *, verbose: bool) -> Iterator[str]:
+    for state in (State.STALE, State.UNKNOWN) if verbose else (State.STALE,):
+        reasons = Counter(each.why for each in one.judged if each.state is state)
+        for why, count in reasons.most_common():
+            yield from _indented(paper, f"{count} {state.value}: {why}")
+
+
+def _record(one: Survey, paper: Paper) -> Iterator[str]:
+    """What `build-kernels` wrote down of each kernel."""
+    for entry in one.manifest.entries.values() if one.manifest else ():
+        told = [f"{entry.state}: {entry.spec.title} on {entry.place}"]
+        if entry.build is not None:
+            told.append(f"{entry.build.seconds:.1f} s")
+        if entry.message:
+            told.append(entry.message)
+        if entry.cause:
+            told.append(f"rule {entry.cause}")
+        yield from _indented(paper, " · ".join(told))
+    for warmup in one.manifest.warmups.values() if one.manifest else ():
+        state = "proven" if warmup.proven and not warmup.unproven else "not proven"
+        yield from _indented(paper, f"warm-up, {state}: {' '.join(warmup.argv)} {warmup.message}")
+
+
+def _indented(paper: Paper, text: str, *styles: str) -> list[str]:
+    return [paper.style(line, *styles) for line in paper.wrap(clean(text), _COLUMN)]
+
+
+def _total(found: Sequence[Survey], paper: Paper) -> list[str]:
+    there = [one for one in found if one.exists]
+    stale = sum(one.count(State.STALE) for one in there)
+    text = f"{size(sum(one.contents.bytes for one in there))} in {plural(len(there), 'cache')}."
+    if stale:
+        text += (
+            " Stale entries only take space: `attn-doctor cache clear --stale` removes them."
+            " Entries of another environment count as stale here; name it with --python."
+        )
+    return paper.wrap(text, 0)
+
+
+def verify_text(found: Sequence[Verified], paper: Paper) -> str:
+    """What is broken, and what mends it."""
+    lines: list[str] = []
+    for one in found:
+        lines += [*_verified(one, paper)]
+    broken = sum(len(one.damage) for one in found)
+    lines.append("")
+    if broken:
+        gone = any(not each.remove for one in found for each in one.damage)
+        lines += paper.wrap(
+            "Next: `attn-doctor cache clear --stale` removes what is broken; it is compiled again"
+            " at the next use" + (", or by `attn-doctor build-kernels`." if gone else "."),
+            0,
+        )
+    elif not any(one.unreadable or one.unrecognised for one in found):
+        count = sum(one.checked for one in found)
+        where = f"{plural(count, 'file')} in {plural(len(found), 'cache')}"
+        text = f"✓ {where}: none is cut short or corrupt"
+        lines.append(paper.style(text, "green"))
+    return paper.glyphs("\n".join(lines).lstrip("\n")) + "\n"
+
+
+def _verified(one: Verified, paper: Paper) -> Iterator[str]:
+    kind = paper.style(f"{one.kind:<{_COLUMN}}", "bold")
+    if one.unrecognised:
+        yield f"{kind}{paper.style('not recognised', 'yellow')}: {clean(one.unrecognised)}"
+    elif one.damage:
+        count = plural(len(one.damage), "file")
+        yield f"{kind}{paper.style(f'✗ {count} of {one.checked} broken', 'red')}"
+    else:
+        yield f"{kind}{paper.style('✓', 'green')} {plural(one.checked, 'file')}"
+    yield from _indented(paper, one.root)
+    for each in one.damage:
+        yield from _indented(paper, f"{each.path}: {each.what}")
+    if one.leftovers:
+        count = plural(len(one.leftovers), "half-written file")
+        yield from _indented(paper, f"{count} left behind, which nothing reads (harmless)")
+    for path in one.unreadable:
+        yield from _indented(paper, f"{path}: this user may not read it", "yellow")
+    for obstacle in one.obstacles:
+        yield from _indented(paper, f"✗ {obstacle}", "red")
+    for place, number in one.waiting.items():
+        yield from _indented(paper, f"{number} built for {place}, to be proven on that GPU")
+    for prove in one.programs:
+        yield from _indented(paper, f"a warm-up waits for its proof: {prove}", "yellow")
+
+
+def plan_text(plans: Iterable[Plan], facts: Facts | None, paper: Paper) -> str:
+    """What would go, with sizes, and what stays although it was asked for."""
+    lines: list[str] = []
+    for one in plans:
+        if not (one.groups or one.refused or one.doubts):
+            continue
+        lines.append(paper.style(f"{one.kind} {clean(one.root)}", "bold"))
+        for group in one.groups:
+            first, *rest = paper.wrap(clean(f"{_entries(group.entries)}: {group.why}"), _COLUMN + 1)
+            lines += [f"{size(group.bytes):>{_COLUMN - 1}}  {first.strip()}", *rest]
+        if one.refused:
+            lines += _wrapped(paper, f"nothing is deleted here: {one.refused}", "yellow")
+        for doubt in one.doubts:
+            lines += _wrapped(paper, f"stays: {doubt}", "yellow")
+        if one.strangers and one.groups:
+            lines += _wrapped(
+                paper, f"stays: {plural(one.strangers, 'file')} that are not the cache's"
+            )
+    if facts is not None and lines:
+        told = f"Held against {against(facts)}. What serves another environment counts as stale."
+        lines[:0] = [*paper.wrap(told, 0), ""]
+    return paper.glyphs("\n".join(lines)) + "\n" if lines else ""
+
+
+def cleared_text(done: Sequence[Cleared], paper: Paper) -> str:
+    """What is gone, and what could not be deleted."""
+    lines: list[str] = []
+    for one in done:
+        if one.plan.refused:
+            lines += [f"{one.plan.kind}: nothing deleted: {clean(one.plan.refused)}"]
+            continue
+        count = plural(len(one.removed.files), "file")
+        lines.append(f"{one.plan.kind}: {count} deleted, {size(one.removed.bytes)} freed")
+        reasons = Counter(one.removed.kept.values())
+        for why, number in reasons.most_common():
+            first = next(path for path, each in one.removed.kept.items() if each == why)
+            more = f" and {number - 1} more" if number > 1 else ""
+            lines += _wrapped(paper, f"kept: {clean(first)}{more}: {why}", "yellow")
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
+
+
+def clean(text: str) -> str:
+    """`text` without control characters and without bytes that are no text, as in file names."""
+    return without_controls(text).encode("utf-8", "replace").decode()
+
+
+def _wrapped(paper: Paper, text: str, *styles: str) -> list[str]:
+    return [paper.style(line, *styles) for line in paper.wrap(clean(text), 2)]

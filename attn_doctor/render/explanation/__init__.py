@@ -1,0 +1,1 @@
+"""The cause of a failure that was found in a log."""

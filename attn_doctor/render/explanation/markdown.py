@@ -1,0 +1,51 @@
+"""An explanation as Markdown, to answer an issue with. Text from the log cannot become markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from attn_doctor import __version__
+from attn_doctor.explain.explanation import Explanation, Match
+from attn_doctor.render.explanation.text import sure
+from attn_doctor.render.findings.markdown import escape, fix_lines
+from attn_doctor.render.paper import clean
+
+__all__ = ["markdown"]
+
+
+def markdown(found: Explanation) -> str:
+    """The whole explanation."""
+    lines = [f"### attn-doctor {__version__} explain", ""]
+    if not found.matches:
+        lines += [f"No attention-kernel cause in this log ({found.rules} rules).", ""]
+    for number, match in enumerate(found.matches):
+        lines += _match(match, found) if not number else _further(match)
+    if found.matches and found.told:
+        stated = ", ".join(f"`{one.fact}` {escape(one.value)}" for one in found.told)
+        lines += ["", f"The log tells: {stated}"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _match(match: Match, found: Explanation) -> Iterator[str]:
+    yield f"**{escape(match.title)}**"
+    yield ""
+    yield f"{escape(match.file)}, line {match.line}:"
+    yield ""
+    longest = max((len(run) for run in re.findall("`+", match.excerpt)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield from (fence, clean(match.excerpt), fence, "")
+    yield f"{escape(match.why)}"
+    yield ""
+    yield f"- {escape(match.verdict)}"
+    yield f"- cause `{match.cause}`, {sure(match.confidence)}; rule `{match.rule}`"
+    yield f"- evidence: {' · '.join(f'<{link}>' for link in match.evidence)}"
+    yield ""
+    yield from fix_lines(match.fixes, found.facts)
+
+
+def _further(match: Match) -> Iterator[str]:
+    yield (
+        f"- also line {match.line}: {escape(match.title)} (cause `{match.cause}`, rule"
+        f" `{match.rule}`, {escape(match.verdict)})"
+    )

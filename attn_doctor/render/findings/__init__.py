@@ -1,0 +1,1 @@
+"""The findings of a check, for people and for programs."""

@@ -1,0 +1,34 @@
+"""A diagnosis as a GitLab Code Quality report, which merge requests show beside the changes.
+
+Source: docs.gitlab.com, "Code Quality report format": description, check_name, fingerprint,
+severity and a location with a line are required.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from attn_doctor.findings import Diagnosis, Finding, Severity
+from attn_doctor.render.findings.places import fingerprint, place
+from attn_doctor.render.findings.plain import headline
+
+__all__ = ["gitlab"]
+
+_SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
+
+
+def gitlab(diagnosis: Diagnosis, file: str = "") -> str:
+    """A JSON list of problems. `file`: what problems without a place of their own point at."""
+    data = [_issue(one, file or "attn-doctor.toml") for one in diagnosis.problems]
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def _issue(finding: Finding, file: str) -> dict[str, object]:
+    at = place(finding, file)
+    return {
+        "description": headline(finding),
+        "check_name": finding.rule,
+        "fingerprint": fingerprint(finding),
+        "severity": _SEVERITIES[finding.severity],
+        "location": {"path": at.file, "lines": {"begin": at.line}},
+    }

@@ -1,0 +1,73 @@
+"""A diagnosis as JSON for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.findings import Diagnosis, Finding
+from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.render.grouping import counts, unchecked
+
+if TYPE_CHECKING:
+    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.preflight.prediction import Prediction
+
+__all__ = ["SCHEMA", "json"]
+
+SCHEMA = 1
+
+
+def json(
+    diagnosis: Diagnosis,
+    code: int,
+    backends: Matrix | None = None,
+    configs: Sequence[Prediction] = (),
+) -> str:
+    """The diagnosis, its backends and the exit code as one JSON object."""
+    errors, warnings, notes = counts(diagnosis)
+    data = {
+        "schema": SCHEMA,
+        "attn_doctor": __version__,
+        "exit_code": code,
+        "summary": {
+            "rules": diagnosis.rules,
+            "errors": errors,
+            "warnings": warnings,
+            "notes": notes,
+            "waived": len(diagnosis.waived),
+            "unchecked": sum(len(rules) for rules in unchecked(diagnosis).values()),
+            "seconds": round(diagnosis.seconds, 3),
+        },
+        "problems": [_finding(one, diagnosis) for one in diagnosis.problems],
+        "waived": [_finding(one, diagnosis) for one in diagnosis.waived],
+        "unchecked": [
+            {"reason": reason, "rules": rules} for reason, rules in unchecked(diagnosis).items()
+        ],
+        **({"backends": _backends(backends)} if backends is not None else {}),
+        **({"configs": _configs(configs)} if configs else {}),
+        "facts": diagnosis.facts,
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def _backends(matrix: Matrix) -> dict[str, Any]:
+    from attn_doctor.render.backends.json import plain
+
+    return plain(matrix)
+
+
+def _configs(configs: Sequence[Prediction]) -> list[dict[str, Any]]:
+    from attn_doctor.render.findings import preflight
+
+    return [preflight.plain(one) for one in configs]
+
+
+def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(finding)
+    for fix, written in zip(plain["fixes"], finding.fixes, strict=True):
+        fix["commands"] = shell_lines(written, diagnosis.facts)
+    return plain

@@ -1,0 +1,134 @@
+"""A diagnosis as Markdown, to paste into an issue. Text from the machine cannot become markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from attn_doctor import __version__
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Diagnosis, Fix
+from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.render.findings.summary import blocks, header
+from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
+from attn_doctor.render.paper import clean
+
+if TYPE_CHECKING:
+    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.preflight.prediction import Prediction
+
+__all__ = ["escape", "fix_lines", "markdown"]
+
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
+
+
+def markdown(
+    diagnosis: Diagnosis, backends: Matrix | None = None, configs: Sequence[Prediction] = ()
+) -> str:
+    """The whole report."""
+    return (
+        "\n".join(
+            [
+                *_top(diagnosis, backends, configs),
+                *_problems(diagnosis),
+                *_waived(diagnosis),
+                *_unchecked(diagnosis),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _top(
+    diagnosis: Diagnosis, backends: Matrix | None, configs: Sequence[Prediction]
+) -> Iterator[str]:
+    yield f"### attn-doctor {__version__}: {tally(diagnosis)}"
+    yield ""
+    yield "| | |"
+    yield "|---|---|"
+    yield f"| examined | {_cell(header(diagnosis.facts))} |"
+    shown = blocks(diagnosis.facts)
+    if backends is not None:
+        from attn_doctor.render.findings.readiness import short_form
+
+        shown.append(("backends", short_form(backends)))
+    if configs:
+        from attn_doctor.render.findings import preflight
+
+        shown += [("config", preflight.short_form(one)) for one in configs]
+    for name, lines in shown:
+        yield f"| {name} | {'<br>'.join(map(_cell, lines))} |"
+    yield ""
+
+
+def _problems(diagnosis: Diagnosis) -> Iterator[str]:
+    found = problems(diagnosis)
+    if not found:
+        yield f"No problems found by {plural(diagnosis.rules, 'rule')}."
+        yield ""
+    for problem in found:
+        yield from _problem(problem, diagnosis)
+
+
+def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
+    finding = problem.finding
+    subject = f" ({problem.subjects})" if problem.subjects else ""
+    yield f"#### {problem.severity.value}: {escape(finding.title + subject)}"
+    yield ""
+    yield escape(finding.why)
+    yield ""
+    if finding.because:
+        yield "| fact | seen | wanted |"
+        yield "|---|---|---|"
+        for line in finding.because:
+            yield f"| `{line.fact}` | {_cell(line.seen)} | {_cell(line.wanted)} |"
+        yield ""
+    yield from fix_lines(finding.fixes, diagnosis.facts)
+    if problem.echoes:
+        yield f"Explains: {', '.join(f'`{rule}`' for rule in problem.echoes)}"
+        yield ""
+    yield " · ".join([f"Rule `{finding.rule}`", *(f"<{link}>" for link in finding.evidence)])
+    yield ""
+
+
+def fix_lines(fixes: Iterable[Fix], facts: Facts) -> Iterator[str]:
+    """Each fix as a paragraph, with its commands and code."""
+    for fix in fixes:
+        yield f"**Fix:** {escape(fix.title)}" + (f" — {escape(fix.manual)}" if fix.manual else "")
+        commands = shell_lines(fix, facts)
+        if commands:
+            yield from ("", "```sh", *map(clean, commands), "```")
+        if fix.code:
+            yield from ("", "```python", clean(fix.code), "```")
+        yield ""
+
+
+def _waived(diagnosis: Diagnosis) -> Iterator[str]:
+    if not diagnosis.waived:
+        return
+    yield "#### Known problems, not counted"
+    yield ""
+    for rule, reason in {one.rule: one.waived for one in diagnosis.waived}.items():
+        yield f"- `{rule}`: {escape(reason)}"
+    yield ""
+
+
+def _unchecked(diagnosis: Diagnosis) -> Iterator[str]:
+    reasons = unchecked(diagnosis)
+    if not reasons:
+        return
+    yield "#### Not checked"
+    yield ""
+    for reason, rules in reasons.items():
+        yield f"- {escape(reason)}: {', '.join(f'`{rule}`' for rule in rules)}"
+    yield ""
+
+
+def escape(text: str) -> str:
+    """`text` from the machine, so that none of it is markup."""
+    return _MARKUP.sub(r"\\\1", clean(text))
+
+
+def _cell(text: str) -> str:
+    return escape(text).replace("\n", " ")

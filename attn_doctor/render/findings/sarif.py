@@ -1,0 +1,115 @@
+"""A diagnosis as SARIF 2.1.0, for code scanning and its viewers.
+
+Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from attn_doctor import __version__
+from attn_doctor.findings import Diagnosis, Finding, Severity
+from attn_doctor.render.findings.places import fingerprint, place
+from attn_doctor.render.findings.plain import details, headline
+from attn_doctor.render.grouping import unchecked
+from attn_doctor.render.rules.markdown import rule_markdown
+from attn_doctor.rulebook.rule import Rule
+
+__all__ = ["sarif"]
+
+_SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+
+
+def sarif(diagnosis: Diagnosis, rules: Iterable[Rule], code: int, file: str = "") -> str:
+    """One run, one result for each problem; those that do not count are suppressed.
+
+    `rules`: those whose help texts are wanted.
+    `file`: what results without a place of their own point at, relative to the repository.
+    """
+    known = {rule.id: rule for rule in rules}
+    found = (*diagnosis.problems, *diagnosis.waived)
+    named = [*dict.fromkeys(one.rule for one in found)]
+    driver = {
+        "name": "attn-doctor",
+        "semanticVersion": __version__,
+        "rules": [_rule(name, known.get(name), found) for name in named],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "results": [_result(one, named, diagnosis, file) for one in found],
+        "invocations": [
+            {
+                "executionSuccessful": True,
+                "exitCode": code,
+                "toolExecutionNotifications": _notifications(diagnosis),
+            }
+        ],
+        "columnKind": "unicodeCodePoints",
+    }
+    data = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+
+
+def _rule(name: str, rule: Rule | None, found: Iterable[Finding]) -> dict[str, Any]:
+    finding = next(one for one in found if one.rule == name)
+    evidence = finding.evidence[:1]
+    described: dict[str, Any] = {
+        "id": name,
+        "shortDescription": {"text": rule.title if rule else finding.title},
+        "fullDescription": {"text": rule.why if rule else finding.why or finding.title},
+        "defaultConfiguration": {"level": _LEVELS[finding.severity]},
+        "properties": {"tags": [finding.cause, *finding.backends]},
+    }
+    if rule:
+        described["help"] = {"text": rule.why, "markdown": rule_markdown(rule)}
+    if evidence:
+        described["helpUri"] = evidence[0]
+    return described
+
+
+def _result(finding: Finding, named: list[str], diagnosis: Diagnosis, file: str) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": named.index(finding.rule),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{headline(finding)}\n{details(finding, diagnosis, fixes=1)}"},
+        "partialFingerprints": {"attnDoctor/v1": fingerprint(finding)},
+        "locations": [_location(finding, file)],
+    }
+    if finding.waived:
+        result["suppressions"] = [{"kind": "external", "justification": finding.waived}]
+    if finding.caused_by:
+        result["properties"] = {"causedBy": finding.caused_by}
+    return result
+
+
+def _location(finding: Finding, file: str) -> dict[str, Any]:
+    name = finding.subject or "machine"
+    location: dict[str, Any] = {"logicalLocations": [{"name": name, "kind": "resource"}]}
+    at = place(finding, file)
+    if at.file:
+        location["physicalLocation"] = {
+            "artifactLocation": {"uri": _uri(at.file)},
+            "region": {"startLine": at.line},
+        }
+    return location
+
+
+def _uri(path: str) -> str:
+    from urllib.parse import quote
+
+    return quote(path.replace("\\", "/"))
+
+
+def _notifications(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """What could not be told, so that a short list of results is not taken for health."""
+    return [
+        {"level": "note", "message": {"text": f"not checked: {', '.join(rules)}: {reason}"}}
+        for reason, rules in unchecked(diagnosis).items()
+    ]

@@ -1,0 +1,184 @@
+"""A diagnosis for a person at a terminal: what is wrong, seen and wanted, the command, no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from attn_doctor import __version__
+from attn_doctor.findings import Because, Diagnosis, Severity
+from attn_doctor.render.findings.summary import blocks, header
+from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
+from attn_doctor.render.labelled import fix_lines, labelled
+from attn_doctor.render.paper import Paper, clean
+
+if TYPE_CHECKING:
+    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.preflight.prediction import Prediction
+
+__all__ = ["text"]
+
+_MARKS = {
+    Severity.ERROR: ("✗", "red"),
+    Severity.WARNING: ("!", "yellow"),
+    Severity.INFO: ("i", "blue"),
+}
+_LABEL = 10
+
+
+def text(
+    diagnosis: Diagnosis,
+    paper: Paper,
+    *,
+    verbose: bool = False,
+    quiet: bool = False,
+    backends: Matrix | None = None,
+    configs: Sequence[Prediction] = (),
+    unread: Sequence[str] = (),
+) -> str:
+    """The whole report. `verbose` adds evidence; `quiet` leaves out machine and backends.
+
+    `unread`: why a configuration that lies here was not read.
+    """
+    lines: list[str] = []
+    if not quiet:
+        lines += _top(diagnosis, paper, backends, configs, unread)
+    for problem in problems(diagnosis):
+        if quiet and problem.severity is Severity.INFO:
+            continue
+        lines += _problem(problem, diagnosis, paper, verbose)
+        lines.append("")
+    lines += _waived(diagnosis, paper, verbose)
+    lines += _unchecked(diagnosis, paper, verbose)
+    lines += _last(diagnosis, paper)
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _top(
+    diagnosis: Diagnosis,
+    paper: Paper,
+    backends: Matrix | None,
+    configs: Sequence[Prediction],
+    unread: Sequence[str],
+) -> Iterator[str]:
+    facts = diagnosis.facts
+    yield paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}"
+    yield ""
+    shown = blocks(facts)
+    if backends is not None:
+        from attn_doctor.render.findings.readiness import short_form
+
+        shown.append(("backends", short_form(backends)))
+    if configs:
+        from attn_doctor.render.findings import preflight
+
+        shown += [("config", preflight.short_form(one)) for one in configs]
+    if unread:
+        shown.append(("config", [clean(one) for one in unread]))
+    for name, lines in shown:
+        label = paper.style(name.ljust(_LABEL), "bold")
+        for line in lines:
+            first, *rest = paper.wrap(line, _LABEL) or [" " * _LABEL]
+            yield label + first[_LABEL:]
+            yield from rest
+            label = " " * _LABEL
+    yield ""
+
+
+def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+    finding = problem.finding
+    yield from _title(problem, paper)
+    note = problem.severity is Severity.INFO
+    if not note or verbose:
+        if finding.place:
+            at = f"{finding.place.file}:{finding.place.line}"
+            yield from labelled("at", at, paper)
+        yield from paper.wrap(clean(finding.why), 2)
+        yield from _because("seen", finding.because, paper)
+        yield from fix_lines(finding.fixes, diagnosis.facts, paper)
+    if problem.echoes:
+        yield from labelled("also", f"explains {', '.join(problem.echoes)}", paper)
+    if verbose:
+        yield from _because("where", finding.context, paper)
+        yield from labelled("cause", finding.cause, paper)
+        for link in finding.evidence:
+            yield from labelled("read", link, paper)
+
+
+def _title(problem: Problem, paper: Paper) -> Iterator[str]:
+    """The title with its mark, and the rule's id behind it, on a line of its own if need be."""
+    glyph, colour = _MARKS[problem.severity]
+    # What is about a file has its place below.
+    told = problem.subjects if problem.finding.place is None else ""
+    subject = f" ({told})" if told else ""
+    first, *rest = paper.wrap(clean(problem.finding.title + subject), 2)
+    lines = [first[2:], *rest]
+    rule = f"[{problem.finding.rule}]"
+    last = lines[-1]
+    fits = len(last) + len(rule) + 4 <= paper.width
+    tail = "  " + paper.style(rule, "dim") if fits else ""
+    lines = [paper.style(line, "bold") for line in lines]
+    lines[-1] += tail
+    yield paper.style(glyph, "bold", colour) + " " + lines[0]
+    yield from lines[1:]
+    if not fits:
+        yield "  " + paper.style(rule, "dim")
+
+
+def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str]:
+    for line in lines:
+        if line.truth is False and line.wanted:
+            continue  # one of several alternatives, and not the one that is at fault
+        # "is library-mismatch, wanted not library-mismatch" would say nothing twice.
+        told = line.wanted not in ("", f"not {line.seen}")
+        wanted = f", wanted {line.wanted}" if told else ""
+        yield from labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
+        label = ""
+
+
+def _waived(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+    """Problems that do not count; each with its reason only if asked for."""
+    waived = {one.rule: one.waived for one in diagnosis.waived}
+    if not waived:
+        return
+    shown = "" if verbose else f": {', '.join(waived)}" if len(waived) < 4 else "; -v names them"
+    count = f"{plural(len(waived), 'known problem')} not counted"
+    yield from paper.wrap(paper.style(count, "bold") + shown, 0)
+    if verbose:
+        for rule, reason in waived.items():
+            yield from paper.wrap(clean(f"{rule}: {reason}"), 2)
+    yield ""
+
+
+def _unchecked(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+    """What could not be told, by reason, so that one gap is one line."""
+    reasons = unchecked(diagnosis)
+    if not reasons:
+        return
+    total = sum(len(rules) for rules in reasons.values())
+    yield paper.style(f"? {plural(total, 'rule')} could not be checked", "bold")
+    for reason, rules in reasons.items():
+        named = ", ".join(rules) if verbose or len(rules) < 4 else f"{len(rules)} rules"
+        yield from paper.wrap(clean(f"{reason}: {named}"), 2)
+    yield ""
+
+
+def _last(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
+    """The verdict and what to do next."""
+    errors, warnings, _ = counts(diagnosis)
+    examined = f"{plural(diagnosis.rules, 'rule')}, {diagnosis.seconds:.2f} s"
+    colour = "red" if errors else "yellow" if warnings else "green"
+    mark = "✗" if errors else "!" if warnings else "✓"
+    told = paper.style(f"{mark} {tally(diagnosis)}", "bold", colour)
+    yield told + paper.style(f"  ({examined})", "dim")
+    yield from paper.wrap(_next(diagnosis, errors, warnings), 2)
+
+
+def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
+    fixable = any(one.fixes for one in diagnosis.problems if one.severity is not Severity.INFO)
+    if errors or warnings:
+        first = "Run the first fix above" if fixable else "See the first problem above"
+        return f"Next: {first[0].lower()}{first[1:]}, then `attn-doctor check` again."
+    if diagnosis.facts.torch.installed is False:
+        return "Next: install torch, or name the environment to examine with --python."
+    return "Next: nothing to repair. `attn-doctor report` writes these facts to a file."

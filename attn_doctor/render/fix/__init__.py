@@ -1,0 +1,1 @@
+"""A plan of fixes, and the CUDA toolkit that fits."""

@@ -1,0 +1,67 @@
+"""The rulebook as a list: one line a rule, area by area."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.rules.text import COLOURS
+from attn_doctor.rulebook.phrases import named
+from attn_doctor.rulebook.rule import Rule
+
+__all__ = ["rule_list"]
+
+_MARKS = {"error": "✗", "warning": "!", "info": "i"}
+_NAMES = {"error": "error", "warning": "warning", "info": "note"}
+#: Below this width columns would leave no room for the title.
+_NARROW = 90
+
+
+def rule_list(rules: Sequence[Rule], paper: Paper, *, whole: bool) -> str:
+    """The list. `whole`: titles are not cut, for output that no terminal shows."""
+    lines: list[str] = []
+    for area, group in groupby(rules, lambda rule: rule.id.partition("/")[0]):
+        members = list(group)
+        lines.append(f"{paper.style(area, 'bold')} ({len(members)})")
+        lines += _rows(members, paper, whole)
+        lines.append("")
+    lines += paper.wrap(_count(rules), 0)
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _rows(rules: Sequence[Rule], paper: Paper, whole: bool) -> Iterator[str]:
+    if paper.width < _NARROW and not whole:
+        yield from (_narrow_row(rule, paper) for rule in rules)
+        return
+    column = max(len(rule.id) for rule in rules)
+    for rule in rules:
+        title = clean(named(rule.title))
+        if not whole:
+            title = _cut(title, paper.width - column - len("    warning  "), paper)
+        severity = paper.style(f"{rule.severity:<7}", COLOURS[rule.severity])
+        yield f"  {rule.id:<{column}}  {severity}  {title}".rstrip()
+
+
+def _narrow_row(rule: Rule, paper: Paper) -> str:
+    """Without columns, and with a mark for the severity, so that the title has all the room."""
+    mark = paper.glyphs(_MARKS[rule.severity])
+    title = _cut(clean(named(rule.title)), paper.width - len(f"  {mark} {rule.id}  "), paper)
+    return f"  {paper.style(mark, COLOURS[rule.severity])} {rule.id}  {title}".rstrip()
+
+
+def _cut(title: str, room: int, paper: Paper) -> str:
+    """`title` in so much room; a few letters of it would tell nothing."""
+    if len(title) <= room:
+        return title
+    end = "…" if paper.unicode else "..."
+    return title[: room - len(end)].rstrip() + end if room > 12 else ""
+
+
+def _count(rules: Sequence[Rule]) -> str:
+    counts = Counter(rule.severity for rule in rules)
+    parts = [plural(counts[key], name) for key, name in _NAMES.items() if counts[key]]  # type: ignore[index]
+    told = f"{plural(len(rules), 'rule')}: {', '.join(parts)}" if parts else "No rule fits all that"
+    return f"{told}. `attn-doctor rules show ID` tells more of one." if parts else f"{told}."

@@ -1,0 +1,117 @@
+"""A rule as Markdown, for a wiki or an issue. What stands between backticks stays code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from attn_doctor.render.findings.markdown import escape
+from attn_doctor.render.paper import clean
+from attn_doctor.render.rules.text import SAFETY, SYSTEMS
+from attn_doctor.rulebook.conditions import Condition
+from attn_doctor.rulebook.phrases import commands, named, phrase, phrases
+from attn_doctor.rulebook.rule import FixFile, Group, Rule
+
+__all__ = ["cause_markdown", "rule_markdown"]
+
+
+def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()) -> str:
+    """The page. `meaning` is the cause's, `explains` the rules folded under this one."""
+    lines = [
+        f"### `{rule.id}`: {_prose(rule.title)}",
+        "",
+        _prose(rule.why),
+        "",
+        *_keys(rule, meaning, explains),
+        "",
+        *_conditions("Applies where", rule.applies),
+        *_conditions("Is a problem if", rule.when),
+        *_symptoms(rule),
+        *(line for number, fix in enumerate(rule.fixes) for line in _fix(rule, number, fix)),
+        f"**Evidence**, read on {rule.checked.isoformat()}:",
+        "",
+        *(f"- <{link}>" for link in rule.evidence),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def cause_markdown(cause: str, meaning: str, rules: Sequence[Rule]) -> str:
+    """A cause, and the rules that have it."""
+    lines = [f"### Cause `{cause}`", ""]
+    lines += [_prose(meaning), ""] if meaning else []
+    lines += [f"- `{rule.id}` ({rule.severity}): {_prose(rule.title)}" for rule in rules]
+    return "\n".join(lines) + "\n"
+
+
+def _keys(rule: Rule, meaning: str, explains: Sequence[str]) -> Iterator[str]:
+    yield f"- severity: {rule.severity}"
+    yield f"- cause: `{rule.cause}`" + (f" ({_prose(meaning.rstrip('.'))})" if meaning else "")
+    if rule.backends:
+        yield f"- concerns: {_code(rule.backends)}"
+    if rule.platforms:
+        yield f"- on: {', '.join(SYSTEMS[one] for one in rule.platforms)}"
+    if rule.for_each:
+        yield f"- judged for each of `{rule.for_each}`"
+    if rule.requires:
+        yield f"- follows from: {_code(rule.requires)}"
+    if explains:
+        yield f"- explains: {_code(explains)}"
+    if rule.row:
+        yield f"- guide: {_prose(rule.row)}"
+
+
+def _conditions(heading: str, group: Group) -> Iterator[str]:
+    every, some = phrases(group)
+    if not every and not some:
+        return
+    yield from (f"**{heading}**", "")
+    yield from (f"- {escape(line)}" for line in every)
+    if some:
+        yield "- at least one of these holds:"
+        yield from (f"  - {escape(line)}" for line in some)
+    yield ""
+
+
+def _symptoms(rule: Rule) -> Iterator[str]:
+    if not rule.symptoms:
+        return
+    yield from ("**Shows in a log as**", "")
+    yield from _fenced("text", (symptom.logs[0].rstrip() for symptom in rule.symptoms))
+
+
+def _fix(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
+    notes = [SAFETY[fix.safety], *([f"needs {fix.needs}"] if fix.needs else [])]
+    yield f"**Fix:** {_prose(fix.title)} ({_prose('; '.join(notes))})"
+    yield ""
+    if rule.fix_when[number]:
+        yield f"Where {_joined(rule.fix_when[number])}."
+        yield ""
+    if fix.manual:
+        yield _prose(fix.manual)
+        yield ""
+    if fix.run or fix.set or fix.unset:
+        yield from _fenced("sh", commands(fix))
+    if rule.fix_done[number]:
+        yield f"Done when {_joined(rule.fix_done[number])}."
+        yield ""
+
+
+def _joined(lines: Iterable[Condition]) -> str:
+    return escape(" and ".join(phrase(one) for one in lines))
+
+
+def _fenced(language: str, lines: Iterable[str]) -> Iterator[str]:
+    text = [part for line in lines for part in map(clean, line.splitlines())]
+    longest = max((len(run) for line in text for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    yield from (fence + language, *text, fence, "")
+
+
+def _prose(text: str) -> str:
+    """Text with facts named, in which only code between backticks is markup."""
+    parts = re.split(r"(`[^`\n]+`)", named(" ".join(text.split())))
+    return "".join(clean(part) if part.startswith("`") else escape(part) for part in parts)
+
+
+def _code(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -20,8 +20,9 @@ from attn_doctor.builder.entries import entry_of, failure_of, memory_ran_out, su
 from attn_doctor.builder.manifest import Entry
 from attn_doctor.builder.off_gpu import suits
 from attn_doctor.builder.plan import CONTEXT_MIB, Item, gpu_mib, parts_name
-from attn_doctor.builder.pool import Outcome, Pool, Task
+from attn_doctor.builder.pool import Pool
 from attn_doctor.builder.spec import KernelSpec
+from attn_doctor.builder.tasks import Outcome, Task
 from attn_doctor.builder.timings import Timings
 
 __all__ = ["Course", "Step", "job_of", "log_of"]

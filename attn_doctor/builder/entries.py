@@ -11,7 +11,7 @@ from typing import Any
 
 from attn_doctor.builder.manifest import Build, Entry
 from attn_doctor.builder.plan import Item
-from attn_doctor.builder.pool import Outcome
+from attn_doctor.builder.tasks import Outcome
 
 __all__ = ["entry_of", "failure_of", "memory_ran_out", "succeeded"]
 

@@ -20,9 +20,10 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from attn_doctor.builder.tasks import Outcome, Task
 from attn_doctor.processes import Running
 
-__all__ = ["SERVE", "Outcome", "Pool", "PoolError", "Task"]
+__all__ = ["SERVE", "Pool", "PoolError"]
 
 SERVE = Path(__file__).parent / "child" / "serve.py"
 #: Seconds until torch is imported; from a slow network file system that takes minutes.
@@ -40,44 +41,6 @@ class PoolError(Exception):
     def __init__(self, message: str, log: Path) -> None:
         super().__init__(message)
         self.message, self.log = message, log
-
-
-class Task(Struct, frozen=True, kw_only=True):
-    """One job for one process."""
-
-    id: int
-    job: dict[str, Any]
-    log: Path
-    """Where everything goes that the job prints."""
-    limit: float
-    """Seconds that it may take."""
-    fresh: bool = False
-    """In a process started by `python` itself, not a fork."""
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """How a job ended."""
-
-    task: Task
-    seconds: float
-    result: dict[str, Any] | None = None
-    """What the child answered; None if it died before it could."""
-    signal: int = 0
-    """The signal that killed it, if one did."""
-    late: bool = False
-    """It ran into its limit."""
-
-    @property
-    def death(self) -> str:
-        """Why there is no result, in words."""
-        if self.late:
-            return f"gave no result within {self.task.limit:g} s"
-        if self.signal:
-            try:
-                return f"was killed by {signal.Signals(self.signal).name}"
-            except ValueError:
-                return f"was killed by signal {self.signal}"
-        return "ended without a result"
 
 
 class _Process:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from attn_doctor import __version__
 from attn_doctor.builder import off_gpu, plan, stamp
 from attn_doctor.builder.clearing import Cleared, clear
 from attn_doctor.builder.course import Course, Step, log_of
@@ -26,20 +24,19 @@ from attn_doctor.builder.manifest import Entry, Surroundings
 from attn_doctor.builder.outcome import Report, Result, explained
 from attn_doctor.builder.plan import Item
 from attn_doctor.builder.planning import Plan, Request, jiterator, listed, planned, superseded
-from attn_doctor.builder.pool import Outcome, Pool
+from attn_doctor.builder.pool import Pool
 from attn_doctor.builder.proving import claim, pool_of, prove
-from attn_doctor.builder.surroundings import place_with
+from attn_doctor.builder.record import Record
+from attn_doctor.builder.tasks import Outcome
 from attn_doctor.builder.timings import Timings
 from attn_doctor.builder.watching import Watcher
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["UNFINISHED", "Build", "Plan", "Request", "Watcher", "planned", "prove"]
+__all__ = ["Build", "Plan", "Request", "Watcher", "planned", "prove"]
 
 
 #: Beside the manifest while a build is at work; one that is found there was ended.
 MARK = "unfinished"
-#: The message of entries whose build has begun and not ended.
-UNFINISHED = "not built: the build was ended before"
 _NO_STAND_IN = "the stand-in for the GPU was not at work, so nothing is known of this kernel"
 
 
@@ -48,19 +45,15 @@ class Build:
 
     def __init__(self, request: Request, watcher: Watcher) -> None:
         self._request, self._watcher = request, watcher
-        self._manifest = stamp.load(request.folder) or stamp.empty()
-        self._surroundings: dict[str, Surroundings] = {}
+        self._record = Record(request)
         self._results: dict[str, Result] = {}
         self._cleared: list[Cleared] = []
         self._kept: dict[str, str] = {}
-        self.plan = planned(request, self._manifest)
+        self.plan = self._record.planned()
         """What has to be done, by what is known so far."""
-        self._lock: Lock | None = None
         self._begun = time.monotonic()
         self._timings = Timings(self._begun)
         self._start_seconds: float | None = None
-        self._writers = ThreadPoolExecutor(4)
-        self._written: dict[str, tuple[frozenset[str], Future[None]]] = {}
         self.notes: list[str] = []
         self._leavings: set[str] = set()
         """Choices of tiles and locks that were there before, and are not ours."""
@@ -73,14 +66,14 @@ class Build:
         """
         request = self._request
         with Lock(request.folder, self._watcher.waiting) as lock:
-            self._lock = lock
+            self._record.lock = lock
             request.logs.mkdir(parents=True, exist_ok=True)
             mark = request.folder / FOLDER / MARK
             if mark.exists():
                 self._remove_damage()
             # Whoever held the lock before may have built just this.
-            self._manifest = stamp.load(request.folder) or stamp.empty()
-            self.plan = planned(request, self._manifest)
+            self._record.read()
+            self.plan = self._record.planned()
             if not self.plan.todo and not self.plan.unknown:
                 return
             self._watcher.begin(self.plan)
@@ -96,7 +89,7 @@ class Build:
                     self._build(pool, compilers)
                     self._timings.last("all_done")
             finally:
-                self._writers.shutdown(wait=False, cancel_futures=True)
+                self._record.close()
             mark.unlink(missing_ok=True)
             self._timings.last("end")
 
@@ -122,7 +115,7 @@ class Build:
         )
 
     def _as_was(self, item: Item) -> Result:
-        return Result(item=item, entry=None if item.todo else self._manifest.entries.get(item.key))
+        return Result(item=item, entry=None if item.todo else self._record.entries.get(item.key))
 
     @contextmanager
     def _compilers(self, pool: Pool) -> Iterator[Pool | None]:
@@ -156,7 +149,7 @@ class Build:
             memory=memory,
             tell=self._tell,
             tick=self._watcher.tick,
-            compiled=self._compiled,
+            compiled=self._record.flush,
             timings=self._timings,
             # A context of a stand-in costs nothing to make.
             standby=0 if now.limit in ("memory", "GPU memory") or request.target else now.jobs,
@@ -164,13 +157,14 @@ class Build:
         )
         for device in request.devices:
             self._ask(course, device)
-        old = any(entry.place.split(" ")[0] in request.devices for entry in self._all_entries())
+        old = any(entry.place.split(" ")[0] in request.devices for entry in self._entries())
         if old or now.unknown or request.target is not None:
             # Digests that only torch knows may have moved too: that decides what is to be done.
-            course.until(lambda: len(self._surroundings) == len(request.devices))
+            course.until(lambda: len(self._record.surroundings) == len(request.devices))
             self._timings.last("waited_for_surroundings")
-            self.plan = now = planned(request, self._manifest, self._surroundings, self._names())
-        self._clear(now)
+            self.plan = now = self._record.planned()
+        self._remove(now.cleared)
+        self._record.begin(now.todo)
         self._timings.last("cleared")
         doubted = self._proven_first(course, now)
         wanted = [item for item in now.todo if item.state != "unproven" or item.key in doubted]
@@ -182,7 +176,7 @@ class Build:
             self._timings.last("torch_imported", pool.ready_at)
         if request.target is not None:
             self._tidy()
-        self._save()
+        self._record.save()
 
     def _proven_first(self, course: Course, now: Plan) -> set[str]:
         """Prove what was built without this GPU. Returns the keys of what does not hold.
@@ -197,7 +191,7 @@ class Build:
             else:
                 doubted[item.key] = item
 
-        entries = self._manifest.entries
+        entries = self._record.entries
         claims = [item for item in now.todo if item.state == "unproven"]
         course.prove([(item, claim(entries[item.key])) for item in claims], finished)
         if doubted:
@@ -206,24 +200,23 @@ class Build:
 
     def _doubted(self, found: Sequence[tuple[Item, Entry]]) -> None:
         """Remove what was compiled off the GPU and does not hold on it."""
-        entries = {self._key(item): entry for item, entry in found}
-        self._manifest = replace(self._manifest, entries={**self._manifest.entries, **entries})
-        self._anew([replace(item, key=self._key(item)) for item, _ in found])
+        key = self._record.key
+        self._record.put({key(item): entry for item, entry in found})
+        self._anew([replace(item, key=key(item)) for item, _ in found])
 
     def _anew(self, items: Iterable[Item]) -> None:
         """Remove the files of what did not hold on the GPU; others may need some of them."""
         why = "it did not hold on this GPU"
         anew = [replace(item, state="again", why=why) for item in items]
-        self._remove(one for _, one in superseded(self._request.folder, self._manifest, anew))
-        again = {item.key: _unfinished(item) for item in anew}
-        self._manifest = replace(self._manifest, entries={**self._manifest.entries, **again})
-        self._save()
+        manifest = self._record.manifest
+        self._remove(one for _, one in superseded(self._request.folder, manifest, anew))
+        self._record.again(anew)
 
     def _tidy(self) -> None:
         """Remove what a build without a GPU leaves and a machine with one must not find."""
         kept = {
             name
-            for entry in self._all_entries()
+            for entry in self._entries()
             if entry.state == "built" and entry.build is not None
             for name in entry.build.files
         }
@@ -239,23 +232,16 @@ class Build:
         from attn_doctor.builder.refusals import refusal
 
         facts = self._request.facts
-        told = self._surroundings.get(item.device) or self._request.seen(item.device)
-        why = refusal(item.spec, facts.torch.version or "", item.device, told.sm)
+        sm = self._record.seen(item.device).sm
+        why = refusal(item.spec, facts.torch.version or "", item.device, sm)
         if why:
             entry = Entry(spec=item.spec, place=item.place, state="failed", message=why)
             self._finished(item, entry, retried=False)
             self._watcher.step(Step(item=item, phase="done", entry=entry))
         return bool(why)
 
-    def _all_entries(self) -> Iterable[Entry]:
-        return self._manifest.entries.values()
-
-    def _names(self) -> dict[str, str]:
-        return {
-            device: found.device
-            for device, found in self._surroundings.items()
-            if found.device and device != "cpu"
-        }
+    def _entries(self) -> Iterable[Entry]:
+        return self._record.entries.values()
 
     def _ask(self, course: Course, device: str) -> None:
         """Ask torch for the surroundings that only it knows."""
@@ -265,7 +251,8 @@ class Build:
             self._timings.last("surroundings_told")
             # Without an answer the specs will fail for the same reason, and say it.
             request = self._request
-            self._surroundings[device] = self._there(_told(told)) if told else request.seen(device)
+            found = self._there(_told(told)) if told else request.seen(device)
+            self._record.surroundings[device] = found
 
         log = self._request.logs / f"surroundings-{device.replace(':', '')}.log"
         log.unlink(missing_ok=True)
@@ -294,38 +281,6 @@ class Build:
                 why = f"damaged: {one.what}"
                 self._remove(listed(self._request.folder, one.remove, why))
 
-    def _clear(self, now: Plan) -> None:
-        """Take out of the folder and of the manifest what will be built anew, or is stale."""
-        self._remove(now.cleared)
-        gone = self._stale_keys()
-        manifest = self._manifest
-        kept = {name: one for name, one in manifest.entries.items() if name not in gone}
-        # Should this build be ended, the next one still knows what was wanted.
-        wanted = {
-            item.key: _unfinished(item)
-            for item in now.todo
-            if _named(item.key) and item.state != "unproven"
-        }
-        self._manifest = replace(
-            manifest,
-            entries={**kept, **wanted},
-            warmups={name: one for name, one in manifest.warmups.items() if name not in gone},
-        )
-        for device in self._request.devices:
-            found = self._surroundings.get(device)
-            self._stamp_place(device, found or self._request.seen(device))
-        self._save()
-
-    def _stale_keys(self) -> set[str]:
-        from attn_doctor.caches import drift
-
-        found: set[str] = set()
-        for device, now in self._surroundings.items():
-            place = place_with(device, now.device or "")
-            stale = drift.stale(self._manifest, place, now, str(self._request.folder))
-            found |= stale.specs.keys() | stale.warmups.keys()
-        return found
-
     def _remove(self, wanted: Iterable[Cleared]) -> None:
         roots = [str(self._request.folder), *filter(None, [jiterator(self._request)])]
         done, kept = clear(wanted, roots)
@@ -334,17 +289,11 @@ class Build:
 
     # Writing down
 
-    def _compiled(self, item: Item, result: Mapping[str, Any]) -> None:
-        """Bring the files to the disk while the proof runs: that takes longer than one thinks."""
-        files = frozenset(result.get("files", ()))
-        writing = self._writers.submit(stamp.flush, self._request.folder, files)
-        self._written[item.key] = (files, writing)
-
     def _finished(self, item: Item, entry: Entry, retried: bool) -> None:
         with self._timings.adding("writing_down"):
-            self._record(item, entry, retried)
+            self._write_down(item, entry, retried)
 
-    def _record(self, item: Item, entry: Entry, retried: bool) -> None:
+    def _write_down(self, item: Item, entry: Entry, retried: bool) -> None:
         match = None
         # What could not be built has no proof; what torch refuses has no log at all.
         log = log_of(self._request.logs, item, "build" if entry.build is None else "prove")
@@ -354,22 +303,11 @@ class Build:
             entry = without_choices(entry)
         if entry.state == "failed":
             entry, match = self._cause(item, entry)
-        name = self._key(item)
         printed = str(log) if log.exists() else ""
         self._results[item.key] = Result(
             item=item, entry=entry, match=match, log=printed, retried=retried
         )
-        if item.key in self._written and entry.build is not None:
-            files, writing = self._written.pop(item.key)
-            stamp.flush(self._request.folder, entry.build.files.keys() - files)
-            writing.result()
-        place = name.partition("@")[2]
-        if _named(name):
-            entries = {**self._manifest.entries, name: replace(entry, place=place)}
-            self._manifest = replace(self._manifest, entries=entries)
-        found = self._surroundings.get(item.device)
-        self._stamp_place(item.device, found or self._request.seen(item.device))
-        self._save()
+        self._record.enter(item, entry)
 
     def _cause(self, item: Item, entry: Entry) -> tuple[Entry, Any]:
         logs = [log_of(self._request.logs, item, action) for action in ("build", "prove")]
@@ -382,41 +320,8 @@ class Build:
             return entry, None
         return replace(entry, cause=found.matches[0].rule), found.matches[0]
 
-    def _key(self, item: Item) -> str:
-        """The entry's key; the GPU's name may have become known only now."""
-        found = self._surroundings.get(item.device)
-        if found is None or item.device == "cpu" or not found.device:
-            return item.key
-        return plan.key(item.spec, place_with(item.device, found.device))
-
-    def _stamp_place(self, device: str, found: Surroundings) -> None:
-        place = place_with(device, found.device or "")
-        if not _named(place):
-            return
-        if self._request.target is not None:
-            there = [entry for entry in self._all_entries() if entry.place == place]
-            was = self._manifest.surroundings.get(place)
-            found = self._request.target.keeping(found, was, there)
-        surroundings = {**self._manifest.surroundings, place: found}
-        self._manifest = replace(self._manifest, surroundings=surroundings, attn_doctor=__version__)
-
-    def _save(self) -> None:
-        if self._lock is not None:
-            self._lock.check()
-        stamp.save(self._request.folder, self._manifest)
-
 
 def _told(told: Mapping[str, Any]) -> Surroundings:
     import msgspec
 
     return msgspec.convert(dict(told), Surroundings, strict=False)
-
-
-def _named(place: str) -> bool:
-    """The GPU of a place, or of an entry's key, is known by name."""
-    return not place.endswith(" ")
-
-
-def _unfinished(item: Item) -> Entry:
-    """The entry of a spec whose build is under way."""
-    return Entry(spec=item.spec, place=item.place, state="failed", message=UNFINISHED)

@@ -21,9 +21,10 @@ from attn_doctor.builder import plan
 from attn_doctor.builder.child.variables import kept
 from attn_doctor.builder.course import job_of
 from attn_doctor.builder.devices import children_environment
-from attn_doctor.builder.pool import Outcome, Pool, PoolError, Task
+from attn_doctor.builder.pool import Pool, PoolError
 from attn_doctor.builder.refusals import refusal
 from attn_doctor.builder.spec import KernelSpec, Option
+from attn_doctor.builder.tasks import Outcome, Task
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.targets.descriptor import Descriptor

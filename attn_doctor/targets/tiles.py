@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from attn_doctor.builder.pool import Outcome
 from attn_doctor.builder.spec import Option
+from attn_doctor.builder.tasks import Outcome
 
 __all__ = ["Tried", "ladder", "seen"]
 

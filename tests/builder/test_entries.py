@@ -9,8 +9,8 @@ import pytest
 
 from attn_doctor.builder.entries import entry_of, memory_ran_out, succeeded
 from attn_doctor.builder.plan import Item
-from attn_doctor.builder.pool import Outcome, Task
 from attn_doctor.builder.spec import KernelSpec
+from attn_doctor.builder.tasks import Outcome, Task
 
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(128,))
 ITEM = Item(spec=SPEC, device="cuda:0", key=f"{SPEC.id}@cuda:0 NVIDIA H200", state="new")

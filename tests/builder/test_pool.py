@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from attn_doctor.builder.pool import Outcome, Pool, PoolError, Task
+from attn_doctor.builder.pool import Pool, PoolError
+from attn_doctor.builder.tasks import Outcome, Task
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux alone")
 
@@ -275,12 +276,12 @@ def test_nothing_lives_on_while_torch_is_imported(serve: Path, cache: Path) -> N
 
 def test_nothing_lives_on_when_its_parent_is_killed(serve: Path, cache: Path) -> None:
     script = (
-        "import sys, os, time; from pathlib import Path; from attn_doctor.builder import pool\n"
+        "import sys, os, time; from pathlib import Path; from attn_doctor.builder import pool, tasks\n"
         f"pool.SERVE = Path({str(serve)!r})\n"
         f"cache = Path({str(cache)!r})\n"
         "one = pool.Pool(sys.executable, dict(os.environ), cache).__enter__()\n"
         "job = {'action': 'build', 'spec': {'mask': 'hang'}, 'spec_id': 'h'}\n"
-        "one.start(pool.Task(id=0, job=job, log=cache / 'h.log', limit=50.0))\n"
+        "one.start(tasks.Task(id=0, job=job, log=cache / 'h.log', limit=50.0))\n"
         "while not (cache / 'grandchild').exists(): one.wait(0.1)\n"
         "print(*[p.running.pid for p in one._processes], *[a.pid for a in one._active.values()])\n"
         "sys.stdout.flush(); time.sleep(100)\n"

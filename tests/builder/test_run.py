@@ -20,8 +20,9 @@ from attn_doctor.builder.lock import Lock, LockLostError
 from attn_doctor.builder.manifest import Manifest
 from attn_doctor.builder.outcome import Report
 from attn_doctor.builder.pool import PoolError
+from attn_doctor.builder.record import UNFINISHED
 from attn_doctor.builder.recorded import recorded
-from attn_doctor.builder.run import UNFINISHED, Build, Request, Watcher, planned, prove
+from attn_doctor.builder.run import Build, Request, Watcher, planned, prove
 from attn_doctor.errors import AttnDoctorError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux alone")

@@ -23,8 +23,9 @@ from attn_doctor.builder.course import Step
 from attn_doctor.builder.manifest import Manifest, Surroundings
 from attn_doctor.builder.outcome import Report, joined
 from attn_doctor.builder.planning import joined as joined_plans
+from attn_doctor.builder.record import UNFINISHED
 from attn_doctor.builder.recorded import recorded
-from attn_doctor.builder.run import UNFINISHED, Build, Request, Watcher, planned
+from attn_doctor.builder.run import Build, Request, Watcher, planned
 from attn_doctor.builder.software import check, differences
 from attn_doctor.builder.target import (
     Target,

@@ -24,10 +24,13 @@ _ESCAPE = re.compile(
 #: Colours whose escape character was lost on the way to a web page.
 _LOST = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# "[rank3]: ", "[default0]:", "[1,3]<stderr>: ", "rank 3: ", "3: ", "(Worker pid=71, ip=10.0.0.2) "
+# "[rank3]: ", "[default0]:", "[trainer0]:", "[1,3]<stderr>: ", "rank 3: ", "worker-1: ", "3: ",
+# "(Worker pid=71, ip=10.0.0.2) "
 _RANK = re.compile(
-    r" {0,8}(?:\[(?:rank|default) ?(?P<a>\d{1,4})\] ?: ?|\[\d+,(?P<b>\d+)\]<std(?:out|err)>: ?"
-    r"|(?:[Rr]ank ?)?(?P<c>\d{1,4}): |\((?:\w{1,40} )?pid=(?P<d>\d+)(?:, ip=[\d.]+)?\) ?)"
+    r" {0,8}(?:\[(?:rank|default|trainer|worker)[-_ ]?(?P<a>\d{1,4})\] ?: ?"
+    r"|\[\d+,(?P<b>\d+)\]<std(?:out|err)>: ?"
+    r"|(?:[Rr]ank ?|(?:worker|trainer|node)[-_]?)?(?P<c>\d{1,4}): "
+    r"|\((?:\w{1,40} )?pid=(?P<d>\d+)(?:, ip=[\d.]+)?\) ?)"
 )
 # "2025-11-21T10:00:00.123Z ", "[2025-11-21 10:00:00,123] ", "[10:00:00] ", "03/04/2025 10:00:00 ",
 # "Nov 21 10:00:00 host prog[7]: ", "2025-11-21T10:00:00+0100 host prog[7]: ", and a server's
@@ -36,7 +39,7 @@ _TIME = re.compile(
     r"\[?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d/\d\d/(?:\d{4}|\d\d) )?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"(?:Z|[+-]\d\d:?\d\d)?\]?"
     r"(?:\s+(?:std(?:out|err) [FP]|[\w.-]{1,64} [\w.-]{1,64}\[\d+\]:))?(?: +|$)"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}: "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,64} \S{1,64}:(?: |$)"
     r"|(?:DEBUG|INFO|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d"
     r" (?:\[[\w./]{1,80}:\d+\]|[\w./]{1,80}:\d+\])(?: |$)"
     r"|[EI]\d{3,4} \d\d:\d\d:\d\d\.\d{3,9} (?:\d+ )?[\w./\\-]{1,200}:\d+\](?: |$)"
@@ -49,16 +52,20 @@ _LEVEL = re.compile(
     r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,4}\| \S{1,120} -(?: |$)"
     r"|##\[(?:error|debug|command)\]"
 )
-# "trainer-1  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ", "#12 0.526 " of docker build
+# "trainer-1  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ", "#12 0.526 " of a docker
+# build, "train-7d9f8b6c5d-x2k4p trainer " of stern
 _CARRIER = re.compile(
     r"[\w.-]{1,60}[-_]\d{1,3} {1,40}\|(?: |$)|\[pod/[\w./-]{1,200}\] ?"
     r"|#\d{1,3} (?:\d{1,5}\.\d{1,3}(?: |$))?|\d{1,5}\.\d{3}(?: (?=\D)|$)"
+    r"|[a-z][a-z0-9-]{1,50}-[a-f0-9]{8,10}-[a-z0-9]{5} [a-z0-9-]{1,40}(?: |$)"
 )
 # pip's "  │ " and "  ╰─> ", rich's "│ ", an exception group's "  | ", a quoted message's "> "
 _BOX = re.compile(r" {0,12}(?:[│┃|]|╰─>|> ?(?!>)|[+] ?(?=Exception Group)) ?")
 _RULE = re.compile(r"\s*(?:```\w*|[╭╰┌└├+─━=_-][─━=_+┄ -]{6,}.{0,80}[╮╯┐┘┤+─━=-]?)\s*")
 # " 45%|████▌     | 450/1000 [00:12<00:15, 36.12it/s, loss=0.12]"
 _PROGRESS = re.compile(r"[^%\n]{0,80}\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}(?:\[[^\]\n]{0,200}\])?")
+# "12:" and "12-" of grep -n
+_NUMBERED = re.compile(r" {0,6}(\d{1,8})[:-]")
 #: What never stands in the middle of a broken message.
 _BEGINS = re.compile(
     r'\s*(?:File "|Traceback \(|During handling|The above exception|\$ |>>> '
@@ -185,11 +192,25 @@ def _split(first: int, data: bytes) -> list[tuple[int, str]]:
         lines.pop()
     return [
         (number, part)
-        for number, line in enumerate(lines, first)
+        for number, line in enumerate(_unnumbered(lines), first)
         for one in unwrapped(line)
         for whole in (one.rstrip("\r").split("\r") if "\r" in one else (one,))
         for part in (_pieces(whole) if len(whole) > _LONGEST else (whole,))
     ]
+
+
+def _unnumbered(lines: list[str]) -> list[str]:
+    """The lines without the numbers that `grep -n` and editors put before each of them.
+
+    The number of a process stands before lines as well, but does not grow with each of them.
+    """
+    last = -1
+    for line in lines:
+        match = _NUMBERED.match(line)
+        if match is None or int(match[1]) <= last:
+            return lines
+        last = int(match[1])
+    return [_NUMBERED.sub("", line, count=1) for line in lines] if len(lines) > 1 else lines
 
 
 def _goes_on(text: str, following: str) -> bool:

@@ -52,6 +52,12 @@ CARRIERS: dict[str, Carrier] = {
     "loguru": _before("2025-03-04 10:11:12.123 | ERROR    | train:main:88 - "),
     "a server": _before("(EngineCore_DP0 pid=71) ERROR 03-04 10:11:12 [core.py:700] "),
     "a rank": _before("[rank3]: "),
+    "a trainer": _before("[trainer0]:"),
+    "a worker": _before("worker-1: "),
+    "stern": _before("train-7d9f8b6c5d-x2k4p trainer "),
+    "grep -n": lambda log: "".join(
+        f"{number}:{line}\n" for number, line in enumerate(log.rstrip("\n").split("\n"), 1)
+    ),
     "two launchers": _before("[default3]:[rank3]: "),
     "GitHub Actions": _before("2025-03-04T10:11:12.1234567Z ##[error]"),
     "a quoted mail": _before("> > "),

@@ -276,7 +276,8 @@ def test_nothing_lives_on_while_torch_is_imported(serve: Path, cache: Path) -> N
 
 def test_nothing_lives_on_when_its_parent_is_killed(serve: Path, cache: Path) -> None:
     script = (
-        "import sys, os, time; from pathlib import Path; from attn_doctor.builder import pool, tasks\n"
+        "import sys, os, time; from pathlib import Path\n"
+        "from attn_doctor.builder import pool, tasks\n"
         f"pool.SERVE = Path({str(serve)!r})\n"
         f"cache = Path({str(cache)!r})\n"
         "one = pool.Pool(sys.executable, dict(os.environ), cache).__enter__()\n"

@@ -124,10 +124,13 @@ class Build:
         if not off_gpu.worth(request, self.plan):
             yield None
             return
+        log = request.logs / "off-gpu.log"
+        log.unlink(missing_ok=True)
         try:
             environ = off_gpu.environment(request)
-        except (AttnDoctorError, DeviceError) as error:
-            (request.logs / "off-gpu.log").write_text(f"{error}\n", "utf-8")
+        except (AttnDoctorError, DeviceError, OSError) as error:
+            # A detour that is not to be had is no reason to end a build.
+            log.write_text(f"{error}\n", "utf-8")
             yield None
             return
         with Pool(request.python, environ, request.logs, beside=pool) as beside:

@@ -145,7 +145,7 @@ def test_without_a_null_gpu_all_are_built_on_the_gpu(on_gpu: Make, how: str) -> 
     assert compiled(request) == [GPU] * 6
 
 
-@pytest.mark.parametrize("kind", [AttnDoctorError, DeviceError])
+@pytest.mark.parametrize("kind", [AttnDoctorError, DeviceError, PermissionError])
 def test_why_it_cannot_be_is_kept_in_a_log(
     on_gpu: Make, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
 ) -> None:
@@ -157,7 +157,11 @@ def test_why_it_cannot_be_is_kept_in_a_log(
     monkeypatch.setattr(off_gpu, "environment", refused)
     assert states(built(request)) == ["built"] * 6
     assert compiled(request) == [GPU] * 6
-    assert "a C compiler makes" in (request.logs / "off-gpu.log").read_text()
+    log = request.logs / "off-gpu.log"
+    assert "a C compiler makes" in log.read_text()
+    monkeypatch.setattr(off_gpu, "environment", lambda _: request.environ)
+    assert states(built(replace(request, force=True))) == ["built"] * 6
+    assert not log.exists()  # it would tell what is not so any more
 
 
 def test_when_it_is_worth_it(request_of: Make, on_gpu: Make) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import fnmatch
 import hashlib
 import io
 import os
 import shutil
 import subprocess
 import sys
+import time
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -204,6 +207,30 @@ class Environment:
             texts.append(stream.read())
         return Ended(code, *texts)
 
+    def started(self, *arguments: str, examine: bool = True) -> subprocess.Popen[str]:
+        """`attn-doctor fix` on it as a process of its own, to be stopped at some moment."""
+        return subprocess.Popen(
+            self.argv(*arguments, examine=examine),
+            env=self.variables,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def wrote(self, text: str, pattern: str) -> bool:
+        """Whether a file of that name in its state holds this text by now.
+
+        A run that is under way may take a file away between its listing and its reading.
+        """
+        for folder, _, names in os.walk(self.state):
+            for name in fnmatch.filter(names, pattern):
+                with contextlib.suppress(FileNotFoundError):
+                    if text.encode() in Path(folder, name).read_bytes():
+                        return True
+        return False
+
     def argv(self, *arguments: str, examine: bool = True) -> list[str]:
         """The command line of `fix`."""
         where = ["--python", str(self.prefix), "--timeout", "20"] if examine else []
@@ -266,3 +293,15 @@ def uv_env(tmp_path: Path, _without_pip: Path, wheels: Path, uv: str) -> Environ
     """One without pip, with uv on PATH."""
     shutil.copytree(_without_pip, tmp_path / "env", symlinks=True)
     return Environment(tmp_path, wheels, uv=uv)
+
+
+def until(what: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Waits for something to be so.
+
+    Raises:
+        AssertionError: it was not within that time.
+    """
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.005)

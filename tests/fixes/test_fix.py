@@ -7,12 +7,11 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.fixes.conftest import Environment
+from tests.fixes.conftest import Environment, until
 
 pytestmark = pytest.mark.slow
 TRITON = "triton/torch-mismatch"
@@ -123,29 +122,6 @@ def test_a_distribution_that_was_changed_again_is_left(uv_env: Environment) -> N
     assert "triton" not in uv_env.freeze()
 
 
-def _started(env: Environment, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        env.argv(*arguments),
-        env=env.variables,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def _until(what: object, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
-def _journal(env: Environment) -> str:
-    return "".join(path.read_text() for path in env.state.rglob("journal.jsonl"))
-
-
 @pytest.mark.parametrize(
     ("how", "where"),
     [
@@ -163,13 +139,13 @@ def test_a_run_that_is_cut_off_is_taken_back(
     env.rule("bulk", '["pip", "install", "bulk>=2"]')
     frozen, before = env.freeze(), env.tree()
     rule = "own/bulk" if where == "installing" else "own/slow"
-    running = _started(env, rule, "--yes", "--no-resolve")
+    running = env.started(rule, "--yes", "--no-resolve")
     if where == "keeping":
-        _until(lambda: '"packages"' in _journal(env))
+        until(lambda: env.wrote('"packages"', "journal.jsonl"))
     elif where == "building":
-        _until(lambda: any(b"Building" in p.read_bytes() for p in env.state.rglob("*.log")))
+        until(lambda: env.wrote("Building", "*.log"))
     else:
-        _until((env.site / "bulk" / "m5.py").exists)
+        until((env.site / "bulk" / "m5.py").exists)
     os.kill(running.pid, signal.SIGINT if how == "interrupt" else signal.SIGKILL)
     out, err = running.communicate(timeout=60)
     if how == "interrupt":
@@ -195,12 +171,10 @@ def test_an_undo_that_is_cut_off_can_be_run_again(uv_env: Environment) -> None:
     env.rule("bulk", '["pip", "install", "bulk>=2"]')
     frozen, before = env.freeze(), env.tree()
     assert env.fix("own/bulk", "--yes", "--no-resolve").returncode == 1  # the rule finds it still
-    running = subprocess.Popen(
-        env.argv("--undo", examine=False), env=env.variables, stdout=subprocess.DEVNULL
-    )
-    _until(lambda: '"undoing"' in _journal(env))
+    running = env.started("--undo", examine=False)
+    until(lambda: env.wrote('"undoing"', "journal.jsonl"))
     running.kill()
-    running.wait()
+    running.communicate()
     undone = env.fix("--undo", examine=False)
     assert undone.returncode == 0, undone.text
     assert env.freeze() == frozen

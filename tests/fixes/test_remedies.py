@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixes.conftest import Environment, wheel
-from tests.fixes.test_fix import TRITON, _started, _until
+from tests.fixes.conftest import Environment, until, wheel
+from tests.fixes.test_fix import TRITON
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +51,8 @@ def test_an_interrupted_run_is_forgotten_and_what_it_did_stays(uv_env: Environme
     env = uv_env
     env.rule("slow", '["pip", "install", "--no-build-isolation", "slow"]')
     env.rule("other", '["pip", "install", "other"]')
-    running = _started(env, "own/other", "own/slow", "--yes", "--no-resolve")
-    _until(lambda: any(b"Building" in p.read_bytes() for p in env.state.rglob("*.log")))
+    running = env.started("own/other", "own/slow", "--yes", "--no-resolve")
+    until(lambda: env.wrote("Building", "*.log"))
     running.send_signal(signal.SIGKILL)
     running.communicate(timeout=60)
     assert "--forget" in env.fix(TRITON, "--yes", "--no-resolve").stdout

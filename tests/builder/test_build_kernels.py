@@ -20,6 +20,7 @@ from attn_doctor.render.build.json import plan_json, report_json
 from attn_doctor.render.build.progress import Bar, Lines
 from attn_doctor.render.build.text import plan_text, report_text, span
 from attn_doctor.render.paper import Paper
+from tests.command import Ended, run
 
 ROOT = Path(__file__).parents[2]
 TORCH = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
@@ -29,14 +30,8 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-def attn_doctor(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "build-kernels", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **variables},
-    )
+def attn_doctor(*arguments: str, **variables: str) -> Ended:
+    return run("build-kernels", *arguments, environ={**os.environ, **variables})
 
 
 @pytest.mark.parametrize(

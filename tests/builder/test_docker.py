@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from attn_doctor.render.build.docker import Stage, dockerfile
+from tests.command import Ended, run
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "rules" / "tables" / "targets" / "h200.toml"
 
 
-def attn_doctor(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "build-kernels", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"},
-    )
+def attn_doctor(*arguments: str, cwd: Path) -> Ended:
+    return run("build-kernels", *arguments, cwd=cwd)
 
 
 def stage(*arguments: str, cwd: Path) -> list[str]:

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests import command
+from tests.command import Ended
+
+Run = Callable[..., Ended]
 
 
 @pytest.fixture
@@ -23,31 +26,19 @@ def run(tmp_path: Path) -> Run:
     home.mkdir(exist_ok=True)
 
     def call(
-        *arguments: str, python: str = sys.executable, **environ: str
-    ) -> subprocess.CompletedProcess[str]:
+        *arguments: str,
+        python: str = sys.executable,
+        how: Callable[..., Ended] = command.run,
+        **environ: str,
+    ) -> Ended:
         examined = [] if arguments[0] == "env" else ["--python", python]
         kept = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("TORCH", "TRITON", "HF_", "KERNELS", "XDG", "CUDA", "FLASH"))
         }
-        return subprocess.run(
-            [sys.executable, "-m", "attn_doctor", "cache", *arguments, *examined],
-            capture_output=True,
-            encoding="utf-8",
-            stdin=subprocess.DEVNULL,
-            env={
-                **kept,
-                "HOME": str(home),
-                "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
-                "NO_COLOR": "1",
-                "COLUMNS": "100",
-                "PYTHONIOENCODING": "utf-8",
-                **environ,
-            },
-            timeout=600,
-            check=False,
-        )
+        own = {"HOME": str(home), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), **environ}
+        return how("cache", *arguments, *examined, environ=kept, **own)
 
     return call
 
@@ -162,7 +153,7 @@ def test_a_cache_in_use_is_refused_with_who_uses_it(
 
     with (tmp_path / "inductor" / "locks" / f"{make.CODE}.lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = run("clear", "--kind", "inductor", "--yes")
+        done = run("clear", "--kind", "inductor", "--yes", how=command.process)
     assert done.returncode == 1
     assert "in use: " in done.stdout
     if sys.platform == "linux":

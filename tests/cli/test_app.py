@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attn_doctor.cli import _COMMANDS, app_for
-from tests.cli.test_check import run
+from tests.command import run
 
 
 def names(*words: str) -> set[str]:

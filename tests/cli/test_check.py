@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Python, System, Torch, to_json
+from tests.command import process, run
 
 HEALTHY = Facts(
     system=System(os="linux"), torch=Torch(installed=False), gpus=(), driver=Driver(state="no-gpu")
@@ -25,29 +25,6 @@ CPU_TORCH = Facts(
 )
 
 
-def run(
-    *arguments: str, input: bytes | None = None, **environ: str
-) -> subprocess.CompletedProcess[str]:
-    """`attn-doctor` with these arguments, and its output as text."""
-    done = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", *arguments],
-        input=input,
-        capture_output=True,
-        env={
-            **os.environ,
-            "COLUMNS": "100",
-            "NO_COLOR": "1",
-            "PYTHONIOENCODING": "utf-8",
-            **environ,
-        },
-        timeout=60,
-        check=False,
-    )
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
-
-
 @pytest.fixture
 def snapshot(tmp_path: Path) -> str:
     path = tmp_path / "facts.json"
@@ -56,7 +33,7 @@ def snapshot(tmp_path: Path) -> str:
 
 
 def test_this_machine_is_examined_and_judged() -> None:
-    done = run("check")
+    done = process("check")
     assert done.returncode in (0, 1), done.stderr
     first = done.stdout.splitlines()[0]
     assert first.startswith("attn-doctor 0.1.0  /")

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from attn_doctor.facts import to_json
+from tests.command import Ended, run
 from tests.preflight.machines import machine, written
 
 
-def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def check(folder: Path, *arguments: str) -> Ended:
     facts = folder / "facts.json"
     facts.write_bytes(to_json(machine("4.1.0")))
-    return subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "check", "--facts", str(facts), *arguments],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
-        timeout=60,
-        check=False,
-    )
+    return run("check", "--facts", str(facts), *arguments, cwd=folder, COLUMNS="200")
 
 
 @pytest.fixture
@@ -55,40 +44,19 @@ def test_a_snapshot_looks_for_nothing(flux: Path) -> None:
 
 
 def test_none(flux: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "check", "--config", "none"],
-        capture_output=True,
-        text=True,
-        cwd=flux,
-        timeout=60,
-        check=False,
-    )
+    done = run("check", "--config", "none", cwd=flux)
     assert "simpletuner/backend-not-routed" not in done.stdout
 
 
 def test_what_lies_here_is_found(flux: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "check", "--format", "json"],
-        capture_output=True,
-        text=True,
-        cwd=flux,
-        timeout=60,
-        check=False,
-    )
+    done = run("check", "--format", "json", cwd=flux)
     (one,) = json.loads(done.stdout)["configs"]
     assert (one["file"], one["found"]) == ("config/config.json", "SimpleTuner reads it by default")
 
 
 def test_a_broken_one_that_nobody_named_is_a_line(flux: Path) -> None:
     (flux / "config" / "config.json").write_text('{"model_family": ', encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "check"],
-        capture_output=True,
-        text=True,
-        cwd=flux,
-        timeout=60,
-        check=False,
-    )
+    done = run("check", cwd=flux)
     assert done.returncode in (0, 1)
     assert "config/config.json, line 1" in done.stdout
 

@@ -10,7 +10,7 @@ import pytest
 
 from attn_doctor.facts import Driver, Facts, Gpu, System, Torch, to_json
 from attn_doctor.rulebook import library
-from tests.cli.test_check import run
+from tests.command import run
 
 RULES = library.load()
 #: A rule that a team might have: sound, and with a fix that asks for no consent.

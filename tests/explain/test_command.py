@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.facts import Driver, Facts, Gpu, System, Torch, to_json
+from tests import command
+from tests.command import Ended
 
 LINE = "RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n"
 MACHINE = Facts(
@@ -21,28 +22,15 @@ MACHINE = Facts(
 )
 
 
-def run(
-    *arguments: str, input: bytes | None = None, cwd: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """`attn-doctor explain` with these arguments, and its output as text."""
-    done = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "explain", *arguments],
-        input=input,
-        stdin=subprocess.DEVNULL if input is None else None,
-        capture_output=True,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"},
-        cwd=cwd,
-        timeout=60,
-        check=False,
-    )
-    return subprocess.CompletedProcess(
-        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
-    )
+def run(*arguments: str, input: bytes = b"", cwd: Path | None = None) -> Ended:
+    """`attn-doctor explain` with these arguments."""
+    return command.run("explain", *arguments, input=input, cwd=cwd)
 
 
 @pytest.mark.parametrize("arguments", [(), ("-",)])
 def test_standard_input(arguments: tuple[str, ...]) -> None:
-    done = run("--no-probe", *arguments, input=LINE.encode("utf-16"))
+    log = LINE.encode("utf-16")
+    done = command.process("explain", "--no-probe", *arguments, input=log)
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("line 1:\n  RuntimeError: FlashAttention only supports Ampere")
 

@@ -6,26 +6,21 @@ import base64
 import contextlib
 import fnmatch
 import hashlib
-import io
 import os
 import shutil
 import subprocess
-import sys
 import time
 import venv
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
-from unittest import mock
 
 import pytest
 
-import attn_doctor.__main__
 from attn_doctor.host.local import LocalHost
+from tests.command import PROGRAM, Ended, run
 
 TORCH = "__version__ = '2.11.0+cu130'\ncuda = '13.0'\nhip = None\ndebug = False\ngit_version = ''\n"
-CODE = [sys.executable, "-m", "attn_doctor"]
 
 
 def wheel(
@@ -139,19 +134,6 @@ def _without_pip(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv: str
     return folder
 
 
-class Ended(NamedTuple):
-    """How `fix` ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    @property
-    def text(self) -> str:
-        """All that it said, on one line."""
-        return " ".join((self.stdout + self.stderr).split())
-
-
 class Environment:
     """An environment, and attn-doctor's own state beside it."""
 
@@ -191,21 +173,8 @@ class Environment:
         self, *arguments: str, variables: Mapping[str, str] | None = None, examine: bool = True
     ) -> Ended:
         """`attn-doctor fix` on it, without a terminal. In this process, which is quicker."""
-        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         given = {**self.variables, **(variables or {})}
-        with (
-            mock.patch.dict(os.environ, given, clear=True),
-            mock.patch.object(sys, "argv", self.argv(*arguments, examine=examine)[2:]),
-            mock.patch.object(sys, "stdout", out),
-            mock.patch.object(sys, "stderr", err),
-            mock.patch.object(sys, "stdin", io.StringIO()),
-        ):
-            code = attn_doctor.__main__._run()
-        texts = []
-        for stream in (out, err):
-            stream.seek(0)
-            texts.append(stream.read())
-        return Ended(code, *texts)
+        return run(*self.argv(*arguments, examine=examine)[len(PROGRAM) :], environ=given)
 
     def started(self, *arguments: str, examine: bool = True) -> subprocess.Popen[str]:
         """`attn-doctor fix` on it as a process of its own, to be stopped at some moment."""
@@ -235,7 +204,7 @@ class Environment:
         """The command line of `fix`."""
         where = ["--python", str(self.prefix), "--timeout", "20"] if examine else []
         rules = ["--rules", str(self.rules)] if self.rules.is_dir() and examine else []
-        return [*CODE, "fix", *arguments, *where, *rules]
+        return [*PROGRAM, "fix", *arguments, *where, *rules]
 
     def freeze(self) -> str:
         """What the installer itself says is installed."""

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.command import run
 from tests.live.planted import plant
-
-
-def attn_doctor(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "attn_doctor", *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "COLUMNS": "110", **env},
-    )
 
 
 @pytest.mark.parametrize(
@@ -33,7 +22,7 @@ def attn_doctor(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_wrong_usage(words: tuple[str, ...], told: str) -> None:
-    done = attn_doctor(*words)
+    done = run(*words)
     assert done.returncode == 2
     assert told in " ".join(done.stderr.replace("│", " ").split())
     assert done.stdout == ""
@@ -44,7 +33,7 @@ def test_check_survives_a_torch_that_crashes(tmp_path: Path) -> None:
     plant(tmp_path, torch=False)
     (tmp_path / "torch.py").write_text("import ctypes\nctypes.string_at(1)\n")
     words = ("check", "--live", "--python", sys.executable)
-    done = attn_doctor(*words, PYTHONPATH=str(tmp_path))
+    done = run(*words, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1, done.stderr
     assert "segmentation fault (SIGSEGV)" in done.stdout
     assert "Nothing could be run" in done.stdout
@@ -54,7 +43,7 @@ def test_check_survives_a_torch_that_crashes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_backend_is_run_and_its_figures_are_given(torch_python: str) -> None:
     words = ("--live", "--device", "cpu", "--for", "inference", "--format", "json")
-    done = attn_doctor("backends", "native", *words, "--python", torch_python, OMP_NUM_THREADS="1")
+    done = run("backends", "native", *words, "--python", torch_python, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert data["exit_code"] == 0

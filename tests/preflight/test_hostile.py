@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from attn_doctor.preflight.reading.kinds import read
 from attn_doctor.preflight.reading.settings import ConfigError
+from tests.command import run
 
 HOSTILE = {
     "no.json": "{",
@@ -91,14 +90,7 @@ def test_a_script_is_not_run(tmp_path: Path) -> None:
 def test_exit_code_two(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "check", "--config", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = run("check", "--config", str(path), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1

@@ -9,7 +9,8 @@ import jsonschema
 import pytest
 
 from attn_doctor.render.findings.json_schema import schema
-from tests.cli.test_check import CPU_TORCH, run
+from tests.cli.test_check import CPU_TORCH
+from tests.command import run
 
 FILE = Path(__file__).parents[2] / "docs" / "check.schema.json"
 MACHINES = Path(__file__).parents[1] / "machines"

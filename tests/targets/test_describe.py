@@ -17,22 +17,16 @@ from attn_doctor.facts import Facts, Python, Torch
 from attn_doctor.targets import known
 from attn_doctor.targets.asking import asked
 from attn_doctor.targets.descriptor import Descriptor
+from tests import command
+from tests.command import Ended
 
 CUDA_TORCH = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
 needs_cuda_torch = pytest.mark.skipif(not CUDA_TORCH, reason="needs a CUDA build of torch")
 CHILD = Path(builder.__file__).parent / "child" / "describe.py"
 
 
-def run(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "describe-gpu", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-    )
+def run(*words: str, folder: Path | None = None) -> Ended:
+    return command.run("describe-gpu", *words, cwd=folder)
 
 
 def made_for_tests() -> Descriptor:

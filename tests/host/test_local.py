@@ -18,7 +18,7 @@ from attn_doctor.host.running import GRACE, OUTPUT_LIMIT
 
 HERE = Path(__file__).parent
 #: What a slow machine may add to a time limit, in seconds.
-SLACK = 1.5
+SLACK = 3.5
 
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX processes")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux")

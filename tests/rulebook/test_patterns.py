@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
 from attn_doctor.rulebook import files, reading
 from attn_doctor.rulebook.keywords import keyword
 from attn_doctor.rulebook.patterns import dangers, needed, plain_length
+from tests.effort import at_most
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,7 @@ def test_what_is_called_safe_is_fast_on_hostile_text() -> None:
         "sageattention " * 5000,
     ]
     texts += ["module 'triton" + ".a" * 40_000, "version 1" * 9000, "cannot import name '" * 5000]
-    start = time.perf_counter()
-    for pattern in SAFE:
-        for text in texts:
-            re.search(pattern, text)
-    assert time.perf_counter() - start < 10
+    with at_most(10):
+        for pattern in SAFE:
+            for text in texts:
+                re.search(pattern, text)

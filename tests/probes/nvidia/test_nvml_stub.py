@@ -277,7 +277,7 @@ def test_a_hang_ends_and_keeps_what_came_before(
     start = time.monotonic()
     driver, found, gaps = read(host)
     # The limit, the time to bury the child, and the slack of a busy machine.
-    assert time.monotonic() - start < LIMIT + 2 * GRACE + 1.0
+    assert time.monotonic() - start < LIMIT + 2 * GRACE + 5.0
     assert driver.state == "not-answering"
     assert driver.error is not None
     assert driver.error.startswith("NVML did not answer within")

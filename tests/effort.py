@@ -1,0 +1,22 @@
+"""Bounds on work in tests of hostile input, in processor time: other work does not stretch it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+__all__ = ["at_most"]
+
+
+@contextlib.contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """What is done within takes no more of this thread's processor time.
+
+    Raises:
+        AssertionError: it took more.
+    """
+    start = time.thread_time()
+    yield
+    took = time.thread_time() - start
+    assert took < seconds, f"took {took:.1f} s of processor time"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from attn_doctor.builder.refusals import refusal
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.wishes import MOST, Given, wished
 from attn_doctor.errors import AttnDoctorError
+from tests.effort import at_most
 
 SIMPLE = {"heads": "24", "head_dim": "128", "length": ["4608"]}
 
@@ -99,16 +99,16 @@ def test_a_mask_of_ones_own_is_looked_for_where_one_stands(tmp_path: Path) -> No
         ({"heads": "0"}, r"^--heads: 0 is not between 1 and 1024"),
         ({"heads": "²"}, r"^--heads: '²' is not a whole number"),
         ({"heads": "9" * 5000}, r"^--heads: '9+… is not a whole number"),
-        ({"length": ["4608+"]}, r"^--length: '' is not a whole number"),
+        ({"length": ["4608+"]}, r"^--length: '4608\+' has a \+ with no length beside it"),
         ({"length": ["+".join(["8"] * 65)]}, r"65 lengths in one process; at most 64"),
-        ({"mask": "casual"}, r"^--mask: no 'casual'; did you mean causal\?; your own as module:f"),
+        ({"mask": "casual"}, r"^--mask: no 'casual' \(your own is .*\); did you mean causal\?$"),
         ({"mask": "a b:c"}, r"is not module:function"),
         ({"dtype": "fp8"}, r"^--dtype: no 'fp8'; "),
         ({"layout": "sbhd"}, r"did you mean"),
-        ({"mask": "sliding-window"}, r"needs window, in tokens"),
-        ({"window": "5"}, r"window has a meaning only with mask sliding-window"),
-        ({"mask_rows": "true"}, r"only with mask bool or float"),
-        ({"fused_width": "9216"}, r"only with layout fused-qkv or fused-v"),
+        ({"mask": "sliding-window"}, r"^--mask sliding-window needs --window TOKENS: how far"),
+        ({"window": "5"}, r"^--window has a meaning only with --mask sliding-window"),
+        ({"mask_rows": "true"}, r"^--mask-rows has a meaning only with --mask bool or float"),
+        ({"fused_width": "9216"}, r"only with --layout fused-qkv or fused-v"),
         ({"scale": "-1"}, r"'-1' is not a positive number"),
         ({"scale": "nan"}, r"'nan' is not a positive number"),
         ({"option": ["BLOCK_M"]}, r"'BLOCK_M' is not NAME=VALUE"),
@@ -195,7 +195,6 @@ def test_a_wrong_file_is_named_with_the_table(tmp_path: Path, text: str, message
 
 
 def test_hostile_files_are_refused_at_once(tmp_path: Path) -> None:
-    start = time.perf_counter()
     large = tmp_path / "large.toml"
     with large.open("wb") as stream:
         stream.truncate(100 << 20)
@@ -209,18 +208,18 @@ def test_hostile_files_are_refused_at_once(tmp_path: Path) -> None:
         f"[[kernel]]\nheads = {list(range(1, 1025))}\n"
         f"head_dim = {list(range(1, 4097))}\nlengths = {list(range(1, 5000))}\n",
     )
-    for path, message in (
-        (large, "104857600 bytes; a file of kernels has at most 1048576"),
-        (pipe, "is not a file" if pipe.exists() else "cannot be read"),
-        (tmp_path, "is not a file"),
-        (tmp_path / "absent.toml", "cannot be read: No such file"),
-        (binary, "cannot be read"),
-        (wide, "kernels; at most"),
-        (Path("nul\0.toml"), "cannot be read"),
-    ):
-        with pytest.raises(AttnDoctorError, match=message):
-            wished(Given(spec=[str(path)]))
-    assert time.perf_counter() - start < 2
+    with at_most(2):
+        for path, message in (
+            (large, "104857600 bytes; a file of kernels has at most 1048576"),
+            (pipe, "is not a file" if pipe.exists() else "cannot be read"),
+            (tmp_path, "is not a file"),
+            (tmp_path / "absent.toml", "cannot be read: No such file"),
+            (binary, "cannot be read"),
+            (wide, "kernels; at most"),
+            (Path("nul\0.toml"), "cannot be read"),
+        ):
+            with pytest.raises(AttnDoctorError, match=message):
+                wished(Given(spec=[str(path)]))
 
 
 def test_flags_do_not_silently_miss_a_file(tmp_path: Path) -> None:

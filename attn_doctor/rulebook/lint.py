@@ -7,7 +7,6 @@ lines it claims to match and against what a pattern must not do, and its referen
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -19,24 +18,13 @@ from attn_doctor.errors import RuleError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook import files, library
-from attn_doctor.rulebook.evaluate import judge_rule, verdicts
-from attn_doctor.rulebook.patterns import dangers
-from attn_doctor.rulebook.phrases import conditions
+from attn_doctor.rulebook.evaluate import verdicts
+from attn_doctor.rulebook.faults import example_fault, pattern_faults, symptom_fault, worst
 from attn_doctor.rulebook.reading import example_facts, read_rule
-from attn_doctor.rulebook.rule import Example, Group, Rule, Symptom
+from attn_doctor.rulebook.rule import Group, Rule
 from attn_doctor.rulebook.scaffold import unfilled
 
-__all__ = [
-    "Complaint",
-    "example_fault",
-    "lint",
-    "lint_rule",
-    "outcome",
-    "pattern_faults",
-    "symptom_fault",
-]
-
-_WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
+__all__ = ["Complaint", "lint", "lint_rule"]
 
 
 class Complaint(Struct, frozen=True):
@@ -138,45 +126,6 @@ def lint_rule(rule: Rule) -> Iterator[str]:
         yield f"was checked on {rule.checked}, which is to come"
 
 
-def outcome(rule: Rule, example: Example) -> tuple[Verdict, list[str]]:
-    """The worst verdict of a rule on an example's facts, and the commands it offers."""
-    findings = judge_rule(rule, example_facts(example.name, example.facts))
-    commands = [" ".join(argv) for one in findings for fix in one.fixes for argv in fix.run]
-    return _worst({finding.verdict for finding in findings}), commands
-
-
-def example_fault(rule: Rule, example: Example) -> str:
-    """In what the rule disagrees with an example; empty if it does not."""
-    verdict, commands = outcome(rule, example)
-    if verdict.value != example.expect:
-        return f"example {example.name!r}: expected {example.expect}, got {verdict.value}"
-    if example.run is not None and list(example.run) != commands:
-        return f"example {example.name!r}: expected {list(example.run)}, got {commands}"
-    return ""
-
-
-def pattern_faults(rule: Rule) -> Iterator[str]:
-    """Patterns that could keep a reader of logs or facts busy for ever."""
-    for symptom in rule.symptoms:
-        for danger in dangers(symptom.pattern):
-            yield f"symptom {symptom.pattern!r} {danger}"
-    for line in conditions(rule):
-        if line.op == "matches" and not line.other:
-            for danger in dangers(line.value, log=False):
-                yield f"condition on {line.fact}: {line.value!r} {danger}"
-
-
-def symptom_fault(symptom: Symptom, line: str) -> str:
-    """Says so if a symptom does not match a line that it claims; else empty."""
-    if re.search(symptom.pattern, line):
-        return ""
-    return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
-
-
-def _worst(found: set[Verdict]) -> Verdict:
-    return next((one for one in _WORST if one in found), Verdict.NOT_APPLICABLE)
-
-
 def _guards(rule: Rule) -> Iterator[str]:
     """Lines that could be deleted without any example noticing."""
     given = [example_facts(example.name, example.facts) for example in rule.examples]
@@ -187,7 +136,7 @@ def _guards(rule: Rule) -> Iterator[str]:
 
 
 def _verdicts(rule: Rule, given: Iterable[Facts]) -> list[Verdict]:
-    return [_worst(verdicts(rule, facts)) for facts in given]
+    return [worst(verdicts(rule, facts)) for facts in given]
 
 
 def _reduced(rule: Rule) -> Iterator[tuple[str, Rule]]:

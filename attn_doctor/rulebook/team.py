@@ -13,8 +13,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
+from attn_doctor.rulebook.faults import pattern_faults
 from attn_doctor.rulebook.files import folder
-from attn_doctor.rulebook.lint import pattern_faults
 from attn_doctor.rulebook.reading import read_folder
 from attn_doctor.rulebook.rule import Rule
 

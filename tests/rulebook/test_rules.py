@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from attn_doctor.rulebook.faults import outcome
 from attn_doctor.rulebook.files import folder
-from attn_doctor.rulebook.lint import lint, outcome
+from attn_doctor.rulebook.lint import lint
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.wording import PLACEHOLDER
 

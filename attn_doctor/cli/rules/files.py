@@ -145,7 +145,7 @@ def run(
 
 def _results(rule: Rule) -> Iterator[tuple[str, str]]:
     """Each example and each line of a rule, with what is wrong with it if anything is."""
-    from attn_doctor.rulebook.lint import example_fault, symptom_fault
+    from attn_doctor.rulebook.faults import example_fault, symptom_fault
 
     for example in rule.examples:
         yield f"example {example.name!r}: {example.expect}", example_fault(rule, example)

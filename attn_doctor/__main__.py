@@ -30,7 +30,9 @@ def main() -> None:
 def _run() -> int:
     try:
         from attn_doctor.cli import run
+        from attn_doctor.cli.streams import bear
 
+        bear(sys.stdout, sys.stderr)
         run()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)

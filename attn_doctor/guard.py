@@ -14,14 +14,21 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from attn_doctor.errors import AttnDoctorError
+
+if TYPE_CHECKING:
+    from attn_doctor.caches.why import Place
+    from attn_doctor.facts import Facts
 
 __all__ = ["CacheMiss", "require_hit"]
 
 #: Functions that are only called when a graph was not found, newest torch first.
 _COMPILERS = ("fx_codegen_and_compile", "codegen_and_compile")
+
+#: Characters of a command line that a message still holds.
+_SHOWN = 400
 
 
 class CacheMiss(AttnDoctorError):  # noqa: N818 (said as cache people say it)
@@ -43,23 +50,41 @@ def require_hit(
 
     Raises `CacheMiss` if nothing was built there, if something moved since (torch, Triton, GPU,
     compilers, variables, mask files), if files are missing, or if kernels that were built without
-    their GPU were not proven on it yet. Takes about 0.2 s.
+    their GPU were not proven on it yet; and where TORCH_CACHING_PRECOMPILE is set, under which
+    torch does not ask these caches. Takes about 0.2 s.
+
+    It does nothing where the variable ATTN_DOCTOR_REQUIRE_HIT is `off`, as it is in programs that
+    attn-doctor itself runs (`build-kernels -- COMMAND`, `cache why -- COMMAND`): those fill the
+    cache, or find out why it was missed.
     """
-    from attn_doctor.caches.proving import command
+    from attn_doctor.builder.devices import precompiles
+    from attn_doctor.builder.program import REQUIRE_HIT
+    from attn_doctor.caches import commands
 
     variables = os.environ if environ is None else environ
-    folder, moved, unproven = _state(str(cache_dir), variables)
+    if variables.get(REQUIRE_HIT) == "off":
+        return
+    if precompiles(variables):
+        raise CacheMiss(
+            "TORCH_CACHING_PRECOMPILE is set: torch then serves a kernel of a changed mask, with"
+            " wrong results: unset TORCH_CACHING_PRECOMPILE"
+        )
+    facts, folder, found = _state(str(cache_dir), variables)
+    moved = [sentence for one in found for sentence in one.misses]
     if moved:
+        again = [command for one in found for command in one.build]
         raise CacheMiss(
             f"kernels in {folder} would be compiled again:\n  "
             + "\n  ".join(moved)
-            + "\nBuild them first: attn-doctor build-kernels"
+            + "\nBuild them first: "
+            + "\n  ".join(dict.fromkeys(again))
         )
+    unproven = [name for one in found for name in one.unproven]
     if unproven:
         raise CacheMiss(
             f"kernels in {folder} were built without this GPU and not proven on it:\n  "
             + "\n  ".join(unproven)
-            + f"\nProve them first: {command(folder)}"
+            + f"\nProve them first: {commands.verify(folder, facts)}"
         )
     used = variables.get("TORCHINDUCTOR_CACHE_DIR", "")
     if cache_dir and os.path.realpath(used or os.curdir) != os.path.realpath(folder):
@@ -68,11 +93,11 @@ def require_hit(
             " set it before this program starts"
         )
     if later != "allow":
-        _watch(later)
+        _watch(later, commands.why(folder, facts, _this_program()))
 
 
-def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Path, list[str], list[str]]:
-    """The cache folder, why kernels in it would not be reused, and which are not proven yet."""
+def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Facts, Path, list[Place]]:
+    """The facts of this process, the cache folder, and what it has for this machine."""
     from attn_doctor.builder import stamp
     from attn_doctor.builder.devices import cache_folder
     from attn_doctor.caches.why import places
@@ -85,14 +110,14 @@ def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Path, list[str],
     if manifest is None or not (manifest.entries or manifest.warmups):
         raise CacheMiss(
             f"nothing was built in {folder}: run `attn-doctor build-kernels`, or name the folder"
+            " that was built in"
         )
     found = places(manifest, facts, folder, environ)
     here = [one for one in found if one.place == "cpu" or _has(facts, one.place)]
     if not here:
         built = ", ".join(one.place for one in found)
         raise CacheMiss(f"kernels in {folder} are for {built}, which this machine does not have")
-    missed = [sentence for one in here for sentence in one.misses]
-    return folder, missed, [name for one in here for name in one.unproven]
+    return facts, folder, here
 
 
 def _has(facts: Any, place: str) -> bool:
@@ -105,14 +130,20 @@ def _has(facts: Any, place: str) -> bool:
     return number < len(shown) and any(gpu.name == name for gpu in shown)
 
 
-def _watch(later: str) -> None:
-    """Put a guard before Inductor's compiler."""
+def _this_program() -> tuple[str, ...]:
+    """The command line of this process, where it is short enough for a message."""
+    words = tuple(sys.orig_argv)
+    return words if words and len(" ".join(words)) <= _SHOWN else ("COMMAND",)
+
+
+def _watch(later: str, command: str) -> None:
+    """Put a guard before Inductor's compiler. `command` names what a miss is due to."""
     module = importlib.import_module("torch._inductor.compile_fx")
     for name in _COMPILERS:
         before = getattr(module, name, None)
         if callable(before):
             if not hasattr(before, "__attn_doctor__"):
-                setattr(module, name, _guarded(before, later))
+                setattr(module, name, _guarded(before, later, command))
             return
     version = getattr(importlib.import_module("torch"), "__version__", "?")
     raise CacheMiss(
@@ -121,12 +152,12 @@ def _watch(later: str) -> None:
     )
 
 
-def _guarded(before: Callable[..., Any], later: str) -> Callable[..., Any]:
+def _guarded(before: Callable[..., Any], later: str, command: str) -> Callable[..., Any]:
     @wraps(before)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         message = (
             "torch.compile met a graph that was not built ahead of time"
-            f" ({_named(args)}); `attn-doctor cache why -- COMMAND` names what differs"
+            f" ({_named(args)}); this names what differs: {command}"
         )
         if later == "forbid":
             raise CacheMiss(message)

@@ -14,6 +14,9 @@ from attn_doctor.facts import SCHEMA, Facts
 
 __all__ = ["load", "parse"]
 
+#: Keys of which a snapshot has at least one; with none of them nothing would be judged, or wrong.
+_GROUPS = {"system", "python", "driver", "gpus", "torch", "env"}
+
 
 def load(path: str) -> Facts:
     """The facts in the snapshot at `path`, or on standard input for ``-``.
@@ -35,6 +38,8 @@ def parse(text: bytes, name: str) -> Facts:
         data: Any = json.loads(text)
     except (ValueError, UnicodeDecodeError) as error:
         raise SnapshotError(f"{name} is not JSON ({error}); {advice}") from None
+    if isinstance(data, dict) and isinstance(data.get("facts"), dict):
+        data = data["facts"]  # the result of `check --format json` holds what it judged
     if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
         raise SnapshotError(f"{name} is not a snapshot of attn-doctor; {advice}")
     if data["schema"] > SCHEMA:
@@ -43,6 +48,8 @@ def parse(text: bytes, name: str) -> Facts:
             f" {data.get('attn_doctor') or 'of a later version'}; this attn-doctor reads up to"
             f" format {SCHEMA}: upgrade it with `pip install -U attn-doctor`"
         )
+    if _GROUPS.isdisjoint(data):
+        raise SnapshotError(f"{name} is not a snapshot of attn-doctor; {advice}")
     try:
         return msgspec.convert(data, Facts)
     except msgspec.ValidationError as error:

@@ -14,8 +14,10 @@ import pytest
 
 import attn_doctor
 from attn_doctor.builder import stamp
+from attn_doctor.builder.program import program_of
 from attn_doctor.builder.surroundings import seen
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
 from attn_doctor.host.local import LocalHost
 from attn_doctor.pipeline import examine
 from tests.caches.test_why import folder_with
@@ -54,6 +56,30 @@ def test_a_variable_moved(built: Path) -> None:
         attn_doctor.require_hit(built, later="allow", environ=environ(built, OMP_NUM_THREADS="33"))
 
 
+def test_the_way_to_a_hit_can_be_typed(built: Path) -> None:
+    (built / "fxgraph" / "a").unlink()
+    with pytest.raises(attn_doctor.CacheMiss) as caught:
+        attn_doctor.require_hit(built, later="allow", environ=environ(built))
+    command = f"attn-doctor build-kernels --cache-dir {built} --python {sys.executable}"
+    assert str(caught.value).endswith(f"Build them first: {command}")
+
+
+def test_a_torch_that_does_not_ask_these_caches(built: Path) -> None:
+    unsafe = environ(built, TORCH_CACHING_PRECOMPILE="1")
+    with pytest.raises(attn_doctor.CacheMiss, match=r"unset TORCH_CACHING_PRECOMPILE$"):
+        attn_doctor.require_hit(built, later="allow", environ=unsafe)
+    attn_doctor.require_hit(
+        built, later="allow", environ=environ(built, TORCH_CACHING_PRECOMPILE="0")
+    )
+
+
+def test_programs_that_attn_doctor_runs_are_let_pass(tmp_path: Path) -> None:
+    """What fills the cache, or explains a miss, cannot demand that it is full."""
+    attn_doctor.require_hit(tmp_path, environ=environ(tmp_path, ATTN_DOCTOR_REQUIRE_HIT="off"))
+    _, given = program_of([sys.executable], Facts(), {"PATH": os.defpath})
+    assert given["ATTN_DOCTOR_REQUIRE_HIT"] == "off"
+
+
 def test_torch_looks_elsewhere(built: Path, tmp_path: Path) -> None:
     elsewhere = environ(tmp_path / "other")
     with pytest.raises(attn_doctor.CacheMiss, match="so torch does not look into"):
@@ -68,7 +94,8 @@ def test_what_waits_for_its_proof_is_not_ready(built: Path) -> None:
     stamp.save(built, msgspec.structs.replace(manifest, entries={key: entry}))
     with pytest.raises(attn_doctor.CacheMiss, match="not proven on it") as caught:
         attn_doctor.require_hit(built, later="allow", environ=environ(built))
-    assert str(caught.value).endswith(f"Prove them first: attn-doctor cache verify {built}")
+    command = f"attn-doctor cache verify {built} --python {sys.executable}"
+    assert str(caught.value).endswith(f"Prove them first: {command}")
     assert entry.spec.title in str(caught.value)
 
 
@@ -95,8 +122,10 @@ def test_compiling_is_forbidden_once_and_for_all(built: Path, inductor: Any) -> 
     inductor.fx_codegen_and_compile = lambda graph, inputs: (graph, inputs)
     for _ in range(2):
         attn_doctor.require_hit(built, environ=environ(built))
-    with pytest.raises(attn_doctor.CacheMiss, match=r"inputs \(1, 2, 3\) float32\)"):
+    with pytest.raises(attn_doctor.CacheMiss, match=r"inputs \(1, 2, 3\) float32\)") as caught:
         inductor.fx_codegen_and_compile("graph", [Tensor(), 3])
+    command = f"attn-doctor cache why --cache-dir {built} --python {sys.executable} -- "
+    assert command in str(caught.value)
 
 
 def test_compiling_is_warned_of(built: Path, inductor: Any) -> None:

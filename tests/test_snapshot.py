@@ -26,6 +26,12 @@ def test_unknown_fields_of_the_same_format_are_passed_over() -> None:
     assert snapshot.parse(b'{"schema": 1, "later": 3, "torch": {"new": 1}}', "x") == Facts()
 
 
+def test_the_result_of_a_check_holds_its_facts() -> None:
+    facts = Facts(torch=Torch(installed=True, version="2.11.0+cu130"))
+    result = b'{"schema": 1, "problems": [], "facts": ' + to_json(facts) + b"}"
+    assert snapshot.parse(result, "result.json") == facts
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -34,6 +40,7 @@ def test_unknown_fields_of_the_same_format_are_passed_over() -> None:
         (b'{"schema": 1', "x.json is not JSON"),
         (b"[]", "x.json is not a snapshot of attn-doctor"),
         (b'{"findings": []}', "x.json is not a snapshot of attn-doctor"),
+        (b'{"schema": 1, "problems": []}', "x.json is not a snapshot of attn-doctor"),
         (b'{"schema": 9, "attn_doctor": "3.1"}', "format 9, written by attn-doctor 3.1;"),
         (b'{"schema": 1, "gpus": [{"sm": "89"}]}', "`gpus[0].sm`"),
         (b'{"schema": 1, "torch": null}', "`torch`"),

@@ -46,12 +46,18 @@ def lookup_for(facts: Facts, wish: Wish, use: Use) -> Lookup:
 def outcome_of(demand: Requirement, lookup: Lookup, problems: Mapping[str, Problem]) -> Outcome:
     """What becomes of one demand."""
     demanded = conjunction(line.truth(lookup) for line in demand.when)
-    if demanded is False:
+    if demanded is False or _of_no_gpu(demand, lookup):
         return Outcome.NOT_DEMANDED
     holds = _holds(demand, lookup, problems)
     if holds is True:
         return Outcome.MET
     return Outcome.UNMET if holds is False and demanded else Outcome.UNKNOWN
+
+
+def _of_no_gpu(demand: Requirement, lookup: Lookup) -> bool:
+    """It asks for a generation of GPUs, and there is none: that one is wanted is said already."""
+    asked = {line.fact for line in (*demand.needs.all, *demand.needs.any)}
+    return "driver.best_sm" in asked and lookup("driver.best_sm") == 0
 
 
 def _holds(demand: Requirement, lookup: Lookup, problems: Mapping[str, Problem]) -> bool | None:

@@ -8,10 +8,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from attn_doctor.builder.child.versions import minor
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 
-__all__ = ["DeviceError", "NoGpuError", "cache_folder", "children_environment", "devices"]
+__all__ = [
+    "DeviceError", "NoGpuError", "cache_folder", "children_environment", "compilable", "devices",
+    "precompiles",
+]  # fmt: skip
 
 _NO_GPU = {
     "no-driver": "there is a GPU, but no NVIDIA driver",
@@ -26,6 +30,8 @@ _NO_GPU = {
     "gpu-lost": "the GPU has fallen off the bus",
     "error": "the NVIDIA driver answers with an error",
 }
+#: Its entries were seen to serve an old kernel for a changed mask, with wrong results.
+_PRECOMPILE = "TORCH_CACHING_PRECOMPILE"
 #: Triton's folder below TRITON_HOME.
 TRITON = ".triton"
 #: Variables under which nothing is fused or nothing is kept, and the value that does it.
@@ -37,6 +43,10 @@ _POINTLESS = {
     "TRITON_INTERPRET": "1",
     "TRITON_ALWAYS_COMPILE": "1",
 }
+
+
+#: The newest torch in which that was seen.
+_UNQUOTED = (2, 13)
 
 
 class DeviceError(Exception):
@@ -146,6 +156,27 @@ def cache_folder(facts: Facts, asked: str) -> Path:
     return Path(os.path.realpath(found[0]))
 
 
+def compilable(facts: Facts, folder: Path, device: str) -> None:
+    """Raise `AttnDoctorError` for a folder in which torch cannot compile for the CPU.
+
+    It writes the C++ compiler's command line without quotes and takes it apart at blanks
+    (`torch/_inductor/cpp_builder.py`; read in 2.11 to 2.13). With 2.13 even its look at the
+    processor's vector instructions failed so, which surfaced as an empty AssertionError.
+    """
+    path = str(folder)
+    if not device.startswith("cpu") or minor(facts.torch.version or "") > _UNQUOTED:
+        return
+    try:
+        whole = shlex.split(path) == [path]
+    except ValueError:
+        whole = False
+    if not whole:
+        raise AttnDoctorError(
+            f"--cache-dir {shlex.quote(path)}: torch cannot compile for the CPU in a folder with a"
+            " blank, a quote or a backslash in its path: name another"
+        )
+
+
 def children_environment(environ: Mapping[str, str], folder: str) -> tuple[dict[str, str], str]:
     """The environment of the building processes, and a remark on what was changed in it.
 
@@ -163,10 +194,14 @@ def children_environment(environ: Mapping[str, str], folder: str) -> tuple[dict[
     if (Path(folder) / TRITON).is_dir() and not {"TRITON_HOME", "TRITON_CACHE_DIR"} & found.keys():
         # Built for a GPU elsewhere, it brings what Triton would compile into the home directory.
         found["TRITON_HOME"] = folder
-    # Its entries were seen to serve an old kernel for a changed mask, with wrong results.
-    unsafe = found.pop("TORCH_CACHING_PRECOMPILE", "") not in ("", "0")
+    found.pop(_PRECOMPILE, None)
     remark = (
-        "TORCH_CACHING_PRECOMPILE is set: it was left out of this build, because it serves kernels"
-        " of a changed mask; unset it for training too"
+        f"{_PRECOMPILE} is set: it was left out of this build, because it serves kernels of a"
+        " changed mask; unset it for training too"
     )
-    return found, remark if unsafe else ""
+    return found, remark if precompiles(environ) else ""
+
+
+def precompiles(environ: Mapping[str, str]) -> bool:
+    """Torch keeps whole functions, and serves an old kernel for a changed mask: wrong results."""
+    return environ.get(_PRECOMPILE, "") not in ("", "0")

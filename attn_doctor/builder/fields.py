@@ -13,7 +13,7 @@ from typing import Any
 from attn_doctor.builder.spec import LAYOUTS, MASKS
 from attn_doctor.rulebook.naming import nearest
 
-__all__ = ["FIELDS", "RefusedValueError"]
+__all__ = ["FIELDS", "RefusedValueError", "strange_option"]
 
 _DTYPES = {
     "bf16": "bfloat16",
@@ -51,6 +51,8 @@ def _lengths(value: Any) -> tuple[int, ...]:
     one = _whole(1, 1 << 24)
     parts = value.split("+") if isinstance(value, str) else value
     parts = parts if isinstance(parts, list) else [parts]
+    if len(parts) > 1 and any(isinstance(part, str) and not part.strip() for part in parts):
+        raise RefusedValueError(f"{_shown(value)} has a + with no length beside it")
     found = tuple(length for length in map(one, parts) if length is not None)
     if not found:
         raise RefusedValueError("names no length")
@@ -59,7 +61,7 @@ def _lengths(value: Any) -> tuple[int, ...]:
     return found
 
 
-def _one_of(choices: Mapping[str, str] | Iterable[str]) -> Callable[[Any], str]:
+def _one_of(choices: Mapping[str, str] | Iterable[str], also: str = "") -> Callable[[Any], str]:
     known = dict(choices) if isinstance(choices, Mapping) else {one: one for one in choices}
 
     def read(value: Any) -> str:
@@ -67,7 +69,7 @@ def _one_of(choices: Mapping[str, str] | Iterable[str]) -> Callable[[Any], str]:
         if found is None:
             names = ", ".join(dict.fromkeys(known.values()))
             near = nearest(value, known) if isinstance(value, str) else ""
-            raise RefusedValueError(f"no {_shown(value)}{near or f'; one of {names}'}")
+            raise RefusedValueError(f"no {_shown(value)}{also}{near or f'; one of {names}'}")
         return found
 
     return read
@@ -79,10 +81,7 @@ def _mask(value: Any) -> str:
         if all(part.isidentifier() for part in [*module.split("."), *function.split(".")]):
             return value
         raise RefusedValueError(f"{_shown(value)} is not module:function")
-    try:
-        return _one_of(MASKS)(value)
-    except RefusedValueError as error:
-        raise RefusedValueError(f"{error}; your own as module:function") from None
+    return _one_of(MASKS, " (your own is given as module:function)")(value)
 
 
 def _truth(value: Any) -> bool:
@@ -141,6 +140,28 @@ def _mode(value: Any) -> str | None:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+#: Names that FlexAttention reads: `FlexKernelOptions` of torch 2.9 to 2.13, and what its lowering
+#: asks for besides (`torch/_inductor/kernel/flex`).
+_OPTIONS = (
+    "BLOCK_M", "BLOCK_N", "BLOCK_M1", "BLOCK_N1", "BLOCK_M2", "BLOCK_N2", "num_warps", "num_stages",
+    "PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS", "WRITE_DQ", "USE_TMA",
+    "FORCE_USE_FLEX_ATTENTION", "BACKEND", "kpack", "matrix_instr_nonkdim", "waves_per_eu",
+    "SPLIT_KV", "FLOAT32_PRECISION", "PARTITION_SIZE", "num_consumer_groups",
+)  # fmt: skip
+
+
+def strange_option(name: str) -> str:
+    """A remark on a kernel option that torch is not known to read; "" for one that it reads.
+
+    torch passes on whatever it is given, so a slip would go unnoticed.
+    """
+    if name.removeprefix("fwd_").removeprefix("bwd_") in _OPTIONS:
+        return ""
+    near = nearest(name, _OPTIONS).removeprefix("; did you mean ").removesuffix("?")
+    hint = f" (nearest: {near})" if near else ""
+    return f"{name} is no kernel option of torch up to 2.13{hint}; it is passed on as it is"
 
 
 #: Fields of a spec → what reads one value of them.

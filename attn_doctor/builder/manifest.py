@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from attn_doctor.builder.spec import KernelSpec
 
-__all__ = ["NAME", "SCHEMA", "Build", "Entry", "Manifest", "Surroundings", "Warmup"]
+__all__ = ["NAME", "NOT_ASKED", "SCHEMA", "Build", "Entry", "Manifest", "Surroundings", "Warmup"]
 
 SCHEMA = 1
+#: The message of a warm-up whose second run nobody wanted.
+NOT_ASKED = "not proven: --no-prove was given"
 #: The manifest's place below the cache folder.
 NAME = "attn-doctor/manifest.json"
 
@@ -87,6 +89,8 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     files were deleted, it can be built again)"""
     mask_source: str = ""
     """SHA-256 of the file that holds the user's mask function; empty for our own masks."""
+    mask_folder: str = ""
+    """Folder from which that file was imported; empty where it is not known."""
     build: Build | None = None
     cause: str = ""
     """The rule that explains a failure, when one does."""
@@ -120,6 +124,11 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the second run compiled again, or why it was not made."""
     root: str = ""
     """As in `Build`."""
+
+    @property
+    def fault(self) -> str:
+        """Why its kernels are known not to serve; empty if they do, or nobody looked."""
+        return "" if self.proven or self.message == NOT_ASKED else self.message
 
 
 class Manifest(Struct, frozen=True, kw_only=True):

@@ -18,8 +18,8 @@ from attn_doctor.builder.spec import MASKS, KernelSpec
 from attn_doctor.facts import Facts
 
 __all__ = [
-    "CONTEXT_MIB", "Item", "estimate", "gpu_mib", "items", "key", "longest_first", "mask_source",
-    "parts_name", "workers",
+    "CONTEXT_MIB", "Item", "estimate", "gpu_mib", "items", "key", "longest_first",
+    "mask_folder", "mask_folders", "mask_source", "parts_name", "workers",
 ]  # fmt: skip
 
 #: MiB of memory that one compiling process takes, and of GPU memory for a CUDA context.
@@ -43,6 +43,8 @@ class Item(Struct, frozen=True, kw_only=True):
     why: str = ""
     seconds: float = 0.0
     """How long building will take, roughly."""
+    refused: str = ""
+    """Why torch will refuse to build it here, which is known without asking; empty if it may."""
 
     @property
     def place(self) -> str:
@@ -121,7 +123,8 @@ def _state(
             return "again", entry.message
         last = _LAST.get(entry.state, "was not reused last time")
         return "again", f"{last}: {entry.message}" if entry.message else last
-    source = mask_source(spec, sys_path)
+    known = (entry.mask_folder,) if entry.mask_folder else ()
+    source = mask_source(spec, (*sys_path, *known))
     if source is not None and source != entry.mask_source:
         return "changed", f"the file of {spec.mask} has changed"
     gone = missing(folder, entry.build.files)
@@ -150,14 +153,31 @@ def mask_source(spec: KernelSpec, sys_path: Sequence[str]) -> str | None:
     """SHA-256 of the file of a user's mask; "" for our own masks, None if it is not found."""
     if spec.mask in MASKS or ":" not in spec.mask:
         return ""
+    found = _mask_file(spec, sys_path)
+    return found[1] if found is not None else None
+
+
+def mask_folder(spec: KernelSpec, sys_path: Sequence[str]) -> str:
+    """The folder of `sys_path` that a user's mask is imported from; "" if it is in none."""
+    found = _mask_file(spec, sys_path) if spec.mask not in MASKS else None
+    return os.path.abspath(found[0]) if found is not None else ""
+
+
+def _mask_file(spec: KernelSpec, sys_path: Sequence[str]) -> tuple[str, str] | None:
+    """The folder of a mask's module, and the digest of its file; None if it is in none."""
     parts = spec.mask.partition(":")[0].split(".")
     for folder in sys_path:
         for path in (Path(folder, *parts, "__init__.py"), Path(folder, *parts).with_suffix(".py")):
             try:
-                return hashlib.sha256(path.read_bytes()).hexdigest()
+                return folder, hashlib.sha256(path.read_bytes()).hexdigest()
             except OSError:
                 continue
     return None
+
+
+def mask_folders(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The folders that the masks of recorded entries were imported from, each once."""
+    return tuple(dict.fromkeys(one.mask_folder for one in entries if one.mask_folder))
 
 
 # How long, how many

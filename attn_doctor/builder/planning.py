@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.builder import plan
 from attn_doctor.builder.clearing import Cleared
 from attn_doctor.builder.lock import FOLDER
 from attn_doctor.builder.manifest import Manifest, Surroundings
 from attn_doctor.builder.plan import Item
+from attn_doctor.builder.refusals import refusal
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.surroundings import place_of, place_with, seen
 from attn_doctor.builder.target import Target
@@ -101,7 +103,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def seconds(self) -> float:
         """How long building will take, roughly, torch's import and the proofs included."""
-        todo = self.todo
+        todo = [item for item in self.todo if not item.refused]
         if not todo:
             return 0.0
         work = sum(item.seconds * 1.3 for item in todo)
@@ -152,11 +154,15 @@ def planned(
             force=request.force,
             stand_in=request.target is not None,
         )
-        items += [item for item in found if request.only is None or item.key in request.only]
+        items += [
+            _judged(item, request.facts.torch.version or "", now.sm)
+            for item in found
+            if request.only is None or item.key in request.only
+        ]
     for path, old in superseded(request.folder, manifest, items):
         cleared.setdefault(path, old)
     jobs, limit = plan.workers(request.facts, request.devices[0], request.jobs)
-    todo = sum(item.todo for item in items)
+    todo = sum(item.todo and not item.refused for item in items)
     if request.jobs is None and todo and todo < jobs:
         jobs, limit = todo, "specs"
     return Plan(
@@ -168,6 +174,13 @@ def planned(
         unknown=tuple(unknown),
         targets=(request.target,) if request.target is not None else (),
     )
+
+
+def _judged(item: Item, torch: str, sm: int | None) -> Item:
+    """The item with what torch will say to it, if that is known to be no."""
+    if not item.todo or item.state == "unproven":
+        return item
+    return replace(item, refused=refusal(item.spec, torch, item.device, sm))
 
 
 #: States whose files go for another reason, or only once a proof has failed.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.rulebook import library
@@ -30,6 +30,8 @@ class Size(Struct, frozen=True, kw_only=True):
     frames: int = 1
     rows: int = 0
     columns: int = 0
+    cross: int = 0
+    """Text tokens where they are cross-attended and were asked for; 0: as the table says."""
 
 
 def families() -> Mapping[str, dict[str, Any]]:
@@ -59,6 +61,11 @@ def rows(text: str, block: bool, where: str = "") -> tuple[list[dict[str, Any]],
     start = f"{where}: " if where else ""
     name, _, sizes = text.strip().partition("@")
     known = families()
+    absent = {one["name"]: one for one in library.tables()["presets"]["absent"]}
+    if name in absent:
+        raise AttnDoctorError(
+            f"{start}no preset {name} ({absent[name]['title']}): {absent[name]['why']}"
+        )
     if name not in known:
         raise AttnDoctorError(
             f"{start}no preset {name!r}{nearest(name, known)}; "
@@ -127,19 +134,28 @@ def _size(family: Mapping[str, Any], text: str, start: str) -> Size:
         except AttnDoctorError as error:
             raise AttnDoctorError(f"{start}{error}") from None
     if match.group(4):
-        if not family.get("joint"):
-            raise AttnDoctorError(f"{start}preset {name}: its text is cross-attended, without `:`")
-        multiple = family.get("multiple", 1)
-        size = _with_text(size, -(-words // multiple) * multiple)
+        size = _with_text(family, size, words, start)
     if not 0 < size.tokens + size.text <= 1 << 24:
         raise AttnDoctorError(f"{start}preset {name}: {size.tokens} tokens are out of range")
     return size
 
 
-def _with_text(size: Size, text: int) -> Size:
-    return Size(
-        tokens=size.tokens, text=text, frames=size.frames, rows=size.rows, columns=size.columns
-    )
+def _with_text(family: Mapping[str, Any], size: Size, words: int, start: str) -> Size:
+    """`size` with so many tokens of text, padded as the family does."""
+    if family.get("joint"):
+        multiple = family.get("multiple", 1)
+        return structs.replace(size, text=-(-words // multiple) * multiple)
+    if not any(one.get("prompt") for one in family["attention"]):
+        raise AttnDoctorError(
+            f"{start}preset {family['name']}: its text is cross-attended, without `:`"
+        )
+    return structs.replace(size, cross=words)
+
+
+def _cross(attention: Mapping[str, Any], size: Size) -> int:
+    """Length of the keys of a cross-attention."""
+    length: int = attention["cross"]
+    return (size.cross or length) if attention.get("prompt") else length
 
 
 def _attention(
@@ -148,18 +164,19 @@ def _attention(
     """Fields of one spec of the family, each with one value."""
     heads = attention.get("heads", family["heads"])
     head_dim = attention.get("head_dim", family["head_dim"])
+    joined = not attention.get("alone", False)
     fields = {
         "heads": heads,
         "head_dim": head_dim,
-        "lengths": [[size.tokens + size.text for size in sizes]],
+        "lengths": [[size.tokens + size.text * joined for size in sizes]],
         "layout": attention["layout"],
         "preset": family["name"],
     }
     if "kv_heads" in family:
         fields["kv_heads"] = family["kv_heads"]
     if "cross" in attention:
-        fields["kv_length"] = attention["cross"]
-    for name in ("mask", "mask_rows"):
+        fields["kv_length"] = _cross(attention, sizes[0])
+    for name in ("mask", "mask_rows", "kv_heads"):
         if name in attention:
             fields[name] = attention[name]
     if "fused" in attention:
@@ -178,12 +195,13 @@ def _block(family: Mapping[str, Any], sizes: list[Size], start: str) -> dict[str
             )
         able = [one for one, row in families().items() if "block" in row]
         raise AttnDoctorError(
-            f"{start}preset {name}: its block cannot be built here; --block knows {', '.join(able)}"
+            f"{start}preset {name}: --block cannot build it: {family['unbuilt']}; it knows"
+            f" {', '.join(able)}"
         )
     if len(sizes) > 1 or not sizes[0].rows:
         raise AttnDoctorError(f"{start}preset {name}: --block takes one size, in pixels")
     size = sizes[0]
-    cross = next((one["cross"] for one in family["attention"] if "cross" in one), 0)
+    crossed = [_cross(one, size) for one in family["attention"] if "cross" in one]
     return {
         "heads": family["heads"],
         "head_dim": family["head_dim"],
@@ -197,6 +215,15 @@ def _block(family: Mapping[str, Any], sizes: list[Size], start: str) -> dict[str
             "frames": size.frames,
             "rows": size.rows,
             "columns": size.columns,
-            "cross": cross,
+            "cross": crossed[0] if crossed else 0,
+            **_audio(family, size),
         },
     }
+
+
+def _audio(family: Mapping[str, Any], size: Size) -> dict[str, int]:
+    """Tokens of the sound that lasts as long as the video; none where a family has no sound."""
+    if "audio" not in family:
+        return {}
+    frames = (size.frames - 1) * family["temporal"] + 1
+    return {"audio": round(frames / family["audio"]["fps"] * family["audio"]["rate"])}

@@ -51,13 +51,18 @@ def product(fields: Mapping[str, Any], dashes: str, where: str, own_phase: str) 
     for name, (owner, served) in _MEANT_FOR.items():
         if name in values and not any(one in served for one in values.get(owner, ())):
             names = " or ".join(served)
-            raise AttnDoctorError(f"{start}{name} has a meaning only with {owner} {names}")
+            shown, other = shown_as(name, dashes), shown_as(owner, dashes)
+            raise AttnDoctorError(f"{start}{shown} has a meaning only with {other} {names}")
     both = {"both": ("training", "inference")}
     phases = [both.get(one, (one,)) for one in values.get("phase", [own_phase])]
     values["phase"] = list(dict.fromkeys(itertools.chain.from_iterable(phases)))
     few(math.prod(map(len, values.values())), where or "these flags")
+    if "sliding-window" in values.get("mask", ()) and "window" not in values:
+        mask, window = shown_as("mask", dashes), shown_as("window", dashes)
+        given = f"{window} TOKENS" if dashes else f"{window} = TOKENS"
+        raise AttnDoctorError(f"{start}{mask} sliding-window needs {given}: how far it looks back")
     combinations = itertools.product(*values.values())
-    return [_spec(dict(zip(values, one, strict=True)), start) for one in combinations]
+    return [_spec(dict(zip(values, one, strict=True))) for one in combinations]
 
 
 def _values(name: str, value: Any, dashes: str, start: str) -> list[Any]:
@@ -81,7 +86,7 @@ def shown_as(name: str, dashes: str) -> str:
     return dashes + _FLAGS.get(name, name).replace("_", "-") if dashes else name
 
 
-def _spec(fields: dict[str, Any], start: str) -> KernelSpec:
+def _spec(fields: dict[str, Any]) -> KernelSpec:
     """A spec of these fields, less those that mean nothing beside the others."""
     for name, (owner, served) in _MEANT_FOR.items():
         if fields.get(owner) not in served:
@@ -91,8 +96,6 @@ def _spec(fields: dict[str, Any], start: str) -> KernelSpec:
         spec = replace(spec, kv_heads=None)
     if spec.value_dim == spec.head_dim:
         spec = replace(spec, value_dim=None)
-    if spec.mask == "sliding-window" and spec.window is None:
-        raise AttnDoctorError(f"{start}mask sliding-window needs window, in tokens")
     return spec
 
 

@@ -30,8 +30,10 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.processes import GRACE, Running
 
-__all__ = ["Program", "Run", "position", "program_of", "rewind", "run"]
+__all__ = ["REQUIRE_HIT", "Program", "Run", "position", "program_of", "rewind", "run"]
 
+#: Variable that turns `attn_doctor.require_hit()` off, where it is `off`.
+REQUIRE_HIT = "ATTN_DOCTOR_REQUIRE_HIT"
 #: Seconds that an interrupted program has to end by itself.
 FAREWELL = 5.0
 #: Bytes of a program's errors that are kept for an explanation.
@@ -75,16 +77,23 @@ def program_of(
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """The command line with its program found, and the environment it runs in.
 
+    `attn_doctor.require_hit()` lets it pass: what it asks for is just being built, or looked at.
     The examined environment's programs come first, so that `python`, `torchrun` and `accelerate`
     are those of that environment. Raises `AttnDoctorError` if the program is not there.
     """
-    found = dict(environ)
+    found = {**environ, REQUIRE_HIT: "off"}
     if facts.python.path:
         folder = os.path.dirname(facts.python.path)
         found["PATH"] = os.pathsep.join([folder, found.get("PATH", os.defpath)])
         if facts.python.environment == "venv" and facts.python.prefix:
             found["VIRTUAL_ENV"] = facts.python.prefix
     program = shutil.which(argv[0], path=found.get("PATH"))
+    if program is None and os.path.isfile(argv[0]):
+        words = f"python {argv[0]}" if argv[0].endswith(".py") else f"sh {argv[0]}"
+        raise AttnDoctorError(
+            f"{argv[0]} is a file that cannot be run as a program: say what runs it, as in"
+            f" -- {words}"
+        )
     if program is None:
         raise AttnDoctorError(
             f"{argv[0]}: no such program in {os.path.dirname(facts.python.path or '')} or on PATH"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,9 +9,11 @@ from msgspec import Struct
 from attn_doctor.builder import stamp
 from attn_doctor.builder.devices import devices
 from attn_doctor.builder.manifest import Entry, Manifest
+from attn_doctor.builder.plan import mask_folders
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.surroundings import place_of
 from attn_doctor.builder.target import Target
+from attn_doctor.caches import commands
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.targets.descriptor import identifier
@@ -31,6 +32,8 @@ class Recorded(Struct, frozen=True, kw_only=True):
     specs: tuple[KernelSpec, ...]
     devices: tuple[str, ...]
     keys: frozenset[str]
+    sys_path: tuple[str, ...] = ()
+    """Folders that the user's own masks were imported from."""
     notes: tuple[str, ...] = ()
 
 
@@ -44,7 +47,12 @@ def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = Non
     if manifest is None or not (manifest.entries or manifest.warmups):
         raise AttnDoctorError(f"nothing was built in {folder} yet: {_SAY}")
     if target is not None:
-        return _of_target(manifest, folder, target)
+        return _of_target(manifest, facts, folder, target)
+    if not manifest.entries:
+        raise AttnDoctorError(
+            f"{folder} holds nothing but what warm-ups compiled, which are programs of yours and"
+            " run only if asked for:\n  " + "\n  ".join(_programs(manifest, facts, folder))
+        )
     named = {
         entry.place.partition(" ")[0]
         for entry in manifest.entries.values()
@@ -52,10 +60,10 @@ def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = Non
     }
     if manifest.entries and not named and not asked:
         names = sorted({entry.place.partition(" ")[2] for entry in manifest.entries.values()})
-        words = " ".join(f"--target {identifier(name)}" for name in names)
+        words = [word for name in names for word in ("--target", identifier(name))]
         raise AttnDoctorError(
-            f"{folder} holds kernels for {', '.join(names)} alone, built without a GPU:"
-            f" attn-doctor build-kernels {words} --cache-dir {folder} builds them again"
+            f"{folder} holds kernels for {', '.join(names)} alone, built without a GPU. This builds"
+            f" them again: {commands.build(folder, facts, *words)}"
         )
     targets = devices(facts, asked or ",".join(sorted(named)) or "cpu")
     entries = {
@@ -64,14 +72,15 @@ def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = Non
         if (device := entry.place.partition(" ")[0]) in targets
         and place_of(facts, device) in (entry.place, None)
     }
-    if not entries and not manifest.warmups:
+    if not entries:
         places = ", ".join(sorted({entry.place for entry in manifest.entries.values()}))
         raise AttnDoctorError(f"{folder} holds kernels for {places}, not for this machine: {_SAY}")
     return Recorded(
         specs=tuple({entry.spec.id: entry.spec for entry in entries.values()}.values()),
         devices=targets,
         keys=frozenset(entries),
-        notes=_warmups(manifest),
+        sys_path=mask_folders(entries.values()),
+        notes=_warmups(manifest, facts, folder),
     )
 
 
@@ -82,7 +91,7 @@ def _elsewhere(facts: Facts, entry: Entry) -> bool:
     return entry.state == "unproven" and here != entry.place and not unknown
 
 
-def _of_target(manifest: Manifest, folder: Path, target: Target) -> Recorded:
+def _of_target(manifest: Manifest, facts: Facts, folder: Path, target: Target) -> Recorded:
     entries = {
         name: entry for name, entry in manifest.entries.items() if entry.place in target.places
     }
@@ -92,13 +101,27 @@ def _of_target(manifest: Manifest, folder: Path, target: Target) -> Recorded:
         specs=tuple({entry.spec.id: entry.spec for entry in entries.values()}.values()),
         devices=target.devices,
         keys=frozenset(entries),
-        notes=_warmups(manifest),
+        sys_path=mask_folders(entries.values()),
+        notes=_warmups(manifest, facts, folder),
     )
 
 
-def _warmups(manifest: Manifest) -> tuple[str, ...]:
+def _warmups(manifest: Manifest, facts: Facts, folder: Path) -> tuple[str, ...]:
     """Warm-ups are programs of the user's: they are named, not run unasked."""
+    again = _programs(manifest, facts, folder)
+    return tuple(f"warm-ups are not repeated unasked: {one}" for one in again)
+
+
+def _programs(manifest: Manifest, facts: Facts, folder: Path) -> tuple[str, ...]:
+    """The commands that repeat the recorded warm-ups."""
     return tuple(
-        f"warm-ups are not repeated unasked: attn-doctor build-kernels -- {shlex.join(one.argv)}"
+        commands.build(folder, facts, *_target(one.place, facts), program=one.argv)
         for one in manifest.warmups.values()
     )
+
+
+def _target(place: str, facts: Facts) -> tuple[str, ...]:
+    """`--target NAME` for a place whose GPU this machine does not have."""
+    name = place.partition(" ")[2]
+    here = {gpu.name for gpu in facts.gpus or () if gpu.visible is not False}
+    return ("--target", identifier(name)) if name and name not in here else ()

@@ -15,6 +15,7 @@ from msgspec import Struct
 from attn_doctor.builder.child.versions import minor
 from attn_doctor.builder.target import Target, TargetError
 from attn_doctor.facts import Facts
+from attn_doctor.fixes.commands import argv_for
 
 __all__ = ["Difference", "able", "check", "differences"]
 
@@ -139,4 +140,7 @@ def _python(abi: str) -> str:
 
 
 def _pip(facts: Facts, *arguments: str) -> str:
-    return shlex.join([facts.python.path or "python", "-m", "pip", "install", *arguments])
+    """The examined environment's own installer: one that uv made has no pip."""
+    command = ("pip", "install", *arguments)
+    words = argv_for(command, facts)
+    return shlex.join(("python", "-m", *command) if words == command else words)

@@ -91,14 +91,31 @@ class KernelSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     @property
     def title(self) -> str:
-        """The spec in one line, such as `24×128 bf16 causal 4608 training bshd`."""
+        """The spec in one line, such as `24×128 bf16 causal 4608 training bshd`.
+
+        Two specs that differ, in more than a block's sizes, differ in their titles.
+        """
         short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}[self.dtype]
         heads = f"{self.heads}/{self.kv_heads}" if self.kv_heads else f"{self.heads}"
         length = "+".join(map(str, self.lengths)) + (f"←{self.kv_length}" if self.kv_length else "")
         words = [f"block {self.block}"] if self.block else []
-        words += [f"{heads}×{self.head_dim}", short, self.mask, length, self.phase, self.layout]
+        size = f"{self.head_dim}/{self.value_dim}" if self.value_dim else f"{self.head_dim}"
+        words += [f"{heads}×{size}", short, self.mask, length, self.phase, self.layout]
         extras = [f"batch {self.batch}"] if self.batch != 1 else []
-        extras += [] if self.dynamic is None else [f"dynamic={self.dynamic}"]
+        named = (
+            ("window", self.window),
+            ("rows", self.mask_rows or None),
+            ("per-head", self.per_head or None),
+            ("width", self.fused_width),
+            ("scale", self.scale),
+            ("dynamic", self.dynamic),
+            ("mode", self.mode),
+        )
+        extras += [
+            name if value is True and name != "dynamic" else f"{name}={value}"
+            for name, value in named
+            if value is not None
+        ]
         extras += [f"{name}={value}" for name, value in self.kernel_options.items()]
         return " ".join(words + extras)
 

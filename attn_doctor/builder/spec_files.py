@@ -47,8 +47,8 @@ def _tables(path: Path) -> tuple[dict[str, Any], list[Any]]:
     for key in data:
         if key not in ("defaults", "kernel"):
             raise AttnDoctorError(
-                f"{path}: no table {key!r}{nearest(key, ('defaults', 'kernel'))}; a file has "
-                "[defaults] and [[kernel]] tables"
+                f"{path}: no table {key!r} (a file has [defaults] and [[kernel]] tables)"
+                f"{nearest(key, ('defaults', 'kernel'))}"
             )
     defaults, tables = data.get("defaults", {}), data.get("kernel", [])
     if not isinstance(defaults, dict):

@@ -47,7 +47,7 @@ def load(folder: Path) -> Manifest | None:
         if version.schema > SCHEMA:
             raise AttnDoctorError(
                 f"{path} was written by attn-doctor {version.attn_doctor}, which is newer than this"
-                f" one ({__version__}): upgrade attn-doctor, or name another --cache-dir"
+                f" one ({__version__}): upgrade attn-doctor, or take another cache folder"
             )
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -8,14 +8,14 @@ graphs, the components that the key is made of. torch 2.5 and newer; the trace i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Lookup", "counted", "differing", "lookups"]
+__all__ = ["Lookup", "counted", "differing", "lookups", "without_gradients"]
 
 # V1121 15:00:44.013000 27064 torch/_inductor/compile_fx.py:1149] {"artifact": {"name": …}, …}
 _LOOKUP = re.compile(
@@ -24,6 +24,8 @@ _LOOKUP = re.compile(
 )
 # [4s7voeeazqklzc76dzhfujwqguqd4zrigkv25iv46w3bnvwz6hj] gm: <lambda>(
 _COMPONENT = re.compile(r"\[(?P<digest>\w+)\] (?P<name>[^:]+): ?(?P<value>.*)", re.DOTALL)
+#: In the code of a graph that calls FlexAttention.
+_SAVES = "'OUTPUT_LOGSUMEXP': "
 _KINDS = {"fx_graph": "fxgraph", "aotautograd": "aotautograd"}
 #: Characters of a component's value that are shown.
 _SHOWN = 60
@@ -83,6 +85,16 @@ def counted(found: list[Lookup]) -> dict[str, int]:
         name = f"{one.kind}.{one.what}"
         numbers[name] = numbers.get(name, 0) + 1
     return numbers
+
+
+def without_gradients(found: Iterable[Lookup]) -> bool:
+    """Attention was compiled, and none of it so that a backward pass could follow.
+
+    On a GPU the kernel's option OUTPUT_LOGSUMEXP follows `torch.is_grad_enabled()`; on the CPU it
+    is always off.
+    """
+    texts = [text for one in found for text in one.components if _SAVES in text]
+    return bool(texts) and not any(f"{_SAVES}True" in text for text in texts)
 
 
 def differing(missed: Lookup, known: list[Lookup]) -> list[str]:

@@ -24,14 +24,21 @@ from attn_doctor.builder.child import keys as parts
 from attn_doctor.builder.clearing import Cleared, clear
 from attn_doctor.builder.leavings import leavings
 from attn_doctor.builder.lock import FOLDER, Lock, Owner
-from attn_doctor.builder.manifest import Manifest, Warmup
+from attn_doctor.builder.manifest import NOT_ASKED, Manifest, Warmup
+from attn_doctor.builder.plan import missing
 from attn_doctor.builder.planning import leave_alone
 from attn_doctor.builder.program import Program, Run, position, program_of, rewind, run
 from attn_doctor.builder.surroundings import place_of, place_with
-from attn_doctor.builder.trace import Lookup, counted, differing
+from attn_doctor.builder.trace import Lookup, counted, differing, without_gradients
+from attn_doctor.builder.unfused import unfused
 
-__all__ = ["Program", "Ran", "program_of", "warm_up"]
+__all__ = ["NOTHING", "Program", "Ran", "outdated", "program_of", "warm_up"]
 
+NOTHING = "nothing was compiled by torch.compile, so there is nothing to reuse"
+_INFERENCE = (
+    "attention was compiled without gradients, as under torch.no_grad(): training compiles another"
+    " kernel, so for training warm up with a backward pass"
+)
 #: Files that come and go without anything being compiled.
 _IDLE = (FOLDER, "locks")
 
@@ -57,7 +64,9 @@ class Ran(Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...] = ()
     """Why nothing of it may be used, with the lines of the program; only under a stand-in."""
     notes: tuple[str, ...] = ()
-    """What else the stand-in's guard told."""
+    """What else the stand-in's guard told, and the program's own output."""
+    wrong: str = ""
+    """Why what it did cannot be built ahead, whether or not it is reused."""
 
 
 def warm_up(
@@ -70,6 +79,7 @@ def warm_up(
 ) -> Ran:
     """Run the program once, and to prove reuse once more; write the manifest.
 
+    What compiled nothing, or ran unfused, is not written down: no cache can serve it.
     `begin` is told `run` and `prove`; `show` gets what the program writes as errors. The program's
     own failure is in `Ran.code`.
     """
@@ -97,6 +107,12 @@ def warm_up(
             return _refused(ran, first, folder, added)
         if first.code != 0:
             return ran
+        wrong, remark = unfused(first.log)
+        wrong = wrong or ("" if first.found else NOTHING)
+        told = [remark] if remark else []
+        if program.device != "cpu" and without_gradients(first.found):
+            told.append(_INFERENCE)
+        ran = replace(ran, wrong=wrong, notes=(*ran.notes, *told))
         warmup = Warmup(
             argv=program.argv,
             folder=os.getcwd(),
@@ -107,9 +123,9 @@ def warm_up(
             keys=_keys(first.found),
             hits=counted(first.found),
             unproven=program.target is not None,
-            message="" if prove else "not proven: --no-prove was given",
+            message=wrong or ("" if prove else NOT_ASKED),
         )
-        if prove:
+        if prove and not wrong:
             begin("prove")
             rewind(place_in_input)
             again = run(program, logs / f"warmup-{program.id}-prove.log", "prove")
@@ -122,8 +138,30 @@ def warm_up(
             left = {name: size for name, size in warmup.files.items() if name not in away}
             warmup = replace(warmup, files=left)
         lock.check()
-        _write_down(program, warmup, first.found)
+        if wrong:
+            _forget(program)
+        else:
+            _write_down(program, warmup, first.found)
     return replace(ran, warmup=warmup, added=len(added), first=counted(first.found))
+
+
+def outdated(program: Program, *, prove: bool = True) -> str:
+    """Why what the program compiles is not known to be in the cache; empty if it is.
+
+    `prove`: it has to be known that a second run found everything.
+    """
+    from attn_doctor.caches import drift
+
+    manifest = stamp.load(program.folder) or stamp.empty()
+    known = manifest.warmups.get(program.id)
+    if known is None:
+        return "it was not run for this cache yet"
+    now = program.seen(manifest.surroundings.get(known.place))
+    stale = drift.stale(manifest, known.place, now, str(program.folder)).warmups
+    gone = missing(program.folder, known.files)
+    lost = f"{gone[0]} is gone or has another size" if gone else ""
+    unknown = "" if known.proven or not prove else known.message
+    return stale.get(program.id) or lost or known.fault or unknown
 
 
 def _refused(ran: Ran, run: Run, folder: Path, added: Mapping[str, int]) -> Ran:
@@ -196,8 +234,6 @@ def _missed(first: Run, again: Run, written: list[str]) -> str:
     """What the second run did not find in the caches; empty if it found everything."""
     if again.code != 0:
         return f"the second run ended with exit code {again.code}"
-    if not first.found:
-        return "nothing was compiled by torch.compile, so there is nothing to reuse"
     missed = [one for one in again.found if one.what == "miss"]
     for one in missed:
         named = differing(one, first.found)
@@ -255,6 +291,14 @@ def _write_down(program: Program, warmup: Warmup, found: list[Lookup]) -> None:
     warmups = {**manifest.warmups, program.id: warmup}
     parts.save(str(folder), program.id, _parts(found))
     stamp.save(folder, replace(manifest, warmups=warmups, surroundings=surroundings))
+
+
+def _forget(program: Program) -> None:
+    """What it did before says nothing of what it does now."""
+    manifest = stamp.load(program.folder)
+    if manifest is not None and program.id in manifest.warmups:
+        rest = {name: one for name, one in manifest.warmups.items() if name != program.id}
+        stamp.save(program.folder, replace(manifest, warmups=rest))
 
 
 def _parts(found: list[Lookup]) -> dict[str, list[dict[str, object]]]:

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from attn_doctor.builder import presets
-from attn_doctor.builder.fields import FIELDS
+from attn_doctor.builder.fields import FIELDS, strange_option
 from attn_doctor.builder.product import FIXED, MOST, product, shown_as
 from attn_doctor.builder.refusals import refusal
 from attn_doctor.builder.spec import KernelSpec
@@ -89,6 +89,8 @@ def wished(given: Given) -> Wishes:
     unique = {spec.id: spec for spec in reversed(specs)}
     if len(unique) > MOST:
         raise AttnDoctorError(f"asks for {len(unique)} kernels; at most {MOST} at once")
+    options = {name for spec in unique.values() for name in spec.kernel_options}
+    notes += filter(None, map(strange_option, sorted(options)))
     if any(":" in spec.mask for spec in unique.values()):
         folders.append(os.getcwd())
     return Wishes(

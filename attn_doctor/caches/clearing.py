@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from attn_doctor.caches.damage import leftovers, look
 from attn_doctor.caches.entry import State
 from attn_doctor.caches.removal import Removed, obstacle, remove
-from attn_doctor.caches.survey import Survey
+from attn_doctor.caches.survey import RECORD, Survey
 from attn_doctor.caches.tree import Node
 
 __all__ = ["Cleared", "Group", "Plan", "clear", "plan"]
@@ -152,6 +152,8 @@ def _useless(found: Survey) -> Iterable[Group]:
     broken = [one for one in look(found.contents, found.tree) if one.path not in gone]
     files = [path for one in broken for path in one.remove if path not in gone]
     yield _group(found, "cut short, corrupt, or leading elsewhere", files, len(broken))
+    torn = [RECORD] if found.torn else []
+    yield _group(found, "attn-doctor's record, which nobody can read", torn)
     rests = [one.path for one in leftovers(found.contents, found.tree)]
     yield _group(found, "left behind by processes that were ended while they wrote", rests)
     dead = [lock.path for lock in found.locks if lock.stale]

@@ -51,6 +51,8 @@ class Judged(Struct, frozen=True, kw_only=True):
     compared: Compared = Compared()
     message: str = ""
     """What is wrong, in one clause; empty if all hit and computes the same."""
+    ended: bool = False
+    """It failed by itself, which says nothing of the cache."""
     misses: tuple[Miss, ...] = ()
     real: bool = True
     """It ran on a GPU, or a processor, that computes."""
@@ -84,7 +86,8 @@ def judge(
         scratch = Path(room, "scratch")
         second = _ran(program, environ, scratch, Path(room, "fresh"), folder, empty=True)
         if second.code != 0:
-            return replace(judged, message=f"without the cache it ended with {_code(second.code)}")
+            why = f"without the cache it ended with {_code(second.code)}"
+            return replace(judged, message=why, ended=True)
         compared = compare(runs(first.outputs), runs(second.outputs))
         return replace(judged, compared=compared, message=compared.wrong or compared.doubt)
 
@@ -139,7 +142,7 @@ def _first(argv: tuple[str, ...], ran: _Run, request: Request) -> Judged:
         real=not request.environ.get(NULL_GPU),
     )
     if ran.code != 0:
-        return replace(judged, message=f"it ended with {_code(ran.code)}")
+        return replace(judged, message=f"it ended with {_code(ran.code)}", ended=True)
     if not ran.found:
         return replace(judged, message="it compiled nothing with torch.compile")
     missed = [one for one in ran.found if one.what != "hit"]

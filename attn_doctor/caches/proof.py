@@ -30,5 +30,7 @@ class Proof(Struct, frozen=True, kw_only=True):
     wrong, as in the builder's record."""
     was: str = ""
     """The state in the record before."""
+    ended: bool = False
+    """It is a program that failed by itself, which says nothing of the cache."""
     misses: tuple[Miss, ...] = ()
     """What differs, in words, where that is known."""

@@ -8,9 +8,8 @@ was computed on a stand-in for a GPU is worth comparing.
 from __future__ import annotations
 
 import re
-import shlex
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from attn_doctor.builder.run import Request, Watcher, prove
 from attn_doctor.builder.surroundings import seen
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["command", "measured", "proved", "stamped", "unproven", "unwritable", "write_down"]
+__all__ = ["measured", "proved", "stamped", "unproven", "unwritable", "write_down"]
 
 #: The message of a proof in which nothing but C compilers ran.
 _HELPER = re.compile(r"\d+ compilers? ran in a fresh process: (?:[\w+.-]*(?:cc|clang)[\d.-]*)")
@@ -47,12 +46,6 @@ def unproven(manifest: Manifest, places: Iterable[str]) -> dict[str, Entry]:
         for key, one in manifest.entries.items()
         if one.state == "unproven" and one.place in wanted
     }
-
-
-def command(folder: Path, argv: Sequence[str] = ()) -> str:
-    """The command that proves what lies in `folder`; with `argv`, by running that program."""
-    program = f" -- {shlex.join(argv)}" if argv else ""
-    return f"attn-doctor cache verify {shlex.quote(str(folder))}{program}"
 
 
 def proved(

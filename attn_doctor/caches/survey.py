@@ -23,7 +23,10 @@ from attn_doctor.host import Host
 if TYPE_CHECKING:
     from attn_doctor.builder.manifest import Manifest, Warmup
 
-__all__ = ["Survey", "chosen", "recorded", "survey"]
+__all__ = ["RECORD", "Survey", "chosen", "recorded", "survey"]
+
+#: The builder's record, below the cache folder.
+RECORD = "attn-doctor/manifest.json"
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -43,8 +46,16 @@ class Survey(Struct, frozen=True, kw_only=True):
     facts: Cache = Cache()
     """What the probe says of its place: file system, network, volatile, noexec."""
     manifest: Manifest | None = None
+    unread: str = ""
+    """Why there is a record and it says nothing to us: a newer attn-doctor wrote it, it may not be
+    read."""
     built: tuple[BuiltKernels, ...] = ()
     """What the record says, one for each device, held against today."""
+
+    @property
+    def torn(self) -> bool:
+        """There is a record, and nobody could read it: it is cut short or no JSON."""
+        return self.manifest is None and not self.unread and RECORD in self.contents.record
 
     def count(self, state: State) -> int:
         """How many entries are in that state."""
@@ -66,7 +77,8 @@ def chosen(host: Host, kinds: Iterable[str] = (), path: str = "") -> tuple[Place
         return tuple(known)
     from attn_doctor.caches.contents import guess
 
-    kind = next(iter(wanted), "") or guess(full)
+    # To look through a link is harmless; what deletes refuses links by itself.
+    kind = next(iter(wanted), "") or guess(os.path.realpath(full))
     return (Place(kind, full, "named"),) if kind else ()
 
 
@@ -83,7 +95,7 @@ def survey(place: Place, facts: Facts, seconds: float = float("inf")) -> Survey:
         (one for one in facts.caches or () if (one.kind, one.path) == (place.kind, place.path)),
         Cache(),
     )
-    manifest = _manifest(place)
+    manifest, unread = _manifest(place)
     built = _built(place, facts) if manifest is not None else ()
     real = os.path.realpath(place.path)
     return Survey(
@@ -98,6 +110,7 @@ def survey(place: Place, facts: Facts, seconds: float = float("inf")) -> Survey:
         locks=locks(contents, tree, known.network),
         facts=known,
         manifest=manifest,
+        unread=unread,
         built=built,
     )
 
@@ -113,16 +126,17 @@ def _built(place: Place, facts: Facts) -> tuple[BuiltKernels, ...]:
     return manifests(replace(facts, manifests=found), {}) or ()
 
 
-def _manifest(place: Place) -> Manifest | None:
+def _manifest(place: Place) -> tuple[Manifest | None, str]:
+    """The builder's record of a cache, and why it says nothing."""
     if place.kind != "inductor":
-        return None
+        return None, ""
     from attn_doctor.builder.stamp import load
     from attn_doctor.errors import AttnDoctorError
 
     try:
-        return load(Path(place.path))
-    except AttnDoctorError:
-        return None  # the finding caches/kernels-record-damaged tells
+        return load(Path(place.path)), ""
+    except AttnDoctorError as error:
+        return None, str(error)
 
 
 def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mapping[str, Said]:

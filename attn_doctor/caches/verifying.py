@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgspec import Struct
 
+from attn_doctor.caches.commands import verify as verify_command
 from attn_doctor.caches.damage import Damage, leftovers, look
-from attn_doctor.caches.proving import command
-from attn_doctor.caches.survey import Survey
+from attn_doctor.caches.survey import RECORD, Survey
 
 __all__ = ["Verified", "verify"]
 
@@ -75,6 +74,8 @@ def _obstacles(found: Survey) -> Iterator[str]:
     from attn_doctor.probes.machine.mounts import writable
 
     if found.manifest is None:
+        if found.unread:
+            yield found.unread
         return
     host = LocalHost()
     for one in roots(found.manifest, lambda path: writable(host, path)):
@@ -99,17 +100,16 @@ def _programs(found: Survey) -> Iterator[str]:
     here = {one.place for one in found.built if one.here is not False}
     for one in found.manifest.warmups.values() if found.manifest else ():
         if one.unproven and one.place in here:
-            yield command(Path(found.place.path), one.argv)
+            yield verify_command(found.place.path, program=one.argv)
 
 
 def _record(found: Survey, known: set[str]) -> Iterator[Damage]:
     """Files that the builder's record names and that are gone, or have another size."""
     manifest = found.manifest
-    name = "attn-doctor/manifest.json"
     if manifest is None:
-        if name in found.tree.nodes:
+        if found.torn:
             what = "it cannot be read as a record of built kernels"
-            yield Damage(path=name, what=what, remove=(name,))
+            yield Damage(path=RECORD, what=what, remove=(RECORD,))
         return
     files = {
         path: size

@@ -7,20 +7,23 @@ down the components of each key it looks for; those are compared with the keys o
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
 
 from attn_doctor.builder.manifest import Manifest, Warmup
-from attn_doctor.builder.plan import Item, missing
+from attn_doctor.builder.plan import Item, mask_folders, missing
 from attn_doctor.builder.run import Request, planned
 from attn_doctor.builder.surroundings import seen
 from attn_doctor.builder.trace import Lookup
-from attn_doctor.caches import drift
+from attn_doctor.caches import commands, drift
 from attn_doctor.caches.drift import Moved, moved
 from attn_doctor.facts import Facts
+from attn_doctor.targets.descriptor import identifier
 
 __all__ = ["Factor", "Place", "Reason", "places", "reasons"]
 
@@ -82,6 +85,12 @@ class Place(Struct, frozen=True, kw_only=True):
     """What building the missing ones again takes, by what it took before."""
     programs: tuple[str, ...] = ()
     """Command lines of warm-ups that would be reused and were not proven on their GPU."""
+    failed: frozenset[str] = frozenset()
+    """Keys of items that could not be built last time: what they cost, nobody knows."""
+    build: tuple[str, ...] = ()
+    """Commands that build again what would not be reused."""
+    prove: str = ""
+    """The command that proves what would be reused and was not proven; to be given on its GPU."""
 
     @property
     def missing(self) -> tuple[Item, ...]:
@@ -106,45 +115,71 @@ def places(
     manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
 ) -> list[Place]:
     """What has become of all that the record of `folder` names, device by device."""
-    found = []
     recorded = [one.place for one in manifest.entries.values()]
     recorded += [one.place for one in manifest.warmups.values()]
-    for place in dict.fromkeys(recorded):
-        device, _, _ = place.partition(" ")
-        was = manifest.surroundings.get(place)
-        request = Request(
-            specs=tuple(one.spec for one in manifest.entries.values() if one.place == place),
-            devices=(device,),
-            facts=facts,
-            folder=folder,
-            environ=dict(environ),
-            sys_path=(str(Path.cwd()),),
-        )
-        name = place.partition(" ")[2]
-        plan = planned(request, manifest, names={device: name} if name else None)
-        now = seen(facts, device, environ, was)
-        stale = drift.stale(manifest, place, now, str(folder)).warmups
-        found.append(
-            Place(
-                place=place,
-                items=plan.items,
-                warmups={
-                    " ".join(one.argv): stale.get(key) or _gone(folder, one)
-                    for key, one in manifest.warmups.items()
-                    if one.place == place
-                },
-                moved=moved(was, now) if was else (),
-                seconds=sum(
-                    item.seconds for item in plan.items if item.todo and item.state != "unproven"
-                ),
-                programs=tuple(
-                    " ".join(one.argv)
-                    for key, one in manifest.warmups.items()
-                    if one.place == place and one.unproven and key not in stale
-                ),
-            )
-        )
-    return found
+    return [_place(place, manifest, facts, folder, environ) for place in dict.fromkeys(recorded)]
+
+
+def _place(
+    place: str, manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
+) -> Place:
+    device, _, name = place.partition(" ")
+    was = manifest.surroundings.get(place)
+    entries = {key: one for key, one in manifest.entries.items() if one.place == place}
+    warmups = {key: one for key, one in manifest.warmups.items() if one.place == place}
+    request = Request(
+        specs=tuple(one.spec for one in entries.values()),
+        devices=(device,),
+        facts=facts,
+        folder=folder,
+        environ=dict(environ),
+        sys_path=(*mask_folders(entries.values()), str(Path.cwd())),
+    )
+    items = planned(request, manifest, names={device: name} if name else None).items
+    now = seen(facts, device, environ, was)
+    stale = drift.stale(manifest, place, now, str(folder)).warmups
+    gone = {key: stale.get(key) or _gone(folder, one) or one.fault for key, one in warmups.items()}
+    failed = frozenset(key for key, one in entries.items() if one.state == "failed")
+    missed = [item for item in items if item.todo and item.state != "unproven"]
+    lost = [one for key, one in warmups.items() if gone[key]]
+    states = {entries[item.key].state for item in missed}
+    return Place(
+        place=place,
+        items=items,
+        warmups={" ".join(one.argv): gone[key] for key, one in warmups.items()},
+        moved=moved(was, now) if was else (),
+        seconds=sum(item.seconds for item in missed if item.key not in failed),
+        programs=tuple(
+            " ".join(one.argv) for key, one in warmups.items() if one.unproven and key not in stale
+        ),
+        failed=failed,
+        build=(
+            *([_kernels(folder, facts, name, states)] if missed else ()),
+            *(_program(folder, facts, one, name) for one in lost),
+        ),
+        # The path of an environment says nothing on another machine.
+        prove=commands.verify(folder, None if _target(facts, name) else facts),
+    )
+
+
+def _kernels(folder: Path, facts: Facts, name: str, states: set[str]) -> str:
+    """The command that builds kernels again, on their GPU or, as they were, without it."""
+    target = _target(facts, name) if states == {"unproven"} else ()
+    return commands.build(folder, facts, *target)
+
+
+def _program(folder: Path, facts: Facts, warmup: Warmup, name: str) -> str:
+    """The same for a program, in the folder that it ran in."""
+    target = _target(facts, name) if warmup.unproven else ()
+    again = commands.build(folder, facts, *target, program=warmup.argv)
+    there = os.path.realpath(warmup.folder) == os.path.realpath(os.curdir)
+    return again if there else f"cd {shlex.quote(warmup.folder)} && {again}"
+
+
+def _target(facts: Facts, name: str) -> tuple[str, ...]:
+    """`--target NAME` for a GPU that this machine does not have."""
+    here = {gpu.name for gpu in facts.gpus or () if gpu.visible is not False}
+    return ("--target", identifier(name)) if name and name not in here else ()
 
 
 def _gone(folder: Path, warmup: Warmup) -> str:

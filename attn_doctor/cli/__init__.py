@@ -44,6 +44,8 @@ def app_for(words: Sequence[str]) -> typer.Typer:
         help="Which attention kernels work on this machine, why the others do not, and the fix.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        # Brackets stay as they are, and paragraphs are filled to the width of the terminal.
+        rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(main)

@@ -37,7 +37,8 @@ _EXCEPTION = re.compile(
 )
 _ERROR = re.compile(
     r"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Killed|Aborted|Aborting"
-    r"|Segmentation fault|cannot|Cannot|could not|Could not|not found|undefined symbol)\b"
+    r"|Segmentation fault|cannot|Cannot|could not|Could not|not found|undefined symbol"
+    r"|Exception during processing)\b"
 )
 #: How a build ends whatever went wrong.
 _BUILD_END = re.compile(

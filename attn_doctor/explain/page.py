@@ -22,7 +22,7 @@ _ESCAPE = re.compile(
     r"(?:\x1b|\^\[)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])"
 )
 #: Colours whose escape character was lost on the way to a web page.
-_LOST = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m")
+_LOST = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4}m|m(?![a-z_]))")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # "[rank3]: ", "[default0]:", "[trainer0]:", "[1,3]<stderr>: ", "rank 3: ", "worker-1: ", "3: ",
 # "(Worker pid=71, ip=10.0.0.2) "
@@ -49,7 +49,7 @@ _TIME = re.compile(
 _LEVEL = re.compile(
     r"(?:- [\w.]{1,80} )?- (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) -(?: [\w.]{1,80} -(?= ))?(?: |$)"
     r"|\[(?:DEBUG|INFO|ERROR|CRITICAL|FATAL)\](?: [\w.]{1,80}:(?= |$))?(?: |$)"
-    r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,4}\| \S{1,120} -(?: |$)"
+    r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,6}\| \S{1,120} -(?: |$)"
     r"|##\[(?:error|debug|command)\]"
 )
 # "trainer-1  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ", "#12 0.526 " of a docker

@@ -21,7 +21,14 @@ from attn_doctor.explain.judging import (
     lookup_here,
     lookup_told,
 )
-from attn_doctor.explain.sighting import HARMLESS, UNRELATED, Ending, Sighting
+from attn_doctor.explain.sighting import (
+    BENIGN,
+    HARMLESS,
+    PASSED,
+    UNRELATED,
+    Ending,
+    Sighting,
+)
 from attn_doctor.explain.wording import worded
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
@@ -109,9 +116,13 @@ def ranked(
 def _by_the_way(
     one: Sighting, seen: Sequence[Sighting], rule: Rule, endings: Sequence[Ending]
 ) -> bool:
-    """It was only said before a failure that has nothing to do with it."""
+    """It was only said, and tells of no failure, or came before one it has nothing to do with."""
+    if one.place.kind < Kind.EXCEPTION and PASSED.search(one.excerpt):
+        return True
     if one.place.kind > Kind.SAID:
         return False
+    if BENIGN.search(one.excerpt):
+        return True
     for end in endings:
         if end.file != one.file or one.line >= end.first:
             continue

@@ -11,7 +11,16 @@ from attn_doctor.explain.course import Course, Kind, Place
 from attn_doctor.explain.matching import Hit
 from attn_doctor.rulebook.patterns import plain_length
 
-__all__ = ["HARMLESS", "UNRELATED", "Ending", "Sighting", "ending", "sighting"]
+__all__ = [
+    "BENIGN",
+    "HARMLESS",
+    "PASSED",
+    "UNRELATED",
+    "Ending",
+    "Sighting",
+    "ending",
+    "sighting",
+]
 
 #: Messages with many reasons: whatever else was found is likelier to be the root.
 _GENERAL = re.compile(
@@ -30,6 +39,28 @@ UNRELATED = re.compile(
 #: Notes that say of themselves that the run goes on.
 HARMLESS = re.compile(
     r"some optimizations will not be enabled|Torch was not compiled with (?:flash|memory efficient)"
+    r"|Could not load sageattention: |sageattention package is not installed"
+    r"|[Ff]alling back to (?:the )?(?:manual|eager) attention"
+    r"|does not support `output_attentions=True`"
+)
+#: Lines that count failures and find none, and tests that did as they should.
+PASSED = re.compile(
+    r"(?i:\b(?:no|0|zero|without any) (?:\w+ )?"
+    r"(?:NaNs?|OOMs?|failed|failures?|crash(?:es)?|black|noise)\b"
+    r"|\b\d+ passed\b|\bchecks? passed\b)|\b(?:PASSED|SKIPPED|XFAIL|XPASS)\b"
+)
+#: Lines that speak of a failure and tell of none: what was mended, what is optional, what an
+#: option does, what a picture shall show.
+BENIGN = re.compile(
+    r"(?i)\bfix(?:ed|es) (?:an?|the|some|in)\b|\b(?:changelog|release notes?|readme)\b"
+    r"|\(optional\)|\bis optional\b|\bis recommended\b|\bbest performance\b|\bonly (?:if|for)\b"
+    r"|\bthis is fine\b|(?::| is|version \S{1,20}) ok\b"
+    r"|\b(?:prompt|caption)s?[\"']? ?[:=]|^\s*(?:usage: |help: |--?[a-z][\w-]{1,40} {2,}\w)"
+)
+#: Lines with which a run ends though they are no exceptions.
+_FATAL = re.compile(
+    r"Watchdog caught collective|CUDA out of memory|!!! Exception during processing !!!"
+    r"|No space left on device"
 )
 #: What is said so many lines before a failure may be its reason: kernels say why they refuse.
 _NEAR, _FAR = 12, 1_000_000
@@ -91,8 +122,18 @@ class Ending(Struct, frozen=True):
 
 
 def ending(file: str, course: Course) -> Ending:
-    """The exception in which a page ends."""
+    """The exception in which a page ends, or a line after it that tells of another end."""
     found = course.ending()
+    fatal = next(
+        (
+            line
+            for line, place in zip(reversed(course.lines), reversed(course.places), strict=True)
+            if place.kind not in (Kind.NOISE, Kind.WARNING) and _FATAL.search(line.text)
+        ),
+        None,
+    )
+    if fatal is not None and fatal.number > max((line.number for line in found), default=0):
+        return Ending(file, fatal.text, fatal.number, fatal.number)
     if not found:
         return Ending(file)
     numbers = [line.number for line in found]

@@ -128,15 +128,15 @@ _CARD = r"\b((?:RTX|GTX) ?\d{3,4}(?: ?(?:Ti|SUPER|Super|D)\b)?)(?! ?\w*series|\+
 #: Marks of an operating system, in lower case.
 _SYSTEMS = {
     "windows": (
-        "win_amd64", "win-amd64", ".dll", ".pyd", "\\site-packages\\", "\\appdata\\",
-        "python_embeded", "c:\\",
+        r"win[_-]amd64|\.dll\b|\.pyd\b|\\site-packages\\|\\appdata\\|python_embeded|\b[a-z]:[\\/]\w"
     ),
-    "macos": ("/private/var/", "macosx", "/users/", "darwin"),
+    # WSL shows the folders of Windows' users below /mnt/c.
+    "macos": r"/private/var/|macosx|(?<![a-z]:)(?<!/mnt/[a-z])/users/|darwin",
     "linux": (
-        "linux_x86_64", "x86_64-linux", "manylinux", "/usr/lib/", "/home/", "/lib/x86_64",
-        "aarch64-linux", "linux-gnu",
+        r"linux_x86_64|x86_64-linux|manylinux|/usr/lib/|/home/|/lib/x86_64|aarch64-linux|linux-gnu"
+        r"|/mnt/[a-z]/"
     ),
-}  # fmt: skip
+}
 _VARIABLE = r"(?m)(?:^|\s|\$env:)([A-Z][A-Z0-9_]{1,40}) ?= ?[\"']?([^\s\"';&]{1,200})"
 
 
@@ -219,7 +219,7 @@ def _spaced(name: str) -> str:
 
 
 def _system(lowered: str) -> Iterator[Statement]:
-    counts = {os: sum(lowered.count(mark) for mark in marks) for os, marks in _SYSTEMS.items()}
+    counts = {os: len(_compiled(marks).findall(lowered)) for os, marks in _SYSTEMS.items()}
     best = max(counts, key=lambda os: counts[os])
     if counts[best]:
         yield Statement("system.os", best, TRACE)

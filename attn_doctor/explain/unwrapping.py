@@ -1,8 +1,8 @@
 """Lines out of what carried them: records in JSON, text with escaped line ends, typographic signs.
 
 Docker and log collectors write a line of a program as one record of JSON, servers put a whole
-traceback into one string, and web pages and chat programs exchange blanks and quotes for others
-that look alike.
+traceback into one string, web pages and chat programs exchange blanks and quotes for others that
+look alike, and text that is pasted as prose loses its line ends.
 """
 
 from __future__ import annotations
@@ -19,6 +19,14 @@ _KEYS = ("log", "message", "msg", "MESSAGE", "text", "line", "textPayload", "err
 _ESCAPED = re.compile(r"(?:\\r)?\\n(?=[ \t\\A-Z~^\"'`]|$)")
 _TRACEBACK = "Traceback (most recent call last):\\n"
 _QUOTE = re.compile(r"\\([\"'\\])")
+#: A traceback whose line ends were lost where it was pasted: its frames and its message.
+_FOLDED = re.compile(r'Traceback \(most recent call last\):[ \t]+(?:\[rank\d{1,4}\]: *)?File "')
+_FRAME = re.compile(
+    r'(?<!\]:)[ \t]+(?=(?:\[rank\d{1,4}\]: *)?File "[^"\n]{1,300}", line \d{1,7}\b)'
+    r"|(?<!:)[ \t]+(?=(?:\[rank\d{1,4}\]: *)?(?:[a-z_]\w{0,40}\.){0,8}"
+    r"[A-Z]\w{0,60}(?:Error|Exception): )"
+    r"|[ \t]+(?=During handling of the above|The above exception was)"
+)
 #: Signs that look like others. Quotes of languages that write them so in messages count as well.
 _ALIKE = str.maketrans(
     {
@@ -49,13 +57,15 @@ def plain(text: str) -> str:
 
 
 def unwrapped(line: str) -> Sequence[str]:
-    """The lines that a line carries: itself, unless it is a record or holds escaped line ends."""
+    """The lines that a line carries: itself, unless it is a record, or a text without line ends."""
     if line.startswith("{") and line.rstrip().endswith("}") and '":' in line:
         found = _record(line)
         if found:
             return found
     if "\\n" in line and (_TRACEBACK in line or line.count("\\n  ") > 1):
         return [_QUOTE.sub(r"\1", part) for part in _ESCAPED.split(line)]
+    if "(most recent call last):" in line and _FOLDED.search(line):
+        return ["  " + part if part.startswith("File") else part for part in _FRAME.split(line)]
     return (line,)
 
 

@@ -51,6 +51,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     """The Python requirement in its metadata."""
     nvidia_wheels_missing: tuple[str, ...] | None = None
     """CUDA wheels that its metadata demands and the environment lacks."""
+    libraries_missing: tuple[str, ...] | None = None
+    """Libraries that its own need and the loader of Linux would not find, so that `import torch`
+    fails; None on other systems."""
     cuda_major: int | None = None
     """Derived: major part of `torch.cuda`."""
     cuda_tag: str | None = None
@@ -96,6 +99,8 @@ class Triton(Struct, frozen=True, kw_only=True):
     """All distributions that provide the module; more than one overwrite each other."""
     backends: tuple[str, ...] | None = None
     """Backends in the package, such as `nvidia`, `amd`."""
+    setuptools_missing: bool | None = None
+    """It imports setuptools, as releases before 3.3 do at their first line, and there is none."""
     ptxas: str | None = None
     """Path of the bundled ptxas; empty if there is none."""
     ptxas_version: Version | None = None

@@ -46,6 +46,7 @@ def with_torch(facts: Facts) -> Facts | None:
         has_flex=parts(version) >= (2, 5),
         requires_triton=row["pins"].get(version, f"=={row['triton']}.*"),
         nvidia_wheels_missing=(),
+        libraries_missing=(),
     )
     exact = row["pins"].get(version, "").removeprefix("==")
     triton = replace(

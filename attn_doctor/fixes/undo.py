@@ -6,13 +6,10 @@ and the copy from before stays where it is. What is going to be done is listed b
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import signal
 import stat
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,12 +20,10 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes import packages
 from attn_doctor.fixes.installed import Change, Installed, compared, installed
 from attn_doctor.fixes.journal import MARKER, Run, digest, reopen, runs
+from attn_doctor.fixes.orphan import end_orphan
 from attn_doctor.fixes.packages import Part
 
 __all__ = ["Undo", "Undone", "chosen", "undo", "undoing"]
-
-#: Seconds that the installer of a killed run has to go away once it was ended.
-_GRACE = 10.0
 
 
 class Undo(Struct, frozen=True, kw_only=True):
@@ -81,49 +76,8 @@ def chosen(environ: Mapping[str, str], id: str) -> Run:
     if run.state == "undone":
         raise AttnDoctorError(f"run {run.id} is undone already")
     if run.state == "running":
-        _end_orphan(run)
+        end_orphan(run)
     return run
-
-
-def _end_orphan(run: Run) -> None:
-    """End the installer of a run that was killed itself. Raises if the run is still at work."""
-    process = int(run.first("begin").get("process", 0))
-    if _alive(process):
-        raise AttnDoctorError(
-            f"run {run.id} is still at work (process {process}): wait for it, or end it"
-        )
-    for line in list(run.all("child"))[-1:]:
-        _kill(int(line["process"]), float(line["time"]))
-    end = time.monotonic() + _GRACE
-    while Run(run.folder).state == "running":
-        if time.monotonic() > end:
-            raise AttnDoctorError(f"an installer of run {run.id} is still at work and does not end")
-        time.sleep(0.05)
-
-
-def _kill(process: int, noted: float) -> None:
-    """Kill an installer with its group, if it is the process that was started at that time."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error, OSError):
-        found = psutil.Process(process)
-        if abs(found.create_time() - noted) > 5:
-            return  # the number was given to another process since
-        if hasattr(os, "killpg"):
-            os.killpg(process, signal.SIGKILL)
-        else:
-            for one in [*found.children(recursive=True), found]:
-                one.kill()
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return process > 0
 
 
 def undoing(run: Run) -> Undo:

@@ -45,6 +45,7 @@ def torch(facts: Facts, value: str, tables: Tables, told: list[str]) -> Facts:
         has_build_helper=False,
         requires_triton=_requires_triton(pinned, build, facts),
         nvidia_wheels_missing=(),
+        libraries_missing=(),
     )
     gaps.update(dict.fromkeys(("torch", "cuda_wheels"), REASON))
     return replace(facts, torch=torch, cuda_wheels=None, shadows=(), gaps=gaps)

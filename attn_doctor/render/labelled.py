@@ -9,7 +9,7 @@ from attn_doctor.findings import Fix
 from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.paper import Paper, clean
 
-__all__ = ["INDENT", "fix_lines", "labelled"]
+__all__ = ["INDENT", "fix_lines", "labelled", "titled"]
 
 #: Columns before the words, with the label in them.
 INDENT = 9
@@ -22,6 +22,19 @@ def labelled(
     first, *rest = paper.wrap(clean(words), indent) or [""]
     yield paper.style(f"  {label:<{indent - 2}}" + first[indent:], *styles)
     yield from (paper.style(line, *styles) for line in rest)
+
+
+def titled(title: str, tail: str, paper: Paper, indent: int) -> list[str]:
+    """A bold title and what stands behind it, on a line of its own if need be.
+
+    The first line comes without its `indent`, for the mark or number that stands there.
+    """
+    lines = paper.wrap(clean(title), indent) or [" " * indent]
+    fits = len(lines[-1]) + len(tail) + 2 <= paper.width
+    first, *rest = (paper.style(line.lstrip(), "bold") for line in lines)
+    shown = [first, *(" " * indent + line for line in rest)]
+    dim = paper.style(tail, "dim")
+    return [*shown[:-1], f"{shown[-1]}  {dim}"] if fits else [*shown, " " * indent + dim]
 
 
 def fix_lines(

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-__all__ = ["Paper", "clean"]
+__all__ = ["Paper", "clean", "plain"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 _ASCII = {
@@ -27,6 +27,14 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 def clean(text: str) -> str:
     """`text` from the machine without control characters, which could rewrite the terminal."""
     return _CONTROL.sub("", text)
+
+
+def plain(character: str) -> str:
+    """`character` in ASCII: what stands for it; of a byte that is no text, its number."""
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # how Python holds such a byte of a path
+        return f"\\x{code - 0xDC00:02x}"
+    return _ASCII.get(character, "?")
 
 
 class Paper(Struct, frozen=True):
@@ -66,7 +74,7 @@ class Paper(Struct, frozen=True):
         """`text` as lines of this width; long words such as paths are kept whole."""
         return textwrap.wrap(
             text,
-            max(self.width, indent + 30),
+            max(self.width, indent + 20),
             initial_indent=" " * indent,
             subsequent_indent=" " * indent,
             break_long_words=False,

@@ -20,6 +20,8 @@ from attn_doctor.backends.wishes import Use, Wish
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.findings import Finding, Severity, Verdict
+from attn_doctor.render.backends.text import text
+from attn_doctor.render.paper import Paper
 from attn_doctor.rulebook.files import folder
 from tests.backends import scenario
 
@@ -354,3 +356,18 @@ def test_nothing_ready_is_said() -> None:
     assert (best.name, best.state) == ("", Readiness.NOT_READY)
     slow = rows("diffusers", "gpu=t4").recommended[0]
     assert (slow.name, slow.state) == ("native", Readiness.SLOW)
+
+
+def test_where_there_is_no_gpu_none_of_a_generation_is_asked_for() -> None:
+    reasons = rows("diffusers", "gpu=none").row("flash").answers[0].reasons
+    assert "nvidia-gpu" in {one.id for one in reasons}
+    assert not [one for one in reasons if any("best_sm" in line.fact for line in one.because)]
+    seen = rows("diffusers", "gpu=t4", *EVERYTHING).row("flash").answers[0].reasons
+    assert [one.id for one in seen if any("best_sm" in line.fact for line in one.because)]
+
+
+def test_names_that_a_release_lacks_are_told_once() -> None:
+    facts, findings = scenario.machine(H200, "gpu=none", "diffusers=0.36.0")
+    page = " ".join(text(matrix(facts, findings, (Wish(),), "diffusers"), facts, Paper()).split())
+    assert "Diffusers 0.36.0 has no flash_4_hub (since 0.38); no sage_blackwell_hub" in page
+    assert page.count("Diffusers 0.36.0 has no") == 1

@@ -142,6 +142,24 @@ def test_a_plan_in_words(request_of: Make) -> None:
     assert [one["state"] for one in told["kernels"]] == ["stale", "stale"]
 
 
+def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
+    request = request_of("none", "causal")
+    odd = replace(request.specs[1], heads=4, kv_heads=3)
+    plan = planned(replace(request, specs=(request.specs[0], odd)), stamp.empty())
+    text = plan_text(plan, "/c", request.facts, Paper())
+    assert "✗ will fail    at once      4/3×32 bf16 causal" in text
+    assert "4 query heads are no multiple of 3 key heads" in text
+    assert "1 of 2 kernels to build, 1 at once (specs), about " in text
+    assert "; 1 cannot be built\n" in text
+    assert [bool(one["refused"]) for one in json.loads(plan_json(plan, "/c", 1))["kernels"]] == [
+        False,
+        True,
+    ]
+    plan = planned(replace(request, specs=(odd,)), stamp.empty())
+    text = plan_text(plan, "/c", request.facts, Paper())
+    assert text.endswith("\n1 of 1 kernel cannot be built\n")
+
+
 def test_plain_lines_without_a_terminal(
     request_of: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:

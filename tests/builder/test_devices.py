@@ -12,6 +12,7 @@ from attn_doctor.builder.devices import (
     NoGpuError,
     cache_folder,
     children_environment,
+    compilable,
     devices,
 )
 from attn_doctor.errors import AttnDoctorError
@@ -127,3 +128,17 @@ def test_the_cache_folder(tmp_path: Path) -> None:
     assert cache_folder(facts, str(tmp_path / "link")) == real / "own"
     with pytest.raises(AttnDoctorError, match="--cache-dir"):
         cache_folder(CPU, "")
+
+
+@pytest.mark.parametrize("name", ["my kernels", "it's", "back\\slash"])
+def test_a_folder_that_torch_cannot_compile_in(name: str) -> None:
+    """Seen with torch 2.13: its C++ compiler's command line has no quotes."""
+    cpu = Facts(torch=Torch(installed=True, version="2.13.0+cpu", build="cpu"))
+    folder = Path("/opt") / name
+    with pytest.raises(AttnDoctorError, match="torch cannot compile for the CPU in a folder"):
+        compilable(cpu, folder, "cpu")
+    compilable(cpu, folder, "cuda:0")
+    compilable(cpu, Path("/opt/größe"), "cpu")
+    # What a torch does that nobody has read is not known.
+    newer = Facts(torch=Torch(installed=True, version="2.99.0+cpu", build="cpu"))
+    compilable(newer, folder, "cpu")

@@ -7,9 +7,11 @@ import re
 import pytest
 
 from attn_doctor.builder import presets
+from attn_doctor.builder.child.blocks.inputs import number
 from attn_doctor.builder.spec import LAYOUTS, MASKS, KernelSpec
 from attn_doctor.builder.wishes import Given, wished
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.rulebook import library
 
 FAMILIES = presets.families()
 
@@ -92,7 +94,7 @@ def test_a_family_that_never_arrives_is_said_to() -> None:
 @pytest.mark.parametrize(
     ("preset", "message"),
     [
-        ("fluks1", r"no preset 'fluks1'; did you mean flux1 or flux2"),
+        ("fluks1", r"no preset 'fluks1'; did you mean flux1"),
         ("flux1@1000x1024", r"1000x1024 is not made of squares of 16 pixels; 992x1024 is"),
         ("flux1@1024x1024x9", r"makes images, so a size has no frames"),
         ("wan22@832x480", r"give WIDTHxHEIGHTxFRAMES, such as 832x480x81"),
@@ -119,7 +121,8 @@ def test_blocks_are_built_for_one_size_in_pixels() -> None:
     assert presets.recipe("wan22")["class"] == "diffusers:WanTransformer3DModel"
     for text, message in (
         ("sd35", "holds no kernel of FlexAttention"),
-        ("ltx2", "--block knows flux1, flux2"),
+        ("sana-video", "names no repeated blocks of SanaVideo.*; it knows flux1, flux2"),
+        ("cosmos3@8192", "its forward takes lists of packed images"),
         ("flux1@4096", "one size, in pixels"),
         ("flux1@1024x1024+512x512", "one size"),
     ):
@@ -137,14 +140,89 @@ def test_rows_of_the_table_are_whole(name: str) -> None:
     for attention in family["attention"]:
         assert attention["layout"] in LAYOUTS
         assert attention.get("mask", "none") in MASKS
-        assert set(attention) <= {"of", "layout", "mask", "mask_rows", "cross", "fused"}
-    known = {"batch", "tokens", "text", "cross", "frames", "rows", "columns"}
+        assert set(attention) <= {
+            "of", "layout", "mask", "mask_rows", "cross", "fused", "alone", "prompt", "kv_heads"
+        }  # fmt: skip
+        assert "prompt" not in attention or "cross" in attention
+    assert "audio" not in family or family.get("temporal")
+
+
+BUILT = [name for name in FAMILIES if presets.recipe(name)]
+SIZES = {"batch", "tokens", "text", "length", "cross", "frames", "rows", "columns", "audio"}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_recipes_name_sizes_that_the_spec_has(name: str) -> None:
+    (spec,) = wished(Given(preset=[name], block=True)).specs
+    given = {**spec.sizes, "batch": 1, "length": spec.lengths[0], "heads": 1, "head_dim": 1}
+    given["width"] = 1
     recipe = presets.recipe(name)
-    for shape in [*recipe.get("inputs", {}).values(), *recipe.get("lists", {}).values()]:
-        for size in shape:
-            assert isinstance(size, int) or size.partition("*")[0] in known
-    for size in recipe.get("numbers", {}).values():
-        assert size in known
+    assert set(recipe) <= {
+        "class", "config", "inputs", "lists", "tuples", "numbers", "shapes", "holds"
+    }  # fmt: skip
+    tuples = [shape for shapes in recipe.get("tuples", {}).values() for shape in shapes]
+    shapes = [*recipe["inputs"].values(), *recipe.get("lists", {}).values(), *tuples]
+    sizes = [one for shape in shapes for one in shape]
+    for size in [*sizes, *recipe.get("numbers", {}).values()]:
+        found = number(given, size)
+        assert isinstance(found, int)
+        assert found > 0
+    inputs = {*recipe["inputs"], *recipe.get("lists", {}), *recipe.get("tuples", {})}
+    assert set(recipe.get("holds", {})) <= inputs
+    module, _, kind = recipe["class"].partition(":")
+    assert module == "diffusers"
+    assert kind.isidentifier()
+
+
+def test_a_family_without_a_preset_is_told_why() -> None:
+    absent = library.tables()["presets"]["absent"]
+    assert len({one["name"] for one in absent} | set(FAMILIES)) == len(absent) + len(FAMILIES)
+    for one in absent:
+        assert set(one) == {"name", "title", "why", "source"}
+        with pytest.raises(AttnDoctorError, match=re.escape(one["why"])):
+            wished(Given(preset=[f"{one['name']}@1024x1024"], block=True))
+
+
+def test_every_family_that_has_no_recipe_has_a_reason() -> None:
+    for name, family in FAMILIES.items():
+        reasons = ["block" in family, "unbuilt" in family, not family["since"]]
+        assert reasons.count(True) == 1, name
+
+
+def test_sizes_are_worked_out_from_left_to_right() -> None:
+    given = {"rows": 7, "text": 1985}
+    assert number(given, "rows*2") == 14
+    assert number(given, "text-985") == 1000
+    assert number(given, "text*3/4") == 1488
+    assert number(given, "rows+1*2") == 16
+    for other in ("layer_norm", "rows*", "half own", 5, [1, "rows"], True):
+        assert number(given, other) == other
+
+
+def test_sound_lasts_as_long_as_the_video() -> None:
+    (spec,) = wished(Given(preset=["ltx2@768x512x121"], block=True)).specs
+    assert spec.sizes["audio"] == 126  # 121 / 24 s, 25 tokens a second
+    (still,) = wished(Given(preset=["wan22@832x480x1"], block=True)).specs
+    assert "audio" not in still.sizes
+
+
+def test_text_that_is_cross_attended_and_follows_the_prompt_can_be_given() -> None:
+    own, cross = specs("kandinsky5-lite@768x512x121:77")
+    assert (own.lengths, own.kv_length) == ((48 * 32 * 31,), None)
+    assert cross.kv_length == 77
+    assert specs("kandinsky5-lite@768x512x121")[1].kv_length == 256
+    (block,) = wished(Given(preset=["kandinsky5-lite@768x512x121:77"], block=True)).specs
+    assert (block.sizes["cross"], block.sizes["text"]) == (77, 0)
+
+
+def test_the_image_of_flux3_is_alone_in_its_first_blocks() -> None:
+    joint, alone = specs("flux3@512x512:80")
+    assert (joint.lengths, alone.lengths) == ((1024 + 80,), (1024,))
+
+
+def test_krea2_gives_fewer_key_heads_only_to_an_older_diffusers() -> None:
+    newer, older = specs("krea2")
+    assert (newer.kv_heads, older.kv_heads) == (None, 12)
 
 
 def test_the_listing_names_every_family_once() -> None:

@@ -275,6 +275,16 @@ def test_what_the_record_names_is_built_again(request_of: Make) -> None:
     assert sorted(states(report)) == ["built", "built", "failed"]
 
 
+def test_the_folder_of_a_mask_is_written_down(request_of: Make, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def near(b, h, q, k): return q >= k\n")
+    request = request_of("mine:near", "none", sys_path=(str(tmp_path / "no"), str(tmp_path)))
+    built(request)
+    entries = {one.spec.mask: one for one in manifest(request).entries.values()}
+    assert entries["mine:near"].mask_folder == str(tmp_path)
+    assert entries["none"].mask_folder == ""
+    assert recorded(request.facts, request.folder, "").sys_path == (str(tmp_path),)
+
+
 def test_another_device_of_the_record_is_left_alone(request_of: Make) -> None:
     request = request_of("none")
     built(request)

@@ -279,7 +279,7 @@ def test_the_record_of_a_target_is_built_again(request_of: Make) -> None:
     with pytest.raises(AttnDoctorError, match="for Tesla T4 yet"):
         recorded(request.facts, request.folder, "", target("t4"))
     # Here, where no such GPU is, the folder does not look as if it were for this machine.
-    with pytest.raises(AttnDoctorError, match="build-kernels --target h200 --cache-dir"):
+    with pytest.raises(AttnDoctorError, match=r"build-kernels --cache-dir \S+ --target h200$"):
         recorded(request_of().facts, request.folder, "")
 
 
@@ -415,6 +415,14 @@ def test_another_torch_is_one_difference() -> None:
         (
             replace(SAME, torch=replace(SAME.torch, build="cpu", version="2.13.0+cpu")),
             "without CUDA; .*\n  /env/bin/python -m pip install --force-reinstall torch==2.13",
+        ),
+        (
+            replace(
+                SAME,
+                torch=replace(SAME.torch, build="cpu", version="2.13.0+cpu"),
+                python=replace(SAME.python, pip="", uv="/bin/uv"),
+            ),
+            "\n  /bin/uv pip install --python /env/bin/python --force-reinstall torch==2.13",
         ),
         (replace(SAME, torch=replace(SAME.torch, version="2.6.0+cu124")), "older than 2.7"),
         (replace(SAME, torch=Torch(installed=False)), "torch is not installed in /env/bin/python"),

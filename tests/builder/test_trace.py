@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
-from attn_doctor.builder.trace import Lookup, counted, differing, lookups
+from attn_doctor.builder.trace import Lookup, counted, differing, lookups, without_gradients
 
 TRACES = Path(__file__).parent / "traces"
 FX = "fvxhxirv7ns53xb3cooypdqefwim5x6epssei4nbbefhocvrxmt6"
@@ -68,3 +69,20 @@ def test_a_trace_that_ends_in_the_middle(tmp_path: Path) -> None:
 
 def test_no_trace(tmp_path: Path) -> None:
     assert lookups(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "alone"),
+    [([], False), (["False"], True), (["False", "True"], False), (["True"], False)],
+)
+def test_attention_that_no_backward_can_follow(options: list[str], alone: bool) -> None:
+    found = [
+        Lookup(
+            kind="fxgraph",
+            what="hit",
+            key="f",
+            components=(f"[ab] gm: {{'WRITE_DQ': True, 'OUTPUT_LOGSUMEXP': {one}}}",),
+        )
+        for one in options
+    ]
+    assert without_gradients([Lookup(kind="fxgraph", what="miss", key="g"), *found]) is alone

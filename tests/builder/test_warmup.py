@@ -15,10 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.builder import stamp
-from attn_doctor.builder.manifest import Manifest, Surroundings
-from attn_doctor.builder.warmup import Program, program_of, warm_up
+from attn_doctor.builder.manifest import NOT_ASKED, Manifest, Surroundings
+from attn_doctor.builder.warmup import Program, outdated, program_of, warm_up
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Facts, Python, Torch
+from attn_doctor.render.build.warmup_json import planned_json
+from attn_doctor.render.build.warmup_text import planned_text, warmup_text
+from attn_doctor.render.paper import Paper
 
 TRACES = Path(__file__).parent / "traces"
 #: A program that compiles once: an entry that is not there is made, one that is there is found.
@@ -92,7 +95,6 @@ def test_not_proven_if_not_asked(cache: Path) -> None:
     [
         (FORGETS, "2 graphs were compiled again"),
         (WRITES, "the second run wrote "),
-        ("pass", "nothing was compiled by torch.compile"),
         (COMPILES + "sys.exit(3 if name == 'hit' else 0)", "the second run ended with exit code 3"),
     ],
 )
@@ -101,6 +103,102 @@ def test_a_miss_is_named(cache: Path, source: str, told: str) -> None:
     assert warmup is not None
     assert not warmup.proven
     assert told in warmup.message
+
+
+LIMIT = (
+    "W1122 00:19 torch/_dynamo/convert_frame.py:1994] [0/2] torch._dynamo hit"
+    " config.recompile_limit (8)\n"
+    "W1122 00:19 torch/_dynamo/convert_frame.py:1994] [0/2]    function: '{name}' ({place}:2236)\n"
+)
+EAGER = "UserWarning: flex_attention called without torch.compile() - this will use an unfused"
+
+
+def printing(text: str) -> str:
+    return COMPILES + f"sys.stderr.write({text!r})\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("pass", "nothing was compiled by torch.compile"),
+        (
+            printing(LIMIT.format(name="flex_attention", place="/t/flex_attention.py")),
+            "its limit of recompilations for flex_attention",
+        ),
+        (printing(LIMIT.format(name="forward", place="/t/block.py") + EAGER), "for forward"),
+        (
+            printing("UserWarning: Tesla T4 does not support bfloat16 compilation natively, skipp"),
+            "this GPU has no bfloat16",
+        ),
+    ],
+)
+def test_what_no_cache_can_serve_is_not_written_down(cache: Path, source: str, told: str) -> None:
+    """Whatever ran unfused is no success, though a second run would find all graphs there are."""
+    warm_up(program(cache, COMPILES), prove=True)
+    phases: list[str] = []
+    before = manifest(cache)
+    ran = warm_up(program(cache, source), prove=True, begin=phases.append)
+    assert told in ran.wrong
+    assert phases == ["run"]
+    assert manifest(cache) == before
+    text = warmup_text(ran, program(cache, source), None, Paper())
+    assert text.lstrip().startswith("✗")
+    assert "start training" not in text
+    assert " ".join(text.split()).count(told) == 1
+
+
+def test_a_program_that_compiles_nothing_any_more_is_forgotten(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = COMPILES + "if os.path.exists('off'): shutil.rmtree(trace)\n"
+    warm_up(program(cache, source), prove=True)
+    assert manifest(cache).warmups
+    Path("off").touch()
+    warm_up(program(cache, source), prove=True)
+    assert not manifest(cache).warmups
+
+
+@pytest.mark.parametrize(
+    "text", [LIMIT.format(name="tokens", place="/t/data.py"), EAGER], ids=["limit", "eager"]
+)
+def test_what_need_not_be_attention_is_a_note(cache: Path, text: str) -> None:
+    ran = warm_up(program(cache, printing(text)), prove=True)
+    assert ran.warmup is not None
+    assert (ran.wrong, ran.warmup.proven, len(ran.notes)) == ("", True, 1)
+
+
+def test_what_would_be_run_in_words_and_for_programs(cache: Path) -> None:
+    asked = program(cache.parent / "my cache", "pass", "a b")
+    told = planned_text(asked, "it was not run yet").splitlines()
+    assert told[0].startswith("would run, with TORCHINDUCTOR_CACHE_DIR='")
+    assert told[1].endswith(" -c pass 'a b'")
+    assert told[2] == "  it was not run yet"
+    assert planned_text(asked, "").startswith("up to date, ")
+    data = json.loads(planned_json([(asked, "it was not run yet")], 1))
+    assert (data["state"], data["exit_code"], data["argv"][-1]) == ("would-run", 1, "a b")
+    assert [one["state"] for one in json.loads(planned_json([(asked, "")] * 2, 0))] == [
+        "up-to-date",
+        "up-to-date",
+    ]
+
+
+def test_whether_it_has_to_be_run(cache: Path) -> None:
+    asked = program(cache, COMPILES)
+    assert outdated(asked) == "it was not run for this cache yet"
+    warm_up(asked, prove=False)
+    assert outdated(asked, prove=False) == ""
+    assert outdated(asked) == NOT_ASKED
+    warm_up(asked, prove=True)
+    assert outdated(asked) == ""
+    newer = replace(asked.facts.torch, version="2.14.0+cpu")
+    assert "2.14.0" in outdated(replace(asked, facts=replace(asked.facts, torch=newer)))
+    [warmup] = manifest(cache).warmups.values()
+    (cache / next(iter(warmup.files))).unlink()
+    assert outdated(asked).endswith("is gone or has another size")
+    missing = program(cache, FORGETS)
+    warm_up(missing, prove=True)
+    assert outdated(missing) != ""
 
 
 def test_its_own_failure_is_passed_on(cache: Path) -> None:
@@ -189,6 +287,10 @@ def test_programs_of_the_examined_environment_come_first(tmp_path: Path) -> None
     assert environ["VIRTUAL_ENV"] == str(tmp_path / "env")
     with pytest.raises(AttnDoctorError, match="no-such-program: no such program"):
         program_of(["no-such-program"], facts, {"PATH": os.defpath})
+    script = tmp_path / "warmup.py"
+    script.write_text("pass")
+    with pytest.raises(AttnDoctorError, match=f"as in -- python {script}$"):
+        program_of([str(script)], facts, {"PATH": os.defpath})
 
 
 REAL = """

@@ -21,8 +21,10 @@ import pytest
 from msgspec import convert
 
 from attn_doctor.builder.child import keys, patched, reference, work
-from attn_doctor.builder.child.blocks import Block, BlockError, _without_cudnn
+from attn_doctor.builder.child.blocks import Block, BlockError
+from attn_doctor.builder.child.blocks.eager import without_cudnn
 from attn_doctor.builder.child.fused import switched_off
+from attn_doctor.builder.child.inputs import own_mask
 from attn_doctor.builder.child.versions import minor, reuse
 from attn_doctor.builder.child.watch import Watch, files_below, mapped, vector_checks
 from attn_doctor.builder.manifest import Surroundings
@@ -313,11 +315,11 @@ def test_cudnn_is_kept_out_of_the_reference_and_then_as_before() -> None:
     cuda = types.SimpleNamespace(cudnn_sdp_enabled=lambda: True, enable_cudnn_sdp=seen.append)
     torch = types.SimpleNamespace(backends=types.SimpleNamespace(cuda=cuda))
     inside: list[bool] = []
-    with contextlib.suppress(KeyError), _without_cudnn(torch):
+    with contextlib.suppress(KeyError), without_cudnn(torch):
         inside += seen
         raise KeyError
     assert (inside, seen) == ([False], [False, True])
-    with _without_cudnn(types.SimpleNamespace(backends=types.SimpleNamespace(cuda=None))):
+    with without_cudnn(types.SimpleNamespace(backends=types.SimpleNamespace(cuda=None))):
         pass  # before torch 2.5 there is no such switch
 
 
@@ -590,6 +592,27 @@ print(json.dumps(told))
     assert "takes (a, b); a mask takes (batch, head, q_index, kv_index)" in arguments
     assert "has no attribute 'absent'" in absent
     assert "No module named 'absent'" in module
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "told"),
+    [
+        ("lost_mask:near", "", "No module named 'lost_mask'; it is looked for beside the spec fi"),
+        ("torn_mask:near", "def near(", "mask torn_mask:near: SyntaxError: "),
+        ("dying_mask:near", "1 / 0", "mask dying_mask:near: ZeroDivisionError: division by zero"),
+        ("needy_mask:near", "import no_such_thing", "No module named 'no_such_thing'"),
+    ],
+)
+def test_a_mask_that_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, told: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if source:
+        (tmp_path / f"{name.partition(':')[0]}.py").write_text(source)
+    with pytest.raises(ValueError, match=r"^mask ") as caught:
+        own_mask(name)
+    assert told in str(caught.value)
+    assert ("beside the spec" in str(caught.value)) is (not source)
 
 
 @needs_torch

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -206,6 +208,81 @@ def test_verify_names_what_is_broken_and_clear_mends_it(
     assert run("clear", "--stale", "--yes").returncode == 0
     assert run("verify").returncode == 0
     assert not cubin.exists()
+
+
+def printed(done: Ended) -> list[str]:
+    """The `attn-doctor` command that is printed between backticks, as words."""
+    text = " ".join(done.stdout.split())
+    found = re.search(r"`attn-doctor cache ([^`]+)`", text)
+    assert found is not None, text
+    return shlex.split(found[1])
+
+
+@pytest.mark.parametrize("name", ["elsewhere", "else where"])
+def test_the_printed_command_clears_the_folder_that_was_named(
+    run: Run, tmp_path: Path, make: Any, name: str
+) -> None:
+    """Without its name, it would have cleared torch's own cache."""
+    folder = tmp_path / name
+    make.inductor(folder)
+    (folder / "attn-doctor").mkdir()
+    record = folder / "attn-doctor" / "manifest.json"
+    record.write_text('{"schema": 1, "entr')
+    done = run("verify", str(folder))
+    assert done.returncode == 1
+    assert "manifest.json: it cannot be read as a record" in " ".join(done.stdout.split())
+    words = printed(done)
+    assert words[-2] == "--python"
+    again = run(*words[:-2], "--yes", python=words[-1])
+    assert again.returncode == 0
+    assert "record, which nobody can read" in again.stdout
+    assert not record.exists()
+    assert run("verify", str(folder)).returncode == 0
+
+
+def test_a_newer_record_is_neither_broken_nor_cleared(run: Run, tmp_path: Path, make: Any) -> None:
+    make.inductor(tmp_path / "inductor")
+    record = tmp_path / "inductor" / "attn-doctor" / "manifest.json"
+    make.write(record, b'{"schema": 99, "attn_doctor": "9.9"}')
+    done = run("verify")
+    assert done.returncode == 1
+    assert "was written by attn-doctor 9.9, which is newer" in " ".join(done.stdout.split())
+    assert "cannot be read as a record" not in done.stdout
+    run("clear", "--stale", "--yes")
+    assert record.exists()
+
+
+def test_a_link_is_looked_through_and_never_cleared(run: Run, tmp_path: Path, make: Any) -> None:
+    make.inductor(tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    done = run("status", str(tmp_path / "link"))
+    assert done.returncode == 0
+    assert f"the files lie in {tmp_path / 'real'}" in " ".join(done.stdout.split())
+    assert run("verify", str(tmp_path / "link")).returncode == 0
+    before = sorted((tmp_path / "real").rglob("*"))
+    assert run("clear", str(tmp_path / "link"), "--yes").returncode == 1
+    assert sorted((tmp_path / "real").rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("gone", "does not exist"),
+        ("file", "is not a folder"),
+        ("bare", "is empty"),
+        ("lost", "is a link that leads nowhere"),
+        ("other", "is not recognised as a cache"),
+    ],
+)
+def test_why_a_path_is_no_cache(run: Run, tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "lost").symlink_to("nowhere")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    done = run("status", str(tmp_path / name))
+    assert done.returncode == 2
+    assert told in re.sub(r"[\s│]+", " ", done.stderr)
 
 
 def test_clearing_recorded_kernels_keeps_them_to_be_built_again(

@@ -112,3 +112,12 @@ def test_what_half_written_files_are_called(tmp_path: Path, make: Any) -> None:
 def test_an_empty_folder_holds_nothing_that_could_be_lost(tmp_path: Path) -> None:
     found = contents("triton", str(tmp_path))
     assert (found.entries, found.unrecognised) == ((), "")
+
+
+def test_a_build_that_was_ended_early_leaves_a_cache(tmp_path: Path) -> None:
+    """Its record is all there is, and `cache verify` must take it."""
+    assert guess(str(tmp_path)) == ""
+    (tmp_path / "attn-doctor").mkdir()
+    (tmp_path / "attn-doctor" / "manifest.json").write_text("{}")
+    assert guess(str(tmp_path)) == "inductor"
+    assert contents("inductor", str(tmp_path)).unrecognised == ""

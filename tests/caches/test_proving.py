@@ -12,7 +12,7 @@ from attn_doctor.builder import stamp
 from attn_doctor.builder.manifest import Build, Entry, Manifest, Surroundings
 from attn_doctor.builder.run import Request
 from attn_doctor.builder.spec import KernelSpec
-from attn_doctor.caches.proving import command, proved, stamped, unproven, unwritable, write_down
+from attn_doctor.caches.proving import proved, stamped, unproven, unwritable, write_down
 from attn_doctor.facts import Driver, Facts, Gpu, Program, Python, Torch, Triton
 
 if TYPE_CHECKING:
@@ -134,13 +134,6 @@ def test_a_helper_of_tritons_is_compiled_once(
 def test_only_what_is_known_is_stamped() -> None:
     now = Surroundings(driver=None, python="3.12.3", environment={"CXX": "g++"})
     assert stamped(WAS, now) == replace(WAS, python="3.12.3", environment={"CXX": "g++"})
-
-
-def test_the_command_can_be_typed() -> None:
-    assert command(Path("/opt/my kernels")) == "attn-doctor cache verify '/opt/my kernels'"
-    assert command(Path("/k"), ["python", "a b.py"]) == (
-        "attn-doctor cache verify /k -- python 'a b.py'"
-    )
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from attn_doctor.builder import stamp
-from attn_doctor.builder.manifest import Build, Entry, Manifest, Surroundings
+from attn_doctor.builder.manifest import (
+    NOT_ASKED,
+    Build,
+    Entry,
+    Manifest,
+    Surroundings,
+    Warmup,
+)
 from attn_doctor.builder.spec import KernelSpec
 from attn_doctor.builder.trace import Lookup
 from attn_doctor.caches.parts import known_keys
 from attn_doctor.caches.why import places, reasons
 from attn_doctor.facts import Facts, Program, Python, Torch, Triton
 from attn_doctor.render.caches.why import program_text, why_text
+
+if TYPE_CHECKING:
+    import pytest
 
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), dtype="float32", phase="inference")
 TENSOR = (
@@ -145,6 +158,7 @@ def test_the_record_against_this_machine(tmp_path: Path) -> None:
     text = why_text(str(tmp_path), [other])
     assert "✗ torch: 2.13.0+cpu → 2.14.0+cpu (compiled again)" in text
     assert "about 12 s" in text
+    assert f"build: attn-doctor build-kernels --cache-dir {tmp_path}\n" in text
 
 
 def test_a_variable_is_told_with_the_way_back(tmp_path: Path) -> None:
@@ -153,3 +167,87 @@ def test_a_variable_is_told_with_the_way_back(tmp_path: Path) -> None:
     text = why_text(str(tmp_path), [place])
     assert "OMP_NUM_THREADS: unset → 1" in text
     assert "back:  unset OMP_NUM_THREADS" in text
+
+
+def test_a_value_with_blanks_is_told_as_a_shell_takes_it(tmp_path: Path) -> None:
+    manifest = folder_with(tmp_path)
+    was = replace(manifest.surroundings["cpu"], environment={"CXX": "ccache g++"})
+    manifest = replace(manifest, surroundings={"cpu": was})
+    (place,) = places(manifest, facts(), tmp_path, {"CXX": "g++"})
+    text = why_text(str(tmp_path), [place])
+    assert "back:  export CXX='ccache g++'\n" in text
+
+
+def test_what_never_was_built_costs_nobody_knows_what(tmp_path: Path) -> None:
+    manifest = folder_with(tmp_path)
+    (key,) = manifest.entries
+    failed = replace(manifest.entries[key], state="failed", build=None, message="no memory")
+    (place,) = places(replace(manifest, entries={key: failed}), facts(), tmp_path, {})
+    text = why_text(str(tmp_path), [place])
+    assert f"✗ {SPEC.title} was not built: failed last time: no memory\n" in text
+    assert "It costs" not in text
+
+
+def warmed(folder: Path, **more: object) -> Manifest:
+    """A record with one warm-up alone."""
+    told = {"proven": True, "files": {"fxgraph/a": 1}, **more}
+    warmup = Warmup(
+        argv=("/venv/bin/python", "warm up.py"),
+        folder=str(folder),
+        place="cpu",
+        at="2026-11-21T10:00:00Z",
+        seconds=3.0,
+        **told,  # type: ignore[arg-type]
+    )
+    return replace(folder_with(folder), entries={}, warmups={"w": warmup})
+
+
+def test_a_program_is_run_again_where_it_ran(tmp_path: Path) -> None:
+    manifest = warmed(tmp_path)
+    (place,) = places(manifest, facts(), tmp_path, {})
+    assert place.misses == ()
+    (place,) = places(manifest, facts("2.14.0+cpu"), tmp_path, {})
+    again = f"attn-doctor build-kernels --cache-dir {tmp_path} -- /venv/bin/python 'warm up.py'"
+    assert place.build == (f"cd {tmp_path} && {again}",)
+
+
+def test_a_program_whose_second_run_missed_is_not_reused(tmp_path: Path) -> None:
+    missed = warmed(tmp_path, proven=False, message="2 graphs were compiled again")
+    (place,) = places(missed, facts(), tmp_path, {})
+    assert place.misses == ("/venv/bin/python warm up.py: 2 graphs were compiled again",)
+    unasked = replace(missed.warmups["w"], message=NOT_ASKED)
+    (place,) = places(replace(missed, warmups={"w": unasked}), facts(), tmp_path, {})
+    assert place.misses == ()
+
+
+def test_kernels_for_a_gpu_elsewhere_are_built_again_for_it(tmp_path: Path) -> None:
+    manifest = folder_with(tmp_path)
+    (entry,) = manifest.entries.values()
+    there = "cuda:0 NVIDIA H200"
+    spec = replace(entry.spec, phase="training")
+    entry = replace(entry, spec=spec, place=there, state="unproven")
+    (tmp_path / "fxgraph" / "a").unlink()
+    manifest = replace(manifest, surroundings={}, entries={f"{spec.id}@{there}": entry})
+    (place,) = places(manifest, facts(), tmp_path, {})
+    assert place.build == (f"attn-doctor build-kernels --cache-dir {tmp_path} --target h200",)
+
+
+def test_a_mask_is_looked_for_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from another folder: the file may have changed there."""
+    masks, cache, away = (tmp_path / name for name in ("masks", "cache", "away"))
+    for one in (masks, away):
+        one.mkdir()
+    source = masks / "mine.py"
+    source.write_text("def near(b, h, q, k): return q >= k\n")
+    manifest = folder_with(cache)
+    (entry,) = manifest.entries.values()
+    spec = replace(entry.spec, mask="mine:near")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    entry = replace(entry, spec=spec, mask_source=digest, mask_folder=str(masks))
+    manifest = replace(manifest, entries={f"{spec.id}@cpu": entry})
+    monkeypatch.chdir(away)
+    (place,) = places(manifest, facts(), cache, {})
+    assert place.misses == ()
+    source.write_text("def near(b, h, q, k): return q > k\n")
+    (place,) = places(manifest, facts(), cache, {})
+    assert "the file of mine:near has changed" in place.misses[0]

@@ -80,10 +80,10 @@ def check_step() -> str:
 def action(programs: Path, tmp_path: Path, **inputs: str) -> tuple[int, str, dict[str, str]]:
     """Run the Action's check as a runner does. Returns code, output and the step's outputs."""
     temp = tmp_path / "runner"
-    (temp / "attn-doctor").mkdir(parents=True)
-    (temp / "attn-doctor" / "bin").symlink_to(programs)
+    temp.mkdir()
     names = ("PYTHON", "REQUIRE", "CONFIG", "FACTS", "POLICY", "BASELINE", "FAIL_ON")
     given = {f"IN_{name}": inputs.get(name.lower(), "") for name in names}
+    given["PROGRAMS"] = str(programs)
     files = {"GITHUB_OUTPUT": str(tmp_path / "out"), "GITHUB_STEP_SUMMARY": str(tmp_path / "md")}
     done = shell(check_step(), programs, tmp_path, RUNNER_TEMP=str(temp), **given, **files)
     lines = (tmp_path / "out").read_text().splitlines()
@@ -94,6 +94,23 @@ def test_the_action_is_valid() -> None:
     data = valid(ROOT / "action.yml", "github-actions.json")
     used = set(re.findall(r"inputs\.([\w-]+)", (ROOT / "action.yml").read_text("utf-8")))
     assert used == set(data["inputs"])
+
+
+@bash
+@pytest.mark.parametrize("layout", ["bin", "Scripts"])
+def test_the_action_finds_its_programs_on_every_system(layout: str, tmp_path: Path) -> None:
+    """`python -m venv` makes `Scripts` on Windows; here a stand-in for it does."""
+    (tmp_path / "bin").mkdir()
+    stub = tmp_path / "bin" / "python"
+    made = f'mkdir -p "$3/{layout}" && cp "$0" "$3/{layout}/python"'
+    stub.write_text(f'#!/bin/sh\n[ "$2" = venv ] && {made} || echo "$@" >> "$RAN"\n')
+    stub.chmod(0o755)
+    install = yaml(ROOT / "action.yml")["runs"]["steps"][0]["run"]
+    files = {"GITHUB_OUTPUT": str(tmp_path / "out"), "RAN": str(tmp_path / "ran")}
+    done = shell(install, stub.parent, tmp_path, RUNNER_TEMP=str(tmp_path), PACKAGE="x==1", **files)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").read_text() == f"programs={tmp_path}/attn-doctor/{layout}\n"
+    assert (tmp_path / "ran").read_text() == "-m pip install --quiet x==1\n"
 
 
 @bash
@@ -177,6 +194,9 @@ def test_the_entrypoint_checks_and_becomes_the_command(programs: Path, tmp_path:
     refused = shell(run, programs, tmp_path, ATTN_DOCTOR_REQUIRE="flash")
     assert refused.returncode == 1
     assert refused.stdout == ""
+    told = shell(run, programs, tmp_path, ATTN_DOCTOR_REQUIRE="flash", ATTN_DOCTOR_FAIL_ON="never")
+    assert (told.returncode, told.stdout) == (7, "up\n")
+    assert "flash" in told.stderr
 
 
 @bash

@@ -150,3 +150,8 @@ def test_prose_that_is_broken_evenly_is_mended() -> None:
         "      https://hub.docker.com/r/pytorch/pytorch, only images whose names\n"
     )
     assert "flash_attn was requested, but nvcc was not found." in Page(1, data.encode()).mended[0]
+
+
+def test_a_bracket_before_a_word_is_no_colour() -> None:
+    log = b"[m[multiproc_executor.py:751] [mode] [mps][0m\n"
+    assert Page(1, log).text == "[multiproc_executor.py:751] [mode] [mps]"

@@ -59,3 +59,35 @@ def test_lines_of_a_record_have_its_number() -> None:
     data = json.dumps({"log": TRACEBACK}) + "\nlast\n"
     page = Page(1, data.encode())
     assert [line.number for line in page.lines] == [1, 1, 1, 1, 2]
+
+
+def test_a_traceback_that_lost_its_line_ends_is_taken_apart() -> None:
+    line = (
+        'Traceback (most recent call last): File "a b.py", line 14, in from unsloth import Fast'
+        ' File "C:\\u\\__init__.py", line 103, in import triton'
+        " ModuleNotFoundError: No module named 'triton'"
+    )
+    assert unwrapped(line) == [
+        "Traceback (most recent call last):",
+        '  File "a b.py", line 14, in from unsloth import Fast',
+        '  File "C:\\u\\__init__.py", line 103, in import triton',
+        "ModuleNotFoundError: No module named 'triton'",
+    ]
+    ranks = (
+        '[rank0]: Traceback (most recent call last): [rank0]: File "f.py", line 5, in [rank0]: go()'
+    )
+    assert list(unwrapped(ranks)) == [
+        "[rank0]: Traceback (most recent call last):",
+        '[rank0]: File "f.py", line 5, in [rank0]: go()',
+    ]
+
+
+def test_an_error_within_an_error_stays_on_its_line() -> None:
+    said = "x.InductorError: LoweringException: AssertionError: target: flex_attention"
+    line = f'Traceback (most recent call last): File "a.py", line 3, in f go() {said}'
+    assert unwrapped(line)[-1] == said
+
+
+def test_words_about_a_traceback_stay_whole() -> None:
+    line = "It prints Traceback (most recent call last): and then stops"
+    assert unwrapped(line) == (line,)

@@ -13,23 +13,24 @@ import os
 import warnings
 from typing import Any
 
-__all__ = ["Fused", "switched_off"]
+__all__ = ["LIMITS", "NO_BFLOAT16", "UNCOMPILED", "Fused", "switched_off"]
 
+#: What torch prints where it gives up compiling, and goes on.
+NO_BFLOAT16 = "does not support bfloat16 compilation natively"
+LIMITS = ("hit config.recompile_limit", "hit config.cache_size_limit", "hit config.accumulated_")
+UNCOMPILED = ("called without torch.compile", "will use an unfused implementation")
+_OF_ONE = "torch reached its limit of recompilations (8) and ran the rest unfused"
 #: Text in a warning or log line → what it means.
 _SIGNS = {
-    "does not support bfloat16 compilation natively": (
+    NO_BFLOAT16: (
         "this GPU has no bfloat16, so torch skips the compilation and runs unfused; use float16"
     ),
-    "hit config.recompile_limit": (
-        "torch reached its limit of recompilations (8) and ran the rest unfused"
-    ),
-    "hit config.cache_size_limit": (
-        "torch reached its limit of recompilations (8) and ran the rest unfused"
-    ),
-    "hit config.accumulated_": "torch reached its limit of recompilations and ran the rest unfused",
+    LIMITS[0]: _OF_ONE,
+    LIMITS[1]: _OF_ONE,
+    LIMITS[2]: "torch reached its limit of recompilations and ran the rest unfused",
     # What follows from one of those above is looked for after them.
-    "called without torch.compile": "flex_attention ran without torch.compile",
-    "will use an unfused implementation": "flex_attention ran unfused",
+    UNCOMPILED[0]: "flex_attention ran without torch.compile",
+    UNCOMPILED[1]: "flex_attention ran unfused",
 }
 
 

@@ -45,8 +45,11 @@ def own_mask(name: str) -> UserMask:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"mask {name}: {type(error).__name__}: {error}") from error
+    except Exception as error:  # whatever the user's own file does while it is imported
+        missing = isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]
+        where = "; it is looked for beside the spec file, here, and in the environment"
+        told = f"mask {name}: {type(error).__name__}: {error}{where if missing else ''}"
+        raise ValueError(told) from error
     if not callable(found):
         raise ValueError(f"mask {name}: {attribute} is no function")
     try:

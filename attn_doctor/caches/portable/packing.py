@@ -163,7 +163,11 @@ def _key_parts(folder: Path, choice: Choice) -> set[str]:
 
 
 def _rooted(entry: Entry, folder: Path) -> Entry:
-    """The entry with the folder whose path its graphs hold, which moves nowhere."""
+    """The entry with the folder whose path its graphs hold, which moves nowhere.
+
+    Where the builder kept its masks means nothing on another machine.
+    """
+    entry = replace(entry, mask_folder="")
     if entry.build is None:
         return entry
     return replace(entry, build=replace(entry.build, root=entry.build.root or str(folder)))

@@ -145,6 +145,12 @@ class Taking:
         same = found == entry.mask_source
         return "" if same else f"the file of its mask {entry.spec.mask} is another one here"
 
+    def found(self, entry: Entry) -> Entry:
+        """The entry with the folder in which its mask was found here."""
+        if not entry.mask_source or entry.mask_folder:
+            return entry
+        return replace(entry, mask_folder=plan.mask_folder(entry.spec, self._request.sys_path))
+
     def _alone(self, packed: Entry, why: str, found: Entry | None = None) -> Entry:
         """The entry as it is recorded where only its kernels serve."""
         build = replace(packed.build, root="") if packed.build else None

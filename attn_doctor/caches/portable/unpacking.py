@@ -144,6 +144,7 @@ def _merged(
         # removing the kernels, so none of their files are named.
         if key not in entries or entries[key].state in ("cubins", "failed", "cleared"):
             entries[key] = replace(entry, build=None)
+    entries = {key: taking.found(one) for key, one in entries.items()}
     surroundings = taking.surroundings(manifest, done)
     warmups = {**manifest.warmups, **done.warmups}
     return replace(manifest, surroundings=surroundings, entries=entries, warmups=warmups), done

@@ -108,7 +108,7 @@ def _request(
     """The request for this machine, or for one target; and remarks on it."""
     import msgspec
 
-    from attn_doctor.builder.devices import devices
+    from attn_doctor.builder.devices import compilable, devices
     from attn_doctor.builder.planning import Request
     from attn_doctor.builder.wishes import wished
 
@@ -124,9 +124,10 @@ def _request(
         known = recorded(facts, folder, how.device, target)
         return Request(
             specs=known.specs, devices=known.devices, facts=facts, folder=folder, environ={},
-            sys_path=(os.getcwd(),), only=known.keys, target=target,
+            sys_path=(*known.sys_path, os.getcwd()), only=known.keys, target=target,
         ), list(known.notes)  # fmt: skip
     named = named or devices(facts, how.device)
+    compilable(facts, folder, named[0])
     wishes = wished(msgspec.structs.replace(given, device=named[0]))
     return Request(
         specs=wishes.specs, devices=named, facts=facts, folder=folder, environ={},

@@ -34,16 +34,18 @@ def run_warmups(argv: list[str], how: How) -> int:
     found: list[Target | None] = [*targets(how)] if how.targets else [None]
     programs = list(_programs(argv, how, found))
     if how.dry_run or how.check:
-        for program in programs:
-            sys.stdout.write(_planned(program))
-        return 0
+        planned = [(program, _outdated(program, how)) for program in programs]
+        code = int(how.check and any(why for _, why in planned))
+        sys.stdout.write(_planned(planned, code, how))
+        return code
     codes: list[int] = []
     rans: list[tuple[Ran, Program, int]] = []
     for program in programs:
         ran = _run(program, how)
         if isinstance(ran, int):
             return ran
-        bad = how.prove and ran.warmup is not None and not ran.warmup.proven
+        unserved = how.prove and ran.warmup is not None and not ran.warmup.proven
+        bad = bool(ran.wrong) or unserved
         codes.append(ran.code or int(bad))
         rans.append((ran, program, codes[-1]))
     code = next((one for one in codes if one), 0)
@@ -57,14 +59,23 @@ def run_warmups(argv: list[str], how: How) -> int:
     return code
 
 
-def _planned(program: Program) -> str:
-    import shlex
+def _planned(found: list[tuple[Program, str]], code: int, how: How) -> str:
+    if how.as_json:
+        from attn_doctor.render.build.warmup_json import planned_json
 
-    there = f" for {program.target.title}, stood in for by a null GPU" if program.target else ""
-    return (
-        f"would run{there}, with TORCHINDUCTOR_CACHE_DIR={program.folder}:\n"
-        f"  {shlex.join(program.argv)}\n"
-    )
+        return planned_json(found, code)
+    from attn_doctor.render.build.warmup_text import planned_text
+
+    return "".join(planned_text(program, why) for program, why in found)
+
+
+def _outdated(program: Program, how: How) -> str:
+    """Why what the program compiles is not known to be in the cache; empty if it is."""
+    from attn_doctor.builder.warmup import outdated
+
+    if how.force:
+        return "--force was given"
+    return outdated(program, prove=how.prove)
 
 
 def _run(program: Program, how: How) -> Ran | int:
@@ -103,7 +114,12 @@ def _run(program: Program, how: How) -> Ran | int:
 
 def _programs(argv: list[str], how: How, targets: list[Target | None]) -> Iterator[Program]:
     """What to run, for this machine or for each target; remarks on its environment are said."""
-    from attn_doctor.builder.devices import cache_folder, children_environment, devices
+    from attn_doctor.builder.devices import (
+        cache_folder,
+        children_environment,
+        compilable,
+        devices,
+    )
     from attn_doctor.builder.software import check
     from attn_doctor.builder.warmup import Program, program_of
     from attn_doctor.cli.build.request import examined, remarks
@@ -111,6 +127,7 @@ def _programs(argv: list[str], how: How, targets: list[Target | None]) -> Iterat
     facts = examined(how)
     own = "" if how.targets else devices(facts, how.device or _default(facts.torch.build))[0]
     folder = cache_folder(facts, how.cache_dir)
+    compilable(facts, folder, own)
     environ, remark = children_environment(os.environ, str(folder))
     # The program is to run as it always does; only where its kernels go is decided here.
     # Under a stand-in, Inductor's processes were seen to hang when a program ends early: there it

@@ -42,9 +42,9 @@ def env(
     code to be loaded, lies on a disk of this machine and has room. Lines for the shell go to
     standard output, reasons to standard error. Nothing is created or changed.
 
-    bash, zsh, sh:  eval "$(attn-doctor cache env)"
-    fish:           attn-doctor cache env | source
-    PowerShell:     attn-doctor cache env | Out-String | Invoke-Expression
+    - bash, zsh, sh: `eval "$(attn-doctor cache env)"`
+    - fish: `attn-doctor cache env | source`
+    - PowerShell: `attn-doctor cache env | Out-String | Invoke-Expression`
 
     Exit codes: 0 a good place was found, or the best one with its fault told; 1 there is none.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -66,7 +67,21 @@ def places(kinds: Sequence[Kind] | None, path: str) -> tuple[Place, ...]:
     found = chosen(LocalHost(), [kind.value for kind in kinds or ()], path)
     if path and not found:
         raise typer.BadParameter(
-            f"{path} is not recognised as a cache of compiled kernels, so it is left alone"
-            " (`attn-doctor cache status` lists those that are known)"
+            f"{path} {_why_not(path)} (`attn-doctor cache status` lists the caches that are known)"
         )
     return found
+
+
+def _why_not(path: str) -> str:
+    """Why a path is no cache, as far as can be said of it."""
+    if not os.path.lexists(path):
+        return "does not exist"
+    if not os.path.isdir(path):
+        return "is not a folder" if os.path.exists(path) else "is a link that leads nowhere"
+    try:
+        empty = not os.listdir(path)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if empty:
+        return "is empty, so there is nothing to look at"
+    return "is not recognised as a cache of compiled kernels, so it is left alone"

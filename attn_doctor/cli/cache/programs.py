@@ -45,8 +45,8 @@ def compared(
 
 
 def _recorded(one: Survey, facts: Facts, *, quiet: bool) -> list[Proof]:
+    from attn_doctor.caches.commands import verify
     from attn_doctor.caches.programs import lacking
-    from attn_doctor.caches.proving import command
 
     results = []
     for key, warmup in one.manifest.warmups.items() if one.manifest else ():
@@ -64,7 +64,8 @@ def _recorded(one: Survey, facts: Facts, *, quiet: bool) -> list[Proof]:
                     hit=False,
                     state="unproven",
                     was="unproven",
-                    message=f"{gone}: {command(folder, ('COMMAND',))}, with the program of here",
+                    message=f"{gone}: {verify(folder, facts, ('COMMAND',))}, with the program of"
+                    " here",
                 )
             )
         else:
@@ -122,4 +123,5 @@ def _told(folder: Path, name: str, judged: Judged, manifest: Manifest) -> Proof:
         state="built" if judged.proven else "unproven",
         was="unproven" if judged.warmups else "",
         misses=judged.misses,
+        ended=judged.ended,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,9 +43,8 @@ def proven(found: Sequence[Survey], facts: Facts, *, everything: bool, quiet: bo
         only = f", only for {', '.join(others)}" if others else ""
         raise AttnDoctorError(
             f"nothing was built for this machine in {folders or 'any cache'}{only}, so nothing can"
-            " hit:"
-            " build first (`attn-doctor build-kernels`), or name the folder with"
-            " TORCHINDUCTOR_CACHE_DIR"
+            " hit: build first (attn-doctor build-kernels), or name the folder that was built in"
+            " (attn-doctor cache verify DIR --require-hit)"
         )
     return results
 
@@ -53,7 +52,8 @@ def proven(found: Sequence[Survey], facts: Facts, *, everything: bool, quiet: bo
 def _of_cache(
     one: Survey, manifest: Manifest, facts: Facts, *, everything: bool, quiet: bool
 ) -> list[Proof]:
-    from attn_doctor.caches.proving import command, unproven
+    from attn_doctor.caches.commands import verify
+    from attn_doctor.caches.proving import unproven
 
     here = {str(record.place) for record in one.built if record.here is not False}
     folder = Path(one.real or one.place.path)
@@ -74,7 +74,8 @@ def _of_cache(
             hit=False,
             state="unproven",
             was="unproven",
-            message=f"its results were not compared on this GPU yet: {command(folder, each.argv)}",
+            message="its results were not compared on this GPU yet: "
+            + verify(folder, facts, each.argv),
         )
         for key, each in manifest.warmups.items()
         if each.unproven and each.place in here
@@ -83,9 +84,13 @@ def _of_cache(
     return results + _run(folder, built, facts, quiet=quiet)
 
 
-def request_for(folder: Path, facts: Facts) -> Request:
-    """What the proving processes are started with. Raises `AttnDoctorError` where it is no use."""
+def request_for(folder: Path, facts: Facts, entries: Iterable[Entry] = ()) -> Request:
+    """What the proving processes are started with. Raises `AttnDoctorError` where it is no use.
+
+    The masks of `entries` are looked for where they were found before.
+    """
     from attn_doctor.builder.devices import DeviceError, children_environment
+    from attn_doctor.builder.plan import mask_folders
     from attn_doctor.builder.run import Request
 
     try:
@@ -98,7 +103,7 @@ def request_for(folder: Path, facts: Facts) -> Request:
         facts=facts,
         folder=folder,
         environ=environ,
-        sys_path=(os.getcwd(),),
+        sys_path=(*mask_folders(entries), os.getcwd()),
     )
 
 
@@ -109,7 +114,7 @@ def _run(folder: Path, built: Mapping[str, Entry], facts: Facts, *, quiet: bool)
 
     if not built:
         return []
-    request = request_for(folder, facts)
+    request = request_for(folder, facts, built.values())
     obstacle = unwritable(folder)
     if obstacle:
         return [_itself(folder, f"{folder} cannot be written ({obstacle}): {_NEEDS_TO_WRITE}")]

@@ -98,11 +98,11 @@ def verify(
     from attn_doctor.render.paper import Paper
 
     paper = Paper.of(sys.stdout, dict(os.environ))
-    sys.stdout.write(verify_text(checked, paper))
+    sys.stdout.write(verify_text(checked, facts, paper, [path] if path else []))
     if proof:
         from attn_doctor.render.caches.proof import proof_text
 
-        sys.stdout.write(proof_text(proof, paper))
+        sys.stdout.write(proof_text(proof, facts, paper))
     raise typer.Exit(code)
 
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["why"]
 
+_PRECOMPILES = (
+    "TORCH_CACHING_PRECOMPILE is set: torch then serves a kernel of a changed mask, with wrong"
+    " results: unset TORCH_CACHING_PRECOMPILE"
+)
+
 
 def why(
     program: Annotated[
@@ -52,7 +57,7 @@ def why(
     Exit codes: 0 everything is reused, 1 something is not, 2 nothing was built, or no such program.
     """
     from attn_doctor.builder import stamp
-    from attn_doctor.builder.devices import cache_folder
+    from attn_doctor.builder.devices import cache_folder, precompiles
     from attn_doctor.caches.why import places
     from attn_doctor.render.caches.why import why_json, why_text
 
@@ -71,7 +76,8 @@ def why(
     if format is Format.json:
         sys.stdout.write(why_json(str(folder), found, code))
     else:
-        sys.stdout.write(why_text(str(folder), found))
+        remarks = [_PRECOMPILES] if precompiles(os.environ) else []
+        sys.stdout.write(why_text(str(folder), found, remarks))
     raise typer.Exit(code)
 
 

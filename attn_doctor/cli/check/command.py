@@ -77,7 +77,10 @@ def check(
     fail_on: Annotated[
         FailOn | None,
         typer.Option(
-            help="Exit with 1 if a problem at least this bad is found.", show_default="error"
+            metavar="LEVEL",
+            help="Exit with 1 if a problem at least this bad is found: error, warning, info; never"
+            " for none.",
+            show_default="error",
         ),
     ] = None,
     require: Annotated[
@@ -110,7 +113,7 @@ def check(
         typer.Option(
             metavar="FILE",
             help="What the project demands and accepts. Default: the nearest attn-doctor.toml, or"
-            " [tool.attn-doctor] in pyproject.toml; `none` for none.",
+            " [tool.attn-doctor] in pyproject.toml; the word none for no policy.",
         ),
     ] = "",
     explain_policy: Annotated[

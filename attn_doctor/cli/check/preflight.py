@@ -26,7 +26,7 @@ Config = Annotated[
         metavar="PATH",
         help="Training configuration to predict the backend of: SimpleTuner's config.json, .toml or"
         " .env or their folder, a launch script, a Python script. May be repeated. Default: the one"
-        " that SimpleTuner would read here; `none` for none.",
+        " that SimpleTuner would read here; the word none for no file.",
         show_default=False,
     ),
 ]

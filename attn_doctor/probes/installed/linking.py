@@ -25,6 +25,9 @@ _GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libr
 #: Libraries whose symbols carry versions throughout: nothing of them is looked up by name alone.
 _VERSIONED = (*_GLIBC, "libstdc++.", "libgcc_s.", "libcuda.")
 
+#: What `import torch` loads itself, in this order; the rest comes by what these need.
+_TORCH_FIRST = ("libtorch_global_deps.so", "libtorch_python.so")
+
 
 class Linking:
     """The loader's view of one environment; every file and folder is read once."""
@@ -39,6 +42,10 @@ class Linking:
         self._torch = host.join(torch, "lib") if torch else ""
         self._first = loader.environment_folders(host)
         self._system = self._system_folders(python)
+        #: What `import torch` needs and the loader does not find.
+        self.torch_lacks: tuple[str, ...] = ()
+        #: Why what torch needs cannot be told; empty if it can.
+        self.torch_unclear = "" if self._torch else "there is no torch folder"
         #: What `import torch` has loaded, by name.
         self._loaded: dict[str, str] = self._load_torch()
 
@@ -61,23 +68,29 @@ class Linking:
     def _load_torch(self) -> dict[str, str]:
         """What `import torch` loads: its own libraries and those they need, with their places."""
         loaded: dict[str, str] = dict(self._preloaded()) if self._torch else {}
-        pending = [
-            self._host.join(self._torch, name)
-            for name in ("libtorch_global_deps.so", "libtorch_python.so")
-            if name in self._list(self._torch)
-        ]
+        lacks: dict[str, None] = {}
+        names = [name for name in _TORCH_FIRST if name in self._list(self._torch)]
+        if _TORCH_FIRST[-1] not in names:
+            self.torch_unclear = f"{self._torch} holds no readable {_TORCH_FIRST[-1]}"
+        pending = [self._host.join(self._torch, name) for name in names]
         while pending:
             path = pending.pop(0)
             binary = self.binary(path)
+            if binary.damaged:
+                self.torch_unclear = f"{path}: {binary.damaged}"
             loaded.setdefault(binary.soname or path.rpartition("/")[2], path)
             for name in binary.needed:
                 if name in loaded:
                     continue
                 place = self._find(name, path, binary)
-                if place:
-                    loaded[name] = place
-                    # What the CUDA libraries need in turn lies beside them.
-                    pending += [place] * (self._host.parent(place) == self._torch)
+                if not place:
+                    lacks[name] = None
+                    continue
+                loaded[name] = place
+                # What the CUDA libraries need in turn lies beside them.
+                pending += [place] * (self._host.parent(place) == self._torch)
+        # The loader takes what another library has brought before.
+        self.torch_lacks = tuple(name for name in lacks if name not in loaded)
         return loaded
 
     def _preloaded(self) -> Iterator[tuple[str, str]]:

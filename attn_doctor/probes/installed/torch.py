@@ -16,6 +16,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
+from attn_doctor.probes.installed.linking import Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin
 from attn_doctor.probes.installed.requirements import demanded
 
@@ -54,6 +55,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             path=path,
             broken=_broken(host, one, path, said),
             source=came.source,
+            libraries_missing=_libraries(host, site, path, gaps),
             **_gpu_code(host, path, said, gaps),
             **_flex(host, path, gaps),
             **compiled(host, site, path, gaps),
@@ -101,6 +103,19 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
         return None
     # The switch and this line went with torch 2.8, which can be built with the new ABI only.
     return not any("_GLIBCXX_USE_CXX11_ABI=0" in line for line in lines)
+
+
+def _libraries(host: Host, site: Site, path: str, gaps: Gaps) -> tuple[str, ...] | None:
+    """What the loader of Linux would not find for `import torch`."""
+    if host.platform.os != "linux" or not path:
+        reason = "what torch's libraries need is looked up on Linux only" if path else "no folder"
+        gaps.add("torch.libraries_missing", reason)
+        return None
+    linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
+    if linking.torch_unclear:
+        gaps.add("torch.libraries_missing", linking.torch_unclear)
+        return None
+    return linking.torch_lacks
 
 
 def _gpu_code(host: Host, path: str, said: dict[str, str], gaps: Gaps) -> dict[str, Any]:

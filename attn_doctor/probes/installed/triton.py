@@ -39,7 +39,8 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     path = _folder(host, site, found)
     one = _last_written(host, path, found)
     if not path:
-        gaps.add("triton.backends", "triton's metadata are there, but no triton folder")
+        for name in ("backends", "setuptools_missing"):
+            gaps.add(f"triton.{name}", "triton's metadata are there, but no triton folder")
     return {
         "triton": Triton(
             installed=True,
@@ -48,6 +49,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             path=path,
             providers=tuple(each.name for each in found),
             backends=_backends(host, path, gaps),
+            setuptools_missing=_setuptools_missing(host, site, path, gaps),
             ptxas=_ptxas(host, path, "ptxas"),
             ptxas_blackwell=_ptxas(host, path, "ptxas-blackwell"),
         )
@@ -84,6 +86,25 @@ def _backends(host: Host, path: str, gaps: Gaps) -> tuple[str, ...] | None:
         gaps.add("triton.backends", f"{folder} cannot be read: {error.strerror}")
         return None
     return tuple(name for name in names if "." not in name and not name.startswith("_"))
+
+
+# import setuptools
+def _setuptools_missing(host: Host, site: Site, path: str, gaps: Gaps) -> bool | None:
+    """Its metadata do not ask for setuptools, and neither `uv venv` nor Python 3.12 brings it."""
+    if not path:
+        return None
+    file = host.join(path, "runtime", "build.py")
+    try:
+        lines = host.grep(file, "import setuptools")
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        gaps.add("triton.setuptools_missing", f"{file} cannot be read: {error.strerror}")
+        return None
+    if not any(line.startswith("import setuptools") for line in lines):
+        return False
+    there = site.distributions.get("setuptools") is not None or site.module(host, "setuptools")
+    return not there
 
 
 def _ptxas(host: Host, path: str, name: str) -> str:

@@ -104,9 +104,14 @@ def _trusted(host: Host, folder: str) -> bool:
 
 
 def _absolute(host: Host, path: str) -> str:
-    """`path` seen from the working directory. `..` stays, for it may follow a link."""
+    """`path` seen from the working directory. `..` stays where it follows a link elsewhere."""
     path = host.join(host.platform.cwd, path)
-    return path if ".." in path or not path else host.normal(path)
+    if not path:
+        return path
+    short = host.normal(path)
+    # Folders are compared: the file itself may be a link to a Python that many environments share.
+    straight = ".." not in path or host.real(host.parent(short)) == host.real(host.parent(path))
+    return short if straight else path
 
 
 def _folder(host: Host, folder: str, subject: str, command: str) -> str:

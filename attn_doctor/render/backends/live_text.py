@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from attn_doctor import __version__
 from attn_doctor.backends.live.compare import Disagreement
 from attn_doctor.backends.live.outcome import (
     Cause,
@@ -17,7 +16,7 @@ from attn_doctor.backends.live.outcome import (
 )
 from attn_doctor.backends.live.ranking import fastest
 from attn_doctor.facts import Facts
-from attn_doctor.render.findings.summary import header
+from attn_doctor.render.findings.summary import opening
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.labelled import INDENT, fix_lines, labelled
 from attn_doctor.render.paper import Paper, clean
@@ -55,7 +54,7 @@ def text(
     """The whole result. `top`: with the line on which interpreter was examined."""
     lines: list[str] = []
     if top:
-        lines += [paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}", ""]
+        lines += [*opening(facts, paper), ""]
     lines += _machine(report, paper)
     lines += _imports(report, paper)
     if report.failure is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attn_doctor import __version__
 from attn_doctor.backends.entry import Backend
 from attn_doctor.backends.readiness import Demand, Matrix, Outcome, Readiness, Row
 from attn_doctor.facts import Facts
@@ -17,7 +16,7 @@ from attn_doctor.render.findings.readiness import (
     subject,
     wishes,
 )
-from attn_doctor.render.findings.summary import blocks, header
+from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.labelled import labelled
 from attn_doctor.render.paper import Paper, clean
 
@@ -91,7 +90,7 @@ def why_text(
 
 
 def _top(matrix: Matrix, facts: Facts, paper: Paper) -> Iterator[str]:
-    yield paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}"
+    yield from opening(facts, paper)
     told = dict(blocks(facts))
     if facts.pretended:
         yield from paper.wrap(clean(f"pretended: {', '.join(told['pretended'])}"), 0)
@@ -172,13 +171,30 @@ def _elsewhere(matrix: Matrix, paper: Paper) -> Iterator[str]:
     if others:
         told = "; ".join(f"{', '.join(names)} ({kind})" for kind, names in others.items())
         yield from paper.wrap(f"For other hardware: {told}", 0)
-    unknown = [row.answers[0].reasons[0].text for row in matrix.rows if not row.known]
+    unknown = [*_not_in_this_release(matrix)]
     if unknown:
         yield from paper.wrap(clean("; ".join(unknown)), 0)
     if matrix.note:
         yield from paper.wrap(clean(matrix.note), 0)
     if others or unknown or matrix.note:
         yield ""
+
+
+def _not_in_this_release(matrix: Matrix) -> Iterator[str]:
+    """`Diffusers 0.35.1 has no flash_hub, sage_hub (since 0.36)`: names that share the rest."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in matrix.rows:
+        if not row.known:
+            text = row.answers[0].reasons[0].text
+            before, found, behind = text.partition(row.name)
+            if not found:
+                yield text
+                continue
+            groups.setdefault((before, behind), []).append(row.name)
+    said = ""
+    for (before, behind), names in groups.items():
+        yield f"{'no ' if before == said else before}{', '.join(names)}{behind}"
+        said = before
 
 
 def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:

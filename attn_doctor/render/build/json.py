@@ -68,7 +68,8 @@ def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> 
                     "place": item.place,
                     "state": item.state,
                     "why": item.why,
-                    "seconds": item.seconds if item.todo else 0.0,
+                    "refused": item.refused,
+                    "seconds": item.seconds if item.todo and not item.refused else 0.0,
                 }
                 for item in plan.items
             ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
@@ -62,29 +63,38 @@ def plan_text(
     lines += cleared_lines(plan.cleared, "would clear", paper, verbose)
     lines.append("")
     for item in plan.items:
-        words = (
-            ("would prove" if item.state == "unproven" else "would build")
-            if item.todo
-            else ("up to date")
-        )
-        mark = paper.style("•" if item.todo else "✓", "yellow" if item.todo else "green")
-        took = f"about {span(item.seconds)}" if item.todo else ""
-        lines.append(f"{mark} {words:<12} {took:<12} {_title(item, plan.items)}")
-        if item.todo and item.state != "new":
-            lines += (paper.style(line, "dim") for line in paper.wrap(clean(item.why), _INDENT + 4))
+        lines += _planned(item, plan.items, paper)
     for device in plan.unknown:
         words = f"Which GPU {device} is, only torch can tell here: entries are looked up then."
         lines += paper.wrap(words, 0)
-    todo = len(plan.todo)
+    todo = sum(not item.refused for item in plan.todo)
+    refused = len(plan.todo) - todo
     words = f"{plural(len(plan.items), 'kernel')}, all up to date"
-    if todo:
+    if refused and not todo:
+        words = f"{refused} of {plural(len(plan.items), 'kernel')} cannot be built"
+    elif todo:
         words = (
             f"{todo} of {plural(len(plan.items), 'kernel')} to build, {plan.jobs} at once"
             f" ({plan.limit}), about {span(plan.seconds)}"
         )
+        words += f"; {refused} cannot be built" if refused else ""
     for note in notes:
         lines += ["", *paper.wrap(clean(f"Note: {note}."), 0)]
     return paper.glyphs("\n".join([*lines, "", paper.style(words, "bold")])) + "\n"
+
+
+def _planned(item: Item, items: Sequence[Item], paper: Paper) -> Iterator[str]:
+    """What is about one spec, and why."""
+    words, mark, colour, took = "up to date", "✓", "green", ""
+    if item.refused:
+        words, mark, colour, took = "will fail", "✗", "red", "at once"
+    elif item.todo:
+        words = "would prove" if item.state == "unproven" else "would build"
+        mark, colour, took = "•", "yellow", f"about {span(item.seconds)}"
+    yield f"{paper.style(mark, colour)} {words:<12} {took:<12} {_title(item, items)}"
+    why = item.refused or (item.why if item.todo and item.state != "new" else "")
+    if why:
+        yield from (paper.style(line, "dim") for line in paper.wrap(clean(why), _INDENT + 4))
 
 
 def said(item: Item, entry: Entry | None, state: str) -> str:
@@ -227,8 +237,10 @@ def _next(report: Report) -> str:
         told = any(one.match is not None and one.match.fixes for one in report.failed)
         first = "do what the fix says" if told else "look into the log"
         return f"Next: {first}, then run the same command again; only these are built."
-    folder = PurePath(report.folder)
+    folder = shlex.quote(str(PurePath(report.folder)))
+    phases = {one.item.spec.phase for one in report.results}
+    what = "training" if "training" in phases else "your program"
     return (
-        f"Next: start training with TORCHINDUCTOR_CACHE_DIR={folder}; only the same shapes, dtype,"
+        f"Next: start {what} with TORCHINDUCTOR_CACHE_DIR={folder}; only the same shapes, dtype,"
         " strides and mask reuse these kernels."
     )

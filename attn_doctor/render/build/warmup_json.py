@@ -13,7 +13,7 @@ from attn_doctor.render.build import artifact
 from attn_doctor.render.build.artifact import Exported
 from attn_doctor.render.build.target import plain
 
-__all__ = ["warmups_json"]
+__all__ = ["planned_json", "warmups_json"]
 
 SCHEMA = 1
 
@@ -30,6 +30,26 @@ def warmups_json(rans: Sequence[tuple[Ran, Program, int]], packed: Exported | No
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
 
 
+def planned_json(found: Sequence[tuple[Program, str]], code: int) -> str:
+    """What would be run, and why; one object, or for several targets a list of them."""
+    told = [
+        {
+            "schema": SCHEMA,
+            "attn_doctor": __version__,
+            "argv": list(program.argv),
+            "folder": str(program.folder),
+            "device": program.device,
+            "targets": plain([program.target] if program.target is not None else []),
+            "state": "would-run" if why else "up-to-date",
+            "why": why,
+            "exit_code": code,
+        }
+        for program, why in found
+    ]
+    whole: Any = told[0] if len(told) == 1 else told
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+
+
 def _one(ran: Ran, program: Program, code: int) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -40,6 +60,7 @@ def _one(ran: Ran, program: Program, code: int) -> dict[str, Any]:
         "targets": plain([program.target] if program.target is not None else []),
         "refused": list(ran.refused),
         "notes": list(ran.notes),
+        "wrong": ran.wrong,
         "exit_code": code,
         "program_exit_code": ran.code,
         "late": ran.late,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 
 from attn_doctor.builder.manifest import Warmup
-from attn_doctor.builder.warmup import Program, Ran
+from attn_doctor.builder.warmup import NOTHING, Program, Ran
 from attn_doctor.explain.explanation import Explanation
 from attn_doctor.render.build.target import headings, next_steps
 from attn_doctor.render.build.text import cleared_lines
@@ -14,7 +15,7 @@ from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.sizes import size
 
-__all__ = ["warmup_text"]
+__all__ = ["planned_text", "warmup_text"]
 
 #: Sentences of one kind that are shown.
 _SHOWN = 8
@@ -40,6 +41,18 @@ def warmup_text(
         )
     lines += _done(ran, ran.warmup, program, paper, packed=packed)
     return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def planned_text(program: Program, why: str) -> str:
+    """What would be run, and why; for `--dry-run` and `--check`."""
+    there = f" for {program.target.title}, stood in for by a null GPU" if program.target else ""
+    words = f"would run{there}" if why else f"up to date{there}, and run again only if asked for"
+    lines = [
+        f"{words}, with TORCHINDUCTOR_CACHE_DIR={shlex.quote(str(program.folder))}:",
+        f"  {shlex.join(program.argv)}",
+        *([f"  {why}"] if why else []),
+    ]
+    return "".join(f"{clean(line)}\n" for line in lines)
 
 
 def _failed(ran: Ran, program: Program, paper: Paper) -> Iterator[str]:
@@ -70,7 +83,7 @@ def _refused(ran: Ran, program: Program, paper: Paper) -> Iterator[str]:
 def _done(
     ran: Ran, warmup: Warmup, program: Program, paper: Paper, *, packed: bool
 ) -> Iterator[str]:
-    good = warmup.proven or warmup.reuse_seconds is None
+    good = not ran.wrong and (warmup.proven or warmup.reuse_seconds is None)
     colour = "yellow" if warmup.unproven else "green"
     mark = paper.style("✓", "bold", colour) if good else paper.style("✗", "bold", "red")
     yield f"{mark} {paper.style(clean(' '.join(warmup.argv)), 'bold')}"
@@ -80,7 +93,7 @@ def _done(
     if warmup.reuse_seconds is not None:
         yield from paper.wrap(f"again   {warmup.reuse_seconds:.1f} s; {_lookups(warmup.hits)}", 2)
     if warmup.message:
-        word = "" if good else "not reused: "
+        word = "" if good or ran.wrong else "not reused: "
         yield from paper.wrap(clean(f"{word}{warmup.message}"), 2)
     for note in ran.notes[:_SHOWN]:
         yield from paper.wrap(clean(f"note    {note}"), 2)
@@ -91,7 +104,21 @@ def _done(
         yield from next_steps(str(program.folder), [program.target], paper, packed=packed)
         return
     if good:
-        next = f"Next: start training with TORCHINDUCTOR_CACHE_DIR={program.folder}."
+        place = shlex.quote(str(program.folder))
+        next = f"Next: start training with TORCHINDUCTOR_CACHE_DIR={place}."
+    elif ran.wrong == NOTHING:
+        next = (
+            "Next: have it call what training calls, with torch.compile(…) around the attention or"
+            " the block, then run the same command again."
+        )
+    elif ran.wrong:
+        next = (
+            "Next: give each kind of call a torch.compile of its own, or raise"
+            " torch._dynamo.config.recompile_limit, in training as well; then run the same command"
+            " again."
+            if "limit" in ran.wrong
+            else "Next: change that, then run the same command again."
+        )
     else:
         next = "Next: remove what differs between two runs, then run the same command again."
     yield from paper.wrap(clean(next), 0)

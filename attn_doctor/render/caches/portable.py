@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from attn_doctor.caches import commands
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import clean
 from attn_doctor.render.sizes import size
@@ -67,7 +69,7 @@ def _exported(
     if waiting:
         yield f"{plural(waiting, 'kernel')} of it unproven: the import proves them on their GPU."
     yield "On the other machine:"
-    yield f"  attn-doctor cache import {file.name} --sha256 {digest}"
+    yield f"  {commands.command('cache', 'import', file.name, '--sha256', digest)}"
 
 
 def _counted(artifact: Artifact) -> str:
@@ -170,16 +172,17 @@ def _sums(done: Imported, folder: str) -> Iterator[str]:
     elif not done.present:
         yield f"Nothing was taken in; {folder} is as it was."
     if done.helpers:
-        yield f"Start programs with TORCHINDUCTOR_CACHE_DIR={folder} TRITON_HOME={folder}"
+        place = shlex.quote(folder)
+        yield f"Start programs with TORCHINDUCTOR_CACHE_DIR={place} TRITON_HOME={place}"
     if done.kernels:
         yield (
             "What Triton compiled, most of the time that building takes, is there. The rest is"
-            f" built by: attn-doctor build-kernels --cache-dir {folder}"
+            f" built by: {commands.build(folder)}"
         )
     if done.unproven:
-        yield f"Before they count as ready, on their GPU: attn-doctor cache verify {folder}"
+        yield f"Before they count as ready, on their GPU: {commands.verify(folder)}"
     if any(one.unproven for one in done.warmups.values()):
-        yield f"Warm-ups are proven by their program: attn-doctor cache verify {folder} -- COMMAND"
+        yield f"Warm-ups are proven by their program: {commands.verify(folder)} -- COMMAND"
 
 
 def _title(entry: Entry) -> str:

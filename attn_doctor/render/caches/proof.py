@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
+from attn_doctor.caches import commands
 from attn_doctor.caches.misses import short
 from attn_doctor.caches.proof import Proof
+from attn_doctor.facts import Facts
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import Paper, clean
 
 __all__ = ["proof_text"]
 
 
-def proof_text(results: Sequence[Proof], paper: Paper) -> str:
+def proof_text(results: Sequence[Proof], facts: Facts, paper: Paper) -> str:
     """One line a kernel or program, why one does not hit, and what to do."""
     lines = [line for one in results for line in _proof(one, paper)]
-    lines += ["", *(line for text in _told(results) for line in paper.wrap(text, 0))]
+    lines += ["", *(line for text in _told(results, facts) for line in paper.wrap(text, 0))]
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
@@ -44,7 +47,7 @@ def _proof(one: Proof, paper: Paper) -> Iterator[str]:
         yield from paper.wrap(clean(f"do       {miss.todo}"), 4)
 
 
-def _told(results: Sequence[Proof]) -> Iterator[str]:
+def _told(results: Sequence[Proof], facts: Facts) -> Iterator[str]:
     """The outcome in one sentence, and the next step."""
     named = [one for one in results if one.key]
     missed = [one for one in named if not one.hit]
@@ -52,17 +55,24 @@ def _told(results: Sequence[Proof]) -> Iterator[str]:
     stays = [one for one in named if one.hit and one.state == "unproven"]
     if missed or len(named) < len(results):
         yield f"{len(missed)} of {_counted(named)} did not hit or hold."
-        if not any(one.misses for one in missed) and any(one.was != "unproven" for one in missed):
-            yield (
-                "Next: `attn-doctor build-kernels` builds and records them; start the run after"
-                " that."
-            )
+        again = dict.fromkeys(
+            _again(one, facts) for one in missed if one.was != "unproven" and not one.ended
+        )
+        if again and not any(one.misses for one in missed):
+            told = " and ".join(f"`{command}`" for command in again)
+            yield f"Next: {told} builds and records them; start the run after that."
     else:
         yield f"Every cache hit and no compiler ran: {_counted(named)}."
     if proven:
         yield f"Proven here now, and ready: {_counted(proven)}."
     if stays:
         yield f"Still unproven: {_counted(stays)}; nothing can be computed here."
+
+
+def _again(one: Proof, facts: Facts) -> str:
+    """The command that builds what did not hit: a program's kernels by running it."""
+    program = shlex.split(one.title) if one.key == "program" else ()
+    return commands.build(one.folder, facts, program=program)
 
 
 def _counted(found: Sequence[Proof]) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attn_doctor.caches import commands
 from attn_doctor.caches.contents import KINDS
 from attn_doctor.caches.entry import State
-from attn_doctor.caches.proving import command
 from attn_doctor.facts import Facts
 from attn_doctor.render.findings.summary import header
 from attn_doctor.render.grouping import plural
@@ -45,15 +44,15 @@ def status_text(found: Sequence[Survey], facts: Facts, paper: Paper, *, verbose:
     lines.append("")
     for one in found:
         if one.exists:
-            lines += [*_cache(one, paper, verbose=verbose), ""]
+            lines += [*_cache(one, facts, paper, verbose=verbose), ""]
     absent = [one.place.kind for one in found if not one.exists]
     if absent:
         lines += [*paper.wrap(f"Not there: {', '.join(absent)}.", 0)]
-    lines += _total(found, paper)
+    lines += _total(found, facts, paper)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
-def _cache(one: Survey, paper: Paper, *, verbose: bool) -> Iterator[str]:
+def _cache(one: Survey, facts: Facts, paper: Paper, *, verbose: bool) -> Iterator[str]:
     contents = one.contents
     kind = paper.style(f"{one.place.kind:<{_COLUMN}}", "bold")
     if contents.unrecognised:
@@ -70,7 +69,7 @@ def _cache(one: Survey, paper: Paper, *, verbose: bool) -> Iterator[str]:
         )
         yield kind + " · ".join(words)
     yield from _indented(paper, f"{one.place.path} ({_where(one)})")
-    for text in _remarks(one):
+    for text in _remarks(one, facts):
         yield from _indented(paper, f"! {text}", "yellow")
     yield from _reasons(one, paper, verbose=verbose)
     if verbose:
@@ -94,9 +93,9 @@ def _where(one: Survey) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _remarks(one: Survey) -> Iterator[str]:
+def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
     """What is wrong with the cache's place, and who is at work in it."""
-    facts = one.facts
+    one, facts = survey, survey.facts
     if one.real:
         yield f"a symbolic link leads there; the files lie in {one.real}"
     faults = {
@@ -108,8 +107,12 @@ def _remarks(one: Survey) -> Iterator[str]:
         "this user cannot write there": facts.writable is False,
     }
     yield from (text for text, true in faults.items() if true)
+    if one.unread:
+        yield one.unread
+    if one.torn:
+        yield "its record of built kernels cannot be read"
     yield from map(_lock, one.locks)
-    yield from _waiting(one)
+    yield from _waiting(one, environment)
     contents = one.contents
     if contents.leftovers:
         yield plural(len(contents.leftovers), "half-written file")
@@ -120,7 +123,7 @@ def _remarks(one: Survey) -> Iterator[str]:
         yield f"{count} of another kind; whatever is cleared, they stay"
 
 
-def _waiting(one: Survey) -> Iterator[str]:
+def _waiting(one: Survey, facts: Facts) -> Iterator[str]:
     """Kernels that were built without their GPU and have not been proven on it."""
     for record in one.built:
         if not record.unproven or record.drift:
@@ -128,7 +131,7 @@ def _waiting(one: Survey) -> Iterator[str]:
         if record.here is False:
             yield f"{record.unproven} built for {record.place}, to be proven on that GPU"
         else:
-            prove = command(Path(one.place.path))
+            prove = commands.verify(one.place.path, facts)
             yield f"{record.unproven} built for {record.place}, not proven yet: {prove}"
 
 
@@ -167,20 +170,28 @@ def _indented(paper: Paper, text: str, *styles: str) -> list[str]:
     return [paper.style(line, *styles) for line in paper.wrap(clean(text), _COLUMN)]
 
 
-def _total(found: Sequence[Survey], paper: Paper) -> list[str]:
+def _total(found: Sequence[Survey], facts: Facts, paper: Paper) -> list[str]:
     there = [one for one in found if one.exists]
     stale = sum(one.count(State.STALE) for one in there)
     text = f"{size(sum(one.contents.bytes for one in there))} in {plural(len(there), 'cache')}."
     if stale:
+        named = [one.place.path for one in there if one.place.source == "named"]
         text += (
-            " Stale entries only take space: `attn-doctor cache clear --stale` removes them."
+            f" Stale entries only take space: `{_clear(named, facts)}` removes them."
             " Entries of another environment count as stale here; name it with --python."
         )
     return paper.wrap(text, 0)
 
 
-def verify_text(found: Sequence[Verified], paper: Paper) -> str:
-    """What is broken, and what mends it."""
+def _clear(named: Sequence[str], facts: Facts) -> str:
+    """The command that clears what no longer serves; a folder that was named is named again."""
+    return commands.command("cache", "clear", *named[:1], "--stale", facts=facts)
+
+
+def verify_text(
+    found: Sequence[Verified], facts: Facts, paper: Paper, named: Sequence[str] = ()
+) -> str:
+    """What is broken, and what mends it. `named`: the folder that was asked for, if one was."""
     lines: list[str] = []
     for one in found:
         lines += [*_verified(one, paper)]
@@ -188,9 +199,10 @@ def verify_text(found: Sequence[Verified], paper: Paper) -> str:
     lines.append("")
     if broken:
         gone = any(not each.remove for one in found for each in one.damage)
+        then = f", or by `{commands.build(found[0].root, facts)}`" if gone else ""
         lines += paper.wrap(
-            "Next: `attn-doctor cache clear --stale` removes what is broken; it is compiled again"
-            " at the next use" + (", or by `attn-doctor build-kernels`." if gone else "."),
+            f"Next: `{_clear(named, facts)}` removes what is broken; it is compiled again"
+            f" at the next use{then}.",
             0,
         )
     elif not any(one.unreadable or one.unrecognised for one in found):

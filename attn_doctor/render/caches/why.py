@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from attn_doctor.render.build.text import span
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.paper import clean
 
@@ -23,36 +25,43 @@ _EFFECTS = {
 _KINDS = {"fxgraph": "graph", "aotautograd": "forward and backward"}
 
 
-def why_text(folder: str, places: Iterable[Place]) -> str:
+def why_text(folder: str, places: Iterable[Place], remarks: Sequence[str] = ()) -> str:
     """For each device: the components that differ, the kernels that are not reused, the remedy."""
-    return _written(line for place in places for line in _place(folder, place))
+    told = [f"! {remark}" for remark in remarks]
+    return _written([*told, *(line for place in places for line in _place(folder, place))])
 
 
 def _place(folder: str, place: Place) -> Iterator[str]:
-    missing = place.missing
     yield f"{folder}, built for {place.place}"
     for one in place.moved:
         mark = "✗" if one.effect == "rebuild" else "!" if one.effect == "partly" else "·"
-        values = f"{one.was or 'unset'} → {one.now or 'unset'}"
+        absent = "unset" if one.component.isupper() else "none"
+        values = f"{one.was or absent} → {one.now or absent}"
         yield f"  {mark} {one.component}: {values} ({_EFFECTS.get(one.effect, one.effect)})"
-    warmups = {command: why for command, why in place.warmups.items() if why}
     for name in place.unproven:
         yield f"  ! {name} is reused on its GPU, and was not proven there yet"
     if place.unproven:
-        yield f"  prove, there: attn-doctor cache verify {folder}"
-    if not missing and not warmups:
-        counts = [plural(len(place.items), "kernel")] if place.items else []
-        counts += [plural(len(place.warmups), "warm-up")] if place.warmups else []
-        yield f"  ✓ {' and '.join(counts)}: nothing moved that would stop reuse"
+        yield f"  prove, there: {place.prove}"
+    warmups = {command: why for command, why in place.warmups.items() if why}
+    if place.missing or warmups:
+        yield from _missing(place, warmups)
         return
+    counts = [plural(len(place.items), "kernel")] if place.items else []
+    counts += [plural(len(place.warmups), "warm-up")] if place.warmups else []
+    yield f"  ✓ {' and '.join(counts)}: nothing moved that would stop reuse"
+
+
+def _missing(place: Place, warmups: Mapping[str, str]) -> Iterator[str]:
+    """What is not reused, what that costs, and the way back to a hit."""
     named = {one.sentence for one in place.moved}
-    for item in missing:
+    for item in place.missing:
         why = "" if item.why in named else f": {item.why}"
-        yield f"  ✗ {item.spec.title} is compiled again{why}"
+        words = "was not built" if item.key in place.failed else "is compiled again"
+        yield f"  ✗ {item.spec.title} {words}{why}"
     for command, why in warmups.items():
         yield f"  ✗ {command} compiles again" + ("" if why in named else f": {why}")
-    if missing:
-        yield f"  It costs about {place.seconds:.0f} s at the next start, in every process."
+    if place.seconds:
+        yield f"  It costs about {span(place.seconds)} in each process that needs them all."
     yield from _remedy(place)
 
 
@@ -60,9 +69,10 @@ def _remedy(place: Place) -> Iterator[str]:
     """The way back where one variable moved, and the way forward always."""
     for one in place.moved:
         if one.effect != "none" and one.component.isupper():
-            back = f"export {one.component}={one.was}" if one.was else f"unset {one.component}"
-            yield f"  back:  {back}"
-    yield "  build: attn-doctor build-kernels, with the same specs as before"
+            value = f"{one.component}={shlex.quote(one.was)}"
+            yield f"  back:  {f'export {value}' if one.was else f'unset {one.component}'}"
+    for command in place.build:
+        yield f"  build: {command}"
 
 
 def why_json(folder: str, places: Iterable[Place], code: int) -> str:
@@ -82,6 +92,7 @@ def why_json(folder: str, places: Iterable[Place], code: int) -> str:
             "warmups": place.warmups,
             "unproven": place.unproven,
             "seconds": place.seconds,
+            "build": place.build,
         }
         for place in places
     ]

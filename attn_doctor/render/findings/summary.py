@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from attn_doctor import __version__
 from attn_doctor.facts import Facts, Gpu, Package, Program
-from attn_doctor.render.paper import clean
+from attn_doctor.render.paper import Paper, clean
 
-__all__ = ["PACKAGES", "blocks", "header"]
+__all__ = ["PACKAGES", "blocks", "header", "opening"]
 
 #: Packages of the last block, in the order in which they are shown.
 PACKAGES = (
@@ -15,6 +16,13 @@ PACKAGES = (
     "kernels", "diffusers", "transformers", "accelerate", "torchvision", "torchaudio", "torchao",
     "bitsandbytes", "simpletuner", "finetrainers",
 )  # fmt: skip
+
+
+def opening(facts: Facts, paper: Paper) -> list[str]:
+    """The first line of every page: who speaks, and about which interpreter."""
+    name = f"attn-doctor {__version__}"
+    first, *rest = paper.wrap(f"{name}  {header(facts)}", 2)
+    return [first[2:].replace(name, paper.style(name, "bold"), 1), *rest]
 
 
 def header(facts: Facts) -> str:
@@ -174,13 +182,18 @@ def _torch(facts: Facts) -> Iterable[str]:
     yield from _three_cudas(facts)
 
 
+#: States of `driver.state` in which there is no driver whose CUDA could be told.
+_NO_DRIVER = ("no-gpu", "no-driver", "container-without-runtime", "wsl-stub")
+
+
 def _three_cudas(facts: Facts) -> Iterable[str]:
     """The three versions called CUDA side by side, explained where they differ."""
     driver, torch, nvcc = facts.driver.cuda_max, facts.torch.cuda, facts.build.version
     known = [version for version in (driver, torch, nvcc) if version]
     if len(known) < 2:
         return
-    yield f"CUDA: driver up to {driver or '?'} · torch {torch or 'none'} · nvcc {nvcc or 'none'}"
+    reach = "no driver" if facts.driver.state in _NO_DRIVER else f"driver up to {driver or '?'}"
+    yield f"CUDA: {reach} · torch {torch or 'none'} · nvcc {nvcc or 'none'}"
     if len({_major_minor(version) for version in known}) > 1:
         yield (
             "(three things: the newest the driver can run, what torch brings along, and what"

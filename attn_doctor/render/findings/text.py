@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from attn_doctor import __version__
 from attn_doctor.findings import Because, Diagnosis, Severity
-from attn_doctor.render.findings.summary import blocks, header
+from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
-from attn_doctor.render.labelled import fix_lines, labelled
+from attn_doctor.render.labelled import fix_lines, labelled, titled
 from attn_doctor.render.paper import Paper, clean
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def _top(
     unread: Sequence[str],
 ) -> Iterator[str]:
     facts = diagnosis.facts
-    yield paper.style(f"attn-doctor {__version__}", "bold") + f"  {header(facts)}"
+    yield from opening(facts, paper)
     yield ""
     shown = blocks(facts)
     if backends is not None:
@@ -111,18 +110,10 @@ def _title(problem: Problem, paper: Paper) -> Iterator[str]:
     # What is about a file has its place below.
     told = problem.subjects if problem.finding.place is None else ""
     subject = f" ({told})" if told else ""
-    first, *rest = paper.wrap(clean(problem.finding.title + subject), 2)
-    lines = [first[2:], *rest]
     rule = f"[{problem.finding.rule}]"
-    last = lines[-1]
-    fits = len(last) + len(rule) + 4 <= paper.width
-    tail = "  " + paper.style(rule, "dim") if fits else ""
-    lines = [paper.style(line, "bold") for line in lines]
-    lines[-1] += tail
-    yield paper.style(glyph, "bold", colour) + " " + lines[0]
-    yield from lines[1:]
-    if not fits:
-        yield "  " + paper.style(rule, "dim")
+    first, *rest = titled(problem.finding.title + subject, rule, paper, 2)
+    yield paper.style(glyph, "bold", colour) + " " + first
+    yield from rest
 
 
 def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str]:
@@ -167,11 +158,21 @@ def _last(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
     """The verdict and what to do next."""
     errors, warnings, _ = counts(diagnosis)
     examined = f"{plural(diagnosis.rules, 'rule')}, {diagnosis.seconds:.2f} s"
-    colour = "red" if errors else "yellow" if warnings else "green"
-    mark = "✗" if errors else "!" if warnings else "✓"
-    told = paper.style(f"{mark} {tally(diagnosis)}", "bold", colour)
-    yield told + paper.style(f"  ({examined})", "dim")
+    blind = _mostly_unknown(diagnosis)
+    colour = "red" if errors else "yellow" if warnings else "blue" if blind else "green"
+    mark = "✗" if errors else "!" if warnings else "?" if blind else "✓"
+    told = f"{mark} {tally(diagnosis)}" + (", as far as could be told" if blind else "")
+    fits = len(told) + len(examined) + 4 <= paper.width
+    shown = paper.style(told, "bold", colour)
+    yield shown + paper.style(f"  ({examined})", "dim") if fits else shown
+    if not fits:
+        yield paper.style(f"  ({examined})", "dim")
     yield from paper.wrap(_next(diagnosis, errors, warnings), 2)
+
+
+def _mostly_unknown(diagnosis: Diagnosis) -> bool:
+    """Most rules could not be checked, so that nothing found says little."""
+    return 2 * sum(map(len, unchecked(diagnosis).values())) > diagnosis.rules
 
 
 def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
@@ -181,4 +182,6 @@ def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
         return f"Next: {first[0].lower()}{first[1:]}, then `attn-doctor check` again."
     if diagnosis.facts.torch.installed is False:
         return "Next: install torch, or name the environment to examine with --python."
+    if _mostly_unknown(diagnosis):
+        return "Next: see above what could not be told; what was not looked at is not known good."
     return "Next: nothing to repair. `attn-doctor report` writes these facts to a file."

@@ -48,13 +48,14 @@ def _wanted(facts: Facts, notes: Iterable[str], paper: Paper) -> Iterator[str]:
         parts = [f"torch {torch.version} is built for CUDA {torch.cuda}"]
         parts += [f"GPU {', '.join(gpus)}"] if gpus else []
         parts += [f"{compiler.path} {compiler.version or ''}".strip()] if compiler.path else []
-        yield paper.style(clean(" · ".join(parts)), "bold")
+        for line in paper.wrap(clean(" · ".join(parts)), 0):
+            yield paper.style(line, "bold")
     for note in notes:
         yield from paper.wrap(clean(note), 0)
 
 
 def _table(candidates: Sequence[Candidate], paper: Paper) -> Iterator[str]:
-    head = ("toolkit", "CUDA", "nvcc", "headers", "libraries", "torch's CUDA", "verdict")
+    head = ("toolkit", "CUDA", "nvcc", "headers", "libraries", "torch", "verdict")
     rows: list[tuple[str, ...]] = [head, *map(_row, candidates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
@@ -102,7 +103,7 @@ def _advice(report: Report, paper: Paper) -> Iterator[str]:
         return
     yield paper.style(f"  Install CUDA {advice.release}, without root:", "bold")
     for way in advice.ways:
-        yield f"  {way.title}"
+        yield from paper.wrap(way.title, 2)
         yield from (f"    {command}" for command in way.commands)
     if not advice.ways:
         yield "  no way is known for this system"

@@ -15,7 +15,8 @@ from attn_doctor.fixes.progress import span
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.fixes.undo import Undo
 from attn_doctor.fixes.wheels import Verdict
-from attn_doctor.render.grouping import plural
+from attn_doctor.render.grouping import tally
+from attn_doctor.render.labelled import titled
 from attn_doctor.render.paper import Paper, clean
 
 __all__ = ["applied_text", "history_text", "plan_text", "undo_text", "wheels_text"]
@@ -64,8 +65,10 @@ def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str) -> str:
 
 
 def _step(step: Step, plan: Plan, facts: Facts, paper: Paper) -> Iterator[str]:
-    head = f"{step.number}. {clean(step.title)}"
-    yield paper.style(head, "bold") + "  " + paper.style(f"[{', '.join(step.rules)}]", "dim")
+    number = f"{step.number}. "
+    first, *rest = titled(step.title, f"[{', '.join(step.rules)}]", paper, len(number))
+    yield paper.style(number, "bold") + first
+    yield from rest
     if step.manual:
         yield from _labelled("do", step.manual, paper)
     label = "for you" if step.kind in ("variables", "manual") else "runs"
@@ -191,8 +194,8 @@ def applied_text(applied: Applied, facts: Facts, paper: Paper) -> str:
     for done in applied.done:
         lines += done_lines(done, facts, paper, whole=True)
     lines.append("")
-    rest = len(applied.after.problems)
-    what = "No problems are left." if not rest else f"Left: {plural(rest, 'problem')}."
+    rest = applied.after.problems
+    what = "No problems are left." if not rest else f"Left: {tally(applied.after)}."
     again = " Next: `attn-doctor check`." if rest else ""
     undo = f" Undo: `attn-doctor fix --undo {applied.id}`" if applied.changes else ""
     lines += paper.wrap(f"{what}{again}{undo}", 0)

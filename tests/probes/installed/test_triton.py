@@ -43,6 +43,7 @@ def test_linux_wheel() -> None:
         path=f"{SITE}/triton",
         providers=("triton",),
         backends=("amd", "nvidia"),
+        setuptools_missing=False,
         ptxas=f"{SITE}/triton/backends/nvidia/bin/ptxas",
         ptxas_blackwell=f"{SITE}/triton/backends/nvidia/bin/ptxas-blackwell",
     )
@@ -101,3 +102,24 @@ def test_backends_that_cannot_be_listed() -> None:
 
 def test_not_installed() -> None:
     assert read() == (Triton(installed=False, providers=()), {})
+
+
+@pytest.mark.parametrize(
+    ("first", "beside", "missing"),
+    [
+        ("import setuptools", (), True),
+        ("import setuptools", (distribution("setuptools", "80.9.0"),), False),
+        ("import setuptools", ({f"{SITE}/setuptools/__init__.py": ""},), False),
+        ("    import setuptools", (), False),  # within a function, of which one may do without
+        ("import sysconfig", (), False),
+    ],
+    ids=["3.2", "3.2 with setuptools", "without metadata", "indented", "3.3"],
+)
+def test_setuptools_that_its_first_lines_import(
+    first: str, beside: tuple[dict[str, str], ...], missing: bool
+) -> None:
+    build = {f"{SITE}/triton/runtime/build.py": f"import os\n{first}\n"}
+    package = distribution("triton", "3.2.0", files=FILES, texts=init("3.2.0"))
+    found, gaps = read(package, build, *beside)
+    assert found.setuptools_missing is missing
+    assert gaps == {}

@@ -125,6 +125,19 @@ def test_a_folder_named_venv_without_a_configuration_is_none() -> None:
     assert pick(host, "").why == "runs attn-doctor"
 
 
+def test_dots_in_a_path_are_worked_out_unless_they_follow_a_link(tmp_path: Path) -> None:
+    for name in ("one/work", "two/venv/bin", "one/venv/bin"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "two/work").symlink_to(tmp_path / "one/work")
+    for name in ("one", "two"):
+        (tmp_path / name / "venv/bin/python").symlink_to(sys.executable)
+    plain = str(tmp_path / "one/venv/bin/python")
+    assert pick(LocalHost(), str(tmp_path / "one/work/../venv")).path == plain
+    # This one leads to one/venv, where the text alone would lead to two/venv.
+    linked = f"{tmp_path}/two/work/../venv/bin/python"
+    assert pick(LocalHost(), linked).path == linked
+
+
 def test_a_script_in_a_found_venv_is_not_started() -> None:
     files = {"/srv/.venv/pyvenv.cfg": "", "/srv/.venv/bin/python": "#!/bin/sh\necho planted\n"}
     host = machine(files, programs=["/srv/.venv/bin/python"], cwd="/srv", python=OURS)

@@ -3,19 +3,20 @@
 A block under `torch.compile` is one graph, norms, projections and attention together, with cache
 keys of its own: kernels that were built for the attention alone do not serve it. The model has one
 layer of each kind; its width is the real one. A trainer that adds adapters or freezes weights
-compiles another graph again.
+compiles another graph again. What it takes
+is in `inputs.py`, its weights are in `weights.py`, and what it is held against in `eager.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import inspect
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
+from attn_doctor.builder.child.blocks import eager, weights
+from attn_doctor.builder.child.blocks.inputs import Feed, number
 from attn_doctor.builder.child.fused import Fused
 from attn_doctor.builder.child.reference import scaled_dot_product
 
@@ -41,9 +42,12 @@ class Block:
         sizes["batch"] = self.spec.get("batch", 1)
         sizes["heads"], sizes["head_dim"] = self.spec["heads"], self.spec["head_dim"]
         sizes["width"] = sizes["heads"] * sizes["head_dim"]
+        sizes["length"] = self.spec["lengths"][0]
         self.sizes: dict[str, int] = sizes
         self.weights: dict[str, int] = {}
         """Numbers in each parameter, in the order of the gradients."""
+        self.outside = 0
+        """Attentions of the model that are not in a repeated block."""
 
     def _class(self) -> Any:
         # Nothing is fetched from a hub: the weights are random.
@@ -63,52 +67,31 @@ class Block:
             raise BlockError(f"{module} {version} has no {name}")
         return kind
 
-    def _number(self, text: Any) -> Any:
-        """A size by its name, such as `rows*2`; anything else as it is."""
-        if not isinstance(text, str):
-            return text
-        name, _, factor = text.partition("*")
-        return self.sizes[name] * int(factor or 1) if name in self.sizes else text
-
     def _model(self, dtype: Any, backend: str) -> Any:
         self.torch.manual_seed(0)
-        config = {name: self._number(one) for name, one in self.recipe["config"].items()}
+        config = {name: number(self.sizes, one) for name, one in self.recipe["config"].items()}
         with self.torch.device(self.device):
             model = self.kind(**config)
-        model = model.to(dtype=dtype).train(self.training)
+        weights.cast(self.torch, model, dtype)
+        model.train(self.training)
         if not hasattr(model, "set_attention_backend"):
             raise BlockError("this diffusers has no attention dispatcher; 0.35 has")
+        if not getattr(model, "_repeated_blocks", None):
+            raise BlockError(
+                f"this diffusers names no repeated blocks of {self.kind.__name__}, so that"
+                " compile_repeated_blocks() compiles nothing of it"
+            )
         model.set_attention_backend(backend)
+        if backend == "flex":
+            self.outside = weights.plain_outside(model)
         return model
 
     def _inputs(self, dtype: Any) -> dict[str, Any]:
-        torch = self.torch
-        generator = torch.Generator(device="cpu").manual_seed(1)
-
-        def tensor(name: str, shape: list[Any]) -> Any:
-            sizes = [self._number(one) for one in shape]
-            if name in ("timestep", "t", "guidance"):
-                return torch.full(sizes, 0.5, device=self.device)
-            if name.endswith("_mask"):
-                mask = torch.ones(sizes, device=self.device, dtype=torch.int64)
-                mask[..., sizes[-1] - sizes[-1] // 4 :] = 0
-                return mask
-            if name.endswith("_ids"):
-                return torch.zeros(sizes, device=self.device)
-            # The same numbers for every dtype: rounded to the narrow one before.
-            made = torch.randn(sizes, generator=generator).to(self.dtype)
-            return made.to(device=self.device, dtype=dtype)
-
-        found = {name: tensor(name, shape) for name, shape in self.recipe["inputs"].items()}
-        for name, shape in self.recipe.get("lists", {}).items():
-            found[name] = [tensor(name, shape) for _ in range(self.sizes["batch"])]
-        for name, size in self.recipe.get("numbers", {}).items():
-            found[name] = self._number(size)
-        batch = self.sizes["batch"]
-        if "shapes" in self.recipe:
-            shape = (self.sizes["frames"], self.sizes["rows"], self.sizes["columns"])
-            found[self.recipe["shapes"]] = [[shape]] * batch
+        feed = Feed(self.torch, self.recipe, self.sizes)
+        # The same numbers for every dtype: rounded to the narrow one before.
+        found = feed.inputs(self.device, dtype, self.dtype)
         if "txt_seq_lens" in inspect.signature(self.kind.forward).parameters:
+            batch = self.sizes["batch"]
             found.setdefault("txt_seq_lens", [self.sizes["text"]] * batch)  # diffusers up to 0.36
         return found
 
@@ -119,10 +102,10 @@ class Block:
         """
         torch = self.torch
         with torch.set_grad_enabled(self.training):
-            out = _first(torch, model(**inputs, return_dict=False))
-            found = {"out": out.detach()}
+            outputs = _tensors(torch, model(**inputs, return_dict=False))
+            found = {"out": torch.cat([one.detach().flatten() for one in outputs])}
             if self.training:
-                out.float().square().mean().backward()
+                sum(one.float().square().mean() for one in outputs).backward()
             if self.training and kept:
                 # Weights of a last layer whose output nobody reads have no gradient, or, where the
                 # block was compiled as a whole, one of zeros.
@@ -141,8 +124,10 @@ class Block:
             name: self.spec[name] for name in ("dynamic", "mode") if self.spec.get(name) is not None
         }
         model = self._model(self.dtype, "flex")
-        weights = model.state_dict() if run.compares else {}
-        state = {name: one.detach().cpu().clone() for name, one in weights.items()}
+        state: dict[str, Any] = {}
+        if run.compares:
+            weights.awaken(torch, model)
+            state = {name: one.detach().cpu().clone() for name, one in model.state_dict().items()}
         model.compile_repeated_blocks(fullgraph=True, **options)
         with Fused(torch) as fused:
             start = time.perf_counter()
@@ -150,19 +135,28 @@ class Block:
             run.wait()
             run.seconds += time.perf_counter() - start
         run.unfused = fused.reason(self.spec, self.spec["lengths"][0], None)
+        if self.outside:
+            run.limits.append(
+                f"{self.outside} attention(s) of {self.kind.__name__} lie outside its repeated"
+                " blocks: compile_repeated_blocks() leaves them, and with the backend flex they run"
+                " unfused"
+            )
         if not run.compares:
             return
         del model
-        eager = self._other(state, self.dtype)
+        plain = self._other(state, self.dtype)
         true = self._other(state, torch.float64)
         rounding = 0.0
         for name, one in found.items():
             run.errors[name] = _error(one, true[name])
-            rounding = max(rounding, _error(eager[name], true[name]))
+            rounding = max(rounding, _error(plain[name], true[name]))
         # A whole block rounds more often than attention does: as much again as without compiling.
         run.error_limit = max(run.error_limit, 2 * rounding)
+        if not self.training:
+            told = self._told_blind(state, true, run.error_limit)
+            run.limits += [told] if told else []
         if "dw" in found:
-            worst, name = self._worst(found["dw"], eager["dw"], true["dw"])
+            worst, name = self._worst(found["dw"], plain["dw"], true["dw"])
             run.worst["dw"], run.places["dw"] = worst, f"the gradient of {name}" if name else ""
 
     def _worst(self, seen: Any, eager: Any, true: Any) -> tuple[float, str]:
@@ -185,56 +179,41 @@ class Block:
                 worst, where = off, name
         return worst, where
 
-    def _other(self, state: dict[str, Any], dtype: Any) -> dict[str, Any]:
-        """The same step without compiling, by torch's own attention, in `dtype`."""
+    def _told_blind(self, state: dict[str, Any], true: dict[str, Any], limit: float) -> str:
+        """What to tell where the output hardly depends on attention; the gradients always do."""
+        blind = self._other(state, self.torch.float64, eager.nothing)
+        share = _error(blind["out"], true["out"])
+        if share >= 4 * limit:
+            return ""
+        return (
+            f"attention makes {share:.2g} of the output with random weights, and {limit:.2g} may be"
+            " off: only a build for training, with its gradients, shows whether it is right"
+        )
+
+    def _other(self, state: dict[str, Any], dtype: Any, attention: Any = None) -> dict[str, Any]:
+        """The same step without compiling, by torch's own attention or `attention`, in `dtype`."""
         try:
-            return self._eager(state, dtype)
+            return self._eager(state, dtype, attention)
         except self.torch.cuda.OutOfMemoryError as error:
             raise RuntimeError(f"comparing with {dtype} takes more memory: {error}") from None
 
-    def _eager(self, state: dict[str, Any], dtype: Any) -> dict[str, Any]:
+    def _eager(self, state: dict[str, Any], dtype: Any, attention: Any) -> dict[str, Any]:
+        torch = self.torch
         model = self._model(dtype, "native")
         model.load_state_dict(state)
-        exact = dtype == self.torch.float64
-        with _in_rows(self.torch) if exact else _without_cudnn(self.torch):
+        if attention is None and dtype == torch.float64:
+            # It does not hold all scores: of Wan at 720p they take 133 GiB in float64.
+            attention = eager.open_rows(scaled_dot_product(torch), torch)
+        with eager.replaced(torch, attention) if attention else eager.without_cudnn(torch):
             return self._step(model, self._inputs(dtype))
 
 
-@contextlib.contextmanager
-def _in_rows(torch: Any) -> Iterator[None]:
-    """With attention that does not hold all scores: of Wan at 720p they take 133 GiB in float64."""
-    functional = torch.nn.functional
-    before = functional.scaled_dot_product_attention
-    functional.scaled_dot_product_attention = scaled_dot_product(torch)
-    try:
-        yield
-    finally:
-        functional.scaled_dot_product_attention = before
-
-
-@contextlib.contextmanager
-def _without_cudnn(torch: Any) -> Iterator[None]:
-    """Not with the attention of cuDNN, which torch prefers on Hopper: some sizes fail in backward.
-
-    Seen with torch 2.11 on an H200: "Expected mha_graph.execute(…).is_good()".
-    """
-    cuda = torch.backends.cuda
-    if not hasattr(cuda, "enable_cudnn_sdp"):  # before torch 2.5 there is none
-        yield
-        return
-    before = cuda.cudnn_sdp_enabled()
-    cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        cuda.enable_cudnn_sdp(before)
-
-
-def _first(torch: Any, found: Any) -> Any:
-    """The first tensor in what a model returns."""
-    while not isinstance(found, torch.Tensor):
-        found = found[0]
-    return found
+def _tensors(torch: Any, found: Any) -> list[Any]:
+    """All tensors in what a model returns: its output, or one for each image or stream."""
+    if isinstance(found, torch.Tensor):
+        return [found]
+    parts = found if isinstance(found, (list, tuple)) else ()
+    return [tensor for one in parts for tensor in _tensors(torch, one)]
 
 
 def _error(seen: Any, true: Any) -> float:

@@ -1,0 +1,92 @@
+"""Libraries without which `import torch` fails: read here, and tried with the real loader."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.facts import Torch
+from attn_doctor.host.local import LocalHost
+from attn_doctor.probes.distributions import scan
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed import torch
+from tests.binaries.sources import library
+from tests.probes.environments import environment
+from tests.probes.installed.test_torch import package
+
+RUNTIME = "-Wl,-rpath,$ORIGIN/../../nvidia/cuda_runtime/lib"
+
+
+class Environment:
+    """An environment whose torch needs the CUDA runtime of a wheel beside it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.site = root / "lib" / "python3.12" / "site-packages"
+        self.lib = self.site / "torch" / "lib"
+        self.runtime = self.site / "nvidia" / "cuda_runtime" / "lib" / "libcudart.so.12"
+        library(self.runtime, "int cudart() { return 0; }", "-Wl,-soname,libcudart.so.12")
+        self.lib.mkdir(parents=True)
+        (self.lib.parent / "version.py").write_text("__version__ = '2.4.1+cu121'\n")
+        needs = ("-Wl,--no-as-needed", f"-L{self.runtime.parent}", "-l:libcudart.so.12", RUNTIME)
+        library(self.lib / "libc10_cuda.so", "int c10() { return 0; }", *needs)
+        library(
+            self.lib / "libtorch_python.so", "int torch_python() { return 0; }",
+            "-Wl,--no-as-needed", f"-L{self.lib}", "-lc10_cuda", "-Wl,-rpath,$ORIGIN",
+            f"-Wl,-rpath-link,{self.runtime.parent}",
+        )  # fmt: skip
+
+    def read(self, **variables: str) -> tuple[Torch, dict[str, str]]:
+        host, gaps = LocalHost(), Gaps()
+        host._variables.update(variables)
+        site = scan(host, (str(self.site),), str(self.root), gaps)
+        return torch.read(host, site, gaps)["torch"], gaps.reasons
+
+    def loads(self, **variables: str) -> bool:
+        """Whether the loader takes what `import torch` loads."""
+        code = f"import ctypes; ctypes.CDLL({str(self.lib / 'libtorch_python.so')!r})"
+        return not subprocess.run(
+            [sys.executable, "-c", code], env=variables, capture_output=True, check=False
+        ).returncode
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Environment:
+    return Environment(tmp_path)
+
+
+def test_all_there(installed: Environment) -> None:
+    assert installed.read()[0].libraries_missing == ()
+    assert installed.loads()
+
+
+def test_a_wheel_was_left_out(installed: Environment) -> None:
+    installed.runtime.unlink()
+    assert installed.read()[0].libraries_missing == ("libcudart.so.12",)
+    assert not installed.loads()
+
+
+def test_the_loader_finds_it_elsewhere(installed: Environment, tmp_path: Path) -> None:
+    other = tmp_path / "opt"
+    other.mkdir()
+    installed.runtime.rename(other / installed.runtime.name)
+    found, _ = installed.read(LD_LIBRARY_PATH=str(other))
+    assert found.libraries_missing == ()
+    assert installed.loads(LD_LIBRARY_PATH=str(other))
+
+
+def test_what_cannot_be_read_is_unknown(installed: Environment) -> None:
+    (installed.lib / "libc10_cuda.so").write_bytes(b"\x7fELF" + b"\xff" * 60)
+    found, gaps = installed.read()
+    assert found.libraries_missing is None
+    assert "libc10_cuda.so: " in gaps["torch.libraries_missing"]
+
+
+def test_other_systems_are_not_judged() -> None:
+    host, site = environment(package("2.11.0"), os="macos")
+    gaps = Gaps()
+    assert torch.read(host, site, gaps)["torch"].libraries_missing is None
+    assert gaps.reasons["torch.libraries_missing"].endswith("on Linux only")

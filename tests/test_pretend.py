@@ -232,3 +232,13 @@ def test_a_pretended_machine_is_marked_in_its_snapshot(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_bytes(to_json(facts("gpu=h100")))
     assert snapshot.load(str(path)).pretended[0] == "NVIDIA H100 80GB HBM3"
+
+
+def test_tools_of_this_system_are_not_taken_for_another_s() -> None:
+    found = facts("os=windows,gpu=rtx4090,torch=2.9.1+cu128")
+    assert found.toolkits is None
+    assert found.build.nvcc_is_script is None
+    assert found.cc.path is None
+    assert found.gap("toolkits") == found.gap("build.version") == "pretended: not given"
+    assert "toolkit/nvcc-wrapper" in problems(facts("os=linux"))
+    assert not [rule for rule in problems(found) if rule.startswith("toolkit/")]

@@ -11,10 +11,11 @@ from pathlib import Path
 from attn_doctor.builder.child.versions import minor
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.fixes.commands import argv_for
 
 __all__ = [
     "DeviceError", "NoGpuError", "cache_folder", "children_environment", "compilable", "devices",
-    "precompiles",
+    "owner_remark", "pip", "precompiles",
 ]  # fmt: skip
 
 _NO_GPU = {
@@ -98,15 +99,28 @@ def devices(facts: Facts, asked: str) -> tuple[str, ...]:
     torch = facts.torch
     place = facts.python.path or "the examined environment"
     if torch.installed is False:
-        raise DeviceError(f"torch is not installed in {place}, and kernels are built with it")
+        raise DeviceError(
+            f"torch is not installed in {place}, and kernels are built with it:"
+            f" `{pip(facts, 'torch')}` installs it"
+        )
     if torch.has_flex is False:
-        raise DeviceError(f"torch {torch.version} has no FlexAttention, which torch 2.5 brought")
+        raise DeviceError(
+            f"torch {torch.version} has no FlexAttention, which torch 2.5 brought:"
+            f" `{pip(facts, '--upgrade', 'torch')}` installs a newer one"
+        )
     if words == ["cpu"]:
         return ("cpu",)
     missing = _missing(facts)
     if missing:
         raise NoGpuError(missing, cuda=torch.build in (None, "cuda"))
     return tuple(dict.fromkeys(one for word in words for one in _numbered(facts, word)))
+
+
+def pip(facts: Facts, *arguments: str) -> str:
+    """`pip install …` by the examined environment's own installer: one that uv made has no pip."""
+    command = ("pip", "install", *arguments)
+    words = argv_for(command, facts)
+    return shlex.join(("python", "-m", *command) if words == command else words)
 
 
 def _missing(facts: Facts) -> str:
@@ -175,6 +189,17 @@ def compilable(facts: Facts, folder: Path, device: str) -> None:
             f"--cache-dir {shlex.quote(path)}: torch cannot compile for the CPU in a folder with a"
             " blank, a quote or a backslash in its path: name another"
         )
+
+
+def owner_remark(folder: Path) -> str:
+    """What to say of a folder that belongs to somebody else; "" for one's own, and root's."""
+    try:
+        owner = folder.stat().st_uid
+    except OSError:
+        return ""  # it is not there yet, or cannot be asked
+    if not hasattr(os, "geteuid") or owner in (os.geteuid(), 0):
+        return ""
+    return f"{folder} belongs to another user (uid {owner}), who decides what is loaded from it"
 
 
 def children_environment(environ: Mapping[str, str], folder: str) -> tuple[dict[str, str], str]:

@@ -153,19 +153,19 @@ def mask_source(spec: KernelSpec, sys_path: Sequence[str]) -> str | None:
     """SHA-256 of the file of a user's mask; "" for our own masks, None if it is not found."""
     if spec.mask in MASKS or ":" not in spec.mask:
         return ""
-    found = _mask_file(spec, sys_path)
+    found = _mask_file(spec.mask, sys_path)
     return found[1] if found is not None else None
 
 
-def mask_folder(spec: KernelSpec, sys_path: Sequence[str]) -> str:
+def mask_folder(mask: str, sys_path: Sequence[str]) -> str:
     """The folder of `sys_path` that a user's mask is imported from; "" if it is in none."""
-    found = _mask_file(spec, sys_path) if spec.mask not in MASKS else None
+    found = _mask_file(mask, sys_path) if ":" in mask else None
     return os.path.abspath(found[0]) if found is not None else ""
 
 
-def _mask_file(spec: KernelSpec, sys_path: Sequence[str]) -> tuple[str, str] | None:
+def _mask_file(mask: str, sys_path: Sequence[str]) -> tuple[str, str] | None:
     """The folder of a mask's module, and the digest of its file; None if it is in none."""
-    parts = spec.mask.partition(":")[0].split(".")
+    parts = mask.partition(":")[0].split(".")
     for folder in sys_path:
         for path in (Path(folder, *parts, "__init__.py"), Path(folder, *parts).with_suffix(".py")):
             try:

@@ -7,11 +7,9 @@ that job alone. The pool knows nothing of specs: a job is a dictionary that the 
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import signal
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,8 +18,8 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from attn_doctor.builder.serving import Serving
 from attn_doctor.builder.tasks import Outcome, Task
-from attn_doctor.processes import Running
 
 __all__ = ["SERVE", "Pool", "PoolError"]
 
@@ -43,56 +41,14 @@ class PoolError(Exception):
         self.message, self.log = message, log
 
 
-class _Process:
-    """One `serve.py`, and a thread that reads its events into `inbox`."""
-
-    def __init__(self, mode: str, pool: Pool, log: Path) -> None:
-        self.mode, self.log = mode, log
-        self.ready = self.ended = False
-        self.standing = False
-        self.noise: list[str] = []
-        argv = [pool.python, str(SERVE), mode, str(log)]
-        self.running = Running(argv, env=pool.env, cwd=str(log.parent), stdin=True, joined=True)
-        self.pool = pool
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def send(self, command: Mapping[str, Any]) -> None:
-        """Pass a command on; one that died is noticed by its events ending."""
-        pipe = self.running.stdin
-        if pipe is None:
-            return
-        with suppress(OSError, ValueError):
-            pipe.write(json.dumps(command).encode() + b"\n")
-            pipe.flush()
-
-    def _read(self) -> None:
-        pipe = self.running.out
-        with suppress(OSError, ValueError):
-            for line in pipe or ():
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    # What a .pth file or a broken interpreter prints before our script begins.
-                    self.noise.append(line.decode("utf-8", "replace").rstrip())
-                    continue
-                self.pool.inbox.put((self, event))
-        self.pool.inbox.put((self, {"event": "gone"}))
-
-    def close(self) -> None:
-        """Let it end by itself, which it does when its input ends."""
-        if self.running.stdin is not None:
-            with suppress(OSError):
-                self.running.stdin.close()
-
-
-_Inbox: TypeAlias = "queue.SimpleQueue[tuple[_Process, dict[str, Any]]]"
+_Inbox: TypeAlias = "queue.SimpleQueue[tuple[Serving, dict[str, Any]]]"
 
 
 class _Active(Struct):
     """A task under way."""
 
     task: Task
-    process: _Process
+    process: Serving
     pid: int = 0
     """Of the fork, once it is known."""
     start: float = 0.0
@@ -133,9 +89,9 @@ class Pool:
         self.broken = ""
         """Why a pool beside another one takes no tasks any more."""
         self._active: dict[int, _Active] = {}
-        self._processes: list[_Process] = []
-        self._idle: list[_Process] = []
-        self._server: _Process | None = None
+        self._processes: list[Serving] = []
+        self._idle: list[Serving] = []
+        self._server: Serving | None = None
         #: Device → processes that wait there for a job.
         self._standing: dict[str, int] = {}
         self._begun = time.monotonic()
@@ -220,7 +176,7 @@ class Pool:
             outcomes += pool._late()
         return outcomes
 
-    def _heard(self, process: _Process, event: dict[str, Any]) -> list[Outcome]:
+    def _heard(self, process: Serving, event: dict[str, Any]) -> list[Outcome]:
         """What an event brings. A pool beside another one breaks without taking that one along."""
         if self.broken:
             return []
@@ -235,14 +191,14 @@ class Pool:
         lost, self._active = list(self._active.values()), {}
         return [Outcome(task=active.task, seconds=0.0) for active in lost]
 
-    def _process(self, mode: str) -> _Process:
+    def _process(self, mode: str) -> Serving:
         name = "beside-" if self._beside is not None else ""
         log = self.logs / f"{name}{mode}-{len(self._processes)}.log"
-        process = _Process(mode, self, log)
+        process = Serving(SERVE, mode, self, log)
         self._processes.append(process)
         return process
 
-    def _take(self, process: _Process, event: dict[str, Any]) -> list[Outcome]:
+    def _take(self, process: Serving, event: dict[str, Any]) -> list[Outcome]:
         kind = event.get("event")
         if kind == "ready":
             process.ready = True
@@ -263,7 +219,7 @@ class Pool:
             return self._gone(process)
         return []
 
-    def _ready(self, process: _Process, event: dict[str, Any]) -> None:
+    def _ready(self, process: Serving, event: dict[str, Any]) -> None:
         if process is self._server:
             self.ready_at = time.monotonic()
             self.start_seconds = self.ready_at - self._begun
@@ -295,7 +251,7 @@ class Pool:
             )
         ]
 
-    def _gone(self, process: _Process) -> list[Outcome]:
+    def _gone(self, process: Serving) -> list[Outcome]:
         """A process ended: as it should, or taking its tasks with it."""
         process.ended = True
         code = process.running.wait(GRACE)
@@ -305,11 +261,11 @@ class Pool:
         if process is self._server:
             self._deaths += 1
             if not process.ready or self._deaths > (0 if self._beside else RESTARTS):
-                raise PoolError(_last_words(process, code), process.log)
+                raise PoolError(process.last_words(code), process.log)
             self._server = self._process("fork")
             self._standing.clear()
         elif lost and not process.ready:
-            raise PoolError(_last_words(process, code), process.log)
+            raise PoolError(process.last_words(code), process.log)
         outcomes = []
         for active in lost:
             if active.pid:
@@ -345,11 +301,3 @@ class Pool:
             active.process.running.kill()
         else:
             active.process.send({"kill": active.task.id})
-
-
-def _last_words(process: _Process, code: int | None) -> str:
-    words = f": {process.noise[-1]}" if process.noise else ""
-    if code is not None and code < 0:
-        with suppress(ValueError):
-            return f"the interpreter was killed by {signal.Signals(-code).name}{words}"
-    return f"the interpreter ended with exit code {code}{words}"

@@ -111,7 +111,7 @@ class Record:
             writing.result()
         name = self.key(item)
         if _named(name):
-            where = plan.mask_folder(item.spec, self._request.sys_path)
+            where = plan.mask_folder(item.spec.mask, self._request.sys_path)
             self.put({name: replace(entry, place=name.partition("@")[2], mask_folder=where)})
         self._place(item.device)
         self.save()

@@ -15,7 +15,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from attn_doctor.builder import off_gpu, plan, stamp
-from attn_doctor.builder.clearing import Cleared, clear
 from attn_doctor.builder.course import Course, Step, log_of
 from attn_doctor.builder.devices import DeviceError
 from attn_doctor.builder.leavings import leavings, without_choices
@@ -23,10 +22,11 @@ from attn_doctor.builder.lock import FOLDER, Lock
 from attn_doctor.builder.manifest import Entry, Surroundings
 from attn_doctor.builder.outcome import Report, Result, explained
 from attn_doctor.builder.plan import Item
-from attn_doctor.builder.planning import Plan, Request, jiterator, listed, planned, superseded
+from attn_doctor.builder.planning import Plan, Request, planned, superseded
 from attn_doctor.builder.pool import Pool
 from attn_doctor.builder.proving import claim, pool_of, prove
 from attn_doctor.builder.record import Record
+from attn_doctor.builder.removing import Removing
 from attn_doctor.builder.tasks import Outcome
 from attn_doctor.builder.timings import Timings
 from attn_doctor.builder.watching import Watcher
@@ -47,8 +47,7 @@ class Build:
         self._request, self._watcher = request, watcher
         self._record = Record(request)
         self._results: dict[str, Result] = {}
-        self._cleared: list[Cleared] = []
-        self._kept: dict[str, str] = {}
+        self._removing = Removing(request)
         self.plan = self._record.planned()
         """What has to be done, by what is known so far."""
         self._begun = time.monotonic()
@@ -70,7 +69,7 @@ class Build:
             request.logs.mkdir(parents=True, exist_ok=True)
             mark = request.folder / FOLDER / MARK
             if mark.exists():
-                self._remove_damage()
+                self._removing.damage()
             # Whoever held the lock before may have built just this.
             self._record.read()
             self.plan = self._record.planned()
@@ -104,8 +103,8 @@ class Build:
             jobs=now.jobs,
             limit=now.limit,
             results=tuple(results),
-            cleared=tuple(self._cleared),
-            kept=self._kept,
+            cleared=tuple(self._removing.cleared),
+            kept=self._removing.kept,
             notes=tuple(self.notes),
             seconds=time.monotonic() - self._begun if seconds is None else seconds,
             start_seconds=self._start_seconds,
@@ -166,7 +165,7 @@ class Build:
             course.until(lambda: len(self._record.surroundings) == len(request.devices))
             self._timings.last("waited_for_surroundings")
             self.plan = now = self._record.planned()
-        self._remove(now.cleared)
+        self._removing.remove(now.cleared)
         self._record.begin(now.todo)
         self._timings.last("cleared")
         doubted = self._proven_first(course, now)
@@ -212,7 +211,7 @@ class Build:
         why = "it did not hold on this GPU"
         anew = [replace(item, state="again", why=why) for item in items]
         manifest = self._record.manifest
-        self._remove(one for _, one in superseded(self._request.folder, manifest, anew))
+        self._removing.remove(one for _, one in superseded(self._request.folder, manifest, anew))
         self._record.again(anew)
 
     def _tidy(self) -> None:
@@ -223,7 +222,7 @@ class Build:
             if entry.state == "built" and entry.build is not None
             for name in entry.build.files
         }
-        self._remove(leavings(self._request.folder, self._leavings | kept))
+        self._removing.remove(leavings(self._request.folder, self._leavings | kept))
 
     def _tell(self, step: Step) -> None:
         """Pass a step on, with the entry as it was written down."""
@@ -269,26 +268,6 @@ class Build:
         remark = target.remark(found)
         self.notes += [remark] if remark and remark not in self.notes else []
         return target.told(found)
-
-    # Clearing
-
-    def _remove_damage(self) -> None:
-        """Remove half-written files, as a killed compiler leaves them: torch would load them.
-
-        Every file is looked into for that, so it is done only after a build that was ended.
-        """
-        from attn_doctor.caches.damage import damage
-
-        for one in damage("inductor", str(self._request.folder)):
-            if not one.harmless:
-                why = f"damaged: {one.what}"
-                self._remove(listed(self._request.folder, one.remove, why))
-
-    def _remove(self, wanted: Iterable[Cleared]) -> None:
-        roots = [str(self._request.folder), *filter(None, [jiterator(self._request)])]
-        done, kept = clear(wanted, roots)
-        self._cleared += done
-        self._kept.update(kept)
 
     # Writing down
 

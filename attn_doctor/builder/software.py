@@ -8,14 +8,13 @@ themselves are known only once torch runs, and compared then.
 from __future__ import annotations
 
 import re
-import shlex
 
 from msgspec import Struct
 
 from attn_doctor.builder.child.versions import minor
+from attn_doctor.builder.devices import pip
 from attn_doctor.builder.target import Target, TargetError
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.commands import argv_for
 
 __all__ = ["Difference", "able", "check", "differences"]
 
@@ -64,22 +63,24 @@ def _unable(facts: Facts) -> str:
             " Linux container, such as the image that training uses (--docker)"
         )
     if torch.installed is False:
-        return f"torch is not installed in {place}, and kernels are built with it"
+        told = f"torch is not installed in {place}, and kernels are built with it:\n  "
+        return told + pip(facts, "torch")
     if torch.has_flex is False:
-        return f"torch {torch.version} has no FlexAttention, which torch 2.5 brought"
+        told = f"torch {torch.version} has no FlexAttention, which torch 2.5 brought:\n  "
+        return told + pip(facts, "--upgrade", "torch")
     if torch.build not in (None, "cuda"):
         # On Linux, the wheels of the default index are built for CUDA.
         release = (torch.version or "").partition("+")[0]
         return (
             f"torch {torch.version} is a build without CUDA; the CUDA build compiles for a GPU"
             " without having one:\n  "
-            + _pip(facts, "--force-reinstall", f"torch=={release}" if release else "torch")
+            + pip(facts, "--force-reinstall", f"torch=={release}" if release else "torch")
         )
     if torch.version and minor(torch.version) < OLDEST:
         return (
             f"torch {torch.version} is older than 2.7, the oldest with which building for a GPU of"
             " another machine was tried; torch 2.10 and newer reuse all of it:\n  "
-            + _pip(facts, "--upgrade", "torch")
+            + pip(facts, "--upgrade", "torch")
         )
     return ""
 
@@ -90,7 +91,7 @@ def differences(facts: Facts, target: Target) -> tuple[Difference, ...]:
     torch, triton, python = facts.torch, facts.triton, facts.python
     release, _, local = there.get("torch", "").partition("+")
     index = ("--index-url", _INDEX + local) if local else ()
-    same = _pip(facts, f"torch=={release}", *index)
+    same = pip(facts, f"torch=={release}", *index)
     wheel = "use the same wheel of torch, best by building in the same image (--docker)"
     version = _python(there.get("abi", ""))
     pinned = f"triton=={there.get('triton', '').partition('+')[0]}"
@@ -98,7 +99,7 @@ def differences(facts: Facts, target: Target) -> tuple[Difference, ...]:
         ("torch", torch.version, same),
         ("torch_cuda", torch.cuda, same),
         ("torch_git", torch.git_version, wheel),
-        ("triton", triton.version, _pip(facts, pinned)),
+        ("triton", triton.version, pip(facts, pinned)),
         ("abi", python.abi, f"build with an environment of Python {version}"),
         ("machine", facts.system.arch, "build on a machine with the same kind of processor"),
     )
@@ -137,10 +138,3 @@ def _python(abi: str) -> str:
     """`3.12` of `cp312`."""
     found = re.match(r"cp(\d)(\d+)", abi)
     return f"{found[1]}.{found[2]}" if found else abi
-
-
-def _pip(facts: Facts, *arguments: str) -> str:
-    """The examined environment's own installer: one that uv made has no pip."""
-    command = ("pip", "install", *arguments)
-    words = argv_for(command, facts)
-    return shlex.join(("python", "-m", *command) if words == command else words)

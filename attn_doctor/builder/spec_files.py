@@ -34,7 +34,7 @@ def from_file(path: Path, own_phase: str, block: bool) -> tuple[list[KernelSpec]
         where = f"{path}, [[kernel]] {number}"
         if not isinstance(table, dict):
             raise AttnDoctorError(f"{where}: must be a table, [[kernel]]")
-        found, told = _kernel({**defaults, **table}, where, own_phase, block)
+        found, told = _kernel(defaults, table, where, own_phase, block)
         specs += found
         notes += told
         few(len(specs), where)
@@ -59,9 +59,14 @@ def _tables(path: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _kernel(
-    fields: dict[str, Any], where: str, own_phase: str, block: bool
+    defaults: dict[str, Any], table: dict[str, Any], where: str, own_phase: str, block: bool
 ) -> tuple[list[KernelSpec], list[str]]:
-    """The specs of one table, those of its presets if it names any."""
+    """The specs of one table, those of its presets if it names any.
+
+    What a preset knows of its family counts more than the file's defaults, and less than what the
+    table says beside it.
+    """
+    fields = {**defaults, **table}
     wanted, whole = fields.pop("preset", None), fields.pop("block", block)
     if not isinstance(whole, bool) or (whole and wanted is None and not block):
         raise AttnDoctorError(f"{where}: block is true or false, and needs a preset")
@@ -78,8 +83,9 @@ def _kernel(
             raise AttnDoctorError(f"{where}: preset must be a name such as flux1@1024x1024")
         rows, told = presets.rows(name, whole, where)
         notes += told
+        own = {name: value for name, value in fields.items() if name in table}
         for row in rows:
-            specs += product({**row, **fields}, "", where, own_phase)
+            specs += product({**fields, **row, **own}, "", where, own_phase)
         few(len(specs), where)
     return specs, notes
 

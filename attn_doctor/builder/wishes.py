@@ -8,7 +8,7 @@ specs, each for a process of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from attn_doctor.builder import presets
 from attn_doctor.builder.fields import FIELDS, strange_option
+from attn_doctor.builder.plan import mask_folder
 from attn_doctor.builder.product import FIXED, MOST, product, shown_as
 from attn_doctor.builder.refusals import refusal
 from attn_doctor.builder.spec import KernelSpec
@@ -93,11 +94,22 @@ def wished(given: Given) -> Wishes:
     notes += filter(None, map(strange_option, sorted(options)))
     if any(":" in spec.mask for spec in unique.values()):
         folders.append(os.getcwd())
+    notes += _lost_masks(unique.values(), folders)
     return Wishes(
         specs=tuple(reversed(unique.values())),
         sys_path=tuple(dict.fromkeys(folders)),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _lost_masks(specs: Iterable[KernelSpec], folders: Sequence[str]) -> list[str]:
+    """A remark on each mask whose file is in none of these folders."""
+    own = dict.fromkeys(spec.mask for spec in specs if ":" in spec.mask)
+    lost = [mask for mask in own if not mask_folder(mask, folders)]
+    places = " or ".join(dict.fromkeys(folders))
+    return [
+        f"the file of {mask} is not in {places}: it must be in the environment" for mask in lost
+    ]
 
 
 def _flags(given: Given) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """A fix as lines that can be copied into the user's shell.
 
 Rules say `pip`; here that becomes the installer of the examined environment, by its full path,
-so that the command does the same thing from any directory and with any environment active.
+so that the command does the same thing from any directory and with any environment active. A call
+of attn-doctor itself names the environment where the user did.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 
+from attn_doctor.caches.commands import asked_for
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
 
@@ -40,8 +42,10 @@ def shell_lines(fix: Fix, facts: Facts) -> list[str]:
 
 
 def argv_for(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
-    """`command` with `pip` and `python` replaced by those of the examined environment."""
+    """`command` for the examined environment: with its `pip` or `python`, or told of it."""
     python = facts.python
+    if command[:1] == ("attn-doctor",):
+        return (*command, *asked_for(facts))
     if command[:1] == ("sudo",) and facts.system.user_is_root:
         return command[1:]  # in a container, root often has no sudo, and needs none
     if not command or not python.path or command[0] not in ("pip", "python"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts, Program, Python, System
+from attn_doctor.facts import Build, Facts, Program, Python, System
 from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_gaps
 
 __all__ = ["c_compiler", "operating_system", "python"]
@@ -20,14 +20,18 @@ def operating_system(facts: Facts, value: str, _: Tables, told: list[str]) -> Fa
         return facts
     arch = "arm64" if value == "macos" else "x86_64"
     system = System(os=value, arch=arch, wsl=0, container="", musl=False)
-    gaps = without_gaps(facts, "system", "caches", "directories", "shadows", "manifests")
+    # What lies on this machine would not lie there: a Linux toolkit says nothing of a Windows.
+    lists = {"directories": None, "caches": None, "shadows": None, "toolkits": None}
+    tools = dict.fromkeys(("cc", "cxx", "cl", "ninja", "cmake"), Program())
+    elsewhere = ("system", *lists, "build", *tools)
+    gaps = without_gaps(facts, "manifests", *elsewhere)
     return replace(
         facts,
         system=system,
-        directories=None,
-        caches=None,
-        shadows=None,
-        gaps={**gaps, **dict.fromkeys(("system", "directories", "caches", "shadows"), REASON)},
+        build=Build(),
+        gaps={**gaps, **dict.fromkeys(elsewhere, REASON)},
+        **lists,
+        **tools,
     )
 
 

@@ -96,6 +96,8 @@ class Condition(Struct, frozen=True, array_like=True):
             return text or "none"
         if op == "!=" and text == "":
             return "some"
+        if op == "<=" and text == "0":
+            return "0"  # nothing that is counted here goes below
         symbol = {"!=": "not", "<=": "≤", ">=": "≥", "in": "one of", "not in": "none of"}
         return f"{symbol.get(op, op)} {text}".strip()
 

@@ -2,37 +2,35 @@
 
 Python's regular expressions can take time that grows out of all proportion to the text. A log is
 written by strangers and may be huge, so a rule's pattern must be one whose work is bounded, and
-must hold plain text that every match contains: a log without that text is never searched for it.
+must hold plain text that every match contains (`plain.py`).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-from attn_doctor.rulebook.keywords import is_rare
-
-if sys.version_info >= (3, 11):
-    from re import _parser as parser
-else:
-    import sre_parse as parser
+from attn_doctor.rulebook.plain import (
+    REPEATS,
+    SHORTEST,
+    SMALL,
+    Node,
+    Nodes,
+    body,
+    needed,
+    parsed,
+    plain_length,
+)
 
 __all__ = ["dangers", "needed", "plain_length"]
 
-#: The shortest plain text that is worth looking for.
-_SHORTEST = 4
 #: How often a repetition without end is taken to repeat: about the length of a long line.
 _ENDLESS = 4000
-#: A repetition up to so often costs nothing worth speaking of.
-_SMALL = 16
 #: Steps at one place of the text that a pattern may cost at worst; some ten milliseconds.
 _STEPS = 1_000_000
 #: Ways through a pattern's alternatives that are looked at.
 _WAYS = 256
 
-_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 _EVERYTHING = frozenset(range(256))
 _DIGITS = frozenset(b"0123456789")
 _SPACES = frozenset(b" \t\n\r\f\v")
@@ -46,137 +44,48 @@ _CATEGORIES = {
     "CATEGORY_NOT_WORD": _EVERYTHING - _WORDS,
 }
 
-_Node = tuple[Any, Any]
-_Nodes = Sequence[_Node]
-
-
-def needed(pattern: str) -> tuple[str, ...]:
-    """Texts of which every match of `pattern` contains one, in lower case; empty if there are none.
-
-    Lower case whatever the pattern says of case, so that one lowered copy of a log serves all.
-    """
-    return _cover(_parsed(pattern)) or ()
-
-
-def plain_length(pattern: str) -> int:
-    """How many characters of a match are given word for word, in the longest alternative."""
-    return _plain(_parsed(pattern))
-
 
 def dangers(pattern: str, *, log: bool = True) -> list[str]:
     """Why `pattern` must not be used on a log, each as one sentence; none if it may.
 
     `log=False`: on the value of a fact, which is no page to be searched for plain text first.
     """
-    nodes = _parsed(pattern)
+    nodes = parsed(pattern)
     found = list(dict.fromkeys(_constructs(nodes)))
     found += dict.fromkeys(_costs(nodes))
-    if log and not any(len(text) >= _SHORTEST for text in needed(pattern)[:1]):
+    if log and not any(len(text) >= SHORTEST for text in needed(pattern)[:1]):
         found.append(
-            f"has no plain text of {_SHORTEST} characters that every match contains; without it"
+            f"has no plain text of {SHORTEST} characters that every match contains; without it"
             " every line of a log would have to be searched"
         )
     return found
 
 
-@lru_cache(maxsize=1024)
-def _parsed(pattern: str) -> _Nodes:
-    nodes: Any = parser.parse(pattern)
-    return list(nodes)
-
-
-def _cover(nodes: _Nodes) -> tuple[str, ...] | None:
-    """The best choice of texts such that every match contains one of them."""
-    best: tuple[str, ...] | None = None
-    for texts in _covers(nodes):
-        if best is None or _worth(texts) > _worth(best):
-            best = texts
-    return best
-
-
-def _worth(texts: tuple[str, ...]) -> tuple[bool, bool, int, int]:
-    """Rare words are worth more than long texts: they decide how much of a log is read."""
-    shortest = min(map(len, texts))
-    return shortest >= _SHORTEST, all(map(is_rare, texts)), shortest, -len(texts)
-
-
-def _covers(nodes: _Nodes) -> Iterator[tuple[str, ...]]:
-    run = ""
-    for op, value in (*nodes, ("END", None)):
-        letter = _letter(str(op), value)
-        if letter:
-            run += letter
-            continue
-        if run:
-            yield (run,)
-        run = ""
-        name = str(op)
-        if name in ("SUBPATTERN", "ATOMIC_GROUP", *_REPEATS):
-            inner = _cover(_body(name, value)) if name not in _REPEATS or value[0] else None
-            if inner:
-                yield inner
-        elif name == "BRANCH":
-            parts = [_cover(part) for part in value[1]]
-            if all(parts):
-                yield tuple(dict.fromkeys(text for part in parts for text in part or ()))
-
-
-def _letter(name: str, value: Any) -> str:
-    """The one character that a node stands for, case aside; empty if there are several."""
-    if name == "LITERAL":
-        return chr(value).lower()
-    if name == "IN" and all(str(op) == "LITERAL" for op, _ in value):
-        letters = {chr(code).lower() for _, code in value}
-        return letters.pop() if len(letters) == 1 else ""
-    return ""
-
-
-def _body(name: str, value: Any) -> _Nodes:
-    """The nodes inside a group or a repetition."""
-    nodes: _Nodes = value if name == "ATOMIC_GROUP" else value[-1]
-    return nodes
-
-
-def _plain(nodes: _Nodes) -> int:
-    total = 0
-    for op, value in nodes:
-        name = str(op)
-        if _letter(name, value):
-            total += 1
-        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            total += _plain(_body(name, value))
-        elif name == "BRANCH":
-            total += max(map(_plain, value[1]))
-        elif name in _REPEATS:
-            total += min(value[0], _SMALL) * _plain(value[-1])
-    return total
-
-
-def _constructs(nodes: _Nodes) -> Iterator[str]:
+def _constructs(nodes: Nodes) -> Iterator[str]:
     """What cannot be matched in bounded time, or not by every engine."""
     for op, value in nodes:
         name = str(op)
         if name in ("GROUPREF", "GROUPREF_EXISTS"):
             yield "refers back to a group; write out what is meant"
         elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            yield from _constructs(_body(name, value))
+            yield from _constructs(body(name, value))
         elif name in ("ASSERT", "ASSERT_NOT"):
             yield from _constructs(value[1])
         elif name == "BRANCH":
             for part in value[1]:
                 yield from _constructs(part)
-        elif name in _REPEATS:
-            if value[1] > _SMALL:
+        elif name in REPEATS:
+            if value[1] > SMALL:
                 yield from _overlapping(value[-1])
             yield from _constructs(value[-1])
 
 
-def _overlapping(nodes: _Nodes) -> Iterator[str]:
+def _overlapping(nodes: Nodes) -> Iterator[str]:
     """Alternatives under a repetition that can begin alike: each repeat doubles the ways."""
     for op, value in nodes:
         name = str(op)
         if name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            yield from _overlapping(_body(name, value))
+            yield from _overlapping(body(name, value))
         elif name == "BRANCH":
             firsts = [_firsts(part) for part in value[1]]
             clash = any(a & b for i, a in enumerate(firsts) for b in firsts[i + 1 :])
@@ -197,7 +106,7 @@ _Row = list[_Piece]
 _PLACE = _Piece(frozenset(), 0, 0)
 
 
-def _costs(nodes: _Nodes) -> Iterator[str]:
+def _costs(nodes: Nodes) -> Iterator[str]:
     rows = _rows(nodes)
     if any(row and row[0].most >= _ENDLESS for row in rows):
         yield (
@@ -215,32 +124,32 @@ def _costs(nodes: _Nodes) -> Iterator[str]:
 def _steps(row: _Row, index: int) -> int:
     """How many ways there are for one repetition and those that can share its text."""
     start, steps = row[index], row[index].most
-    if steps <= _SMALL:
+    if steps <= SMALL:
         return 0
     between: _Row = []
     for piece in row[index + 1 :]:
         apart = any(not one.chars & start.chars or not one.chars & piece.chars for one in between)
-        if piece.most > _SMALL and piece.chars & start.chars and not apart:
+        if piece.most > SMALL and piece.chars & start.chars and not apart:
             steps *= piece.most
         if piece.least:
             between.append(piece)
     return steps
 
 
-def _lookarounds(nodes: _Nodes) -> Iterator[_Nodes]:
+def _lookarounds(nodes: Nodes) -> Iterator[Nodes]:
     for op, value in nodes:
         name = str(op)
         if name in ("ASSERT", "ASSERT_NOT"):
             yield value[1]
             yield from _lookarounds(value[1])
-        elif name in ("SUBPATTERN", "ATOMIC_GROUP", *_REPEATS):
-            yield from _lookarounds(_body(name, value))
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP", *REPEATS):
+            yield from _lookarounds(body(name, value))
         elif name == "BRANCH":
             for part in value[1]:
                 yield from _lookarounds(part)
 
 
-def _rows(nodes: _Nodes) -> list[_Row]:
+def _rows(nodes: Nodes) -> list[_Row]:
     """The pattern laid out flat, once for each way through its alternatives."""
     rows: list[_Row] = [[]]
     for op, value in nodes:
@@ -253,10 +162,10 @@ def _ways(name: str, value: Any) -> list[_Row]:
     if name in ("AT", "ASSERT", "ASSERT_NOT", "GROUPREF", "GROUPREF_EXISTS"):
         return [[_PLACE]]
     if name in ("SUBPATTERN", "ATOMIC_GROUP"):
-        return _rows(_body(name, value))
+        return _rows(body(name, value))
     if name == "BRANCH":
         return [row for part in value[1] for row in _rows(part)]
-    if name in _REPEATS:
+    if name in REPEATS:
         return _repeated(value[0], min(value[1], _ENDLESS), _rows(value[-1]))
     return [[_Piece(_set(name, value), 1, 1)]]
 
@@ -265,7 +174,7 @@ def _repeated(least: int, most: int, bodies: list[_Row]) -> list[_Row]:
     if most == 1:
         return bodies if least else [*bodies, []]
     pieces = [piece for row in bodies for piece in row]
-    if all(piece.most <= _SMALL for piece in pieces):
+    if all(piece.most <= SMALL for piece in pieces):
         chars = frozenset().union(*(piece.chars for piece in pieces))
         return [[_Piece(chars, min(least, 1), most)]]
     # A repetition inside a repetition: what the body ends with meets what it begins with.
@@ -285,7 +194,7 @@ def _set(name: str, value: Any) -> frozenset[int]:
     return _EVERYTHING
 
 
-def _class(items: Sequence[_Node]) -> frozenset[int]:
+def _class(items: Sequence[Node]) -> frozenset[int]:
     chars: set[int] = set()
     negated = False
     for op, value in items:
@@ -301,7 +210,7 @@ def _class(items: Sequence[_Node]) -> frozenset[int]:
     return _EVERYTHING - chars if negated else frozenset(chars)
 
 
-def _firsts(nodes: _Nodes) -> frozenset[int]:
+def _firsts(nodes: Nodes) -> frozenset[int]:
     """The characters that a part can begin with; empty if it can be empty."""
     chars: set[int] = set()
     for row in _rows(nodes):

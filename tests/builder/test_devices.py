@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from attn_doctor.builder.devices import (
     children_environment,
     compilable,
     devices,
+    owner_remark,
 )
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Driver, Facts, Gpu, Python, Torch
@@ -52,7 +54,9 @@ def test_the_cpu_needs_no_gpu() -> None:
     [
         (CPU, "torch 2.13.0+cpu is a build without CUDA"),
         (replace(CUDA, torch=Torch(installed=False)), "torch is not installed in /env/bin/python"),
+        (replace(CUDA, torch=Torch(installed=False)), "`/env/bin/python -m pip install torch`"),
         (replace(CUDA, torch=replace(CUDA.torch, has_flex=False)), "has no FlexAttention"),
+        (replace(CUDA, torch=replace(CUDA.torch, has_flex=False)), "pip install --upgrade torch`"),
         (replace(CUDA, driver=Driver(state="no-gpu")), "this machine has no NVIDIA GPU"),
         (replace(CUDA, driver=Driver(state="no-driver")), "no NVIDIA driver"),
         (replace(CUDA, gpus=()), "shows no GPU"),
@@ -142,3 +146,11 @@ def test_a_folder_that_torch_cannot_compile_in(name: str) -> None:
     # What a torch does that nobody has read is not known.
     newer = Facts(torch=Torch(installed=True, version="2.99.0+cpu", build="cpu"))
     compilable(newer, folder, "cpu")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives folders away")
+def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    assert owner_remark(tmp_path) == ""
+    assert owner_remark(tmp_path / "absent") == ""
+    os.chown(tmp_path, 1234, -1)
+    assert "belongs to another user (uid 1234)" in owner_remark(tmp_path)

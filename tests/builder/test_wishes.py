@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -89,11 +90,15 @@ def test_an_option_that_torch_does_not_read_is_remarked() -> None:
 
 def test_a_mask_of_ones_own_is_looked_for_where_one_stands(tmp_path: Path) -> None:
     found = wished(Given(**SIMPLE, mask="my.masks:causal"))  # type: ignore[arg-type]
+    lost = f"the file of my.masks:causal is not in {os.getcwd()}: it must be in the environment"
+    assert found.notes == (lost,)
     assert found.specs[0].mask == "my.masks:causal"
     assert found.sys_path == (os.getcwd(),)
     text = '[[kernel]]\nheads=8\nhead_dim=64\nlengths=512\nmask="masks:mine"\n'
     path = file(tmp_path, text)
     assert wished(Given(spec=[str(path)])).sys_path[0] == str(tmp_path.resolve())
+    (tmp_path / "masks.py").write_text("def mine(b, h, q, k): return q >= k\n")
+    assert wished(Given(spec=[str(path)])).notes == ()
     assert wished(Given(**SIMPLE)).sys_path == ()  # type: ignore[arg-type]
 
 
@@ -163,6 +168,27 @@ def test_a_file_has_defaults_lists_and_presets(tmp_path: Path) -> None:
 
 
 GOOD = "[[kernel]]\nheads = 8\nhead_dim = 64\nlengths = 512\n"
+
+
+def test_the_file_that_the_readme_shows(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (sample,) = re.findall(r"```toml\n(.*?\[\[kernel\]\].*?)```", text, re.DOTALL)
+    found = from_file(tmp_path, sample)
+    own = [one for one in found if not one.preset]
+    assert len(own) == 6
+    assert {one.lengths for one in own} == {(4096,), (8192,), (1024, 2048)}
+    assert {one.mask for one in own} == {"none", "my_masks:near"}
+    assert [one.preset.partition("@")[0] for one in found if one.preset] == ["flux1"]
+
+
+def test_a_preset_knows_more_than_the_defaults_of_a_file(tmp_path: Path) -> None:
+    flux = wished(Given(preset=["flux1@1024x1024"])).specs[0]
+    defaults = '[defaults]\nheads = 3\ndtype = "fp16"\n'
+    table = '[[kernel]]\npreset = "flux1@1024x1024"\n'
+    found, *_ = from_file(tmp_path, defaults + table)
+    assert (found.heads, found.head_dim, found.dtype) == (flux.heads, flux.head_dim, "float16")
+    own, *_ = from_file(tmp_path, defaults + table + "heads = 5\n")
+    assert own.heads == 5
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def uv_env(tmp_path: Path, _without_pip: Path, wheels: Path, uv: str) -> Environ
     return Environment(tmp_path, wheels, uv=uv)
 
 
-def until(what: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(what: Callable[[], bool], seconds: float = 120.0) -> None:
     """Waits for something to be so.
 
     Raises:

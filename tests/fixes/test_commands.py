@@ -35,6 +35,14 @@ def test_an_environment_without_pip_is_served_by_uv() -> None:
     )  # fmt: skip
 
 
+def test_attn_doctor_is_told_of_an_environment_that_was_asked_for() -> None:
+    command = ("attn-doctor", "build-kernels", "--cache-dir", "/opt/kernels")
+    asked = Facts(python=Python(path="/srv/my env/bin/python", chosen="--python"))
+    assert argv_for(command, asked) == (*command, "--python", "/srv/my env/bin/python")
+    found = Facts(python=Python(path="/srv/my env/bin/python", chosen="VIRTUAL_ENV"))
+    assert argv_for(command, found) == command
+
+
 def test_root_needs_no_sudo() -> None:
     command = ("sudo", "apt-get", "install", "-y", "gcc")
     assert argv_for(command, LINUX) == command

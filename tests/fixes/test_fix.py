@@ -147,7 +147,7 @@ def test_a_run_that_is_cut_off_is_taken_back(
     else:
         until((env.site / "bulk" / "m5.py").exists)
     os.kill(running.pid, signal.SIGINT if how == "interrupt" else signal.SIGKILL)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=120)
     if how == "interrupt":
         assert running.returncode == 130, out + err
         assert "Stopped" in err

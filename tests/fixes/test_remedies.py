@@ -54,7 +54,7 @@ def test_an_interrupted_run_is_forgotten_and_what_it_did_stays(uv_env: Environme
     running = env.started("own/other", "own/slow", "--yes", "--no-resolve")
     until(lambda: env.wrote("Building", "*.log"))
     running.send_signal(signal.SIGKILL)
-    running.communicate(timeout=60)
+    running.communicate(timeout=120)
     assert "--forget" in env.fix(TRITON, "--yes", "--no-resolve").stdout
     copies = env.site.parent / ".attn-doctor-undo"
     copies = copies if copies.exists() else env.site / ".attn-doctor-undo"

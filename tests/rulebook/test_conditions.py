@@ -226,6 +226,7 @@ def test_the_empty_groups() -> None:
         ('env.CUDA_HOME != ""', True, "none"),
         ('build.lacks contains "nvcc"', True, "without nvcc"),
         ("torch.archs is unknown", True, "known"),
+        ("gpus.count > 0", True, "0"),
     ],
 )
 def test_what_the_fact_should_have_been(line: str, held: bool, wanted: str) -> None:

@@ -17,9 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.backends.live import judging
+from attn_doctor.backends.live.explaining import Explaining
 from attn_doctor.backends.live.housing import environment, memory_limit, scratch
 from attn_doctor.backends.live.outcome import (
-    Cause,
     Device,
     Failure,
     Imported,
@@ -40,10 +40,8 @@ from attn_doctor.backends.live.plan import (
 from attn_doctor.backends.live.ranking import ranked
 from attn_doctor.backends.live.serving import Ended, Server
 from attn_doctor.backends.live.skipping import absent, as_imported, not_run
-from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.rule import Rule
 
 __all__ = ["Step", "run"]
 
@@ -103,7 +101,7 @@ class _Run:
         self._progress = progress
         self._table: Mapping[str, Any] = library.tables()["live"]
         self._memory = limits.memory_mib or memory_limit(facts)
-        self._rules: tuple[Rule, ...] = ()
+        self._explain = Explaining(facts)
         self._servers: list[Server] = []
         self._start = time.perf_counter()
         self._done, self._total = 0, 1
@@ -280,32 +278,6 @@ class _Run:
         ended = server.run(job, self._limits.seconds, self._memory)
         limits = bounds(attempt.name, self._wish, self._table)
         return judging.result(attempt, ended, self._wish, sizes, limits, self._explain)
-
-    def _explain(self, log: str) -> Cause | None:
-        from attn_doctor.explain.engine import explanation, read
-
-        self._rules = self._rules or library.load()
-        try:
-            reading = read([log], self._rules)
-        except AttnDoctorError:
-            return None  # it printed nothing, and its log does not exist
-        if not reading.seen:
-            return None
-        found = explanation(reading, self._rules, library.tables, self._facts)
-        # The text was written on this machine: what its facts confirm goes first, and what they
-        # deny is not the cause.
-        possible = [one for one in found.matches if not one.verdict.startswith("not confirmed")]
-        confirmed = [one for one in possible if one.verdict == "confirmed by this machine"]
-        match = next(iter(confirmed + possible), None)
-        if match is None:
-            return None
-        return Cause(
-            rule=match.rule,
-            title=match.title,
-            why=match.why,
-            verdict=match.verdict,
-            fixes=match.fixes,
-        )
 
     def _tell(self, title: str, **more: Any) -> None:
         if self._progress is not None:

@@ -149,7 +149,7 @@ class Taking:
         """The entry with the folder in which its mask was found here."""
         if not entry.mask_source or entry.mask_folder:
             return entry
-        return replace(entry, mask_folder=plan.mask_folder(entry.spec, self._request.sys_path))
+        return replace(entry, mask_folder=plan.mask_folder(entry.spec.mask, self._request.sys_path))
 
     def _alone(self, packed: Entry, why: str, found: Entry | None = None) -> Entry:
         """The entry as it is recorded where only its kernels serve."""

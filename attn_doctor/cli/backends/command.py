@@ -122,8 +122,9 @@ def backends(
     Judged from files and the driver's answers alone: nothing is imported or run, unless with
     --live. A wrong result without an error message counts as not ready.
 
-    Exit codes: 0 judged (with --live: all that run are right), 1 with --live what does not work, 2
-    wrong usage or unreadable input, 3 attn-doctor failed.
+    Exit codes: 0 judged, 1 only with --live: a backend that was named or foretold as ready does not
+    work, or one gives wrong numbers, crashes or hangs; 2 wrong usage or unreadable input, 3
+    attn-doctor failed.
     """
     wishes = wanted(
         phase,

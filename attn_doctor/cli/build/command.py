@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["build_kernels"]
 
 EPILOG = """Examples:
-  attn-doctor build-kernels --preset flux1
-  attn-doctor build-kernels --heads 24 --head-dim 128 --length 4608 --mask causal
-  attn-doctor build-kernels --spec kernels.toml --jobs 8
-  attn-doctor build-kernels --spec kernels.toml --check    # in CI: 1 if anything would be built
-  attn-doctor build-kernels -- python warmup.py --steps 1  # whatever your program compiles
-  attn-doctor build-kernels                                # again what the folder's record names
-  attn-doctor build-kernels --target h200 --cache-dir /opt/kernels --preset flux1  # without a GPU
+
+- attn-doctor build-kernels --preset flux1
+- attn-doctor build-kernels --heads 24 --head-dim 128 --length 4608 --mask causal
+- attn-doctor build-kernels --spec kernels.toml --check (in CI: 1 if anything would be built)
+- attn-doctor build-kernels -- python warmup.py --steps 1 (whatever your program compiles)
+- attn-doctor build-kernels (again what the folder's record names)
+- attn-doctor build-kernels --target h200 --cache-dir /opt/kernels --preset flux1 (without a GPU)
 
 Some guides name a function build_flex_attention_kernels of torch: no released torch has it. This
 command does what they promise, by compiling the kernels as training will."""

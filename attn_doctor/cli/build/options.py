@@ -39,7 +39,9 @@ Preset = Annotated[
 ListPresets = Annotated[bool, _spec("--list-presets", help="Show the presets.")]
 Spec = Annotated[
     list[Path] | None,
-    _spec("--spec", metavar="FILE", help="A TOML file of specs; may be repeated."),
+    _spec(
+        "--spec", metavar="FILE", help="A TOML file of specs (README shows one); may be repeated."
+    ),
 ]
 Heads = Annotated[
     str, _spec(metavar="N", help="Query heads. A value may be a list, 24,40: lists multiply.")

@@ -71,7 +71,7 @@ def asked(given: Given | None, how: How) -> Wanted:
     Raises `AttnDoctorError` for a slip in what was written, and `DeviceError` if it cannot be built
     in this environment.
     """
-    from attn_doctor.builder.devices import cache_folder, children_environment
+    from attn_doctor.builder.devices import cache_folder, children_environment, owner_remark
     from attn_doctor.builder.wishes import wished
 
     # What was written is read first: a slip in it matters on any machine.
@@ -81,7 +81,7 @@ def asked(given: Given | None, how: How) -> Wanted:
     facts = examined(how)
     folder = cache_folder(facts, how.cache_dir)
     environ, remark = children_environment(os.environ, str(folder))
-    notes = [remark] if remark else []
+    notes = [one for one in (remark, owner_remark(folder)) if one]
     if how.targets:
         notes += remarks(wanted, folder, how)
     requests = []

@@ -119,6 +119,7 @@ def _programs(argv: list[str], how: How, targets: list[Target | None]) -> Iterat
         children_environment,
         compilable,
         devices,
+        owner_remark,
     )
     from attn_doctor.builder.software import check
     from attn_doctor.builder.warmup import Program, program_of
@@ -138,7 +139,7 @@ def _programs(argv: list[str], how: How, targets: list[Target | None]) -> Iterat
         environ[_THREADS] = os.environ[_THREADS]
     command, environ = program_of(argv, facts, how.guarded(environ))
     told = remarks([one for one in targets if one], folder, how) if how.targets else []
-    for words in [*([remark] if remark else []), *told]:
+    for words in filter(None, [remark, owner_remark(folder), *told]):
         _say(words)
     for target in targets:
         if target is not None:

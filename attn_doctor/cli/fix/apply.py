@@ -10,7 +10,7 @@ from pathlib import Path
 from attn_doctor.cli.fix.progress import Shown
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.findings import Diagnosis, Severity
-from attn_doctor.fixes import installers
+from attn_doctor.fixes import installers, locked
 from attn_doctor.fixes.apply import Applied, apply
 from attn_doctor.fixes.journal import runs
 from attn_doctor.fixes.steps import Plan
@@ -44,7 +44,7 @@ def shown_and_done(
         return 0
     if not json:
         installer = installers.name(facts) if not installers.obstacle(facts) else ""
-        sys.stdout.write(plan_text(plan, facts, paper, installer))
+        sys.stdout.write(plan_text(plan, facts, paper, installer, locked.warning(facts)))
     stop = _why_not(plan, facts.python.path or "", apply=apply)
     if not stop and not yes:
         if json or not sys.stdin.isatty():

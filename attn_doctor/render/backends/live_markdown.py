@@ -10,7 +10,8 @@ from attn_doctor import __version__
 from attn_doctor.backends.live.compare import Disagreement
 from attn_doctor.backends.live.outcome import LiveReport, Outcome, Verdict
 from attn_doctor.facts import Facts, to_builtins
-from attn_doctor.render.backends.live_text import cells, last_line, shape_of
+from attn_doctor.render.backends.figures import cells, shape_of
+from attn_doctor.render.backends.live_text import last_line
 from attn_doctor.report import rewritten, walk
 
 __all__ = ["markdown"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from attn_doctor.backends.live.run import Step
-from attn_doctor.render.backends.live_text import millis
+from attn_doctor.render.backends.figures import millis
 from attn_doctor.render.paper import clean
 
 __all__ = ["progress"]

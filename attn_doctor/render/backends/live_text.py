@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends.live.compare import Disagreement
 from attn_doctor.backends.live.outcome import (
@@ -16,12 +16,13 @@ from attn_doctor.backends.live.outcome import (
 )
 from attn_doctor.backends.live.ranking import fastest
 from attn_doctor.facts import Facts
+from attn_doctor.render.backends.figures import cells, error, gib, shape_of
 from attn_doctor.render.findings.summary import opening
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.labelled import INDENT, fix_lines, labelled
+from attn_doctor.render.labelled import INDENT, fix_lines, labelled, titled
 from attn_doctor.render.paper import Paper, clean
 
-__all__ = ["cells", "last_line", "millis", "shape_of", "text"]
+__all__ = ["last_line", "text"]
 
 _MARKS = {
     Verdict.VERIFIED: ("✓", "green"),
@@ -74,7 +75,7 @@ def _machine(report: LiveReport, paper: Paper) -> Iterator[str]:
     if device.device:
         memory = ""
         if device.total_mib is not None and device.free_mib is not None:
-            memory = f", {_gib(device.free_mib)} of {_gib(device.total_mib)} free"
+            memory = f", {gib(device.free_mib)} of {gib(device.total_mib)} free"
         words = f"torch {report.torch} on {device.name or device.device} ({device.device}){memory}"
         yield from paper.wrap(clean(words), 0)
     if device.note:
@@ -113,8 +114,7 @@ def _table(phase: str, report: LiveReport, paper: Paper, verbose: bool) -> Itera
     wide = max(len(one.title) for one in shown)
     words = {"inference": "Inference (forward)", "training": "Training (forward and backward)"}
     yield ""
-    title = paper.style(words.get(phase, phase), "bold")
-    yield f"{title}  {shape_of(figures, report.dtype)}"
+    yield from titled(words.get(phase, phase), shape_of(figures, report.dtype), paper, 0)
     head = "".join(name.rjust(width) for name, width in zip(_HEAD, _WIDTHS, strict=True))
     yield paper.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
     for one in shown:
@@ -137,25 +137,13 @@ def _main(figures: Sequence[Figures]) -> Figures | None:
     return figures[-1] if figures else None
 
 
-def shape_of(figures: Iterable[Figures], dtype: str) -> str:
-    """The realistic shape as words, or the small one where nothing else ran."""
-    last = None
-    for one in figures:
-        if last is None or one.shape.name == "realistic":
-            last = one.shape
-    if last is None:
-        return dtype
-    model = f", {last.model}" if last.model else ""
-    return f"batch×heads×tokens×head size {last.title}, {dtype}{model}"
-
-
 def _row(
     name: str, outcome: Outcome, figures: Figures | None, paper: Paper, *, mark: bool = True
 ) -> str:
     glyph, colour = _MARKS[outcome.verdict] if mark else (" ", "dim")
     verdict = outcome.verdict.value.ljust(13) if mark else " " * 13
     if figures is None or (figures.milliseconds is None and not outcome.verdict.works):
-        told = "" if figures is None else f"error {_error(figures)}; "
+        told = "" if figures is None else f"error {error(figures)}; "
         room = max(20, paper.width - len(name) - 18)
         tail = _cut(clean(told + outcome.sentence), room)
     else:
@@ -164,49 +152,6 @@ def _row(
         )
     small = " (small)" if figures is not None and mark and figures.shape.name == "small" else ""
     return f"{paper.style(glyph, colour)} {name}  {paper.style(verdict, colour)}{tail}{small}"
-
-
-def cells(figures: Figures) -> tuple[str, str, str, str, str]:
-    """Error, time, TFLOP/s, memory and ratio, as text; empty where not measured."""
-    return (
-        _error(figures),
-        millis(figures.milliseconds),
-        _tflops(figures.tflops),
-        "" if figures.peak_mib is None else _mib(figures.peak_mib),
-        "" if figures.ratio is None else f"{figures.ratio:.2f}",
-    )
-
-
-def _error(figures: Figures) -> str:
-    """The largest error among output and gradients."""
-    if not figures.errors:
-        return ""
-    if any(error is None for error in figures.errors.values()):
-        return "NaN"
-    return f"{max(error for error in figures.errors.values() if error is not None):.1e}"
-
-
-def millis(milliseconds: float | None) -> str:
-    """A time in the unit that reads best."""
-    if milliseconds is None:
-        return ""
-    if milliseconds < 1:
-        return f"{milliseconds * 1000:.0f} µs"
-    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
-
-
-def _tflops(tflops: float | None) -> str:
-    if tflops is None:
-        return ""
-    return f"{tflops:.0f}" if tflops >= 100 else f"{tflops:.2g}"
-
-
-def _mib(mib: float) -> str:
-    return f"{mib:.0f} MiB" if mib < 10240 else f"{mib / 1024:.1f} GiB"
-
-
-def _gib(mib: int) -> str:
-    return f"{mib / 1024:.1f} GiB"
 
 
 def _cut(words: str, room: int) -> str:
@@ -221,7 +166,9 @@ def _absent(report: LiveReport, paper: Paper) -> Iterator[str]:
     if groups:
         yield ""
     for why, names in groups.items():
-        yield from paper.wrap(f"· {why}: {', '.join(names)}", 0)
+        first, *rest = paper.wrap(f"{why}: {', '.join(names)}", 2)
+        yield f"· {first[2:]}"
+        yield from rest
 
 
 def _failures(report: LiveReport, facts: Facts, paper: Paper, verbose: bool) -> Iterator[str]:

@@ -147,7 +147,8 @@ def _toolkit(facts: Facts) -> Iterable[str]:
     ]
     if facts.python.headers is not None:
         tools.append("Python.h" if facts.python.headers else "no Python.h")
-    yield ", ".join(filter(None, tools))
+    if any(tools):
+        yield ", ".join(filter(None, tools))
 
 
 def _cxx_name(program: Program) -> str:
@@ -193,7 +194,8 @@ def _three_cudas(facts: Facts) -> Iterable[str]:
     if len(known) < 2:
         return
     reach = "no driver" if facts.driver.state in _NO_DRIVER else f"driver up to {driver or '?'}"
-    yield f"CUDA: {reach} · torch {torch or 'none'} · nvcc {nvcc or 'none'}"
+    compiler = nvcc or ("?" if facts.gap("build.version") else "none")
+    yield f"CUDA: {reach} · torch {torch or 'none'} · nvcc {compiler}"
     if len({_major_minor(version) for version in known}) > 1:
         yield (
             "(three things: the newest the driver can run, what torch brings along, and what"

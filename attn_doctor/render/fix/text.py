@@ -26,12 +26,17 @@ _COLOURS = {"+": "green", "-": "red", "~": "yellow", "=": "dim"}
 _SHOWN = 12
 
 
-def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str) -> str:
-    """The plan. `installer` is what installs packages there, or why nothing can."""
+def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str, locked: str = "") -> str:
+    """The plan. `installer` is what installs packages there, or why nothing can.
+
+    `locked`: what becomes of packages that are installed past a lock file.
+    """
     python = facts.python
     torch = f", torch {facts.torch.version}" if facts.torch.version else ""
     lines = [paper.style(f"Plan for {python.path}", "bold") + f"  (Python {python.version}{torch})"]
     lines += paper.wrap(f"Packages are installed with {installer}.", 2) if installer else []
+    if locked and any(step.packages for step in plan.steps):
+        lines += paper.wrap(clean(locked), 2)
     lines.append("")
     for step in plan.steps:
         lines += _step(step, plan, facts, paper)

@@ -64,11 +64,8 @@ def require_hit(
     variables = os.environ if environ is None else environ
     if variables.get(REQUIRE_HIT) == "off":
         return
-    if precompiles(variables):
-        raise CacheMiss(
-            "TORCH_CACHING_PRECOMPILE is set: torch then serves a kernel of a changed mask, with"
-            " wrong results: unset TORCH_CACHING_PRECOMPILE"
-        )
+    if unsafe := precompiles(variables):
+        raise CacheMiss(unsafe)
     facts, folder, found = _state(str(cache_dir), variables)
     moved = [sentence for one in found for sentence in one.misses]
     if moved:

@@ -227,6 +227,11 @@ def children_environment(environ: Mapping[str, str], folder: str) -> tuple[dict[
     return found, remark if precompiles(environ) else ""
 
 
-def precompiles(environ: Mapping[str, str]) -> bool:
-    """Torch keeps whole functions, and serves an old kernel for a changed mask: wrong results."""
-    return environ.get(_PRECOMPILE, "") not in ("", "0")
+def precompiles(environ: Mapping[str, str]) -> str:
+    """A sentence where torch would keep whole functions and not ask the caches; empty elsewhere."""
+    if environ.get(_PRECOMPILE, "") in ("", "0"):
+        return ""
+    return (
+        f"{_PRECOMPILE} is set: torch then serves a kernel of a changed mask, with wrong results:"
+        f" unset {_PRECOMPILE}"
+    )

@@ -67,9 +67,9 @@ def rows(text: str, block: bool, where: str = "") -> tuple[list[dict[str, Any]],
             f"{start}no preset {name} ({absent[name]['title']}): {absent[name]['why']}"
         )
     if name not in known:
+        hint = nearest(name, known) or ";"
         raise AttnDoctorError(
-            f"{start}no preset {name!r}{nearest(name, known)}; "
-            "`attn-doctor build-kernels --list-presets` shows them"
+            f"{start}no preset {name!r}{hint} `attn-doctor build-kernels --list-presets` shows them"
         )
     family = known[name]
     wanted = sizes or family.get("default", "")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from datetime import date, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.rulebook.faults import outcome
 from attn_doctor.rulebook.files import folder
-from attn_doctor.rulebook.lint import lint
+from attn_doctor.rulebook.lint import lint, lint_rule
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.wording import PLACEHOLDER
 
@@ -30,6 +32,13 @@ def test_the_linter_has_no_complaint(rule: Rule) -> None:
 
 def test_the_linter_has_no_complaint_about_the_tables() -> None:
     assert [one for one in COMPLAINTS if one.rule not in BY_ID] == []
+
+
+@pytest.mark.parametrize(("days", "complaints"), [(0, 0), (1, 0), (3, 1)])
+def test_a_rule_is_not_checked_in_the_future(days: int, complaints: int) -> None:
+    """Tomorrow's date may be today's where its author lives."""
+    later = replace(RULES[0], checked=date.today() + timedelta(days=days))
+    assert len([one for one in lint_rule(later) if "which is to come" in one]) == complaints
 
 
 @each_rule

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["why"]
 
-_PRECOMPILES = (
-    "TORCH_CACHING_PRECOMPILE is set: torch then serves a kernel of a changed mask, with wrong"
-    " results: unset TORCH_CACHING_PRECOMPILE"
-)
-
 
 def why(
     program: Annotated[
@@ -76,8 +71,8 @@ def why(
     if format is Format.json:
         sys.stdout.write(why_json(str(folder), found, code))
     else:
-        remarks = [_PRECOMPILES] if precompiles(os.environ) else []
-        sys.stdout.write(why_text(str(folder), found, remarks))
+        remarks = filter(None, [precompiles(os.environ)])
+        sys.stdout.write(why_text(str(folder), found, [*remarks]))
     raise typer.Exit(code)
 
 

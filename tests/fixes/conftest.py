@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 import venv
 import zipfile
@@ -21,6 +22,14 @@ from attn_doctor.host.local import LocalHost
 from tests.command import PROGRAM, Ended, run
 
 TORCH = "__version__ = '2.11.0+cu130'\ncuda = '13.0'\nhip = None\ndebug = False\ngit_version = ''\n"
+
+#: Before a command: where the tests run in the background, what they start would ignore Ctrl-C.
+_HEARS_CTRL_C = [
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    + " os.execv(sys.argv[1], sys.argv[1:])",
+]
 
 
 def wheel(
@@ -179,7 +188,7 @@ class Environment:
     def started(self, *arguments: str, examine: bool = True) -> subprocess.Popen[str]:
         """`attn-doctor fix` on it as a process of its own, to be stopped at some moment."""
         return subprocess.Popen(
-            self.argv(*arguments, examine=examine),
+            [*_HEARS_CTRL_C, *self.argv(*arguments, examine=examine)],
             env=self.variables,
             text=True,
             stdout=subprocess.PIPE,

@@ -27,8 +27,10 @@ TORCH = "__version__ = '2.11.0+cu130'\ncuda = '13.0'\nhip = None\ndebug = False\
 _HEARS_CTRL_C = [
     sys.executable,
     "-c",
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
-    + " os.execv(sys.argv[1], sys.argv[1:])",
+    (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+        " os.execv(sys.argv[1], sys.argv[1:])"
+    ),
 ]
 
 

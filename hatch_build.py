@@ -46,11 +46,11 @@ def _indexes(root: str, rules: Path) -> dict[str, bytes]:
     sys.dont_write_bytecode = True
     sys.path.insert(0, root)
     try:
-        from attn_doctor.backends import reading
+        from attn_doctor.backends import catalogue_files
         from attn_doctor.backends.catalogue import INDEX
         from attn_doctor.rulebook.library import build_index
 
-        return {"index.json": build_index(rules), INDEX: reading.build_index(rules)}
+        return {"index.json": build_index(rules), INDEX: catalogue_files.build_index(rules)}
     finally:
         sys.path.remove(root)
         sys.dont_write_bytecode = before

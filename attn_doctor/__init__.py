@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attn_doctor._version import __version__
+
 if TYPE_CHECKING:
-    from attn_doctor.guard import CacheMiss, require_hit
+    from attn_doctor.kernels.require_hit import CacheMiss, require_hit
 
 __all__ = ["CacheMiss", "__version__", "require_hit"]
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     # Imported when asked for: `attn-doctor check` has no use for it.
     if name in ("CacheMiss", "require_hit"):
-        from attn_doctor import guard
+        from attn_doctor.kernels import require_hit
 
-        return getattr(guard, name)
+        return getattr(require_hit, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

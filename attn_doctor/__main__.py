@@ -30,7 +30,7 @@ def main() -> None:
 def _run() -> int:
     try:
         from attn_doctor.cli import run
-        from attn_doctor.cli.streams import bear
+        from attn_doctor.cli.output_encoding import bear
 
         bear(sys.stdout, sys.stderr)
         run()
@@ -54,7 +54,7 @@ def _bug() -> int:
     """Our own failure: what is needed to report it, then exit code 3."""
     import traceback
 
-    from attn_doctor import __version__
+    from attn_doctor._version import __version__
 
     traceback.print_exc()
     version = sys.version.split()[0]

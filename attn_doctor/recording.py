@@ -10,14 +10,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from attn_doctor.anonymize import anonymous, walk
+from attn_doctor.diagnosis import diagnose, examine
+from attn_doctor.env_vars import VARIABLES
 from attn_doctor.facts import to_json
 from attn_doctor.findings import Finding, Verdict
 from attn_doctor.host import Host
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
-from attn_doctor.pipeline import diagnose, examine
 from attn_doctor.redact import redact
-from attn_doctor.report import anonymous, walk
-from attn_doctor.variables import VARIABLES
 
 __all__ = ["expected", "record"]
 

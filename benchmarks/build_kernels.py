@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from attn_doctor import builder
+from attn_doctor import worker
 
 #: Ratios and limits that the program promises.
 REUSE, SELF, IDEAL, SERIAL, ERROR, IDLE = 0.30, 1.1, 1.5, 0.25, 1e-2, 1.0
@@ -151,7 +151,7 @@ def many(args: argparse.Namespace, work: Path, wanted: list[dict[str, Any]]) -> 
     file = work / "specs.toml"
     file.write_text(toml(wanted), encoding="utf-8")
     # Whichever run comes first would else read torch from the disk, and the others from memory.
-    child = Path(builder.__file__).parent / "child" / "work.py"
+    child = Path(worker.__file__).parent / "kernels" / "job.py"
     modules = f"import runpy; runpy.run_path({str(child)!r}, run_name='work')['prepare']()"
     subprocess.run([args.python, "-c", modules], env=ENVIRON, check=True, capture_output=True)
     jobs = ["--jobs", str(args.jobs)] if args.jobs else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.builder import pool
 from attn_doctor.host.local import LocalHost
+from attn_doctor.pool import pool
 
 
 @pytest.fixture(scope="session")
@@ -50,18 +51,39 @@ def nvml_host(
 
 @pytest.fixture
 def child_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
-    """A copy of the children's package whose `work.py` is the file that it is called with.
+    """A copy of the children's package whose `kernels/job.py` is the file that it is called with.
 
-    It is what pools start from then. Returns the path of its `serve.py`.
+    It is what pools start from then. Returns the path of its `server.py`.
     """
 
     def copied(work: Path) -> Path:
-        child = tmp_path / "attn_doctor" / "builder" / "child"
+        child = tmp_path / "attn_doctor" / "worker"
         shutil.copytree(pool.SERVE.parent, child, ignore=shutil.ignore_patterns("__pycache__"))
-        for folder in (child.parent, child.parent.parent):
-            (folder / "__init__.py").touch()
-        shutil.copy(work, child / "work.py")
-        monkeypatch.setattr(pool, "SERVE", child / "serve.py")
-        return child / "serve.py"
+        (child.parent / "__init__.py").touch()
+        shutil.copy(work, child / "kernels" / "job.py")
+        monkeypatch.setattr(pool, "SERVE", child / "server.py")
+        return child / "server.py"
 
     return copied
+
+
+@pytest.fixture
+def serve(child_with: Callable[[Path], Path]) -> Path:
+    """The real `server.py` beside a fake `kernels/job.py`."""
+    return child_with(Path(__file__).parent / "kernels" / "builder" / "fake_job.py")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache folder."""
+    folder = Path(os.path.realpath(tmp_path)) / "cache"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def torch_python() -> str:
+    python = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
+    if not python:
+        pytest.skip("name an interpreter with torch in ATTN_DOCTOR_TORCH_PYTHON")
+    return python

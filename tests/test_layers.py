@@ -1,60 +1,39 @@
-"""The arrows between the parts of the program point one way; read from the imports."""
+"""Imports point one way: every package has a layer, and no two modules import each other."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import graphlib
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 import attn_doctor
 
 PACKAGE = Path(attn_doctor.__file__).parent
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_rules" not in path.parts)
 
-#: For each part of the package, the modules it must not import; its own it may.
-FORBIDDEN = {
-    "facts": ("attn_doctor",),
-    "errors.py": ("attn_doctor",),
-    "host": ("attn_doctor.probes", "attn_doctor.rulebook", "attn_doctor.cli", "attn_doctor.render"),
-    "binaries": (
-        "attn_doctor.facts",
-        "attn_doctor.host",
-        "attn_doctor.probes",
-        "attn_doctor.rulebook",
-        "attn_doctor.render",
-        "attn_doctor.cli",
-    ),
-    "probes": ("attn_doctor.rulebook", "attn_doctor.render", "attn_doctor.cli"),
-    "rulebook": (
-        "attn_doctor.probes",
-        "attn_doctor.host",
-        "attn_doctor.render",
-        "attn_doctor.cli",
-    ),
-    "render": ("attn_doctor.probes", "attn_doctor.host", "attn_doctor.cli"),
-    "caches": ("attn_doctor.rulebook", "attn_doctor.render", "attn_doctor.cli"),
-    "builder": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
-    "backends": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
-    "targets": ("attn_doctor.probes", "attn_doctor.render", "attn_doctor.cli"),
-    "preflight": (
-        "attn_doctor.probes",
-        "attn_doctor.host",
-        "attn_doctor.render",
-        "attn_doctor.cli",
-    ),
-    "pretend": (
-        "attn_doctor.host",
-        "attn_doctor.probes",
-        "attn_doctor.rulebook",
-        "attn_doctor.render",
-        "attn_doctor.cli",
-    ),
-}
-#: The outside world, which only `host` may touch.
+#: Every package of `attn_doctor`, lowest layer first. A package imports from lower layers only.
+LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(line.split())
+    for line in (
+        "_version binaries env_vars errors facts processes redact worker",
+        "findings host pool pretend record snapshot",
+        "anonymize derived probes rulebook shell",
+        "diagnosis explain kernels.caches kernels.gpus policy",
+        "backends fixes kernels.builder recording",
+        "configs kernels.verify",
+        "kernels.bundle kernels.require_hit",
+        "__init__ render",
+        "cli",
+        "__main__",
+    )
+)
+#: The outside world, which only `host`, `processes.py` and `worker` may touch.
 OUTSIDE = ("subprocess", "ctypes", "socket", "urllib.request", "http", "multiprocessing", "pty")
-#: The packages under examination, which nothing may import.
+#: The packages under examination, which only `worker` may import.
 EXAMINED = (
     "torch",
     "triton",
@@ -64,32 +43,41 @@ EXAMINED = (
     "diffusers",
     "transformers",
 )
-#: Those that run in the examined interpreter with what it has, and use it.
-GUESTS = ("backends/live/child/", "builder/child/", "fixes/cuda_home/child/")
+#: What is not installed in the examined environment.
+OURS = ("msgspec", "packaging", "psutil", "rich", "typer", "attn_doctor")
 #: Scripts that run in a child process; their standard output is their answer.
-CHILDREN = ("host/inside.py", "host/nvml_child.py", *GUESTS)
+CHILDREN = ("host/nvml_process.py", "worker/")
 
 
-def imports(source: str) -> set[str]:
-    """Full names of all that `source` imports anywhere, those inside functions included."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
+class Module(NamedTuple):
+    """What the tests need to know of one module."""
+
+    path: str
+    """Below the package, such as `record/lock.py`."""
+    name: str
+    imports: frozenset[str]
+    """Full names of everything that it imports, also inside functions."""
+    writes: tuple[int, ...]
+    """Lines that print, or name a standard stream."""
+
+    @property
+    def package(self) -> str:
+        """Its package in `LAYERS`."""
+        parts = self.name.split(".")[1:]
+        return ".".join(parts[: 2 if parts[:1] == ["kernels"] else 1]) or "__init__"
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are written in full"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def within(name: str, modules: tuple[str, ...]) -> bool:
-    """`name` is one of `modules` or lies in one."""
-    return any(f"{name}.".startswith(f"{module}.") for module in modules)
-
-
-def writes(source: str) -> Iterator[int]:
-    """Lines that print, or write to the standard streams."""
-    for node in ast.walk(ast.parse(source)):
+def writes(tree: ast.AST) -> Iterator[int]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id == "print":
                 yield node.lineno
@@ -102,67 +90,104 @@ def writes(source: str) -> Iterator[int]:
             yield node.lineno
 
 
-def place(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+@cache
+def modules() -> tuple[Module, ...]:
+    """Every module of the package, parsed once for all tests."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        place = path.relative_to(PACKAGE)
+        if "_rules" in place.parts:
+            continue
+        tree = ast.parse(path.read_text("utf-8"))
+        parts = ["attn_doctor", *place.with_suffix("").parts]
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found.append(Module(place.as_posix(), name, frozenset(imports(tree)), tuple(writes(tree))))
+    return tuple(found)
 
 
-@pytest.mark.parametrize("part", FORBIDDEN)
-def test_layers(part: str) -> None:
-    files = [path for path in MODULES if place(path) == part or place(path).startswith(part + "/")]
-    assert files
-    crossed = [
-        f"{place(path)} imports {name}"
-        for path in files
-        for name in sorted(imports(path.read_text("utf-8")))
-        if within(name, FORBIDDEN[part]) and not within(name, (f"attn_doctor.{part}",))
+def module_of(name: str, known: Iterable[str]) -> str:
+    """The longest module name that `name` begins with."""
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def within(name: str, names: tuple[str, ...]) -> bool:
+    """`name` is one of `names` or lies in one."""
+    return any(f"{name}.".startswith(f"{one}.") for one in names)
+
+
+def imported(module: Module, names: tuple[str, ...]) -> list[str]:
+    return [f"{module.path} imports {one}" for one in sorted(module.imports) if within(one, names)]
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Module → the modules of ours that it imports."""
+    names = {module.name for module in modules()}
+    return {
+        module.name: {
+            target
+            for name in module.imports
+            if within(name, ("attn_doctor",))
+            # Everything may ask the top package for its version and its lazy names.
+            and (target := module_of(name, names)) not in (module.name, "attn_doctor")
+        }
+        for module in modules()
+    }
+
+
+def test_every_package_has_one_layer() -> None:
+    layered = [package for layer in LAYERS for package in layer]
+    found = {module.package for module in modules()} - {"kernels"}  # its __init__ is empty
+    assert sorted(layered) == sorted(found)
+
+
+def test_packages_import_lower_layers_only() -> None:
+    height = {package: number for number, layer in enumerate(LAYERS) for package in layer}
+    of = {module.name: module.package for module in modules()}
+    upwards = [
+        f"{name} imports {target}"
+        for name, targets in graph().items()
+        for target in targets
+        if of[name] != of[target] and "kernels" not in (of[name], of[target])
+        if height[of[name]] <= height[of[target]]
     ]
-    assert crossed == []
+    assert upwards == []
+
+
+def test_no_two_modules_import_each_other() -> None:
+    graphlib.TopologicalSorter(graph()).prepare()  # raises CycleError with the names
 
 
 def test_only_the_host_touches_the_outside() -> None:
-    touched = [
-        f"{place(path)} imports {name}"
-        for path in MODULES
-        if not place(path).startswith(("host/", "processes.py", *GUESTS))
-        for name in sorted(imports(path.read_text("utf-8")))
-        if within(name, OUTSIDE)
-    ]
-    assert touched == []
+    allowed = ("host/", "processes.py", "worker/")
+    others = (module for module in modules() if not module.path.startswith(allowed))
+    assert [line for module in others for line in imported(module, OUTSIDE)] == []
 
 
 def test_nothing_imports_what_it_examines() -> None:
-    imported = [
-        f"{place(path)} imports {name}"
-        for path in MODULES
-        if not place(path).startswith(GUESTS)
-        for name in sorted(imports(path.read_text("utf-8")))
-        if within(name, EXAMINED)
+    others = (module for module in modules() if not module.path.startswith("worker/"))
+    assert [line for module in others for line in imported(module, EXAMINED)] == []
+
+
+def test_workers_bring_nothing_along() -> None:
+    """attn-doctor and its dependencies are not installed where workers run."""
+    workers = [module for module in modules() if module.path.startswith("worker/")]
+    used = [
+        f"{module.path} imports {name}"
+        for module in workers
+        for name in sorted(module.imports)
+        if within(name, OURS) and not within(name, ("attn_doctor.worker",))
     ]
-    assert imported == []
-
-
-def test_guests_bring_nothing_along() -> None:
-    """attn-doctor and its dependencies are not installed where these run."""
-    used = {
-        f"{place(path)} imports {name}"
-        for path in MODULES
-        if place(path).startswith(GUESTS)
-        for name in imports(path.read_text("utf-8"))
-        if within(name, ("msgspec", "packaging", "psutil", "rich", "typer", "attn_doctor"))
-        and not any(name.startswith(f"attn_doctor.{guest.replace('/', '.')}") for guest in GUESTS)
-    }
-    assert used == set()
+    assert workers
+    assert used == []
 
 
 def test_only_the_edge_prints() -> None:
-    printed = [
-        f"{place(path)}:{line}"
-        for path in MODULES
-        if not place(path).startswith(("__main__.py", "cli/", "render/"))
-        and not place(path).startswith(CHILDREN)
-        for line in writes(path.read_text("utf-8"))
-    ]
-    assert printed == []
+    edge = ("__main__.py", "cli/", "render/", *CHILDREN)
+    others = (module for module in modules() if not module.path.startswith(edge))
+    assert [f"{module.path}:{line}" for module in others for line in module.writes] == []
 
 
 def test_the_reader_of_imports_sees_every_form() -> None:
@@ -170,7 +195,7 @@ def test_the_reader_of_imports_sees_every_form() -> None:
         "import os.path as p, ctypes\nfrom attn_doctor import probes\n"
         "def f():\n    from attn_doctor.probes.torch import read\n"
     )
-    assert imports(source) == {
+    assert set(imports(ast.parse(source))) == {
         "os.path",
         "ctypes",
         "attn_doctor.probes",
@@ -178,4 +203,9 @@ def test_the_reader_of_imports_sees_every_form() -> None:
     }
     assert within("attn_doctor.probes.torch.read", ("attn_doctor.probes",))
     assert not within("attn_doctor.probes_new", ("attn_doctor.probes",))
-    assert list(writes("import sys\nprint(1)\nsys.stderr.write('x')\n")) == [2, 3]
+    assert list(writes(ast.parse("import sys\nprint(1)\nsys.stderr.write('x')\n"))) == [2, 3]
+
+
+def test_cycles_are_found() -> None:
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()

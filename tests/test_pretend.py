@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from attn_doctor import snapshot
+from attn_doctor.diagnosis import derive
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
-from attn_doctor.pipeline import derive
 from attn_doctor.pretend import KEYS, PACKAGES, pretend
 from attn_doctor.probes.installed.packages import FIELDS
 from attn_doctor.rulebook import library

@@ -11,9 +11,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from attn_doctor.rulebook import files
+from attn_doctor.rulebook import paths
 
-TABLES: Mapping[str, Any] = files.read_tables(files.folder())
+TABLES: Mapping[str, Any] = paths.read_tables(paths.folder())
 #: The tables of releases, and what their rows are called by.
 RELEASES = {
     "torch": "minor",

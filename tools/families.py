@@ -1,6 +1,6 @@
 """Find out which model families of SimpleTuner reach Diffusers' dispatcher, from the wheels.
 
-    python tools/families.py record FOLDER     write tests/preflight/families.json anew
+    python tools/families.py record FOLDER     write tests/configs/simpletuner/families.json anew
     python tools/families.py compare FOLDER    compare it with rules/tables/families.toml; exit 1
 
 FOLDER holds wheels of SimpleTuner and Diffusers (`pip download --no-deps simpletuner==4.8.0`).
@@ -198,7 +198,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 def compare(found: dict[str, Any]) -> list[str]:
     """Differences between what wheels say and the table, one sentence each."""
-    from attn_doctor.preflight.families import families, release
+    from attn_doctor.configs.simpletuner.families import families, release
 
     differences = []
     for version, seen in found.items():

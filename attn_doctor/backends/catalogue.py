@@ -7,8 +7,8 @@ from functools import cache
 
 import msgspec
 
-from attn_doctor.backends.entry import Catalogue
-from attn_doctor.rulebook.files import PACKAGE, folder
+from attn_doctor.backends.catalogue_entries import Catalogue
+from attn_doctor.rulebook.paths import PACKAGE, folder
 
 __all__ = ["INDEX", "load"]
 
@@ -25,6 +25,6 @@ def load() -> Catalogue:
             return msgspec.json.decode(file.read(), type=Catalogue)
     except FileNotFoundError:
         # Only without an index: reading TOML files and checking each fact takes time.
-        from attn_doctor.backends.reading import read
+        from attn_doctor.backends.catalogue_files import read
 
         return read(folder())

@@ -14,16 +14,22 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from attn_doctor.backends.demand import lookup_for, outcome_of
-from attn_doctor.backends.entry import Catalogue, Example, Requirement
+from attn_doctor.backends.catalogue_entries import Catalogue, Example, Requirement
+from attn_doctor.backends.catalogue_files import FOLDER, known_facts, read
 from attn_doctor.backends.problems import Problem
 from attn_doctor.backends.readiness import Outcome
-from attn_doctor.backends.reading import FOLDER, known_facts, read
-from attn_doctor.backends.wishes import DTYPES, MASKS, PHASES, Use, Wish
+from attn_doctor.backends.requirements import lookup_for, outcome_of
+from attn_doctor.backends.workload import (
+    DTYPES,
+    MASKS,
+    PHASES,
+    Use,
+    Wish,
+)
 from attn_doctor.errors import RuleError
 from attn_doctor.findings import Finding, Severity, Verdict
-from attn_doctor.rulebook.reading import example_facts
-from attn_doctor.rulebook.wording import PLACEHOLDER
+from attn_doctor.rulebook.placeholders import PLACEHOLDER
+from attn_doctor.rulebook.rule_files import example_facts
 
 __all__ = ["lint", "outcome"]
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attn_doctor.backends import catalogue as store
-from attn_doctor.backends.entry import Backend, Catalogue, Framework, Name, Requirement
-from attn_doctor.backends.judge import Bench
+from attn_doctor.backends.catalogue_entries import (
+    Backend,
+    Catalogue,
+    Framework,
+    Name,
+    Requirement,
+)
+from attn_doctor.backends.evaluate import Bench
 from attn_doctor.backends.problems import problems_of
 from attn_doctor.backends.readiness import Demand, Matrix, Row
 from attn_doctor.backends.recommend import recommend
-from attn_doctor.backends.wishes import Use, Wish, use_of
+from attn_doctor.backends.workload import Use, Wish, use_of
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding

@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from attn_doctor.backends.wishes import Use, Wish
+from attn_doctor.backends.workload import Use, Wish
 from attn_doctor.findings import Because
 
 __all__ = ["Answer", "Demand", "Matrix", "Outcome", "Readiness", "Reason", "Recommendation", "Row"]

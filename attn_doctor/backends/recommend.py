@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attn_doctor.backends.entry import Catalogue, Order, Timing
+from attn_doctor.backends.catalogue_entries import Catalogue, Order, Timing
 from attn_doctor.backends.readiness import Readiness, Recommendation, Row
-from attn_doctor.backends.wishes import Wish
+from attn_doctor.backends.workload import Wish
 from attn_doctor.facts import Facts
 
 __all__ = ["recommend"]

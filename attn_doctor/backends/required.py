@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attn_doctor.backends.catalogue import load
-from attn_doctor.backends.naming import meant
+from attn_doctor.backends.name_lookup import meant
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness, Reason, Row
-from attn_doctor.backends.wishes import Wish
+from attn_doctor.backends.workload import Wish
 from attn_doctor.findings import Finding, Fix, Severity, Verdict
 
 __all__ = ["PREFIX", "demanded"]

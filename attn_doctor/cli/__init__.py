@@ -22,8 +22,8 @@ _COMMANDS = {
     "explain": ("explain", "explain"),
     "fix": ("fix.command", "fix"),
     "report": ("report", "report"),
-    "build-kernels": ("build.command", "build_kernels"),
-    "describe-gpu": ("build.describe_gpu", "describe_gpu"),
+    "build-kernels": ("build_kernels.command", "build_kernels"),
+    "describe-gpu": ("build_kernels.describe_gpu", "describe_gpu"),
     "cache": ("cache.command", "app"),
     "rules": ("rules.command", "app"),
 }
@@ -68,7 +68,7 @@ def _add(app: typer.Typer, name: str) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from attn_doctor import __version__
+        from attn_doctor._version import __version__
 
         typer.echo(f"attn-doctor {__version__}")
         raise typer.Exit

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.folders import Folders, rule_folders
+from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
     from attn_doctor.explain.explanation import Explanation
@@ -105,8 +105,8 @@ def _machine(snapshot: str, python: str) -> Facts:
         from attn_doctor.snapshot import load
 
         return load(snapshot)
+    from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
-    from attn_doctor.pipeline import examine
 
     return examine(LocalHost(), python)
 
@@ -121,6 +121,6 @@ def _rendered(found: Explanation, format: Format, code: int, verbose: bool) -> s
 
         return markdown(found)
     from attn_doctor.render.explanation.text import text
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     return text(found, Paper.of(sys.stdout, dict(os.environ)), verbose=verbose)

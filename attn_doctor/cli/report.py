@@ -37,10 +37,10 @@ def report(
     Home directory, user name, host name, GPU ids and tokens are replaced. Look at the file before
     you publish it; it is plain JSON.
     """
+    from attn_doctor.anonymize import anonymous, rewritten
+    from attn_doctor.diagnosis import examine
     from attn_doctor.facts import to_json
     from attn_doctor.host.local import LocalHost
-    from attn_doctor.pipeline import examine
-    from attn_doctor.report import anonymous, rewritten
 
     host = LocalHost()
     if record:

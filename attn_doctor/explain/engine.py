@@ -13,16 +13,26 @@ from typing import Any
 
 from msgspec import Struct
 
-from attn_doctor.explain.course import Course
 from attn_doctor.explain.explanation import Explanation, Log
-from attn_doctor.explain.matching import Hit, Watched, hits, watched
-from attn_doctor.explain.page import Page
+from attn_doctor.explain.extract import WITNESS, Statement, statements
+from attn_doctor.explain.log_facts import facts_from
+from attn_doctor.explain.log_files import Block, blocks, name_of
+from attn_doctor.explain.match import (
+    Hit,
+    Watched,
+    hits,
+    watched,
+)
+from attn_doctor.explain.normalize import Page
+from attn_doctor.explain.prefilter import Sieve
 from attn_doctor.explain.ranking import ranked
-from attn_doctor.explain.reading import Block, blocks, name_of
-from attn_doctor.explain.sieve import Sieve
-from attn_doctor.explain.sighting import Ending, Sighting, ending, sighting
-from attn_doctor.explain.statements import WITNESS, Statement, statements
-from attn_doctor.explain.told import facts_from
+from attn_doctor.explain.symptom_match import (
+    Ending,
+    Sighting,
+    ending,
+    sighting,
+)
+from attn_doctor.explain.tracebacks import Course
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook.rule import Rule
 

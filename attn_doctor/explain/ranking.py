@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attn_doctor.explain.course import Kind
-from attn_doctor.explain.explanation import Explanation, Log, Match, Told
-from attn_doctor.explain.judging import (
+from attn_doctor.explain.evaluate import (
     Opinion,
     by_log,
     by_machine,
@@ -21,7 +19,9 @@ from attn_doctor.explain.judging import (
     lookup_here,
     lookup_told,
 )
-from attn_doctor.explain.sighting import (
+from attn_doctor.explain.explanation import Explanation, Log, Match, Told
+from attn_doctor.explain.partial_text import worded
+from attn_doctor.explain.symptom_match import (
     BENIGN,
     HARMLESS,
     PASSED,
@@ -29,7 +29,7 @@ from attn_doctor.explain.sighting import (
     Ending,
     Sighting,
 )
-from attn_doctor.explain.wording import worded
+from attn_doctor.explain.tracebacks import Kind
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.rulebook.conditions import show
@@ -92,7 +92,7 @@ def ranked(
     endings: Sequence[Ending] = (),
 ) -> Explanation:
     """The explanation: one match for each cause, the likeliest first."""
-    from attn_doctor.probes.derived import derive
+    from attn_doctor.derived import derive
 
     facts, names = stated
     seen = [one for one in seen if not _by_the_way(one, seen, rules[one.rule], endings)]

@@ -26,6 +26,7 @@ from attn_doctor.facts.toolchain import Build, Program, Toolkit
 
 __all__ = [
     "ELEMENTS",
+    "PACKAGES",
     "SCHEMA",
     "Build",
     "BuiltKernels",
@@ -153,6 +154,11 @@ class Facts(Struct, frozen=True, kw_only=True):
         # `caches[0].noexec` may be unknown for the reason that holds for all `caches`.
         return self.gaps.get(name.partition("[")[0], "")
 
+
+#: Names of the fields that describe a package, in their order.
+PACKAGES: tuple[str, ...] = tuple(
+    field.name for field in msgspec.structs.fields(Facts) if isinstance(field.default, Package)
+)
 
 #: What one element of each list of facts is called in rules with `for_each`.
 ELEMENTS: dict[str, str] = {

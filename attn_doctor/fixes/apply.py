@@ -21,15 +21,20 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding
-from attn_doctor.fixes import installers, packages, trees
-from attn_doctor.fixes.builds import environment
-from attn_doctor.fixes.causes import causes
-from attn_doctor.fixes.done import gone, promises, unkept
-from attn_doctor.fixes.installed import Change, Installed, compared, installed
+from attn_doctor.fixes import env_snapshot, installers, link_copy
+from attn_doctor.fixes.distributions import (
+    Change,
+    Installed,
+    compared,
+    installed,
+)
+from attn_doctor.fixes.env_snapshot import Part
+from attn_doctor.fixes.failure_causes import causes
 from attn_doctor.fixes.journal import Journal, begin
-from attn_doctor.fixes.packages import Part
 from attn_doctor.fixes.plan import plan as planned
-from attn_doctor.fixes.running import Outcome, installer_environment, run
+from attn_doctor.fixes.postconditions import gone, promises, unkept
+from attn_doctor.fixes.run_installer import Outcome, installer_environment, run
+from attn_doctor.fixes.source_builds import environment
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.rulebook.rule import Rule
 
@@ -93,7 +98,7 @@ class _Run:
         self.facts = facts
         self.watch = watch
         self.environ = dict(environ)
-        self.folders = packages.places(facts, environ, journal.folder)
+        self.folders = env_snapshot.places(facts, environ, journal.folder)
         self.kept: tuple[Part, ...] = ()
         """The copies from before the first installation, which --undo goes back to."""
         self.sites = list(facts.python.site_packages or self.folders[:1])
@@ -115,7 +120,7 @@ class _Run:
         try:
             self._room(step)
             if step.undoable:
-                parts = packages.keep(self.journal, self.folders, f"step-{step.number}")
+                parts = env_snapshot.keep(self.journal, self.folders, f"step-{step.number}")
             ended = self._commands(step, log)
         except AttnDoctorError as error:
             return self._ended(Done(step=step, state="failed", told=str(error)))
@@ -126,7 +131,7 @@ class _Run:
         if ended.ok and not self.kept:
             self.kept = parts
         elif ended.ok:
-            packages.forget(parts)
+            env_snapshot.forget(parts)
         else:
             told = installers.failure(ended)
             faults = self._take_back(step, parts)
@@ -186,10 +191,10 @@ class _Run:
         return ended
 
     def _take_back(self, step: Step, parts: Sequence[Part]) -> list[str]:
-        faults = packages.roll_back(parts)
+        faults = env_snapshot.roll_back(parts)
         if parts and not faults:
             self.journal.note("taken back", label=f"step-{step.number}")
-            packages.forget(parts)
+            env_snapshot.forget(parts)
         return faults
 
 
@@ -212,7 +217,7 @@ def apply(
         at_work = _Run(journal, facts, environ, watch)
         there = installed(at_work.sites)
         frozen = installers.freeze(facts, environ, journal.folder)
-        journal.note("before", freeze=frozen, installed=packages.marks(there))
+        journal.note("before", freeze=frozen, installed=env_snapshot.marks(there))
         wanted = [step for step in plan.steps if step.ready or step.kind == "variables"]
         results = _all(at_work, [step for step in wanted if not step.held], look)
         now = installed(at_work.sites)
@@ -283,10 +288,10 @@ def _settle(
     new = [
         os.path.join(part.folder, path)
         for part in at_work.kept
-        for path in trees.changes(part.folder, part.copy).new
+        for path in link_copy.changes(part.folder, part.copy).new
     ]
     (at_work.journal.folder / "new.json").write_text(json.dumps(new), encoding="utf-8")
-    at_work.journal.note("after", freeze=list(frozen), installed=packages.marks(now))
+    at_work.journal.note("after", freeze=list(frozen), installed=env_snapshot.marks(now))
     at_work.journal.note("end", result="failed" if failed else "done")
 
 

@@ -14,8 +14,13 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import fields
 
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.installed import Change, Installed, installed_by, normal
-from attn_doctor.fixes.pip_calls import PipCall, Wanted, pip_call
+from attn_doctor.fixes.distributions import (
+    Change,
+    Installed,
+    installed_by,
+    normal,
+)
+from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Step
 
 __all__ = ["held", "owned", "owned_by_facts"]

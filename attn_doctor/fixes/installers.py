@@ -12,10 +12,10 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.commands import argv_for
-from attn_doctor.fixes.installed import Installed
-from attn_doctor.fixes.pip_calls import PipCall, pip_call
-from attn_doctor.fixes.running import Outcome, installer_environment, run
+from attn_doctor.fixes.distributions import Installed
+from attn_doctor.fixes.pip_arguments import PipCall, pip_call
+from attn_doctor.fixes.run_installer import Outcome, installer_environment, run
+from attn_doctor.shell.commands import argv_for
 
 __all__ = ["command", "constraints", "failure", "freeze", "name", "obstacle", "plain"]
 

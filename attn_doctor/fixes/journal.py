@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.fixes.locking import held, lock
-from attn_doctor.fixes.state import fixes_folder
+from attn_doctor.fixes.run_lock import held, lock
+from attn_doctor.fixes.state_folder import fixes_folder
 
 __all__ = ["MARKER", "Journal", "Run", "begin", "digest", "reopen", "runs"]
 

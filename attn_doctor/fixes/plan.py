@@ -15,9 +15,14 @@ from msgspec.structs import replace
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Severity
 from attn_doctor.fixes import conda
-from attn_doctor.fixes.builds import settled
-from attn_doctor.fixes.pip_calls import PipCall, conflict, merged, pip_call
-from attn_doctor.fixes.predict import following
+from attn_doctor.fixes.pip_arguments import (
+    PipCall,
+    conflict,
+    merged,
+    pip_call,
+)
+from attn_doctor.fixes.predicted_facts import following
+from attn_doctor.fixes.source_builds import settled
 from attn_doctor.fixes.steps import Clash, Kind, Plan, Stale, Step
 
 __all__ = ["plan"]

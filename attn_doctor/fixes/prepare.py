@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
 from attn_doctor.fixes import conda, installers
-from attn_doctor.fixes.builds import lacking
+from attn_doctor.fixes.distributions import installed
 from attn_doctor.fixes.estimates import estimate
-from attn_doctor.fixes.installed import installed
 from attn_doctor.fixes.resolve import Asking, ask, ask_together
+from attn_doctor.fixes.source_builds import lacking
 from attn_doctor.fixes.steps import Plan, Step
 
 __all__ = ["prepared"]

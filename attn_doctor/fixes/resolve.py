@@ -15,9 +15,9 @@ from msgspec import Struct, structs
 
 from attn_doctor.facts import Facts
 from attn_doctor.fixes import installers
-from attn_doctor.fixes.installed import Change, Installed, normal
-from attn_doctor.fixes.pip_calls import PipCall, pip_call
-from attn_doctor.fixes.running import installer_environment, run
+from attn_doctor.fixes.distributions import Change, Installed, normal
+from attn_doctor.fixes.pip_arguments import PipCall, pip_call
+from attn_doctor.fixes.run_installer import installer_environment, run
 from attn_doctor.fixes.steps import Step
 
 __all__ = ["Asking", "Resolved", "ask", "ask_together"]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from attn_doctor.fixes.installed import Change
+from attn_doctor.fixes.distributions import Change
 
 __all__ = ["Clash", "Estimate", "Kind", "Plan", "Stale", "Step"]
 

@@ -17,11 +17,16 @@ from typing import Any
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.fixes import packages
-from attn_doctor.fixes.installed import Change, Installed, compared, installed
+from attn_doctor.fixes import env_snapshot
+from attn_doctor.fixes.distributions import (
+    Change,
+    Installed,
+    compared,
+    installed,
+)
+from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.journal import MARKER, Run, digest, reopen, runs
-from attn_doctor.fixes.orphan import end_orphan
-from attn_doctor.fixes.packages import Part
+from attn_doctor.fixes.orphan_installers import end_orphan
 
 __all__ = ["Undo", "Undone", "chosen", "undo", "undoing"]
 
@@ -194,8 +199,10 @@ def _distributions(
     if told is None:
         return before, None, now
     # Folders that were not kept (a user's own site-packages) are no part of this.
-    elsewhere = packages.unmarked(run.first("before").get("installed", {})).keys() - before.keys()
-    after = packages.unmarked(told)
+    elsewhere = (
+        env_snapshot.unmarked(run.first("before").get("installed", {})).keys() - before.keys()
+    )
+    after = env_snapshot.unmarked(told)
     return before, {name: one for name, one in after.items() if name not in elsewhere}, now
 
 
@@ -224,7 +231,7 @@ def undo(run: Run, wanted: Undo) -> Undone:
             journal.note("undone")
     if not faults:
         for line in run.all("packages"):
-            packages.forget(Part(one[0], one[1]) for one in line["parts"])
+            env_snapshot.forget(Part(one[0], one[1]) for one in line["parts"])
     return Undone(run=run.id, faults=tuple(faults), changes=tuple(still))
 
 
@@ -256,7 +263,7 @@ def _restore_files(run: Run, wanted: Undo) -> list[str]:
 def _restore_packages(wanted: Undo) -> list[str]:
     if not wanted.parts:
         return []
-    theirs = packages.owned_by(wanted.parts, wanted.theirs)
+    theirs = env_snapshot.owned_by(wanted.parts, wanted.theirs)
     brought = None if wanted.new is None else {one.rstrip("/") for one in wanted.new}
 
     def left(path: str) -> bool:
@@ -266,7 +273,7 @@ def _restore_packages(wanted: Undo) -> list[str]:
         late = brought is not None and path not in brought and not _kept(path, wanted.parts)
         return late and "__pycache__" not in path
 
-    return packages.roll_back(wanted.parts, left)
+    return env_snapshot.roll_back(wanted.parts, left)
 
 
 def _kept(path: str, parts: Sequence[Part]) -> bool:

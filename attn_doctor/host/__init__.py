@@ -249,12 +249,12 @@ class Host:
         return msgspec.convert(self.ask("run", [*argv], seconds, dict(env or {})), Ran)
 
     def nvml(self, seconds: float) -> dict[str, Any]:
-        """What NVML says, from a child process: see `nvml_child.py`. `outcome` as in `Ran`."""
+        """What NVML says, from a child process: see `nvml_process.py`. `outcome` as in `Ran`."""
         answer: dict[str, Any] = self.ask("nvml", seconds)
         return answer
 
     def inside(self, python: str, seconds: float) -> dict[str, Any]:
-        """What an interpreter says of itself: see `inside.py`. `outcome` as in `Ran`."""
+        """What an interpreter says of itself: see `worker/interpreter.py`. `outcome` as in `Ran`."""
         answer: dict[str, Any] = self.ask("inside", python, seconds)
         return answer
 

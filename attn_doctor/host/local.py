@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attn_doctor.host import Host, files, running
+from attn_doctor.host import Host, files, run
 
 __all__ = ["LocalHost"]
 
@@ -77,18 +77,18 @@ class LocalHost(Host):
 
     def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
         quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
-        return running.run(argv, seconds, {**self._variables, **quiet, **env})
+        return run.run(argv, seconds, {**self._variables, **quiet, **env})
 
     def _nvml(self, seconds: float) -> dict[str, Any]:
         import importlib.util
 
-        from attn_doctor.host.nvml_child import fold
+        from attn_doctor.host.nvml_process import fold
 
         spec = importlib.util.find_spec("pynvml")
         if spec is None or spec.origin is None:
             return {"outcome": "missing", "why": "nvidia-ml-py is not installed"}
         folder = os.path.dirname(spec.origin)
-        child = os.path.join(_HERE, "nvml_child.py")
+        child = os.path.join(_HERE, "nvml_process.py")
         # -S leaves out site-packages and every .pth file in it; only pynvml's folder is added.
         ran = self._run([sys.executable, "-I", "-S", "-B", child, folder], seconds, {})
         # What was answered before a hang or a crash is kept.
@@ -96,10 +96,10 @@ class LocalHost(Host):
 
     def _inside(self, python: str, seconds: float) -> dict[str, Any]:
         if _is_this(python, self._variables):
-            from attn_doctor.host import inside
+            from attn_doctor.worker import interpreter
 
-            return {**inside.describe(), "outcome": "done"}
-        child = os.path.join(_HERE, "inside.py")
+            return {**interpreter.describe(), "outcome": "done"}
+        child = os.path.join(os.path.dirname(_HERE), "worker", "interpreter.py")
         return self._script([python, "-I", "-S", "-B", child], seconds)
 
     def _script(self, argv: list[str], seconds: float) -> dict[str, Any]:
@@ -138,9 +138,9 @@ def _binary(question: str) -> Callable[..., Any]:
     def answer(*args: Any) -> Any:
         import msgspec
 
-        from attn_doctor.binaries import reading
+        from attn_doctor.binaries import read
 
-        return msgspec.to_builtins(getattr(reading, question)(*args))
+        return msgspec.to_builtins(getattr(read, question)(*args))
 
     return answer
 

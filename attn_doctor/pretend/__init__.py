@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from attn_doctor.env_vars import VARIABLES
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.pretend import gpus, machine, torch
 from attn_doctor.pretend.common import Tables
 from attn_doctor.pretend.packages import PACKAGES, package
-from attn_doctor.variables import VARIABLES
 
 __all__ = ["KEYS", "PACKAGES", "STEPS", "pretend"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Meta, Struct
 
 from attn_doctor import facts
-from attn_doctor.variables import VARIABLES
+from attn_doctor.env_vars import VARIABLES
 
 __all__ = ["KINDS", "Fact", "catalogue", "sentences"]
 

@@ -11,8 +11,8 @@ from typing import Any
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Because, Finding, Fix, Severity, Verdict
 from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
+from attn_doctor.rulebook.placeholders import fill, unknown_in
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
-from attn_doctor.rulebook.wording import fill, unknown_in
 
 __all__ = ["filled", "judge", "judge_rule", "lookup_in", "verdicts"]
 

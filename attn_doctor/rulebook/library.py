@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from attn_doctor.rulebook.files import PACKAGE, folder, read_tables
+from attn_doctor.rulebook.paths import PACKAGE, folder, read_tables
 from attn_doctor.rulebook.rule import Rule
 
 __all__ = ["build_index", "load", "tables"]
@@ -38,7 +38,7 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     rules = index.rules if index is not None else _own()
     if not folders:
         return rules
-    from attn_doctor.rulebook.team import with_own
+    from attn_doctor.rulebook.own_rules import with_own
 
     return with_own(rules, folders)
 
@@ -77,6 +77,6 @@ def _own() -> tuple[Rule, ...]:
 
 def _read(rules: Path) -> tuple[Rule, ...]:
     # Only without an index: reading TOML files and checking each fact takes time.
-    from attn_doctor.rulebook.reading import read_folder
+    from attn_doctor.rulebook.rule_files import read_folder
 
     return read_folder(rules)

@@ -17,12 +17,17 @@ from msgspec.structs import replace
 from attn_doctor.errors import RuleError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
-from attn_doctor.rulebook import files, library
+from attn_doctor.rulebook import library, paths
 from attn_doctor.rulebook.evaluate import verdicts
-from attn_doctor.rulebook.faults import example_fault, pattern_faults, symptom_fault, worst
-from attn_doctor.rulebook.reading import example_facts, read_rule
 from attn_doctor.rulebook.rule import Group, Rule
+from attn_doctor.rulebook.rule_files import example_facts, read_rule
 from attn_doctor.rulebook.scaffold import unfilled
+from attn_doctor.rulebook.single_rule_checks import (
+    example_fault,
+    pattern_faults,
+    symptom_fault,
+    worst,
+)
 
 __all__ = ["Complaint", "lint", "lint_rule"]
 
@@ -55,7 +60,7 @@ def lint(folder: Path) -> tuple[tuple[Rule, ...], list[Complaint]]:
     """
     rules: list[Rule] = []
     complaints = list(_misplaced(folder))
-    for path in files.rule_files(folder):
+    for path in paths.rule_files(folder):
         try:
             rules.append(read_rule(path, folder))
         except RuleError as error:
@@ -94,7 +99,7 @@ def _misplaced(folder: Path) -> Iterator[Complaint]:
 
 def _surroundings(folder: Path, rules: Iterable[Rule]) -> _Surroundings:
     own = {rule.id: rule.requires for rule in rules}
-    tables = files.read_tables(folder)
+    tables = paths.read_tables(folder)
     if "causes" in tables:
         return _Surroundings(own, frozenset(tables["causes"].get("cause", ())))
     ours = {rule.id: rule.requires for rule in library.load()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from attn_doctor.rulebook.plain import (
+from attn_doctor.rulebook.pattern_literals import (
     REPEATS,
     SHORTEST,
     SMALL,

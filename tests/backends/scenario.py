@@ -15,14 +15,14 @@ import msgspec
 from attn_doctor import snapshot
 from attn_doctor.backends.matrix import matrix
 from attn_doctor.backends.readiness import Matrix
-from attn_doctor.backends.wishes import Wish
+from attn_doctor.backends.workload import Wish
+from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
-from attn_doctor.pipeline import derive
 from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import judge
-from attn_doctor.rulebook.files import read_toml
+from attn_doctor.rulebook.paths import read_toml
 from attn_doctor.rulebook.rule import Rule
 
 HERE = Path(__file__).parent

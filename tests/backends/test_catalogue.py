@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from attn_doctor.backends.catalogue import load
-from attn_doctor.backends.entry import Catalogue, Requirement
+from attn_doctor.backends.catalogue_entries import Catalogue, Requirement
+from attn_doctor.backends.catalogue_files import build_index, known_facts, read
 from attn_doctor.backends.lint import lint, outcome
-from attn_doctor.backends.reading import build_index, known_facts, read
-from attn_doctor.backends.wishes import SENTENCES, Use, Wish
+from attn_doctor.backends.workload import SENTENCES, Use, Wish
 from attn_doctor.errors import RuleError
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.files import folder
+from attn_doctor.rulebook.paths import folder
 
 ROOT = Path(__file__).parents[2]
 TABLE = read(folder())

@@ -9,20 +9,20 @@ import msgspec
 import pytest
 
 from attn_doctor.backends.catalogue import load
-from attn_doctor.backends.entry import Backend, Example, Requirement
-from attn_doctor.backends.judge import Bench
+from attn_doctor.backends.catalogue_entries import Backend, Example, Requirement
+from attn_doctor.backends.catalogue_files import read
+from attn_doctor.backends.evaluate import Bench
 from attn_doctor.backends.matrix import demands, matrix
-from attn_doctor.backends.naming import meant
+from attn_doctor.backends.name_lookup import meant
 from attn_doctor.backends.problems import Problem, problems_of
 from attn_doctor.backends.readiness import Answer, Matrix, Outcome, Readiness
-from attn_doctor.backends.reading import read
-from attn_doctor.backends.wishes import Use, Wish
+from attn_doctor.backends.workload import Use, Wish
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.findings import Finding, Severity, Verdict
 from attn_doctor.render.backends.text import text
-from attn_doctor.render.paper import Paper
-from attn_doctor.rulebook.files import folder
+from attn_doctor.render.terminal import Paper
+from attn_doctor.rulebook.paths import folder
 from tests.backends import scenario
 
 SCENARIOS = scenario.scenarios()

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.binaries.binary import GpuCode
-from attn_doctor.binaries.reading import gpu_code
+from attn_doctor.binaries.read import gpu_code
 
 FATBINS = Path(__file__).parent / "fatbins"
 CODE = {

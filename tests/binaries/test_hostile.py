@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from attn_doctor.binaries.reading import binary, gpu_code, versions
+from attn_doctor.binaries.read import binary, gpu_code, versions
 from attn_doctor.binaries.unresolved import unresolved
 from tests.binaries.test_pe import pe
 from tests.effort import at_most

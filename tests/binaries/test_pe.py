@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.binaries.binary import Binary, GpuCode
-from attn_doctor.binaries.reading import binary, gpu_code
+from attn_doctor.binaries.read import binary, gpu_code
 
 FAT = Path(__file__).parent / "fatbins" / "plain.so"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attn_doctor.binaries.reading import binary, versions
+from attn_doctor.binaries.read import binary, versions
 from attn_doctor.binaries.symbols import gnu_hash
 from attn_doctor.binaries.unresolved import unresolved
 from tests.binaries.sources import compiler, library

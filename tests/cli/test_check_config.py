@@ -9,7 +9,7 @@ import pytest
 
 from attn_doctor.facts import to_json
 from tests.command import Ended, run
-from tests.preflight.machines import machine, written
+from tests.configs.machines import machine, written
 
 
 def check(folder: Path, *arguments: str) -> Ended:

@@ -11,7 +11,7 @@ from attn_doctor.explain.engine import explanation, read
 from attn_doctor.explain.explanation import Explanation
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.reading import read_folder
+from attn_doctor.rulebook.rule_files import read_folder
 
 HEAD = """
 schema = 1

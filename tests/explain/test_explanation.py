@@ -428,7 +428,7 @@ def test_a_long_log_of_a_single_line(rule: WriteRule, explained: Explain) -> Non
 def test_several_logs(rule: WriteRule, tmp_path: object) -> None:
     from attn_doctor.explain.engine import explanation, read
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.reading import read_folder
+    from attn_doctor.rulebook.rule_files import read_folder
 
     rule("flash/gpu-too-old", "gpu-too-old-for-flash", AMPERE)
     first, second = tmp_path / "1.log", tmp_path / "2.log"  # type: ignore[operator]

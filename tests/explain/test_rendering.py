@@ -12,7 +12,7 @@ from attn_doctor.findings import Fix
 from attn_doctor.render.explanation.json import json
 from attn_doctor.render.explanation.markdown import markdown
 from attn_doctor.render.explanation.text import sure, text
-from attn_doctor.render.paper import Paper
+from attn_doctor.render.terminal import Paper
 
 MATCH = Match(
     rule="torch/cpu-build",

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from attn_doctor.facts import Package
 from attn_doctor.findings import Diagnosis
 from attn_doctor.fixes import conda
-from attn_doctor.fixes.installed import Change, installed
+from attn_doctor.fixes.distributions import Change, installed
 from attn_doctor.fixes.plan import plan
 from attn_doctor.fixes.steps import Step
 from tests.fixes.conftest import Environment

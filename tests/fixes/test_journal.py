@@ -8,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.fixes import trees
-from attn_doctor.fixes.installed import Installed, compared, installed, owners
+from attn_doctor.fixes import link_copy
+from attn_doctor.fixes.distributions import (
+    Installed,
+    compared,
+    installed,
+    owners,
+)
 from attn_doctor.fixes.installers import constraints
 from attn_doctor.fixes.journal import MARKER, begin, runs
-from attn_doctor.fixes.state import fixes_folder
+from attn_doctor.fixes.state_folder import fixes_folder
 from attn_doctor.fixes.undo import chosen, undo, undoing
 
 
@@ -126,10 +131,10 @@ def test_a_tree_comes_back_whatever_was_done_to_it(tmp_path: Path) -> None:
         (folder / name).write_text(name)
     (folder / "link").symlink_to("a.py")
     before = _everything(folder)
-    trees.keep(str(folder), str(copy))
+    link_copy.keep(str(folder), str(copy))
     assert _everything(copy) == before
     assert (copy / "sub/b.py").stat().st_ino == (folder / "sub/b.py").stat().st_ino
-    assert trees.changes(str(folder), str(copy)) == trees.Changes()
+    assert link_copy.changes(str(folder), str(copy)) == link_copy.Changes()
     # Replaced, removed, turned into a folder and into a file, written into, and added.
     (folder / "sub/b.py").unlink()
     (folder / "sub/b.py").write_text("other")
@@ -145,7 +150,7 @@ def test_a_tree_comes_back_whatever_was_done_to_it(tmp_path: Path) -> None:
     (folder / "link").unlink()
     (folder / "new" / "er").mkdir(parents=True)
     (folder / "new" / "er" / "file").write_text("")
-    trees.restore(str(folder), str(copy), trees.changes(str(folder), str(copy)))
+    link_copy.restore(str(folder), str(copy), link_copy.changes(str(folder), str(copy)))
     assert _everything(folder) == before
     assert _everything(copy) == before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from attn_doctor.diagnosis import derive, diagnose
 from attn_doctor.facts import (
     Build,
     Cache,
@@ -19,13 +20,12 @@ from attn_doctor.facts import (
     Triton,
 )
 from attn_doctor.findings import Diagnosis, Finding, Fix, Severity, Verdict
-from attn_doctor.fixes.builds import preflight
-from attn_doctor.fixes.pip_calls import conflict, merged, pip_call
+from attn_doctor.fixes.build_progress import Progress
+from attn_doctor.fixes.pip_arguments import conflict, merged, pip_call
 from attn_doctor.fixes.plan import plan
-from attn_doctor.fixes.progress import Progress
-from attn_doctor.fixes.requirements import requirements
-from attn_doctor.fixes.wheels import verdict
-from attn_doctor.pipeline import derive, diagnose
+from attn_doctor.fixes.requirements_file import requirements
+from attn_doctor.fixes.source_builds import preflight
+from attn_doctor.fixes.wheel_check import verdict
 
 #: A sound machine for builds: an H100 and CUDA 13.
 H100 = derive(

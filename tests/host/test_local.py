@@ -14,7 +14,7 @@ import pytest
 
 from attn_doctor.host import Ran
 from attn_doctor.host.local import LocalHost
-from attn_doctor.host.running import GRACE, OUTPUT_LIMIT
+from attn_doctor.host.run import GRACE, OUTPUT_LIMIT
 
 HERE = Path(__file__).parent
 #: What a slow machine may add to a time limit, in seconds.

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.findings import Diagnosis, Verdict
 from attn_doctor.policy import baseline
-from attn_doctor.policy.judging import judged
+from attn_doctor.policy.evaluate import judged
 from attn_doctor.policy.policy import Ignore, Policy, PolicyError, find, read
 from attn_doctor.render.findings.json import json as written
 from attn_doctor.render.grouping import problems

@@ -17,7 +17,7 @@ from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.github import github
 from attn_doctor.render.findings.gitlab import gitlab
 from attn_doctor.render.findings.junit import junit
-from attn_doctor.render.findings.places import fingerprint, stand_in
+from attn_doctor.render.findings.locations import fingerprint, stand_in
 from attn_doctor.render.findings.sarif import sarif
 from attn_doctor.rulebook import library
 from tests.render.sample import DIAGNOSIS, ECHO, FACTS, HEALTHY, OLD_DRIVER

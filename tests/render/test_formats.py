@@ -14,7 +14,7 @@ from attn_doctor.render.findings.markdown import markdown
 from attn_doctor.render.findings.summary import blocks
 from attn_doctor.render.findings.text import text
 from attn_doctor.render.grouping import counts, exit_code, problems, unchecked
-from attn_doctor.render.paper import Paper
+from attn_doctor.render.terminal import Paper
 from tests.render.sample import DIAGNOSIS, ECHO, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from attn_doctor.findings import Diagnosis
 from attn_doctor.render.findings.text import text
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 from tests.render.sample import DIAGNOSIS, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
 
 EXPECTED = """\

@@ -21,7 +21,7 @@ from attn_doctor.rulebook.conditions import (
     parse,
     show,
 )
-from attn_doctor.rulebook.reading import read_rule
+from attn_doctor.rulebook.rule_files import read_rule
 
 Truth = bool | None
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Severity, Verdict
 from attn_doctor.rulebook.evaluate import judge, judge_rule, lookup_in
-from attn_doctor.rulebook.reading import read_rule
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_files import read_rule
 
 HEAD = """
 schema = 1

@@ -11,10 +11,10 @@ import pytest
 from attn_doctor.errors import RuleError
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook.evaluate import judge_rule
-from attn_doctor.rulebook.files import folder, read_tables
 from attn_doctor.rulebook.library import build_index
-from attn_doctor.rulebook.reading import example_facts, read_folder, read_rule
+from attn_doctor.rulebook.paths import folder, read_tables
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_files import example_facts, read_folder, read_rule
 
 GOOD = """\
 schema   = 1

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from attn_doctor.rulebook import files, reading
+from attn_doctor.rulebook import paths, rule_files
 from attn_doctor.rulebook.keywords import keyword
 from attn_doctor.rulebook.patterns import dangers, needed, plain_length
 from tests.effort import at_most
@@ -34,7 +34,7 @@ def test_needed(pattern: str, texts: tuple[str, ...]) -> None:
 
 
 def test_every_line_that_a_rule_matches_holds_what_is_needed() -> None:
-    for rule in reading.read_folder(files.folder()):
+    for rule in rule_files.read_folder(paths.folder()):
         for symptom in rule.symptoms:
             for line in symptom.logs:
                 match = re.search(symptom.pattern, line)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from attn_doctor.rulebook.lint import lint_rule
 from attn_doctor.rulebook.patterns import dangers
-from attn_doctor.rulebook.reading import read_rule
+from attn_doctor.rulebook.rule_files import read_rule
 from attn_doctor.rulebook.scaffold import pattern_for, scaffold, unfilled
 
 LINES = [
@@ -59,7 +59,7 @@ def test_any_line_makes_a_file_that_loads(
 def test_nothing_of_a_teams_rules_is_loaded_without_them() -> None:
     code = (
         "import sys; from attn_doctor.rulebook import library; library.load();"
-        " print('attn_doctor.rulebook.team' in sys.modules)"
+        " print('attn_doctor.rulebook.own_rules' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     assert done.stdout.split() == [b"False"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.rulebook.files import folder, read_toml, rule_files
+from attn_doctor.rulebook.paths import folder, read_toml, rule_files
 from attn_doctor.rulebook.rule import schema
 
 ROOT = Path(__file__).parents[2]

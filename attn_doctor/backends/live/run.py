@@ -16,9 +16,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.backends.live import judging
-from attn_doctor.backends.live.explaining import Explaining
-from attn_doctor.backends.live.housing import environment, memory_limit, scratch
+from attn_doctor.backends.live import verdicts
+from attn_doctor.backends.live.explain_failures import Explaining
 from attn_doctor.backends.live.outcome import (
     Device,
     Failure,
@@ -38,8 +37,9 @@ from attn_doctor.backends.live.plan import (
     shapes,
 )
 from attn_doctor.backends.live.ranking import ranked
-from attn_doctor.backends.live.serving import Ended, Server
-from attn_doctor.backends.live.skipping import absent, as_imported, not_run
+from attn_doctor.backends.live.sandbox import environment, memory_limit, scratch
+from attn_doctor.backends.live.server_process import Ended, Server
+from attn_doctor.backends.live.skipped import absent, as_imported, not_run
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
 
@@ -164,7 +164,7 @@ class _Run:
 
     def _nothing(self, failed: Ended) -> LiveReport:
         """The report where not even torch can be imported."""
-        failure = judging.failure_of(failed, self._explain) or Failure(
+        failure = verdicts.failure_of(failed, self._explain) or Failure(
             stage="import", message="it ended without a word"
         )
         return LiveReport(
@@ -172,7 +172,7 @@ class _Run:
             torch="",
             device=Device(device=""),
             dtype=self._wish.torch_dtype,
-            imports=(judging.imported("torch", failed, self._explain),),
+            imports=(verdicts.imported("torch", failed, self._explain),),
             results=(),
             failure=failure,
             seconds=time.perf_counter() - self._start,
@@ -190,7 +190,7 @@ class _Run:
 
     def _open(self, server: Server, name: str) -> Device:
         ended = server.run({"action": "device", "device": name}, 60, self._memory)
-        failure = judging.failure_of(ended, self._explain)
+        failure = verdicts.failure_of(ended, self._explain)
         if failure is not None:
             return Device(device=name or "cuda:0", failure=failure)
         seen = ended.of("device")[0]
@@ -218,7 +218,7 @@ class _Run:
             self._tell(f"importing {module}")
             job = {"action": "import", "module": module, "package": package}
             ended = server.run(job, self._limits.import_seconds, self._memory)
-            one = judging.imported(module, ended, self._explain)
+            one = verdicts.imported(module, ended, self._explain)
             self._step(imported=one)
             yield one
 
@@ -232,7 +232,7 @@ class _Run:
             words, good = "it imports", Verdict.VERIFIED
             yield Imported(module="diffusers", verdict=good, sentence=words, version=version)
         else:
-            yield judging.imported("diffusers", through.failed, self._explain)
+            yield verdicts.imported("diffusers", through.failed, self._explain)
 
     def _attend(
         self,
@@ -277,7 +277,7 @@ class _Run:
         }
         ended = server.run(job, self._limits.seconds, self._memory)
         limits = bounds(attempt.name, self._wish, self._table)
-        return judging.result(attempt, ended, self._wish, sizes, limits, self._explain)
+        return verdicts.result(attempt, ended, self._wish, sizes, limits, self._explain)
 
     def _tell(self, title: str, **more: Any) -> None:
         if self._progress is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.attention import (
+from attn_doctor.cli.attention_options import (
     Causal,
     Compiled,
     Dtype,
@@ -23,11 +23,11 @@ from attn_doctor.cli.attention import (
     Seq,
     wanted,
 )
-from attn_doctor.cli.examined import Pretend, examined
-from attn_doctor.cli.folders import Folders, rule_folders
+from attn_doctor.cli.facts_source import Pretend, examined
+from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
-    from attn_doctor.backends.wishes import Wish
+    from attn_doctor.backends.workload import Wish
     from attn_doctor.findings import Diagnosis
 
 __all__ = ["backends"]
@@ -139,7 +139,7 @@ def backends(
     )
     if live and (facts or pretend or why):
         raise typer.BadParameter("--live runs the backends here: drop --facts, --pretend and --why")
-    from attn_doctor.pipeline import diagnose
+    from attn_doctor.diagnosis import diagnose
 
     diagnosis = diagnose(examined(facts, python, timeout, pretend), None, rule_folders(rules))
     from attn_doctor.backends.matrix import framework_of
@@ -177,7 +177,7 @@ def backends(
 def _canonical(names: Sequence[str], framework: str) -> tuple[str, ...]:
     """The backends that names of a framework lead to, by their canonical names."""
     from attn_doctor.backends.catalogue import load
-    from attn_doctor.backends.naming import meant
+    from attn_doctor.backends.name_lookup import meant
 
     return tuple(dict.fromkeys(meant(name, framework, load()).backend for name in names))
 
@@ -190,7 +190,7 @@ def _table(
     format: Format,
 ) -> str:
     from attn_doctor.backends.matrix import matrix
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     facts = diagnosis.facts
     table = matrix(facts, diagnosis.findings, wishes, framework, _canonical(names, framework))
@@ -212,7 +212,7 @@ def _why(
 ) -> str:
     from attn_doctor.backends.catalogue import load
     from attn_doctor.backends.matrix import demands, matrix
-    from attn_doctor.backends.naming import meant
+    from attn_doctor.backends.name_lookup import meant
 
     facts, findings = diagnosis.facts, diagnosis.findings
     name = meant(name, framework, load()).name
@@ -228,7 +228,7 @@ def _why(
 
         return why_markdown(backend, table, name, told, facts)
     from attn_doctor.render.backends.text import why_text
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     paper = Paper.of(sys.stdout, dict(os.environ))
     return why_text(backend, table, name, told, facts, paper)

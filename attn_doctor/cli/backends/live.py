@@ -13,8 +13,8 @@ from msgspec import Struct
 from attn_doctor.backends.live.plan import NAMES, Limits, Workload
 
 if TYPE_CHECKING:
-    from attn_doctor.backends.live.compare import Disagreement
     from attn_doctor.backends.live.outcome import LiveReport
+    from attn_doctor.backends.live.static_disagreements import Disagreement
     from attn_doctor.findings import Diagnosis
 
 __all__ = ["Options", "Ran", "added", "exit_code", "live", "ran", "show"]
@@ -123,9 +123,9 @@ def _device(words: str) -> str:
 def _differing(
     diagnosis: Diagnosis, report: LiveReport, wish: Workload
 ) -> tuple[Disagreement, ...]:
-    from attn_doctor.backends.live.compare import disagreements
+    from attn_doctor.backends.live.static_disagreements import disagreements
     from attn_doctor.backends.matrix import matrix
-    from attn_doctor.backends.wishes import Wish
+    from attn_doctor.backends.workload import Wish
 
     wishes = [
         Wish(
@@ -177,13 +177,13 @@ def show(found: Ran, diagnosis: Diagnosis, options: Options) -> str:
 
         return json(report, differing, found.code)
     if options.format == "markdown":
+        from attn_doctor.anonymize import anonymous
         from attn_doctor.host.local import LocalHost
         from attn_doctor.render.backends.live_markdown import markdown
-        from attn_doctor.report import anonymous
 
         return markdown(report, facts, differing, anonymous(LocalHost()))
     from attn_doctor.render.backends.live_text import text
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     paper = Paper() if options.path else Paper.of(sys.stdout, dict(os.environ))
     return text(report, facts, paper, differing, verbose=options.verbose, top=options.top)

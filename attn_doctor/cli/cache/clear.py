@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.cache.options import Kind, Kinds, Python, Where, examined, places
-from attn_doctor.cli.choices import Format
+from attn_doctor.cli.format_option import Format
 
 if TYPE_CHECKING:
-    from attn_doctor.caches.clearing import Cleared, Plan
     from attn_doctor.facts import Facts
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.kernels.caches.clearing import Cleared, Plan
+    from attn_doctor.render.terminal import Paper
 
 __all__ = ["clear"]
 
@@ -53,9 +53,9 @@ def clear(
         raise typer.BadParameter("say what: --stale, --all, --kind KIND, or a folder")
     if everything and (stale or kind or path):
         raise typer.BadParameter("--all is every cache: it goes with no other choice")
-    from attn_doctor.caches.clearing import clear as carried_out
-    from attn_doctor.caches.clearing import plan
-    from attn_doctor.caches.survey import survey
+    from attn_doctor.kernels.caches.clearing import clear as carried_out
+    from attn_doctor.kernels.caches.clearing import plan
+    from attn_doctor.kernels.caches.survey import survey
 
     wanted = places(kind, path)
     if not kind and not path:
@@ -91,13 +91,13 @@ def _show(plans: list[Plan], facts: Facts | None, paper: Paper) -> None:
 
 
 def _paper() -> Paper:
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     return Paper.of(sys.stdout, dict(os.environ))
 
 
 def _nothing(plans: list[Plan], *, dry_run: bool) -> None:
-    from attn_doctor.render.sizes import size
+    from attn_doctor.render.humanize import size
 
     total = sum(one.bytes for one in plans if not one.refused)
     if dry_run and total:
@@ -108,7 +108,7 @@ def _nothing(plans: list[Plan], *, dry_run: bool) -> None:
 
 def _ask(plans: list[Plan], *, text: bool) -> None:
     """Ask on a terminal; anywhere else --yes has to be given."""
-    from attn_doctor.render.sizes import size
+    from attn_doctor.render.humanize import size
 
     if not text or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("there is nobody to ask: look with --dry-run, then give --yes")

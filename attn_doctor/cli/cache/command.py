@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from attn_doctor.cli.cache import clear, env, portable, status, verify, why
-from attn_doctor.cli.split import WithProgram
+from attn_doctor.cli.cache import (
+    bundle,
+    clear,
+    env,
+    status,
+    verify,
+    why,
+)
+from attn_doctor.cli.program_arguments import WithProgram
 
 __all__ = ["app"]
 
@@ -17,8 +24,8 @@ app.command("status")(status.status)
 app.command("verify", cls=WithProgram)(verify.verify)
 app.command("clear")(clear.clear)
 app.command("env")(env.env)
-app.command("export")(portable.export)
-app.command("import")(portable.import_)
+app.command("export")(bundle.export)
+app.command("import")(bundle.import_)
 app.command("why")(why.why)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli.choices import Format
+from attn_doctor.cli.format_option import Format
 
 __all__ = ["env"]
 
@@ -48,9 +48,9 @@ def env(
 
     Exit codes: 0 a good place was found, or the best one with its fault told; 1 there is none.
     """
-    from attn_doctor.caches.shells import detected, line
-    from attn_doctor.caches.whereto import choose
     from attn_doctor.host.local import LocalHost
+    from attn_doctor.kernels.caches.recommended_location import choose
+    from attn_doctor.shell.environment_lines import detected, line
 
     host = LocalHost()
     choice = choose(host)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from attn_doctor.caches.places import Place
     from attn_doctor.facts import Facts
+    from attn_doctor.kernels.caches.locations import Place
 
 __all__ = ["Kind", "Kinds", "Python", "Where", "examined", "places"]
 
@@ -53,16 +53,16 @@ Where = Annotated[
 
 def examined(python: str) -> Facts:
     """The facts that entries are held against."""
+    from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
-    from attn_doctor.pipeline import examine
 
     return examine(LocalHost(), python)
 
 
 def places(kinds: Sequence[Kind] | None, path: str) -> tuple[Place, ...]:
     """The caches that were asked for. Raises a usage error for a folder that is none."""
-    from attn_doctor.caches.survey import chosen
     from attn_doctor.host.local import LocalHost
+    from attn_doctor.kernels.caches.survey import chosen
 
     found = chosen(LocalHost(), [kind.value for kind in kinds or ()], path)
     if path and not found:

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attn_doctor.caches.proof import Proof
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.kernels.verify.result import Proof
 
 if TYPE_CHECKING:
-    from attn_doctor.builder.manifest import Manifest
-    from attn_doctor.caches.programs import Judged
-    from attn_doctor.caches.survey import Survey
     from attn_doctor.facts import Facts
+    from attn_doctor.kernels.caches.survey import Survey
+    from attn_doctor.kernels.verify.programs import Judged
+    from attn_doctor.record.manifest import Manifest
 
 __all__ = ["compared"]
 
@@ -45,8 +45,8 @@ def compared(
 
 
 def _recorded(one: Survey, facts: Facts, *, quiet: bool) -> list[Proof]:
-    from attn_doctor.caches.commands import verify
-    from attn_doctor.caches.programs import lacking
+    from attn_doctor.kernels.verify.programs import lacking
+    from attn_doctor.shell.cache_commands import verify
 
     results = []
     for key, warmup in one.manifest.warmups.items() if one.manifest else ():
@@ -86,9 +86,9 @@ def _proof(
 ) -> Proof:
     from msgspec.structs import replace
 
-    from attn_doctor.builder import stamp
-    from attn_doctor.caches.programs import covered, judge, write_down
-    from attn_doctor.cli.cache.proof import request_for
+    from attn_doctor.cli.cache.verify_run import request_for
+    from attn_doctor.kernels.verify.programs import covered, judge, write_down
+    from attn_doctor.record import store
 
     folder, name = _folder(one), shlex.join(argv)
     request = request_for(folder, facts)
@@ -98,7 +98,7 @@ def _proof(
             sys.stderr.write(_PHASES[phase].format(program=name, folder=folder) + "\n")
 
     judged = judge(argv, request, begin, cwd)
-    manifest = stamp.load(folder) or stamp.empty()
+    manifest = store.load(folder) or store.empty()
     if judged.proven:
         judged = replace(judged, warmups=covered(manifest, judged, _here(one)))
         if judged.warmups:

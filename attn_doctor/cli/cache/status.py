@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from attn_doctor.cli.cache.options import Kinds, Python, Where, examined, places
-from attn_doctor.cli.choices import Format
+from attn_doctor.cli.format_option import Format
 
 __all__ = ["status"]
 
@@ -34,7 +34,7 @@ def status(
 
     Exit codes: 0 shown, 2 a folder that is no cache.
     """
-    from attn_doctor.caches.survey import survey
+    from attn_doctor.kernels.caches.survey import survey
 
     wanted = places(kind, path)
     facts = examined(python)
@@ -45,7 +45,7 @@ def status(
         sys.stdout.write(status_json(found))
         return
     from attn_doctor.render.caches.text import status_text
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     paper = Paper.of(sys.stdout, dict(os.environ))
     sys.stdout.write(status_text(found, facts, paper, verbose=verbose))

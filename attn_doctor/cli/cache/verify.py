@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.cache.options import Kind, Kinds, Python, Where, examined, places
-from attn_doctor.cli.choices import Format
-from attn_doctor.cli.split import program_of
+from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.program_arguments import program_of
 
 if TYPE_CHECKING:
-    from attn_doctor.caches.proof import Proof
-    from attn_doctor.caches.verifying import Verified
+    from attn_doctor.kernels.caches.integrity import Verified
+    from attn_doctor.kernels.verify.result import Proof
 
 __all__ = ["verify"]
 
@@ -65,8 +65,8 @@ def verify(
     """
     from msgspec.structs import replace
 
-    from attn_doctor.caches.survey import survey
-    from attn_doctor.caches.verifying import verify as looked
+    from attn_doctor.kernels.caches.integrity import verify as looked
+    from attn_doctor.kernels.caches.survey import survey
 
     program = program_of(context)
     wanted = places(kind, path)
@@ -84,7 +84,7 @@ def verify(
         proof += compared(there, facts, program, quiet=quiet)
         checked = [replace(one, programs=()) for one in checked]
     if require_hit or not (no_prove or program):
-        from attn_doctor.cli.cache.proof import proven
+        from attn_doctor.cli.cache.verify_run import proven
 
         proof += proven(there, facts, everything=require_hit, quiet=quiet)
     held = all(one.hit and (one.state != "unproven" or not require_hit) for one in proof)
@@ -95,12 +95,12 @@ def verify(
         sys.stdout.write(verify_json(checked, code, proof))
         raise typer.Exit(code)
     from attn_doctor.render.caches.text import verify_text
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     paper = Paper.of(sys.stdout, dict(os.environ))
     sys.stdout.write(verify_text(checked, facts, paper, [path] if path else []))
     if proof:
-        from attn_doctor.render.caches.proof import proof_text
+        from attn_doctor.render.caches.verification import proof_text
 
         sys.stdout.write(proof_text(proof, facts, paper))
     raise typer.Exit(code)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.cache.options import Python, examined
-from attn_doctor.cli.choices import Format
+from attn_doctor.cli.format_option import Format
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:
-    from attn_doctor.builder.manifest import Manifest
-    from attn_doctor.builder.trace import Lookup
     from attn_doctor.facts import Facts
+    from attn_doctor.record.manifest import Manifest
+    from attn_doctor.record.trace import Lookup
 
 __all__ = ["why"]
 
@@ -51,14 +51,14 @@ def why(
 
     Exit codes: 0 everything is reused, 1 something is not, 2 nothing was built, or no such program.
     """
-    from attn_doctor.builder import stamp
-    from attn_doctor.builder.devices import cache_folder, precompiles
-    from attn_doctor.caches.why import places
+    from attn_doctor.kernels.builder.devices import cache_folder, precompiles
+    from attn_doctor.kernels.verify.why import places
+    from attn_doctor.record import store
     from attn_doctor.render.caches.why import why_json, why_text
 
     facts = examined(python)
     folder = cache_folder(facts, cache_dir)
-    manifest = stamp.load(folder)
+    manifest = store.load(folder)
     if manifest is None or not (manifest.entries or manifest.warmups):
         raise AttnDoctorError(
             f"{folder} has no kernels that attn-doctor built, so there is nothing to compare with:"
@@ -79,8 +79,8 @@ def why(
 def _of_program(
     program: list[str], facts: Facts, folder: Path, manifest: Manifest, format: Format
 ) -> int:
-    from attn_doctor.caches.parts import known_keys
-    from attn_doctor.caches.why import reasons
+    from attn_doctor.kernels.verify.why import reasons
+    from attn_doctor.record.key_parts import known_keys
     from attn_doctor.render.caches.why import program_json, program_text
 
     code, found = _lookups(program, facts, folder)
@@ -101,10 +101,10 @@ def _lookups(program: list[str], facts: Facts, folder: Path) -> tuple[int, list[
     """Run the program in the examined environment, and read what torch's trace says of it."""
     import tempfile
 
-    from attn_doctor.builder.devices import children_environment
-    from attn_doctor.builder.trace import lookups
-    from attn_doctor.builder.warmup import program_of
+    from attn_doctor.kernels.builder.devices import children_environment
+    from attn_doctor.kernels.builder.warmup import program_of
     from attn_doctor.processes import Running
+    from attn_doctor.record.trace import lookups
 
     environ, _ = children_environment(os.environ, str(folder))
     argv, environ = program_of(program, facts, environ)

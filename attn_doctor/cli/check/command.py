@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.attention import (
+from attn_doctor.cli.attention_options import (
     Causal,
     Compiled,
     Dtype,
@@ -24,10 +24,15 @@ from attn_doctor.cli.attention import (
     Seq,
     wanted,
 )
+from attn_doctor.cli.check.configs import (
+    Config,
+    Preflight,
+    read,
+    with_findings,
+)
 from attn_doctor.cli.check.formats import Output, deliver, outputs
-from attn_doctor.cli.check.preflight import Config, Preflight, read, with_findings
-from attn_doctor.cli.examined import Pretend, examined
-from attn_doctor.cli.folders import Folders, here, rule_folders
+from attn_doctor.cli.facts_source import Pretend, examined
+from attn_doctor.cli.rules_option import Folders, here, rule_folders
 from attn_doctor.findings import Diagnosis, Severity
 
 if TYPE_CHECKING:
@@ -155,8 +160,9 @@ def check(
         raise typer.BadParameter("--live runs the backends: it cannot pretend")
     if live and facts:
         raise typer.BadParameter("--live runs the backends: it needs a machine, not a snapshot")
-    from attn_doctor.cli.check import policies, readiness
-    from attn_doctor.pipeline import diagnose
+    from attn_doctor.cli.check import policy as policies
+    from attn_doctor.cli.check import readiness
+    from attn_doctor.diagnosis import diagnose
 
     asked = outputs(format or (), FORMATS)
     demanded = policies.in_force(policy)
@@ -244,7 +250,7 @@ def _rendered(diagnosis: Diagnosis, output: Output, look: _Look) -> str:
     if output.name in ("github", "sarif", "gitlab"):
         return _for_ci(diagnosis, output.name, look)
     from attn_doctor.render.findings.text import text
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     paper = Paper() if output.path else Paper.of(sys.stdout, dict(os.environ))
     return text(
@@ -260,7 +266,7 @@ def _rendered(diagnosis: Diagnosis, output: Output, look: _Look) -> str:
 
 def _for_ci(diagnosis: Diagnosis, name: str, look: _Look) -> str:
     """The formats whose results point at a file of the repository."""
-    from attn_doctor.render.findings.places import stand_in
+    from attn_doctor.render.findings.locations import stand_in
 
     file = stand_in(here())
     if name == "github":

@@ -10,7 +10,7 @@ from attn_doctor.findings import Diagnosis, Finding, Verdict
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
-    from attn_doctor.backends.wishes import Wish
+    from attn_doctor.backends.workload import Wish
     from attn_doctor.policy.policy import Policy
 
 __all__ = ["judged", "unready", "with_required"]
@@ -42,7 +42,7 @@ def with_required(
     if wanted:
         found += _required(diagnosis, wanted, wishes, framework)
     if policy is not None and policy.require:
-        from attn_doctor.backends.wishes import Wish
+        from attn_doctor.backends.workload import Wish
 
         phases = ("inference", "training") if policy.training else ("inference",)
         every = tuple(Wish(phase=phase) for phase in phases)

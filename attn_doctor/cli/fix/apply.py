@@ -10,14 +10,14 @@ from pathlib import Path
 from attn_doctor.cli.fix.progress import Shown
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.findings import Diagnosis, Severity
-from attn_doctor.fixes import installers, locked
+from attn_doctor.fixes import installers, lock_files
 from attn_doctor.fixes.apply import Applied, apply
 from attn_doctor.fixes.journal import runs
 from attn_doctor.fixes.steps import Plan
 from attn_doctor.render.fix.json import fix_json
 from attn_doctor.render.fix.text import applied_text, plan_text
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.paper import Paper
+from attn_doctor.render.terminal import Paper
 
 __all__ = ["agreed", "shown_and_done"]
 
@@ -44,7 +44,7 @@ def shown_and_done(
         return 0
     if not json:
         installer = installers.name(facts) if not installers.obstacle(facts) else ""
-        sys.stdout.write(plan_text(plan, facts, paper, installer, locked.warning(facts)))
+        sys.stdout.write(plan_text(plan, facts, paper, installer, lock_files.warning(facts)))
     stop = _why_not(plan, facts.python.path or "", apply=apply)
     if not stop and not yes:
         if json or not sys.stdin.isatty():

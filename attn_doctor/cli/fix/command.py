@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.choices import Format
-from attn_doctor.cli.folders import Folders, rule_folders
+from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.rules_option import Folders, rule_folders
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:
     from attn_doctor.findings import Diagnosis
     from attn_doctor.fixes.steps import Plan
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
 __all__ = ["fix"]
 
@@ -198,7 +198,7 @@ def _earlier(
 
 
 def _diagnosis(facts: str, python: str, timeout: float, folders: tuple[Path, ...]) -> Diagnosis:
-    from attn_doctor.pipeline import derive, diagnose, examine
+    from attn_doctor.diagnosis import derive, diagnose, examine
 
     start = time.perf_counter()
     if facts:
@@ -213,7 +213,7 @@ def _diagnosis(facts: str, python: str, timeout: float, folders: tuple[Path, ...
 def _meant(named: list[str], folders: tuple[Path, ...]) -> list[str]:
     """The ids of the rules that the user named, a cause standing for all of its rules."""
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.naming import meant
+    from attn_doctor.rulebook.rule_lookup import meant
 
     every = library.load(folders)
     causes = library.tables()["causes"]["cause"]
@@ -253,8 +253,8 @@ def _asking(text: str) -> None:
 
 
 def _wheels(diagnosis: Diagnosis, json: bool) -> int:
-    from attn_doctor.fixes.builds import compiling
-    from attn_doctor.fixes.wheels import verdicts
+    from attn_doctor.fixes.source_builds import compiling
+    from attn_doctor.fixes.wheel_check import verdicts
 
     facts = diagnosis.facts
     found = [
@@ -272,6 +272,6 @@ def _wheels(diagnosis: Diagnosis, json: bool) -> int:
 
 
 def _paper() -> Paper:
-    from attn_doctor.render.paper import Paper
+    from attn_doctor.render.terminal import Paper
 
     return Paper.of(sys.stdout, dict(os.environ))

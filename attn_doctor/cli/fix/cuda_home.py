@@ -12,11 +12,11 @@ import sys
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home.exports import Exports
-from attn_doctor.fixes.cuda_home.installing import Installation
-from attn_doctor.fixes.cuda_home.places import Keeping
 from attn_doctor.fixes.cuda_home.report import Report
+from attn_doctor.fixes.cuda_home.start_files import Keeping
+from attn_doctor.fixes.cuda_home.toolkit_from_wheels import Installation
 from attn_doctor.host import Host
-from attn_doctor.render.paper import Paper
+from attn_doctor.render.terminal import Paper
 
 __all__ = ["cuda_home"]
 
@@ -39,19 +39,20 @@ def cuda_home(
     0: a toolkit was chosen, and torch takes it. 1: none fits, or torch takes another one. Raises
     `AttnDoctorError` for what the user has to set right first.
     """
-    from attn_doctor.fixes.cuda_home import places, shells
+    from attn_doctor.diagnosis import examine
+    from attn_doctor.fixes.cuda_home import start_files
     from attn_doctor.host.local import LocalHost
-    from attn_doctor.pipeline import examine
+    from attn_doctor.shell import detect
 
     if facts:
         raise AttnDoctorError(
             "fix --cuda-home tries compilers out on this machine: --facts has no meaning with it"
         )
-    if shell and shell not in shells.SHELLS:
-        raise AttnDoctorError(f"--shell {shell}: it takes {', '.join(shells.SHELLS)}")
-    if write_to not in places.KINDS:
-        raise AttnDoctorError(f"--write-to {write_to}: it takes {', '.join(places.KINDS)}")
-    shell = shell or shells.detect(dict(os.environ))
+    if shell and shell not in detect.SHELLS:
+        raise AttnDoctorError(f"--shell {shell}: it takes {', '.join(detect.SHELLS)}")
+    if write_to not in start_files.KINDS:
+        raise AttnDoctorError(f"--write-to {write_to}: it takes {', '.join(start_files.KINDS)}")
+    shell = shell or detect.detect(dict(os.environ))
     host = LocalHost()
     report = _judged(host, examine(host, python, timeout), shell)
     if install and report.chosen is not None:
@@ -87,9 +88,9 @@ def _kept(host: Host, report: Report, kind: str, format: str, *, yes: bool, dry_
 
 def _judged(host: Host, facts: Facts, shell: str) -> Report:
     """Every toolkit weighed, the lines for the shell, and what torch makes of them."""
-    from attn_doctor.fixes.cuda_home import exports, proof
+    from attn_doctor.fixes.cuda_home import confirm, exports
     from attn_doctor.fixes.cuda_home.advice import advice
-    from attn_doctor.fixes.cuda_home.judging import choose
+    from attn_doctor.fixes.cuda_home.evaluate import choose
     from attn_doctor.rulebook import library
 
     environ = dict(os.environ)
@@ -104,7 +105,7 @@ def _judged(host: Host, facts: Facts, shell: str) -> Report:
     needed = exports.needed(host, choice.chosen, environ)
     waiting.say("asking torch what it resolves to")
     changed = exports.apply(needed, environ)
-    answers = proof.ask(facts.python.path or "", changed, choice.chosen.root)
+    answers = confirm.ask(facts.python.path or "", changed, choice.chosen.root)
     waiting.done()
     return Report(
         facts=facts,
@@ -121,11 +122,11 @@ def _judged(host: Host, facts: Facts, shell: str) -> Report:
 
 def _installed(host: Host, facts: Facts, *, yes: bool, dry_run: bool) -> bool:
     """Show what would be installed, ask, and do it. False if it was only shown or not wanted."""
-    from attn_doctor.fixes.cuda_home import installing
+    from attn_doctor.fixes.cuda_home import toolkit_from_wheels
     from attn_doctor.fixes.journal import begin
 
     environ = dict(os.environ)
-    wanted = installing.plan(host, facts, environ)
+    wanted = toolkit_from_wheels.plan(host, facts, environ)
     _say(_installation(wanted))
     if dry_run:
         _say("Nothing was installed (--dry-run).\n")
@@ -136,7 +137,7 @@ def _installed(host: Host, facts: Facts, *, yes: bool, dry_run: bool) -> bool:
     title = f"fix --cuda-home --install ({wanted.requirement})"
     try:
         with begin(environ, title=title, python=facts.python.path or "") as journal:
-            installing.install(host, wanted, environ, journal, waiting.say)
+            toolkit_from_wheels.install(host, wanted, environ, journal, waiting.say)
     finally:
         waiting.done()
     _say(f"{wanted.root} is there. Undo: attn-doctor fix --undo {journal.id}\n")
@@ -158,7 +159,7 @@ def _installation(wanted: Installation) -> str:
 
 def _keeping(host: Host, report: Report, kind: str) -> Keeping:
     """The files to write, for a PATH that does not hold the toolkit's folder yet."""
-    from attn_doctor.fixes.cuda_home import exports, places
+    from attn_doctor.fixes.cuda_home import exports, start_files
 
     if report.chosen is None:
         raise AssertionError
@@ -167,12 +168,12 @@ def _keeping(host: Host, report: Report, kind: str) -> Keeping:
     parts = [one for one in environ.get("PATH", "").split(os.pathsep) if one != folder]
     environ["PATH"] = os.pathsep.join(parts)
     needed: Exports = exports.needed(host, report.chosen, environ)
-    return places.keeping(report.facts, needed, report.shell, environ, kind)
+    return start_files.keeping(report.facts, needed, report.shell, environ, kind)
 
 
 def _write(keeping: Keeping, facts: Facts, *, yes: bool) -> tuple[bool, str]:
     """Show, ask and write. Returns whether all stands as wanted, and the id for `--undo`."""
-    from attn_doctor.fixes.cuda_home import writing
+    from attn_doctor.fixes.cuda_home import write_files
     from attn_doctor.fixes.journal import begin
 
     if not any(one.needed for one in keeping.changes):
@@ -180,13 +181,13 @@ def _write(keeping: Keeping, facts: Facts, *, yes: bool) -> tuple[bool, str]:
         return True, ""
     _say(f"To be written:\n{_changes(keeping)}")
     if keeping.kind == "github":
-        writing.append(keeping)
+        write_files.append(keeping)
         return True, ""
     if not _agreed("Write it?", yes=yes):
         return False, ""
     environ = dict(os.environ)
     with begin(environ, title="fix --cuda-home --write", python=facts.python.path or "") as journal:
-        writing.write(keeping, journal)
+        write_files.write(keeping, journal)
     _say(f"Written. Now {keeping.then}. Undo: attn-doctor fix --undo {journal.id}\n")
     return True, journal.id
 
@@ -235,7 +236,7 @@ def _tell(report: Report) -> None:
 
 def _print_lines(report: Report, keeping: Keeping | None) -> None:
     """The lines, for `eval`; on a terminal also how to use them."""
-    from attn_doctor.fixes.cuda_home.shells import how_to_eval
+    from attn_doctor.shell.detect import how_to_eval
 
     if sys.stdout.isatty():
         if keeping is not None:

@@ -7,10 +7,10 @@ import threading
 
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.apply import Done
-from attn_doctor.fixes.progress import Progress
+from attn_doctor.fixes.build_progress import Progress
 from attn_doctor.fixes.steps import Step
 from attn_doctor.render.fix.text import done_lines
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 
 __all__ = ["Shown"]
 

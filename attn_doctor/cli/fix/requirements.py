@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.requirements import requirements
+from attn_doctor.fixes.requirements_file import requirements
 
 __all__ = ["write_to"]
 

@@ -9,14 +9,14 @@ import typer
 
 from attn_doctor.cli.fix.apply import agreed
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.fixes import packages
+from attn_doctor.fixes import env_snapshot
+from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.journal import Run, reopen, runs
-from attn_doctor.fixes.packages import Part
 from attn_doctor.fixes.undo import Undone, chosen, undoing
 from attn_doctor.fixes.undo import undo as take_back
 from attn_doctor.render.fix.json import history_json, undo_json
 from attn_doctor.render.fix.text import history_text, undo_text
-from attn_doctor.render.paper import Paper
+from attn_doctor.render.terminal import Paper
 
 __all__ = ["forget", "history", "undo"]
 
@@ -59,9 +59,9 @@ def _freeze_differs(run: Run) -> str:
     before = run.first("before").get("freeze")
     if before is None or not run.python:
         return ""
+    from attn_doctor.diagnosis import examine
     from attn_doctor.fixes import installers
     from attn_doctor.host.local import LocalHost
-    from attn_doctor.pipeline import examine
 
     try:
         facts = examine(LocalHost(), run.python)
@@ -91,7 +91,7 @@ def forget(id: str) -> int:
         copies = [Part(one[0], one[1]) for line in run.all("packages") for one in line["parts"]]
         for root in sorted({os.path.dirname(one.copy) for one in copies}):
             sys.stdout.write(f"removing {root}\n")
-        packages.forget(copies)
+        env_snapshot.forget(copies)
         journal.note("end", result="kept")
     sys.stdout.write(f"Run {run.id} stays as it is; its packages cannot be undone any more.\n")
     return 0

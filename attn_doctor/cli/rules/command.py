@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.choices import Format
-from attn_doctor.cli.folders import Folders, rule_folders
+from attn_doctor.cli.format_option import Format
 from attn_doctor.cli.rules import files
+from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
-    from attn_doctor.rulebook.naming import Meant
     from attn_doctor.rulebook.rule import Rule
+    from attn_doctor.rulebook.rule_lookup import Meant
 
 __all__ = ["app"]
 
@@ -62,7 +62,7 @@ def list_(
     Exit codes: 0 listed, 2 an area, cause or backend that no rule has.
     """
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.naming import selected
+    from attn_doctor.rulebook.rule_lookup import selected
 
     chosen = selected(
         library.load(rule_folders(rules)),
@@ -76,8 +76,8 @@ def list_(
 
         sys.stdout.write(list_json(chosen))
         return
-    from attn_doctor.render.paper import Paper
     from attn_doctor.render.rules.list import rule_list
+    from attn_doctor.render.terminal import Paper
 
     paper = Paper.of(sys.stdout, dict(os.environ))
     sys.stdout.write(rule_list(chosen, paper, whole=not sys.stdout.isatty()))
@@ -97,7 +97,7 @@ def show(
     Exit codes: 0 shown, 2 no such rule.
     """
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.naming import meant
+    from attn_doctor.rulebook.rule_lookup import meant
 
     folders = rule_folders(rules)
     every = library.load(folders)
@@ -122,8 +122,8 @@ def _rule(rule: Rule, meaning: str, explains: list[str], file: str, format: Show
         from attn_doctor.render.rules.markdown import rule_markdown
 
         return rule_markdown(rule, meaning=meaning, explains=explains)
-    from attn_doctor.render.paper import Paper
     from attn_doctor.render.rules.text import rule_text
+    from attn_doctor.render.terminal import Paper
     from attn_doctor.rulebook.catalogue import catalogue
 
     paper = Paper.of(sys.stdout, dict(os.environ))
@@ -140,8 +140,8 @@ def _cause(found: Meant, meaning: str, explains: dict[str, list[str]], format: S
         from attn_doctor.render.rules.markdown import cause_markdown
 
         return cause_markdown(found.cause, meaning, found.rules)
-    from attn_doctor.render.paper import Paper
     from attn_doctor.render.rules.text import cause_text
+    from attn_doctor.render.terminal import Paper
 
     paper = Paper.of(sys.stdout, dict(os.environ))
     return cause_text(found.cause, meaning, found.rules, paper)
@@ -149,7 +149,7 @@ def _cause(found: Meant, meaning: str, explains: dict[str, list[str]], format: S
 
 def _file(id: str, folders: tuple[Path, ...]) -> str:
     """Where a rule is written; empty if its file is not there to be read."""
-    from attn_doctor.rulebook.files import folder
+    from attn_doctor.rulebook.paths import folder
 
     places = (one / f"{id}.toml" for one in (folder(), *folders))
     return next((str(path) for path in places if path.is_file()), "")

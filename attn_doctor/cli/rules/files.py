@@ -78,8 +78,8 @@ def new(
     from datetime import date
 
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.rulebook.phrases import named
-    from attn_doctor.rulebook.reading import is_id
+    from attn_doctor.rulebook.reader_text import named
+    from attn_doctor.rulebook.rule_files import is_id
     from attn_doctor.rulebook.scaffold import FILL_IN, scaffold
 
     if not is_id(id) or id.startswith(("tables/", "i18n/")):
@@ -119,8 +119,8 @@ def run(
     Exit codes: 0 all passed, 1 failures, 2 no such rule, or a file that cannot be read as one.
     """
     from attn_doctor.render.grouping import plural
-    from attn_doctor.rulebook.naming import meant
-    from attn_doctor.rulebook.reading import read_folder
+    from attn_doctor.rulebook.rule_files import read_folder
+    from attn_doctor.rulebook.rule_lookup import meant
 
     folder = _folder(directory)
     rules = read_folder(folder)
@@ -145,7 +145,7 @@ def run(
 
 def _results(rule: Rule) -> Iterator[tuple[str, str]]:
     """Each example and each line of a rule, with what is wrong with it if anything is."""
-    from attn_doctor.rulebook.faults import example_fault, symptom_fault
+    from attn_doctor.rulebook.single_rule_checks import example_fault, symptom_fault
 
     for example in rule.examples:
         yield f"example {example.name!r}: {example.expect}", example_fault(rule, example)
@@ -165,9 +165,9 @@ def _tally(rule: Rule) -> str:
 
 def _folder(given: Path | None) -> Path:
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.rulebook import files
+    from attn_doctor.rulebook import paths
 
-    folder = given or files.folder()
+    folder = given or paths.folder()
     if not folder.is_dir():
         raise AttnDoctorError(
             f"{folder} is no folder; name one that holds <area>/<rule>.toml files"
@@ -202,7 +202,7 @@ def _refuse_ours(id: str, directory: Path) -> None:
 
 def _read(log: str) -> tuple[str, list[tuple[str, str]]]:
     """The line of a log that says what failed, and what it tells of the machine."""
-    from attn_doctor.drafting import failure
+    from attn_doctor.explain.draft_rule import failure
 
     return failure(log)
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from attn_doctor.derived.releases import major, series
 from attn_doctor.facts import Facts
-from attn_doctor.probes.derived.releases import major, series
 from attn_doctor.probes.toolchain.toolkits import own_folder
 
 __all__ = ["Advice", "Way", "advice", "own_root", "wheels_hold_nvcc"]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from attn_doctor.fixes.cuda_home import trial
+from attn_doctor.fixes.cuda_home import trial_build
 from attn_doctor.fixes.cuda_home.candidate import Candidate
 from attn_doctor.host import Host
 from attn_doctor.probes.toolchain import programs
@@ -33,7 +33,7 @@ class Exports(Struct, frozen=True, kw_only=True):
 def needed(host: Host, chosen: Candidate, environ: Mapping[str, str]) -> Exports:
     """What has to be set in `environ` so that builds take the chosen toolkit."""
     variables = {"CUDA_HOME": chosen.root, "CUDA_PATH": chosen.root}
-    variables |= trial.headers_beside(host, chosen.root, environ)
+    variables |= trial_build.headers_beside(host, chosen.root, environ)
     if chosen.compiler.cxx:
         variables |= {"CC": chosen.compiler.cc, "CXX": chosen.compiler.cxx}
     folder = host.join(chosen.root, "bin")

@@ -7,8 +7,8 @@ from msgspec import Struct
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home.advice import Advice
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice
+from attn_doctor.fixes.cuda_home.confirm import Answer
 from attn_doctor.fixes.cuda_home.exports import Exports
-from attn_doctor.fixes.cuda_home.proof import Answer
 
 __all__ = ["Report"]
 

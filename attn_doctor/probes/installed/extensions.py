@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from attn_doctor.binaries.architectures import cuda_of, order
 from attn_doctor.binaries.binary import GpuCode, Unresolved
-from attn_doctor.binaries.names import readable
+from attn_doctor.binaries.demangle import readable
 from attn_doctor.facts import Extension
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site

@@ -2,7 +2,7 @@
 
 `torch/version.py` is what a running torch says of itself, so it wins over the metadata. Which
 architectures the libraries carry machine code for is read from their headers. Which driver they
-need is not written anywhere; `derived.py` looks that up by release.
+need is not written anywhere; `derived.torch_wheels` looks that up by release.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.choice import Choice, failure, pick
-from attn_doctor.probes.interpreter.planted import duplicates, planted
+from attn_doctor.probes.interpreter.shadowing import duplicates, planted
 from attn_doctor.probes.machine.mounts import writable
 
 __all__ = ["Chosen", "choose", "describe"]

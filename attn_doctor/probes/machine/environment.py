@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from attn_doctor.env_vars import VARIABLES
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.redact import redact
-from attn_doctor.variables import VARIABLES
 
 __all__ = ["VARIABLES", "read"]
 

@@ -20,7 +20,12 @@ from attn_doctor.probes.machine.mounts import writable
 from attn_doctor.redact import redact
 
 if TYPE_CHECKING:
-    from attn_doctor.builder.manifest import Build, Entry, Manifest, Warmup
+    from attn_doctor.record.manifest import (
+        Build,
+        Entry,
+        Manifest,
+        Warmup,
+    )
 
 __all__ = ["of_folder", "read"]
 
@@ -64,7 +69,7 @@ def _decoded(text: str) -> tuple[Manifest | None, str]:
     """The record, or why it cannot be used."""
     import msgspec
 
-    from attn_doctor.builder.manifest import SCHEMA, Manifest
+    from attn_doctor.record.manifest import SCHEMA, Manifest
 
     class Version(msgspec.Struct):
         schema: int

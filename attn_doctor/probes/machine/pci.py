@@ -1,14 +1,13 @@
 """Reads display and compute devices off the PCI bus, which works without any GPU driver.
 
 The bus knows vendor and device ids and which kernel driver is bound; the product behind an id
-comes from a table (`named`). Integrated GPUs that are not on the bus (Jetson, Apple) and GPUs
-that Windows lends to WSL are not seen here.
+comes from a table (`derived.pci_names`). Integrated GPUs that are not on the bus (Jetson, Apple)
+and GPUs that Windows lends to WSL are not seen here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 
-__all__ = ["devices", "look", "named", "read"]
+__all__ = ["devices", "look", "read"]
 
 BUS = "/sys/bus/pci/devices"
 PNPUTIL_SECONDS = 2.0
@@ -61,23 +60,6 @@ def look(host: Host) -> tuple[tuple[PciDevice, ...], str]:
         return (), f"{BUS} cannot be read: {error.strerror}"
     found = (_linux(host, address) for address in addresses)
     return tuple(device for device in found if device is not None), ""
-
-
-def named(found: tuple[PciDevice, ...], table: Mapping[str, Any]) -> tuple[PciDevice, ...]:
-    """`found` with names and compute capabilities from `rules/tables/pci-nvidia.toml`."""
-    return tuple(_named(device, table) for device in found)
-
-
-def _named(device: PciDevice, table: Mapping[str, Any]) -> PciDevice:
-    if device.vendor != "nvidia" or not device.device_id:
-        return device
-    for chip in table["chips"].values():
-        # One block of lines for each chip, `2684 GeForce RTX 4090`: searched, never parsed whole.
-        _, hit, rest = ("\n" + chip["ids"]).partition(f"\n{device.device_id} ")
-        if hit:
-            name = device.name or rest.partition("\n")[0]
-            return msgspec.structs.replace(device, name=name, sm=chip["sm"])
-    return device
 
 
 def _linux(host: Host, address: str) -> PciDevice | None:

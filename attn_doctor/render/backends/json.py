@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from attn_doctor import __version__
-from attn_doctor.backends.entry import Backend
+from attn_doctor._version import __version__
+from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Demand, Matrix
 from attn_doctor.facts import Facts
 

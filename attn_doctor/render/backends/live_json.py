@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from attn_doctor import __version__
-from attn_doctor.backends.live.compare import Disagreement
+from attn_doctor._version import __version__
 from attn_doctor.backends.live.outcome import LiveReport
 from attn_doctor.backends.live.ranking import fastest
+from attn_doctor.backends.live.static_disagreements import Disagreement
 
 __all__ = ["SCHEMA", "as_data", "json"]
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from attn_doctor import __version__
-from attn_doctor.backends.live.compare import Disagreement
+from attn_doctor._version import __version__
+from attn_doctor.anonymize import rewritten, walk
 from attn_doctor.backends.live.outcome import LiveReport, Outcome, Verdict
+from attn_doctor.backends.live.static_disagreements import Disagreement
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.render.backends.figures import cells, shape_of
 from attn_doctor.render.backends.live_text import last_line
-from attn_doctor.report import rewritten, walk
 
 __all__ = ["markdown"]
 

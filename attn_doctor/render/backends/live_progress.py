@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from attn_doctor.backends.live.run import Step
 from attn_doctor.render.backends.figures import millis
-from attn_doctor.render.paper import clean
+from attn_doctor.render.terminal import clean
 
 __all__ = ["progress"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attn_doctor.backends.live.compare import Disagreement
 from attn_doctor.backends.live.outcome import (
     Cause,
     Failure,
@@ -15,12 +14,18 @@ from attn_doctor.backends.live.outcome import (
     Verdict,
 )
 from attn_doctor.backends.live.ranking import fastest
+from attn_doctor.backends.live.static_disagreements import Disagreement
 from attn_doctor.facts import Facts
 from attn_doctor.render.backends.figures import cells, error, gib, shape_of
+from attn_doctor.render.definition_list import (
+    INDENT,
+    fix_lines,
+    labelled,
+    titled,
+)
 from attn_doctor.render.findings.summary import opening
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.labelled import INDENT, fix_lines, labelled, titled
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 
 __all__ = ["last_line", "text"]
 

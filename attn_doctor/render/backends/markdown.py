@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attn_doctor import __version__
-from attn_doctor.backends.entry import Backend
+from attn_doctor._version import __version__
+from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Demand, Matrix, Outcome
 from attn_doctor.facts import Facts
 from attn_doctor.render.findings.markdown import escape

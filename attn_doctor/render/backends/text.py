@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attn_doctor.backends.entry import Backend
+from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Demand, Matrix, Outcome, Readiness, Row
 from attn_doctor.facts import Facts
+from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.readiness import (
     head,
     label,
@@ -17,8 +18,7 @@ from attn_doctor.render.findings.readiness import (
     wishes,
 )
 from attn_doctor.render.findings.summary import blocks, opening
-from attn_doctor.render.labelled import labelled
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 
 __all__ = ["text", "why_text"]
 

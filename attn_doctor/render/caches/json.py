@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attn_doctor import __version__
-from attn_doctor.caches.entry import State
+from attn_doctor._version import __version__
+from attn_doctor.kernels.caches.entry import State
 
 if TYPE_CHECKING:
-    from attn_doctor.caches.clearing import Cleared, Plan
-    from attn_doctor.caches.survey import Survey
-    from attn_doctor.caches.verifying import Verified
+    from attn_doctor.kernels.caches.clearing import Cleared, Plan
+    from attn_doctor.kernels.caches.integrity import Verified
+    from attn_doctor.kernels.caches.survey import Survey
 
 __all__ = ["SCHEMA", "clear_json", "status_json", "verify_json"]
 

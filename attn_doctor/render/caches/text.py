@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from attn_doctor.caches import commands
-from attn_doctor.caches.contents import KINDS
-from attn_doctor.caches.entry import State
 from attn_doctor.facts import Facts
+from attn_doctor.kernels.caches.contents import KINDS
+from attn_doctor.kernels.caches.entry import State
 from attn_doctor.render.findings.summary import header
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.paper import Paper
-from attn_doctor.render.paper import clean as without_controls
-from attn_doctor.render.sizes import age, size
+from attn_doctor.render.humanize import age, size
+from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import clean as without_controls
+from attn_doctor.shell import cache_commands
 
 if TYPE_CHECKING:
-    from attn_doctor.caches.clearing import Cleared, Plan
-    from attn_doctor.caches.locks import Lock
-    from attn_doctor.caches.survey import Survey
-    from attn_doctor.caches.verifying import Verified
+    from attn_doctor.kernels.caches.clearing import Cleared, Plan
+    from attn_doctor.kernels.caches.integrity import Verified
+    from attn_doctor.kernels.caches.locks import Lock
+    from attn_doctor.kernels.caches.survey import Survey
 
 __all__ = ["against", "cleared_text", "plan_text", "status_text", "verify_text"]
 
@@ -131,7 +131,7 @@ def _waiting(one: Survey, facts: Facts) -> Iterator[str]:
         if record.here is False:
             yield f"{record.unproven} built for {record.place}, to be proven on that GPU"
         else:
-            prove = commands.verify(one.place.path, facts)
+            prove = cache_commands.verify(one.place.path, facts)
             yield f"{record.unproven} built for {record.place}, not proven yet: {prove}"
 
 
@@ -185,7 +185,7 @@ def _total(found: Sequence[Survey], facts: Facts, paper: Paper) -> list[str]:
 
 def _clear(named: Sequence[str], facts: Facts) -> str:
     """The command that clears what no longer serves; a folder that was named is named again."""
-    return commands.command("cache", "clear", *named[:1], "--stale", facts=facts)
+    return cache_commands.command("cache", "clear", *named[:1], "--stale", facts=facts)
 
 
 def verify_text(
@@ -199,7 +199,7 @@ def verify_text(
     lines.append("")
     if broken:
         gone = any(not each.remove for one in found for each in one.damage)
-        then = f", or by `{commands.build(found[0].root, facts)}`" if gone else ""
+        then = f", or by `{cache_commands.build(found[0].root, facts)}`" if gone else ""
         lines += paper.wrap(
             f"Next: `{_clear(named, facts)}` removes what is broken; it is compiled again"
             f" at the next use{then}.",

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from attn_doctor.render.build.text import span
+from attn_doctor.render.build_kernels.text import span
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.paper import clean
+from attn_doctor.render.terminal import clean
 
 if TYPE_CHECKING:
-    from attn_doctor.caches.why import Factor, Place, Reason
+    from attn_doctor.kernels.verify.why import Factor, Place, Reason
 
 __all__ = ["program_json", "program_text", "why_json", "why_text"]
 

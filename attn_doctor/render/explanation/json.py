@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from attn_doctor import __version__
+from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, Match
-from attn_doctor.fixes.commands import shell_lines
+from attn_doctor.shell.commands import shell_lines
 
 __all__ = ["SCHEMA", "json"]
 

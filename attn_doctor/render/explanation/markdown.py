@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from attn_doctor import __version__
+from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, Match
 from attn_doctor.render.explanation.text import sure
 from attn_doctor.render.findings.markdown import escape, fix_lines
-from attn_doctor.render.paper import clean
+from attn_doctor.render.terminal import clean
 
 __all__ = ["markdown"]
 

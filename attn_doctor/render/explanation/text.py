@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attn_doctor.explain.explanation import Explanation, Match
+from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.labelled import fix_lines, labelled
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 
 __all__ = ["sure", "text"]
 

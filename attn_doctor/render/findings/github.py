@@ -8,10 +8,10 @@ Source: docs.github.com, "Workflow commands for GitHub Actions".
 from __future__ import annotations
 
 from attn_doctor.findings import Diagnosis, Severity
-from attn_doctor.render.findings.places import place
+from attn_doctor.render.findings.locations import place
 from attn_doctor.render.findings.plain import details
 from attn_doctor.render.grouping import Problem, problems, tally
-from attn_doctor.render.paper import clean
+from attn_doctor.render.terminal import clean
 
 __all__ = ["github"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from attn_doctor.findings import Diagnosis, Finding, Severity
-from attn_doctor.render.findings.places import fingerprint, place
+from attn_doctor.render.findings.locations import fingerprint, place
 from attn_doctor.render.findings.plain import headline
 
 __all__ = ["gitlab"]

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attn_doctor import __version__
+from attn_doctor._version import __version__
 from attn_doctor.findings import Diagnosis, Finding
-from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.grouping import counts, unchecked
+from attn_doctor.shell.commands import shell_lines
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
-    from attn_doctor.preflight.prediction import Prediction
+    from attn_doctor.configs.prediction import Prediction
 
 __all__ = ["SCHEMA", "json"]
 
@@ -61,7 +61,7 @@ def _backends(matrix: Matrix) -> dict[str, Any]:
 
 
 def _configs(configs: Sequence[Prediction]) -> list[dict[str, Any]]:
-    from attn_doctor.render.findings import preflight
+    from attn_doctor.render.findings import configs as preflight
 
     return [preflight.plain(one) for one in configs]
 

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from attn_doctor import __version__
+from attn_doctor._version import __version__
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Fix
-from attn_doctor.fixes.commands import shell_lines
 from attn_doctor.render.findings.summary import blocks, header
 from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
-from attn_doctor.render.paper import clean
+from attn_doctor.render.terminal import clean
+from attn_doctor.shell.commands import shell_lines
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
-    from attn_doctor.preflight.prediction import Prediction
+    from attn_doctor.configs.prediction import Prediction
 
 __all__ = ["escape", "fix_lines", "markdown"]
 
@@ -54,7 +54,7 @@ def _top(
 
         shown.append(("backends", short_form(backends)))
     if configs:
-        from attn_doctor.render.findings import preflight
+        from attn_doctor.render.findings import configs as preflight
 
         shown += [("config", preflight.short_form(one)) for one in configs]
     for name, lines in shown:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attn_doctor.findings import Diagnosis, Finding, Fix
-from attn_doctor.fixes.commands import shell_lines
-from attn_doctor.render.paper import clean
+from attn_doctor.render.terminal import clean
+from attn_doctor.shell.commands import shell_lines
 
 __all__ = ["details", "headline"]
 

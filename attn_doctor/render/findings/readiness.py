@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attn_doctor.backends.readiness import Matrix, Readiness, Reason, Row
-from attn_doctor.backends.wishes import Wish
-from attn_doctor.render.paper import clean
+from attn_doctor.backends.workload import Wish
+from attn_doctor.render.terminal import clean
 
 __all__ = [
     "Told",

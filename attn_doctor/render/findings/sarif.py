@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from attn_doctor import __version__
+from attn_doctor._version import __version__
 from attn_doctor.findings import Diagnosis, Finding, Severity
-from attn_doctor.render.findings.places import fingerprint, place
+from attn_doctor.render.findings.locations import fingerprint, place
 from attn_doctor.render.findings.plain import details, headline
 from attn_doctor.render.grouping import unchecked
 from attn_doctor.render.rules.markdown import rule_markdown

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attn_doctor import __version__
+from attn_doctor._version import __version__
 from attn_doctor.facts import Facts, Gpu, Package, Program
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 
 __all__ = ["PACKAGES", "blocks", "header", "opening"]
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attn_doctor.findings import Because, Diagnosis, Severity
+from attn_doctor.render.definition_list import fix_lines, labelled, titled
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
-from attn_doctor.render.labelled import fix_lines, labelled, titled
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
-    from attn_doctor.preflight.prediction import Prediction
+    from attn_doctor.configs.prediction import Prediction
 
 __all__ = ["text"]
 
@@ -69,7 +69,7 @@ def _top(
 
         shown.append(("backends", short_form(backends)))
     if configs:
-        from attn_doctor.render.findings import preflight
+        from attn_doctor.render.findings import configs as preflight
 
         shown += [("config", preflight.short_form(one)) for one in configs]
     if unread:

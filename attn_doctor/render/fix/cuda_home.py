@@ -8,9 +8,9 @@ import msgspec
 
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home.candidate import Candidate
-from attn_doctor.fixes.cuda_home.places import Keeping
 from attn_doctor.fixes.cuda_home.report import Report
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.fixes.cuda_home.start_files import Keeping
+from attn_doctor.render.terminal import Paper, clean
 
 __all__ = ["as_json", "as_text", "changes"]
 

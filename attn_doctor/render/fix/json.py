@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from attn_doctor import __version__
+from attn_doctor._version import __version__
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.fixes import installers
@@ -15,7 +15,7 @@ from attn_doctor.fixes.apply import Applied
 from attn_doctor.fixes.journal import Run
 from attn_doctor.fixes.steps import Plan
 from attn_doctor.fixes.undo import Undo, Undone
-from attn_doctor.fixes.wheels import Verdict
+from attn_doctor.fixes.wheel_check import Verdict
 
 __all__ = ["fix_json", "history_json", "undo_json", "wheels_json"]
 

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
 from attn_doctor.fixes.apply import Applied, Done
-from attn_doctor.fixes.commands import shell_lines
-from attn_doctor.fixes.installed import Change
+from attn_doctor.fixes.build_progress import span
+from attn_doctor.fixes.distributions import Change
 from attn_doctor.fixes.journal import Run
-from attn_doctor.fixes.progress import span
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.fixes.undo import Undo
-from attn_doctor.fixes.wheels import Verdict
+from attn_doctor.fixes.wheel_check import Verdict
+from attn_doctor.render.definition_list import titled
 from attn_doctor.render.grouping import tally
-from attn_doctor.render.labelled import titled
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.shell.commands import shell_lines
 
 __all__ = ["applied_text", "history_text", "plan_text", "undo_text", "wheels_text"]
 

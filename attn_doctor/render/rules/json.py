@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from attn_doctor.rulebook.conditions import Condition
-from attn_doctor.rulebook.phrases import commands, line
+from attn_doctor.rulebook.reader_text import commands, line
 from attn_doctor.rulebook.rule import Group, Rule
 
 __all__ = ["SCHEMA", "cause_json", "list_json", "rule_json"]

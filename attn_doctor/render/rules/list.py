@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.paper import Paper, clean
 from attn_doctor.render.rules.text import COLOURS
-from attn_doctor.rulebook.phrases import named
+from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.rulebook.reader_text import named
 from attn_doctor.rulebook.rule import Rule
 
 __all__ = ["rule_list"]

@@ -6,10 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from attn_doctor.render.findings.markdown import escape
-from attn_doctor.render.paper import clean
 from attn_doctor.render.rules.text import SAFETY, SYSTEMS
+from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.conditions import Condition
-from attn_doctor.rulebook.phrases import commands, named, phrase, phrases
+from attn_doctor.rulebook.reader_text import (
+    commands,
+    named,
+    phrase,
+    phrases,
+)
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
 __all__ = ["cause_markdown", "rule_markdown"]

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.paper import Paper, clean
+from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.rulebook.conditions import Condition
-from attn_doctor.rulebook.phrases import commands, facts_named, named, phrase, phrases
+from attn_doctor.rulebook.reader_text import (
+    commands,
+    facts_named,
+    named,
+    phrase,
+    phrases,
+)
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
 __all__ = ["COLOURS", "SAFETY", "SYSTEMS", "cause_text", "rule_text"]

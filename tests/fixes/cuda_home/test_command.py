@@ -14,7 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.fixes.cuda_home import proof, shells
+from attn_doctor.fixes.cuda_home import confirm
+from attn_doctor.shell import detect
 from tests.fixes.cuda_home.trees import make, program
 
 pytestmark = pytest.mark.skipif(
@@ -180,7 +181,7 @@ def test_what_cannot_be_imported_is_an_answer(tmp_path: Path) -> None:
         "def get_cuda_path_or_home(): return '/chosen'\n"
     )
     environ = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin"}
-    found = proof.ask(sys.executable, environ, "/chosen")
+    found = confirm.ask(sys.executable, environ, "/chosen")
     assert [one.name for one in found] == ["torch", "cuda.pathfinder"]
     assert found[0].agrees is None
     assert found[0].says == "cannot be imported: RuntimeError: broken here"
@@ -190,7 +191,7 @@ def test_what_cannot_be_imported_is_an_answer(tmp_path: Path) -> None:
 
 def test_an_interpreter_that_says_nothing(tmp_path: Path) -> None:
     dead = program(tmp_path / "python", "#!/bin/sh\nexit 3\n")
-    found = proof.ask(str(dead), {}, "/chosen")
+    found = confirm.ask(str(dead), {}, "/chosen")
     assert found[0].agrees is None
     assert found[0].says == "could not be asked: exit code 3"
 
@@ -212,17 +213,17 @@ def test_an_interpreter_that_says_nothing(tmp_path: Path) -> None:
 def test_the_nearest_shell_is_the_users(
     monkeypatch: pytest.MonkeyPatch, parents: list[str], login: str, expected: str
 ) -> None:
-    monkeypatch.setattr(shells, "_parents", lambda: parents)
-    assert shells.detect({"SHELL": login} if login else {}, windows=False) == expected
+    monkeypatch.setattr(detect, "_parents", lambda: parents)
+    assert detect.detect({"SHELL": login} if login else {}, windows=False) == expected
 
 
 def test_a_shell_without_such_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shells, "_parents", lambda: ["tcsh"])
+    monkeypatch.setattr(detect, "_parents", lambda: ["tcsh"])
     with pytest.raises(AttnDoctorError, match="no lines can be printed for tcsh"):
-        shells.detect({}, windows=False)
-    monkeypatch.setattr(shells, "_parents", lambda: ["cmd.exe"])
-    assert shells.detect({}, windows=True) == "powershell"
+        detect.detect({}, windows=False)
+    monkeypatch.setattr(detect, "_parents", lambda: ["cmd.exe"])
+    assert detect.detect({}, windows=True) == "powershell"
 
 
 def test_our_own_parents_are_looked_up() -> None:
-    assert shells._parents()
+    assert detect._parents()

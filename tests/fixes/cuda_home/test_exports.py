@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from attn_doctor.fixes.cuda_home.activation_hooks import start
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Compiler
 from attn_doctor.fixes.cuda_home.exports import Exports, apply, lines, needed, quoted
-from attn_doctor.fixes.cuda_home.hooks import start
 from attn_doctor.host.local import LocalHost
 from tests.fixes.cuda_home.trees import program
 

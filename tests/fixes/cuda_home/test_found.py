@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from attn_doctor.diagnosis import examine
 from attn_doctor.host.local import LocalHost
-from attn_doctor.pipeline import examine
 from attn_doctor.probes.toolchain.toolkits import own_folder
 from attn_doctor.rulebook import library
 from tests.fixes.cuda_home.trees import make

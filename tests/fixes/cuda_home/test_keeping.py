@@ -13,10 +13,10 @@ import pytest
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, Python, System
-from attn_doctor.fixes.cuda_home import block
+from attn_doctor.fixes.cuda_home import marked_block
 from attn_doctor.fixes.cuda_home.exports import Exports
-from attn_doctor.fixes.cuda_home.places import Keeping, keeping
-from attn_doctor.fixes.cuda_home.writing import append, write
+from attn_doctor.fixes.cuda_home.start_files import Keeping, keeping
+from attn_doctor.fixes.cuda_home.write_files import append, write
 from attn_doctor.fixes.journal import begin
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="written for POSIX shells")
@@ -74,7 +74,7 @@ def test_a_start_file_is_made_renewed_and_kept(tmp_path: Path, shell: str, name:
     write_it(tmp_path, kept(tmp_path, facts(), "auto", shell, OTHER))
     second = (tmp_path / name).read_bytes()
     assert b"/o p" not in second
-    assert second.count(block.NAME.encode() + b" >>>") == 1
+    assert second.count(marked_block.NAME.encode() + b" >>>") == 1
 
 
 def test_the_rest_of_a_start_file_and_its_mode_stay(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Extension, Facts
 from attn_doctor.host.local import LocalHost
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, key
-from attn_doctor.pipeline import derive
 from attn_doctor.probes.distributions import scan
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed import extensions

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from attn_doctor.derived import pci_names
 from attn_doctor.facts import PciDevice
 from attn_doctor.host.local import LocalHost
 from attn_doctor.host.recorded import RecordedHost, key
@@ -186,14 +187,14 @@ def test_the_table_names_gpus_and_their_compute_capability(
     device: str, name: str, sm: int | None
 ) -> None:
     seen = PciDevice(vendor="nvidia", device_id=device, name="")
-    (found,) = pci.named((seen,), TABLE)
+    (found,) = pci_names.named((seen,), TABLE)
     assert (found.name, found.sm) == (name, sm)
 
 
 def test_the_table_is_nvidias_and_keeps_a_name_that_is_known() -> None:
     amd = PciDevice(vendor="amd", device_id="2684", name="")
     windows = PciDevice(vendor="nvidia", device_id="2684", name="NVIDIA GeForce RTX 4090")
-    found = pci.named((amd, windows), TABLE)
+    found = pci_names.named((amd, windows), TABLE)
     assert found[0] == amd
     assert (found[1].name, found[1].sm) == ("NVIDIA GeForce RTX 4090", 89)
 

@@ -1,5 +1,0 @@
-"""What keeps a build on a null GPU honest: no kernel runs there, so no memory is worth reading.
-
-All of this runs in the examined interpreter: the standard library and torch, Python 3.9 and newer.
-The outside uses `report.py` and `programs.py`, which need the standard library alone.
-"""

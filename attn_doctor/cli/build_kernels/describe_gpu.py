@@ -1,0 +1,133 @@
+"""`attn-doctor describe-gpu`: this machine's GPU as a file, for builders that have none."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from attn_doctor.kernels.gpus.descriptor import Descriptor
+
+__all__ = ["describe_gpu"]
+
+EPILOG = (
+    "Examples:\n\n"
+    "attn-doctor describe-gpu -o h200.toml\n\n"
+    "attn-doctor build-kernels --target h200.toml --preset flux1   (where there is no GPU)"
+)
+
+
+class Format(str, Enum):
+    """How the descriptor is written."""
+
+    toml = "toml"
+    json = "json"
+
+
+def describe_gpu(
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="The GPU, as torch numbers it: cuda:N.")
+    ] = "cuda:0",
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False),
+    ] = "",
+    python: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="Interpreter or environment to ask, as in check."),
+    ] = "",
+    format: Annotated[
+        Format | None,
+        typer.Option(help="How to write it. Default: as FILE ends, else toml.", show_default=False),
+    ] = None,
+    gpu_only: Annotated[
+        bool,
+        typer.Option(
+            "--gpu-only",
+            help="Leave out variables, settings and releases: those of the machine that builds are"
+            " taken then.",
+        ),
+    ] = False,
+    known: Annotated[
+        bool,
+        typer.Option("--list", help="Show the GPUs that --target knows without a file."),
+    ] = False,
+) -> None:
+    """Describe this machine's GPU, for `build-kernels --target` on a machine without one.
+
+    Written down are the properties that torch and Triton generate code by, and what else is in the
+    keys of their caches: variables such as CXX, settings, and the releases. torch is imported for
+    that, and asks the driver; nothing is compiled.
+
+    Exit codes: 0 described, 1 there is no GPU or no torch, 2 wrong usage or an unwritable file.
+    """
+    if known:
+        sys.stdout.write(_listing(format))
+        return
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise typer.BadParameter(f"--device {device}: say cuda or cuda:N")
+    wanted = format or (Format.json if output.endswith(".json") else Format.toml)
+    if output and not output.endswith(f".{wanted.value}"):
+        raise typer.BadParameter(
+            f"--output {output}: --target reads a descriptor by its ending: name it"
+            f" {Path(output).with_suffix('.' + wanted.value)}"
+        )
+    found = _asked(python, device)
+    if gpu_only:
+        found = found.alone()
+    text = _text(found, wanted, output)
+    if not output:
+        sys.stdout.write(text)
+        return
+    _write(Path(output), text)
+    from attn_doctor.render.build_kernels.targets import written_text
+    from attn_doctor.render.terminal import Paper
+
+    sys.stdout.write(written_text(found, output, Paper.of(sys.stdout, dict(os.environ))))
+
+
+def _asked(python: str, device: str) -> Descriptor:
+    from attn_doctor.diagnosis import examine
+    from attn_doctor.host.local import LocalHost
+    from attn_doctor.kernels.builder.describe_gpu import asked
+    from attn_doctor.kernels.builder.devices import DeviceError
+
+    facts = examine(LocalHost(), python)
+    try:
+        return asked(facts, device, os.environ)
+    except DeviceError as error:
+        sys.stderr.write(f"attn-doctor: {error}\n")
+        raise typer.Exit(1) from None
+
+
+def _text(found: Descriptor, format: Format, output: str) -> str:
+    from attn_doctor.render.build_kernels import targets
+
+    if format is Format.json:
+        return targets.descriptor_json(found)
+    return targets.descriptor_toml(found, output)
+
+
+def _write(path: Path, text: str) -> None:
+    from attn_doctor.errors import AttnDoctorError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise AttnDoctorError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _listing(format: Format | None) -> str:
+    from attn_doctor.kernels.gpus.known import listing
+    from attn_doctor.render.build_kernels import targets
+    from attn_doctor.render.terminal import Paper
+
+    if format is Format.json:
+        return targets.listing_json(listing())
+    return targets.listing_text(listing(), Paper.of(sys.stdout, dict(os.environ)))

@@ -1,0 +1,223 @@
+"""The options of `attn-doctor build-kernels`, as the command line shows them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attn_doctor.cli.format_option import Format
+
+__all__: list[str] = []  # everything here is taken as `options.Name`
+
+# The panels of the help page.
+_spec = partial(typer.Option, rich_help_panel="What to build", show_default=False)
+_target = partial(typer.Option, rich_help_panel="A GPU of another machine", show_default=False)
+_how = partial(typer.Option, rich_help_panel="How to build", show_default=False)
+_show = partial(typer.Option, rich_help_panel="What to show", show_default=False)
+
+
+Program = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- COMMAND…]",
+        help="Your own warm-up, run unchanged with the caches recorded, and once more to prove"
+        " that it hits.",
+        show_default=False,
+    ),
+]
+Preset = Annotated[
+    list[str] | None,
+    _spec(
+        "--preset",
+        metavar="NAME",
+        help="A model family such as flux1 or wan21-14b; may be repeated.",
+    ),
+]
+ListPresets = Annotated[bool, _spec("--list-presets", help="Show the presets.")]
+Spec = Annotated[
+    list[Path] | None,
+    _spec(
+        "--spec", metavar="FILE", help="A TOML file of specs (README shows one); may be repeated."
+    ),
+]
+Heads = Annotated[
+    str, _spec(metavar="N", help="Query heads. A value may be a list, 24,40: lists multiply.")
+]
+KvHeads = Annotated[
+    str, _spec(metavar="N", help="Key and value heads, in grouped-query attention.")
+]
+HeadDim = Annotated[str, _spec(metavar="N", help="Size of each head.")]
+ValueDim = Annotated[str, _spec(metavar="N", help="Size of each value head, where it differs.")]
+Length = Annotated[
+    list[str] | None,
+    _spec(
+        "--length",
+        metavar="TOKENS",
+        help="Query length. 1024+2048: one program sees both, in this order; 1024,2048: two"
+        " programs do.",
+    ),
+]
+KvLength = Annotated[str, _spec(metavar="TOKENS", help="Key length, in cross-attention.")]
+Batch = Annotated[str, _spec(metavar="N", help="Batch size.")]
+Dtype = Annotated[str, _spec(metavar="DTYPE", help="bf16 (default), fp16 or fp32.")]
+Mask = Annotated[
+    str,
+    _spec(
+        metavar="MASK",
+        help="none (default), causal, document, sliding-window, bool, float, or your own"
+        " module:function.",
+    ),
+]
+Window = Annotated[str, _spec(metavar="TOKENS", help="How far a sliding window looks back.")]
+MaskRows = Annotated[
+    str, _spec(metavar="true|false", help="A bool or float mask differs by query row.")
+]
+PerHead = Annotated[
+    str,
+    _spec(
+        metavar="true|false",
+        help="The block mask has rows for each batch and head, as Diffusers makes it.",
+    ),
+]
+Phase = Annotated[
+    str,
+    _spec(
+        metavar="PHASE",
+        help="training, inference or both. Default: training, on the CPU inference.",
+    ),
+]
+Layout = Annotated[
+    str,
+    _spec(
+        metavar="LAYOUT",
+        help="Memory of q, k, v: bhsd (default), bshd (as Diffusers makes it), fused-qkv or"
+        " fused-v.",
+    ),
+]
+FusedWidth = Annotated[str, _spec(metavar="N", help="Elements per token of the fused projection.")]
+Scale = Annotated[str, _spec(metavar="X", help="Softmax scale, if your program gives one.")]
+Dynamic = Annotated[
+    str, _spec(metavar="true|false", help="torch.compile(dynamic=…), if your program gives it.")
+]
+Mode = Annotated[
+    str, _spec(metavar="MODE", help="torch.compile(mode=…), if your program gives it.")
+]
+Option = Annotated[
+    list[str] | None,
+    _spec(
+        "--option",
+        metavar="NAME=VALUE",
+        help="One of flex_attention's kernel_options; may be repeated.",
+    ),
+]
+Block = Annotated[
+    bool,
+    _spec(
+        "--block",
+        help="Build a preset's real transformer block, compiled as a whole; needs diffusers.",
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    _target(
+        "--target",
+        metavar="NAME|FILE",
+        help="Build for this GPU, which need not be here: a known name such as h200, or a file that"
+        " `attn-doctor describe-gpu` wrote where it is. May be a list, or repeated.",
+    ),
+]
+ListTargets = Annotated[bool, _target("--list-targets", help="Show the known GPUs.")]
+Devices = Annotated[
+    int | None,
+    _target(
+        "--devices",
+        min=1,
+        max=64,
+        metavar="N",
+        help="For cuda:0 to cuda:N-1 of the target; a kernel is for one index. Default: 1.",
+    ),
+]
+Artifact = Annotated[
+    Path | None,
+    _target(
+        "--artifact",
+        metavar="FILE",
+        help="Then write all that was built to one file, for `attn-doctor cache import`.",
+    ),
+]
+Docker = Annotated[
+    bool, _target("--docker", help="Build nothing: print the stage of a Dockerfile that does.")
+]
+Unpadded = Annotated[
+    bool,
+    _target(
+        "--unpadded",
+        help="Build matrix products of odd sizes as they are: whether padding is quicker, only a"
+        " GPU can time. Without, they are refused.",
+    ),
+]
+Fit = Annotated[
+    bool,
+    _target(
+        "--fit",
+        help="With --dry-run: compile each spec, keep nothing, and tell whether it fits the"
+        " target's shared memory.",
+    ),
+]
+CacheDir = Annotated[
+    str,
+    _how(
+        metavar="DIR",
+        help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own. For a target: its"
+        " path there, which the kernels hold.",
+    ),
+]
+Python = Annotated[
+    str, _how(metavar="PATH", help="Interpreter or environment to build with, as in check.")
+]
+Device = Annotated[
+    str,
+    _how(
+        metavar="DEVICE",
+        help="cuda, cuda:N, all (a kernel is for one GPU index), or cpu. Default: cuda:0.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    _how(
+        "--jobs",
+        "-j",
+        min=1,
+        metavar="N",
+        help="Processes at once. Default: what cores, memory and GPU memory allow.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    _how(
+        min=1.0,
+        metavar="SECONDS",
+        help="Longest time for one spec. Default: 600, for a warm-up none.",
+    ),
+]
+Force = Annotated[bool, _how("--force", help="Build what is up to date as well.")]
+Prove = Annotated[
+    bool,
+    _how(
+        "--prove/--no-prove",
+        help="Run a warm-up a second time and require that it compiles nothing.",
+        show_default=True,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    _show("--dry-run", "-n", help="Show what would be cleared and built, and how long it takes."),
+]
+Check = Annotated[
+    bool, _show("--check", help="Build nothing; exit with 1 if anything would be built.")
+]
+Output = Annotated[Format, _show(help="How to write the result.", show_default=True)]
+Verbose = Annotated[bool, _show("--verbose", "-v", help="List every file.")]

@@ -1,0 +1,49 @@
+"""The facts a command judges: of this machine or a snapshot, with what is pretended of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from attn_doctor.facts import Facts
+
+__all__ = ["Pretend", "examined"]
+
+Pretend = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pretend",
+        metavar="KEY=VALUE,…",
+        help="Judge as if it were so: gpu=rtx4090 (2xh100, none), sm, memory, driver, torch,"
+        " triton, python, os, cc, env.NAME, or a package: flash-attn=2.8.3, xformers=absent.",
+        show_default=False,
+    ),
+]
+
+
+def examined(snapshot: str, python: str, timeout: float, pretended: Sequence[str] | None) -> Facts:
+    """The facts of a snapshot, or else of this machine and the interpreter at `python`."""
+    from attn_doctor.diagnosis import derive
+
+    if snapshot and python:
+        raise typer.BadParameter("--facts judges a snapshot: --python has no meaning with it")
+    if snapshot:
+        from attn_doctor.snapshot import load
+
+        facts = load(snapshot)
+        if not pretended:
+            return derive(facts)
+    else:
+        from attn_doctor.diagnosis import examine
+        from attn_doctor.host.local import LocalHost
+
+        facts = examine(LocalHost(), python, timeout)
+        if not pretended:
+            return facts
+    from attn_doctor.pretend import pretend
+    from attn_doctor.rulebook import library
+
+    return derive(pretend(facts, pretended, library.tables()))

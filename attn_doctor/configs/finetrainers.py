@@ -1,0 +1,269 @@
+"""What Finetrainers will do with a command line: which provider serves the transformer.
+
+Follows version 0.2.0, the only release with these options. Modules that are not named keep
+FINETRAINERS_ATTN_PROVIDER. Which attention a model asks for was read from its code in Diffusers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from msgspec import Struct
+
+from attn_doctor.backends import catalogue
+from attn_doctor.backends.readiness import Reason
+from attn_doctor.backends.workload import Wish
+from attn_doctor.configs.backend_support import MASKS, Judge
+from attn_doctor.configs.expected_cost import head_shape
+from attn_doctor.configs.findings import (
+    because,
+    change,
+    remedy,
+    tell,
+)
+from attn_doctor.configs.prediction import Phase, Prediction
+from attn_doctor.configs.readers.settings import Reading
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Because, Finding, Fix
+
+__all__ = ["predict"]
+
+_PHASES = {"training": "attn_provider_training", "inference": "attn_provider_inference"}
+
+
+class _Model(Struct, frozen=True):
+    title: str
+    preset: str
+    mask: str
+    on: str = ""
+
+
+#: What each model asks of attention, by --model_name.
+_MODELS = {
+    "cogvideox": _Model("CogVideoX", "cogvideox", "none"),
+    "cogview4": _Model("CogView4", "", "none"),
+    "flux": _Model("FLUX.1", "flux1", "none"),
+    "hunyuan_video": _Model("HunyuanVideo", "hunyuanvideo", "varlen", "self-attention"),
+    "ltx_video": _Model("LTX-Video", "ltx", "float", "cross-attention"),
+    "wan": _Model("Wan", "wan21-1.3b", "none"),
+}
+
+
+def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
+    """The phases of a run and what is wrong with the command line."""
+    model = _MODELS.get(reading.get("model_name"))
+    judge = Judge(facts, findings, "finetrainers")
+    phases, found = [], []
+    for phase, key in _PHASES.items():
+        one, wrong = _phase(reading, facts, judge, model, phase, key)
+        phases.append(one)
+        found += wrong
+    found += _variables(reading)
+    table = catalogue.load().framework("finetrainers")
+    return Prediction(
+        reading=reading,
+        title=table.title,
+        version=facts.finetrainers.version or table.newest,
+        installed=facts.finetrainers.installed,
+        subject=model.title if model else reading.get("model_name"),
+        phases=tuple(phases),
+        findings=tuple({one.rule + one.title: one for one in found}.values()),
+        notes=tuple(_notes(reading, facts, table.newest)),
+    )
+
+
+def _providers(reading: Reading, key: str) -> tuple[str, ...]:
+    setting = reading.settings.get(key)
+    if setting is None:
+        return ()
+    return setting.value if isinstance(setting.value, tuple) else (setting.text,)
+
+
+def _phase(
+    reading: Reading, facts: Facts, judge: Judge, model: _Model | None, phase: str, key: str
+) -> tuple[Phase, list[Finding]]:
+    known = [one.name for one in catalogue.load().names_of("finetrainers")]
+    given = _providers(reading, key)
+    for one in given:
+        module, colon, provider = one.partition(":")
+        if not colon or provider not in known:
+            return _stops(reading, phase, key, one, provider if colon else module, known)
+    named = {one.partition(":")[0]: one.partition(":")[2] for one in given}
+    provider = named.get("transformer", "")
+    why = ""
+    if not provider:
+        variable = reading.variables.get("FINETRAINERS_ATTN_PROVIDER")
+        value = variable.text if variable else facts.env.get("FINETRAINERS_ATTN_PROVIDER", "")
+        provider = value or "native"
+        why = f"FINETRAINERS_ATTN_PROVIDER is {value}" if value else "no provider is named"
+    if provider not in known:
+        return _stops(reading, phase, key, provider, provider, known)
+    shape = head_shape(model.preset) if model else None
+    compiled = "transformer" in reading.get("compile_modules").split()
+    wish = Wish(
+        phase=phase,
+        mask=model.mask if model else "none",
+        dtype=_dtype(reading),
+        head_dim=shape[1] if shape else 128,
+        compiled=compiled,
+    )
+    answer = judge.answer(provider, wish)
+    faults = judge.faults(answer) if provider != "native" else []
+    found = [
+        _told(reading, key, provider, model, phase, one)
+        for number, one in enumerate(faults)
+        if number == 0 or one.rule in MASKS or one.id in ("half-precision", "flex-unfused")
+    ]
+    fused = compiled if provider == "flex" else provider != "_native_math"
+    return (
+        Phase(
+            phase=phase,
+            asked=provider if not why else "",
+            backend=provider,
+            shown="native (torch's own)" if provider == "native" else provider,
+            why=why,
+            fused=fused,
+            state=answer.state,
+            reason=answer.reasons[0].text if answer.reasons else "",
+            dtype=wish.dtype,
+            mask=wish.mask,
+        ),
+        found,
+    )
+
+
+def _dtype(reading: Reading) -> str:
+    written = reading.get("transformer_dtype", "bf16")
+    return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(written, written)
+
+
+def _stops(
+    reading: Reading, phase: str, key: str, given: str, provider: str, known: list[str]
+) -> tuple[Phase, list[Finding]]:
+    near = next(iter(get_close_matches(provider, known, 1, 0.4)), "native")
+    finding = tell(
+        "finetrainers/provider-unknown",
+        reading,
+        key,
+        f"Finetrainers stops: --{key} {given} is not MODULE:PROVIDER with a provider that it has",
+        why=f"The providers are {', '.join(known)}; the module is that of the trainer, as in"
+        " transformer:flash_varlen.",
+        seen=(because(reading, key, f"transformer:{near}", seen=given),),
+        fixes=(change(reading, key, f"transformer:{near}", "a provider that exists"),),
+    )
+    why = f"Finetrainers stops at the start: {given} is no provider"
+    return Phase(phase=phase, asked=given, backend="", shown="unknown", why=why), [finding]
+
+
+def _told(
+    reading: Reading,
+    key: str,
+    provider: str,
+    model: _Model | None,
+    phase: str,
+    reason: Reason,
+) -> Finding:
+    rule, demand, text = reason.rule, reason.id, reason.text
+    title = model.title if model else "the model"
+    why = f"{text[0].upper()}{text[1:]}."
+    if rule in MASKS and model is not None:
+        kind = "an additive" if model.mask == "float" else "a boolean"
+        return tell(
+            rule,
+            reading,
+            key,
+            f"{title} gives its {model.on} {kind} mask, which {provider} does not take in {phase}",
+            why=why,
+            seen=(because(reading, "model_name", ""), because(reading, key, "transformer:native")),
+            fixes=(change(reading, key, _native(reading, key), "takes every mask"),),
+        )
+    if demand == "half-precision":
+        return tell(
+            rule,
+            reading,
+            "transformer_dtype",
+            f"{provider} computes in half precision, and transformer_dtype gives it fp32",
+            seen=(because(reading, "transformer_dtype", "bf16"),),
+            fixes=(change(reading, "transformer_dtype", "bf16", "queries, keys, values in half"),),
+        )
+    if demand == "flex-unfused":
+        return tell(
+            rule,
+            reading,
+            key,
+            f"flex runs unfused in {phase}: the transformer is not compiled",
+            seen=(because(reading, "compile_modules", "transformer"),),
+            fixes=(
+                change(reading, "compile_modules", "transformer", "compiles it, flex fused in it"),
+                change(reading, key, _native(reading, key), "fused without compiling"),
+            ),
+        )
+    return tell(
+        rule,
+        reading,
+        key,
+        f"{provider} does not work as configured in {phase}: {text}",
+        why=why,
+        seen=(because(reading, key, ""),),
+        fixes=(
+            remedy(reason),
+            change(reading, key, _native(reading, key), "runs everywhere, with gradients"),
+        ),
+    )
+
+
+def _native(reading: Reading, key: str) -> str:
+    """The option's value with the transformer on torch's own attention, other modules kept."""
+    others = [one for one in _providers(reading, key) if not one.startswith("transformer:")]
+    return " ".join(["transformer:native", *others])
+
+
+def _variables(reading: Reading) -> Iterator[Finding]:
+    """Variables that the script sets; those of the environment are the rules' business."""
+    provider = reading.variables.get("FINETRAINERS_ATTN_PROVIDER")
+    if provider is not None and provider.text not in ("", "native"):
+        yield tell(
+            "finetrainers/global-provider",
+            reading,
+            provider.key,
+            f"{provider.key}={provider.text} also hits the VAE and the text encoders",
+            seen=(_seen(provider.key, provider.text, "not set"),),
+            fixes=(_removed(reading, provider.key, provider.line),),
+        )
+    checks = reading.variables.get("FINETRAINERS_ATTN_CHECKS")
+    if checks is not None and checks.text in ("1", "ON", "YES", "TRUE"):
+        yield tell(
+            "finetrainers/checks-reject-cross-attention",
+            reading,
+            checks.key,
+            f"{checks.key}={checks.text} makes every cross-attention fail",
+            seen=(_seen(checks.key, checks.text, "not set"),),
+            fixes=(_removed(reading, checks.key, checks.line),),
+        )
+    other = reading.variables.get("DIFFUSERS_ATTN_BACKEND")
+    if other is not None and other.text not in ("", "native"):
+        yield tell(
+            "finetrainers/bypassed-by-diffusers",
+            reading,
+            other.key,
+            f"{other.key}={other.text} bypasses Finetrainers' attention providers",
+            seen=(_seen(other.key, other.text, "native"),),
+            fixes=(_removed(reading, other.key, other.line),),
+        )
+
+
+def _seen(key: str, value: str, wanted: str) -> Because:
+    return Because(fact=f"config.{key}", seen=value, wanted=wanted, truth=True)
+
+
+def _removed(reading: Reading, key: str, line: int) -> Fix:
+    return Fix(title=f"{reading.file}, line {line}: remove {key}", safety="manual")
+
+
+def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
+    if facts.finetrainers.installed is False:
+        yield f"Finetrainers is not installed here: judged as {newest}, the newest known"
+    if reading.get("model_name") not in _MODELS:
+        told = reading.get("model_name") or "not given in the script"
+        yield f"--model_name is {told}: whether its model passes masks is not known"

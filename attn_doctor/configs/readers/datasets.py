@@ -1,0 +1,52 @@
+"""SimpleTuner's `data_backend_config`: at which sizes the datasets are trained.
+
+A dataset's own `resolution` counts before the configuration's. Whatever cannot be read is left out:
+the sizes only serve an estimate, and SimpleTuner says itself what is wrong with the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attn_doctor.configs.readers.files import text_of
+from attn_doctor.configs.readers.settings import ConfigError, Dataset
+
+__all__ = ["datasets"]
+
+
+def datasets(config: Path, named: str) -> tuple[Dataset, ...]:
+    """The datasets with sizes of their own in the file that a configuration names."""
+    if not named:
+        return ()
+    # SimpleTuner is started in the folder that holds `config/`.
+    for folder in (Path.cwd(), config.parent, config.parent.parent, config.parent.parent.parent):
+        path = folder / named
+        if path.is_file():
+            return tuple(_sizes(path))
+    return ()
+
+
+def _sizes(path: Path) -> Iterator[Dataset]:
+    try:
+        data = json.loads(text_of(path))
+    except (ConfigError, ValueError, RecursionError):
+        return
+    for one in data if isinstance(data, list) else ():
+        if not isinstance(one, dict) or one.get("disabled") or "resolution" not in one:
+            continue
+        if str(one.get("dataset_type", "image")) not in ("image", "video"):
+            continue
+        yield Dataset(
+            resolution=str(one["resolution"]),
+            resolution_type=str(one.get("resolution_type", "pixel_area")),
+            frames=_frames(one),
+        )
+
+
+def _frames(one: dict[str, Any]) -> int:
+    video = one.get("video")
+    frames = video.get("num_frames", 0) if isinstance(video, dict) else 0
+    return frames if isinstance(frames, int) and 0 <= frames < 1 << 20 else 0

@@ -1,0 +1,62 @@
+"""Opening a configuration that may be anything: bounded, and with a sentence where it fails."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from attn_doctor.configs.readers.settings import ConfigError
+
+__all__ = ["LARGEST", "shown", "text_of"]
+
+#: Configurations are pages. What is larger is a log, a model or an attack.
+LARGEST = 2 << 20
+
+
+def text_of(path: Path) -> str:
+    """The text of a configuration. Raises `ConfigError` naming what is wrong with the file."""
+    name = shown(path)
+    try:
+        # Without waiting: a pipe that nobody writes to would hold us for ever.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot be read: {error.strerror or error}") from None
+    try:
+        known = os.fstat(handle)
+        if not stat.S_ISREG(known.st_mode):
+            raise ConfigError(f"{name}: is no regular file; name the configuration itself")
+        if known.st_size > LARGEST:
+            raise ConfigError(
+                f"{name}: {known.st_size >> 20} MiB is more than a configuration can have"
+                f" ({LARGEST >> 20} MiB); name the configuration itself"
+            )
+        data = _read(handle)
+    finally:
+        os.close(handle)
+    if b"\0" in data:
+        line = data[: data.index(b"\0")].count(b"\n") + 1
+        raise ConfigError(f"{name}, line {line}: holds NUL bytes, so it is no text file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{name}, line {line}: is no UTF-8 text; save it as UTF-8") from None
+
+
+def _read(handle: int) -> bytes:
+    """Up to the limit: a file may grow while it is read."""
+    parts = []
+    left = LARGEST
+    while left > 0 and (part := os.read(handle, min(left, 1 << 16))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def shown(path: Path) -> str:
+    """A path as it is shown: relative where it lies below the working directory."""
+    try:
+        return path.absolute().relative_to(Path.cwd()).as_posix()
+    except (ValueError, OSError):
+        return str(path)

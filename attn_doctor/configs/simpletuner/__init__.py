@@ -1,0 +1,1 @@
+"""SimpleTuner's configurations: which attention runs in training and validation."""

@@ -1,0 +1,140 @@
+"""What SimpleTuner will do with a configuration: which attention runs in training and validation.
+
+What it cannot know: the attention of ControlNets and of text encoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from attn_doctor.backends.readiness import Readiness
+from attn_doctor.configs.backend_support import Judge
+from attn_doctor.configs.expected_cost import head_shape, memory
+from attn_doctor.configs.prediction import Phase, Prediction
+from attn_doctor.configs.readers.settings import Reading
+from attn_doctor.configs.simpletuner.families import newest, release
+from attn_doctor.configs.simpletuner.findings import found
+from attn_doctor.configs.simpletuner.run import (
+    PHASES,
+    Run,
+    effective,
+    understood,
+    wish,
+)
+from attn_doctor.configs.simpletuner.sizes import batch_of, largest
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Finding
+
+__all__ = ["predict"]
+
+
+def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
+    """The phases of a run and what is wrong with the configuration."""
+    run = understood(reading, facts)
+    judge = Judge(facts, findings, "simpletuner")
+    phases = tuple(_phase(run, phase, judge) for phase in PHASES)
+    return Prediction(
+        reading=reading,
+        title="SimpleTuner",
+        version=run.release.version,
+        installed=facts.simpletuner.installed,
+        subject=run.family.title if run.family else reading.get("model_family"),
+        phases=phases,
+        findings=tuple(found(run, phases, judge, facts)),
+        ignored=tuple(_ignored(run)),
+        notes=tuple(_notes(run, facts)),
+    )
+
+
+def _phase(run: Run, phase: str, judge: Judge) -> Phase:
+    backend, why = effective(run, phase)
+    tokens = largest(run.reading, run.preset, phase).tokens
+    shape = head_shape(run.preset) or (
+        (run.family.heads, run.family.head_dim) if run.family and run.family.heads else None
+    )
+    fused = _fused(run, backend)
+    base = Phase(
+        phase=phase,
+        asked=run.mechanism,
+        backend=backend,
+        shown=_shown(backend),
+        why=why,
+        last=_last(run, phase) if not backend and run.name else "",
+        fused=fused,
+        dtype=run.dtype,
+        mask=run.family.mask if run.family else "",
+        tokens=tokens,
+        mib=memory(
+            backend,
+            PHASES[phase],
+            shape,
+            tokens,
+            batch_of(run.reading, phase),
+            fused=bool(fused),
+        )
+        if fused is not None
+        else None,
+    )
+    if not backend or backend == "packed":
+        return base
+    answer = judge.answer(backend, wish(run, phase, backend, tokens))
+    # That SageAttention trains nothing is a finding of its own.
+    reasons = [one for one in answer.reasons if one.id != "st-sage-training"]
+    if not reasons:
+        return replace(base, state=Readiness.READY)
+    return replace(base, state=reasons[0].state, reason=reasons[0].text)
+
+
+def _last(run: Run, phase: str) -> str:
+    """What ran in the last release that was looked at, where this one is newer."""
+    if run.release.known or run.family is None:
+        return ""
+    before, _ = effective(replace(run, release=release(newest())), phase)
+    return f"{_shown(before)} in {newest()}" if before else ""
+
+
+def _shown(backend: str) -> str:
+    if not backend:
+        return "unknown"
+    return {"native": "native (torch's own)", "packed": "packed attention"}.get(backend, backend)
+
+
+def _fused(run: Run, backend: str) -> bool | None:
+    if backend in ("", "packed"):
+        return None
+    if backend == "_native_math":
+        return False
+    return run.compiled if backend == "flex" else True
+
+
+def _ignored(run: Run) -> Iterator[str]:
+    reading = run.reading
+    if reading.form == "env" and "ATTENTION_MECHANISM" in reading.variables:
+        yield "ATTENTION_MECHANISM, which SimpleTuner does not read from config.env"
+    mechanism = reading.settings.get("attention_mechanism")
+    if mechanism is None or run.name is None or run.name.backend in ("native", "kohaku_fa_auto"):
+        return
+    own = run.family is not None and run.family.name == "mageflow"
+    if own and run.mechanism.startswith("flash"):
+        return
+    if own or all(effective(run, phase)[0] == "native" for phase in PHASES):
+        yield f"{mechanism.name} = {mechanism.text}"
+
+
+def _notes(run: Run, facts: Facts) -> Iterator[str]:
+    if facts.simpletuner.installed is False:
+        yield f"SimpleTuner is not installed here: judged as {newest()}, the newest known"
+    if run.mechanism == "flash-attn-2":
+        yield "flash-attn-2 means FlashAttention of variable length, not FlashAttention 2"
+    held = run.name is not None and run.name.backend in ("_native_flash", "_native_cudnn")
+    if held and run.release.holds_sdpa:
+        yield (
+            f"{run.mechanism} holds the VAE to that kernel too, which fails in fp32 or with heads"
+            " of 512: cache latents first, or take native-efficient"
+        )
+    if run.compiled and "dynamo_cache_export" not in run.reading.settings and run.keeps:
+        yield "SimpleTuner can keep what it compiled for later runs: dynamo_cache_export"
+    if run.family is not None and run.family.note:
+        yield f"{run.family.title}: {run.family.note}"

@@ -1,0 +1,240 @@
+"""One configuration as SimpleTuner of one release understands it: mechanism, family, precision.
+
+Follows `helpers/training/attention_backend.py::apply`, `cmd_args.py` and the families' own code at
+each release; see `rules/tables/families.toml`.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+from packaging.version import InvalidVersion, Version
+
+from attn_doctor.backends import catalogue
+from attn_doctor.backends.catalogue_entries import Name
+from attn_doctor.backends.workload import Wish
+from attn_doctor.configs.dense_masks import elements
+from attn_doctor.configs.readers.settings import Reading
+from attn_doctor.configs.simpletuner.families import (
+    Family,
+    Release,
+    family,
+    newest,
+    release,
+)
+from attn_doctor.configs.simpletuner.sizes import batch_of
+from attn_doctor.facts import Facts
+
+__all__ = ["PHASES", "Run", "choices", "effective", "understood", "weight_dtype", "wish"]
+
+#: What SimpleTuner's phases are called here and in wishes.
+PHASES = {"training": "training", "validation": "inference"}
+#: Mechanisms that take the place of torch's own function, so that every family has them.
+_HOOKS = ("sla", "metal_flash", "metal_flash_int8", "metal_flash_int4", "kohaku_fa")
+_HELD = ("_native_cudnn", "_native_flash", "_native_efficient", "_native_math")
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One configuration as SimpleTuner of one release understands it."""
+
+    reading: Reading
+    release: Release
+    family: Family | None
+    mechanism: str
+    """As SimpleTuner takes it: the setting, or the release's default."""
+    name: Name | None
+    """The mechanism in the catalogue; None if this release does not have it."""
+    preset: str
+    dtype: str
+    compiled: bool
+    diffusers: str
+    """Version of Diffusers; empty if it is not known."""
+    variable: str
+    """DIFFUSERS_ATTN_BACKEND, of the configuration or of the machine's environment."""
+    sm: int | None
+    """Compute capability ×10 of the best GPU here; None if it is not known."""
+
+    @property
+    def routed(self) -> bool | None:
+        """The family goes through the dispatcher; None where this was not looked at."""
+        if self.family is None or not self.release.known:
+            return None
+        return self.family.routed_in(self.release.version)
+
+    @property
+    def packs(self) -> bool:
+        """The family has packed FlashAttention in this release."""
+        known = self.family is not None and self.release.known
+        return known and self.family is not None and self.family.packed_in(self.release.version)
+
+    @property
+    def keeps(self) -> bool:
+        """This release can keep compiled artifacts (`dynamo_cache_export`)."""
+        return self.release.known and Version(self.release.version) >= Version("4.9.0")
+
+
+def understood(reading: Reading, facts: Facts) -> Run:
+    """A configuration with all that follows from it before a phase is looked at."""
+    this = release(facts.simpletuner.version or newest())
+    one = family(reading.get("model_family"))
+    mechanism = reading.get("attention_mechanism", this.default).lower()
+    flavour = reading.get("model_flavour")
+    fitting = [size.preset for size in one.flavours if size.match in flavour] if one else []
+    return Run(
+        reading=reading,
+        release=this,
+        family=one,
+        mechanism=mechanism,
+        name=next((each for each in choices(this.version) if each.name == mechanism), None),
+        preset=fitting[0] if fitting else one.preset if one else "",
+        dtype=weight_dtype(reading),
+        compiled=reading.get("dynamo_backend").lower() == "inductor",
+        diffusers=facts.diffusers.version or "",
+        variable=_variable(reading, facts),
+        sm=facts.driver.best_sm,
+    )
+
+
+def choices(version: str) -> tuple[Name, ...]:
+    """The mechanisms that a release accepts."""
+    try:
+        this = Version(version)
+    except InvalidVersion:
+        this = Version(newest())
+    names = catalogue.load().names_of("simpletuner")
+    return tuple(one for one in names if Version(one.since) <= this)
+
+
+def weight_dtype(reading: Reading) -> str:
+    """What queries, keys and values are in (`cmd_args.py`, `weight_dtype`)."""
+    precision = reading.get("mixed_precision", "bf16").lower()
+    quantised = reading.get("base_model_precision", "no_change") != "no_change"
+    if precision == "bf16" or (quantised and reading.get("base_model_default_dtype") == "bf16"):
+        return "bf16"
+    return "fp16" if precision == "fp16" else "fp32"
+
+
+def effective(run: Run, phase: str) -> tuple[str, str]:
+    """The canonical backend that runs in a phase, and why it is not the one asked for.
+
+    An empty name: that cannot be told, or the run stops.
+    """
+    name = run.name
+    if name is None:
+        return "", f"SimpleTuner stops at the start: it has no attention_mechanism {run.mechanism}"
+    title = run.family.title if run.family else "this family"
+    if run.family and run.family.name == "mageflow":
+        return "packed", f"{title} uses packed attention of its own"
+    backend = name.backend
+    if backend.startswith("st_sage"):
+        return _sage(run, phase, backend)
+    if backend == "kohaku_fa_auto":
+        return _automatic(run, phase)
+    if backend in _HOOKS:
+        return backend, ""
+    if backend == "st_xformers":
+        if run.family and run.family.unet:
+            return backend, ""
+        return "native", f"xformers has no effect on {title}, which has no U-Net"
+    if backend == "native":
+        return _plain(run)
+    return _dispatched(run, backend, title)
+
+
+def _sage(run: Run, phase: str, backend: str) -> tuple[str, str]:
+    usage = run.reading.get("sageattention_usage", "inference").lower()
+    if run.family and run.family.name == "sana":
+        return "native", "SimpleTuner switches SageAttention off for Sana"
+    if phase == "training" and "training" not in usage:
+        return "native", f"sageattention_usage is {usage}, so SageAttention stays out of training"
+    if phase == "validation" and "inference" not in usage:
+        return "native", f"sageattention_usage is {usage}, so SageAttention stays out of validation"
+    return backend, ""
+
+
+def _automatic(run: Run, phase: str) -> tuple[str, str]:
+    if phase != "training":
+        return "native", "kohaku-fa-auto is for training alone"
+    if run.sm is not None and run.sm not in (89, 90):
+        return "native", "kohaku-fa-auto takes KohakuFA on compute capability 8.9 and 9.0 alone"
+    if run.dtype == "fp32":
+        return "native", "KohakuFA takes half precision alone"
+    return "kohaku_fa_auto", ""
+
+
+def _variable(reading: Reading, facts: Facts) -> str:
+    own = reading.variables.get("DIFFUSERS_ATTN_BACKEND")
+    return own.text if own is not None else facts.env.get("DIFFUSERS_ATTN_BACKEND", "")
+
+
+def _plain(run: Run) -> tuple[str, str]:
+    """Without a mechanism Diffusers' own variable decides, where its dispatcher is reached."""
+    if run.routed and run.variable in {one.name for one in _dispatchers()}:
+        return run.variable, f"DIFFUSERS_ATTN_BACKEND is {run.variable}"
+    return "native", ""
+
+
+def _dispatchers() -> tuple[Name, ...]:
+    return catalogue.load().names_of("diffusers")
+
+
+def _dispatched(run: Run, backend: str, title: str) -> tuple[str, str]:
+    lacking = _since(run, backend)
+    if lacking:
+        return "native", (
+            f"Diffusers {run.diffusers} has no {backend} (since {lacking}), and SimpleTuner then"
+            " keeps plain attention without a word"
+        )
+    packed = run.reading.get("fuse_qkv_projections") == "true"
+    if packed and run.mechanism.startswith("flash") and run.packs:
+        return "packed", "fuse_qkv_projections uses packed FlashAttention"
+    if run.routed:
+        return backend, ""
+    if backend in _HELD and run.release.known and run.release.holds_sdpa:
+        return backend, ""
+    version = run.release.version
+    if run.family is None:
+        told = run.reading.get("model_family") or "no model_family"
+        return "", f"the model family {told} is not in the table"
+    if not run.release.known:
+        return "", f"SimpleTuner {version} is newer than {newest()}, the last that was looked at"
+    since = f", and reaches it since {run.family.routed}" if run.family.routed else ""
+    return "native", (
+        f"{run.mechanism} has no effect: in SimpleTuner {version} {title} does not go through"
+        f" Diffusers' dispatcher{since}"
+    )
+
+
+def _since(run: Run, backend: str) -> str:
+    """The first Diffusers with a backend, if the one here is older."""
+    if not run.diffusers:
+        return ""
+    for one in _dispatchers():
+        if one.name == backend and Version(run.diffusers) < Version(one.since):
+            return one.since
+    return ""
+
+
+def wish(run: Run, phase: str, backend: str, tokens: int) -> Wish:
+    """What the family asks of its attention in a phase."""
+    known = run.family
+    mask = (known.mask if known else "") or "none"
+    if mask == "rows":
+        mask = "bool"
+    wrapped = known is not None and known.name == "ltxvideo2" and backend.endswith("varlen_hub")
+    if wrapped and Version(run.release.version) >= Version("4.4.0"):
+        mask = "bool"  # a wrapper of SimpleTuner's turns it into one
+    found = Wish(
+        phase=PHASES[phase],
+        mask=mask,
+        causal=bool(known and known.causal),
+        gqa=bool(known and known.kv_heads),
+        dtype=run.dtype,
+        head_dim=(known.head_dim if known else 0) or 128,
+        compiled=run.compiled,
+    )
+    if not tokens:
+        return found
+    dense = known is not None and run.release.known and known.dense_in(run.release.version)
+    rows = elements(tokens, batch_of(run.reading, phase)) if dense else 0
+    return replace(found, seq=tokens, mask_elements=rows)

@@ -1,0 +1,194 @@
+"""Facts that follow from other facts and from the tables in `rules/tables/`.
+
+Each derived fact has one function here or in a module beside it, without any access to the
+machine. What is not known going in is not known coming out; where a table does not tell, the
+function returns `Unknown` with the reason, which becomes the fact's gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from attn_doctor.derived import (
+    backend_wheels,
+    extensions,
+    kernel_drift,
+    pci_names,
+    torch_wheels,
+    triton_pairing,
+)
+from attn_doctor.derived.releases import (
+    Tables,
+    Unknown,
+    major,
+    parts,
+    series,
+    tag,
+    torch_release,
+)
+from attn_doctor.facts import PACKAGES, Facts, Gpu, Package, PciDevice
+
+__all__ = ["STEPS", "derive"]
+
+
+def derive(facts: Facts, tables: Tables) -> Facts:
+    """`facts` with all derived ones filled in. `tables`: TOML data by file name."""
+    gaps = dict(facts.gaps)
+    for place, work in STEPS:
+        group, _, name = place.rpartition(".")
+        value = _known(work(facts, tables), place, gaps)
+        if group:
+            changed = msgspec.structs.replace(getattr(facts, group), **{name: value})
+            facts = msgspec.structs.replace(facts, **{group: changed})
+        else:
+            facts = msgspec.structs.replace(facts, **{name: value})
+    facts = msgspec.structs.replace(facts, extensions=extensions.derived(facts, gaps))
+    gpus = _gpus(facts, tables, gaps)
+    torch = msgspec.structs.replace(facts.torch, gpu_code=_torch_gpu_code(gpus))
+    return msgspec.structs.replace(
+        facts,
+        torch=torch,
+        gpus=gpus,
+        gaps=gaps,
+        **{field: _package(facts, tables, field, gaps) for field in PACKAGES},
+    )
+
+
+def _known(value: Any, place: str, gaps: dict[str, str]) -> Any:
+    """`value`, or None with its reason written to `gaps`."""
+    if isinstance(value, Unknown):
+        gaps.setdefault(place, value.reason)
+        return None
+    if value is not None:
+        gaps.pop(place, None)  # what a probe could not read, a table may tell
+    return value
+
+
+def _python_minor(facts: Facts, _: Tables) -> str | None:
+    return series(facts.python.version)
+
+
+def _named_devices(facts: Facts, tables: Tables) -> tuple[PciDevice, ...] | None:
+    return pci_names.named(facts.pci, tables["pci-nvidia"]) if facts.pci is not None else None
+
+
+def _best_sm(facts: Facts, _: Tables) -> int | None:
+    if facts.gpus is None:
+        return None
+    shown = [gpu.sm for gpu in facts.gpus if gpu.visible is not False]
+    return None if None in shown else max((sm for sm in shown if sm is not None), default=0)
+
+
+def _torch_minor(facts: Facts, _: Tables) -> str | None:
+    return series(facts.torch.version)
+
+
+def _torch_cuda_major(facts: Facts, _: Tables) -> int | None:
+    return major(facts.torch.cuda)
+
+
+def _torch_cuda_tag(facts: Facts, _: Tables) -> str | None:
+    minor = series(facts.torch.cuda)
+    return tag(minor) if minor is not None else None
+
+
+def _max_python(facts: Facts, tables: Tables) -> str | Unknown | None:
+    row = torch_release(facts, tables)
+    return row if row is None or isinstance(row, Unknown) else str(row["compile"])
+
+
+def _build_cuda_major(facts: Facts, _: Tables) -> int | None:
+    return major(facts.build.version)
+
+
+def _fitting_home(facts: Facts, _: Tables) -> str | None:
+    """A toolkit of torch's own major version, which cpp_extension insists on; its minor at best."""
+    first, wanted = facts.torch.cuda_major, series(facts.torch.cuda)
+    if first is None or facts.toolkits is None:
+        return None
+    doubtful = False
+    fitting = []
+    for one in facts.toolkits:
+        if one.version is None or one.lacks is None or one.root is None:
+            doubtful = True
+        elif major(one.version) == first and not one.lacks:
+            exact = series(one.version) == wanted
+            fitting.append((exact, one.in_use is True, parts(one.version), one.root))
+    return max(fitting)[-1] if fitting else None if doubtful else ""
+
+
+def _jobs(facts: Facts, tables: Tables) -> int | None:
+    """One job for each processor, as long as each has the memory that flash-attn reckons with."""
+    system = facts.system
+    if system.ram_available_mib is None or system.cpus is None:
+        return None
+    gib: int = tables["flash-attn"]["jobs"]["gib"]
+    return max(1, min(system.cpus, system.ram_available_mib // (gib * 1024)))
+
+
+def _gpus(facts: Facts, tables: Tables, gaps: dict[str, str]) -> tuple[Gpu, ...] | None:
+    if facts.gpus is None:
+        return None
+    return tuple(_gpu(gpu, number, facts, tables, gaps) for number, gpu in enumerate(facts.gpus))
+
+
+def _gpu(gpu: Gpu, number: int, facts: Facts, tables: Tables, gaps: dict[str, str]) -> Gpu:
+    code = torch_wheels.carried(gpu, facts, tables)
+    known = _known(code, f"gpus[{number}].in_torch_archs", gaps)
+    _known(code, f"gpus[{number}].torch_code", gaps)
+    carried = None if known is None else known != "no"
+    return msgspec.structs.replace(gpu, torch_code=known, in_torch_archs=carried)
+
+
+def _torch_gpu_code(gpus: tuple[Gpu, ...] | None) -> str | None:
+    if gpus is None:
+        return None
+    codes = {gpu.torch_code for gpu in gpus if gpu.visible is not False}
+    if None in codes:
+        return None
+    return next((code for code in ("no", "ptx", "yes") if code in codes), "")
+
+
+def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> Package:
+    package: Package = getattr(facts, field)
+    values: dict[str, object] = {
+        "built_minor": series(package.built_torch),
+        "built_cuda_major": major(package.built_cuda),
+        "loads": (loads := extensions.package_loads(field, facts)),
+        "fits": None if package.installed is None else loads is True,
+        "gpu_code": _known(extensions.package_gpu_code(field, facts), f"{field}.gpu_code", gaps),
+    }
+    for name, judges in (("expected", backend_wheels.EXPECTED), ("wheel", backend_wheels.WHEEL)):
+        if field in judges:
+            values[name] = _known(judges[field](facts, tables), f"{field}.{name}", gaps)
+    return msgspec.structs.replace(package, **values)
+
+
+#: Every derived fact with the function that works it out, in order: later ones use earlier ones.
+#: Those of each GPU and of each package follow.
+STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
+    ("python.minor", _python_minor),
+    ("pci", _named_devices),
+    ("driver.cuda_max", torch_wheels.cuda_max),
+    ("driver.best_sm", _best_sm),
+    ("torch.minor", _torch_minor),
+    ("torch.cuda_major", _torch_cuda_major),
+    ("torch.cuda_tag", _torch_cuda_tag),
+    ("torch.archs", torch_wheels.archs),
+    ("torch.archs_source", torch_wheels.archs_source),
+    ("torch.min_driver", torch_wheels.min_driver),
+    ("torch.index_for_driver", torch_wheels.index_for_driver),
+    ("torch.pin_for_driver", torch_wheels.pin_for_driver),
+    ("torch.max_python", _max_python),
+    ("triton.expected", triton_pairing.expected),
+    ("triton.pin", triton_pairing.pin),
+    ("triton.ptxas_version", triton_pairing.ptxas_version),
+    ("triton.ptxas_blackwell_version", triton_pairing.blackwell_version),
+    ("build.cuda_major", _build_cuda_major),
+    ("build.fitting_home", _fitting_home),
+    ("build.jobs", _jobs),
+    ("manifests", kernel_drift.manifests),
+)

@@ -1,0 +1,178 @@
+"""Which releases of flash-attn, xformers and SageAttention there are for the installed torch.
+
+`expected` names releases that fit, `wheel` says whether one of them needs no compiling. In the
+tables are the projects' own wheels and, for SageAttention on Windows, those of its port; what
+others build and publish is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import Any
+
+from attn_doctor.derived.releases import (
+    Row,
+    Tables,
+    Unknown,
+    all_of,
+    major,
+    parts,
+    series,
+    torch_release,
+)
+from attn_doctor.facts import Facts
+
+__all__ = ["EXPECTED", "WHEEL"]
+
+Answer = str | Unknown | None
+
+
+def _flash_expected(facts: Facts, tables: Tables) -> Answer:
+    """Releases with a ready wheel for this minor release of torch, on some machine."""
+    minor = series(facts.torch.version)
+    if minor is None:
+        return None
+    rows = tables["flash-attn"]["release"]
+    fitting = [row["version"] for row in rows if minor in row.get("torch", ())]
+    return _span(fitting) or Unknown(f"no wheel of flash-attn is known for torch {minor}")
+
+
+def _xformers_expected(facts: Facts, tables: Tables) -> Answer:
+    """Releases whose metadata accept this torch."""
+    row = torch_release(facts, tables)
+    if row is None or isinstance(row, Unknown):
+        return row
+    newest = tables["xformers"]["newest"]
+    if facts.xformers.version is not None and parts(facts.xformers.version) > parts(newest):
+        return Unknown(f"the tables of this attn-doctor end at xformers {newest}")
+    rows = tables["xformers"]["release"]
+    fitting = [one["version"] for one in rows if _accepts(one["torch"], facts.torch.version)]
+    return _span(fitting) or Unknown(f"no xformers is known for torch {facts.torch.version}")
+
+
+def _sage_expected(facts: Facts, tables: Tables) -> Answer:
+    """From the oldest release on that names no newer torch as its minimum."""
+    if facts.torch.version is None:
+        return None
+    version = parts(facts.torch.version)
+    rows = tables["sageattention"]["release"]
+    fitting = [row["version"] for row in rows if parts(row["torch"]) <= version]
+    return f">={fitting[0]}" if fitting else Unknown("no SageAttention is known for so old a torch")
+
+
+def _flash_wheel(facts: Facts, tables: Tables) -> Answer:
+    version = facts.flash_attn.version
+    rows = tables["flash-attn"]["release"]
+    if version is not None:
+        rows = [row for row in rows if row["version"] == version.partition("+")[0]]
+    answers = [_flash_fits(row, facts) for row in rows] or [None]
+    return _yes_or_no(answers, f"which wheels flash-attn {version or rows[-1]['version']} has")
+
+
+def _flash_fits(row: Row, facts: Facts) -> bool | None:
+    """The release has a wheel for this torch, CUDA, C++ ABI and Python; all are for Linux."""
+    if facts.system.os not in ("linux", None):
+        return False
+    if "torch" not in row:
+        return None
+    minor, python = series(facts.torch.version), series(facts.python.version)
+    return all_of(
+        None if facts.system.os is None else True,
+        _among(facts.system.musl, (False,)),
+        _among(facts.system.arch, row["machine"]),
+        _among(minor, row["torch"]),
+        _among(major(facts.torch.cuda), row["cuda"]),
+        _among(facts.torch.cxx11_abi, row["abi"]),
+        _among(python, row["python"]),
+        _among(facts.python.free_threaded, (False,)),
+        [minor, python] not in row["without"],
+    )
+
+
+def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
+    row = torch_release(facts, tables)
+    if row is None or isinstance(row, Unknown):
+        return row
+    rows = tables["xformers"]["release"]
+    answers = [_xformers_fits(one, facts) for one in rows]
+    return _yes_or_no(answers, "enough of the system, CUDA or Python")
+
+
+def _xformers_fits(row: Row, facts: Facts) -> bool | None:
+    """Some index has a wheel. Its CUDA is compatible if the major version is the same."""
+    python = parts(facts.python.version or "")[:2]
+    oldest, *newest = (parts(one) for one in row["python"])
+    return all_of(
+        _accepts(row["torch"], facts.torch.version),
+        _among(facts.system.os, ("linux", "windows")),
+        _among(facts.system.arch, ("x86_64",)),
+        facts.system.musl is not True,
+        _among(major(facts.torch.cuda), [major(cuda) for cuda in row["cuda"]]),
+        oldest <= python and all(python <= one for one in newest) if python else None,
+        _among(facts.python.free_threaded, (False,)),
+    )
+
+
+def _sage_wheel(facts: Facts, tables: Tables) -> Answer:
+    """Of 1.x there is one wheel for everything; what is asked for otherwise is 2.x."""
+    if (major(facts.sageattention.version) or 2) < 2:
+        return "yes"
+    row = torch_release(facts, tables)
+    if row is None or isinstance(row, Unknown):
+        return row
+    answers = [_sage_fits(one, facts) for one in tables["sageattention"]["wheel"]]
+    return _yes_or_no(answers, "enough of the system, CUDA or Python")
+
+
+def _sage_fits(row: Row, facts: Facts) -> bool | None:
+    python = parts(facts.python.version or "")[:2]
+    return all_of(
+        _among(facts.system.os, ("windows",)),
+        _among(facts.system.arch, ("x86_64",)),
+        _accepts(row["torch"], facts.torch.version),
+        _among(major(facts.torch.cuda), row["cuda"]),
+        parts(row["python"]) <= python if python else None,
+        _among(facts.python.free_threaded, (False,)),
+    )
+
+
+def _for_cuda(judge: Callable[[Facts, Tables], Answer]) -> Callable[[Facts, Tables], Answer]:
+    """`judge`, for a torch that was built for CUDA; the tables list no other wheels."""
+    return lambda facts, tables: judge(facts, tables) if facts.torch.build == "cuda" else None
+
+
+def _yes_or_no(answers: list[bool | None], what: str) -> str | Unknown:
+    if True in answers:
+        return "yes"
+    return Unknown(f"it is not known {what}") if None in answers else "no"
+
+
+def _among(value: Any, wanted: Collection[Any]) -> bool | None:
+    return None if value is None else value in wanted
+
+
+@cache
+def _accepts(specifier: str, version: str | None) -> bool | None:
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(specifier).contains(version, prereleases=True) if version else None
+
+
+def _span(versions: list[str]) -> str:
+    """A specifier from the first to the last of `versions`, which are in order."""
+    if len(versions) < 2:
+        return f"=={versions[0]}" if versions else ""
+    return f">={versions[0]},<={versions[-1]}"
+
+
+EXPECTED: dict[str, Callable[[Facts, Tables], Answer]] = {
+    "flash_attn": _for_cuda(_flash_expected),
+    "xformers": _xformers_expected,
+    "sageattention": _sage_expected,
+}
+WHEEL: dict[str, Callable[[Facts, Tables], Answer]] = {
+    "flash_attn": _for_cuda(_flash_wheel),
+    "xformers": _for_cuda(_xformers_wheel),
+    "sageattention": _for_cuda(_sage_wheel),
+}

@@ -1,0 +1,139 @@
+"""Whether kernels that were built ahead of time still fit this machine, and if not, why.
+
+What the facts do not tell (torch's own digests of its sources and settings) is not compared:
+`cache verify --require-hit` finds out by running the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from attn_doctor.derived.releases import Tables
+from attn_doctor.env_vars import VARIABLES
+from attn_doctor.facts import BuiltKernels, Facts
+
+if TYPE_CHECKING:
+    from attn_doctor.record.manifest import Surroundings
+
+__all__ = ["manifests"]
+
+
+def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
+    """The records with what follows from today's machine."""
+    if not facts.manifests:
+        return facts.manifests
+    here = [_here(one, facts) for one in facts.manifests]
+    # Among several kinds of GPU that share one folder, those of other machines are no drift.
+    settled = any(
+        known and one.place != "cpu" for one, known in zip(facts.manifests, here, strict=True)
+    )
+    found = [
+        _derived(one, known, facts, settled=settled)
+        for one, known in zip(facts.manifests, here, strict=True)
+    ]
+    return tuple(
+        msgspec.structs.replace(one, waiting=_waiting(found, number, facts))
+        for number, one in enumerate(found)
+    )
+
+
+def _waiting(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int | None:
+    """Unproven kernels for a GPU that is not here, of all its indices, at its first record."""
+    one = records[number]
+    if one.error or one.here is None or facts.gpus is None:
+        return None
+    if one.here or one.device in [gpu.name for gpu in facts.gpus if gpu.visible is not False]:
+        return 0  # there are fewer of it here than where it was built for
+    alike = [other for other in records if (other.folder, other.device) == (one.folder, one.device)]
+    if alike[0] is not one:
+        return 0
+    counts = [other.unproven for other in alike if not other.here and not other.error]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _here(record: BuiltKernels, facts: Facts) -> bool | None:
+    """The device that was built for is on this machine."""
+    if record.place is None:
+        return None
+    if record.place == "cpu":
+        return True
+    if facts.gpus is None:
+        return None
+    names = [gpu.name for gpu in facts.gpus if gpu.visible is not False]
+    device, _, name = record.place.partition(" ")
+    if int(device.partition(":")[2] or 0) >= len(names):
+        return False
+    return True if name in names else None if None in names else False
+
+
+def _derived(
+    record: BuiltKernels, here: bool | None, facts: Facts, *, settled: bool
+) -> BuiltKernels:
+    if record.error or here is None:
+        return msgspec.structs.replace(record, here=here)
+    # What was built for another machine's GPU and has never been on it is no drift here.
+    foreign = not here and bool(record.unproven) and not record.built
+    if not here and (settled or foreign or not facts.gpus):
+        return msgspec.structs.replace(
+            record, here=False, drift="", unaffected="", stale=0, driver_moved=""
+        )
+    from attn_doctor.record.drift import moved, sentence
+
+    was, now = _was(record), _now(record, facts, here=here)
+    found = moved(was, now)
+    drift = sentence(found)
+    return msgspec.structs.replace(
+        record,
+        here=here,
+        drift=drift,
+        unaffected="; ".join(one.sentence for one in found if one.effect != "rebuild"),
+        stale=(record.built or 0) + (record.warmups or 0) if drift else 0,
+        driver_moved=_order(record.driver, now.driver),
+    )
+
+
+def _was(record: BuiltKernels) -> Surroundings:
+    from attn_doctor.record.manifest import Surroundings
+
+    same = {
+        name: getattr(record, name)
+        for name in ("torch", "torch_cuda", "triton", "ptxas", "python", "device", "sm")
+    }
+    pairs = (one.partition("=") for one in record.environment or ())
+    return Surroundings(
+        **same,
+        driver=record.driver,
+        cc=record.cc,
+        cxx=record.cxx,
+        # Variables that are not among the facts cannot be compared.
+        environment={name: value for name, _, value in pairs if name in VARIABLES},
+    )
+
+
+def _now(record: BuiltKernels, facts: Facts, *, here: bool) -> Surroundings:
+    from attn_doctor.record.environment import seen
+
+    device = (record.place or "").partition(" ")[0]
+    now = seen(facts, device, facts.env, _was(record))
+    if here:
+        return now
+    # None of the GPUs is the one it was built on, so the first stands for all.
+    first = next((gpu for gpu in facts.gpus or () if gpu.visible is not False), None)
+    if first is None:
+        return now
+    return msgspec.structs.replace(now, device=first.name, sm=first.sm)
+
+
+def _order(was: str | None, now: str | None) -> str | None:
+    """`newer`, `older` or empty: today's driver against the one at build time."""
+    if was is None or now is None:
+        return None
+    try:
+        before, today = ([int(part) for part in one.split(".")] for one in (was, now))
+    except ValueError:
+        return "" if was == now else None
+    return "newer" if today > before else "older" if today < before else ""

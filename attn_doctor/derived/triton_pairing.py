@@ -1,0 +1,69 @@
+"""Which Triton belongs to the installed torch and system, and what that Triton brings along."""
+
+from __future__ import annotations
+
+from attn_doctor.derived.releases import (
+    Row,
+    Tables,
+    Unknown,
+    find,
+    series,
+    torch_release,
+)
+from attn_doctor.facts import Facts
+
+__all__ = ["blackwell_version", "expected", "pin", "ptxas_version"]
+
+
+def expected(facts: Facts, tables: Tables) -> str | Unknown | None:
+    """The Triton that pairs with this torch, by its minor release."""
+    row = torch_release(facts, tables)
+    if row is None or isinstance(row, Unknown):
+        return row
+    triton = _triton(row, facts, tables)
+    return f"=={triton}.*" if triton else None
+
+
+def pin(facts: Facts, tables: Tables) -> str | Unknown | None:
+    """What pip should install; a ROCm or XPU torch takes Triton from distributions of its own."""
+    if facts.torch.build != "cuda":
+        return None
+    if facts.system.os == "linux" and facts.torch.requires_triton:
+        return f"triton{facts.torch.requires_triton}"
+    row = torch_release(facts, tables)
+    if row is None or isinstance(row, Unknown):
+        return row
+    triton = _triton(row, facts, tables)
+    if facts.system.os == "windows":
+        return f"triton-windows=={triton}.*"
+    exact = row["pins"].get((facts.torch.version or "").partition("+")[0], f"=={triton}.*")
+    return f"triton{exact}" if triton else None
+
+
+def _triton(row: Row, facts: Facts, tables: Tables) -> str:
+    """Minor release of Triton for a release of torch; empty where there is no Triton."""
+    if facts.system.os == "windows":
+        for exception in tables["triton"]["windows"]:
+            if exception["torch"] == row["minor"]:
+                return str(exception["triton"])
+    return str(row["triton"]) if facts.system.os in ("linux", "windows") else ""
+
+
+def ptxas_version(facts: Facts, tables: Tables) -> str | Unknown | None:
+    """CUDA version of the ptxas in Triton."""
+    return _bundled(facts, tables, facts.triton.ptxas, "ptxas")
+
+
+def blackwell_version(facts: Facts, tables: Tables) -> str | Unknown | None:
+    """CUDA version of Triton's second ptxas."""
+    return _bundled(facts, tables, facts.triton.ptxas_blackwell, "blackwell")
+
+
+def _bundled(facts: Facts, tables: Tables, path: str | None, name: str) -> str | Unknown | None:
+    version = facts.triton.version
+    if not path or version is None:
+        return None
+    row = find(tables["triton"], series(version))
+    if row is None or name not in row:
+        return Unknown(f"the tables of this attn-doctor do not name the ptxas of triton {version}")
+    return str(row[name])

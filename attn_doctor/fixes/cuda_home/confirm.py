@@ -1,0 +1,81 @@
+"""Asks torch, Triton and cuda.pathfinder what they resolve to once the lines are carried out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor import worker
+from attn_doctor.processes import run
+
+__all__ = ["Answer", "ask"]
+
+#: Seconds to import torch and triton; a cold disk of a network takes long.
+LIMIT = 120.0
+_CHILD = str(Path(worker.__file__).parent / "cuda_home.py")
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What one consumer answered."""
+
+    name: str
+    """`torch`, `triton` or `cuda.pathfinder`."""
+    says: str
+    """Its answer, as a sentence."""
+    agrees: bool | None = None
+    """It takes the chosen toolkit; None if it takes none or could not be asked."""
+
+
+def ask(python: str, environ: Mapping[str, str], root: str) -> tuple[Answer, ...]:
+    """The answers of those that are installed with the interpreter at `python`.
+
+    `environ` is what the user's shell holds after the exports.
+    """
+    # Up to Python 3.10 the first entry of sys.path is the folder of the script, which removes it.
+    variables = {**environ, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = run([python, _CHILD], LIMIT, env=variables, cwd=os.sep)
+    try:
+        said = json.loads(ran.out.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        why = ran.told if not ran.ok else "it printed no answer"
+        return (Answer(name="torch", says=f"could not be asked: {why}"),)
+    judges = {"torch": _torch, "triton": _triton, "cuda.pathfinder": _pathfinder}
+    found = []
+    for name, judge in judges.items():
+        answer = said.get(name.rpartition(".")[2], {"missing": True})
+        if answer.get("error"):
+            found.append(Answer(name=name, says=f"cannot be imported: {answer['error']}"))
+        elif not answer.get("missing"):
+            found.append(judge(name, answer, root))
+    return tuple(found)
+
+
+def _torch(name: str, answer: Mapping[str, Any], root: str) -> Answer:
+    home = answer["home"]
+    says = f"{answer['version']} resolves CUDA_HOME to {home or 'nothing'}"
+    return Answer(name=name, says=says, agrees=_same(home, root))
+
+
+def _triton(name: str, answer: Mapping[str, Any], root: str) -> Answer:
+    says = f"{answer['version']} uses {answer['ptxas']}, whatever CUDA_HOME says"
+    inside = os.path.realpath(answer["ptxas"]).startswith(os.path.realpath(root) + os.sep)
+    return Answer(name=name, says=says, agrees=True if inside else None)
+
+
+def _pathfinder(name: str, answer: Mapping[str, Any], root: str) -> Answer:
+    nvcc, home = answer.get("nvcc", ""), answer.get("home", "")
+    found = os.path.dirname(os.path.dirname(os.path.realpath(nvcc))) if nvcc else ""
+    says = f"{answer['version']} finds nvcc at {nvcc or 'no place'}"
+    if found and not _same(found, root) and _same(home, root):
+        says += ", for it looks into the environment's own wheels first; CUDA_PATH reaches it"
+        return Answer(name=name, says=says)
+    return Answer(name=name, says=says, agrees=_same(found or home, root))
+
+
+def _same(one: str, other: str) -> bool:
+    return bool(one) and os.path.realpath(one) == os.path.realpath(other)

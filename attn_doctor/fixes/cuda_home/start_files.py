@@ -1,0 +1,243 @@
+"""Where the choice can be kept for later shells, and what each file would hold then.
+
+The choice depends on the examined environment's torch, so its own activation hook is the first
+place; a system Python has none, and the shell's start file takes its part.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.cuda_home import activation_hooks, marked_block
+from attn_doctor.fixes.cuda_home.exports import Exports
+from attn_doctor.shell import detect
+
+__all__ = ["KINDS", "Change", "Keeping", "keeping"]
+
+#: What `--write-to` takes; `auto` is GitHub Actions, else the environment, else the shell.
+KINDS = ("auto", "environment", "shell", "github")
+
+_VENV = (
+    ("bin/activate", "sh", r"^deactivate\s*\(\)\s*\{"),
+    ("Scripts/activate", "sh", r"^deactivate\s*\(\)\s*\{"),
+    ("bin/activate.fish", "fish", r"^function deactivate\b"),
+    ("Scripts/activate.fish", "fish", r"^function deactivate\b"),
+    ("bin/Activate.ps1", "powershell", r"^function global:deactivate\b"),
+    ("bin/activate.ps1", "powershell", r"^function global:deactivate\b"),
+    ("Scripts/Activate.ps1", "powershell", r"^function global:deactivate\b"),
+)
+_OTHERS = ("activate.csh", "activate.nu", "activate.bat")
+_CONDA = (("sh", "sh"), ("fish", "fish"), ("ps1", "powershell"))
+#: conda reads hooks in the order of their names; those of its compilers come before this.
+_HOOK = "zz-attn-doctor-cuda-home"
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """One file before and after."""
+
+    path: Path
+    """As it was looked for."""
+    real: Path
+    """The file behind `path`, which is the one that changes."""
+    before: bytes | None
+    """None if there is no such file yet."""
+    after: bytes
+
+    @property
+    def needed(self) -> bool:
+        """The file is not yet as it should be."""
+        return self.before != self.after
+
+
+class Keeping(Struct, frozen=True, kw_only=True):
+    """What keeping the choice takes."""
+
+    kind: str
+    """`environment`, `shell` or `github`."""
+    changes: tuple[Change, ...]
+    exports: Exports
+    notes: tuple[str, ...] = ()
+    then: str = ""
+    """What the user does to have it in the shell at hand."""
+
+
+def keeping(
+    facts: Facts, exports: Exports, shell: str, environ: Mapping[str, str], kind: str
+) -> Keeping:
+    """The files to write. Raises `AttnDoctorError` if one of them cannot or must not be written."""
+    if kind == "auto":
+        kind = _usual(facts, environ)
+    if kind == "github":
+        return _github(exports, environ)
+    if kind == "shell":
+        return _shell(facts, exports, shell, environ)
+    python = facts.python
+    if python.environment == "conda" and python.prefix:
+        return _conda(exports, Path(python.prefix))
+    if python.environment == "venv" and python.prefix:
+        return _venv(exports, shell, Path(python.prefix))
+    raise AttnDoctorError(
+        f"{python.path or 'this interpreter'} is in no virtual environment and in no conda one, so"
+        " there is no activation hook; use --write-to shell"
+    )
+
+
+def _usual(facts: Facts, environ: Mapping[str, str]) -> str:
+    if environ.get("GITHUB_ACTIONS") == "true" and environ.get("GITHUB_ENV"):
+        return "github"
+    return "environment" if facts.python.environment in ("venv", "conda") else "shell"
+
+
+# Places
+
+
+def _shell(facts: Facts, exports: Exports, shell: str, environ: Mapping[str, str]) -> Keeping:
+    path = detect.start_file(shell, environ, macos=facts.system.os == "macos")
+    before = _read(path)
+    after = marked_block.with_block(
+        before or b"", activation_hooks.start(exports, shell), str(path)
+    )
+    change = _change(path, before, after or b"")
+    return Keeping(kind="shell", changes=(change,), exports=exports, then="open a new shell")
+
+
+def _venv(exports: Exports, shell: str, prefix: Path) -> Keeping:
+    """The environment's own activation scripts, all that are there."""
+    changes: list[Change] = []
+    notes: list[str] = []
+    for name, family, leaving in _VENV:
+        path = prefix / name
+        before = _read(path)
+        if before is None or any(_same(path, one.path) for one in changes):
+            continue
+        if b"# SIG # Begin signature block" in before:
+            notes.append(f"{path} is signed and would not run once changed: it is left alone")
+            continue
+        after = marked_block.with_block(before, activation_hooks.enter(exports, family), str(path))
+        lines = activation_hooks.leave(exports, family, path=False)
+        left = marked_block.with_block(after or before, lines, str(path), "deactivate", leaving)
+        if left is None:
+            notes.append(f"{path} has no `deactivate` that is known: it will not unset what it set")
+        changes.append(_change(path, before, left or after or before))
+    folder = prefix / ("Scripts" if (prefix / "Scripts").is_dir() else "bin")
+    others = [name for name in _OTHERS if (folder / name).is_file()]
+    if others:
+        notes.append(f"left alone: {', '.join(others)} beside them")
+    if not changes:
+        raise AttnDoctorError(
+            f"{prefix} has no activation script to write to; use --write-to shell"
+        )
+    activate = {"fish": "activate.fish", "powershell": "Activate.ps1"}.get(shell, "activate")
+    source = ". " if shell in ("sh", "powershell") else "source "
+    return Keeping(
+        kind="environment",
+        changes=tuple(changes),
+        exports=exports,
+        notes=tuple(notes),
+        then=f"activate it again: {source}{folder / activate}",
+    )
+
+
+def _conda(exports: Exports, prefix: Path) -> Keeping:
+    """Hook files of our own, which conda reads when the environment is entered and left."""
+    changes = []
+    for ending, family in _CONDA:
+        for folder, lines in (
+            ("activate.d", activation_hooks.enter(exports, family)),
+            ("deactivate.d", activation_hooks.leave(exports, family, path=True)),
+        ):
+            path = prefix / "etc" / "conda" / folder / f"{_HOOK}.{ending}"
+            before = _read(path)
+            after = marked_block.with_block(before or b"", lines, str(path))
+            changes.append(_change(path, before, after or b""))
+    return Keeping(
+        kind="environment",
+        changes=tuple(changes),
+        exports=exports,
+        then=f"conda activate {prefix} (once more)",
+    )
+
+
+def _github(exports: Exports, environ: Mapping[str, str]) -> Keeping:
+    """The files through which one step of a GitHub Actions job speaks to the next ones."""
+    changes = []
+    texts = {"GITHUB_ENV": [f"{name}={value}" for name, value in exports.variables.items()]}
+    if exports.path:
+        texts["GITHUB_PATH"] = [exports.path]
+    for variable, lines in texts.items():
+        path = Path(environ.get(variable, ""))
+        if not path.is_absolute() or not path.is_file():
+            raise AttnDoctorError(f"{variable} names no file; --write-to github is for a workflow")
+        before = _read(path) or b""
+        gap = b"" if not before or before.endswith(b"\n") else b"\n"
+        known = before.decode("utf-8", "replace").splitlines()
+        new = [line for line in lines if line not in known]
+        after = before + gap + "".join(f"{line}\n" for line in new).encode() if new else before
+        changes.append(_change(path, before, after))
+    return Keeping(
+        kind="github",
+        changes=tuple(changes),
+        exports=exports,
+        then="the next steps of the job have it",
+    )
+
+
+# Files
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of a file that may be changed, or None if it is not there."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise AttnDoctorError(f"{path} is no file; it is left alone")
+        return path.read_bytes()
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise AttnDoctorError(
+                f"{path} is a link to {os.path.realpath(path)}, which is not there; make that file"
+                " or remove the link, then run this again"
+            ) from None
+        return None
+    except OSError as error:
+        raise AttnDoctorError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _change(path: Path, before: bytes | None, after: bytes) -> Change:
+    """A change that can be carried out. Raises `AttnDoctorError` if it cannot."""
+    real = Path(os.path.realpath(path))
+    change = Change(path=path, real=real, before=before, after=after)
+    if not change.needed:
+        return change
+    link = f" (which {path} leads to)" if real != path else ""
+    if before is not None and hasattr(os, "getuid"):
+        owner = real.stat().st_uid
+        if owner != os.getuid():
+            raise AttnDoctorError(
+                f"{real}{link} belongs to user {owner}, not to you ({os.getuid()}); it is left"
+                " alone. Print the lines without --write and add them where you may"
+            )
+    # A new file takes its place by one rename, so its folder has to be writable.
+    folder = next(one for one in real.parents if one.is_dir())
+    for place, what in ((real, "is read-only"), (folder, "is in a folder you may not write to")):
+        if place.exists() and not os.access(place, os.W_OK):
+            raise AttnDoctorError(
+                f"{real}{link} {what}; nothing was changed. Print the lines without --write and add"
+                " them where you may"
+            )
+    return change
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Two names of one file, as on file systems that do not tell upper from lower case."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False

@@ -1,0 +1,135 @@
+"""The examined environment before and after: kept copies of its folders, and the way back.
+
+A copy lies beside site-packages, so that links can be made, in `.attn-doctor-undo/<run>`; removing
+the environment removes it. Folders outside (such as those of conda's own packages) are not kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+from attn_doctor.fixes import link_copy
+from attn_doctor.fixes.distributions import Installed, owners
+from attn_doctor.fixes.journal import MARKER, Journal
+from attn_doctor.fixes.run_installer import installer_environment
+from attn_doctor.processes import run
+
+__all__ = ["Part", "forget", "keep", "marks", "owned_by", "places", "roll_back", "unmarked"]
+
+UNDO = ".attn-doctor-undo"
+_ASK = "import json, sysconfig; print(json.dumps(sysconfig.get_paths()))"
+
+
+class Part(Struct, frozen=True):
+    """One folder and its kept copy."""
+
+    folder: str
+    copy: str
+
+
+def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
+    """The folders that an installer writes to, site-packages first.
+
+    Raises `AttnDoctorError` if the interpreter does not say.
+    """
+    python = facts.python.path or sys.executable
+    env = installer_environment(environ, {})
+    ended = run([python, "-I", "-B", "-c", _ASK], 30, env=env, cwd=str(folder))
+    try:
+        paths: dict[str, str] = json.loads(ended.out)
+    except ValueError:
+        raise AttnDoctorError(
+            f"{python} does not say where it keeps packages ({ended.told}); nothing was changed"
+        ) from None
+    found = [paths["purelib"], paths["platlib"], paths["scripts"]]
+    if facts.python.environment == "venv" and facts.python.prefix:
+        found += [os.path.join(facts.python.prefix, name) for name in ("share", "etc", "include")]
+    return [one for one in dict.fromkeys(map(os.path.realpath, found)) if os.path.isdir(one)]
+
+
+def keep(journal: Journal, folders: Sequence[str], label: str) -> tuple[Part, ...]:
+    """Keep copies of `folders`, journalled first.
+
+    Raises `AttnDoctorError`, and then leaves nothing behind.
+    """
+    root = os.path.join(os.path.dirname(folders[0]), UNDO, journal.id, label)
+    parts = tuple(Part(one, os.path.join(root, str(n))) for n, one in enumerate(folders))
+    journal.note("packages", label=label, parts=[[one.folder, one.copy] for one in parts])
+    try:
+        os.makedirs(root, mode=0o700)
+        Path(root, MARKER).write_text(journal.id + "\n", encoding="utf-8")
+        for one in parts:
+            link_copy.keep(one.folder, one.copy)
+    except BaseException as error:
+        forget(parts)
+        journal.note("unkept", label=label)
+        if isinstance(error, OSError):
+            raise AttnDoctorError(
+                f"{folders[0]} cannot be kept for --undo: {error.strerror}; nothing was changed"
+            ) from None
+        raise
+    journal.note("kept", label=label)
+    return parts
+
+
+def roll_back(parts: Iterable[Part], left: Callable[[str], bool] = lambda _: False) -> list[str]:
+    """Bring the folders back; what could not be is returned, a sentence each.
+
+    `left` says of an absolute path that it is to be left alone.
+    """
+    faults = []
+    for part in parts:
+
+        def stays(path: str, folder: str = part.folder) -> bool:
+            return left(os.path.normpath(os.path.join(folder, path.rstrip("/"))))
+
+        try:
+            wanted = link_copy.changes(part.folder, part.copy).without(stays)
+            link_copy.restore(part.folder, part.copy, wanted)
+        except OSError as error:
+            faults.append(f"{error.filename or part.folder} cannot be restored: {error.strerror}")
+    return faults
+
+
+def forget(parts: Iterable[Part]) -> None:
+    """Remove kept copies; only a folder with our marker is ever removed, links not followed."""
+    for root in {os.path.dirname(one.copy) for one in parts}:
+        if os.path.islink(root) or not os.path.isfile(os.path.join(root, MARKER)):
+            continue
+        shutil.rmtree(root, ignore_errors=True)
+        for _ in range(2):  # the folder of the run and that of all runs, if nothing else is there
+            root = os.path.dirname(root)
+            with contextlib.suppress(OSError):
+                os.rmdir(root)
+
+
+def owned_by(parts: Iterable[Part], names: Iterable[str]) -> Callable[[str], bool]:
+    """Says of an absolute path whether it belongs to one of some distributions, then or now."""
+    wanted = {*names}
+    paths = set()
+    for part in parts:
+        for base in (part.folder, part.copy):
+            for path, name in owners(base).items():
+                if name in wanted:
+                    paths.add(os.path.normpath(os.path.join(part.folder, path)))
+    return lambda path: path in paths
+
+
+def marks(there: Mapping[str, Installed]) -> dict[str, list[str]]:
+    """What is installed, for a journal."""
+    return {name: [one.version, one.mark] for name, one in there.items()}
+
+
+def unmarked(data: Mapping[str, Sequence[str]]) -> dict[str, Installed]:
+    """What was installed, from a journal."""
+    return {name: Installed(one[0], one[1]) for name, one in data.items()}

@@ -1,0 +1,169 @@
+"""A rule's pip command, taken apart: which packages it names, from where, and how.
+
+Rules write few forms: `pip install` or `pip uninstall`, options, requirements, leading
+`NAME=value` variables. What is not understood is kept as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+from msgspec import Struct
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from attn_doctor.fixes.distributions import normal
+
+__all__ = ["PipCall", "Wanted", "conflict", "merged", "pip_call"]
+
+#: Options that take a value in the next element.
+_VALUED = ("--index-url", "--extra-index-url", "-i", "--find-links", "-f", "-c", "--constraint")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+
+
+class Wanted(Struct, frozen=True):
+    """One package that a command names."""
+
+    name: str
+    """Normalised."""
+    specifier: str = ""
+    url: str = ""
+    """Where it comes from, if not from an index."""
+    extras: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """As pip takes it."""
+        if self.url:
+            return self.url
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}{self.specifier}"
+
+
+class PipCall(Struct, frozen=True, kw_only=True):
+    """One pip command."""
+
+    verb: str
+    wanted: tuple[Wanted, ...]
+    flags: tuple[str, ...] = ()
+    indexes: tuple[tuple[str, str], ...] = ()
+    """Options with their values, such as `--index-url`."""
+    variables: tuple[str, ...] = ()
+    """Leading `NAME=value` elements."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command as a rule would write it."""
+        options = (part for pair in self.indexes for part in pair)
+        wanted = (one.text for one in self.wanted)
+        return (*self.variables, "pip", self.verb, *self.flags, *wanted, *options)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The packages it names."""
+        return frozenset(one.name for one in self.wanted)
+
+
+def pip_call(argv: tuple[str, ...]) -> PipCall | None:
+    """The command taken apart; None if it is no `pip install` or `pip uninstall`."""
+    count = 0
+    while count < len(argv) and _ASSIGNMENT.fullmatch(argv[count]):
+        count += 1
+    variables, words = argv[:count], argv[count:]
+    if words[:1] != ("pip",) or len(words) < 3 or words[1] not in ("install", "uninstall"):
+        return None
+    wanted, flags, indexes = [], [], []
+    rest = iter(words[2:])
+    for word in rest:
+        if word in _VALUED:
+            indexes.append((word, next(rest, "")))
+        elif word.startswith("-"):
+            flags.append(word)
+        else:
+            wanted.append(_wanted(word))
+    return PipCall(
+        verb=words[1],
+        wanted=tuple(wanted),
+        flags=tuple(flags),
+        indexes=tuple(indexes),
+        variables=variables,
+    )
+
+
+def _wanted(word: str) -> Wanted:
+    try:
+        found = Requirement(word)
+    except InvalidRequirement:
+        # `git+https://github.com/thu-ml/SageAttention@v2.2.0`, a path, or a wheel's URL
+        last = word.rstrip("/").rpartition("/")[2].partition("@")[0].partition("#")[0]
+        name = last.split("-")[0] if last.endswith((".whl", ".tar.gz")) else last
+        return Wanted(normal(name.removesuffix(".git")), url=word)
+    url = word if found.url else ""
+    return Wanted(normal(found.name), str(found.specifier), url, tuple(sorted(found.extras)))
+
+
+def conflict(one: PipCall, other: PipCall) -> str:
+    """The package on which two commands cannot agree; empty if they can both be carried out."""
+    for left, right in product(one.wanted, other.wanted):
+        if left.name != right.name:
+            continue
+        if one.verb != other.verb:
+            return left.name
+        if one.verb == "uninstall":
+            continue
+        if left.url != right.url or (not left.url and _index(one) != _index(other)):
+            return left.name
+        if not _satisfiable(left.specifier, right.specifier):
+            return left.name
+    return ""
+
+
+def merged(one: PipCall, other: PipCall) -> PipCall | None:
+    """One command for both, where they name the same packages from the same place."""
+    if one.names != other.names or conflict(one, other) or one.verb != other.verb:
+        return None
+    if _index(one) != _index(other):
+        return None
+    wanted = []
+    for left in one.wanted:
+        right = next(each for each in other.wanted if each.name == left.name)
+        both = sorted({*_parts(left.specifier), *_parts(right.specifier)})
+        extras = tuple(sorted({*left.extras, *right.extras}))
+        wanted.append(Wanted(left.name, ",".join(both), left.url, extras))
+    return PipCall(
+        verb=one.verb,
+        wanted=tuple(wanted),
+        flags=tuple(dict.fromkeys((*one.flags, *other.flags))),
+        indexes=one.indexes,
+        variables=tuple(dict.fromkeys((*one.variables, *other.variables))),
+    )
+
+
+def _index(call: PipCall) -> str:
+    """The index that the packages come from; others beside it do not count."""
+    return next((value for name, value in call.indexes if name in ("--index-url", "-i")), "")
+
+
+def _parts(specifier: str) -> list[str]:
+    return [part for part in specifier.split(",") if part]
+
+
+def _satisfiable(one: str, other: str) -> bool:
+    """Some version fits both. Tried are the versions that they name and their neighbours."""
+    both = SpecifierSet(",".join(filter(None, (one, other))))
+    if not str(both):
+        return True
+    tried = ["0", "999999"]
+    for part in both:
+        text = part.version.removesuffix(".*")
+        try:
+            numbers = list(Version(text).release)
+        except InvalidVersion:
+            return True  # `===` with something that is no version: leave it to the installer
+        tried += [text, ".".join(map(str, [*numbers, 1]))]
+        tried.append(".".join(map(str, [*numbers[:-1], numbers[-1] + 1])))
+        if numbers[-1]:
+            tried.append(".".join(map(str, [*numbers[:-1], numbers[-1] - 1, 999999])))
+    return any(both.contains(version, prereleases=True) for version in tried)

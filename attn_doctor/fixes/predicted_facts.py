@@ -1,0 +1,75 @@
+"""The facts as they would be with the torch that fits this machine, so that one can look ahead.
+
+Told from the tables alone; what an installer would really choose is known only when it is asked.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from attn_doctor.derived import derive
+from attn_doctor.derived.releases import find, parts, series
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Diagnosis, Finding
+from attn_doctor.fixes.postconditions import gone
+from attn_doctor.fixes.steps import Step
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.evaluate import judge
+
+__all__ = ["following", "with_torch"]
+
+
+def with_torch(facts: Facts) -> Facts | None:
+    """The facts with the CUDA build of torch that suits driver and GPUs; None if none is known."""
+    tag, pin = facts.torch.index_for_driver, facts.torch.pin_for_driver
+    if not tag:
+        return None
+    table = library.tables()["torch"]
+    minor = series((pin or "").partition("==")[2].replace(".*", ".0")) or str(table["newest"])
+    row = find(table, minor)
+    cuda = (
+        next((one for one in row["cuda"] if f"cu{one.replace('.', '')}" == tag), "") if row else ""
+    )
+    if row is None or not cuda:
+        return None
+    version = max(row["pins"], key=parts, default=f"{minor}.0")
+    torch = replace(
+        facts.torch,
+        installed=True,
+        version=f"{version}+{tag}",
+        local=tag,
+        build="cuda",
+        cuda=cuda,
+        cxx11_abi=True if parts(version) >= (2, 7) else None,
+        source="index",
+        broken="",
+        has_flex=parts(version) >= (2, 5),
+        requires_triton=row["pins"].get(version, f"=={row['triton']}.*"),
+        nvidia_wheels_missing=(),
+        libraries_missing=(),
+    )
+    exact = row["pins"].get(version, "").removeprefix("==")
+    triton = replace(
+        facts.triton, installed=True, version=exact or f"{row['triton']}.0", distribution="triton"
+    )
+    gaps = {
+        name: why for name, why in facts.gaps.items() if not name.startswith(("torch", "triton"))
+    }
+    return derive(replace(facts, torch=torch, triton=triton, gaps=gaps), library.tables())
+
+
+def following(diagnosis: Diagnosis, steps: list[Step]) -> tuple[Finding, ...]:
+    """Problems that a step which moves torch would bring, such as an xformers left behind."""
+    moving = [step for step in steps if "torch" in step.packages and not step.held]
+    ahead = with_torch(diagnosis.facts) if moving else None
+    if ahead is None:
+        return ()
+    planned = {rule for step in steps for rule in step.rules}
+    _, appeared = gone(
+        diagnosis.problems, [one for one in judge(ahead, library.load()) if _bad(one)]
+    )
+    return tuple(one for one in appeared if one.rule not in planned)
+
+
+def _bad(one: Finding) -> bool:
+    return one.verdict.value == "problem" and not one.caused_by and one.severity.rank > 0

@@ -1,0 +1,269 @@
+"""Source builds that a step starts: can they succeed here, and with which variables.
+
+Two packages are built: flash-attn where no ready wheel fits, and SageAttention 2, of which there
+are none for Linux. What they need is in `rules/tables/`; how long they take is in `estimates.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.build_progress import span
+from attn_doctor.fixes.estimates import Machine, build_estimate, estimate
+from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
+from attn_doctor.fixes.steps import Step
+from attn_doctor.fixes.wheel_check import verdict
+from attn_doctor.rulebook import library
+
+__all__ = ["Preflight", "compiling", "environment", "lacking", "preflight", "settled"]
+
+#: What pip must find in the environment, since the build is not isolated from torch.
+_BUILD_REQUIREMENTS = {
+    "flash-attn": ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops"),
+    "sageattention": ("setuptools", "wheel", "packaging", "ninja"),
+}
+#: MiB that one compiler takes, and whence that is known. How much disk a build writes is not.
+_LEAST_RAM = {
+    # https://github.com/Dao-AILab/flash-attention/blob/0251105a2fb19d2957484b7f023cd8c115286ced/setup.py
+    # says in `NinjaBuildExtension`: "Assume worst-case peak observed memory usage
+    # of ~5GB per NVCC thread."
+    "flash-attn": (5 * 1024, "its setup.py reckons with 5 GB for one compiler"),
+    # Measured for compute capability 9.0 with nvcc 13.0: `qk_int_sv_f8_cuda_sm90.cu` 3082 MiB,
+    # `sm89_qk_int8_sv_f8_accum_f32_fuse_v_scale_attn_inst_buf.cu` 3044 MiB.
+    "sageattention": (3082, "one of its files took 3082 MiB to compile, as measured"),
+}
+#: The extensions that SageAttention's setup.py makes at most, and the CUDA files of the largest
+#: (`_qattn_sm89`), all others having one.
+#: https://github.com/thu-ml/SageAttention/blob/d1a57a546c3d395b1ffcbeecc66d81db76f3b4b5/setup.py
+_SAGE_EXTENSIONS, _SAGE_FILES = 4, 7
+
+
+class Preflight(Struct, frozen=True, kw_only=True):
+    """What stands in the way of a build, and the variables it gets."""
+
+    obstacles: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    """What could not be told beforehand."""
+    variables: dict[str, str] = {}
+
+
+def _is_build(call: PipCall, facts: Facts) -> str:
+    """The package that this command compiles; empty if it compiles nothing, as far as is known."""
+    if call.verb != "install":
+        return ""
+    for one in call.wanted:
+        if one.name == "sageattention" and one.url:
+            return one.name
+        if one.name == "flash-attn" and not one.url.endswith(".whl"):
+            return "" if verdict("flash-attn", facts).wheel == "yes" else one.name
+    return ""
+
+
+def settled(step: Step, facts: Facts) -> Step:
+    """The step with what is known of wheels and builds: a pinned wheel, or a build prepared."""
+    if step.kind != "install":
+        return step
+    calls = [pip_call(argv) for argv in step.run]
+    name = next((name for call in calls if call and (name := _is_build(call, facts))), "")
+    if not name:
+        run = tuple(
+            _pinned(call, facts).argv if call else argv
+            for call, argv in zip(calls, step.run, strict=True)
+        )
+        wanted = {one for call in calls if call and call.verb == "install" for one in call.names}
+        return replace(step, run=run, estimate=estimate(wanted, facts))
+    found = preflight(name, facts)
+    held = step.held or "; ".join(found.obstacles)
+    run = tuple(
+        _alone(call).argv if call else argv for call, argv in zip(calls, step.run, strict=True)
+    )
+    return replace(
+        step,
+        kind="build",
+        run=run,
+        held=held,
+        variables=found.variables,
+        needs="; ".join(filter(None, (step.needs, *found.doubts))),
+        estimate=build_estimate(name, Machine.of(facts)),
+    )
+
+
+def _pinned(call: PipCall, facts: Facts) -> PipCall:
+    """flash-attn pinned to the release whose ready wheel fits, so that pip compiles nothing."""
+    found = verdict("flash-attn", facts)
+    if found.wheel != "yes" or "flash-attn" not in call.names or call.verb != "install":
+        return call
+    from packaging.specifiers import SpecifierSet
+
+    wanted = tuple(
+        Wanted("flash-attn", f"=={found.version}")
+        if one.name == "flash-attn" and SpecifierSet(one.specifier).contains(found.version)
+        else one
+        for one in call.wanted
+    )
+    return replace(call, wanted=wanted)
+
+
+def _alone(call: PipCall) -> PipCall:
+    """A build that sees the environment's torch, and installs nothing beside itself."""
+    flags = tuple(dict.fromkeys((*call.flags, "--no-build-isolation", "--no-deps")))
+    jobs = tuple(one for one in call.variables if not one.startswith("MAX_JOBS="))
+    return replace(call, flags=flags, variables=jobs)
+
+
+def preflight(name: str, facts: Facts) -> Preflight:
+    """Whether this machine can build `name`, and the variables for it."""
+    obstacles: list[str] = []
+    doubts: list[str] = []
+    home = _home(facts, obstacles, doubts)
+    _compilers(facts, obstacles, doubts)
+    archs = _archs(name, facts, obstacles)
+    _nvcc_for(name, archs, facts, home, obstacles)
+    _room(name, facts, obstacles, doubts)
+    variables = _jobs(name, facts, max(1, len(archs)))
+    if archs:
+        variables["TORCH_CUDA_ARCH_LIST"] = ";".join(f"{sm // 10}.{sm % 10}" for sm in archs)
+        if name == "flash-attn":
+            variables["FLASH_ATTN_CUDA_ARCHS"] = ";".join(map(str, archs))
+    if home and home != facts.build.cuda_home:
+        variables["CUDA_HOME"] = variables["CUDA_PATH"] = home
+    return Preflight(obstacles=tuple(obstacles), doubts=tuple(doubts), variables=variables)
+
+
+def compiling(name: str, facts: Facts) -> tuple[str, ...]:
+    """Whether `name` can be compiled here and how long that takes, a sentence each."""
+    if name not in _BUILD_REQUIREMENTS:
+        return ()
+    found = preflight(name, facts)
+    if found.obstacles:
+        return tuple(f"it cannot be compiled here: {line}" for line in found.obstacles)
+    guess = build_estimate(name, Machine.of(facts))
+    low, high = guess.minutes or (0.0, 0.0)
+    words = span((60 * low, 60 * high))
+    return (f"it can be compiled here, in {words} ({guess.basis})", *found.doubts)
+
+
+def lacking(name: str, installed: Iterable[str]) -> list[str]:
+    """What has to be in the environment before `name` is built there, and is not."""
+    there = {*installed}
+    return [one for one in _BUILD_REQUIREMENTS[name] if one not in there]
+
+
+def _home(facts: Facts, obstacles: list[str], doubts: list[str]) -> str:
+    """The toolkit to build with: the one in use if it fits torch, else one that does."""
+    build, torch = facts.build, facts.torch
+    if torch.build != "cuda":
+        if torch.installed is False:
+            obstacles.append("torch is not installed")
+        elif torch.build is None:
+            doubts.append("it could not be told what torch was built for")
+        else:
+            obstacles.append(f"this torch was built for {torch.build}, not for CUDA")
+        return ""
+    fits = build.nvcc and build.cuda_major == torch.cuda_major and not build.lacks
+    if fits:
+        return build.cuda_home or ""
+    if build.fitting_home:
+        return build.fitting_home
+    if build.fitting_home is None and build.nvcc is None:
+        doubts.append("it could not be told which CUDA toolkits are here")
+        return ""
+    obstacles.append(
+        f"no complete CUDA {torch.cuda_major} toolkit is here"
+        " (`attn-doctor fix --cuda-home` says which to install, and how)"
+    )
+    return ""
+
+
+def _compilers(facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
+    if facts.cxx.path == "":
+        obstacles.append("no C++ compiler is here")
+    elif facts.cxx.path is None:
+        doubts.append("it could not be told whether a C++ compiler is here")
+    if facts.python.headers == "":
+        obstacles.append(f"Python.h is missing from {facts.python.include or 'this Python'}")
+
+
+def _archs(name: str, facts: Facts, obstacles: list[str]) -> list[int]:
+    """The compute capabilities ×10 to compile for: those of the visible GPUs."""
+    sms = sorted({one.sm for one in facts.gpus or () if one.sm and one.visible is not False})
+    if not sms:
+        obstacles.append(
+            "no GPU is visible, so it is not known what to compile for; build it on the machine"
+            " with the GPU, or set TORCH_CUDA_ARCH_LIST and install it by hand"
+        )
+        return []
+    rows = library.tables()[name]["release"]
+    known: list[int] = next((row["archs"] for row in reversed(rows) if row.get("archs")), [])
+    if name == "flash-attn":
+        # Code for 8.0 serves all of 8.x, that for 10.0 and 12.0 their generations.
+        fitting = {
+            max((one for one in known if one // 10 == sm // 10 and one <= sm), default=0)
+            for sm in sms
+        }
+    else:
+        fitting = {sm if sm in known else 0 for sm in sms}
+    if 0 in fitting:
+        names = ", ".join(f"{sm // 10}.{sm % 10}" for sm in sms)
+        obstacles.append(f"{name} has no kernels for compute capability {names}")
+        return []
+    return sorted(fitting)
+
+
+def _nvcc_for(name: str, archs: list[int], facts: Facts, home: str, obstacles: list[str]) -> None:
+    """The nvcc must know the GPU, and be as new as the project's setup.py asks."""
+    version = facts.build.version if home == facts.build.cuda_home else _version_of(home, facts)
+    if not version or not archs:
+        return
+    from packaging.version import Version
+
+    row: Mapping[str, Any] = library.tables()[name]["release"][-1]
+    by_arch = row.get("nvcc_by_arch", {})
+    wanted = max(
+        [Version(row["nvcc"]), *(Version(by_arch[str(sm)]) for sm in archs if str(sm) in by_arch)]
+    )
+    if Version(version) < wanted:
+        obstacles.append(f"nvcc is {version}; for this GPU {name} wants {wanted} or later")
+
+
+def _version_of(home: str, facts: Facts) -> str:
+    found = (one.version for one in facts.toolkits or () if one.root == home)
+    return next(found, None) or ""
+
+
+def _room(name: str, facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
+    free = facts.system.ram_available_mib
+    if free is None:
+        doubts.append("free memory could not be told")
+    elif free < _LEAST_RAM[name][0]:
+        obstacles.append(f"{free} MiB of memory are free; {_LEAST_RAM[name][1]}")
+
+
+def _jobs(name: str, facts: Facts, archs: int) -> dict[str, str]:
+    """Parallelism that fits memory and processors (`build.jobs` reckons 9 GiB for a job)."""
+    jobs, cpus = facts.build.jobs or 1, facts.system.cpus or 1
+    if name == "sageattention":
+        # Its setup.py builds EXT_PARALLEL extensions side by side, each with MAX_JOBS of its own
+        # (rules set MAX_JOBS=build.jobs too), and gives nvcc `--threads=8`, which is one compiler
+        # for each architecture. So min(7, MAX_JOBS) files of the largest extension are compiled at
+        # once, and one of each beside it. Side by side are as many as keep this within `jobs`: all
+        # four from 10 jobs on. Measured with 16 cores, four at once: 122 s.
+        jobs = max(1, jobs // archs)
+        side = max(1, min(_SAGE_EXTENSIONS, jobs - _SAGE_FILES + 1))
+        return {"EXT_PARALLEL": str(side), "MAX_JOBS": str(jobs)}
+    threads = max(1, min(4, cpus // jobs))
+    return {"MAX_JOBS": str(jobs), "NVCC_THREADS": str(threads)}
+
+
+def environment(step: Step, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a step's commands, with PATH leading to the toolkit they shall use."""
+    found = dict(step.variables)
+    if home := found.get("CUDA_HOME"):
+        found["PATH"] = os.path.join(home, "bin") + os.pathsep + environ.get("PATH", "")
+    return found

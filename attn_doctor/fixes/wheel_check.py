@@ -1,0 +1,202 @@
+"""Says before pip is asked whether there is a ready wheel, or pip would compile for an hour.
+
+Told from the tables in `rules/tables/`, which list the projects' own wheels; what others build and
+publish is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.derived.backend_wheels import WHEEL
+from attn_doctor.derived.releases import Unknown, major, series
+from attn_doctor.facts import Facts, Package
+from attn_doctor.rulebook import library
+
+__all__ = ["NAMES", "Verdict", "verdict", "verdicts"]
+
+NAMES = ("triton", "flash-attn", "xformers", "sageattention")
+_INDEX = "https://download.pytorch.org/whl/"
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What `pip install` of one package would meet."""
+
+    name: str
+    wheel: str
+    """`yes`, `no`, or `unknown`."""
+    version: str = ""
+    """The newest release with a wheel that fits, or the one that would be compiled."""
+    requirement: str = ""
+    """What to install, where a wheel fits."""
+    index: str = ""
+    """The index that has it, where that is not the default one."""
+    reason: str = ""
+    """Why there is none, why it cannot be told, or what has to be known about the wheel."""
+
+
+def verdicts(facts: Facts) -> tuple[Verdict, ...]:
+    """The verdicts on all four packages."""
+    return tuple(verdict(name, facts) for name in NAMES)
+
+
+def verdict(name: str, facts: Facts) -> Verdict:
+    """The verdict on one of `NAMES`, for the torch, CUDA, C++ ABI, Python and system in `facts`."""
+    if facts.torch.installed is False:
+        return Verdict(name=name, wheel="unknown", reason="torch is not installed")
+    if facts.torch.build not in (None, "cuda") and name != "sageattention":
+        reason = f"this torch was built for {facts.torch.build}; {name} serves CUDA builds"
+        return Verdict(name=name, wheel="no", reason=reason)
+    return _JUDGES[name](facts, library.tables())
+
+
+def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
+    rows = tables["flash-attn"]["release"]
+    newest = rows[-1]["version"]
+    doubt = ""
+    for row in reversed(rows):
+        asked = replace(facts, flash_attn=Package(installed=True, version=row["version"]))
+        answer = WHEEL["flash_attn"](asked, tables)
+        if answer == "yes":
+            unpinned = (
+                f"unpinned, pip would take {newest}, whose wheels are not known" if doubt else ""
+            )
+            return Verdict(
+                name="flash-attn",
+                wheel="yes",
+                version=row["version"],
+                requirement=f"flash-attn=={row['version']}",
+                reason=unpinned,
+            )
+        if answer != "no":
+            doubt = doubt or (answer.reason if isinstance(answer, Unknown) else _gap(facts))
+    listed = [row for row in rows if "torch" in row]
+    reason = _misfit(listed[-1], facts)
+    if not reason:
+        return Verdict(name="flash-attn", wheel="unknown", reason=doubt or _gap(facts))
+    if "torch" not in rows[-1]:
+        reason += f"; pip would take {newest}, whose wheels are not known, and compile if none fits"
+        return Verdict(name="flash-attn", wheel="unknown", version=newest, reason=reason)
+    return Verdict(name="flash-attn", wheel="no", version=newest, reason=reason)
+
+
+def _misfit(row: Mapping[str, Any], facts: Facts) -> str:
+    """What of this machine the wheels of a release are not made for."""
+    seen = (
+        ("torch", series(facts.torch.version), row["torch"]),
+        ("CUDA", major(facts.torch.cuda), row["cuda"]),
+        ("Python", series(facts.python.version), row["python"]),
+        ("processor", facts.system.arch, row["machine"]),
+        ("system", facts.system.os, ["linux"]),
+    )
+    faults = [
+        f"{what} {_span(wanted)} (this is {value})"
+        for what, value, wanted in seen
+        if value is not None and value not in wanted
+    ]
+    if facts.system.musl:
+        faults.append("glibc (this is musl)")
+    if facts.python.free_threaded:
+        faults.append("Python with the global interpreter lock")
+    return f"the wheels of {row['version']} are for " + ", ".join(faults) if faults else ""
+
+
+def _span(values: list[Any]) -> str:
+    return f"{values[0]} to {values[-1]}" if len(values) > 1 else str(values[0])
+
+
+def _xformers(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
+    answer = WHEEL["xformers"](facts, tables)
+    if answer == "no":
+        return Verdict(
+            name="xformers",
+            wheel="no",
+            version=tables["xformers"]["newest"],
+            reason=f"none of its wheels is for torch {facts.torch.version}, this Python and system",
+        )
+    if answer != "yes":
+        reason = answer.reason if isinstance(answer, Unknown) else _gap(facts)
+        return Verdict(name="xformers", wheel="unknown", reason=reason)
+    for row in reversed(tables["xformers"]["release"]):
+        only = {**tables, "xformers": {**tables["xformers"], "release": [row]}}
+        if WHEEL["xformers"](facts, only) == "yes":
+            return _xformers_from(row, facts)
+    return Verdict(name="xformers", wheel="unknown", reason=_gap(facts))
+
+
+def _xformers_from(row: Mapping[str, Any], facts: Facts) -> Verdict:
+    """Where the wheel of this CUDA is; one of another minor version is compatible."""
+    exact = series(facts.torch.cuda) in row["cuda"]
+    same = [cuda for cuda in row["cuda"] if major(cuda) == major(facts.torch.cuda)]
+    cuda = str(series(facts.torch.cuda)) if exact else same[-1] if same else row["pypi"]
+    tag = "cu" + str(cuda).replace(".", "")
+    default = cuda == row["pypi"]
+    return Verdict(
+        name="xformers",
+        wheel="yes",
+        version=row["version"],
+        requirement=f"xformers=={row['version']}",
+        index="" if default else _INDEX + tag,
+        reason="" if default else f"the default index has the one for CUDA {row['pypi']}",
+    )
+
+
+def _sage(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
+    table = tables["sageattention"]
+    asked = replace(facts, sageattention=Package(installed=False))
+    answer = WHEEL["sageattention"](asked, tables)
+    older = next(row["version"] for row in table["release"] if not row["compiled"])
+    if answer == "yes":
+        return Verdict(
+            name="sageattention",
+            wheel="yes",
+            version=table["newest"],
+            reason="a port's wheel for Windows, from the releases page of woct0rdho/SageAttention",
+        )
+    if facts.torch.build not in (None, "cuda"):
+        reason = f"this torch was built for {facts.torch.build}, not for CUDA"
+        return Verdict(name="sageattention", wheel="no", version=table["newest"], reason=reason)
+    if answer == "no":
+        return Verdict(
+            name="sageattention",
+            wheel="no",
+            version=table["newest"],
+            reason=f"the index ends at {older} (Triton kernels); 2.x has to be compiled",
+        )
+    reason = answer.reason if isinstance(answer, Unknown) else _gap(facts)
+    return Verdict(name="sageattention", wheel="unknown", reason=reason)
+
+
+def _triton(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
+    del tables  # the fact `triton.pin` has what they say
+    pin, system = facts.triton.pin, facts.system
+    if system.musl:
+        return Verdict(name="triton", wheel="no", reason="its wheels are for glibc; this is musl")
+    if system.os not in ("linux", "windows"):
+        return Verdict(name="triton", wheel="no", reason=f"it has no wheels for {system.os}")
+    if not pin:
+        reason = facts.gap("triton.pin") or _gap(facts)
+        return Verdict(name="triton", wheel="unknown", reason=reason)
+    distribution, _, version = pin.partition("==")
+    return Verdict(
+        name="triton",
+        wheel="yes",
+        version=version,
+        requirement=pin,
+        reason=f"{distribution} comes with torch; this is the release it pairs with",
+    )
+
+
+def _gap(facts: Facts) -> str:
+    for name in ("torch.version", "torch.cuda", "torch.cxx11_abi", "python.version", "system.os"):
+        group, _, field = name.partition(".")
+        if getattr(getattr(facts, group), field) is None:
+            return facts.gap(name) or f"{name} is unknown"
+    return "the tables do not tell"
+
+
+_JUDGES = {"flash-attn": _flash, "xformers": _xformers, "sageattention": _sage, "triton": _triton}

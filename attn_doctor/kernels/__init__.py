@@ -1,0 +1,1 @@
+"""FlexAttention kernels compiled ahead of time: GPUs, caches, building, verifying, bundling."""

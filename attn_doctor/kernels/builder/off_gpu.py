@@ -1,0 +1,102 @@
+"""Compiling for this machine's own GPU without a context on it.
+
+The driver makes contexts one after another, a quarter of a second each on an H200, and every
+process that compiles or proves wants one: with sixteen at once that took longer than compiling.
+Compilers need a GPU's properties, not the GPU. So where many kernels are wanted they are compiled
+on a null GPU with the properties of the one that is here, and only the proofs, on the GPU itself,
+make contexts. What does not hold there is built again on the GPU.
+
+It cannot be known beforehand whether torch will want to time something while it compiles. That is
+refused on a null GPU, and then built on the GPU as well.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor import processes, worker
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.plan import Plan, Request
+from attn_doctor.kernels.gpus.descriptor import Descriptor
+from attn_doctor.record.spec import MASKS, KernelSpec
+
+__all__ = ["environment", "suits", "worth"]
+
+#: So many kernels and processes at once make the detour worth one more import of torch.
+MANY = 6
+_CHILD = Path(worker.__file__).parent / "cuda_driver.py"
+#: Seconds for the driver to answer; a healthy one takes less than one.
+_PATIENCE = 20.0
+
+
+def suits(spec: KernelSpec) -> bool:
+    """Nothing of it is computed or timed while it is compiled, and no code but ours and torch's."""
+    return not spec.block and not spec.mode and spec.mask in MASKS
+
+
+def worth(request: Request, plan: Plan) -> bool:
+    """Whether enough of the plan would be compiled at once, on GPUs, with memory to spare."""
+    on_gpus = request.target is None and "cpu" not in request.devices
+    wanted = [item for item in plan.todo if _wanted(item)]
+    return on_gpus and plan.limit != "memory" and min(plan.jobs, len(wanted)) >= MANY
+
+
+def _wanted(item: Item) -> bool:
+    return item.state != "unproven" and suits(item.spec)
+
+
+def environment(request: Request) -> dict[str, str]:
+    """The variables of processes that compile for the GPUs of this machine without using them.
+
+    Raises `AttnDoctorError` or `DeviceError` with the reason why that cannot be, such as a compiler
+    that is missing, or GPUs of two kinds.
+    """
+    from attn_doctor.kernels.builder import software_differences
+    from attn_doctor.kernels.gpus import stub
+
+    software_differences.able(request.facts)
+    # The compiler takes a second the first time, and the driver a moment every time.
+    with ThreadPoolExecutor(1) as beside:
+        library: Future[Path] = beside.submit(stub.make, request.facts)
+        gpus = _gpus(request)
+        if any(gpu != gpus[0] for gpu in gpus):
+            raise AttnDoctorError("the GPUs of this machine are of several kinds")
+        return stub.environment(library.result(), gpus[0], len(gpus), request.environ)
+
+
+def _gpus(request: Request) -> list[Descriptor]:
+    """The GPUs that a process with the request's variables may see, at least one."""
+    ended = processes.run([request.python, str(_CHILD)], _PATIENCE, env=request.environ)
+    try:
+        told = msgspec.json.decode(ended.out.strip().rpartition("\n")[2], type=list[_Told])
+        found = [one.descriptor() for one in told]
+    except (msgspec.DecodeError, KeyError) as error:
+        raise AttnDoctorError(f"the driver did not tell of its GPUs: {ended.told}") from error
+    if not found:
+        raise AttnDoctorError("the driver tells of no GPU")
+    return found
+
+
+class _Told(Struct, frozen=True):
+    """A GPU as `child/driver.py` tells of it."""
+
+    name: str
+    total_memory: int
+    driver_cuda: int | None
+    attributes: dict[str, int]
+
+    def descriptor(self) -> Descriptor:
+        """The same as torch would describe it."""
+        return Descriptor(
+            name=self.name,
+            major=self.attributes["75"],
+            minor=self.attributes["76"],
+            total_memory=self.total_memory,
+            driver_cuda=self.driver_cuda,
+            attributes=self.attributes,
+        ).completed()

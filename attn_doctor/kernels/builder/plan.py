@@ -1,0 +1,254 @@
+"""What one call of build-kernels is asked for, and what it would do. Nothing is run or changed.
+
+A plan made before torch is imported goes by the facts alone; a build makes it again with what torch
+itself tells of its surroundings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+from attn_doctor.kernels.builder import items as plan
+from attn_doctor.kernels.builder.cleared import Cleared
+from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.refusals import refusal
+from attn_doctor.kernels.builder.target import Target
+from attn_doctor.record.environment import place_of, place_with, seen
+from attn_doctor.record.lock import FOLDER
+from attn_doctor.record.manifest import Manifest, Surroundings
+from attn_doctor.record.spec import KernelSpec
+
+if TYPE_CHECKING:
+    from attn_doctor.kernels.caches.stale import Stale
+
+__all__ = [
+    "Plan",
+    "Request",
+    "jiterator",
+    "joined",
+    "leave_alone",
+    "listed",
+    "planned",
+    "superseded",
+]
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What is wanted."""
+
+    specs: tuple[KernelSpec, ...]
+    devices: tuple[str, ...]
+    facts: Facts
+    folder: Path
+    """The cache folder."""
+    environ: dict[str, str]
+    """Environment of the building processes."""
+    sys_path: tuple[str, ...] = ()
+    """Where the user's own masks are looked for."""
+    only: frozenset[str] | None = None
+    """Keys of manifest entries to which it is limited; None: every spec for every device."""
+    jobs: int | None = None
+    limit: float = 600.0
+    """Seconds that building one spec may take, and proving it again."""
+    force: bool = False
+    target: Target | None = None
+    """The GPU of another machine to build for, in place of one that is here; `facts` and `environ`
+    are then those of its stand-in."""
+
+    @property
+    def python(self) -> str:
+        """The examined interpreter."""
+        return self.facts.python.path or ""
+
+    @property
+    def logs(self) -> Path:
+        """Where the children print to."""
+        return self.folder / FOLDER / "logs"
+
+    def seen(self, device: str, was: Surroundings | None = None) -> Surroundings:
+        """Today's surroundings as far as the facts tell, those of the target if there is one."""
+        target = self.target
+        if target is not None:
+            return target.told(seen(self.facts, device, target.environment, was))
+        return seen(self.facts, device, self.environ, was)
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a build would do."""
+
+    items: tuple[Item, ...]
+    cleared: tuple[Cleared, ...]
+    """Files that would be removed first."""
+    jobs: int
+    limit: str
+    moved: tuple[str, ...] = ()
+    """What has changed since the stale entries were built, as sentences."""
+    unknown: tuple[str, ...] = ()
+    """Devices whose GPU only torch can name: their entries are looked up while building."""
+    targets: tuple[Target, ...] = ()
+    """GPUs of other machines that it would build for, in place of one that is here."""
+
+    @property
+    def todo(self) -> tuple[Item, ...]:
+        """What has to be built, in the order of building."""
+        return tuple(plan.longest_first(item for item in self.items if item.todo))
+
+    @property
+    def seconds(self) -> float:
+        """How long building will take, roughly, torch's import and the proofs included."""
+        todo = [item for item in self.todo if not item.refused]
+        if not todo:
+            return 0.0
+        work = sum(item.seconds * 1.3 for item in todo)
+        return 3.0 + max(work / self.jobs, *(item.seconds * 1.3 for item in todo))
+
+
+def planned(
+    request: Request,
+    manifest: Manifest,
+    surroundings: Mapping[str, Surroundings] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Plan:
+    """What building `request` would do. Changes and runs nothing.
+
+    `surroundings` by device, and `names` of their GPUs, are what torch itself told, where it was
+    asked; without them the facts have to do.
+    """
+    from attn_doctor.kernels.caches import stale as drift
+
+    items: list[Item] = []
+    cleared: dict[str, Cleared] = {}
+    moved: list[str] = []
+    unknown: list[str] = []
+    for device in request.devices:
+        name = (names or {}).get(device)
+        place = place_with(device, name) if name else place_of(request.facts, device)
+        if place is None:
+            unknown.append(device)
+            place = place_with(device, "")
+        was = manifest.surroundings.get(place)
+        now = (surroundings or {}).get(device)
+        now = now or request.seen(device, was)
+        stale = drift.stale(manifest, place, now, str(request.folder), jiterator=jiterator(request))
+        if request.target is not None:
+            leave_alone(manifest, place, stale, request.folder)
+        moved += [one.sentence for one in stale.moved if one.sentence not in moved]
+        for doomed in stale.files:
+            path = str(Path(doomed.root, doomed.path))
+            cleared[path] = Cleared(path=path, bytes=doomed.bytes, why=doomed.why)
+        found = plan.items(
+            request.specs,
+            device,
+            place,
+            manifest,
+            request.folder,
+            stale=stale.specs,
+            sys_path=request.sys_path,
+            force=request.force,
+            stand_in=request.target is not None,
+        )
+        items += [
+            _judged(item, request.facts.torch.version or "", now.sm)
+            for item in found
+            if request.only is None or item.key in request.only
+        ]
+    for path, old in superseded(request.folder, manifest, items):
+        cleared.setdefault(path, old)
+    jobs, limit = plan.workers(request.facts, request.devices[0], request.jobs)
+    todo = sum(item.todo and not item.refused for item in items)
+    if request.jobs is None and todo and todo < jobs:
+        jobs, limit = todo, "specs"
+    return Plan(
+        items=tuple(items),
+        cleared=tuple(cleared.values()),
+        jobs=jobs,
+        limit=limit,
+        moved=tuple(moved) if cleared or any(item.state == "stale" for item in items) else (),
+        unknown=tuple(unknown),
+        targets=(request.target,) if request.target is not None else (),
+    )
+
+
+def _judged(item: Item, torch: str, sm: int | None) -> Item:
+    """The item with what torch will say to it, if that is known to be no."""
+    if not item.todo or item.state == "unproven":
+        return item
+    return replace(item, refused=refusal(item.spec, torch, item.device, sm))
+
+
+#: States whose files go for another reason, or only once a proof has failed.
+_OWN_WAY = ("stale", "unproven")
+
+
+def leave_alone(manifest: Manifest, place: str, found: Stale, folder: Path) -> None:
+    """Raise `AttnDoctorError` if what was proven on the GPU itself would be cleared from afar."""
+    proven = [key for key in found.specs if manifest.entries[key].state == "built"]
+    ran = [key for key in found.warmups if not manifest.warmups[key].unproven]
+    why = [found.specs[key] for key in proven] + [found.warmups[key] for key in ran]
+    if why:
+        raise AttnDoctorError(
+            f"{folder} holds kernels that were made on a real {place}: {why[0]}. They are"
+            " not cleared from here: name another --cache-dir"
+        )
+
+
+def joined(plans: Sequence[Plan]) -> Plan:
+    """Plans of several targets as one."""
+    first = plans[0]
+    return Plan(
+        items=tuple(item for one in plans for item in one.items),
+        cleared=tuple({each.path: each for one in plans for each in one.cleared}.values()),
+        jobs=max(one.jobs for one in plans),
+        limit=first.limit,
+        moved=tuple(dict.fromkeys(text for one in plans for text in one.moved)),
+        unknown=tuple(dict.fromkeys(device for one in plans for device in one.unknown)),
+        targets=tuple(target for one in plans for target in one.targets),
+    )
+
+
+def superseded(
+    folder: Path, manifest: Manifest, items: Iterable[Item]
+) -> Iterable[tuple[str, Cleared]]:
+    """Files of entries that will be built anew, unless another entry that stays has them too."""
+    anew = {item.key: item for item in items if item.todo and item.state not in _OWN_WAY}
+    stays: set[str] = set()
+    for name, entry in manifest.entries.items():
+        if name not in anew and entry.build is not None:
+            stays |= entry.build.files.keys()
+    for warmup in manifest.warmups.values():
+        stays |= warmup.files.keys()
+    for name, item in anew.items():
+        found = manifest.entries.get(name)
+        if found is None or found.build is None:
+            continue
+        files = sorted(found.build.files.keys() - stays)
+        for one in listed(folder, files, f"{item.spec.title}: {item.why}"):
+            yield one.path, one
+
+
+def jiterator(request: Request) -> str:
+    """The folder of torch's run-time compiled elementwise kernels; empty if none is ours to clear.
+
+    Those of this machine are no affair of a GPU elsewhere.
+    """
+    if request.target is not None:
+        return ""
+    found = [cache.path for cache in request.facts.caches or () if cache.kind == "jiterator"]
+    return (found[0] or "") if found else ""
+
+
+def listed(folder: Path, names: Iterable[str], why: str) -> Iterable[Cleared]:
+    """Files below `folder` that are there."""
+    for name in names:
+        try:
+            size = (folder / name).lstat().st_size
+        except OSError:
+            continue
+        yield Cleared(path=str(folder / name), bytes=size, why=why)

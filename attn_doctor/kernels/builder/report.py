@@ -1,0 +1,112 @@
+"""What came of a build: one result for each spec, and why those that failed did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.explain.explanation import Explanation, Match
+from attn_doctor.facts import Facts
+from attn_doctor.kernels.builder.cleared import Cleared
+from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.target import Target
+from attn_doctor.record.manifest import Entry
+from attn_doctor.rulebook.rule import Rule
+
+__all__ = ["Report", "Result", "explained", "joined"]
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """One spec, built or already there."""
+
+    item: Item
+    entry: Entry | None
+    """None: it was not built, because the build was interrupted."""
+    match: Match | None = None
+    """The rule that explains a failure."""
+    log: str = ""
+    """What its process printed."""
+    retried: bool = False
+    """It ran out of memory beside others and was built again alone."""
+
+    @property
+    def ok(self) -> bool:
+        """Built and proven, as far as that can be done here."""
+        return self.entry is not None and self.entry.state in ("built", "unproven")
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """Everything about one call of build-kernels."""
+
+    facts: Facts
+    folder: str
+    jobs: int
+    limit: str
+    """What limits the number of jobs."""
+    results: tuple[Result, ...]
+    cleared: tuple[Cleared, ...] = ()
+    kept: dict[str, str] = {}
+    """Files that should have been removed and could not → why."""
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    start_seconds: float | None = None
+    """How long importing torch took; None if nothing had to be built."""
+    phases: dict[str, float] = {}
+    """When each phase began or ended, in seconds since the start; `writing_down` is a sum."""
+    stages: dict[str, dict[str, dict[str, float]]] = {}
+    """Manifest key → `build` or `prove` → what its process spent its time on, in seconds."""
+
+    targets: tuple[Target, ...] = ()
+    """GPUs of other machines that it was built for, in place of one that is here."""
+
+    @property
+    def failed(self) -> tuple[Result, ...]:
+        """Specs that failed, are not reused, or were not come to."""
+        return tuple(one for one in self.results if not one.ok)
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """The reports of several targets as one."""
+    first = reports[0]
+    if len(reports) == 1:
+        return first
+    started = [one.start_seconds for one in reports if one.start_seconds is not None]
+    named = [(one.targets[0].descriptor.id if one.targets else "", one) for one in reports]
+    return replace(
+        first,
+        results=tuple(each for one in reports for each in one.results),
+        cleared=tuple(each for one in reports for each in one.cleared),
+        kept={path: why for one in reports for path, why in one.kept.items()},
+        notes=tuple(dict.fromkeys(note for one in reports for note in one.notes)),
+        jobs=max(one.jobs for one in reports),
+        seconds=max(one.seconds for one in reports),
+        start_seconds=sum(started) if started else None,
+        phases={f"{id}.{name}": at for id, one in named for name, at in one.phases.items()},
+        stages={key: each for one in reports for key, each in one.stages.items()},
+        targets=tuple(each for one in reports for each in one.targets),
+    )
+
+
+def explained(
+    logs: Sequence[Path], message: str, facts: Facts, rules: Sequence[Rule] | None = None
+) -> Explanation | None:
+    """What the rulebook makes of logs and of the last words of a failure; None if nothing.
+
+    The message is written to the end of the last log first: not all of it was printed.
+    """
+    from attn_doctor.explain.engine import explanation, read
+    from attn_doctor.rulebook import library
+
+    there = [path for path in logs if path.exists()]
+    if there and message:
+        with there[-1].open("a", encoding="utf-8", errors="replace") as file:
+            file.write(f"\n{message}\n")
+    rules = library.load(()) if rules is None else rules
+    reading = read([str(path) for path in there], rules) if there else None
+    if reading is None or not reading.seen:
+        return None
+    found = explanation(reading, rules, library.tables, facts)
+    return found if found.matches else None

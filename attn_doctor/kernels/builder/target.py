@@ -1,0 +1,205 @@
+"""A GPU of another machine to build for, and what of that machine decides whether kernels fit it.
+
+A null GPU stands in for it: a small library with the target's properties under which everything
+compiles truly and nothing runs. So what is built is `unproven`: a second process has reused it, and
+no number of it was ever computed. From here the other machine's driver and compilers cannot be
+seen, nor whether it can write to the same path; what its descriptor does not tell is None.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.facts import Driver, Facts, Gpu
+from attn_doctor.kernels.builder.devices import DeviceError
+from attn_doctor.kernels.gpus.descriptor import Descriptor
+from attn_doctor.record.environment import place_with
+from attn_doctor.record.manifest import Entry, Surroundings
+from attn_doctor.worker.env_vars import kept
+
+__all__ = [
+    "Target", "TargetError", "folder_remark", "stand_in", "target_of", "targets_of",
+    "variables_remark",
+]  # fmt: skip
+
+#: Kernels without their intermediate texts: a fifth of the size, under the same keys.
+_SMALLER = "TRITON_STORE_BINARY_ONLY"
+#: Most GPUs of one machine.
+_MOST = 64
+
+
+class TargetError(DeviceError):
+    """Nothing can be built for that GPU here; the message says what differs and what to do."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """One GPU model, and how many of it."""
+
+    descriptor: Descriptor
+    word: str
+    """As it was given: a name or a file."""
+    environment: dict[str, str]
+    """Variables that enter keys, as they are set where the GPU is."""
+    devices: tuple[str, ...]
+    """Such as `cuda:0`: the index is part of the generated code."""
+
+    @property
+    def name(self) -> str:
+        """As torch calls it."""
+        return self.descriptor.name
+
+    @property
+    def sm(self) -> int:
+        """Compute capability times ten."""
+        return self.descriptor.sm
+
+    @property
+    def title(self) -> str:
+        """Such as `NVIDIA H200 (SM 9.0)`."""
+        return f"{self.name} (SM {self.sm // 10}.{self.sm % 10})"
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The manifest's names of its devices."""
+        return tuple(place_with(device, self.name) for device in self.devices)
+
+    def there(self, facts: Facts) -> Facts:
+        """This environment's facts, with its GPUs in place of ours and no word of its driver."""
+        gpu = Gpu(name=self.name, sm=self.sm, visible=True)
+        return replace(facts, gpus=(gpu,) * len(self.devices), driver=Driver())
+
+    def told(self, found: Surroundings) -> Surroundings:
+        """What was found out here, without what is only so on this machine.
+
+        Raises `TargetError` if nothing that this torch compiles would be found there.
+        """
+        why = self._disagreement(found)
+        if why:
+            raise TargetError(why)
+        return replace(found, driver=None, cc=None, cxx=None, environment=dict(self.environment))
+
+    def keeping(
+        self, found: Surroundings, was: Surroundings | None, entries: Sequence[Entry]
+    ) -> Surroundings:
+        """The same, with what is known from the GPU itself where kernels were built on it."""
+        if was is None or not any(entry.state == "built" for entry in entries):
+            return found
+        return replace(
+            found, driver=was.driver, cc=was.cc, cxx=was.cxx, environment=was.environment
+        )
+
+    def remark(self, found: Surroundings) -> str:
+        """What part of it will not be found there; empty if all will, as far as is known."""
+        there, here = self.descriptor.settings, found.settings
+        for name, title in (("inductor", "Inductor's"), ("functorch", "AOTAutograd's")):
+            if there.get(name) and here.get(name) and there[name] != here[name]:
+                return (
+                    f"{title} settings on the {self.name}'s machine are not those here, and enter"
+                    " the keys: graphs will be lowered again there, and only compiled kernels serve"
+                )
+        return ""
+
+    def _disagreement(self, found: Surroundings) -> str:
+        """Why what was compiled by this torch would never be found there; empty if it would."""
+        software = self.descriptor.software
+        if found.device is not None and found.device != self.name:
+            return (
+                f"torch sees {found.device} in place of the stand-in for the {self.name}: the"
+                " stand-in was not loaded first"
+            )
+        for name, own in (("torch_key", found.torch_key), ("triton_key", found.triton_key)):
+            there = software.get(name)
+            if there and own and there != own:
+                package = name.partition("_")[0]
+                return (
+                    f"{package} has the same version here as on the {self.name}'s machine, and"
+                    " other files, so nothing would be reused there: build with the same wheel,"
+                    " best in the same image (--docker)"
+                )
+        return ""
+
+
+def targets_of(words: Sequence[str], devices: int, environ: Mapping[str, str]) -> list[Target]:
+    """The targets of `--target` (each may be a list with commas), each once.
+
+    Raises `AttnDoctorError` for what names none, or of which too little is known.
+    """
+    named = [word.strip() for text in words for word in text.split(",") if word.strip()]
+    found: dict[str, Target] = {}
+    for word in named:
+        one = target_of(word, devices, environ)
+        found.setdefault(one.name, one)
+    return list(found.values())
+
+
+def target_of(word: str, devices: int, environ: Mapping[str, str]) -> Target:
+    """One target with `devices` GPUs. A descriptor without a machine takes over this one's keys."""
+    from attn_doctor.kernels.gpus.known import buildable, find
+
+    descriptor = buildable(find(word))
+    own = {name: environ[name] for name in kept(environ, ()) if name != _SMALLER}
+    return Target(
+        descriptor=descriptor,
+        word=word,
+        environment=dict(descriptor.environment) if descriptor.own else own,
+        devices=tuple(f"cuda:{number}" for number in range(min(devices, _MOST))),
+    )
+
+
+def stand_in(target: Target, facts: Facts, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of processes that see `target` in place of a GPU, compiling the stand-in.
+
+    `environ` names the cache folder. All that is compiled goes there, also what Triton would keep
+    in the home directory, so that the other machine needs no compiler. Raises `AttnDoctorError`
+    that names what is missing, such as a compiler here.
+    """
+    from attn_doctor.kernels.gpus import stub
+
+    library = stub.make(facts)
+    descriptor = replace(target.descriptor, environment=target.environment)
+    found = stub.environment(library, descriptor, len(target.devices), environ)
+    if _SMALLER not in target.environment:
+        found[_SMALLER] = environ.get(_SMALLER, "1")
+    if "TRITON_HOME" not in environ and "TRITON_CACHE_DIR" not in environ:
+        # Triton compiles its link to the driver before torch tells it a folder of its own.
+        found["TRITON_HOME"] = environ["TORCHINDUCTOR_CACHE_DIR"]
+    return found
+
+
+def variables_remark(target: Target, environ: Mapping[str, str]) -> str:
+    """Which variables that enter keys are not built with as they are set here; empty if none."""
+    names = [name for name in kept(environ, ()) if name not in ("CC", _SMALLER)]
+    if not target.descriptor.own:
+        if not names:
+            return ""
+        shown = ", ".join(f"{name}={environ[name]}" for name in names)
+        return (
+            f"which variables are set where the {target.name} is, nobody has told: these kernels"
+            f" are for {shown}, as set here, which enters the keys (describe-gpu tells them)"
+        )
+    other = [name for name in names if target.environment.get(name) != environ[name]]
+    if not other:
+        return ""
+    told = ", ".join(
+        f"{name}={target.environment[name]}" if name in target.environment else f"no {name}"
+        for name in other
+    )
+    return f"built with {told}, as on the {target.name}'s machine, and not as set here"
+
+
+def folder_remark(folder: Path, asked: str) -> str:
+    """Why the folder's path matters more than usual; empty if it was named and is no link."""
+    if not asked:
+        return (
+            f"kernels hold the path of their folder: {folder} has to be the cache folder on the"
+            " target too; --cache-dir names another"
+        )
+    plain = os.path.abspath(os.path.expanduser(asked))
+    if plain != os.fspath(folder):
+        return f"{plain} is a link here: the kernels hold the path {folder}, and are for it"
+    return ""

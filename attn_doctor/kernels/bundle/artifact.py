@@ -1,0 +1,258 @@
+"""The artifact: a compressed tar whose first member says what the others are.
+
+torch's own portable form (`torch.compiler.save_cache_artifacts`) carries no C++ objects and no
+proof, and loads "successfully" on a machine where nothing hits. So the files of the cache folder
+themselves are packed, each with its SHA-256. Graph entries hit from any folder; Triton's group
+files hold absolute paths, which are made relative here and absolute again where they arrive.
+
+Entries hold pickles, which torch loads: whoever writes an artifact can run code on the machine that
+uses it. Nothing here unpickles anything, and nothing is extracted before its digest is right.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.record.manifest import Entry, Surroundings, Warmup
+
+__all__ = ["HEAD", "SCHEMA", "Artifact", "ArtifactError", "Packed", "extract", "head", "write"]
+
+#: 2: entries may be unproven, and there are warm-ups.
+SCHEMA = 2
+#: The member that describes the rest.
+HEAD = "attn-doctor/artifact.json"
+#: Stands for the cache folder in files that hold its path.
+FOLDER = "{cache folder}"
+#: Bytes of the description; ten thousand entries take less.
+LARGEST_HEAD = 256 << 20
+#: Bytes of one file; the largest shared object that Inductor makes is some MiB.
+LARGEST_FILE = 4 << 30
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class ArtifactError(AttnDoctorError):
+    """A file that is no artifact, or one that was damaged or changed."""
+
+
+class Packed(Struct, frozen=True, kw_only=True):
+    """One file of the artifact, as it is packed."""
+
+    bytes: int
+    sha256: str
+    holds_path: bool = False
+    """It holds the cache folder's path, written as `FOLDER`."""
+
+
+class Artifact(Struct, frozen=True, kw_only=True):
+    """What an artifact says of itself."""
+
+    schema: int
+    attn_doctor: str
+    made: str
+    """When the newest of it was built, UTC, ISO 8601: the same content is the same file."""
+    surroundings: dict[str, Surroundings]
+    """Place → what its entries were built in."""
+    entries: dict[str, Entry]
+    """Manifest key → entry, with the state that it had where it was built."""
+    files: dict[str, Packed]
+    """Path below the cache folder, with `/` → file."""
+    warmups: dict[str, Warmup] = {}
+    """Manifest key → warm-up. Its program does not travel along."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The devices that something in it is for."""
+        named = [one.place for one in self.entries.values()]
+        named += [one.place for one in self.warmups.values()]
+        return tuple(dict.fromkeys(named))
+
+
+def write(path: Path, artifact: Artifact, contents: Iterator[tuple[str, bytes]]) -> str:
+    """Write an artifact by one rename. Returns the SHA-256 of the whole file.
+
+    The same content gives the same bytes: no times, owners or modes of this machine enter.
+    Raises `ArtifactError` if it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as raw:
+            with (
+                gzip.GzipFile(
+                    filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6
+                ) as zipped,
+                tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                _add(tar, HEAD, msgspec.json.format(msgspec.json.encode(artifact), indent=1))
+                for name, data in contents:
+                    _add(tar, name, data)
+            raw.flush()
+        digest = sha256(partial)
+        partial.replace(path)
+        return digest
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise ArtifactError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    member.mode = 0o644
+    tar.addfile(member, io.BytesIO(data))
+
+
+def head(path: Path) -> Artifact:
+    """What the artifact at `path` says of itself. Raises `ArtifactError`."""
+    with _opened(path) as tar:
+        member = tar.next()
+        if member is None or member.name != HEAD or not member.isreg():
+            raise ArtifactError(
+                f"{path} is no artifact of attn-doctor: it begins with other things"
+            )
+        if member.size > LARGEST_HEAD:
+            raise ArtifactError(
+                f"{path} is no artifact of attn-doctor: its description is too long"
+            )
+        data = _read(tar, member)
+    try:
+        schema = msgspec.json.decode(data, type=_Schema)
+        if schema.schema > SCHEMA:
+            raise ArtifactError(
+                f"{path} was written by attn-doctor {schema.attn_doctor}, which is newer than this"
+                " one: upgrade attn-doctor"
+            )
+        artifact = msgspec.json.decode(data, type=Artifact)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path}: {HEAD} cannot be understood: {error}") from None
+    for name, packed in artifact.files.items():
+        if not _harmless(name) or not _DIGEST.fullmatch(packed.sha256):
+            raise ArtifactError(f"{path}: {HEAD} names {name!r}, which is no place in a cache")
+    return artifact
+
+
+class _Schema(Struct):
+    schema: int
+    attn_doctor: str = "?"
+
+
+def extract(path: Path, artifact: Artifact, folder: Path) -> None:
+    """Write the files of the artifact below `folder`, a new one, each with its digest checked.
+
+    Only regular files that the description names are taken. Raises `ArtifactError` at the first
+    that is missing, changed or not named; what was written stays for the caller to remove.
+    """
+    left = dict(artifact.files)
+    opened = _opened(path)
+    with opened as tar:
+        tar.next()
+        while (member := tar.next()) is not None:
+            packed = left.pop(member.name, None)
+            if packed is None or not member.isreg():
+                raise ArtifactError(f"{path} holds {member.name!r}, which it does not describe")
+            if member.size != packed.bytes or member.size > LARGEST_FILE:
+                raise ArtifactError(
+                    f"{path}: {member.name} has {member.size} bytes, not {packed.bytes}"
+                )
+            data = _read(tar, member)
+            if hashlib.sha256(data).hexdigest() != packed.sha256:
+                raise ArtifactError(f"{path}: {member.name} was changed: its SHA-256 differs")
+            place(folder / member.name, data, packed, folder)
+        opened.finish()
+    if left:
+        raise ArtifactError(
+            f"{path} is not whole: {len(left)} files are missing, {next(iter(left))}"
+        )
+
+
+def place(target: Path, data: bytes, packed: Packed, folder: Path) -> None:
+    """Write one file's content where it belongs, its paths those below `folder`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(with_folder(data, folder) if packed.holds_path else data)
+
+
+def with_folder(data: bytes, folder: Path) -> bytes:
+    """Packed content with the path of `folder` in it, as it stands inside JSON."""
+    return data.replace(FOLDER.encode(), _in_json(folder))
+
+
+def without_folder(data: bytes, folder: Path) -> bytes:
+    """Content as it is packed: the path of `folder` replaced."""
+    return data.replace(_in_json(folder), FOLDER.encode())
+
+
+def _in_json(folder: Path) -> bytes:
+    return msgspec.json.encode(str(folder))[1:-1]
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hex. Raises `ArtifactError` if it cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def _harmless(name: str) -> bool:
+    """A path that stays below its folder and is written in one way only."""
+    path = PurePosixPath(name)
+    parts = path.parts
+    return (
+        bool(parts)
+        and not path.is_absolute()
+        and str(path) == name
+        and ".." not in parts
+        and not any(char in name for char in ("\\", ":", "\0"))
+        and (parts[0] != "attn-doctor" or parts[:2] == ("attn-doctor", "keys"))
+    )
+
+
+class _opened:  # noqa: N801 (used as a function)
+    """The tar behind a path; everything that can be wrong with it is an `ArtifactError`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> tarfile.TarFile:
+        try:
+            self._file: IO[bytes] = self._path.open("rb")
+        except OSError as error:
+            raise ArtifactError(f"{self._path} cannot be read: {error.strerror}") from None
+        # tarfile's own reader of streams would not look at gzip's checksum.
+        self._plain = gzip.GzipFile(fileobj=self._file)
+        try:
+            self._tar = tarfile.open(fileobj=self._plain, mode="r|")
+        except (tarfile.TarError, OSError, EOFError, zlib.error):
+            self._file.close()
+            raise ArtifactError(f"{self._path} is no artifact of attn-doctor") from None
+        return self._tar
+
+    def finish(self) -> None:
+        """Read to the end, where the checksum of everything stands."""
+        while self._plain.read(1 << 20):
+            pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
+        self._file.close()
+        if kind is not None and issubclass(kind, (tarfile.TarError, EOFError, OSError, zlib.error)):
+            raise ArtifactError(f"{self._path} is damaged or cut off: {error}") from None
+
+
+def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    return file.read() if file is not None else b""

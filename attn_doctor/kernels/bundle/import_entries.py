@@ -1,0 +1,252 @@
+"""What of an artifact is taken in, and under which state: what a proof in fresh processes says.
+
+Graphs and kernels where everything was hit and right; Triton's kernels alone where graphs missed
+and still nothing was compiled; nothing of what computed something else. What was not run is
+unproven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.kernels.builder import items
+from attn_doctor.kernels.builder.devices import TRITON
+from attn_doctor.kernels.builder.session import Request, Watcher
+from attn_doctor.kernels.bundle.artifact import Artifact
+from attn_doctor.kernels.bundle.compatibility import Fit, Layer
+from attn_doctor.kernels.verify.entries import measured, proved, stamped
+from attn_doctor.record import key_parts, store
+from attn_doctor.record.environment import seen
+from attn_doctor.record.manifest import (
+    Entry,
+    Manifest,
+    Surroundings,
+    Warmup,
+)
+
+__all__ = ["KERNELS", "Imported", "Taking"]
+
+#: Files of Triton's kernels, which lie one folder to each.
+KERNELS = "triton/"
+#: What is said of an entry of which only those were taken in.
+ALONE = "only its Triton kernels were taken in"
+
+
+class Imported(Struct, frozen=True, kw_only=True):
+    """What an import did."""
+
+    proven: dict[str, Entry] = {}
+    """Manifest key → entry that is in use now, with the errors measured here."""
+    unproven: dict[str, Entry] = {}
+    """Manifest key → entry that was taken in and not run on its GPU."""
+    kernels: dict[str, Entry] = {}
+    """Manifest key → entry of which only Triton's kernels were taken in; `message` says why."""
+    warmups: dict[str, Warmup] = {}
+    """Manifest key → warm-up whose files were taken in; its program has to prove them."""
+    refused: dict[str, Entry] = {}
+    """Manifest key → entry that was not taken; `message` says why."""
+    present: tuple[str, ...] = ()
+    """Manifest keys that the cache folder had already."""
+    files: int = 0
+    bytes: int = 0
+    helpers: int = 0
+    """Files of Triton's own folder among them, which TRITON_HOME has to name."""
+
+    @property
+    def anything(self) -> bool:
+        """Something was taken in."""
+        return bool(self.proven or self.unproven or self.kernels or self.warmups)
+
+
+class Taking:
+    """What of an artifact is wanted, and what a proof makes of it."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        request: Request,
+        fits: Mapping[str, Fit],
+        manifest: Manifest,
+        *,
+        run: bool,
+    ) -> None:
+        self._artifact, self._request, self._fits, self._run = artifact, request, fits, run
+        layers = (Layer.EXACT, Layer.KERNELS) if run else (Layer.EXACT, Layer.KERNELS, Layer.ABSENT)
+        fitting = {
+            key: one for key, one in artifact.entries.items() if fits[one.place].layer in layers
+        }
+        self.present = tuple(key for key in fitting if self._stands(manifest, key))
+        self.wanted = {key: one for key, one in fitting.items() if key not in self.present}
+        self.warmups = {
+            key: one for key, one in artifact.warmups.items() if fits[one.place].layer in layers
+        }
+
+    def _stands(self, manifest: Manifest, key: str) -> bool:
+        """The folder has this kernel, whole and as good as it can be had here."""
+        entry = self._artifact.entries[key]
+        fit = self._fits[entry.place]
+        own = manifest.entries.get(key_parts.key(entry.spec, fit.here))
+        if own is None or own.build is None or own.state not in ("built", "unproven"):
+            return False
+        if own.state == "unproven" and self._run and fit.layer is Layer.EXACT:
+            return False
+        return not items.missing(self._request.folder, own.build.files)
+
+    def decided(self, room: Path, watcher: Watcher) -> Imported:
+        """What becomes of each entry. Runs those that can be run here, in `room`."""
+        found: dict[str, Entry] = {}
+        strange: dict[str, str] = {}
+        if self._run:
+            strange = {key: why for key, one in self.wanted.items() if (why := self._mask(one))}
+            found = self._proofs(room, watcher, strange)
+        proven: dict[str, Entry] = {}
+        unproven: dict[str, Entry] = {}
+        kernels: dict[str, Entry] = {}
+        refused: dict[str, Entry] = {}
+        for key, packed in self.wanted.items():
+            fit = self._fits[packed.place]
+            here = key_parts.key(packed.spec, fit.here)
+            alone = fit.layer is Layer.KERNELS
+            why = strange.get(key) or (fit.why if alone else "")
+            ran = found.get(key)
+            if ran is not None and ran.state in ("built", "unproven"):
+                taken = proven if ran.state == "built" else unproven
+                taken[here] = replace(_kept(packed, ran), place=fit.here)
+            elif ran is not None and not _served(ran):
+                refused[key] = ran
+            elif ran is not None or alone or why:
+                kernels[here] = self._alone(packed, why or (ran.message if ran else ""), ran)
+            else:
+                unproven[here] = _unproven(packed)
+        return Imported(
+            proven=proven,
+            unproven=unproven,
+            kernels={key: one for key, one in kernels.items() if _cubins(one)},
+            refused=refused,
+            present=self.present,
+            warmups=self._programs(),
+        )
+
+    def _proofs(self, room: Path, watcher: Watcher, strange: Mapping[str, str]) -> dict[str, Entry]:
+        """Run in fresh processes all that can be: also what has only its kernels to offer."""
+        runnable = {key: one for key, one in self.wanted.items() if key not in strange}
+        if not runnable:
+            return {}
+        surroundings = self._artifact.surroundings
+        manifest = replace(store.empty(), surroundings=surroundings, entries=runnable)
+        store.save(room, manifest)
+        return proved(_inside(self._request, room), runnable, watcher)
+
+    def _mask(self, entry: Entry) -> str:
+        """Why an entry with a mask of the user's own cannot be run here; empty if it can."""
+        if not entry.mask_source:
+            return ""
+        found = items.mask_source(entry.spec, self._request.sys_path)
+        if found is None:
+            return f"the file of its mask {entry.spec.mask} is not here"
+        same = found == entry.mask_source
+        return "" if same else f"the file of its mask {entry.spec.mask} is another one here"
+
+    def found(self, entry: Entry) -> Entry:
+        """The entry with the folder in which its mask was found here."""
+        if not entry.mask_source or entry.mask_folder:
+            return entry
+        return replace(
+            entry, mask_folder=items.mask_folder(entry.spec.mask, self._request.sys_path)
+        )
+
+    def _alone(self, packed: Entry, why: str, found: Entry | None = None) -> Entry:
+        """The entry as it is recorded where only its kernels serve."""
+        build = replace(packed.build, root="") if packed.build else None
+        if build is not None and found is not None and found.build is not None:
+            build = replace(
+                build,
+                reuse_seconds=found.build.reuse_seconds,
+                errors=found.build.errors,
+                hits=found.build.hits,
+            )
+        here = self._fits[packed.place].here
+        return replace(packed, place=here, state="cubins", build=build, message=f"{ALONE}: {why}")
+
+    def surroundings(self, manifest: Manifest, done: Imported) -> dict[str, Surroundings]:
+        """What every place of the record was built in, and proven in where that was done now."""
+        packed = self._artifact.surroundings
+        origin = {fit.here: packed[place] for place, fit in self._fits.items()}
+        proven = {one.place for one in done.proven.values()}
+        alone = {one.place for one in done.kernels.values()}
+        named = {one.place for one in done.unproven.values()}
+        named |= {one.place for one in done.warmups.values()}
+        found = dict(manifest.surroundings)
+        for place in sorted(proven | alone | named):
+            was = found.get(place, origin[place])
+            now = seen(self._request.facts, place.partition(" ")[0], self._request.environ, was)
+            if place in proven:
+                found[place] = stamped(was, now)
+            else:
+                found.setdefault(place, now if place in alone - named else was)
+        return found
+
+    def _programs(self) -> dict[str, Warmup]:
+        found = {}
+        for key, one in self.warmups.items():
+            fit = self._fits[one.place]
+            alone = fit.layer is Layer.KERNELS
+            files = {name: size for name, size in one.files.items() if not alone or _kernel(name)}
+            message = f"{ALONE}: {fit.why}" if alone else ""
+            if files:
+                found[key] = replace(
+                    one,
+                    place=fit.here,
+                    files=files,
+                    proven=one.proven and not alone,
+                    unproven=not alone,
+                    message=message,
+                )
+        return found
+
+
+def _kernel(name: str) -> bool:
+    return name.startswith(KERNELS)
+
+
+def _cubins(entry: Entry) -> bool:
+    return entry.build is not None and any(map(_kernel, entry.build.files))
+
+
+def _served(found: Entry) -> bool:
+    """Graphs were missed, and still nothing was compiled: all kernels were found, and were right.
+
+    A result that is wrong is never taken, whichever layer it came from.
+    """
+    ran = found.build.hits.get("compilers") if found.build else None
+    return found.state == "not-reused" and ran == 0
+
+
+def _unproven(packed: Entry) -> Entry:
+    if packed.build is None:
+        return packed
+    return replace(packed, state="unproven", build=replace(packed.build, errors={}))
+
+
+def _kept(packed: Entry, found: Entry) -> Entry:
+    """The entry as it is recorded here: files and keys as packed, errors and times as measured."""
+    if packed.build is None or found.build is None:
+        return packed
+    build = measured(packed.build, found.build, proven=True)
+    return replace(packed, state=found.state, build=build, message="")
+
+
+def _inside(request: Request, room: Path) -> Request:
+    environ = {name: text for name, text in request.environ.items() if name != "TRITON_CACHE_DIR"}
+    environ["TORCHINDUCTOR_CACHE_DIR"] = str(room)
+    if environ.get("TRITON_HOME", str(request.folder)) == str(request.folder):
+        # What came along of Triton's own helpers serves there; without it they stay at home.
+        if (room / TRITON).is_dir():
+            environ["TRITON_HOME"] = str(room)
+        else:
+            environ.pop("TRITON_HOME", None)
+    return replace(request, folder=room, environ=environ)

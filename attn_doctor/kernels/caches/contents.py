@@ -1,0 +1,247 @@
+"""What lies in a cache folder, recognised by the structure that each cache gives itself.
+
+A folder counts as a cache only if something in it has the very form that this cache writes. Even
+then, only what has that form belongs to an entry; the rest are strangers, whatever their place.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+
+from attn_doctor.kernels.caches import file_names
+from attn_doctor.kernels.caches.entry import Contents, Entry
+from attn_doctor.kernels.caches.file_tree import Node, Tree, read_tree
+
+__all__ = ["KINDS", "contents", "guess"]
+
+#: What each kind of cache is, in a reader's words.
+KINDS = {
+    "inductor": "torch.compile: graphs, generated code and the Triton kernels of FlexAttention",
+    "triton": "Triton kernels that torch.compile does not make (SageAttention, xformers, users)",
+    "extensions": "C++ and CUDA extensions that torch builds while a program runs",
+    "jiterator": "torch's own small run-time kernels; none of FlexAttention's",
+    "driver": "machine code that the driver makes of PTX; none of FlexAttention's",
+    "cute": "kernels of FlashAttention 4",
+    "hub": "kernels downloaded from the Hugging Face Hub",
+}
+
+#: Where a node belongs: (part, name of the entry), or None for a stranger.
+Sorter = Callable[[Node], "tuple[str, str] | None"]
+
+_OURS = "attn-doctor"
+
+
+def contents(kind: str, root: str, seconds: float = float("inf")) -> Contents:
+    """What lies at `root`, taken for a cache of that kind. Reading stops after `seconds`."""
+    if os.path.islink(root):
+        return Contents(kind=kind, root=root, unrecognised="it is a symbolic link")
+    return sort(kind, read_tree(root, seconds))
+
+
+def sort(kind: str, tree: Tree) -> Contents:
+    """The same of a folder that was read already."""
+    sorter = _SORTERS[kind](tree)
+    members: dict[tuple[str, str], list[Node]] = {}
+    locks: list[str] = []
+    leftovers: list[str] = []
+    record: list[str] = []
+    strangers: list[str] = []
+    for node in tree.nodes.values():
+        if node.kind == "dir":
+            continue
+        if kind == "inductor" and node.path.startswith(f"{_OURS}/"):
+            (record if node.kind == "file" else strangers).append(node.path)
+        elif node.kind == "file" and file_names.LEFTOVER.search(node.path) and kind != "hub":
+            leftovers.append(node.path)
+        elif _is_lock(kind, node):
+            locks.append(node.path)
+        else:
+            place = sorter(node) if node.kind == "file" or kind == "hub" else None
+            if place is None:
+                strangers.append(node.path)
+            else:
+                members.setdefault(place, []).append(node)
+    entries = tuple(_entry(*place, nodes) for place, nodes in sorted(members.items()))
+    nothing = not (entries or record)
+    return Contents(
+        kind=kind,
+        root=tree.root,
+        entries=entries,
+        locks=() if nothing and kind != "extensions" else tuple(locks),
+        leftovers=() if nothing else tuple(leftovers),
+        record=tuple(record),
+        strangers=tuple(strangers),
+        bytes=sum(node.size for node in tree.files),
+        files=sum(1 for _ in tree.files),
+        complete=tree.complete,
+        unreadable=tree.unreadable,
+        unrecognised=_unrecognised(kind, tree, nothing=nothing),
+    )
+
+
+def guess(root: str) -> str:
+    """The kind of cache that lies at `root`; empty if it has the form of none."""
+    if os.path.islink(root) or not os.path.isdir(root):
+        return ""
+    tree = read_tree(root)
+    found = {kind: len(sort(kind, tree).entries) for kind in KINDS}
+    best = max(found, key=lambda kind: found[kind])
+    if found[best]:
+        return best
+    # A build that was ended before anything was compiled leaves its record alone.
+    return "inductor" if f"{_OURS}/manifest.json" in tree.nodes else ""
+
+
+def _unrecognised(kind: str, tree: Tree, *, nothing: bool) -> str:
+    if tree.unreadable and not tree.nodes:
+        return "it cannot be read"
+    if not nothing or not any(node.kind != "dir" for node in tree.nodes.values()):
+        return ""  # entries, or an empty folder in which nothing can be lost
+    return f"nothing in it has the form of {KINDS[kind].split(':')[0]}"
+
+
+def _entry(part: str, name: str, nodes: Iterable[Node]) -> Entry:
+    listed = sorted(nodes, key=lambda node: node.path)
+    return Entry(
+        part=part,
+        name=name,
+        files=tuple(node.path for node in listed),
+        bytes=sum(node.size for node in listed),
+        newest=max(node.mtime for node in listed),
+    )
+
+
+def _is_lock(kind: str, node: Node) -> bool:
+    if node.kind != "file":
+        return False
+    if kind == "inductor":
+        return bool(re.fullmatch(r"(?:.+/)?locks/[\w.-]+\.lock", node.path)) or (
+            node.name.endswith(".lock") and node.size == 0
+        )
+    if kind == "triton":
+        return node.name == "lock"
+    if kind == "extensions":
+        return node.name == "lock" and node.size == 0
+    return kind == "cute" and bool(re.fullmatch(r"[0-9a-f]{64}\.lock", node.name))
+
+
+# One for each kind
+
+
+def _inductor(_: Tree) -> Sorter:
+    def place(node: Node) -> tuple[str, str] | None:
+        first, *rest = node.path.split("/")
+        if first == "triton":
+            return _kernel(rest[1:] if rest and rest[0].isdigit() else rest)
+        if (first, rest[:1]) == (".triton", ["cache"]):
+            return _kernel(rest[1:])  # a build without its GPU keeps Triton's own folder here
+        if found := file_names.CODE.fullmatch(node.path):
+            return "code", found["key"]
+        if found := re.fullmatch(r"(?P<two>[a-z0-9]{2})/[\w.-]+\.best_config", node.path):
+            return "autotune", node.path
+        if first in ("fxgraph", "aotautograd"):
+            return _graph(first, rest)
+        if first == "cache" and re.fullmatch(r"[0-9a-z]{32,64}", "/".join(rest)):
+            return "autotune", node.path
+        if first == "dynamo":
+            known = re.fullmatch(r"code_state_.+\.pkl|[0-9a-f]{64}/.+", "/".join(rest))
+            return ("dynamo", node.path) if known else None
+        if first == "precompiled_headers":
+            known = re.search(r"(?:^|/)[a-z2-7]{40,60}(?:\.\w+)*$", node.path)
+            return ("headers", first) if known else None
+        return None
+
+    return place
+
+
+def _graph(part: str, rest: list[str]) -> tuple[str, str] | None:
+    key = rest[-2] if len(rest) >= 2 else ""
+    pattern = file_names.FX_KEY if part == "fxgraph" else file_names.AOT_KEY
+    nested = len(rest) == 3 and rest[0] == key[1:3] if part == "fxgraph" else len(rest) == 2
+    good = nested and pattern.fullmatch(key) and re.fullmatch(r"[a-z2-7]{40,60}", rest[-1])
+    return (part, key) if good else None
+
+
+def _kernel(parts: list[str]) -> tuple[str, str] | None:
+    """A file of a Triton kernel; `parts` is its path below Triton's own folder."""
+    if len(parts) != 2 or not file_names.TRITON_KEY.fullmatch(parts[0]):
+        return None
+    return ("triton", parts[0]) if file_names.TRITON_FILE.fullmatch(parts[1]) else None
+
+
+def _triton(_: Tree) -> Sorter:
+    return lambda node: _kernel(node.path.split("/"))
+
+
+def _extensions(tree: Tree) -> Sorter:
+    """What a build writes into a folder that holds a `build.ninja` of torch's own making."""
+    built = {
+        node.folder
+        for node in tree.files
+        if node.name == "build.ninja"
+        and node.path.count("/") in (1, 2)
+        and re.match(rb"ninja_required_version = [\d.]+\r?\ncxx = ", _head(tree, node))
+    }
+
+    def place(node: Node) -> tuple[str, str] | None:
+        known = node.folder in built and file_names.EXTENSION_FILE.fullmatch(node.name)
+        return ("extension", node.folder) if known else None
+
+    return place
+
+
+def _head(tree: Tree, node: Node) -> bytes:
+    try:
+        return tree.read(node.path, 200)
+    except OSError:
+        return b""
+
+
+def _jiterator(_: Tree) -> Sorter:
+    return lambda node: ("kernel", node.path) if file_names.JITERATOR.fullmatch(node.path) else None
+
+
+def _driver(tree: Tree) -> Sorter:
+    # A lone file called index may be anybody's, and entries without their index are no cache.
+    kept = [path for path in tree.nodes if file_names.DRIVER.fullmatch(path)]
+    whole = "index" in kept and len(kept) > 1
+    return lambda node: (
+        ("driver", "index") if whole and file_names.DRIVER.fullmatch(node.path) else None
+    )
+
+
+def _cute(_: Tree) -> Sorter:
+    return lambda node: ("kernel", node.path) if file_names.CUTE.fullmatch(node.path) else None
+
+
+def _hub(tree: Tree) -> Sorter:
+    """Downloads that hold build variants of kernels; models in the same folder are strangers."""
+    kernels = set()
+    for node in tree.nodes.values():
+        parts = node.path.split("/")
+        if len(parts) == 5 and parts[1] == "snapshots" and parts[3] == "build":
+            kernels |= {
+                repo
+                for repo in parts[:1]
+                if file_names.HUB_REPO.fullmatch(repo)
+                and file_names.HUB_VARIANT.fullmatch(parts[4])
+            }
+
+    def place(node: Node) -> tuple[str, str] | None:
+        first = node.path.partition("/")[0]
+        return ("download", first) if first in kernels else None
+
+    return place
+
+
+_SORTERS: dict[str, Callable[[Tree], Sorter]] = {
+    "inductor": _inductor,
+    "triton": _triton,
+    "extensions": _extensions,
+    "jiterator": _jiterator,
+    "driver": _driver,
+    "cute": _cute,
+    "hub": _hub,
+}

@@ -1,0 +1,138 @@
+"""What no longer serves since kernels were built, what that costs, and exactly what to clear.
+
+The builder's manifest says what each place (a device) was built in; `moved` holds that against
+today. Only files that no kernel uses which still serves are to be cleared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from attn_doctor.record.drift import (
+    NONE,
+    PARTLY,
+    REBUILD,
+    Moved,
+    moved,
+    sentence,
+)
+
+if TYPE_CHECKING:
+    from attn_doctor.record.manifest import Manifest, Surroundings
+
+__all__ = [
+    "NONE", "PARTLY", "REBUILD", "Doomed", "Moved", "Stale", "moved", "sentence", "stale",
+]  # fmt: skip
+
+
+class Doomed(Struct, frozen=True, kw_only=True):
+    """One file to clear."""
+
+    kind: str
+    """The cache it belongs to: `inductor` or `jiterator`."""
+    root: str
+    path: str
+    """Relative to `root`."""
+    bytes: int
+    why: str
+
+
+class Stale(Struct, frozen=True, kw_only=True):
+    """What no longer serves one place of one cache folder."""
+
+    moved: tuple[Moved, ...] = ()
+    """What moved, also where that needs no rebuild."""
+    specs: dict[str, str] = {}
+    """Manifest key of an entry → why it is stale."""
+    warmups: dict[str, str] = {}
+    """Manifest key of a warm-up → why it is stale."""
+    files: tuple[Doomed, ...] = ()
+    seconds: float = 0.0
+    """What building the stale entries took, which is what the next start pays again."""
+
+
+def stale(
+    manifest: Manifest,
+    place: str,
+    now: Surroundings,
+    root: str,
+    *,
+    only: Iterable[str] = (),
+    jiterator: str = "",
+    sms: tuple[int, ...] | None = None,
+) -> Stale:
+    """What to clear of `place` in the cache folder `root`. Other places are left alone.
+
+    `only`: manifest keys that are stale whatever moved, as when a mask's source changed.
+    `jiterator`: that cache's folder; where torch's version or CUDA moved, its files for another
+    CUDA (and, if `sms` are given, for other GPUs than those) go too.
+    """
+    was = manifest.surroundings.get(place)
+    changes = moved(was, now) if was is not None else ()
+    reason = sentence(changes)
+    changed = set(only)
+    specs = {
+        key: "what it was built from has changed" if key in changed else reason
+        for key, entry in manifest.entries.items()
+        if key in changed or (entry.place == place and reason)
+    }
+    warmups = {
+        key: reason for key, one in manifest.warmups.items() if one.place == place and reason
+    }
+    files = [*_files(manifest, specs, warmups, root)]
+    if jiterator and {"torch", "torch_cuda"} & {one.component for one in changes}:
+        files += _stale_small_kernels(jiterator, now.torch_cuda, sms)
+    builds = [manifest.entries[key].build for key in specs]
+    return Stale(
+        moved=changes,
+        specs=specs,
+        warmups=warmups,
+        files=tuple(files),
+        seconds=sum(one.seconds for one in builds if one is not None),
+    )
+
+
+def _stale_small_kernels(
+    root: str, cuda: str | None, sms: tuple[int, ...] | None
+) -> tuple[Doomed, ...]:
+    """Files of `~/.cache/torch/kernels` that were built for another CUDA or GPU than these."""
+    from attn_doctor.kernels.caches.contents import contents
+    from attn_doctor.kernels.caches.current_environment import Now
+    from attn_doctor.kernels.caches.entry import State
+    from attn_doctor.kernels.caches.file_tree import Tree
+    from attn_doctor.kernels.caches.states import judge
+
+    found = contents("jiterator", root)
+    if found.unrecognised:
+        return ()
+    judged = judge(found, Tree(root), Now(cuda=cuda, sms=sms))
+    return tuple(
+        Doomed(kind="jiterator", root=root, path=path, bytes=one.entry.bytes, why=one.why)
+        for one in judged
+        if one.state is State.STALE
+        for path in one.entry.files
+    )
+
+
+def _files(
+    manifest: Manifest, specs: Mapping[str, str], warmups: Mapping[str, str], root: str
+) -> Iterable[Doomed]:
+    """Files of stale entries that no entry uses which still serves."""
+    kept: set[str] = set()
+    doomed: dict[str, tuple[int, str]] = {}
+    for key, entry in manifest.entries.items():
+        files = entry.build.files if entry.build is not None else {}
+        if key not in specs:
+            kept |= set(files)
+        doomed.update({path: (size, specs[key]) for path, size in files.items() if key in specs})
+    for key, one in manifest.warmups.items():
+        if key not in warmups:
+            kept |= set(one.files)
+        else:
+            doomed.update({path: (size, warmups[key]) for path, size in one.files.items()})
+    for path, (size, why) in sorted(doomed.items()):
+        if path not in kept:
+            yield Doomed(kind="inductor", root=root, path=path, bytes=size, why=why)

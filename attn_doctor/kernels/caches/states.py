@@ -1,0 +1,291 @@
+"""Whether each entry of a cache can still serve: live, stale, or not to be told, with the reason.
+
+Stale is said only on evidence: versions and GPUs that an entry itself names, folder and file names
+that carry them, or the builder's record. Most of torch's own entries name none of that (their keys
+are digests), so without a record they stay unknown; being unknown harms nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from attn_doctor.kernels.caches import file_names, pickles
+from attn_doctor.kernels.caches.current_environment import Now
+from attn_doctor.kernels.caches.entry import (
+    Contents,
+    Entry,
+    Judged,
+    State,
+)
+from attn_doctor.kernels.caches.file_tree import Tree
+
+__all__ = ["judge"]
+
+#: What an entry is, and why.
+Said = tuple[State, str]
+
+UNKNOWN = State.UNKNOWN
+_SILENT: Said = (UNKNOWN, "its key is a digest that does not tell what it was built for")
+_UNREAD: Said = (UNKNOWN, "it could not be read")
+
+
+def judge(
+    contents: Contents,
+    tree: Tree,
+    now: Now,
+    recorded: Mapping[str, Said] | None = None,
+    seconds: float = float("inf"),
+) -> tuple[Judged, ...]:
+    """Every entry with its state. `recorded`: what the builder's record says of files, by path.
+
+    After `seconds` no further entry is opened: the rest stay unknown and say so.
+    """
+    end = time.monotonic() + seconds
+    judges = _Judges(tree, now, contents)
+    found: list[Judged] = []
+    for entry in contents.entries:
+        said = _recorded(entry, recorded or {})
+        if said is None:
+            if time.monotonic() > end:
+                said = (UNKNOWN, "not looked into: the time was up")
+            else:
+                said = judges.of(contents.kind, entry)
+        found.append(Judged(entry=entry, state=said[0], why=said[1]))
+    return tuple(judges.after(found))
+
+
+def _recorded(entry: Entry, recorded: Mapping[str, Said]) -> Said | None:
+    """One live user keeps an entry live, whatever became of the others."""
+    said = [recorded[path] for path in entry.files if path in recorded]
+    return min(said, key=lambda one: one[0] is not State.LIVE) if said else None
+
+
+class _Judges:
+    """Reads entries of one cache; remembers which graphs mention which code."""
+
+    def __init__(self, tree: Tree, now: Now, contents: Contents) -> None:
+        self._tree = tree
+        self._now = now
+        self._uses: dict[str, list[str]] = {}
+        self._graphs = {entry.name for entry in contents.entries if entry.part == "fxgraph"}
+        self._parts: dict[str, Callable[[Entry], Said]] = {
+            "triton": self._kernel,
+            "fxgraph": self._graph,
+            "aotautograd": self._graph,
+            "code": self._code,
+            "autotune": self._timings,
+        }
+        self._kinds: dict[str, Callable[[Entry], Said]] = {
+            "extensions": self._extension,
+            "jiterator": self._small_kernel,
+            "hub": self._download,
+        }
+
+    def of(self, kind: str, entry: Entry) -> Said:
+        """What an entry itself tells."""
+        work = self._parts.get(entry.part) or self._kinds.get(kind)
+        return _SILENT if work is None else work(entry)
+
+    def after(self, found: list[Judged]) -> Iterable[Judged]:
+        """Generated code that only stale graphs mention is stale with them."""
+        states = {one.entry.name: one.state for one in found}
+        for one in found:
+            users = [states[user] for user in self._uses.get(one.entry.name, [])]
+            unknown = one.state is UNKNOWN and one.entry.part in ("code", "fxgraph")
+            if unknown and users and all(state is State.STALE for state in users):
+                why = "only stale entries use it"
+                one = Judged(entry=one.entry, state=State.STALE, why=why)
+            yield one
+
+    # torch.compile
+
+    def _graph(self, entry: Entry) -> Said:
+        said: Said = _SILENT
+        for path in entry.files:
+            data = self._read(path)
+            if data is None:
+                return _UNREAD
+            for text in pickles.texts(data):
+                for key in file_names.CODE_KEY.findall(text):
+                    self._uses.setdefault(key.decode(), []).append(entry.name)
+                if file_names.FX_KEY.fullmatch(text[:60].decode("latin-1")):
+                    self._uses.setdefault(text.decode(), []).append(entry.name)
+                if said is _SILENT or said[0] is State.LIVE:
+                    said = self._mentioned(text) or said
+        # That its kernels fit is necessary for a graph to serve, and not enough.
+        return _SILENT if said[0] is State.LIVE else said
+
+    def _mentioned(self, text: bytes) -> Said | None:
+        """What a kernel's description or source inside a graph tells."""
+        if text[:1] == b"{" and b'"target"' in text[:4096]:
+            return self._described(text)
+        return self._compiled_for(text)
+
+    def _code(self, entry: Entry) -> Said:
+        for path in entry.files:
+            data = self._read(path) if path.endswith(".py") else b""
+            said = self._compiled_for(data) if data else None
+            if said is not None and said[0] is State.STALE:
+                return said
+        return _SILENT
+
+    def _compiled_for(self, text: bytes) -> Said | None:
+        # DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, …)
+        found = re.search(rb"DeviceProperties\(type='cuda',[^)]{0,200}?\bcc=(\d{2,3})\b", text)
+        return self._sm(int(found[1])) if found else None
+
+    def _timings(self, entry: Entry) -> Said:
+        """`cache/<hash>` tells the GPU and the CUDA that were measured."""
+        data = self._read(entry.files[0]) if entry.files[0].startswith("cache/") else None
+        system = (_json(data or b"") or {}).get("system")
+        if not isinstance(system, dict):
+            return _SILENT
+        gpu = (system.get("device") or {}).get("name")
+        cuda = (system.get("version") or {}).get("cuda")
+        if gpu and self._now.gpus and gpu not in self._now.gpus:
+            return State.STALE, f"measured on {gpu}, here is {', '.join(self._now.gpus)}"
+        if cuda and self._now.cuda is not None and cuda != self._now.cuda:
+            return State.STALE, f"measured with CUDA {cuda}, torch has {self._now.cuda or 'none'}"
+        return _SILENT
+
+    # Triton
+
+    def _kernel(self, entry: Entry) -> Said:
+        for path in entry.files:
+            name = path.rpartition("/")[2]
+            if name.endswith(".json") and not name.startswith("__grp__"):
+                data = self._read(path)
+                said = self._described(data) if data is not None else _UNREAD
+                return said or (UNKNOWN, "its description does not tell what it was built for")
+            # cuda_utils.cpython-312-x86_64-linux-gnu.so, __triton_launcher.cp312-win_amd64.pyd
+            if name.endswith((".so", ".pyd")):
+                return self._helper(name)
+        return UNKNOWN, "it holds no description"
+
+    def _helper(self, name: str) -> Said:
+        """A module that Triton compiles for itself, such as its connection to the driver."""
+        found = re.search(r"\.(?:cpython-|cp)(\d{2,3})t?-", name)
+        title = f"Triton's helper {name.partition('.')[0]}, no kernel"
+        if found is None or self._now.python is None:
+            return UNKNOWN, f"{title}; its versions are not known"
+        if found[1] != self._now.python:
+            built = f"built for Python {_dotted(found[1])}"
+            return State.STALE, f"{title}, {built}, {_here(self._now.python)}"
+        return UNKNOWN, f"{title}, for this Python"
+
+    def _described(self, data: bytes) -> Said | None:
+        told = _json(data) or {}
+        version, target = told.get("triton_version"), told.get("target")
+        said: list[Said] = []
+        if isinstance(version, str) and self._now.triton is not None:
+            if not self._now.triton:
+                said.append((UNKNOWN, f"built by Triton {version}, and no Triton is here"))
+            elif not _same(version, self._now.triton):
+                why = f"built by Triton {version}, this is {self._now.triton}"
+                return State.STALE, why
+        elif isinstance(version, str):
+            said.append((UNKNOWN, f"built by Triton {version}; the one here is not known"))
+        elif "target" in told and _writes_versions(self._now.triton):
+            return State.STALE, f"built by a Triton before 3.6, this is {self._now.triton}"
+        else:
+            said.append((UNKNOWN, "the Triton that built it left no version in it"))
+        if isinstance(target, dict) and target.get("backend") == "cuda":
+            arch = target.get("arch")
+            at = self._sm(arch) if isinstance(arch, int) else None
+            if at is not None and at[0] is State.STALE:
+                return at
+            said += [at] if at is not None and at[0] is UNKNOWN else []
+        else:
+            said.append((UNKNOWN, "it was not built for an NVIDIA GPU"))
+        return said[0] if said else (State.LIVE, f"built by Triton {version} for this GPU")
+
+    def _sm(self, sm: int) -> Said:
+        if self._now.sms is None:
+            return UNKNOWN, "the GPUs here are not known"
+        if not self._now.sms:
+            return UNKNOWN, f"built for sm_{sm}, and no GPU is here to compare with"
+        if sm not in self._now.sms:
+            here = ", ".join(f"sm_{one}" for one in self._now.sms)
+            return State.STALE, f"built for sm_{sm}, the GPU here is {here}"
+        return State.LIVE, f"built for sm_{sm}"
+
+    # The others
+
+    def _extension(self, entry: Entry) -> Said:
+        found = file_names.EXTENSION_FOLDER.fullmatch(entry.name.partition("/")[0])
+        if found is None:
+            return UNKNOWN, "TORCH_EXTENSIONS_DIR leaves versions out of the folder's name"
+        python, build = found["python"], found["build"]
+        if self._now.python is not None and python != self._now.python:
+            return State.STALE, f"built for Python {_dotted(python)}, {_here(self._now.python)}"
+        if self._now.cuda is not None and build.startswith("cu"):
+            # With a torch for the CPU beside it, another environment may be the one that uses it.
+            mine = "cu" + self._now.cuda.replace(".", "")
+            if not self._now.cuda:
+                return UNKNOWN, f"built for {build}, and the torch here has no CUDA"
+            if build != mine:
+                return State.STALE, f"built for {build}, the torch here is {mine}"
+        return UNKNOWN, f"its folder is that of {found[0]}, but it does not tell the torch"
+
+    def _small_kernel(self, entry: Entry) -> Said:
+        found = file_names.JITERATOR.fullmatch(entry.name)
+        if found is None or not re.fullmatch(r"\d+\.\d+", found["arch"]):
+            return _SILENT
+        nvrtc, cuda = found["nvrtc"], self._now.cuda
+        if cuda and nvrtc != ".".join(cuda.split(".")[:2]):
+            return State.STALE, f"built with CUDA {nvrtc}, torch has {cuda}"
+        sm = self._sm(int(found["arch"].replace(".", "")))
+        if sm[0] is not State.LIVE:
+            return sm
+        return (State.LIVE, f"for this GPU and CUDA {nvrtc}") if cuda else (UNKNOWN, sm[1])
+
+    def _download(self, entry: Entry) -> Said:
+        variants = {
+            found[0]: found
+            for path in entry.files
+            for part in path.split("/")[4:5]
+            if (found := file_names.HUB_VARIANT.fullmatch(part))
+        }
+        torch = re.match(r"(\d+)\.(\d+)", self._now.torch or "")
+        if torch is None or not variants:
+            return UNKNOWN, "the torch here is not known"
+        mine = torch[1] + torch[2]
+        if any(one["torch"] == mine for one in variants.values()):
+            return UNKNOWN, f"it has a variant for torch {torch[0]}"
+        return State.STALE, f"it has no variant for torch {torch[0]}: {', '.join(sorted(variants))}"
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            return self._tree.read(path)
+        except OSError:
+            return None
+
+
+def _json(data: bytes) -> dict[str, object] | None:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _writes_versions(triton: str | None) -> bool:
+    """This Triton puts its version into every kernel's description, as 3.6 was seen to do."""
+    found = re.match(r"(\d+)\.(\d+)", triton or "")
+    return found is not None and (int(found[1]), int(found[2])) >= (3, 6)
+
+
+def _same(one: str, other: str) -> bool:
+    """Versions agree as far as both tell: `3.5.0` and `3.5.0.post21` are the same Triton."""
+    return re.split(r"[+-]|\.post", one)[0] == re.split(r"[+-]|\.post", other)[0]
+
+
+def _dotted(python: str) -> str:
+    return f"{python[0]}.{python[1:]}"
+
+
+def _here(python: str) -> str:
+    return f"this is {_dotted(python)}"

@@ -1,0 +1,186 @@
+"""Every cache of this machine with its entries, their states, and what its place is worth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.facts import BuiltKernels, Cache, Facts
+from attn_doctor.host import Host
+from attn_doctor.kernels.caches.contents import sort
+from attn_doctor.kernels.caches.current_environment import now
+from attn_doctor.kernels.caches.entry import Contents, Judged, State
+from attn_doctor.kernels.caches.file_tree import Tree, read_tree
+from attn_doctor.kernels.caches.locations import Place, places
+from attn_doctor.kernels.caches.locks import Lock, locks
+from attn_doctor.kernels.caches.states import Said, judge
+
+if TYPE_CHECKING:
+    from attn_doctor.record.manifest import Manifest, Warmup
+
+__all__ = ["RECORD", "Survey", "chosen", "recorded", "survey"]
+
+#: The builder's record, below the cache folder.
+RECORD = "attn-doctor/manifest.json"
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """One cache folder as it is now."""
+
+    place: Place
+    exists: bool = False
+    real: str = ""
+    """Where it really lies, if a link leads there."""
+    owner: str = ""
+    mine: bool | None = None
+    """It belongs to this user. None: this system does not tell."""
+    tree: Tree
+    contents: Contents
+    judged: tuple[Judged, ...] = ()
+    locks: tuple[Lock, ...] = ()
+    facts: Cache = Cache()
+    """What the probe says of its place: file system, network, volatile, noexec."""
+    manifest: Manifest | None = None
+    unread: str = ""
+    """Why there is a record and it says nothing to us: a newer attn-doctor wrote it, it may not be
+    read."""
+    built: tuple[BuiltKernels, ...] = ()
+    """What the record says, one for each device, held against today."""
+
+    @property
+    def torn(self) -> bool:
+        """There is a record, and nobody could read it: it is cut short or no JSON."""
+        return self.manifest is None and not self.unread and RECORD in self.contents.record
+
+    def count(self, state: State) -> int:
+        """How many entries are in that state."""
+        return sum(one.state is state for one in self.judged)
+
+
+def chosen(host: Host, kinds: Iterable[str] = (), path: str = "") -> tuple[Place, ...]:
+    """The caches that were asked for; all if none were named.
+
+    `path`: a folder, whose kind is told by what lies in it if no cache is known to lie there.
+    """
+    every = places(host)
+    wanted = set(kinds)
+    if not path:
+        return tuple(one for one in every if not wanted or one.kind in wanted)
+    full = os.path.abspath(path)
+    known = [one for one in every if one.path == full and (not wanted or one.kind in wanted)]
+    if known:
+        return tuple(known)
+    from attn_doctor.kernels.caches.contents import guess
+
+    # To look through a link is harmless; what deletes refuses links by itself.
+    kind = next(iter(wanted), "") or guess(os.path.realpath(full))
+    return (Place(kind, full, "named"),) if kind else ()
+
+
+def survey(place: Place, facts: Facts, seconds: float = float("inf")) -> Survey:
+    """The cache at `place`, held against the facts. Entries are opened for at most `seconds`."""
+    try:
+        found = os.stat(place.path)
+    except OSError:
+        empty = Tree(place.path)
+        return Survey(place=place, tree=empty, contents=Contents(kind=place.kind, root=place.path))
+    tree = read_tree(place.path)
+    contents = sort(place.kind, tree)
+    known = next(
+        (one for one in facts.caches or () if (one.kind, one.path) == (place.kind, place.path)),
+        Cache(),
+    )
+    manifest, unread = _manifest(place)
+    built = _built(place, facts) if manifest is not None else ()
+    real = os.path.realpath(place.path)
+    return Survey(
+        place=place,
+        exists=True,
+        real=real if real != os.path.abspath(place.path) else "",
+        owner=_name(found.st_uid),
+        mine=found.st_uid == os.geteuid() if hasattr(os, "geteuid") else None,
+        tree=tree,
+        contents=contents,
+        judged=judge(contents, tree, now(facts), recorded(manifest, built), seconds),
+        locks=locks(contents, tree, known.network),
+        facts=known,
+        manifest=manifest,
+        unread=unread,
+        built=built,
+    )
+
+
+def _built(place: Place, facts: Facts) -> tuple[BuiltKernels, ...]:
+    """The record of this very folder, which need not be the one that torch would use now."""
+    from attn_doctor.derived.kernel_drift import manifests
+    from attn_doctor.host.local import LocalHost
+    from attn_doctor.probes.gaps import Gaps
+    from attn_doctor.probes.machine.manifests import of_folder
+
+    found = of_folder(LocalHost(), place.path, Gaps())
+    return manifests(replace(facts, manifests=found), {}) or ()
+
+
+def _manifest(place: Place) -> tuple[Manifest | None, str]:
+    """The builder's record of a cache, and why it says nothing."""
+    if place.kind != "inductor":
+        return None, ""
+    from attn_doctor.errors import AttnDoctorError
+    from attn_doctor.record.store import load
+
+    try:
+        return load(Path(place.path)), ""
+    except AttnDoctorError as error:
+        return None, str(error)
+
+
+def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mapping[str, Said]:
+    """What the builder's record says of files. A live user keeps a file live."""
+    said: dict[str, Said] = {}
+    if manifest is None:
+        return said
+    drift = {one.place: one for one in built if one.error == ""}
+    named = [
+        (one.place, one.build.files, one.state, one.build.at)
+        for one in manifest.entries.values()
+        if one.build is not None
+    ]
+    named += [(one.place, one.files, _state(one), one.at) for one in manifest.warmups.values()]
+    for place, files, state, day in named:
+        known = drift.get(place)
+        if known is None or known.drift is None:
+            one: Said = (State.UNKNOWN, f"built for {place}; what moved since is not known")
+        elif known.drift:
+            one = (State.STALE, known.drift)
+        elif not known.here:
+            one = (State.UNKNOWN, f"built for {place}, which is not on this machine")
+        elif state == "built":
+            one = (State.LIVE, f"built and proven {day[:10]}")
+        elif state == "unproven":
+            one = (State.UNKNOWN, "built without its GPU, and not yet proven on it")
+        else:
+            one = (State.UNKNOWN, "built, and not reused by a fresh process")
+        for path in files:
+            if said.get(path, (State.STALE, ""))[0] is not State.LIVE:
+                said[path] = one
+    return said
+
+
+def _state(warmup: Warmup) -> str:
+    if warmup.unproven:
+        return "unproven"
+    return "built" if warmup.proven else "not-reused"
+
+
+def _name(uid: int) -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return f"uid {uid}" if uid else ""

@@ -1,0 +1,128 @@
+"""The GPUs that are known, and finding one by a word or a file.
+
+The table is the folder `rules/tables/targets`, one file a GPU, named by its identifier. A file of
+somebody's own, as `attn-doctor describe-gpu` writes it, is taken by its path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.kernels.gpus.descriptor import Descriptor, identifier
+from attn_doctor.rulebook.paths import folder, read_toml
+
+__all__ = ["buildable", "find", "listing", "read"]
+
+_DESCRIBE = "run `attn-doctor describe-gpu -o gpu.toml` where the GPU is, and give that file"
+
+
+def find(word: str) -> Descriptor:
+    """The GPU of a word such as `h200`, or of a descriptor's file.
+
+    Raises `AttnDoctorError` that says why there is none, and what to write.
+    """
+    word = word.strip()
+    if _is_path(word):
+        return read(Path(word))
+    sm = _capability(word)
+    if sm is not None:
+        raise AttnDoctorError(_only_capability(word, sm))
+    found = {one.id: one for one in listing()}
+    wanted = _plain(word)
+    for name, one in found.items():
+        if wanted in (_plain(name), _plain(name).removeprefix("rtx")):
+            return one
+    raise AttnDoctorError(f"--target {word}: {_unknown(wanted, found)}")
+
+
+def buildable(descriptor: Descriptor) -> Descriptor:
+    """`descriptor`, if enough is known of the GPU to generate its kernels.
+
+    Raises `AttnDoctorError` that names what is missing.
+    """
+    if descriptor.missing:
+        limit = descriptor.shared_memory_per_block_optin is not None
+        fits = "; whether kernels fit it, --dry-run --fit can tell" if limit else ""
+        raise AttnDoctorError(
+            f"--target {descriptor.id}: of an {descriptor.name} nobody has read"
+            f" {', '.join(descriptor.missing)}, which the generated code depends on:"
+            f" {_DESCRIBE}{fits}"
+        )
+    return descriptor
+
+
+@cache
+def listing() -> tuple[Descriptor, ...]:
+    """The table, by compute capability and name."""
+    found = [read(path) for path in sorted((folder() / "tables" / "targets").glob("*.toml"))]
+    return tuple(sorted(found, key=lambda one: (-one.sm, one.id)))
+
+
+def read(path: Path) -> Descriptor:
+    """The descriptor in a TOML or JSON file.
+
+    Raises `AttnDoctorError` naming the file and what is wrong with it.
+    """
+    data = _data(path)
+    try:
+        found = msgspec.convert(data, Descriptor)
+    except msgspec.ValidationError as error:
+        raise AttnDoctorError(f"{path}: no descriptor of a GPU: {error}; {_DESCRIBE}") from None
+    faults = found.faults()
+    if faults:
+        raise AttnDoctorError(f"{path}: {'; '.join(faults)}; {_DESCRIBE}")
+    return found.completed()
+
+
+def _data(path: Path) -> Any:
+    if path.suffix == ".json":
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise AttnDoctorError(f"{path}: cannot be read: {error.strerror or error}") from None
+        except ValueError as error:
+            raise AttnDoctorError(f"{path}: is not JSON: {error}") from None
+    return read_toml(path)
+
+
+def _is_path(word: str) -> bool:
+    return os.sep in word or word.endswith((".toml", ".json"))
+
+
+def _capability(word: str) -> int | None:
+    """90 for `sm_90a`, `90`, `9.0` or `compute_90`; None for anything else."""
+    match = re.fullmatch(r"(?:sm_?|compute_?|cc)?(\d{1,2})\.?(\d)[af]?", word.lower())
+    return int(match[1]) * 10 + int(match[2]) if match else None
+
+
+def _only_capability(word: str, sm: int) -> str:
+    same = [one.id for one in listing() if one.sm == sm]
+    those = f"; known GPUs of it: {', '.join(same)}" if same else ""
+    return (
+        f"--target {word}: a compute capability is not enough: the keys hold the GPU's exact name,"
+        " and two GPUs of one capability differ in the number of multiprocessors, which the"
+        f" generated code depends on{those}. Name the GPU, or {_DESCRIBE}"
+    )
+
+
+def _unknown(wanted: str, found: dict[str, Descriptor]) -> str:
+    several = [name for name in found if wanted and _plain(name).startswith(wanted)]
+    if len(several) > 1:
+        return f"the name is in the keys, and there are several: say one of {', '.join(several)}"
+    names = {_plain(name): name for name in found}
+    near = several or [names[one] for one in get_close_matches(wanted, names, n=3, cutoff=0.6)]
+    hint = f"did you mean {', '.join(near)}? Else " if near else ""
+    return f"no GPU of that name is in the table; {hint}{_DESCRIBE}"
+
+
+def _plain(word: str) -> str:
+    return identifier(word).replace("-", "")

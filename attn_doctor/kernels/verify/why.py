@@ -1,0 +1,293 @@
+"""Why a kernel that was built is not reused: the components of the keys that moved.
+
+Two ways lead there. The record beside the cache holds what each kernel was built in, which is
+compared with the machine of today. And a program that misses can be run once, while torch writes
+down the components of each key it looks for; those are compared with the keys of what was built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from attn_doctor.facts import Facts
+from attn_doctor.kernels.builder.items import Item, mask_folders, missing
+from attn_doctor.kernels.builder.session import Request, planned
+from attn_doctor.kernels.caches import stale as drift
+from attn_doctor.kernels.caches.stale import Moved, moved
+from attn_doctor.kernels.gpus.descriptor import identifier
+from attn_doctor.record.environment import seen
+from attn_doctor.record.manifest import Manifest, Warmup
+from attn_doctor.record.trace import Lookup
+from attn_doctor.shell import cache_commands
+
+__all__ = ["Factor", "Place", "Reason", "places", "reasons"]
+
+# [4s7voeeazqklzc76dzhfujwqguqd4zrigkv25iv46w3bnvwz6hj] example_inputs[0]: TensorMetadata(dtype=…)
+_COMPONENT = re.compile(r"\[(?P<digest>[^\]]*)\] (?P<name>[^:]+): ?(?P<value>.*)", re.DOTALL)
+#: Words of torch's keys → those of a user.
+_WORDS = {
+    "gm": "the traced graph (mask, score function, or the code around attention)",
+    "example_inputs": "an input",
+    "fx_kwargs": "how torch.compile was called",
+    "inductor_config": "an Inductor setting",
+    "torch_version": "torch's sources",
+    "system_info": "the GPU, CUDA or Triton",
+    "deterministic_algorithms_settings": "torch.use_deterministic_algorithms",
+    "cuda_matmul_settings": "the precision of matrix products (TF32)",
+    "default_cuda_device_index": "the index of the GPU",
+    "default_dtype": "torch.set_default_dtype",
+    "grad_enabled": "whether gradients are on",
+}
+#: Characters of a value that are shown.
+_SHOWN = 70
+
+
+class Factor(Struct, frozen=True, kw_only=True):
+    """One component of a key that differs."""
+
+    name: str
+    """As torch calls it, such as `example_inputs[0]`."""
+    means: str
+    """What it is, in words; empty if torch's name is all there is."""
+    was: str
+    now: str
+
+
+class Reason(Struct, frozen=True, kw_only=True):
+    """Why one graph of a program was not found."""
+
+    kind: str
+    """`fxgraph` or `aotautograd`"""
+    key: str
+    nearest: str
+    """The kernel whose key is most alike; empty if nothing comparable was built."""
+    factors: tuple[Factor, ...]
+    bypassed: str = ""
+    """Why torch did not use its cache at all."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """The kernels that were built for one device."""
+
+    place: str
+    items: tuple[Item, ...]
+    """Each with its state today and why."""
+    warmups: dict[str, str]
+    """Command line of each warm-up → why it would compile again; empty if it would not."""
+    moved: tuple[Moved, ...]
+    """Every component that differs, also those that change nothing."""
+    seconds: float
+    """What building the missing ones again takes, by what it took before."""
+    programs: tuple[str, ...] = ()
+    """Command lines of warm-ups that would be reused and were not proven on their GPU."""
+    failed: frozenset[str] = frozenset()
+    """Keys of items that could not be built last time: what they cost, nobody knows."""
+    build: tuple[str, ...] = ()
+    """Commands that build again what would not be reused."""
+    prove: str = ""
+    """The command that proves what would be reused and was not proven; to be given on its GPU."""
+
+    @property
+    def missing(self) -> tuple[Item, ...]:
+        """Kernels that would be compiled again."""
+        return tuple(item for item in self.items if item.todo and item.state != "unproven")
+
+    @property
+    def misses(self) -> tuple[str, ...]:
+        """A sentence for each kernel and warm-up that would not be reused."""
+        kernels = [f"{item.spec.title} ({self.place}): {item.why}" for item in self.missing]
+        programs = [f"{command}: {why}" for command, why in self.warmups.items() if why]
+        return (*kernels, *programs)
+
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Kernels and warm-ups that would be reused, though nobody knows whether they are right."""
+        waiting = [item.spec.title for item in self.items if item.state == "unproven"]
+        return (*waiting, *self.programs)
+
+
+def places(
+    manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
+) -> list[Place]:
+    """What has become of all that the record of `folder` names, device by device."""
+    recorded = [one.place for one in manifest.entries.values()]
+    recorded += [one.place for one in manifest.warmups.values()]
+    return [_place(place, manifest, facts, folder, environ) for place in dict.fromkeys(recorded)]
+
+
+def _place(
+    place: str, manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
+) -> Place:
+    device, _, name = place.partition(" ")
+    was = manifest.surroundings.get(place)
+    entries = {key: one for key, one in manifest.entries.items() if one.place == place}
+    warmups = {key: one for key, one in manifest.warmups.items() if one.place == place}
+    request = Request(
+        specs=tuple(one.spec for one in entries.values()),
+        devices=(device,),
+        facts=facts,
+        folder=folder,
+        environ=dict(environ),
+        sys_path=(*mask_folders(entries.values()), str(Path.cwd())),
+    )
+    items = planned(request, manifest, names={device: name} if name else None).items
+    now = seen(facts, device, environ, was)
+    stale = drift.stale(manifest, place, now, str(folder)).warmups
+    gone = {key: stale.get(key) or _gone(folder, one) or one.fault for key, one in warmups.items()}
+    failed = frozenset(key for key, one in entries.items() if one.state == "failed")
+    missed = [item for item in items if item.todo and item.state != "unproven"]
+    lost = [one for key, one in warmups.items() if gone[key]]
+    states = {entries[item.key].state for item in missed}
+    return Place(
+        place=place,
+        items=items,
+        warmups={" ".join(one.argv): gone[key] for key, one in warmups.items()},
+        moved=moved(was, now) if was else (),
+        seconds=sum(item.seconds for item in missed if item.key not in failed),
+        programs=tuple(
+            " ".join(one.argv) for key, one in warmups.items() if one.unproven and key not in stale
+        ),
+        failed=failed,
+        build=(
+            *([_kernels(folder, facts, name, states)] if missed else ()),
+            *(_program(folder, facts, one, name) for one in lost),
+        ),
+        # The path of an environment says nothing on another machine.
+        prove=cache_commands.verify(folder, None if _target(facts, name) else facts),
+    )
+
+
+def _kernels(folder: Path, facts: Facts, name: str, states: set[str]) -> str:
+    """The command that builds kernels again, on their GPU or, as they were, without it."""
+    target = _target(facts, name) if states == {"unproven"} else ()
+    return cache_commands.build(folder, facts, *target)
+
+
+def _program(folder: Path, facts: Facts, warmup: Warmup, name: str) -> str:
+    """The same for a program, in the folder that it ran in."""
+    target = _target(facts, name) if warmup.unproven else ()
+    again = cache_commands.build(folder, facts, *target, program=warmup.argv)
+    there = os.path.realpath(warmup.folder) == os.path.realpath(os.curdir)
+    return again if there else f"cd {shlex.quote(warmup.folder)} && {again}"
+
+
+def _target(facts: Facts, name: str) -> tuple[str, ...]:
+    """`--target NAME` for a GPU that this machine does not have."""
+    here = {gpu.name for gpu in facts.gpus or () if gpu.visible is not False}
+    return ("--target", identifier(name)) if name and name not in here else ()
+
+
+def _gone(folder: Path, warmup: Warmup) -> str:
+    gone = missing(folder, warmup.files)
+    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+    return f"{gone[0]}{more} is gone or has another size" if gone else ""
+
+
+def reasons(ran: Iterable[Lookup], known: Mapping[str, list[Lookup]]) -> list[Reason]:
+    """Why each lookup that did not hit did not, in the order of the lookups.
+
+    torch tells no components of the keys for forward and backward together; where the graphs in
+    them are explained, they are left out.
+    """
+    found = [_reason(one, known) for one in ran if one.what != "hit"]
+    explained = [one for one in found if one.nearest or one.bypassed]
+    return explained or found
+
+
+def _reason(missed: Lookup, known: Mapping[str, list[Lookup]]) -> Reason:
+    now = _components(missed)
+    best: tuple[int, str, dict[str, tuple[str, str]]] | None = None
+    for title, keys in known.items():
+        for one in keys:
+            if one.kind != missed.kind or not one.components:
+                continue
+            was = _components(one)
+            distance = len(_differing(was, now))
+            if best is None or distance < best[0]:
+                best = (distance, title, was)
+    if best is None or not now:
+        return Reason(
+            kind=missed.kind, key=missed.key, nearest="", factors=(), bypassed=missed.reason
+        )
+    _, title, was = best
+    factors = [_factor(name, was.get(name), now.get(name)) for name in _differing(was, now)]
+    return Reason(
+        kind=missed.kind,
+        key=missed.key,
+        nearest=title,
+        factors=_together(factors),
+        bypassed=missed.reason,
+    )
+
+
+def _together(factors: Iterable[Factor]) -> tuple[Factor, ...]:
+    """Inputs that differ alike, such as q, k and v, as one factor."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in factors:
+        alike.setdefault((one.means, one.was, one.now), []).append(one.name)
+    return tuple(
+        Factor(name=", ".join(names), means=means, was=was, now=now)
+        for (means, was, now), names in alike.items()
+    )
+
+
+def _components(one: Lookup) -> dict[str, tuple[str, str]]:
+    matches = map(_COMPONENT.match, one.components)
+    return {found["name"]: (found["digest"], found["value"]) for found in matches if found}
+
+
+def _differing(was: Mapping[str, tuple[str, str]], now: Mapping[str, tuple[str, str]]) -> list[str]:
+    names = dict.fromkeys([*now, *was])
+    return [name for name in names if _digest(was, name) != _digest(now, name)]
+
+
+def _digest(components: Mapping[str, tuple[str, str]], name: str) -> str:
+    found = components.get(name)
+    return found[0] if found else ""
+
+
+def _factor(name: str, was: tuple[str, str] | None, now: tuple[str, str] | None) -> Factor:
+    means = _WORDS.get(re.split(r"[\[.]", name)[0], "")
+    if was is None or now is None:
+        return Factor(
+            name=name,
+            means=means,
+            was=_short(was[1]) if was else "not there",
+            now=_short(now[1]) if now else "not there",
+        )
+    old, new = _apart(was[1], now[1])
+    return Factor(name=name, means=means, was=old, now=new)
+
+
+def _apart(was: str, now: str) -> tuple[str, str]:
+    """What differs between two values: fields of a tensor's description, else a line of a text."""
+    old, new = _fields(was), _fields(now)
+    if old and new:
+        names = [name for name in new if old.get(name) != new[name]]
+        if names:
+            return (
+                ", ".join(f"{name}={old.get(name, '?')}" for name in names),
+                ", ".join(f"{name}={new[name]}" for name in names),
+            )
+    for one, other in zip(was.splitlines(), now.splitlines(), strict=False):
+        if one != other:
+            return _short(one.strip()), _short(other.strip())
+    return _short(was), _short(now)
+
+
+def _fields(value: str) -> dict[str, str]:
+    """`TensorMetadata(dtype=torch.float32, shape=torch.Size([2, 4]), …)` by its fields."""
+    if not value.startswith("TensorMetadata("):
+        return {}
+    pairs = re.findall(r"(\w+)=((?:torch\.Size\()?[\[(][^\])]*[\])]+|[^,()]+)", value[15:])
+    return {name: text.removeprefix("torch.") for name, text in pairs}
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,0 +1,1 @@
+"""Worker processes of the examined interpreter, and the tasks that they run."""

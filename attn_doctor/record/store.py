@@ -1,0 +1,93 @@
+"""Reading and writing the manifest: whole or not at all, and on the disk when it is said to be.
+
+The manifest is written after every spec. What it names is brought to the disk first, so that after
+a power loss no entry speaks of a file that is empty.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from attn_doctor._version import __version__
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.record.manifest import NAME, SCHEMA, Manifest
+
+__all__ = ["empty", "flush", "load", "save", "write"]
+
+
+class _Version(msgspec.Struct):
+    schema: int = 0
+    attn_doctor: str = "?"
+
+
+def empty() -> Manifest:
+    """A manifest of nothing."""
+    return Manifest(schema=SCHEMA, attn_doctor=__version__)
+
+
+def load(folder: Path) -> Manifest | None:
+    """The manifest of a cache folder; None if there is none, or only what is left of one.
+
+    Raises `AttnDoctorError` if a newer attn-doctor wrote it, or it may not be read.
+    """
+    path = folder / NAME
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise AttnDoctorError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        version = msgspec.json.decode(data, type=_Version)
+        if version.schema > SCHEMA:
+            raise AttnDoctorError(
+                f"{path} was written by attn-doctor {version.attn_doctor}, which is newer than this"
+                f" one ({__version__}): upgrade attn-doctor, or take another cache folder"
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def save(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest of a cache folder, in one step and to the disk."""
+    data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    write(folder / NAME, data + b"\n")
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file in one step and to the disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+    _flush(path.parent)
+
+
+def flush(folder: Path, files: Iterable[str]) -> None:
+    """Bring files below `folder`, and the folders that name them, to the disk."""
+    folders = set()
+    for name in files:
+        path = folder / name
+        _flush(path)
+        folders.add(path.parent)
+    for parent in folders:
+        _flush(parent)
+
+
+def _flush(path: Path) -> None:
+    # Windows opens no folders, and flushes no file that is open for reading only.
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

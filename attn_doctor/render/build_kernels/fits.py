@@ -1,0 +1,111 @@
+"""Whether kernels fit another GPU, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from attn_doctor._version import __version__
+from attn_doctor.kernels.builder.fit import Fit
+from attn_doctor.kernels.builder.tile_sizes import Tried
+from attn_doctor.kernels.gpus.descriptor import Descriptor
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.terminal import Paper, clean
+
+__all__ = ["fit_json", "fit_text"]
+
+SCHEMA = 1
+
+
+def fit_text(fits: Sequence[Fit], descriptor: Descriptor, paper: Paper) -> str:
+    """One paragraph a kernel: whether it fits, by which numbers, and what does."""
+    limit = descriptor.shared_memory_per_block_optin or 0
+    head = f"{descriptor.name}, SM {descriptor.major}.{descriptor.minor}"
+    words = f"a block may take {limit} bytes of shared memory ({limit // 1024} KiB)"
+    lines = [f"{paper.style(head, 'bold')}: {words}"]
+    for one in fits:
+        lines += ["", *_kernel(one, descriptor, paper)]
+    unknown = sum(one.fits is None for one in fits)
+    good = sum(one.fits is True for one in fits)
+    words = f"{good} of {plural(len(fits), 'kernel')} {'fits' if 1 in (good, len(fits)) else 'fit'}"
+    words += f"; {unknown} could not be told" if unknown else ""
+    lines += ["", paper.style(words, "bold")]
+    lines += paper.wrap(
+        "Compiled for this GPU, which need not be here; nothing was run, and nothing was kept.", 0
+    )
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _kernel(one: Fit, descriptor: Descriptor, paper: Paper) -> Iterator[str]:
+    marks = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
+    mark, colour = marks[one.fits]
+    yield f"{paper.style(mark, 'bold', colour)} {clean(one.spec.title)}"
+    if one.first.why:
+        yield from paper.wrap(clean(one.first.why), 4)
+    if one.fits is not False or one.first.needed is None:
+        return
+    yield from paper.wrap(f"{_over(one.first)}; the {descriptor.name} has {one.first.limit}", 4)
+    if one.remedy is not None:
+        yield "    fits with"
+        yield f"      kernel_options={_python({**one.spec.kernel_options, **one.remedy})}"
+        yield "    or, here"
+        yield "      " + " ".join(f"--option {name}={value}" for name, value in one.remedy.items())
+    elif one.spec.block:
+        yield from paper.wrap(
+            "The model passes no kernel_options of its own: a smaller type or another GPU is left.",
+            4,
+        )
+    else:
+        yield from paper.wrap("Nothing smaller that was tried fits either.", 4)
+    before: Mapping[str, Any] = {}
+    for tried in one.smaller:
+        added = {name: value for name, value in tried.options.items() if name not in before}
+        words = ", ".join(f"{name}={value}" for name, value in (added or tried.options).items())
+        words = f"also {words}" if before else f"tried {words}"
+        told = "fits" if tried.fits else _over(tried) if tried.fits is False else tried.why
+        yield from (paper.style(line, "dim") for line in paper.wrap(clean(f"{words}: {told}"), 4))
+        before = tried.options
+
+
+def _over(tried: Tried) -> str:
+    kernel = f"the {tried.kernel} kernel" if tried.kernel else "it"
+    return f"{kernel} needs {tried.needed} bytes of shared memory a block"
+
+
+def _python(options: Mapping[str, Any]) -> str:
+    parts = (f"{json.dumps(name)}: {value!r}" for name, value in options.items())
+    return "{" + ", ".join(parts) + "}"
+
+
+def fit_json(found: Sequence[tuple[Descriptor, Sequence[Fit]]], code: int) -> str:
+    """The same for one GPU or several with every number; `fits` is null where it is not told."""
+    whole = {
+        "schema": SCHEMA,
+        "attn_doctor": __version__,
+        "exit_code": code,
+        "targets": [_plain(descriptor, fits) for descriptor, fits in found],
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain(descriptor: Descriptor, fits: Sequence[Fit]) -> dict[str, Any]:
+    return {
+        "target": descriptor.id,
+        "name": descriptor.name,
+        "sm": descriptor.sm,
+        "shared_memory_per_block_optin": descriptor.shared_memory_per_block_optin,
+        "kernels": [
+            {
+                "id": one.spec.id,
+                "title": one.spec.title,
+                "spec": msgspec.to_builtins(one.spec),
+                "fits": one.fits,
+                "remedy": one.remedy,
+                "tried": [msgspec.to_builtins(tried) for tried in (one.first, *one.smaller)],
+            }
+            for one in fits
+        ],
+    }

@@ -1,0 +1,122 @@
+"""A build of kernels, or the plan of one, as one JSON object for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from attn_doctor._version import __version__
+from attn_doctor.kernels.builder.plan import Plan
+from attn_doctor.kernels.builder.report import Report, Result
+from attn_doctor.render.build_kernels import artifact
+from attn_doctor.render.build_kernels.artifact import Exported
+from attn_doctor.render.build_kernels.target import plain
+from attn_doctor.shell.commands import shell_lines
+
+__all__ = ["plan_json", "report_json"]
+
+SCHEMA = 1
+
+
+def report_json(report: Report, code: int, packed: Exported | None = None) -> str:
+    """What a build did; `code` is the exit code, `packed` the artifact that was written of it.
+
+    `targets` holds the GPUs of other machines that it was built for; their kernels have the state
+    `unproven`, with `reused` true and `proven` false.
+    """
+    return _written(
+        {
+            "folder": report.folder,
+            "targets": plain(report.targets),
+            "python": report.facts.python.path,
+            "torch": report.facts.torch.version,
+            "jobs": report.jobs,
+            "limit": report.limit,
+            "seconds": round(report.seconds, 3),
+            "start_seconds": report.start_seconds,
+            "phases": report.phases,
+            "exit_code": code,
+            "kernels": [_kernel(result, report) for result in report.results],
+            "cleared": msgspec.to_builtins(report.cleared),
+            "kept": report.kept,
+            "notes": list(report.notes),
+            "artifact": artifact.plain(packed) if packed is not None else None,
+        }
+    )
+
+
+def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> str:
+    """What a build would do."""
+    return _written(
+        {
+            "folder": folder,
+            "targets": plain(plan.targets),
+            "notes": list(notes),
+            "jobs": plan.jobs,
+            "limit": plan.limit,
+            "seconds": round(plan.seconds, 1),
+            "exit_code": code,
+            "moved": list(plan.moved),
+            "kernels": [
+                {
+                    "id": item.spec.id,
+                    "title": item.spec.title,
+                    "spec": msgspec.to_builtins(item.spec),
+                    "device": item.device,
+                    "place": item.place,
+                    "state": item.state,
+                    "why": item.why,
+                    "refused": item.refused,
+                    "seconds": item.seconds if item.todo and not item.refused else 0.0,
+                }
+                for item in plan.items
+            ],
+            "would_clear": msgspec.to_builtins(plan.cleared),
+        }
+    )
+
+
+def _kernel(result: Result, report: Report) -> dict[str, Any]:
+    item, entry, match = result.item, result.entry, result.match
+    build = entry.build if entry is not None else None
+    told: dict[str, Any] = {
+        "id": item.spec.id,
+        "title": item.spec.title,
+        "spec": msgspec.to_builtins(item.spec),
+        "device": item.device,
+        "place": item.place,
+        "state": _state(result),
+        "why": item.why,
+        "seconds": build.seconds if build else None,
+        "reuse_seconds": build.reuse_seconds if build else None,
+        "errors": build.errors if build else {},
+        "reused": bool(build and build.proven),
+        "proven": bool(build and build.proven and entry and entry.state == "built"),
+        "hits": build.hits if build else {},
+        "limits": build.limits if build else [],
+        "message": entry.message if entry is not None else "",
+        "cause": entry.cause if entry is not None else "",
+        "retried": result.retried,
+        "log": result.log,
+        "stages": report.stages.get(item.key, {}),
+    }
+    if match is not None:
+        told["fixes"] = [
+            {"title": fix.title, "manual": fix.manual, "run": shell_lines(fix, report.facts)}
+            for fix in match.fixes
+        ]
+    return told
+
+
+def _state(result: Result) -> str:
+    if result.entry is None:
+        return "not-begun"
+    proven = result.entry.state == "built"
+    return "up-to-date" if proven and not result.item.todo else result.entry.state
+
+
+def _written(told: dict[str, Any]) -> str:
+    whole = {"schema": SCHEMA, "attn_doctor": __version__, **told}
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"

@@ -1,0 +1,192 @@
+"""The progress of a build while it runs: a bar on a terminal, plain lines elsewhere.
+
+All of it goes to standard error, so that standard output holds the result alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from attn_doctor.kernels.builder.plan import Plan
+from attn_doctor.kernels.builder.scheduler import Step
+from attn_doctor.kernels.builder.session import Watcher
+from attn_doctor.record.lock import Owner
+from attn_doctor.render.build_kernels.target import names
+from attn_doctor.render.build_kernels.text import said, span
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.terminal import Paper, clean
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+__all__ = ["Bar", "Lines", "holder"]
+
+#: A proof takes about so much of what building took.
+_PROOF = 0.3
+_GOOD = ("built", "unproven")
+#: Seconds between two plain lines that say who holds the lock.
+_REMIND = 30.0
+
+
+class _Times(Watcher):
+    """How much is done and how long the rest will take."""
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.done = 0
+        self.running: dict[str, tuple[Step, float]] = {}
+        self._left: dict[str, float] = {}
+        self._scale = 1.0
+        self._said = 0.0
+
+    def begin(self, plan: Plan) -> None:
+        self.plan, self.done = plan, 0
+        self._left = {item.key: item.seconds * (1 + _PROOF) for item in plan.todo}
+
+    def step(self, step: Step) -> None:
+        item, now = step.item, time.monotonic()
+        before = self.running.pop(item.key, None)
+        if step.phase == "prove":
+            self._left[item.key] = item.seconds * _PROOF
+            if before is not None and item.seconds > 0:
+                # What was found by building corrects what was guessed of the others.
+                found = (now - before[1]) / item.seconds
+                self._scale += (found - self._scale) * 0.5
+        if step.phase == "done":
+            self.done += 1
+            self._left.pop(item.key, None)
+        else:
+            self.running[item.key] = (step, now)
+
+    def left(self) -> float:
+        """Seconds until all is done, roughly."""
+        now, rest, longest = time.monotonic(), 0.0, 0.0
+        for key, seconds in self._left.items():
+            seconds *= self._scale
+            if key in self.running:
+                seconds = max(0.5, seconds - (now - self.running[key][1]))
+            rest += seconds
+            longest = max(longest, seconds)
+        jobs = self.plan.jobs if self.plan else 1
+        return max(longest, rest / jobs)
+
+    def total(self) -> int:
+        return len(self.plan.todo) if self.plan else 0
+
+
+class Lines(_Times):
+    """A line for each spec that is finished."""
+
+    def __init__(self, paper: Paper) -> None:
+        super().__init__()
+        self._paper = paper
+
+    def waiting(self, owner: Owner | None) -> None:
+        """Say so now and then."""
+        if time.monotonic() - self._said > _REMIND:
+            self._said = time.monotonic()
+            self._say(f"waiting: {holder(owner)}")
+
+    def begin(self, plan: Plan) -> None:
+        """Say how much there is to do."""
+        super().begin(plan)
+        todo = plural(len(plan.todo), "kernel")
+        todo += f" for {names(plan.targets)}" if plan.targets else ""
+        self._say(f"building {todo}, {plan.jobs} at once, about {span(plan.seconds)}")
+
+    def step(self, step: Step) -> None:
+        """Say what is finished."""
+        super().step(step)
+        if step.phase == "done":
+            state = step.entry.state if step.entry is not None else "failed"
+            width = len(str(self.total()))
+            line = said(step.item, step.entry, state)
+            self._say(f"[{self.done:>{width}}/{self.total()}] {line}")
+
+    def _say(self, line: str) -> None:
+        sys.stderr.write(self._paper.glyphs(clean(line)) + "\n")
+        sys.stderr.flush()
+
+
+class Bar(_Times):
+    """A bar with the time left, and below it what is compiling now."""
+
+    def __init__(self, paper: Paper) -> None:
+        super().__init__()
+        self._paper = paper
+        self._bar: Progress | None = None
+        self._task: Any = None
+        self._rows: dict[str, Any] = {}
+
+    def __enter__(self) -> Bar:  # noqa: PYI034 (Self is newer than Python 3.10)
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+        console = Console(stderr=True, no_color=not self._paper.colour, highlight=False)
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[told]}", markup=False),
+            console=console,
+            transient=True,
+        )
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def waiting(self, owner: Owner | None) -> None:
+        """Show whom we wait for."""
+        if self._bar is not None:
+            if self._task is None:
+                self._task = self._bar.add_task("waiting", total=None, told="")
+            self._bar.update(self._task, told=holder(owner))
+
+    def begin(self, plan: Plan) -> None:
+        """Show an empty bar."""
+        super().begin(plan)
+        if self._bar is not None:
+            if self._task is not None:
+                self._bar.remove_task(self._task)
+            told = f"for {names(plan.targets)}" if plan.targets else ""
+            self._task = self._bar.add_task("starting torch", total=len(plan.todo), told=told)
+
+    def step(self, step: Step) -> None:
+        """Show what is at work now; a failure stays on the screen."""
+        super().step(step)
+        bar = self._bar
+        if bar is None:
+            return
+        row = self._rows.pop(step.item.key, None)
+        if row is not None:
+            bar.remove_task(row)
+        if step.phase != "done":
+            word = {"build": "  compiling", "prove": "  proving"}[step.phase]
+            told = clean(step.item.spec.title)
+            self._rows[step.item.key] = bar.add_task(word, total=None, told=told)
+        elif step.entry is not None and step.entry.state not in _GOOD:
+            bar.console.print(
+                self._paper.glyphs("✗ " + said(step.item, step.entry, step.entry.state)),
+                markup=False,
+            )
+
+    def tick(self) -> None:
+        """Show the time left."""
+        if self._bar is not None and self._task is not None and self.plan is not None:
+            told = f"{self.done}/{self.total()}  about {span(self.left())} left"
+            self._bar.update(self._task, description="building", completed=self.done, told=told)
+
+
+def holder(owner: Owner | None) -> str:
+    """Who holds the lock, as a sentence."""
+    if owner is None:
+        return "another builder holds the lock of this cache"
+    return (
+        f"another builder (process {owner.pid} on {owner.host}, since {owner.since}) holds the lock"
+        " of this cache"
+    )

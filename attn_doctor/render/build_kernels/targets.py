@@ -1,0 +1,173 @@
+"""GPUs that are not here: a descriptor as a file that a person can read, and the list of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
+from attn_doctor.render.terminal import Paper, clean
+
+__all__ = [
+    "descriptor_json",
+    "descriptor_toml",
+    "listing_json",
+    "listing_text",
+    "usage",
+    "written_text",
+]
+
+#: NVIDIA's own table of what every GPU of a compute capability has, which descriptors cite.
+CAPABILITIES = (
+    "https://github.com/NVIDIA/cccl/blob/004ad1986064aaa82892ed00d0dbda88b90fa6e6/"
+    "libcudacxx/include/cuda/__device/arch_traits.h"
+)
+_REMARKS = {
+    "total_memory": "bytes",
+    "L2_cache_size": "bytes",
+    "regs_per_multiprocessor": "of 32 bits",
+    "shared_memory_per_block": "bytes, without asking",
+    "shared_memory_per_block_optin": "bytes, asked for: what a kernel may take",
+    "shared_memory_per_multiprocessor": "bytes",
+    "clock_rate": "kHz",
+    "memory_clock_rate": "kHz",
+    "memory_bus_width": "bits",
+}
+_TABLES = {
+    "software": "The same is needed where kernels are built: other releases have other keys.",
+    "settings": "Digests of Inductor's and functorch's settings, which are in the keys.",
+    "environment": "Variables that enter keys, as they were set here.",
+    "attributes": "Everything else that the driver tells: number of CUdevice_attribute = value.",
+    "seen": "Where each value was seen.",
+}
+
+
+def usage(file: str) -> str:
+    """The command that builds for the GPU of a descriptor's file, on another machine."""
+    name = shlex.quote(re.split(r"[/\\]", file)[-1])
+    return f"attn-doctor build-kernels --target {name} --cache-dir DIR --preset NAME"
+
+
+def descriptor_toml(found: Descriptor, file: str = "") -> str:
+    """A descriptor as TOML with comments; `file`: the name it will have, for the command in it."""
+    name = file or f"{found.id}.toml"
+    capability = f"{found.major}.{found.minor}"
+    lines = [
+        f"# {clean(found.name)}, compute capability {capability}.",
+        "# With this file kernels are built on a machine that has no such GPU.",
+        "",
+        f"schema = {found.schema}",
+        f"name   = {_text(found.name)}  # in every key, exactly so",
+        f"major  = {found.major}",
+        f"minor  = {found.minor}",
+        "",
+    ]
+    lines += _numbers(found)
+    lines += [""]
+    for field in ("driver", "driver_cuda", "source", "probed"):
+        value = getattr(found, field)
+        if value not in ("", None):
+            lines.append(f"{field} = {_value(value)}")
+    for field, remark in _TABLES.items():
+        values: Mapping[str, Any] = getattr(found, field)
+        if values:
+            lines += ["", f"# {remark}", f"[{field}]"]
+            lines += [f"{_key(key)} = {_value(value)}" for key, value in values.items()]
+    lines += ["", "# On the machine that builds:", f"#   {usage(name)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _numbers(found: Descriptor) -> Iterator[str]:
+    """Torch's properties in columns; what is missing stands there as a comment."""
+    names = [name for name in ("total_memory", *ATTRIBUTES) if name not in ("major", "minor")]
+    width = max(map(len, names))
+    for name in names:
+        value = getattr(found, name)
+        remark = f"  # {_REMARKS[name]}" if name in _REMARKS else ""
+        yield f"# {name}: not told" if value is None else f"{name:<{width}} = {value}{remark}"
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() else _text(name)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_text(one) for one in value) + "]"
+    return _text(str(value))
+
+
+def _text(value: str) -> str:
+    # TOML's basic strings are JSON's, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def descriptor_json(found: Descriptor) -> str:
+    """A descriptor as JSON, which `--target` reads as well."""
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+
+
+def written_text(found: Descriptor, file: str, paper: Paper) -> str:
+    """What is said after a descriptor was written to a file."""
+    lines = [f"{clean(found.name)}, compute capability {found.major}.{found.minor}: {file}"]
+    lines += [f"  {name} was not told" for name in found.missing]
+    lines += ["Copy it to the machine that builds, with the same torch, Triton and Python:"]
+    lines += [f"  {usage(file)}"]
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def listing_text(found: Sequence[Descriptor], paper: Paper | None = None) -> str:
+    """The table of known GPUs, with where their values come from."""
+    paper = paper or Paper()
+    width = max((len(one.id) for one in found), default=0)
+    head = f"{'--target':<{width}}   SM  SMs  shared memory  name"
+    lines = [paper.style(head, "bold")]
+    for one in found:
+        count = "?" if one.multi_processor_count is None else str(one.multi_processor_count)
+        optin = one.shared_memory_per_block_optin
+        shared = "?" if optin is None else f"{optin // 1024} KiB a block"
+        remark = "" if one.complete else "  (--fit only)"
+        lines.append(
+            f"{one.id:<{width}}  {one.sm:>3}  {count:>3}  {shared:<13}  {one.name}{remark}"
+        )
+        lines += [f"  {paper.style(source, 'dim')}" for source in _sources(one)]
+    some = [one for one in found if not one.complete]
+    count = f"{len(found)} GPUs. For any other, run `attn-doctor describe-gpu -o gpu.toml` where it"
+    words = [f"{count} is, and give --target that file."]
+    if some:
+        words.append(
+            "--fit only: not all was found that the generated code depends on, but whether a"
+            " kernel's tiles fit can be told."
+        )
+    words.append(f"What a compute capability fixes: {CAPABILITIES}")
+    for text in words:
+        lines += ["", *paper.wrap(text, 0)]
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def _sources(one: Descriptor) -> tuple[str, ...]:
+    """Where its own values were seen; those of its compute capability are named once for all."""
+    own = tuple(source for source in one.seen if source != CAPABILITIES)
+    return own or ((one.source,) if one.source else ())
+
+
+def listing_json(found: Sequence[Descriptor]) -> str:
+    """The same with every value."""
+    rows = [
+        {
+            "target": one.id,
+            "sm": one.sm,
+            "builds": one.complete,
+            "missing": one.missing,
+            **msgspec.to_builtins(one),
+        }
+        for one in found
+    ]
+    return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n"

@@ -1,0 +1,246 @@
+"""A build of kernels for a person at a terminal: a line for each spec, then failures and fixes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePath
+
+from attn_doctor.facts import Facts
+from attn_doctor.kernels.builder.cleared import Cleared
+from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.plan import Plan
+from attn_doctor.kernels.builder.report import Report, Result
+from attn_doctor.record.manifest import Entry
+from attn_doctor.render.build_kernels import artifact
+from attn_doctor.render.build_kernels.artifact import Exported
+from attn_doctor.render.build_kernels.target import headings, next_steps
+from attn_doctor.render.definition_list import fix_lines, labelled
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.humanize import size
+from attn_doctor.render.terminal import Paper, clean
+
+__all__ = ["cleared_lines", "plan_text", "report_text", "said", "span"]
+
+_INDENT = 11
+#: Files that are listed one by one; of more, the rest is counted.
+_LISTED = 20
+_FIXES = 2
+_WORDS = {"not-reused": "not reused"}
+
+
+def report_text(
+    report: Report, paper: Paper, *, verbose: bool = False, packed: Exported | None = None
+) -> str:
+    """All that a build did. `packed`: the artifact that was written of it."""
+    lines = [*_head(report, paper)]
+    lines += cleared_lines(report.cleared, "cleared", paper, verbose)
+    for path, why in report.kept.items():
+        lines += paper.wrap(clean(f"! {path} could not be removed: {why}"), 0)
+    lines += _table(report.results, paper)
+    for result in report.failed:
+        if result.entry is not None:
+            lines += ["", *_failure(result, result.entry, report.facts, paper)]
+    lines += _remarks(report, paper)
+    lines += ["", *_last(report, paper, packed=packed is not None)]
+    if packed is not None:
+        lines += ["", *clean(artifact.words(packed)).splitlines()]
+    return paper.glyphs("\n".join(lines)) + "\n"
+
+
+def plan_text(
+    plan: Plan,
+    folder: str,
+    facts: Facts,
+    paper: Paper,
+    *,
+    verbose: bool = False,
+    notes: Sequence[str] = (),
+) -> str:
+    """What a build would do, for `--dry-run` and `--check`."""
+    lines = [_where(folder, facts, paper), *headings(plan.targets, paper)]
+    lines += [line for moved in plan.moved for line in paper.wrap(clean(moved), 2)]
+    lines += cleared_lines(plan.cleared, "would clear", paper, verbose)
+    lines.append("")
+    for item in plan.items:
+        lines += _planned(item, plan.items, paper)
+    for device in plan.unknown:
+        words = f"Which GPU {device} is, only torch can tell here: entries are looked up then."
+        lines += paper.wrap(words, 0)
+    todo = sum(not item.refused for item in plan.todo)
+    refused = len(plan.todo) - todo
+    words = f"{plural(len(plan.items), 'kernel')}, all up to date"
+    if refused and not todo:
+        words = f"{refused} of {plural(len(plan.items), 'kernel')} cannot be built"
+    elif todo:
+        words = (
+            f"{todo} of {plural(len(plan.items), 'kernel')} to build, {plan.jobs} at once"
+            f" ({plan.limit}), about {span(plan.seconds)}"
+        )
+        words += f"; {refused} cannot be built" if refused else ""
+    for note in notes:
+        lines += ["", *paper.wrap(clean(f"Note: {note}."), 0)]
+    return paper.glyphs("\n".join([*lines, "", paper.style(words, "bold")])) + "\n"
+
+
+def _planned(item: Item, items: Sequence[Item], paper: Paper) -> Iterator[str]:
+    """What is about one spec, and why."""
+    words, mark, colour, took = "up to date", "✓", "green", ""
+    if item.refused:
+        words, mark, colour, took = "will fail", "✗", "red", "at once"
+    elif item.todo:
+        words = "would prove" if item.state == "unproven" else "would build"
+        mark, colour, took = "•", "yellow", f"about {span(item.seconds)}"
+    yield f"{paper.style(mark, colour)} {words:<12} {took:<12} {_title(item, items)}"
+    why = item.refused or (item.why if item.todo and item.state != "new" else "")
+    if why:
+        yield from (paper.style(line, "dim") for line in paper.wrap(clean(why), _INDENT + 4))
+
+
+def said(item: Item, entry: Entry | None, state: str) -> str:
+    """One finished spec in a line, for output without a terminal."""
+    build = entry.build if entry is not None else None
+    parts = [state, item.spec.title]
+    if build is not None:
+        parts.append(f"{build.seconds:.1f} s")
+        if build.reuse_seconds is not None:
+            parts.append(f"again {build.reuse_seconds:.2f} s")
+    if entry is not None and entry.message:
+        parts.append(clean(entry.message))
+    return "  ".join(parts)
+
+
+def span(seconds: float) -> str:
+    """A length of time, roughly: `40 s`, `3 min`, `1 h 20 min`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _head(report: Report, paper: Paper) -> Iterator[str]:
+    yield _where(report.folder, report.facts, paper)
+    yield from headings(report.targets, paper)
+    if report.start_seconds is not None:
+        words = f"{report.jobs} at once (limit: {report.limit})"
+        yield paper.style(f"  {words}; torch took {report.start_seconds:.1f} s to import", "dim")
+
+
+def _where(folder: str, facts: Facts, paper: Paper) -> str:
+    words = f"torch {facts.torch.version or '?'}, {facts.python.path or '?'}"
+    return paper.style(clean(f"Kernels in {folder}"), "bold") + paper.style(f"  {words}", "dim")
+
+
+def cleared_lines(
+    files: Sequence[Cleared], word: str, paper: Paper, verbose: bool
+) -> Iterator[str]:
+    """Files by the reason they go for, and where they lie."""
+    if not files:
+        return
+    yield ""
+    by_reason: dict[str, list[Cleared]] = {}
+    for one in files:
+        by_reason.setdefault(one.why, []).append(one)
+    for why, group in by_reason.items():
+        total = size(sum(one.bytes for one in group))
+        yield from paper.wrap(clean(f"{word} {plural(len(group), 'file')}, {total}: {why}"), 0)
+        shown = group if verbose else group[:_LISTED]
+        yield from (paper.style(f"    {clean(one.path)}", "dim") for one in shown)
+        if len(group) > len(shown):
+            yield paper.style(f"    and {len(group) - len(shown)} more (-v lists all)", "dim")
+
+
+def _table(results: Sequence[Result], paper: Paper) -> Iterator[str]:
+    yield ""
+    yield paper.style(f"  {'state':<12}{'cold':>9}{'reused':>9}{'error':>9}  kernel", "dim")
+    items = [one.item for one in results]
+    for result in results:
+        word, mark, colour = _state(result)
+        build = result.entry.build if result.entry is not None else None
+        cold = f"{build.seconds:.2f} s" if build else "-"
+        again = f"{build.reuse_seconds:.2f} s" if build and build.reuse_seconds is not None else "-"
+        errors = build.errors.values() if build else ()
+        error = f"{max(errors):.1e}" if errors else "-"
+        line = f"{word:<12}{cold:>9}{again:>9}{error:>9}  {_title(result.item, items)}"
+        yield f"{paper.style(mark, 'bold', colour)} {clean(line)}"
+
+
+def _state(result: Result) -> tuple[str, str, str]:
+    if result.entry is None:
+        return "not begun", "•", "yellow"
+    if not result.item.todo:
+        proven = result.entry.state == "built"
+        return ("up to date", "✓", "green") if proven else ("unproven", "✓", "yellow")
+    state = result.entry.state
+    if result.ok:
+        return state, "✓", "green" if state == "built" else "yellow"
+    return _WORDS.get(state, state), "✗", "red"
+
+
+def _title(item: Item, items: Iterable[Item]) -> str:
+    """The spec, and the device where there are several; of several GPUs the name as well."""
+    gpus = {one.place.partition(" ")[2] for one in items}
+    shown = item.place if len(gpus - {""}) > 1 else item.device
+    several = len({one.place for one in items}) > 1
+    preset = f"  ({item.spec.preset})" if item.spec.preset else ""
+    return f"{item.spec.title}{preset}{'  ' + shown if several else ''}"
+
+
+def _failure(result: Result, entry: Entry, facts: Facts, paper: Paper) -> Iterator[str]:
+    match = result.match
+    reused = entry.state == "not-reused"
+    words = "built, but not reused: " if reused else ""
+    title = match.title if match else ""
+    yield paper.style("✗", "bold", "red") + " " + paper.style(clean(result.item.spec.title), "bold")
+    yield from paper.wrap(clean(f"{words}{entry.message}"), 2)
+    if match is not None:
+        yield from labelled("cause", f"{title} [{match.rule}]", paper, indent=_INDENT)
+        yield from paper.wrap(clean(match.why), _INDENT)
+        yield from fix_lines(match.fixes[:_FIXES], facts, paper, indent=_INDENT)
+    if result.log:
+        yield from labelled("log", result.log, paper, "dim", indent=_INDENT)
+
+
+def _remarks(report: Report, paper: Paper) -> Iterator[str]:
+    limits: dict[str, int] = {}
+    for result in report.results:
+        if result.entry is not None and result.entry.build is not None:
+            for limit in result.entry.build.limits:
+                limits[limit] = limits.get(limit, 0) + 1
+    retried = sum(one.retried for one in report.results)
+    words = [f"{limit} ({plural(count, 'kernel')})" for limit, count in limits.items()]
+    words += report.notes
+    if retried:
+        words.append(f"{plural(retried, 'kernel')} ran out of memory beside others, built alone")
+    for one in words:
+        yield from ["", *paper.wrap(clean(f"Note: {one}."), 0)]
+
+
+def _last(report: Report, paper: Paper, *, packed: bool) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    for result in report.results:
+        word = _state(result)[0]
+        counts[word] = counts.get(word, 0) + 1
+    told = ", ".join(f"{number} {word}" for word, number in counts.items())
+    total = plural(len(report.results), "kernel")
+    yield paper.style(f"{total}: {told}; {report.seconds:.1f} s", "bold")
+    if report.targets and not report.failed:
+        yield from next_steps(report.folder, report.targets, paper, packed=packed)
+    else:
+        yield from paper.wrap(_next(report), 0)
+
+
+def _next(report: Report) -> str:
+    if any(one.entry is None for one in report.results):
+        return "Next: run the same command again; what is finished is kept."
+    if report.failed:
+        told = any(one.match is not None and one.match.fixes for one in report.failed)
+        first = "do what the fix says" if told else "look into the log"
+        return f"Next: {first}, then run the same command again; only these are built."
+    folder = shlex.quote(str(PurePath(report.folder)))
+    phases = {one.item.spec.phase for one in report.results}
+    what = "training" if "training" in phases else "your program"
+    return (
+        f"Next: start {what} with TORCHINDUCTOR_CACHE_DIR={folder}; only the same shapes, dtype,"
+        " strides and mask reuse these kernels."
+    )

@@ -1,0 +1,241 @@
+"""What `cache export` and `cache import` say."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from attn_doctor.render.grouping import plural
+from attn_doctor.render.humanize import size
+from attn_doctor.render.terminal import clean
+from attn_doctor.shell import cache_commands
+
+if TYPE_CHECKING:
+    from attn_doctor.kernels.bundle.artifact import Artifact
+    from attn_doctor.kernels.bundle.compatibility import Fit
+    from attn_doctor.kernels.bundle.unpack import Imported
+    from attn_doctor.record.manifest import Entry
+
+__all__ = [
+    "exported_json", "exported_text", "imported_json", "imported_text", "looked_json",
+    "looked_text",
+]  # fmt: skip
+
+Fits = Mapping[str, "Fit"]
+
+#: Layer → mark and words, for whoever only looks.
+_LAYERS = {
+    "exact": ("✓", "this machine is alike: graphs and kernels fit"),
+    "kernels": ("!", "Triton's kernels alone would serve; all graphs would be lowered again"),
+    "absent": ("·", "that GPU is not here: it can be taken in unproven, with --no-prove"),
+    "elsewhere": ("·", "not needed here"),
+    "nothing": ("✗", "nothing of it would be reused"),
+}
+
+
+def exported_text(
+    artifact: Artifact,
+    file: Path,
+    digest: str,
+    bytes: int,
+    left_out: Mapping[str, str],
+    signature: Path | None,
+) -> str:
+    """What was written, what was not, and the command for the other side."""
+    return _text(_exported(artifact, file, digest, bytes, left_out, signature))
+
+
+def _exported(
+    artifact: Artifact,
+    file: Path,
+    digest: str,
+    bytes: int,
+    left_out: Mapping[str, str],
+    signature: Path | None,
+) -> Iterator[str]:
+    yield f"{file}: {_counted(artifact)}, {size(bytes)}"
+    yield f"  sha256  {digest}"
+    if signature is not None:
+        yield f"  signed  {signature}"
+    for place in artifact.surroundings:
+        yield f"  for     {_machine(artifact, place)}"
+    for name, reason in left_out.items():
+        yield f"  left out: {name}: {reason}"
+    waiting = sum(one.state == "unproven" for one in artifact.entries.values())
+    if waiting:
+        yield f"{plural(waiting, 'kernel')} of it unproven: the import proves them on their GPU."
+    yield "On the other machine:"
+    yield f"  {cache_commands.command('cache', 'import', file.name, '--sha256', digest)}"
+
+
+def _counted(artifact: Artifact) -> str:
+    counts = [plural(len(artifact.entries), "kernel")] if artifact.entries else []
+    counts += [plural(len(artifact.warmups), "warm-up")] if artifact.warmups else []
+    return " and ".join(counts)
+
+
+def exported_json(
+    artifact: Artifact, file: Path, digest: str, bytes: int, left_out: Mapping[str, str]
+) -> str:
+    """The same for programs."""
+    return _json(
+        file=str(file),
+        bytes=bytes,
+        sha256=digest,
+        kernels=[one.spec.title for one in artifact.entries.values()],
+        unproven=[key for key, one in artifact.entries.items() if one.state == "unproven"],
+        warmups=[one.argv for one in artifact.warmups.values()],
+        surroundings=artifact.surroundings,
+        left_out=left_out,
+    )
+
+
+def looked_text(artifact: Artifact, file: Path, fits: Fits) -> str:
+    """What an artifact holds, and whether it fits this machine."""
+    lines = [f"{file}: {_counted(artifact)}, made {artifact.made}"]
+    lines += [
+        f"  {one.spec.title} ({one.place}){', unproven' if one.state == 'unproven' else ''}"
+        for one in artifact.entries.values()
+    ]
+    lines += [f"  {' '.join(one.argv)} ({one.place})" for one in artifact.warmups.values()]
+    return _text([*lines, *_fit(artifact, fits)])
+
+
+def _fit(artifact: Artifact, fits: Fits) -> Iterator[str]:
+    for place, one in fits.items():
+        mark, words = _LAYERS[one.layer.value]
+        yield f"built for {_machine(artifact, place)}"
+        yield f"  {mark} {words}"
+        if one.why:
+            yield f"    {one.why}"
+    layers = {one.layer.value for one in fits.values()}
+    if layers == {"nothing"}:
+        yield "Nothing of it would be reused here. Build instead: attn-doctor build-kernels"
+    elif layers <= {"nothing", "absent"}:
+        yield (
+            "Nothing of it can be proven here. For an image: the same command with --no-prove;"
+            " `attn-doctor cache verify` on the machine with the GPU then proves it."
+        )
+
+
+def looked_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
+    """The same for programs."""
+    return _json(
+        exit_code=code,
+        file=str(file),
+        made=artifact.made,
+        kernels=[_entry(one) for one in artifact.entries.values()],
+        warmups=[one.argv for one in artifact.warmups.values()],
+        fits=[*fits.values()],
+    )
+
+
+def imported_text(done: Imported, fits: Fits, folder: str) -> str:
+    """What was proven and is in use now, what waits for a proof, and what was not taken."""
+    return _text(_imported(done, fits, folder))
+
+
+def _imported(done: Imported, fits: Fits, folder: str) -> Iterator[str]:
+    for entry in done.proven.values():
+        yield f"✓ {_title(entry)}: every cache hit, error {_errors(entry)}{_first(entry)}"
+    for entry in done.unproven.values():
+        yield f"! {_title(entry)}: taken in unproven"
+    for entry in done.kernels.values():
+        served = ", and all of them were found" if entry.build and entry.build.hits else ""
+        yield f"! {_title(entry)}: {entry.message}{served}{_first(entry)}"
+    for warmup in done.warmups.values():
+        alone = f": {warmup.message}" if warmup.message else ": taken in unproven"
+        yield f"! {' '.join(warmup.argv)} ({warmup.place}){alone}"
+    for entry in done.refused.values():
+        yield f"✗ {_title(entry)}: {entry.message or entry.state}"
+    for place, one in fits.items():
+        if one.layer.value in ("nothing", "absent", "elsewhere"):
+            mark = "✗" if one.layer.value == "nothing" else "·"
+            # Where nothing was run, absence is no obstacle.
+            if not (one.layer.value == "absent" and (done.unproven or done.present)):
+                yield f"{mark} for {place}, not taken: {one.why}"
+    if done.present:
+        yield f"{plural(len(done.present), 'kernel')} of it were here already"
+    yield from _sums(done, folder)
+
+
+def _sums(done: Imported, folder: str) -> Iterator[str]:
+    files = f"{plural(done.files, 'file')}, {size(done.bytes)}"
+    if done.proven:
+        yield f"{plural(len(done.proven), 'kernel')} ready ({files}) in {folder}"
+    elif done.anything:
+        yield f"{files} now in {folder}"
+    elif not done.present:
+        yield f"Nothing was taken in; {folder} is as it was."
+    if done.helpers:
+        place = shlex.quote(folder)
+        yield f"Start programs with TORCHINDUCTOR_CACHE_DIR={place} TRITON_HOME={place}"
+    if done.kernels:
+        yield (
+            "What Triton compiled, most of the time that building takes, is there. The rest is"
+            f" built by: {cache_commands.build(folder)}"
+        )
+    if done.unproven:
+        yield f"Before they count as ready, on their GPU: {cache_commands.verify(folder)}"
+    if any(one.unproven for one in done.warmups.values()):
+        yield f"Warm-ups are proven by their program: {cache_commands.verify(folder)} -- COMMAND"
+
+
+def _title(entry: Entry) -> str:
+    return f"{entry.spec.title} ({entry.place})"
+
+
+def _errors(entry: Entry) -> str:
+    errors = entry.build.errors if entry.build else {}
+    return ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+
+
+def _first(entry: Entry) -> str:
+    seconds = entry.build.reuse_seconds if entry.build else None
+    return f", first call {seconds:.2f} s" if seconds else ""
+
+
+def imported_json(done: Imported, fits: Fits, folder: str, code: int) -> str:
+    """The same for programs."""
+    return _json(
+        exit_code=code,
+        folder=folder,
+        proven=[_entry(one) for one in done.proven.values()],
+        unproven=[_entry(one) for one in done.unproven.values()],
+        kernels_alone=[_entry(one) for one in done.kernels.values()],
+        warmups=[one.argv for one in done.warmups.values()],
+        refused=[_entry(one) for one in done.refused.values()],
+        present=done.present,
+        files=done.files,
+        bytes=done.bytes,
+        fits=[*fits.values()],
+    )
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "title": entry.spec.title,
+        "place": entry.place,
+        "state": entry.state,
+        "errors": entry.build.errors if entry.build else {},
+        "seconds": entry.build.reuse_seconds if entry.build else None,
+        "message": entry.message,
+    }
+
+
+def _machine(artifact: Artifact, place: str) -> str:
+    was = artifact.surroundings[place]
+    parts = [f"torch {was.torch}", f"triton {was.triton}" if was.triton else ""]
+    return f"{place} with {', '.join(part for part in parts if part)}"
+
+
+def _text(lines: Iterator[str] | list[str]) -> str:
+    return "".join(f"{clean(line)}\n" for line in lines)
+
+
+def _json(**data: object) -> str:
+    return msgspec.json.format(msgspec.json.encode({"schema": 1, **data}), indent=2).decode() + "\n"

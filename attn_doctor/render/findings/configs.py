@@ -1,0 +1,89 @@
+"""What a configuration will do, in a few lines, and the same for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attn_doctor.backends.readiness import Readiness
+from attn_doctor.configs.prediction import Phase, Prediction
+from attn_doctor.render.terminal import clean
+
+__all__ = ["plain", "short_form"]
+
+
+def short_form(one: Prediction) -> list[str]:
+    """`config.json: Flux.1, SimpleTuner 4.1`, then each phase with what it costs."""
+    reading = one.reading
+    where = f" ({reading.why})" if reading.why else ""
+    head = f"{reading.file}{where}: {_subject(one)}"
+    lines = [head, *_phases(one)]
+    if one.ignored:
+        lines.append(f"without effect: {'; '.join(one.ignored)}")
+    lines += one.notes
+    return [clean(line) for line in lines]
+
+
+def _subject(one: Prediction) -> str:
+    version = f" {one.version}" if one.version else ""
+    return ", ".join(filter(None, (one.subject, f"{one.title}{version}")))
+
+
+def _phases(one: Prediction) -> Iterator[str]:
+    """One line for each phase; phases that are alike share one."""
+    grouped: dict[str, list[str]] = {}
+    for phase in one.phases:
+        grouped.setdefault(_told(phase), []).append(phase.phase)
+    for told, names in grouped.items():
+        yield f"{' and '.join(dict.fromkeys(names))}: {told}"
+
+
+def _told(phase: Phase) -> str:
+    parts = [phase.shown]
+    if phase.fused is False:
+        parts.append("not fused")
+    elif phase.fused and phase.backend == "flex":
+        parts.append("fused")
+    if phase.dtype and phase.backend:
+        parts.append(phase.dtype)
+    if phase.tokens:
+        cost = f", about {phase.mib} MiB a layer" if phase.mib is not None else ""
+        parts.append(f"{phase.tokens} tokens{cost}")
+    told = ", ".join(parts)
+    if phase.state in (Readiness.NOT_READY, Readiness.SLOW):
+        told += f"; {phase.state.value} here: {phase.reason}"
+    if phase.why:
+        told += f"; {phase.why}"
+    return told + (f"; {phase.last}" if phase.last else "")
+
+
+def plain(one: Prediction) -> dict[str, Any]:
+    """The prediction as plain values."""
+    return {
+        "file": one.reading.file,
+        "found": one.reading.why,
+        "kind": one.reading.kind,
+        "framework": one.title,
+        "version": one.version,
+        "installed": one.installed,
+        "model": one.subject,
+        "phases": [
+            {
+                "phase": phase.phase,
+                "asked": phase.asked,
+                "backend": phase.backend or None,
+                "why": phase.why,
+                "last_known": phase.last,
+                "fused": phase.fused,
+                "state": phase.state.value if phase.state else None,
+                "reason": phase.reason,
+                "dtype": phase.dtype,
+                "mask": phase.mask,
+                "tokens": phase.tokens or None,
+                "mib_per_layer": phase.mib,
+            }
+            for phase in one.phases
+        ],
+        "ignored": list(one.ignored),
+        "notes": list(one.notes),
+    }

@@ -1,0 +1,199 @@
+"""From a rule file to a rule: shape, facts, operators and references are checked here.
+
+Every error names the file, the place in it, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from attn_doctor.errors import RuleError
+from attn_doctor.facts import ELEMENTS, Facts
+from attn_doctor.findings import Verdict
+from attn_doctor.rulebook.catalogue import Fact, catalogue
+from attn_doctor.rulebook.conditions import Condition, parse
+from attn_doctor.rulebook.paths import read_toml, rule_files
+from attn_doctor.rulebook.patterns import needed
+from attn_doctor.rulebook.placeholders import PLACEHOLDER
+from attn_doctor.rulebook.rule import (
+    Example,
+    FixFile,
+    Group,
+    GroupFile,
+    Platform,
+    Rule,
+    RuleFile,
+    Safety,
+    SeverityName,
+    Symptom,
+    TextFile,
+)
+
+__all__ = ["example_facts", "is_id", "read_folder", "read_rule"]
+
+_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
+#: Keys whose value is one of a few words.
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "severity": get_args(SeverityName),
+    "safety": get_args(Safety),
+    "platforms": get_args(Platform),
+    "expect": tuple(one.value for one in Verdict),
+}
+
+
+def is_id(text: str) -> bool:
+    """`text` is shaped like the id of a rule, `area/name`."""
+    return _ID.fullmatch(text) is not None
+
+
+def read_folder(rules: Path) -> tuple[Rule, ...]:
+    """Every rule below a folder, examples included, ordered by id. Raises `RuleError`."""
+    return tuple(read_rule(path, rules) for path in rule_files(rules))
+
+
+def read_rule(path: Path, root: Path) -> Rule:
+    """The rule in `path`, whose id is its path below `root`. Raises `RuleError`."""
+    id = path.relative_to(root).with_suffix("").as_posix()
+    if not is_id(id):
+        raise RuleError(f"{path}: a rule is named area/name in lower case with hyphens")
+    try:
+        file = msgspec.convert(read_toml(path), RuleFile)
+        return _rule(id, file)
+    except (msgspec.ValidationError, RuleError) as error:
+        if str(error).startswith(str(path)):
+            raise
+        raise RuleError(f"{path}: {_readable(str(error))}") from None
+
+
+def _rule(id: str, file: RuleFile) -> Rule:
+    element = ""
+    if file.for_each:
+        if file.for_each not in ELEMENTS:
+            raise RuleError(f"for_each: no list {file.for_each!r}; one of {', '.join(ELEMENTS)}")
+        element = ELEMENTS[file.for_each]
+    if file.when is None and not file.symptom:
+        raise RuleError("needs [when] to judge facts, [[symptom]] to read logs, or both")
+    for symptom in file.symptom:
+        _check_pattern(symptom.pattern)
+    fixes = range(len(file.fix))
+    rule = Rule(
+        id=id,
+        severity=file.severity,
+        cause=file.cause,
+        title=file.text.title,
+        why=" ".join(file.text.why.split()),
+        checked=file.checked,
+        evidence=file.evidence,
+        backends=file.backends,
+        platforms=file.platforms,
+        row=file.row,
+        requires=file.requires,
+        for_each=file.for_each,
+        subject=file.subject,
+        applies=_group("applies", file.applies, element),
+        when=_group("when", file.when or GroupFile(), element),
+        symptoms=file.symptom,
+        symptom_needs=tuple(needed(symptom.pattern) for symptom in file.symptom),
+        fixes=file.fix,
+        fix_when=tuple(_lines(f"fix {i + 1}.when", file.fix[i].when, element) for i in fixes),
+        fix_done=tuple(_lines(f"fix {i + 1}.done", file.fix[i].done, "") for i in fixes),
+        examples=file.example,
+    )
+    _check_placeholders(rule, element)
+    for example in file.example:
+        example_facts(example.name, example.facts)
+    return rule
+
+
+def example_facts(name: str, given: dict[str, Any]) -> Facts:
+    """Facts of an example: what it does not give is unknown. Raises `RuleError`."""
+    for fact in _leaves(given):
+        if fact not in _facts():
+            near = difflib.get_close_matches(fact, _facts(), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise RuleError(f"example {name!r}: no fact {fact!r}{hint}")
+    try:
+        return msgspec.convert(given, Facts)
+    except msgspec.ValidationError as error:
+        raise RuleError(f"example {name!r}: {_readable(str(error))}") from None
+
+
+def _leaves(given: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The fact names that nested tables give; members of a list by their element's name."""
+    for key, value in given.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            yield from () if name == "gaps" else _leaves(value, name + ".")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for member in value:
+                yield from _leaves(member, ELEMENTS.get(name, name) + ".")
+        else:
+            yield name
+
+
+def _group(where: str, file: GroupFile, element: str) -> Group:
+    return Group(
+        all=_lines(f"{where}.all", file.all, element),
+        any=_lines(f"{where}.any", file.any, element),
+        none=_lines(f"{where}.none", file.none, element),
+    )
+
+
+def _lines(where: str, lines: Iterable[str], element: str) -> tuple[Condition, ...]:
+    parsed = []
+    for number, line in enumerate(lines, 1):
+        try:
+            parsed.append(parse(line, _facts(), element))
+        except RuleError as error:
+            raise RuleError(f"{where} line {number}: {error}") from None
+    return tuple(parsed)
+
+
+@cache
+def _facts() -> dict[str, Fact]:
+    return catalogue()
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise RuleError(f"symptom pattern {pattern!r}: {error}") from None
+
+
+def _check_placeholders(rule: Rule, element: str) -> None:
+    texts = [rule.title, rule.why, rule.subject]
+    for fix in rule.fixes:
+        texts += [fix.title, fix.manual, fix.needs, *fix.set.values()]
+        texts += [part for argv in fix.run for part in argv]
+    for text in texts:
+        for name in PLACEHOLDER.findall(text):
+            fact = _facts().get(name)
+            if fact is None or (fact.element_of and name.split(".")[0] != element):
+                raise RuleError(f"{{{name}}} in {text!r} is no fact that this rule can use")
+
+
+def _readable(message: str) -> str:
+    """The place first, where msgspec writes `… - at `$.fix[0].safety``, and what to write."""
+    match = re.fullmatch(r"(?P<fault>.*?)(?: - at `\$\.?(?P<place>.*)`)?", message)
+    fault, place = (match["fault"], match["place"] or "") if match else (message, "")
+    return f"{place}: {fault}{_hint(fault, place)}".removeprefix(": ")
+
+
+def _hint(fault: str, place: str) -> str:
+    """The key or value that was probably meant, where msgspec names only the wrong one."""
+    unknown = re.search(r"unknown field `(.*)`", fault)
+    if unknown:
+        shapes = (RuleFile, TextFile, GroupFile, Symptom, FixFile, Example)
+        keys = {key for shape in shapes for key in shape.__struct_fields__}
+        near = difflib.get_close_matches(unknown[1], sorted(keys), n=1)
+        return f"; did you mean {near[0]!r}?" if near else ""
+    choices = _CHOICES.get(place.rpartition(".")[2].partition("[")[0])
+    return f"; one of {', '.join(choices)}" if choices and "enum" in fault else ""

@@ -1,0 +1,128 @@
+"""Asks torch and the driver, where a GPU is, for all that a builder without one has to know of it.
+
+Run by path in the examined interpreter, with the device as its argument, such as `cuda:0`; the
+answer is one JSON line on standard output: the fields of `targets.descriptor.Descriptor`, or
+`{"failure": sentence}`. Nothing is compiled. It cannot know what of the environment another
+program there will be started with.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+import sys
+import sysconfig
+import time
+from typing import Any
+
+if "attn_doctor" not in sys.modules:
+    # As in work.py: our package comes into reach by its place, and nothing that lies beside it.
+    _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    _spec = importlib.util.spec_from_file_location(
+        "attn_doctor", os.path.join(_ROOT, "__init__.py"), submodule_search_locations=[_ROOT]
+    )
+    if _spec is None or _spec.loader is None:
+        raise ImportError(f"{_ROOT} holds no package")
+    sys.modules["attn_doctor"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["attn_doctor"])
+
+from attn_doctor.worker import cuda_driver
+from attn_doctor.worker.kernels.environment import surroundings
+
+__all__ = ["describe"]
+
+#: torch's properties, as `torch.cuda.get_device_properties` names them. Old releases lack some.
+_PROPERTIES = (
+    "multi_processor_count",
+    "total_memory",
+    "L2_cache_size",
+    "regs_per_multiprocessor",
+    "max_threads_per_multi_processor",
+    "max_threads_per_block",
+    "warp_size",
+    "shared_memory_per_block",
+    "shared_memory_per_block_optin",
+    "shared_memory_per_multiprocessor",
+    "clock_rate",
+    "memory_clock_rate",
+    "memory_bus_width",
+)
+
+
+def describe(device: str) -> dict[str, Any]:
+    """What torch and the driver tell of `device`. Raises what torch raises without a GPU."""
+    import torch
+
+    if not getattr(torch.version, "cuda", None):
+        raise RuntimeError(f"torch {torch.__version__} is a build without CUDA")
+    torch.cuda.init()
+    index = int(device.partition(":")[2] or 0)
+    if index >= torch.cuda.device_count():
+        raise RuntimeError(f"torch sees {torch.cuda.device_count()} GPUs, and no {device}")
+    told = torch.cuda.get_device_properties(index)
+    found: dict[str, Any] = {"name": told.name, "major": told.major, "minor": told.minor}
+    found.update({name: int(getattr(told, name)) for name in _PROPERTIES if hasattr(told, name)})
+    found.update(_driver(index))
+    found.update(_software(torch, device))
+    found["source"] = "attn-doctor describe-gpu"
+    found["probed"] = time.strftime("%Y-%m-%d", time.gmtime())
+    return found
+
+
+def _driver(index: int) -> dict[str, Any]:
+    """What the driver itself answers: the CUDA it serves, and its attributes of the GPU."""
+    asked = cuda_driver.library()
+    if asked is None:
+        return {}
+    told = {
+        "driver_cuda": cuda_driver.version(asked),
+        "attributes": cuda_driver.attributes(asked, index),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _software(torch: Any, device: str) -> dict[str, Any]:
+    """What has to be the same at both ends, with the variables and settings that enter keys."""
+    told = surroundings(device)
+    names = ("torch", "torch_cuda", "torch_key", "triton", "triton_key", "ptxas", "python")
+    software = {name: told.get(name) for name in (*names, "cc", "cxx")}
+    software["torch_git"] = getattr(torch.version, "git_version", None)
+    software["abi"] = _abi()
+    software["machine"] = platform.machine()
+    # As they are, where `kept` cuts long ones: a builder has to set them.
+    environment = {name: os.environ[name] for name in told["environment"]}
+    return {
+        "driver": told.get("driver") or "",
+        "environment": environment,
+        "settings": told["settings"],
+        "software": {name: text for name, text in sorted(software.items()) if text is not None},
+    }
+
+
+def _abi() -> str:
+    """The tag of this interpreter's extension modules, such as cp312."""
+    free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    return f"cp{sys.version_info[0]}{sys.version_info[1]}{free}"
+
+
+def _alone() -> int:
+    """Answer in one line, with standard output kept clean of what others print."""
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    # The folder of this file is not for imports: its names are too common.
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [one for one in sys.path if os.path.abspath(one or ".") != here]
+    try:
+        found = describe(sys.argv[1] if len(sys.argv) > 1 else "cuda:0")
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        found = {"failure": lines[0] if lines else type(error).__name__}
+    answer.write(json.dumps(found) + "\n")
+    answer.flush()
+    return int("failure" in found)
+
+
+if __name__ == "__main__":
+    sys.exit(_alone())

@@ -1,0 +1,1 @@
+"""Builds and checks one kernel in the examined interpreter."""

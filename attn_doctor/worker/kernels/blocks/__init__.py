@@ -1,0 +1,226 @@
+"""The real transformer block of a model family, built by diffusers with random weights.
+
+A block under `torch.compile` is one graph, norms, projections and attention together, with cache
+keys of its own: kernels that were built for the attention alone do not serve it. The model has one
+layer of each kind; its width is the real one. A trainer that adds adapters or freezes weights
+compiles another graph again. What it takes
+is in `inputs.py`, its weights are in `weights.py`, and what it is held against in `eager.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import time
+from typing import Any
+
+from attn_doctor.worker.kernels.blocks import eager_attention, weights
+from attn_doctor.worker.kernels.blocks.model_inputs import Feed, number
+from attn_doctor.worker.kernels.fused import Fused
+from attn_doctor.worker.reference import scaled_dot_product
+
+__all__ = ["Block", "BlockError"]
+
+
+class BlockError(Exception):
+    """Why the block cannot be built here, in one sentence."""
+
+
+class Block:
+    """One family's model with one layer of each kind, its repeated blocks compiled."""
+
+    def __init__(self, torch: Any, job: dict[str, Any], device: str) -> None:
+        self.torch = torch
+        self.spec: dict[str, Any] = job["spec"]
+        self.recipe: dict[str, Any] = job.get("block") or {}
+        self.device = device
+        self.training = self.spec.get("phase", "training") == "training"
+        self.dtype = getattr(torch, self.spec.get("dtype", "bfloat16"))
+        self.kind = self._class()
+        sizes = dict(self.spec.get("sizes") or {})
+        sizes["batch"] = self.spec.get("batch", 1)
+        sizes["heads"], sizes["head_dim"] = self.spec["heads"], self.spec["head_dim"]
+        sizes["width"] = sizes["heads"] * sizes["head_dim"]
+        sizes["length"] = self.spec["lengths"][0]
+        self.sizes: dict[str, int] = sizes
+        self.weights: dict[str, int] = {}
+        """Numbers in each parameter, in the order of the gradients."""
+        self.outside = 0
+        """Attentions of the model that are not in a repeated block."""
+
+    def _class(self) -> Any:
+        # Nothing is fetched from a hub: the weights are random.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        module, _, name = self.recipe.get("class", ":").partition(":")
+        try:
+            diffusers = importlib.import_module(module)
+        except ImportError as error:
+            raise BlockError(
+                f"--block needs {module} in the environment that is built for: {error}"
+            ) from error
+        except ValueError:
+            raise BlockError(f"no way is known to build a block of {self.spec['block']}") from None
+        kind = getattr(diffusers, name, None)
+        if kind is None:
+            version = getattr(diffusers, "__version__", "of unknown version")
+            raise BlockError(f"{module} {version} has no {name}")
+        return kind
+
+    def _model(self, dtype: Any, backend: str) -> Any:
+        self.torch.manual_seed(0)
+        config = {name: number(self.sizes, one) for name, one in self.recipe["config"].items()}
+        with self.torch.device(self.device):
+            model = self.kind(**config)
+        weights.cast(self.torch, model, dtype)
+        model.train(self.training)
+        if not hasattr(model, "set_attention_backend"):
+            raise BlockError("this diffusers has no attention dispatcher; 0.35 has")
+        if not getattr(model, "_repeated_blocks", None):
+            raise BlockError(
+                f"this diffusers names no repeated blocks of {self.kind.__name__}, so that"
+                " compile_repeated_blocks() compiles nothing of it"
+            )
+        model.set_attention_backend(backend)
+        if backend == "flex":
+            self.outside = weights.plain_outside(model)
+        return model
+
+    def _inputs(self, dtype: Any) -> dict[str, Any]:
+        feed = Feed(self.torch, self.recipe, self.sizes)
+        # The same numbers for every dtype: rounded to the narrow one before.
+        found = feed.inputs(self.device, dtype, self.dtype)
+        if "txt_seq_lens" in inspect.signature(self.kind.forward).parameters:
+            batch = self.sizes["batch"]
+            found.setdefault("txt_seq_lens", [self.sizes["text"]] * batch)  # diffusers up to 0.36
+        return found
+
+    def _step(self, model: Any, inputs: dict[str, Any], kept: bool = True) -> dict[str, Any]:
+        """One forward, and in training a backward; the output and all gradients as one vector.
+
+        Nothing is brought from the GPU if it is not to be `kept`.
+        """
+        torch = self.torch
+        with torch.set_grad_enabled(self.training):
+            outputs = _tensors(torch, model(**inputs, return_dict=False))
+            found = {"out": torch.cat([one.detach().flatten() for one in outputs])}
+            if self.training:
+                sum(one.float().square().mean() for one in outputs).backward()
+            if self.training and kept:
+                # Weights of a last layer whose output nobody reads have no gradient, or, where the
+                # block was compiled as a whole, one of zeros.
+                grads = {
+                    name: torch.zeros_like(one) if one.grad is None else one.grad
+                    for name, one in model.named_parameters()
+                }
+                found["dw"] = torch.cat([one.flatten().cpu() for one in grads.values()])
+                self.weights = {name: one.numel() for name, one in grads.items()}
+        return found
+
+    def run(self, run: Any) -> None:
+        """Compile, run one step, and compare with the same weights in float64."""
+        torch = self.torch
+        options = {
+            name: self.spec[name] for name in ("dynamic", "mode") if self.spec.get(name) is not None
+        }
+        model = self._model(self.dtype, "flex")
+        state: dict[str, Any] = {}
+        if run.compares:
+            weights.awaken(torch, model)
+            state = {name: one.detach().cpu().clone() for name, one in model.state_dict().items()}
+        model.compile_repeated_blocks(fullgraph=True, **options)
+        with Fused(torch) as fused:
+            start = time.perf_counter()
+            found = self._step(model, self._inputs(self.dtype), run.compares)
+            run.wait()
+            run.seconds += time.perf_counter() - start
+        run.unfused = fused.reason(self.spec, self.spec["lengths"][0], None)
+        if self.outside:
+            run.limits.append(
+                f"{self.outside} attention(s) of {self.kind.__name__} lie outside its repeated"
+                " blocks: compile_repeated_blocks() leaves them, and with the backend flex they run"
+                " unfused"
+            )
+        if not run.compares:
+            return
+        del model
+        plain = self._other(state, self.dtype)
+        true = self._other(state, torch.float64)
+        rounding = 0.0
+        for name, one in found.items():
+            run.errors[name] = _error(one, true[name])
+            rounding = max(rounding, _error(plain[name], true[name]))
+        # A whole block rounds more often than attention does: as much again as without compiling.
+        run.error_limit = max(run.error_limit, 2 * rounding)
+        if not self.training:
+            told = self._told_blind(state, true, run.error_limit)
+            run.limits += [told] if told else []
+        if "dw" in found:
+            worst, name = self._worst(found["dw"], plain["dw"], true["dw"])
+            run.worst["dw"], run.places["dw"] = worst, f"the gradient of {name}" if name else ""
+
+    def _worst(self, seen: Any, eager: Any, true: Any) -> tuple[float, str]:
+        """The largest relative error of a parameter's gradient, and the parameter.
+
+        A small parameter that is all wrong would not show in the norm of all. Only those count that
+        are far worse than without compiling: the gradients of some cancel nearly, and round much.
+        """
+        # Where nothing is left of a gradient, any rounding would look large.
+        floor = float(true.double().norm()) * 1e-3 / max(1, len(self.weights)) ** 0.5
+        worst, where, start = 0.0, "", 0
+        for name, count in self.weights.items():
+            parts = [one[start : start + count].double() for one in (seen, eager, true)]
+            start += count
+            size = float(parts[2].norm()) + floor
+            off, rounding = (float((one - parts[2]).norm()) / size for one in parts[:2])
+            if off != off:
+                return off, name
+            if off > max(4 * rounding, worst):
+                worst, where = off, name
+        return worst, where
+
+    def _told_blind(self, state: dict[str, Any], true: dict[str, Any], limit: float) -> str:
+        """What to tell where the output hardly depends on attention; the gradients always do."""
+        blind = self._other(state, self.torch.float64, eager_attention.nothing)
+        share = _error(blind["out"], true["out"])
+        if share >= 4 * limit:
+            return ""
+        return (
+            f"attention makes {share:.2g} of the output with random weights, and {limit:.2g} may be"
+            " off: only a build for training, with its gradients, shows whether it is right"
+        )
+
+    def _other(self, state: dict[str, Any], dtype: Any, attention: Any = None) -> dict[str, Any]:
+        """The same step without compiling, by torch's own attention or `attention`, in `dtype`."""
+        try:
+            return self._eager(state, dtype, attention)
+        except self.torch.cuda.OutOfMemoryError as error:
+            raise RuntimeError(f"comparing with {dtype} takes more memory: {error}") from None
+
+    def _eager(self, state: dict[str, Any], dtype: Any, attention: Any) -> dict[str, Any]:
+        torch = self.torch
+        model = self._model(dtype, "native")
+        model.load_state_dict(state)
+        if attention is None and dtype == torch.float64:
+            # It does not hold all scores: of Wan at 720p they take 133 GiB in float64.
+            attention = eager_attention.open_rows(scaled_dot_product(torch), torch)
+        with (
+            eager_attention.replaced(torch, attention)
+            if attention
+            else eager_attention.without_cudnn(torch)
+        ):
+            return self._step(model, self._inputs(dtype))
+
+
+def _tensors(torch: Any, found: Any) -> list[Any]:
+    """All tensors in what a model returns: its output, or one for each image or stream."""
+    if isinstance(found, torch.Tensor):
+        return [found]
+    parts = found if isinstance(found, (list, tuple)) else ()
+    return [tensor for one in parts for tensor in _tensors(torch, one)]
+
+
+def _error(seen: Any, true: Any) -> float:
+    true = true.double().cpu()
+    off = (seen.double().cpu() - true).norm()
+    return float(off / true.norm().clamp_min(1e-300))

@@ -1,0 +1,168 @@
+"""Writes down what the compiled graphs of a program compute, so that two runs can be compared.
+
+Runs inside the user's own program, on any device. For each call of a graph and each tensor that
+goes in or comes out, sums are kept in float64, among them products with eight fixed vectors of
+random signs: the difference of two such products tells the distance of the two tensors
+(Johnson and Lindenstrauss), so that a result in another order, or wrong in some rows, is seen as
+well as one of another size. The random numbers of a run are seeded, as far as the program lets
+them be. Graphs that a program calls more often than `CALLS` times are followed no further, and what
+is not compiled by Inductor is not seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from attn_doctor.worker.stub_gpu import import_hooks
+
+__all__ = ["CALLS", "FOLDER", "install", "sketch"]
+
+#: The folder that the records go to, one file a process.
+FOLDER = "ATTN_DOCTOR_OUTPUTS"
+#: Calls of one graph that are followed.
+CALLS = 32
+#: Elements that are looked at in one go; they take some ten times as many bytes.
+CHUNK = 1 << 22
+#: Products with vectors of random signs.
+SIGNS = 8
+
+
+def install() -> None:
+    """Wait for torch, then seed it and follow its compiled graphs."""
+    import_hooks.when("torch", _seed)
+    import_hooks.when("torch._inductor.output_code", lambda module: _follow(module.CompiledFxGraph))
+    # torch 2.5 has the class elsewhere; later releases import it there.
+    import_hooks.when("torch._inductor.codecache", lambda module: _follow(module.CompiledFxGraph))
+
+
+def _seed(torch: Any) -> None:
+    import random
+
+    random.seed(0)
+    torch.manual_seed(0)
+    import_hooks.when("numpy.random", lambda numpy: numpy.seed(0))
+
+
+def _follow(graph: Any) -> None:
+    """Put the record around the call of a compiled graph."""
+    before = graph.__call__
+    if getattr(before, "attn_doctor_outputs", False):
+        return
+    record = _Record(os.environ[FOLDER])
+    began, ended = import_hooks.unseen(record.began), import_hooks.unseen(record.ended)
+
+    def call(self: Any, inputs: Sequence[Any]) -> Any:
+        # The list is emptied by what is called, and some of its tensors are written to.
+        kept = list(inputs)
+        note = began(self, kept)
+        outputs = before(self, inputs)
+        if note is not None:
+            ended(self, note, kept, outputs)
+        return outputs
+
+    call.attn_doctor_outputs = True  # type: ignore[attr-defined]
+    graph.__call__ = call
+
+
+class _Record:
+    """The record of one process; a fork begins a file of its own."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._calls: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._pid = 0
+
+    def began(self, graph: Any, inputs: list[Any]) -> dict[str, Any] | None:
+        """The beginning of a call's record; None if it is not followed."""
+        key = str(getattr(graph, "_fx_graph_cache_key", "") or "")
+        with self._lock:
+            if self._pid != os.getpid():
+                self._pid, self._calls = os.getpid(), {}
+                self._write(self._process())
+            number = self._calls.get(key, 0)
+            self._calls[key] = number + 1
+        if number >= CALLS or _capturing():
+            return None
+        note: dict[str, Any] = {"key": key, "number": number}
+        try:
+            note["in"] = _sketches(inputs)
+        except Exception as error:
+            note["error"] = f"{type(error).__name__}: {error}"
+        return note
+
+    def ended(self, graph: Any, note: dict[str, Any], inputs: list[Any], outputs: Any) -> None:
+        """The rest of it: what came out, and inputs that were written to."""
+        try:
+            note["out"] = _sketches(outputs if isinstance(outputs, (list, tuple)) else [outputs])
+            changed = sorted(getattr(graph, "mutated_input_idxs", None) or ())
+            note["changed"] = _sketches([inputs[index] for index in changed])
+        except Exception as error:
+            note["error"] = f"{type(error).__name__}: {error}"
+        with self._lock:
+            self._write(note)
+
+    def _process(self) -> dict[str, Any]:
+        rank = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))
+        return {"pid": self._pid, "rank": rank, "began": time.time()}
+
+    def _write(self, line: dict[str, Any]) -> None:
+        with open(os.path.join(self._folder, f"{self._pid}.jsonl"), "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _capturing() -> bool:
+    """A CUDA graph is being recorded, and whatever is started would become part of it."""
+    import torch
+
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def _sketches(values: Sequence[Any]) -> list[dict[str, Any]]:
+    import torch
+
+    with torch.no_grad():
+        return [sketch(torch, one) for one in values if isinstance(one, torch.Tensor)]
+
+
+def sketch(torch: Any, tensor: Any) -> dict[str, Any]:
+    """Sums over a tensor, in float64, that tell it apart from any other of its size."""
+    flat = tensor.detach()
+    flat = torch.view_as_real(flat.resolve_conj()) if flat.is_complex() else flat
+    flat = flat.reshape(-1)
+    total = torch.zeros(SIGNS + 3, dtype=torch.float64, device=flat.device)
+    largest = torch.zeros((), dtype=torch.float64, device=flat.device)
+    for start in range(0, flat.numel(), CHUNK):
+        part = flat[start : start + CHUNK].to(torch.float64)
+        finite = torch.isfinite(part)
+        strange = (~finite).sum()
+        part = torch.where(finite, part, torch.zeros_like(part))
+        largest = torch.maximum(largest, part.abs().max())
+        products = [(part * sign).sum() for sign in _signs(torch, start, part)]
+        total += torch.stack([part.sum(), (part * part).sum(), strange.double(), *products])
+    figures = [*total.tolist(), largest.item()]
+    return {
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype).replace("torch.", ""),
+        "sum": figures[0],
+        "l2": figures[1] ** 0.5,
+        "strange": int(figures[2]),
+        "products": figures[3:-1],
+        "largest": figures[-1],
+    }
+
+
+def _signs(torch: Any, start: int, part: Any) -> Iterator[Any]:
+    """Vectors of ±1 for the places from `start` on: bits of a hash of the place."""
+    place = torch.arange(start, start + part.numel(), dtype=torch.int64, device=part.device)
+    # Constants of MurmurHash3's finaliser; products wrap around.
+    mixed = (place + 1) * -49064778989728563
+    mixed = (mixed ^ (mixed >> 33)) * -4265267296055464877
+    mixed = mixed ^ (mixed >> 33)
+    for bit in range(SIGNS):
+        yield ((mixed >> (7 * bit)) & 1).to(torch.float64) * 2 - 1

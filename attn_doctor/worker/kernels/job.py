@@ -1,0 +1,223 @@
+"""Compiles one spec in the examined interpreter, runs it, and compares it with float64.
+
+`work(job)` is called by the server, or this file is run by itself with one job as JSON on standard
+input; the result is then one JSON line on standard output. It never raises; a compiler may still
+take the process down. It knows nothing of what other processes do in the same cache folder.
+
+A job: {"action": "build" | "prove" | "surroundings", "spec": …, "device": "cuda:0" | "cpu",
+"sys_path": [folders for the user's mask], "cache_dir": folder of the caches or "", "compare":
+whether to compare with float64, true if absent}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import pkgutil
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+if "attn_doctor" not in sys.modules:
+    # Started by path, where attn-doctor is not installed: put its package in reach, not its folder,
+    # which would put every other package beside it in reach too.
+    _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    _spec = importlib.util.spec_from_file_location(
+        "attn_doctor", os.path.join(_ROOT, "__init__.py"), submodule_search_locations=[_ROOT]
+    )
+    if _spec is None or _spec.loader is None:
+        raise ImportError(f"{_ROOT} holds no package")
+    sys.modules["attn_doctor"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["attn_doctor"])
+
+from attn_doctor.worker.kernels.attempt import Attempt, RefusedError
+from attn_doctor.worker.kernels.fused import switched_off
+from attn_doctor.worker.stub_gpu import guard, install
+
+__all__ = ["prepare", "standby", "work"]
+
+
+def prepare() -> None:
+    """Import what costs time and does not touch a GPU, so that forked workers need not."""
+    if guard.active():
+        install.install()
+    import torch
+    import torch._dynamo
+    import torch._inductor.codecache
+    import torch._inductor.compile_fx
+    import torch.nn.attention.flex_attention  # noqa: F401
+
+    for name in (
+        "torch._functorch.aot_autograd",
+        "torch._functorch._aot_autograd.autograd_cache",
+        "torch._inductor.kernel.flex_attention",
+        "torch._inductor.kernel.flex.flex_attention",
+        "torch._inductor.codegen.triton",
+        "torch._inductor.codegen.cpp",
+        "torch._inductor.codegen.wrapper",
+        "torch._inductor.runtime.triton_heuristics",
+        "triton",
+        "triton.compiler.compiler",
+        "triton.backends.nvidia.compiler",
+        # What every compilation imports late, a second of modules; none of it asks for a GPU.
+        "triton.compiler.code_generator",
+        "torch._inductor.fx_passes.joint_graph",
+        "torch._inductor.fx_passes.post_grad",
+        "torch._inductor.fx_passes.fuse_attention",
+        "torch._inductor.fx_passes.mkldnn_fusion",
+        "torch._inductor.fx_passes.pad_mm",
+        "torch._inductor.choices",
+        "torch._inductor.cudagraph_trees",
+        "torch._inductor.runtime.caching",
+        "torch._inductor.codegen.cpp_wrapper_cpu_array_ref",
+        "torch._inductor.codegen.cpp_wrapper_gpu",
+        "torch._inductor.codegen.halide",
+        "torch._inductor.codegen.mps",
+        "torch._inductor.codegen.pallas",
+        "torch._inductor.codegen.wrapper_fxir",
+        "torch._dynamo.backends.cudagraphs",
+        "torch._dynamo.backends.distributed",
+        "torch._dynamo.repro.after_dynamo",
+        "torch.fx.experimental.validator",
+        "torch._inductor.compiler_bisector",
+        "torch._inductor.codegen.cuda_combined_scheduling",
+        "torch._inductor.codegen.memory_planning",
+        "torch.distributed.tensor.experimental._context_parallel",
+        "torch.export._trace",
+        "sympy.physics.units",
+        *_patterns(),
+    ):
+        with contextlib.suppress(Exception):
+            __import__(name)
+
+
+def _patterns() -> list[str]:
+    """The patterns of attention that Inductor looks for, a module each."""
+    package = "torch._inductor.fx_passes.serialized_patterns"
+    with contextlib.suppress(Exception):
+        folders = importlib.import_module(package).__path__
+        return [f"{package}.{one.name}" for one in pkgutil.iter_modules(folders)]
+    return []
+
+
+def standby(device: str) -> None:
+    """Make a context on a device such as `cuda:0`, for a job that is to come.
+
+    The driver makes one after another, in seconds when many are wanted at once. Nothing is
+    compiled, loaded or read.
+    """
+    import torch
+
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+
+
+def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Do one job; the result says `ok`, or what failed. `begun` is called in its context."""
+    start = time.perf_counter()
+    try:
+        result = _done(job, begun)
+    except RefusedError as error:
+        result = _failed("Refused", str(error), error.unfused)
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        traceback.print_exc()
+        sys.stderr.flush()
+        result = _failed(type(error).__name__, _last_words(error))
+    on_null = guard.installed()
+    if on_null is not None and on_null.refused:
+        # Whatever became of it: something may have swallowed the refusal, or failed by it.
+        result = _failed("Refused", on_null.refused[0].sentence)
+    result.setdefault("total_seconds", time.perf_counter() - start)
+    return result
+
+
+def _failed(type: str, message: str, unfused: str = "") -> dict[str, Any]:
+    return {
+        "ok": False,
+        "failure": {"type": type, "message": message, "unfused_reason": unfused},
+    }
+
+
+def _last_words(error: BaseException) -> str:
+    """The message of the innermost cause, in one paragraph; of a long one what matters."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    # After what was asked for and what there is, torch lists all processes on the GPU.
+    told = re.sub(r"(CUDA out of memory\.[^\n]*?is free\.)[^\n]*", r"\1", str(error))
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    if sum(map(len, lines)) > 600:
+        # A compiler's output: its first complaint says more than its command line.
+        complaints = [line for line in lines[1:] if re.search(r"\b(fatal|error)\b *:", line)]
+        lines = [lines[0], *complaints[:1]]
+    text = " ".join([f"{type(error).__name__}:", *lines]) if lines else type(error).__name__
+    return text if len(text) <= 900 else text[:890] + " …"
+
+
+def _done(job: dict[str, Any], begun: Callable[[], None]) -> dict[str, Any]:
+    if guard.active():
+        install.install()
+    for folder in reversed(job.get("sys_path") or []):
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    device = job.get("device") or "cpu"
+    if job["action"] == "surroundings":
+        from attn_doctor.worker.kernels.environment import surroundings
+
+        return {"ok": True, "surroundings": surroundings(device)}
+    off = switched_off()
+    if off:
+        raise RefusedError(off)
+    import torch
+
+    start = time.perf_counter()
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)  # makes the context
+    context = time.perf_counter() - start
+    begun()
+    if job["spec"].get("block"):
+        result = _block(torch, job, device)
+    else:
+        result = Attempt(torch, job, device).result()
+    if device.startswith("cuda"):
+        # The next process is started at our answer, and may need what we would free at our end.
+        torch.cuda.empty_cache()
+    return {**result, "context_seconds": context}
+
+
+def _block(torch: Any, job: dict[str, Any], device: str) -> dict[str, Any]:
+    from attn_doctor.worker.kernels.blocks import Block, BlockError
+
+    run = Attempt(torch, job, device)
+    try:
+        block = Block(torch, job, device)
+        return run.watched(lambda: block.run(run))
+    except BlockError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _alone() -> int:
+    """One job from standard input; the result as one line, with standard output kept clean."""
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    # The folder of this file is not for imports: its names are too common.
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [one for one in sys.path if os.path.abspath(one or ".") != here]
+    job = json.load(sys.stdin)
+    if job.get("cache_dir"):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = job["cache_dir"]
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    result = work(job)
+    answer.write(json.dumps(result) + "\n")
+    answer.flush()
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(_alone())

@@ -1,0 +1,54 @@
+"""`--live` on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.backends.live.planted import plant
+from tests.command import run
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("check", "--live", "--facts", "x.json"), "it needs a machine, not a snapshot"),
+        (("backends", "--live", "--device", "H100"), "'H100' is neither"),
+        (("backends", "--live", "sla", "--framework", "simpletuner"), "--live cannot run sla"),
+    ],
+)
+def test_wrong_usage(words: tuple[str, ...], told: str) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert done.stdout == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_check_survives_a_torch_that_crashes(tmp_path: Path) -> None:
+    plant(tmp_path, torch=False)
+    (tmp_path / "torch.py").write_text("import ctypes\nctypes.string_at(1)\n")
+    words = ("check", "--live", "--python", sys.executable)
+    done = run(*words, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert "segmentation fault (SIGSEGV)" in done.stdout
+    assert "Nothing could be run" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_backend_is_run_and_its_figures_are_given(torch_python: str) -> None:
+    words = ("--live", "--device", "cpu", "--for", "inference", "--format", "json")
+    done = run("backends", "native", *words, "--python", torch_python, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["exit_code"] == 0
+    (result,) = data["live"]["results"]
+    assert result["verdict"] == "verified"
+    assert result["outcomes"]["inference"]["figures"][0]["milliseconds"] > 0
+    assert data["live"]["disagreements"] == []
+    assert "native: inference verified" in done.stderr

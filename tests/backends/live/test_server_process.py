@@ -1,0 +1,215 @@
+"""Jobs that crash, hang, eat memory or lie, in real child processes. Needs no torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from attn_doctor.backends.live.outcome import Imported, Verdict
+from attn_doctor.backends.live.server_process import Ended, Server
+from attn_doctor.backends.live.verdicts import imported
+from tests.backends.live.planted import plant
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+MEMORY = 512
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return plant(tmp_path_factory.mktemp("planted"), torch=False)
+
+
+def server(folder: Path, tmp_path: Path, *modules: str, fork: bool = True) -> Server:
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    return Server(sys.executable, ("torch", *modules), str(tmp_path), env, 20.0, fork=fork)
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(folder, tmp_path_factory.mktemp("logs")) as one:
+        assert one.ready(), one.failed
+        yield one
+        assert one.left_behind == []
+
+
+def run(server: Server, name: str, seconds: float = 20.0, memory: int = MEMORY) -> Ended:
+    job = {"action": "import", "module": f"planted_{name}", "package": f"planted-{name}"}
+    return server.run(job, seconds, memory)
+
+
+def judged(ended: Ended) -> Imported:
+    return imported("planted", ended, lambda _: None)
+
+
+def test_a_good_package_imports(served: Server) -> None:
+    one = judged(run(served, "good"))
+    assert (one.verdict, one.version) == (Verdict.VERIFIED, "1.5")
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "words"),
+    [
+        ("segfault", Verdict.CRASHED, "segmentation fault (SIGSEGV)"),
+        ("abort", Verdict.CRASHED, "aborted (SIGABRT)"),
+        ("leaves", Verdict.CRASHED, "exit code 0 and without a result"),
+        ("exits", Verdict.FAILED, "SystemExit"),
+        ("breaks", Verdict.FAILED, "libcudart.so.12: cannot open shared object file"),
+        ("deep", Verdict.FAILED, "RecursionError"),
+    ],
+)
+def test_a_failure_is_a_finding(served: Server, name: str, verdict: Verdict, words: str) -> None:
+    one = judged(run(served, name))
+    assert one.verdict is verdict
+    assert words in one.sentence
+    assert "while it was imported" in one.sentence
+    # The next job runs as if nothing had been.
+    assert judged(run(served, "good")).verdict is Verdict.VERIFIED
+
+
+def test_a_crash_tells_where_it_was(served: Server) -> None:
+    one = judged(run(served, "segfault"))
+    assert one.failure is not None
+    assert "Fatal Python error: Segmentation fault" in one.failure.text
+    assert "planted_segfault.py" in one.failure.text
+
+
+@pytest.mark.parametrize("name", ["hang", "unkillable"])
+def test_a_hang_is_killed_and_tells_where_it_was(served: Server, name: str) -> None:
+    start = time.monotonic()
+    one = judged(run(served, name, seconds=1.0))
+    assert time.monotonic() - start < 10
+    assert one.verdict is Verdict.HUNG
+    assert "no end after 1 s" in one.sentence
+    assert one.failure is not None
+    assert f"planted_{name}.py" in one.failure.text
+
+
+def test_memory_is_limited(served: Server) -> None:
+    ended = run(served, "eats", memory=200)
+    one = judged(ended)
+    assert one.verdict is Verdict.OUT_OF_MEMORY
+    assert 200 < ended.most_mib < 1000
+    assert "more than its limit" in one.sentence
+
+
+def test_what_a_package_prints_is_no_answer(served: Server) -> None:
+    ended = run(served, "talks")
+    assert [one["event"] for one in ended.said] == ["stage", "imported", "done"]
+    assert '"event": "ended"' in ended.text
+
+
+def test_a_package_that_reads_gets_nothing(served: Server) -> None:
+    assert judged(run(served, "reads")).verdict is Verdict.VERIFIED
+
+
+def test_what_a_job_started_dies_with_it(served: Server) -> None:
+    before = {one.pid for one in psutil.Process().children(recursive=True)}
+    assert judged(run(served, "starts", seconds=2.0)).verdict is Verdict.HUNG
+    left = [
+        one
+        for one in psutil.process_iter(["cmdline", "pid"])
+        if one.pid not in before and "time.sleep(300)" in " ".join(one.info["cmdline"] or ())
+        if one.status() != psutil.STATUS_ZOMBIE
+    ]
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [("segfault", Verdict.CRASHED), ("breaks", Verdict.FAILED), ("leaves", Verdict.CRASHED)],
+)
+def test_a_server_may_fail_to_start(
+    folder: Path, tmp_path: Path, name: str, verdict: Verdict
+) -> None:
+    with server(folder, tmp_path, f"planted_{name}") as one:
+        assert not one.ready()
+        assert one.failed is not None
+        assert judged(one.failed).verdict is verdict
+        assert judged(run(one, "good")).verdict is verdict
+
+
+def test_a_server_may_hang(folder: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    with Server(sys.executable, ("torch", "planted_hang"), str(tmp_path), env, 3.0) as one:
+        assert not one.ready()
+        assert one.failed is not None
+        found = judged(one.failed)
+    assert found.verdict is Verdict.HUNG
+    assert found.failure is not None
+    assert "planted_hang.py" in found.failure.text
+
+
+def test_no_interpreter(tmp_path: Path) -> None:
+    with Server(str(tmp_path / "nothing"), ("torch",), str(tmp_path), {}, 1.0) as one:
+        assert not one.ready()
+        assert one.failed is not None
+        assert "cannot be started: No such file or directory" in judged(one.failed).sentence
+
+
+def test_without_a_fork_each_job_has_an_interpreter(folder: Path, tmp_path: Path) -> None:
+    with server(folder, tmp_path, fork=False) as one:
+        assert one.ready()
+        assert one.hello["fork"] is False
+        for name, verdict in [
+            ("good", Verdict.VERIFIED),
+            ("segfault", Verdict.CRASHED),
+            ("leaves", Verdict.CRASHED),
+            ("good", Verdict.VERIFIED),
+        ]:
+            assert judged(run(one, name)).verdict is verdict
+        assert judged(run(one, "hang", seconds=1.0)).verdict is Verdict.HUNG
+        assert judged(run(one, "eats", memory=200)).verdict is Verdict.OUT_OF_MEMORY
+        assert one.left_behind == []
+
+
+def test_no_spare_is_kept_where_only_one_process_may_be(folder: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    before = len(psutil.Process().children())
+    with Server(sys.executable, ("torch",), str(tmp_path), env, 20.0, fork=False, spares=0) as one:
+        assert one.ready()
+        assert len(psutil.Process().children()) == before
+        for _ in range(2):
+            assert judged(run(one, "good")).verdict is Verdict.VERIFIED
+            assert len(psutil.Process().children()) == before
+
+
+ORPHAN = """
+import os, sys
+from attn_doctor.backends.live.server_process import Server
+server = Server(sys.executable, ("torch",), sys.argv[1], dict(os.environ), 20.0)
+assert server.ready()
+job = {"action": "import", "module": "planted_hang", "package": "x"}
+def heard(event):
+    if event["event"] == "started":
+        print(server._child.pid, event["pid"], flush=True)
+server.run(job, 60, 512, heard)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux offers it")
+def test_nothing_is_left_when_we_are_killed(folder: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    argv = [sys.executable, "-c", ORPHAN, str(tmp_path)]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = [int(word) for word in process.stdout.readline().split()]
+        assert len(pids) == 2
+        process.kill()
+    end = time.monotonic() + 10
+    while any(alive(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in pids)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

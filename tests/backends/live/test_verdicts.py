@@ -1,0 +1,213 @@
+"""From what a job said to a verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attn_doctor.backends.live.outcome import LiveResult, Outcome, Verdict
+from attn_doctor.backends.live.plan import NAMES, Attempt, Workload, attempts, bounds, shapes
+from attn_doctor.backends.live.server_process import Ended
+from attn_doctor.backends.live.verdicts import result
+from attn_doctor.rulebook import library
+
+TABLE = library.tables()["live"]
+RIGHT = {"error": 2e-3, "worst": 4e-3, "not_finite": 0}
+IMPORTED = {"event": "imported", "version": "1.0"}
+
+
+def measured(phase: str, shape: str, **more: Any) -> dict[str, Any]:
+    said = {"event": "measured", "phase": phase, "shape": shape, "errors": {"out": RIGHT}}
+    return {**said, "milliseconds": 1.0, "tflops": 2.0, "peak_bytes": 1 << 20, **more}
+
+
+def stage(name: str, phase: str = "inference", shape: str = "small") -> dict[str, Any]:
+    return {"event": "stage", "stage": name, "phase": phase, "shape": shape}
+
+
+def judged(*said: dict[str, Any], how: str = "done", code: int | None = 0) -> LiveResult:
+    wish = Workload()
+    ended = Ended(said=(IMPORTED, *said), how=how, code=code, seconds=3.0, text="the log")
+    attempt = Attempt(name="native", route="diffusers", score_bytes={})
+    sizes = shapes(wish, "cuda:0", TABLE)
+    return result(attempt, ended, wish, sizes, bounds("native", wish, TABLE), lambda _: None)
+
+
+def inference(*said: dict[str, Any], how: str = "done", code: int | None = 0) -> Outcome:
+    return judged(*said, how=how, code=code).outcomes["inference"]
+
+
+def failed(kind: str, **more: Any) -> dict[str, Any]:
+    said = {"event": "failed", "type": kind, "kinds": [kind, "Exception"], "message": "a\nb"}
+    return {**said, "phase": "inference", "shape": "small", **more}
+
+
+def test_both_shapes_right() -> None:
+    one = inference(measured("inference", "small"), measured("inference", "realistic"))
+    assert one.verdict is Verdict.VERIFIED
+    assert [figures.shape.length for figures in one.figures] == [320, 4608]
+    assert one.figures[0].peak_mib == 1.0
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ({"out": {**RIGHT, "error": 9e-3}}, "the output (small shape) is off by 0.009"),
+        ({"out": {**RIGHT, "error": None}}, "off by NaN"),
+        ({"out": {**RIGHT, "worst": 0.5}}, "one row of the output (small shape) is off by 0.5"),
+        ({"out": {**RIGHT, "not_finite": 3}}, "holds 3 values that are not finite"),
+        ({"out": RIGHT, "dk": {**RIGHT, "error": 0.03}}, "the gradient of the keys"),
+    ],
+)
+def test_wrong_numbers(errors: dict[str, Any], words: str) -> None:
+    one = inference(measured("inference", "small", errors=errors))
+    assert one.verdict is Verdict.WRONG
+    assert words in one.sentence
+
+
+def test_a_gradient_may_be_less_exact_than_the_output() -> None:
+    errors = {"out": RIGHT, "dk": {**RIGHT, "error": 0.015}}
+    assert inference(measured("inference", "small", errors=errors)).verdict is Verdict.VERIFIED
+
+
+def test_unfused_is_slow() -> None:
+    told = [
+        "flex_attention called without torch.compile() - this will use an unfused implementation"
+    ]
+    one = inference(measured("inference", "small", warnings=told))
+    assert one.verdict is Verdict.SLOW
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [
+        ("RuntimeError", Verdict.FAILED),
+        ("OutOfMemoryError", Verdict.OUT_OF_MEMORY),
+        ("MemoryError", Verdict.OUT_OF_MEMORY),
+        ("LocalEntryNotFoundError", Verdict.NOT_RUN),
+    ],
+)
+def test_what_it_said(kind: str, verdict: Verdict) -> None:
+    assert inference(stage("forward"), failed(kind)).verdict is verdict
+
+
+def test_a_kernel_that_would_have_to_be_downloaded_is_not_run() -> None:
+    message = (
+        "Version 3 of 'kernels-community/flash-attn2' is not available in the local cache and"
+        " Hugging Face Hub is in offline mode."
+    )
+    one = inference(stage("forward"), failed("ValueError", message=message))
+    assert one.verdict is Verdict.NOT_RUN
+    assert "--live-network" in one.sentence
+    assert one.failure is None
+
+
+def test_an_exception_of_one_phase_is_not_that_of_the_other() -> None:
+    found = judged(
+        measured("inference", "small"),
+        stage("backward", "training"),
+        failed("NotImplementedError", phase="training"),
+    )
+    assert found.outcomes["inference"].verdict is Verdict.VERIFIED
+    assert found.outcomes["training"].verdict is Verdict.FAILED
+    assert "in the backward pass: a" in found.outcomes["training"].sentence
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "verdict"),
+    [
+        ("died", -11, Verdict.CRASHED),
+        ("died", 0, Verdict.CRASHED),
+        ("lost", None, Verdict.CRASHED),
+        ("late", -9, Verdict.HUNG),
+        ("memory", -9, Verdict.OUT_OF_MEMORY),
+    ],
+)
+def test_figures_outlive_a_death(how: str, code: int | None, verdict: Verdict) -> None:
+    found = judged(
+        stage("forward"),
+        measured("inference", "small"),
+        measured("inference", "realistic"),
+        stage("forward", "training"),
+        how=how,
+        code=code,
+    )
+    assert found.outcomes["inference"].verdict is Verdict.VERIFIED
+    assert found.outcomes["training"].verdict is verdict
+    assert "in the forward pass" in found.outcomes["training"].sentence
+
+
+def test_a_death_at_import_strikes_both_phases() -> None:
+    found = judged({"event": "stage", "stage": "import"}, how="died", code=-6)
+    assert {one.verdict for one in found.outcomes.values()} == {Verdict.CRASHED}
+
+
+def test_too_little_memory_is_said_with_figures() -> None:
+    refused = {
+        "event": "refused",
+        "phase": "inference",
+        "shape": "realistic",
+        "need": 6 << 30,
+        "free": 4 << 30,
+        "allowed": 3 << 30,
+    }
+    one = inference(measured("inference", "small"), refused)
+    assert one.verdict is Verdict.VERIFIED
+    assert "needs about 6.0 GiB" in one.sentence
+    assert "4.0 GiB are free, of which 3.0 GiB may be taken" in one.sentence
+    assert inference(refused).verdict is Verdict.NOT_RUN
+
+
+def test_secrets_do_not_reach_the_result() -> None:
+    message = "401 for https://ada:pa55@example.org/simple"
+    one = inference(stage("forward"), failed("RuntimeError", message=message))
+    assert "pa55" not in one.sentence
+
+
+EVERYTHING = dict.fromkeys((*NAMES.values(), "triton", "diffusers"), True)
+
+
+def test_what_takes_memory_goes_last() -> None:
+    names = ("_native_math", "flex", "native", "flash_hub", "sage", "xformers")
+    planned = attempts(names, EVERYTHING, Workload(mask="bool"), TABLE)
+    routes = [(one.name, one.route) for one in planned]
+    assert routes == [
+        ("flex", "compiled"),
+        ("native", "diffusers"),
+        ("flash_hub", "diffusers"),
+        ("sage", "diffusers"),
+        ("sage", "direct"),
+        ("xformers", "diffusers"),
+        ("xformers", "direct"),
+        ("_native_math", "diffusers"),
+        ("flex", "diffusers"),
+    ]
+    # 18 GiB of scores in the shape of Flux: what was seen.
+    assert 18e9 < planned[-1].score_bytes["inference"] * 24 * 4608**2 < 22e9
+
+
+def test_without_diffusers_the_libraries_are_called() -> None:
+    found = {**EVERYTHING, "diffusers": False, "sageattention": False}
+    names = ("native", "flex", "flash", "flash_hub", "sage")
+    planned = attempts(names, found, Workload(), TABLE)
+    assert {(one.name, one.route) for one in planned} == {
+        ("native", "direct"),
+        ("flex", "direct"),
+        ("flex", "compiled"),
+        ("flash", "direct"),
+    }
+
+
+def test_every_backend_has_a_bound_in_every_dtype() -> None:
+    for name in NAMES:
+        for dtype in ("bf16", "fp16", "fp32"):
+            found = bounds(name, Workload(dtype=dtype), TABLE)
+            assert 0 < found["out"] <= found["gradient"] < 0.1
+
+
+def test_wishes_change_the_shapes() -> None:
+    small, big = shapes(Workload(gqa=True, head_dim=96, seq=1000), "cuda:1", TABLE)
+    assert (small.length, big.length) == (320, 1000)
+    assert (small.head_dim, big.head_dim, big.heads, big.kv_heads) == (96, 96, 24, 12)
+    assert shapes(Workload(), "cpu", TABLE)[-1].length == 1024

@@ -1,0 +1,60 @@
+"""Output where a terminal or a pipe takes less than Unicode."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from attn_doctor.cli.output_encoding import bear
+from tests.command import process, run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("check", "--help"), ("rules", "show", "flex/unfused"), ("check", "--format", "markdown")],
+    ids=" ".join,
+)
+def test_nothing_fails_for_want_of_a_character(words: tuple[str, ...]) -> None:
+    done = process(*words, PYTHONIOENCODING="ascii")
+    assert "UnicodeEncodeError" not in done.stderr
+    assert done.returncode in (0, 1)
+    assert done.stdout
+
+
+def test_json_stays_json() -> None:
+    done = process("rules", "list", "--format", "json", PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)
+
+
+def test_what_stands_for_a_character() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    bear(stream)
+    stream.write("2.4 ≥ 2.5 → …\udcff☠")
+    stream.flush()
+    assert raw.getvalue() == rb"2.4 >= 2.5 -> ...\xff?"
+
+
+def test_files_and_pipes_of_windows_are_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.delenv("PYTHONIOENCODING", raising=False)
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    bear(stream)
+    assert stream.encoding == "utf-8"
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    chosen = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    bear(chosen)
+    assert chosen.encoding == "cp1252"
+
+
+def test_help_pages_keep_brackets_and_fill_their_lines() -> None:
+    page = run("check", "--help", COLUMNS="200").stdout
+    assert "[tool.attn-doctor] in pyproject.toml" in page
+    narrow = run("check", "--help", COLUMNS="80").stdout
+    assert (
+        " Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3" in narrow
+    )
+    assert "\n attn-doctor failed, 4 (with --strict) something could not be told." in narrow

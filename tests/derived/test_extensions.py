@@ -1,0 +1,162 @@
+"""What compiled modules amount to for the GPUs of a machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attn_doctor.diagnosis import derive
+from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch
+
+THERE = Package(installed=True)
+SOUND: dict[str, Any] = {"missing": (), "too_old": (), "undefined": 0}
+
+
+def module(
+    name: str = "_C",
+    archs: tuple[str, ...] | None = (),
+    ptx: tuple[str, ...] | None = (),
+    package: str = "xformers",
+    **more: Any,
+) -> Extension:
+    known = {"ptx_cuda": "12.8", **SOUND, **more}
+    return Extension(package=package, name=name, archs=archs, ptx=ptx, **known)
+
+
+def facts(*modules: Extension, sms: tuple[int | None, ...] = (90,), **fields: Any) -> Facts:
+    gpus = tuple(Gpu(index=number, sm=sm, visible=True) for number, sm in enumerate(sms))
+    known = {"driver": Driver(cuda_max="13.0"), "gpus": gpus, "xformers": THERE, **fields}
+    return derive(Facts(extensions=modules, torch=Torch(cuda="13.0"), **known))
+
+
+@pytest.mark.parametrize(
+    ("archs", "ptx", "sms", "code"),
+    [
+        (("80", "90"), (), (90,), "yes"),
+        (("80",), (), (90,), "no"),
+        (("80",), ("80",), (90,), "ptx"),
+        (("80",), ("80",), (80, 90), "ptx"),
+        (("80",), ("80",), (80,), "yes"),
+        (("90a",), ("90a",), (100,), "no"),
+        (("90a",), (), (80, 90), "no"),
+        (("100f",), (), (103,), "yes"),
+        ((), (), (90,), ""),
+        (("80",), (), (), ""),
+    ],
+)
+def test_gpu_code(
+    archs: tuple[str, ...], ptx: tuple[str, ...], sms: tuple[int, ...], code: str
+) -> None:
+    found = facts(module(archs=archs, ptx=ptx), sms=sms)
+    assert (found.extensions or ())[0].gpu_code == code
+    assert found.xformers.gpu_code == code
+
+
+def test_ptx_newer_than_the_driver_does_not_run() -> None:
+    found = facts(module(ptx=("80",), ptx_cuda="13.1"))
+    assert found.xformers.gpu_code == "no"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"driver": Driver()},
+        {"gpus": None},
+        {"gpus": (Gpu(index=0, visible=True),)},
+    ],
+)
+def test_gpu_code_hangs_on_what_is_unknown(fields: dict[str, Any]) -> None:
+    found = facts(module(ptx=("80",)), **fields)
+    assert found.xformers.gpu_code is None
+    assert found.gap("xformers.gpu_code")
+    assert found.gap("extensions[0].gpu_code")
+
+
+def test_a_file_that_was_not_read() -> None:
+    found = facts(module(archs=None), module("_D", archs=("90",)))
+    assert found.xformers.gpu_code is None
+    assert [one.gpu_code for one in found.extensions or ()] == [None, "yes"]
+
+
+def test_a_hidden_gpu_does_not_count() -> None:
+    gpus = (Gpu(index=0, sm=90, visible=True), Gpu(index=1, sm=120, visible=False))
+    assert facts(module(archs=("90",)), gpus=gpus).xformers.gpu_code == "yes"
+
+
+def test_each_gpu_takes_the_best_of_several_files() -> None:
+    files = (module("_qattn_sm80", ("80",)), module("_qattn_sm90", ("90a",)))
+    found = facts(*files, sms=(80, 90))
+    assert found.xformers.gpu_code == "yes"
+    assert [one.gpu_code for one in found.extensions or ()] == ["no", "no"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "loads"),
+    [
+        ({}, True),
+        ({"missing": ("libcudart.so.12",)}, False),
+        ({"undefined": 2}, False),
+        ({"too_old": ("libc.so.6",)}, False),
+        ({"missing": ("libcudart.so.12",), "undefined": None}, False),
+        ({"undefined": None}, None),
+        ({"missing": None}, None),
+    ],
+)
+def test_loads(faults: dict[str, Any], loads: bool | None) -> None:
+    found = facts(module(**faults))
+    assert (found.extensions or ())[0].loads is loads
+    assert found.xformers.loads is loads
+    assert found.xformers.fits is (loads is True)
+
+
+def test_of_a_package_its_main_modules_decide() -> None:
+    missing: dict[str, Any] = {"missing": ("libjpeg.so.8",)}
+    main, image = module("_C", package="torchvision"), module("image", package="torchvision")
+    broken = module("image", package="torchvision", **missing)
+    assert facts(main, broken, torchvision=THERE).torchvision.loads is True
+    unsound = module("_C", package="torchvision", **missing)
+    assert facts(unsound, image, torchvision=THERE).torchvision.loads is False
+    pair = (module("_qattn_sm90", **missing), module("_qattn_sm80"))
+    assert facts(*pair).xformers.loads is True
+
+
+def test_a_package_without_modules() -> None:
+    found = facts()
+    assert (found.xformers.loads, found.xformers.fits) == (None, False)
+    assert found.xformers.gpu_code == ""
+    assert found.flash_attn.gpu_code is None
+    unread = derive(Facts(xformers=THERE))
+    assert unread.xformers.gpu_code is None
+
+
+@pytest.mark.parametrize(
+    ("cubins", "ptx", "sm", "cuda_max", "code"),
+    [
+        (("80", "90"), (), 90, "13.0", "yes"),
+        (("80",), (), 90, "13.0", "no"),
+        (("80",), ("80",), 90, "13.0", "ptx"),
+        (("80",), ("80",), 90, "12.8", "no"),
+        (("80",), ("80",), 90, None, None),
+        (("90a",), (), 90, "13.0", "yes"),
+    ],
+)
+def test_the_code_of_torch_itself(
+    cubins: tuple[str, ...], ptx: tuple[str, ...], sm: int, cuda_max: str | None, code: str | None
+) -> None:
+    torch = Torch(
+        installed=True,
+        version="2.99.0a0+me",
+        build="cuda",
+        cuda="13.0",
+        cubins=cubins,
+        ptx=ptx,
+    )
+    found = derive(
+        Facts(torch=torch, driver=Driver(cuda_max=cuda_max), gpus=(Gpu(index=0, sm=sm),))
+    )
+    assert found.torch.archs_source == "file"
+    (gpu,) = found.gpus or ()
+    assert (gpu.torch_code, found.torch.gpu_code) == (code, code)
+    assert gpu.in_torch_archs is (None if code is None else code != "no")
+    assert bool(found.gap("gpus[0].torch_code")) is (code is None)

@@ -1,0 +1,149 @@
+"""What logs say of the machine that wrote them."""
+# ruff: noqa: E501 - lines as they stand in logs
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attn_doctor.explain.extract import statements
+from attn_doctor.explain.log_facts import facts_from
+from attn_doctor.facts import Facts
+from attn_doctor.rulebook.evaluate import lookup_in
+
+TABLES = {
+    "pci-nvidia": {
+        "chips": {
+            "GB202": {"sm": 120, "ids": "2b85 GeForce RTX 5090\n2b87 GeForce RTX 5090 D"},
+            "TU104": {"sm": 75, "ids": "1eb8 Tesla T4"},
+            "GA100": {"sm": 80, "ids": "20b2 A100 SXM4 80GB"},
+        }
+    }
+}
+
+
+def told(log: str) -> tuple[Facts, set[str]]:
+    return facts_from(list(statements(log)), lambda: TABLES)
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (
+            "Successfully installed flash-attn-2.8.3 torch-2.6.0 triton-3.2.0",
+            {"torch.version": "2.6.0", "torch.installed": True, "flash_attn.version": "2.8.3"},
+        ),
+        (">>> torch.__version__\n'2.7.1+cu126'", {"torch.version": "2.7.1+cu126", "torch.cuda": "12.6"}),
+        ("torch.__version__  = 2.3.1+cu121", {"torch.version": "2.3.1+cu121", "torch.build": "cuda"}),
+        ("PyTorch version: 2.9.0.dev20250701+cu128", {"torch.version": "2.9.0.dev20250701+cu128"}),
+        ("- PyTorch version (GPU?): 2.4.0+cu121 (True)", {"torch.version": "2.4.0+cu121"}),
+        (
+            "    PyTorch 2.1.2+cu121 with CUDA 1201 (you have 2.1.2+cpu)",
+            {
+                "torch.version": "2.1.2+cpu",
+                "torch.build": "cpu",
+                "xformers.built_torch": "2.1.2+cu121",
+                "xformers.built_cuda": "12.1",
+            },
+        ),
+        (
+            "xformers 0.0.27 requires torch==2.3.1, but you have torch 2.4.0 which is incompatible.",
+            {"torch.version": "2.4.0"},
+        ),
+        (
+            r"Requirement already satisfied: torch in c:\x\site-packages (2.1.0+cu121)",
+            {"torch.version": "2.1.0+cu121", "system.os": "windows"},
+        ),
+        ("Name: torch\nVersion: 2.4.0+cu121", {"torch.version": "2.4.0+cu121"}),
+        ("[pip3] triton==3.0.0\n[pip3] torch==2.4.0", {"triton.version": "3.0.0"}),
+        ("- xFormers version: not installed", {"xformers.installed": False}),
+        ("pip install torch==2.6.0+rocm6.2", {"torch.build": "rocm", "torch.hip": "6.2"}),
+        (
+            "Using cached torch-2.4.1-cp311-cp311-win_amd64.whl.metadata (27 kB)",
+            {"torch.version": "2.4.1", "system.os": "windows"},
+        ),
+        (
+            "pip install flash_attn-2.5.5+cu118torch2.2cxx11abiTRUE-cp38-cp38-linux_x86_64.whl",
+            {
+                "flash_attn.built_torch": "2.2",
+                "flash_attn.built_cuda": "11.8",
+                "system.os": "linux",
+            },
+        ),
+        (
+            "| NVIDIA-SMI 530.30.02    Driver Version: 530.30.02    CUDA Version: 12.1     |",
+            {"driver.version": "530.30.02", "driver.cuda_max": "12.1"},
+        ),
+        ("Cuda compilation tools, release 10.1, V10.1.243", {"build.version": "10.1"}),
+        (
+            "The detected CUDA version (11.8) mismatches the version that was used to compile\nPyTorch (12.1).",
+            {"build.version": "11.8", "torch.cuda": "12.1", "torch.build": "cuda"},
+        ),
+        (
+            "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible",
+            {"gpu.sm": 120, "gpu.name": "GeForce RTX 5090", "driver.vendor": "nvidia"},
+        ),
+        ("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)", {"gpu.sm": 80}),
+        ("|   0  Tesla T4                        Off|", {"gpu.sm": 75}),
+        ("requires capability > (8, 0) but your GPU has capability (7, 5) (too old)", {"gpu.sm": 75}),
+        ("RTX 5090 support - built from scratch", {"gpu.name": "GeForce RTX 5090", "gpu.sm": 120}),
+        ("my RTX5090D fails", {"gpu.name": "GeForce RTX 5090 D", "gpu.sm": 120}),
+        ("ValueError: Unsupported CUDA architecture: sm61", {"gpu.sm": 61}),
+        ('  File "/opt/conda/lib/python3.10/site-packages/xformers/ops.py"',
+         {"python.version": "3.10", "xformers.installed": True}),
+        ("- Platform: Linux-5.15.0-x86_64-with-glibc2.31\n- Python version: 3.10.14",
+         {"system.glibc": "2.31", "python.version": "3.10.14"}),
+        ("/private/var/folders/x/setup.py:106: UserWarning", {"system.os": "macos"}),
+        ("/home/me/.local/lib/python3.11/site-packages/a.py", {"system.os": "linux"}),
+        ("Can't link /usr/lib/wsl/lib/libnvoptix_loader.so.1", {"system.os": "linux", "system.wsl": 2}),
+        ("(Triggered internally at ../aten/native/transformers/hip/sdp_utils.cpp:253.)",
+         {"torch.build": "rocm"}),
+        ("MAX_JOBS=4 pip install flash-attn", {"env.MAX_JOBS": "4"}),
+    ],
+)  # fmt: skip
+def test_statements(log: str, expected: dict[str, Any]) -> None:
+    facts, names = told(log)
+    gpu = facts.gpus[0] if facts.gpus else None
+    lookup = lookup_in(facts, "gpu", gpu)
+    assert {name: lookup(name) for name in expected} == expected
+    assert set(expected) - {"driver.vendor", "torch.build", "torch.installed"} <= names
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "bf16 is only supported on A100+ GPUs",
+        "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90",
+        "The current PyTorch install supports CUDA capabilities sm_50 sm_60 sm_70.",
+        "FlashAttention only supports Ampere GPUs or newer.",
+        "RTX 30xx and RTX 40 series are supported",
+    ],
+)
+def test_no_gpu_is_made_of_what_a_message_speaks_of(log: str) -> None:
+    assert told(log)[0].gpus is None
+
+
+def test_a_report_counts_more_than_a_wish() -> None:
+    facts, _ = told(
+        "pip install torch==2.6.0+cu118\n"
+        "torch.__version__  = 2.5.1+cu121\n"
+        "pip install torch==2.7.0\n"
+    )
+    assert facts.torch.version == "2.5.1+cu121"
+
+
+def test_what_is_said_last_counts() -> None:
+    facts, _ = told("Successfully installed torch-2.5.1\nSuccessfully installed torch-2.6.0\n")
+    assert facts.torch.version == "2.6.0"
+
+
+def test_an_unknown_product_has_no_capability() -> None:
+    facts, _ = told("NVIDIA GeForce RTX 9990")
+    assert facts.gpus is not None
+    assert facts.gpus[0].name == "GeForce RTX 9990"
+    assert facts.gpus[0].sm is None
+
+
+def test_nothing_is_told_of_a_silent_log() -> None:
+    assert told("RuntimeError: no\n") == (Facts(), set())

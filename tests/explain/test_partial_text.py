@@ -1,0 +1,54 @@
+"""Words for what nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_doctor.explain.partial_text import worded
+
+KNOWN = {"torch.version": "2.6.0", "gpu.name": "NVIDIA T4"}
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "unknown"),
+    [
+        (
+            "torch {torch.version} is a CPU build",
+            "torch 2.6.0 is a CPU build",
+            "torch is a CPU build",
+        ),
+        ("It needs torch=={torch.version}", "It needs torch==2.6.0", "It needs torch"),
+        ("torch is old ({torch.version})", "torch is old (2.6.0)", "torch is old"),
+        ("{torch.version} is old", "2.6.0 is old", "… is old"),
+        ("It is in {torch.version}", "It is in 2.6.0", "It is in …"),
+        (
+            "It was built for torch {gpu.sm}, this is torch {torch.version}",
+            "It was built for torch …, this is torch 2.6.0",
+            "It was built for torch …, this is torch …",
+        ),
+        ("{gpu.name} is old", "NVIDIA T4 is old", "the GPU is old"),
+        ("torch is old; here is {torch.version}", "torch is old; here is 2.6.0", "torch is old"),
+        (
+            "It is old. This is torch {torch.version}. Get another.",
+            "It is old. This is torch 2.6.0. Get another.",
+            "It is old. Get another.",
+        ),
+        (
+            "It is old, and torch {torch.version} new.",
+            "It is old, and torch 2.6.0 new.",
+            "It is old.",
+        ),
+        ("nothing to fill in", "nothing to fill in", "nothing to fill in"),
+    ],
+)
+def test_worded(text: str, known: str, unknown: str) -> None:
+    assert worded(text, KNOWN.get) == known
+    assert worded(text, lambda name: None) == unknown
+
+
+def test_a_glued_value_goes_with_what_it_is_glued_to() -> None:
+    assert (
+        worded("flash-attn refuses the GPU (sm_{gpu.sm})", KNOWN.get)
+        == "flash-attn refuses the GPU"
+    )
+    assert worded("flash-attn refuses sm_{gpu.sm}", KNOWN.get) == "flash-attn refuses"

@@ -1,0 +1,141 @@
+"""Which line belongs to which failure, and what is the root of a chain."""
+
+from __future__ import annotations
+
+from attn_doctor.explain.normalize import Page
+from attn_doctor.explain.tracebacks import Course, Kind, Place
+
+
+def places(log: str) -> dict[str, Place]:
+    page = Page(1, log.encode())
+    return {
+        line.text.strip(): place
+        for line, place in zip(page.lines, Course(page.lines).places, strict=True)
+    }
+
+
+CHAIN = """\
+Loading
+Traceback (most recent call last):
+  File "a.py", line 1, in f
+    import flash_attn
+ImportError: libcudart.so.12: cannot open shared object file
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "b.py", line 2, in g
+    raise RuntimeError(
+RuntimeError: Failed to import transformers.models.llama because of the following error:
+libcudart.so.12: cannot open shared object file: No such file
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "c.py", line 3, in h
+ValueError: no model
+"""
+
+
+def test_a_chain() -> None:
+    found = places(CHAIN)
+    root = found["ImportError: libcudart.so.12: cannot open shared object file"]
+    assert root == Place(Kind.EXCEPTION, failure=0, link=0)
+    message = found["libcudart.so.12: cannot open shared object file: No such file"]
+    assert message == Place(Kind.MESSAGE, failure=0, link=1, direct=True)
+    assert found["ValueError: no model"] == Place(Kind.EXCEPTION, failure=0, link=2)
+    assert found["import flash_attn"].kind is Kind.NOISE
+    assert found["Loading"] == Place(Kind.SAID)
+
+
+def test_failures_one_after_the_other() -> None:
+    found = places(
+        "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'a'\n\n"
+        "going on\n"
+        "Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'b'\n"
+    )
+    assert found["KeyError: 'a'"].failure == 0
+    assert found["KeyError: 'b'"].failure == 1
+    assert found["going on"].failure == -1
+
+
+def test_a_log_without_the_head_of_its_traceback() -> None:
+    found = places('  File "a.py", line 1, in <module>\n    x()\nRuntimeError: no\n')
+    assert found["RuntimeError: no"] == Place(Kind.EXCEPTION, failure=0)
+
+
+def test_ranks_fail_each_for_itself() -> None:
+    log = "".join(f"[rank{rank}]: {line}\n" for line in CHAIN.splitlines() for rank in (0, 1))
+    page = Page(1, log.encode())
+    found = Course(page.lines).places
+    ends = [
+        p for line, p in zip(page.lines, found, strict=True) if line.text == "ValueError: no model"
+    ]
+    assert [(one.failure, one.link) for one in ends] == [(0, 2), (1, 2)]
+
+
+def test_how_a_build_ends_says_nothing() -> None:
+    found = places(
+        "  error: subprocess-exited-with-error\n"
+        "  × Getting requirements to build wheel did not run successfully.\n"
+        "  │ exit code: 1\n"
+        "  ╰─> [20 lines of output]\n"
+        "      Traceback (most recent call last):\n"
+        '        File "<string>", line 20, in <module>\n'
+        "      ModuleNotFoundError: No module named 'torch'\n"
+        "      [end of output]\n"
+        "ERROR: Failed building wheel for flash-attn\n"
+    )
+    assert found["ModuleNotFoundError: No module named 'torch'"].kind is Kind.EXCEPTION
+    assert found["ERROR: Failed building wheel for flash-attn"].kind is Kind.NOISE
+    assert found["error: subprocess-exited-with-error"].kind is Kind.NOISE
+
+
+def test_warnings_and_errors_outside_of_tracebacks() -> None:
+    found = places(
+        "/a/b.py:12: UserWarning: flex_attention called without torch.compile()\n"
+        "WARNING: A matching Triton is not available\n"
+        "nvcc fatal   : Unsupported gpu architecture 'compute_120'\n"
+        "frame #3: c10::Error::Error(...) + 0x57 (0x7f in /lib/libc10.so)\n"
+        "step 12 loss 0.3\n"
+    )
+    assert [one.kind for one in found.values()] == [
+        Kind.WARNING, Kind.WARNING, Kind.ERROR, Kind.NOISE, Kind.SAID,
+    ]  # fmt: skip
+
+
+def test_exception_groups() -> None:
+    found = places(
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "a.py", line 2, in <module>\n'
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n"
+        "  +-+---------------- 1 ----------------\n"
+        "    | Traceback (most recent call last):\n"
+        '    |   File "b.py", line 7, in work\n'
+        "    | ImportError: libcudart.so.12: cannot open shared object file\n"
+        "    +------------------------------------\n"
+    )
+    inner = found["ImportError: libcudart.so.12: cannot open shared object file"]
+    assert inner.kind is Kind.EXCEPTION
+    assert inner.link == 0
+
+
+def test_a_launcher_that_ends_says_nothing_of_the_reason() -> None:
+    log = (
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 1, in <module>\n'
+        "    import flash_attn\n"
+        "ModuleNotFoundError: No module named 'flash_attn'\n"
+        "E0304 10:11:12.123000 140 torch/distributed/elastic/multiprocessing/api.py:869] failed\n"
+        "Traceback (most recent call last):\n"
+        '  File "/venv/bin/torchrun", line 8, in <module>\n'
+        "    sys.exit(main())\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    )
+    lines = Page(1, log.encode()).lines
+    course = Course(lines)
+    assert course.final(3)
+    assert [line.text for line in course.ending()] == [
+        "ModuleNotFoundError: No module named 'flash_attn'"
+    ]
+    assert course.places[8].kind is Kind.NOISE

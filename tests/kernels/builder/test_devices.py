@@ -1,0 +1,156 @@
+"""Which device is built for, and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Cache, Driver, Facts, Gpu, Python, Torch
+from attn_doctor.kernels.builder.devices import (
+    DeviceError,
+    NoGpuError,
+    cache_folder,
+    children_environment,
+    compilable,
+    devices,
+    owner_remark,
+)
+
+CUDA = Facts(
+    python=Python(path="/env/bin/python"),
+    torch=Torch(installed=True, version="2.11.0+cu130", build="cuda", has_flex=True),
+    driver=Driver(state="ok"),
+    gpus=(Gpu(name="NVIDIA H200", visible=True), Gpu(name="NVIDIA H200", visible=True)),
+)
+CPU = replace(CUDA, torch=replace(CUDA.torch, version="2.13.0+cpu", build="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ("", ("cuda:0",)),
+        ("cuda", ("cuda:0",)),
+        ("cuda:1", ("cuda:1",)),
+        ("all", ("cuda:0", "cuda:1")),
+        ("cuda:1,cuda:0", ("cuda:1", "cuda:0")),
+        ("all,cpu", ("cuda:0", "cuda:1", "cpu")),
+        ("cpu", ("cpu",)),
+    ],
+)
+def test_devices(asked: str, found: tuple[str, ...]) -> None:
+    assert devices(CUDA, asked) == found
+
+
+def test_the_cpu_needs_no_gpu() -> None:
+    assert devices(CPU, "cpu") == ("cpu",)
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (CPU, "torch 2.13.0+cpu is a build without CUDA"),
+        (replace(CUDA, torch=Torch(installed=False)), "torch is not installed in /env/bin/python"),
+        (replace(CUDA, torch=Torch(installed=False)), "`/env/bin/python -m pip install torch`"),
+        (replace(CUDA, torch=replace(CUDA.torch, has_flex=False)), "has no FlexAttention"),
+        (replace(CUDA, torch=replace(CUDA.torch, has_flex=False)), "pip install --upgrade torch`"),
+        (replace(CUDA, driver=Driver(state="no-gpu")), "this machine has no NVIDIA GPU"),
+        (replace(CUDA, driver=Driver(state="no-driver")), "no NVIDIA driver"),
+        (replace(CUDA, gpus=()), "shows no GPU"),
+        (
+            replace(CUDA, gpus=(Gpu(visible=False),), env={"CUDA_VISIBLE_DEVICES": ""}),
+            "CUDA_VISIBLE_DEVICES hides every GPU",
+        ),
+    ],
+)
+def test_what_is_missing_is_one_sentence(facts: Facts, told: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        devices(facts, "")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_a_gpu_the_command_for_one_elsewhere_is_named() -> None:
+    with pytest.raises(NoGpuError) as caught:
+        devices(replace(CUDA, driver=Driver(state="no-gpu")), "")
+    words = ["build-kernels", "--device", "cuda:1", "--preset", "flux1"]
+    assert "`attn-doctor build-kernels --preset flux1 --target NAME`" in caught.value.told(words)
+    words = ["build-kernels", "--device=all", "--", "python", "my warm-up.py"]
+    assert "`attn-doctor build-kernels --target NAME -- python 'my warm-up.py'`" in (
+        caught.value.told(words)
+    )
+    assert "CUDA build" not in str(caught.value)
+    with pytest.raises(NoGpuError, match="in an environment with the CUDA build of torch, `attn"):
+        devices(CPU, "")
+
+
+def test_a_word_that_is_no_device() -> None:
+    with pytest.raises(AttnDoctorError, match="--device gpu: say cpu, cuda"):
+        devices(CUDA, "gpu")
+    with pytest.raises(AttnDoctorError, match=r"torch sees 2 GPU\(s\)"):
+        devices(CUDA, "cuda:2")
+
+
+def test_the_environment_of_children() -> None:
+    given = {"PATH": "/bin", "TORCHINDUCTOR_COMPILE_THREADS": "8", "TORCH_CACHING_PRECOMPILE": "1"}
+    found, remark = children_environment(given, "/cache")
+    assert found == {
+        "PATH": "/bin",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCHINDUCTOR_CACHE_DIR": "/cache",
+    }
+    assert "TORCH_CACHING_PRECOMPILE" in remark
+    assert children_environment({}, "/cache")[1] == ""
+
+
+def test_what_triton_keeps_at_home_is_taken_from_the_folder(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert "TRITON_HOME" not in children_environment({}, folder)[0]
+    (tmp_path / ".triton").mkdir()
+    assert children_environment({}, folder)[0]["TRITON_HOME"] == folder
+    assert children_environment({"TRITON_HOME": "/own"}, folder)[0]["TRITON_HOME"] == "/own"
+    assert "TRITON_HOME" not in children_environment({"TRITON_CACHE_DIR": "/own"}, folder)[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCH_COMPILE_DISABLE", "TRITON_INTERPRET"]
+)
+def test_variables_under_which_building_is_pointless(name: str) -> None:
+    with pytest.raises(DeviceError, match=f"{name}=1 is set"):
+        children_environment({name: "1"}, "/cache")
+    children_environment({name: "0"}, "/cache")
+
+
+def test_the_cache_folder(tmp_path: Path) -> None:
+    facts = replace(CPU, caches=(Cache(kind="inductor", path=str(tmp_path / "own")),))
+    real = tmp_path.resolve()
+    assert cache_folder(facts, "") == real / "own"
+    (tmp_path / "link").symlink_to(tmp_path / "own")
+    assert cache_folder(facts, str(tmp_path / "link")) == real / "own"
+    with pytest.raises(AttnDoctorError, match="--cache-dir"):
+        cache_folder(CPU, "")
+
+
+@pytest.mark.parametrize("name", ["my kernels", "it's", "back\\slash"])
+def test_a_folder_that_torch_cannot_compile_in(name: str) -> None:
+    """Seen with torch 2.13: its C++ compiler's command line has no quotes."""
+    cpu = Facts(torch=Torch(installed=True, version="2.13.0+cpu", build="cpu"))
+    folder = Path("/opt") / name
+    with pytest.raises(AttnDoctorError, match="torch cannot compile for the CPU in a folder"):
+        compilable(cpu, folder, "cpu")
+    compilable(cpu, folder, "cuda:0")
+    compilable(cpu, Path("/opt/größe"), "cpu")
+    # What a torch does that nobody has read is not known.
+    newer = Facts(torch=Torch(installed=True, version="2.99.0+cpu", build="cpu"))
+    compilable(newer, folder, "cpu")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives folders away")
+def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+    assert owner_remark(tmp_path) == ""
+    assert owner_remark(tmp_path / "absent") == ""
+    os.chown(tmp_path, 1234, -1)
+    assert "belongs to another user (uid 1234)" in owner_remark(tmp_path)

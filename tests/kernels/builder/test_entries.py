@@ -1,0 +1,64 @@
+"""What is recorded of a proof that ended in each of the ways it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_doctor.kernels.builder.entries import entry_of, memory_ran_out, succeeded
+from attn_doctor.kernels.builder.items import Item
+from attn_doctor.pool.task import Outcome, Task
+from attn_doctor.record.spec import KernelSpec
+
+SPEC = KernelSpec(heads=2, head_dim=64, lengths=(128,))
+ITEM = Item(spec=SPEC, device="cuda:0", key=f"{SPEC.id}@cuda:0 NVIDIA H200", state="new")
+
+
+def outcome(result: dict[str, Any] | None = None, **more: Any) -> Outcome:
+    task = Task(id=1, job={}, log=Path("/nowhere.log"), limit=60.0)
+    return Outcome(task=task, seconds=1.0, result=result, **more)
+
+
+def failed(type: str, message: str = "so it is") -> Outcome:
+    return outcome({"ok": False, "failure": {"type": type, "message": message}})
+
+
+@pytest.mark.parametrize(
+    ("proof", "state", "message"),
+    [
+        (outcome({"ok": True}), "built", ""),
+        (outcome({"ok": True, "unproven": True}), "unproven", ""),
+        (failed("NotReused"), "not-reused", "so it is"),
+        (failed("Wrong"), "failed", "so it is"),
+        (failed("Unfused"), "failed", "so it is"),
+        # It tells nothing of reuse that memory ran out or that the driver crashed.
+        (failed("OutOfMemoryError"), "failed", "so it is"),
+        (outcome(signal=11), "failed", "the proof was killed by SIGSEGV"),
+        (outcome(late=True), "failed", "the proof gave no result within 60 s"),
+    ],
+)
+def test_what_is_recorded(proof: Outcome, state: str, message: str) -> None:
+    entry = entry_of(ITEM, {"files": {"a/b.cubin": 3}}, proof)
+    assert (entry.state, entry.message) == (state, message)
+    assert entry.place == "cuda:0 NVIDIA H200"
+    assert entry.build is not None
+    assert entry.build.proven == succeeded(proof)
+    # What did not hold can be cleared by what it left.
+    assert entry.build.files == {"a/b.cubin": 3}
+
+
+@pytest.mark.parametrize(
+    ("proof", "ran_out"),
+    [
+        (failed("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (failed("RuntimeError", "out of resource: shared memory, Required: 151552"), False),
+        (outcome(signal=9), True),
+        (outcome(signal=9, late=True), False),
+        (outcome(signal=11), False),
+        (outcome({"ok": True}), False),
+    ],
+)
+def test_when_memory_ran_out(proof: Outcome, ran_out: bool) -> None:
+    assert memory_ran_out(proof) == ran_out

@@ -1,0 +1,662 @@
+"""Building for a GPU of another machine: what is unproven, what stays, what is refused.
+
+The children here need no torch (see `fake_job.py`); two at the end are real, with the CUDA
+build of torch and no GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Cache, Facts, Gpu, Python, System, Torch, Triton
+from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
+from attn_doctor.kernels.builder.plan import joined as joined_plans
+from attn_doctor.kernels.builder.rebuild_request import recorded
+from attn_doctor.kernels.builder.report import Report, joined
+from attn_doctor.kernels.builder.scheduler import Step
+from attn_doctor.kernels.builder.session import (
+    Build,
+    Request,
+    Watcher,
+    planned,
+)
+from attn_doctor.kernels.builder.software_differences import check, differences
+from attn_doctor.kernels.builder.target import (
+    Target,
+    TargetError,
+    folder_remark,
+    target_of,
+    targets_of,
+    variables_remark,
+)
+from attn_doctor.kernels.builder.warmup import Program, Ran, warm_up
+from attn_doctor.kernels.caches.stale import moved
+from attn_doctor.pool import pool
+from attn_doctor.record import store
+from attn_doctor.record.manifest import Manifest, Surroundings
+from attn_doctor.render.build_kernels.json import plan_json, report_json
+from attn_doctor.render.build_kernels.text import plan_text, report_text
+from attn_doctor.render.build_kernels.warmup_text import warmup_text
+from attn_doctor.render.terminal import Paper
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a stand-in needs Linux")
+Make = Callable[..., Request]
+ROOT = Path(__file__).parents[3]
+CUDA_TORCH = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
+H200, A100 = "cuda:0 NVIDIA H200", "cuda:0 NVIDIA A100-SXM4-80GB"
+
+
+class Told(Watcher):
+    """Keeps what a build tells."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[str, str, str]] = []
+
+    def step(self, step: Step) -> None:
+        state = step.entry.state if step.entry is not None else ""
+        self.steps.append((step.item.spec.mask, step.phase, state))
+
+
+def target(word: str = "h200", devices: int = 1, **fields: object) -> Target:
+    return replace(target_of(word, devices, {}), **fields)
+
+
+def aimed(request: Request, one: Target, **variables: str) -> Request:
+    """The request for a target, its stand-in played by the child."""
+    environ = {
+        **request.environ,
+        "ATTN_DOCTOR_NULL_GPU": "x",
+        "STANDIN_GPU": one.name,
+        "STANDIN_SM": str(one.sm),
+    }
+    return replace(
+        request,
+        target=one,
+        devices=one.devices,
+        facts=one.there(request.facts),
+        environ={**environ, **variables},
+    )
+
+
+def at_the_gpu(request: Request, name: str = "NVIDIA H200") -> Request:
+    """The request on the machine that has the GPU."""
+    gpus = (Gpu(name=name, sm=90, visible=True),)
+    environ = {**request.environ, "STANDIN_GPU": name}
+    environ.pop("ATTN_DOCTOR_NULL_GPU", None)
+    facts = replace(request.facts, gpus=gpus)
+    return replace(request, target=None, devices=("cuda:0",), facts=facts, environ=environ)
+
+
+def built(request: Request, watcher: Watcher | None = None) -> Report:
+    build = Build(request, watcher or Told())
+    if build.plan.todo or build.plan.unknown:
+        build.run()
+    return build.report()
+
+
+def states(report: Report) -> list[str]:
+    return [result.entry.state if result.entry else "none" for result in report.results]
+
+
+def manifest(request: Request) -> Manifest:
+    return manifest_of(request.folder)
+
+
+# What is built
+
+
+def test_unproven_written_down_as_the_target_has_it_and_then_up_to_date(request_of: Make) -> None:
+    request = aimed(request_of("none", "causal"), target(environment={"CXX": "/opt/gcc/bin/g++"}))
+    watcher = Told()
+    report = built(request, watcher)
+    assert states(report) == ["unproven"] * 2
+    assert not report.failed
+    assert ("none", "done", "unproven") in watcher.steps
+    found = manifest(request)
+    assert set(found.entries) == {f"{spec.id}@{H200}" for spec in request.specs}
+    for entry in found.entries.values():
+        assert entry.build is not None
+        # A second process reused it; nothing was compared.
+        assert (entry.build.proven, entry.build.errors) == (True, {})
+        assert entry.build.reuse_seconds is not None
+    there = found.surroundings[H200]
+    assert (there.device, there.sm, there.torch) == ("NVIDIA H200", 90, "2.13.0+cpu")
+    # This machine's driver and compilers are not the target's.
+    assert (there.driver, there.cc, there.cxx) == (None, None, None)
+    assert there.environment == {"CXX": "/opt/gcc/bin/g++"}
+    assert moved(there, request.seen("cuda:0", there)) == ()
+    assert [item.state for item in planned(request, found).items] == ["current"] * 2
+    again = built(request)
+    assert (states(again), again.start_seconds) == (["unproven"] * 2, None)
+    forced = replace(request, force=True, specs=request.specs[:1])
+    assert [item.state for item in planned(forced, found).items] == ["forced"]
+    assert states(built(forced)) == ["unproven"]
+
+
+def test_nothing_that_was_timed_without_a_gpu_stays(request_of: Make) -> None:
+    request = aimed(request_of("none"), target())
+    own = request.folder / "cd" / "real.best_config"
+    own.parent.mkdir()
+    own.write_text("timed on a GPU")
+    report = built(request)
+    assert own.exists()
+    gone = {Path(one.path).name for one in report.cleared}
+    assert gone == {f"{request.specs[0].id}.best_config", "x.lock"}
+    assert not list((request.folder / "locks").glob("*"))
+
+
+def test_two_targets_and_two_indices_share_a_folder_with_the_cpu(request_of: Make) -> None:
+    request = request_of("none")
+    built(request)
+    both = [aimed(request, one) for one in (target(devices=2), target("a100-sxm4-80gb"))]
+    report = joined([built(one) for one in both])
+    assert states(report) == ["unproven"] * 3
+    places = {entry.place: entry.state for entry in manifest(request).entries.values()}
+    assert places == {
+        "cpu": "built", H200: "unproven", "cuda:1 NVIDIA H200": "unproven", A100: "unproven",
+    }  # fmt: skip
+    told = json.loads(report_json(report, 0))
+    assert [one["id"] for one in told["targets"]] == ["h200", "a100-sxm4-80gb"]
+    assert {(one["state"], one["reused"], one["proven"]) for one in told["kernels"]} == {
+        ("unproven", True, False)
+    }
+    assert [one["place"] for one in told["kernels"]] == [H200, "cuda:1 NVIDIA H200", A100]
+    text = report_text(report, Paper(width=100))
+    assert "for NVIDIA H200 (SM 9.0), cuda:0 to cuda:1, stood in for by a null GPU" in text
+    assert "  cuda:0 NVIDIA A100-SXM4-80GB\n" in text
+    assert "3 kernels: 3 unproven; " in text
+    assert f"  attn-doctor cache verify {request.folder}\n" in text
+    assert "start training with" not in text
+    assert f"  export TORCHINDUCTOR_CACHE_DIR={request.folder} TRITON_HOME={request.folder}" in text
+
+
+def test_a_plan_says_for_what(request_of: Make) -> None:
+    request = request_of("none", "causal")
+    plans = [planned(aimed(request, target(word)), store.empty()) for word in ("h200", "t4")]
+    plan = joined_plans(plans)
+    assert len(plan.todo) == 4
+    text = plan_text(plan, "/c", request.facts, Paper(width=100), notes=["a remark"])
+    assert "for Tesla T4 (SM 7.5), stood in for by a null GPU" in text
+    assert "Note: a remark." in text
+    told = json.loads(plan_json(plan, "/c", 1, ["a remark"]))
+    assert [one["name"] for one in told["targets"]] == ["NVIDIA H200", "Tesla T4"]
+    assert told["notes"] == ["a remark"]
+    # bfloat16 on SM 7.5 would run unfused.
+    [result] = built(replace(aimed(request, target("t4")), specs=request.specs[:1])).results
+    assert result.entry is not None
+    assert "no bfloat16" in result.entry.message
+
+
+def test_gpu_memory_and_the_machines_own_gpus_do_not_matter(request_of: Make) -> None:
+    request = request_of("none", "causal")
+    tiny = replace(request.facts, gpus=(Gpu(name="T", visible=True, memory_free_mib=100),))
+    plan = planned(aimed(replace(request, facts=tiny), target()), store.empty())
+    assert (plan.jobs, plan.limit) == (2, "specs")
+
+
+# What was proven stays, what is unproven is proven
+
+
+def test_on_the_gpu_unproven_ones_are_proven_and_not_built_again(request_of: Make) -> None:
+    request = aimed(request_of("none", "causal"), target())
+    built(request)
+    here = at_the_gpu(request)
+    plan = planned(here, manifest(request))
+    assert [item.state for item in plan.items] == ["unproven"] * 2
+    assert "would prove" in plan_text(plan, "/c", request.facts, Paper())
+    watcher = Told()
+    report = built(here, watcher)
+    assert states(report) == ["built"] * 2
+    assert {phase for _, phase, _ in watcher.steps} == {"prove", "done"}
+    found = manifest(request)
+    assert all(one.build and one.build.errors == {"out": 1e-3} for one in found.entries.values())
+    assert found.surroundings[H200].driver == "1.2.3"
+    assert [item.state for item in planned(here, found).items] == ["current"] * 2
+
+
+def test_what_does_not_hold_on_the_gpu_goes_and_is_built_there(request_of: Make) -> None:
+    request = aimed(request_of("wrong", "none"), target())
+    built(request)
+    wrong = request.folder / f"aa/{request.specs[0].id}.so"
+    assert wrong.read_text() == "folded"
+    watcher = Told()
+    report = built(at_the_gpu(request), watcher)
+    assert states(report) == ["built"] * 2
+    assert wrong.read_text() == "kernel"
+    assert [Path(one.path).name for one in report.cleared] == [wrong.name]
+    assert report.cleared[0].why.endswith("it did not hold on this GPU")
+    assert ("wrong", "build", "") in watcher.steps
+    assert ("none", "build", "") not in watcher.steps
+
+
+def test_a_proven_kernel_stays_as_it_is(request_of: Make) -> None:
+    request = request_of("none")
+    here = at_the_gpu(request)
+    built(here)
+    aim = replace(aimed(request_of("none", "causal"), target()), force=True)
+    plan = planned(aim, manifest(request))
+    assert [item.state for item in plan.items] == ["current", "new"]
+    assert states(built(aim)) == ["built", "unproven"]
+    # What the GPU's own machine told of itself is still there.
+    assert manifest(request).surroundings[H200].driver == "1.2.3"
+
+
+def test_what_was_proven_for_another_torch_is_not_cleared_from_afar(request_of: Make) -> None:
+    request = request_of("none")
+    built(at_the_gpu(request))
+    aim = aimed(request, target())
+    other = replace(aim, facts=replace(aim.facts, torch=replace(aim.facts.torch, version="2.14.0")))
+    with pytest.raises(AttnDoctorError, match=r"made on a real cuda:0 NVIDIA H200: .*--cache-dir"):
+        planned(other, manifest(request))
+
+
+def test_drift_here_makes_unproven_ones_stale(request_of: Make) -> None:
+    request = aimed(request_of("none"), target())
+    built(request)
+    found = manifest(request)
+    was = replace(found.surroundings[H200], torch="2.12.0")
+    store.save(request.folder, replace(found, surroundings={H200: was}))
+    plan = planned(request, manifest(request))
+    assert [item.state for item in plan.items] == ["stale"]
+    report = built(request)
+    assert states(report) == ["unproven"]
+    assert [Path(one.path).name for one in report.cleared][:1] == [f"{request.specs[0].id}.so"]
+
+
+def test_the_record_of_a_target_is_built_again(request_of: Make) -> None:
+    request = aimed(request_of("none", "causal"), target())
+    with pytest.raises(AttnDoctorError, match="nothing was built in"):
+        recorded(request.facts, request.folder, "", target())
+    built(request)
+    known = recorded(request.facts, request.folder, "", target())
+    assert (known.devices, len(known.specs)) == (("cuda:0",), 2)
+    assert known.keys == frozenset(manifest(request).entries)
+    with pytest.raises(AttnDoctorError, match="for Tesla T4 yet"):
+        recorded(request.facts, request.folder, "", target("t4"))
+    # Here, where no such GPU is, the folder does not look as if it were for this machine.
+    with pytest.raises(AttnDoctorError, match=r"build-kernels --cache-dir \S+ --target h200$"):
+        recorded(request_of().facts, request.folder, "")
+
+
+def elsewhere(request: Request, serve: Path) -> None:
+    """The build, in another process."""
+    pool.SERVE = serve
+    built(request)
+
+
+def test_kill_9_and_on(request_of: Make, serve: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    request = aimed(request_of("none", "sleep:x12", "sleep:x13"), target())
+    started = multiprocessing.get_context("spawn").Process(target=elsewhere, args=(request, serve))
+    started.start()
+    end = time.monotonic() + 20
+    while (found := store.load(request.folder)) is None or "unproven" not in {
+        entry.state for entry in found.entries.values()
+    }:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    started.kill()
+    started.join()
+    left = {entry.state: entry.message for entry in manifest(request).entries.values()}
+    assert left == {"unproven": "", "failed": UNFINISHED}
+    watcher = Told()
+    assert states(built(request, watcher)) == ["unproven"] * 3
+    assert "none" not in {mask for mask, _, _ in watcher.steps}
+
+
+# What is refused
+
+
+def test_a_kernel_that_no_stand_in_made_is_not_taken(request_of: Make) -> None:
+    request = aimed(request_of("none"), target())
+    environ = {name: text for name, text in request.environ.items() if "NULL" not in name}
+    watcher = Told()
+    report = built(replace(request, environ=environ), watcher)
+    assert states(report) == ["failed"]
+    assert report.results[0].entry is not None
+    assert "stand-in for the GPU was not at work" in report.results[0].entry.message
+    assert watcher.steps[-1] == ("none", "done", "failed")
+
+
+def test_a_real_gpu_behind_the_stand_in_ends_the_build(request_of: Make) -> None:
+    request = aimed(request_of("none"), target(), STANDIN_GPU="NVIDIA T400")
+    with pytest.raises(TargetError, match="torch sees NVIDIA T400 in place of the stand-in"):
+        built(request)
+    assert store.load(request.folder) is None
+
+
+def test_the_same_version_from_another_wheel_ends_the_build(request_of: Make) -> None:
+    one = target()
+    own = replace(one, descriptor=replace(one.descriptor, software={"torch_key": "aa"}))
+    with pytest.raises(TargetError, match=r"torch has the same version here .* other files"):
+        built(aimed(request_of("none"), own, STANDIN_TORCH_KEY="bb"))
+    assert states(built(aimed(request_of("none"), own, STANDIN_TORCH_KEY="aa"))) == ["unproven"]
+    # What is not known is not held against it.
+    assert own.told(Surroundings(device="NVIDIA H200")).device == "NVIDIA H200"
+
+
+def test_other_settings_there_are_remarked_upon() -> None:
+    one = target()
+    own = replace(one, descriptor=replace(one.descriptor, settings={"inductor": "aa"}))
+    assert own.remark(Surroundings(settings={"inductor": "aa"})) == ""
+    assert own.remark(Surroundings()) == ""
+    assert "Inductor's settings on the NVIDIA H200's machine are not those here" in own.remark(
+        Surroundings(settings={"inductor": "bb"})
+    )
+
+
+SOFTWARE = {
+    "torch": "2.11.0+cu130", "torch_git": "70d99e998b4955e0049d13a98d77ae1b14db1f45",
+    "torch_cuda": "13.0", "triton": "3.6.0", "abi": "cp312", "machine": "x86_64",
+}  # fmt: skip
+SAME = Facts(
+    system=System(os="linux", arch="x86_64"),
+    python=Python(path="/env/bin/python", version="3.12.1", abi="cp312"),
+    torch=Torch(
+        installed=True, version="2.11.0+cu130", build="cuda", cuda="13.0", has_flex=True,
+        git_version="70d99e998b4955e0049d13a98d77ae1b14db1f45",
+    ),
+    triton=Triton(installed=True, version="3.6.0"),
+)  # fmt: skip
+
+
+def described(**software: str) -> Target:
+    one = target()
+    return replace(one, descriptor=replace(one.descriptor, software={**SOFTWARE, **software}))
+
+
+def test_the_same_software_is_let_through() -> None:
+    check(SAME, described())
+    # A table tells of a GPU, and of no software.
+    check(replace(SAME, torch=replace(SAME.torch, version="2.13.0")), target())
+    assert differences(Facts(), described()) == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "component", "remedy"),
+    [
+        (
+            {"torch": "2.12.1+cu128"},
+            "torch: 2.12.1+cu128 there, 2.11.0+cu130 here",
+            "/env/bin/python -m pip install torch==2.12.1 --index-url",
+        ),
+        ({"torch_git": "0000000"}, "torch's commit: 0000000 there", "same wheel of torch"),
+        ({"torch_cuda": "12.8"}, "CUDA of torch: 12.8 there, 13.0 here", "pip install torch=="),
+        ({"triton": "3.7.0"}, "Triton: 3.7.0 there, 3.6.0 here", "pip install triton==3.7.0"),
+        ({"abi": "cp311"}, "Python ABI: cp311 there, cp312 here", "environment of Python 3.11"),
+        ({"machine": "aarch64"}, "processor: aarch64 there, x86_64", "same kind of processor"),
+    ],
+)
+def test_other_software_is_named_with_its_remedy(
+    other: dict[str, str], component: str, remedy: str
+) -> None:
+    with pytest.raises(TargetError) as caught:
+        check(SAME, described(**other))
+    first, *rest = str(caught.value).splitlines()
+    assert "would not be reused on the NVIDIA H200" in first
+    assert component in rest[0]
+    assert remedy in rest[-1]
+    assert len(rest) == 2
+
+
+def test_another_torch_is_one_difference() -> None:
+    found = differences(SAME, described(torch="2.12.0+cu130", torch_git="0", triton="3.7.0"))
+    assert [one.component for one in found] == ["torch"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (
+            replace(SAME, torch=replace(SAME.torch, build="cpu", version="2.13.0+cpu")),
+            "without CUDA; .*\n  /env/bin/python -m pip install --force-reinstall torch==2.13",
+        ),
+        (
+            replace(
+                SAME,
+                torch=replace(SAME.torch, build="cpu", version="2.13.0+cpu"),
+                python=replace(SAME.python, pip="", uv="/bin/uv"),
+            ),
+            "\n  /bin/uv pip install --python /env/bin/python --force-reinstall torch==2.13",
+        ),
+        (replace(SAME, torch=replace(SAME.torch, version="2.6.0+cu124")), "older than 2.7"),
+        (replace(SAME, torch=Torch(installed=False)), "torch is not installed in /env/bin/python"),
+        (replace(SAME, torch=replace(SAME.torch, has_flex=False)), "has no FlexAttention"),
+        (replace(SAME, system=System(os="windows")), "needs Linux, and this is windows"),
+    ],
+)
+def test_environments_that_build_for_no_target(facts: Facts, told: str) -> None:
+    with pytest.raises(TargetError, match=told):
+        check(facts, target())
+
+
+def test_words_for_targets(tmp_path: Path) -> None:
+    found = targets_of(["h200,t4", "NVIDIA H200"], 2, {"CXX": "g++-13", "HOME": "/root"})
+    assert [one.name for one in found] == ["NVIDIA H200", "Tesla T4"]
+    assert found[0].devices == ("cuda:0", "cuda:1")
+    # A table tells of no variables: those of this shell are built with, and named.
+    assert found[0].environment == {"CXX": "g++-13"}
+    assert "CXX=g++-13" in variables_remark(found[0], {"CXX": "g++-13"})
+    assert variables_remark(target(), {}) == ""
+    with pytest.raises(AttnDoctorError, match="sm_89"):
+        targets_of(["sm_89"], 1, {})
+    (tmp_path / "mine.toml").write_text(
+        (ROOT / "rules/tables/targets/h200.toml").read_text()
+        + '\n[software]\ntorch = "2.11.0+cu130"\n[environment]\nCXX = "/opt/gcc/bin/g++"\n'
+    )
+    [own] = targets_of([str(tmp_path / "mine.toml")], 1, {"CXX": "g++-13"})
+    assert own.environment == {"CXX": "/opt/gcc/bin/g++"}
+    remark = variables_remark(own, {"CXX": "g++-13", "TORCHINDUCTOR_CUDAGRAPHS": "1"})
+    assert "CXX=/opt/gcc/bin/g++, no TORCHINDUCTOR_CUDAGRAPHS" in remark
+
+
+def test_the_path_of_the_folder(tmp_path: Path) -> None:
+    real = tmp_path.resolve()
+    assert folder_remark(real, str(real)) == ""
+    assert "has to be the cache folder on the target too" in folder_remark(real, "")
+    (real / "link").symlink_to(real)
+    assert f"{real}/link is a link here" in folder_remark(real, str(real / "link"))
+
+
+# A warm-up of the user's own
+
+TRACES = Path(__file__).parents[2] / "record" / "traces"
+#: Compiles once as torch would, and reports as the guard of a stand-in does.
+COMPILES = f"""
+import json, os, shutil
+from pathlib import Path
+cache, trace = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]), Path(os.environ["TORCH_TRACE"])
+report = Path(os.environ["ATTN_DOCTOR_NULL_REPORT"])
+entry = cache / "fxgraph" / "vx" / "fvxhxirv7ns53xb3cooypdqefwim5x6epssei4nbbefhocvrxmt6" / "a"
+name = "hit" if entry.exists() else "miss"
+shutil.copy(Path({str(TRACES)!r}) / f"{{name}}.log", trace / "dedicated_log.log")
+entry.parent.mkdir(parents=True, exist_ok=True)
+entry.write_text("graph")
+refused = []
+def tell():
+    path = report / f"guard-{{os.getpid()}}.json"
+    told = {{"schema": 1, "pid": os.getpid(), "refused": refused, "reads": [], "notes": {{}}}}
+    path.write_text(json.dumps({{**told, "launches": 3, "unknown": []}}))
+tell()
+"""
+LINE = "train.py:12: `if loss.item() > 1:` reads what no GPU has computed, and then compiles"
+#: A framework that swallows the exception: the program itself ends well.
+ONE = {"kind": "read", "sentence": LINE, "file": "train.py", "line": 12, "text": "if loss"}
+SWALLOWS = COMPILES + f"refused.append({ONE!r})\ntell()\n"
+#: Refused only in the second run.
+LATER = COMPILES + f"if name == 'hit':\n  refused.append({ONE!r})\n  tell()\n"
+
+
+def program(cache: Path, source: str, one: Target) -> Program:
+    facts = Facts(
+        python=Python(path=sys.executable, version="3.12.1"),
+        torch=Torch(installed=True, version="2.11.0+cu130", build="cuda"),
+        caches=(Cache(kind="inductor", path=str(cache)),),
+    )
+    return Program(
+        argv=(sys.executable, "-c", source),
+        facts=one.there(facts),
+        device=one.devices[0],
+        folder=cache,
+        environ={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)},
+        target=one,
+    )
+
+
+def warmed(cache: Path, source: str, one: Target | None = None) -> tuple[Ran, str]:
+    asked = program(cache, source, one or target())
+    ran = warm_up(asked, prove=True)
+    return ran, warmup_text(ran, asked, None, Paper(width=100))
+
+
+def test_a_warm_up_is_unproven(cache: Path) -> None:
+    ran, text = warmed(cache, COMPILES)
+    assert ran.code == 0
+    assert ran.warmup is not None
+    assert (ran.warmup.proven, ran.warmup.unproven) == (True, True)
+    assert ran.warmup.place == H200
+    found = store.load(cache)
+    assert found is not None
+    [key] = found.warmups
+    assert (cache / "attn-doctor" / "keys" / f"{key}.json").exists()
+    assert found.surroundings[H200].driver is None
+    assert "for NVIDIA H200 (SM 9.0)" in text
+    assert "Unproven:" in text
+    # For another GPU it is another warm-up.
+    warmed(cache, COMPILES, target("t4"))
+    found = store.load(cache)
+    assert found is not None
+    assert {one.place for one in found.warmups.values()} == {H200, "cuda:0 Tesla T4"}
+
+
+@pytest.mark.parametrize("source", [SWALLOWS, LATER])
+def test_a_refused_warm_up_leaves_nothing(cache: Path, source: str) -> None:
+    (cache / "ab").mkdir()
+    (cache / "ab" / "other.py").write_text("of somebody else")
+    ran, text = warmed(cache, source)
+    assert ran.code == 1
+    assert (ran.refused, ran.warmup) == ((LINE,), None)
+    assert store.load(cache) is None
+    assert {one.name for one in cache.rglob("*") if one.is_file()} & {"a", "other.py"} == {
+        "other.py"
+    }
+    assert "Refused: " in text
+    assert "train.py:12: `if loss.item() > 1:`" in " ".join(text.split())
+    assert "compiled by a run that was refused" in text
+
+
+def test_a_program_that_nothing_watched_is_refused(cache: Path) -> None:
+    ran, _ = warmed(cache, "pass")
+    assert ran.code == 1
+    assert ran.warmup is None
+    assert "no process of the program was watched" in ran.refused[0]
+
+
+# With torch's CUDA build, and no GPU
+
+needs_cuda_torch = pytest.mark.skipif(
+    not CUDA_TORCH, reason="ATTN_DOCTOR_CUDA_TORCH_PYTHON names no interpreter with a CUDA torch"
+)
+SMALL = ("--heads", "2", "--head-dim", "64", "--length", "256", "--phase", "inference")
+
+
+def command(folder: Path, *arguments: str) -> list[str]:
+    where = ["--python", CUDA_TORCH, "--cache-dir", str(folder), "--format", "json"]
+    return [sys.executable, "-m", "attn_doctor", "build-kernels", *where, *arguments]
+
+
+def attn_doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, *arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@needs_cuda_torch
+@pytest.mark.cuda_torch
+@pytest.mark.slow
+def test_real_kernels_for_two_gpus_that_are_not_here(cache: Path) -> None:
+    """The first build is killed half-way; the next goes on, and a second process hits everything"""
+    what = ("--target", "h200,a100-sxm4-80gb", *SMALL, "--mask", "none,causal")
+    with subprocess.Popen(
+        command(cache, *what, "--jobs", "1"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as started:
+        while (found := store.load(cache)) is None or "unproven" not in {
+            entry.state for entry in found.entries.values()
+        }:
+            assert started.poll() is None
+            time.sleep(0.05)
+        started.kill()
+    [first] = [key for key, one in found.entries.items() if one.state == "unproven"]
+    done = attn_doctor(cache, *what, "--artifact", str(cache / "kernels.tar.gz"))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [one["state"] for one in told["kernels"]] == ["unproven"] * 4
+    for one in told["kernels"]:
+        assert one["hits"]["inductor.fxgraph_cache_hit"] >= 1
+        assert one["hits"]["compilers"] == 0
+        assert not one["errors"]
+    # What was finished before it was killed was not built again.
+    stages = {f"{one['id']}@{one['place']}": one["stages"] for one in told["kernels"]}
+    assert stages[first] == {}
+    assert told["artifact"]["kernels"] == 4
+    again = manifest_of(cache)
+    for entry in again.entries.values():
+        assert entry.build is not None
+        assert any(name.endswith(".cubin") for name in entry.build.files)
+    assert {one.environment.get("CXX") for one in again.surroundings.values()} == {
+        os.environ.get("CXX")
+    }
+    assert attn_doctor(cache, *what, "--check").returncode == 0
+
+
+DEPENDS = """\
+import torch
+x = torch.randn(4, 64, device="cuda")
+first = torch.compile(lambda x: (x * 2).sin())
+second = torch.compile(lambda x: (x * 3).cos())
+if first(x).sum().item() > 0:
+    second(x)
+else:
+    second(-x)
+"""
+
+
+@needs_cuda_torch
+@pytest.mark.cuda_torch
+@pytest.mark.slow
+def test_a_real_program_that_depends_on_data_is_refused_with_its_line(
+    cache: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "warm_up.py"
+    script.write_text(DEPENDS)
+    done = attn_doctor(cache, "--target", "h200", "--", "python", str(script))
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert f"{script}:5 (if first(x).sum().item() > 0:)" in told["refused"][0]
+    assert told["warmup"] is None
+    assert store.load(cache) is None
+    assert not list(cache.rglob("*.cubin"))
+
+
+def manifest_of(folder: Path) -> Manifest:
+    found = store.load(folder)
+    assert found is not None
+    return found

@@ -1,0 +1,135 @@
+"""Only listed files go, whatever somebody puts in their way."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_doctor.kernels.caches.deletion import link_above, obstacle, remove
+from attn_doctor.kernels.caches.file_tree import read_tree
+
+root_only = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away"
+)
+
+
+def test_listed_files_go_and_empty_folders_with_them(tmp_path: Path, make: Any) -> None:
+    make.write(tmp_path / "a" / "b" / "one", b"12345")
+    make.write(tmp_path / "a" / "stays")
+    done = remove(str(tmp_path), ["a/b/one", "a/b/never"])
+    assert done.files == ("a/b/one",)
+    assert done.bytes == 5
+    assert done.kept == {}
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "stays"]
+
+
+@pytest.mark.parametrize("path", ["../victim", "a/../../victim", "/etc/hostname", "a//x", "."])
+def test_no_path_leads_out(tmp_path: Path, make: Any, path: str) -> None:
+    victim = make.write(tmp_path / "victim")
+    make.write(tmp_path / "r" / "a" / "x")
+    done = remove(str(tmp_path / "r"), [path])
+    assert done.files == ()
+    assert path in done.kept
+    assert victim.exists()
+    assert os.path.exists("/etc")
+
+
+def test_a_folder_that_became_a_link_is_not_entered(tmp_path: Path, make: Any) -> None:
+    outside = make.write(tmp_path / "outside" / "one").parent
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "a").symlink_to(outside)
+    done = remove(str(tmp_path / "r"), ["a/one"])
+    assert done.files == ()
+    assert "a is" in done.kept["a/one"]
+    assert (outside / "one").exists()
+
+
+def test_a_file_that_became_a_link_stays(tmp_path: Path, make: Any) -> None:
+    victim = make.write(tmp_path / "victim")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "one").symlink_to(victim)
+    assert remove(str(tmp_path / "r"), ["one"]).kept == {"one": "it is a symbolic link"}
+    done = remove(str(tmp_path / "r"), ["one"], links=True)
+    assert done.files == ("one",)
+    assert victim.exists()
+
+
+def test_a_root_behind_a_link_is_refused_with_its_real_path(tmp_path: Path, make: Any) -> None:
+    make.write(tmp_path / "real" / "r" / "one")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    root = str(tmp_path / "link" / "r")
+    assert link_above(root) == str(tmp_path / "link")
+    done = remove(root, ["one"])
+    assert str(tmp_path / "real" / "r") in done.kept["one"]
+    assert (tmp_path / "real" / "r" / "one").exists()
+
+
+def test_a_file_that_changed_since_it_was_listed_stays(tmp_path: Path, make: Any) -> None:
+    make.write(tmp_path / "same")
+    grown = make.write(tmp_path / "grown")
+    other = make.write(tmp_path / "other")
+    listed = read_tree(str(tmp_path)).nodes
+    grown.write_bytes(b"more than before")
+    make.write(tmp_path / "new").replace(other)
+    done = remove(str(tmp_path), ["same", "grown", "other"], listed)
+    assert done.files == ("same",)
+    assert done.kept["grown"] == "it has changed since it was listed"
+    assert done.kept["other"] == "another file has taken its place since it was listed"
+
+
+@root_only
+def test_another_users_files_stay(tmp_path: Path, make: Any) -> None:
+    theirs = make.write(tmp_path / "r" / "theirs")
+    make.write(tmp_path / "r" / "mine")
+    os.chown(theirs, 65534, 65534)
+    inside = make.write(tmp_path / "r" / "folder" / "one")
+    os.chown(inside.parent, 65534, 65534)
+    done = remove(str(tmp_path / "r"), ["theirs", "mine", "folder/one"])
+    assert done.files == ("mine",)
+    assert "another user" in done.kept["theirs"]
+    assert "another user" in done.kept["folder/one"]
+    os.chown(tmp_path / "r", 65534, 65534)
+    assert "another user" in obstacle(str(tmp_path / "r"))
+
+
+def test_a_race_against_links_deletes_nothing_outside(tmp_path: Path, make: Any) -> None:
+    """While files are deleted, somebody swaps their folder for a link to another."""
+    victims = [make.write(tmp_path / "outside" / f"f{n}") for n in range(40)]
+    root = tmp_path / "r"
+    for n in range(40):
+        make.write(root / "a" / f"f{n}")
+    away, stop = root / "away", threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            try:
+                (root / "a").rename(away)
+                (root / "a").symlink_to(tmp_path / "outside")
+                (root / "a").unlink()
+                away.rename(root / "a")
+            except OSError:
+                continue
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        for _ in range(60):
+            remove(str(root), [f"a/f{n}" for n in range(40)])
+            for n in range(40):
+                (root / f"x{n}").touch()
+    finally:
+        stop.set()
+        thread.join()
+    assert all(victim.exists() for victim in victims)
+
+
+def test_what_cannot_be_deleted_is_told(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "r" / "folder").mkdir(parents=True)
+    assert remove(str(tmp_path / "r"), ["folder"]).kept == {"folder": "it is no regular file"}
+    assert "cannot be reached" in remove(str(tmp_path / "none"), ["x"]).kept["x"]
+    make.write(tmp_path / "file")
+    assert "no directory" in obstacle(str(tmp_path / "file"))

@@ -1,0 +1,92 @@
+"""Locks that are held are told with their holder; those of the dead are told apart from them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_doctor.kernels.caches.contents import sort
+from attn_doctor.kernels.caches.file_tree import read_tree
+from attn_doctor.kernels.caches.locks import Lock, locks
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="flock is POSIX")
+HOLD = """
+import os, sys, time
+handle = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+if sys.argv[2] == "flock":
+    import fcntl
+    fcntl.flock(handle, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@contextmanager
+def held(path: Path, how: str) -> Iterator[int]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path), how], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        try:
+            yield child.pid
+        finally:
+            child.kill()
+
+
+def found(kind: str, root: Path, **more: Any) -> tuple[Lock, ...]:
+    tree = read_tree(str(root))
+    return locks(sort(kind, tree), tree, **more)
+
+
+def test_torchs_lock_files_count_only_while_they_are_locked(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path)
+    path = root / "locks" / f"{make.CODE}.lock"
+    assert found("inductor", root) == ()
+    with held(path, "open"):
+        assert found("inductor", root) == ()
+    with held(path, "flock") as pid:
+        (one,) = found("inductor", root)
+        assert one.path == f"locks/{make.CODE}.lock"
+        if sys.platform == "linux":
+            assert one.holder.startswith(f"process {pid} (")
+    assert found("inductor", root) == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows who has a file open")
+def test_an_extensions_lock_is_its_makers_while_he_has_it_open(tmp_path: Path, make: Any) -> None:
+    path = make.write(make.extension(tmp_path) / "lock", b"")
+    old = time.time() - 7200
+    with held(path, "open") as pid:
+        os.utime(path, (old, old))
+        (one,) = found("extensions", tmp_path)
+        assert one.holder.startswith(f"process {pid} (")
+        assert not one.stale
+    (one,) = found("extensions", tmp_path)
+    assert (one.holder, one.stale) == ("", True)
+
+
+def test_on_a_network_disk_nobody_can_tell(tmp_path: Path, make: Any) -> None:
+    path = make.write(make.extension(tmp_path) / "lock", b"")
+    os.utime(path, (0, 0))
+    (one,) = found("extensions", tmp_path, network=True)
+    assert not one.stale
+    assert "another machine" in one.doubt
+
+
+def test_the_builders_lock_tells_who(tmp_path: Path, make: Any) -> None:
+    from attn_doctor.record.lock import Lock as BuilderLock
+
+    root = make.inductor(tmp_path)
+    with BuilderLock(root):
+        (one,) = found("inductor", root)
+        assert f"process {os.getpid()}" in one.holder
+    assert found("inductor", root) == ()

@@ -1,0 +1,173 @@
+"""Live, stale, unknown: only what an entry itself tells decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_doctor.facts import Facts, Gpu, Torch, Triton
+from attn_doctor.kernels.caches.contents import sort
+from attn_doctor.kernels.caches.current_environment import Now, now
+from attn_doctor.kernels.caches.entry import State
+from attn_doctor.kernels.caches.file_tree import read_tree
+from attn_doctor.kernels.caches.states import judge
+
+HERE = Now(
+    torch="2.11.0+cu130",
+    cuda="13.0",
+    triton="3.6.0",
+    python="312",
+    sms=(90,),
+    gpus=("NVIDIA H200",),
+)
+
+
+def states(kind: str, root: Path, today: Now = HERE, **more: Any) -> dict[str, tuple[str, str]]:
+    tree = read_tree(str(root))
+    found = judge(sort(kind, tree), tree, today, **more)
+    return {one.entry.part: (one.state.value, one.why) for one in found}
+
+
+@pytest.mark.parametrize(
+    ("arch", "version", "state", "why"),
+    [
+        (90, "3.6.0", "live", "built by Triton 3.6.0 for this GPU"),
+        (90, "3.5.1", "stale", "built by Triton 3.5.1, this is 3.6.0"),
+        (80, "3.6.0", "stale", "built for sm_80, the GPU here is sm_90"),
+    ],
+)
+def test_a_kernel_tells_its_triton_and_gpu(
+    tmp_path: Path, make: Any, arch: int, version: str, state: str, why: str
+) -> None:
+    make.kernel(tmp_path, arch=arch, version=version)
+    assert states("triton", tmp_path) == {"triton": (state, why)}
+
+
+def test_windows_counts_its_builds_of_triton(tmp_path: Path, make: Any) -> None:
+    make.kernel(tmp_path, version="3.5.0")
+    today = Now(triton="3.5.0.post21", sms=(90,))
+    assert states("triton", tmp_path, today)["triton"][0] == "live"
+
+
+@pytest.mark.parametrize(
+    "today",
+    [
+        Now(triton="3.6.0", sms=None),
+        Now(triton="3.6.0", sms=()),
+        Now(triton=None, sms=(90,)),
+        Now(triton="", sms=(90,)),
+    ],
+)
+def test_what_is_not_known_of_today_makes_nothing_stale(
+    tmp_path: Path, make: Any, today: Now
+) -> None:
+    make.kernel(tmp_path)
+    make.kernel(tmp_path, make.OTHER, arch=80)
+    found = [one for one in [states("triton", tmp_path, today)] if one]
+    if today.sms != (90,):
+        assert found[0]["triton"][0] == "unknown"
+    assert "live" not in {state for state, _ in found[0].values()}
+
+
+@pytest.mark.parametrize(("triton", "state"), [("3.6.0", "stale"), ("3.0.0", "unknown")])
+def test_older_tritons_leave_no_version(tmp_path: Path, make: Any, triton: str, state: str) -> None:
+    folder = make.kernel(tmp_path)
+    make.write(folder / "k.json", '{"target": {"backend": "cuda", "arch": 90}, "name": "k"}')
+    assert states("triton", tmp_path, Now(triton=triton, sms=(90,)))["triton"][0] == state
+
+
+def test_a_graph_is_stale_with_the_kernels_in_it_and_takes_its_code_along(
+    tmp_path: Path, make: Any
+) -> None:
+    found = states("inductor", make.inductor(tmp_path, version="3.5.1"))
+    assert found["fxgraph"] == ("stale", "built by Triton 3.5.1, this is 3.6.0")
+    assert found["code"] == ("stale", "only stale entries use it")
+
+
+@pytest.mark.parametrize(("python", "state"), [("312", "unknown"), ("311", "stale")])
+def test_tritons_helpers_tell_their_python(
+    tmp_path: Path, make: Any, python: str, state: str
+) -> None:
+    name = f"cuda_utils.cpython-{python}-x86_64-linux-gnu.so"
+    make.write(tmp_path / make.KEY / name, make.elf())
+    found = states("triton", tmp_path)["triton"]
+    assert found[0] == state
+    assert found[1].startswith("Triton's helper cuda_utils, no kernel")
+
+
+def test_fitting_kernels_do_not_prove_a_graph_live(tmp_path: Path, make: Any) -> None:
+    found = states("inductor", make.inductor(tmp_path))
+    assert found["fxgraph"][0] == found["code"][0] == "unknown"
+    assert found["triton"][0] == "live"
+
+
+def test_the_record_decides_before_anything_else(tmp_path: Path, make: Any) -> None:
+    path = f"fxgraph/{make.FX[1:3]}/{make.FX}/{make.FILE}"
+    said = {path: (State.LIVE, "built and proven 2026-11-21")}
+    found = states("inductor", make.inductor(tmp_path), recorded=said)
+    assert found["fxgraph"] == ("live", "built and proven 2026-11-21")
+
+
+def test_generated_code_tells_its_gpu(tmp_path: Path, make: Any) -> None:
+    text = "triton_meta={'device': DeviceProperties(type='cuda', index=0, cc=80, major=8)}"
+    make.write(tmp_path / make.CODE[1:3] / f"{make.CODE}.py", text)
+    assert states("inductor", tmp_path)["code"][0] == "stale"
+
+
+@pytest.mark.parametrize(
+    ("folder", "state"),
+    [
+        ("py312_cu130", "unknown"),
+        ("py311_cu130", "stale"),
+        ("py312_cu128", "stale"),
+        ("", "unknown"),
+    ],
+)
+def test_extensions_tell_python_and_cuda_by_their_folder(
+    tmp_path: Path, make: Any, folder: str, state: str
+) -> None:
+    make.extension(tmp_path, folder)
+    assert states("extensions", tmp_path)["extension"][0] == state
+
+
+@pytest.mark.parametrize(
+    ("arch", "nvrtc", "state"),
+    [("9.0", "13.0", "live"), ("8.0", "13.0", "stale"), ("9.0", "12.8", "stale")],
+)
+def test_small_kernels_tell_gpu_and_cuda_by_their_name(
+    tmp_path: Path, make: Any, arch: str, nvrtc: str, state: str
+) -> None:
+    make.small_kernel(tmp_path, arch, nvrtc)
+    assert states("jiterator", tmp_path)["kernel"][0] == state
+
+
+def test_downloaded_kernels_without_a_variant_for_this_torch_are_stale(
+    tmp_path: Path, make: Any
+) -> None:
+    make.hub(tmp_path)
+    assert states("hub", tmp_path)["download"][0] == "stale"
+    assert states("hub", tmp_path, Now(torch="2.9.1"))["download"][0] == "unknown"
+
+
+def test_when_the_time_is_up_entries_stay_unknown(tmp_path: Path, make: Any) -> None:
+    make.kernel(tmp_path, arch=80)
+    assert states("triton", tmp_path, seconds=-1)["triton"] == (
+        "unknown",
+        "not looked into: the time was up",
+    )
+
+
+def test_today_comes_from_the_facts() -> None:
+    facts = Facts(
+        torch=Torch(installed=True, version="2.11.0+cu130", build="cuda", cuda="13.0"),
+        triton=Triton(installed=True, version="3.6.0"),
+        gpus=(Gpu(name="A", sm=90), Gpu(name="B", sm=80, visible=False)),
+    )
+    assert now(facts) == Now(
+        torch="2.11.0+cu130", cuda="13.0", triton="3.6.0", sms=(90,), gpus=("A",)
+    )
+    assert now(Facts()) == Now()
+    assert now(Facts(torch=Torch(installed=False), triton=Triton(installed=False))).triton == ""
+    assert now(Facts(gpus=(Gpu(name="A"),))).sms is None

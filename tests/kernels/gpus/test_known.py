@@ -1,0 +1,179 @@
+"""The table of GPUs, and what is said to a word that names none."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.kernels.gpus import known
+from attn_doctor.kernels.gpus.descriptor import NEEDED, Descriptor
+from attn_doctor.render.build_kernels.targets import CAPABILITIES, listing_json, listing_text
+from attn_doctor.render.terminal import Paper
+from attn_doctor.rulebook.paths import folder, read_toml
+
+FILES = sorted((folder() / "tables" / "targets").glob("*.toml"))
+#: Of these, what decides what a kernel may take follows from the compute capability.
+OPTIN = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}
+
+
+def refused(word: str) -> str:
+    with pytest.raises(AttnDoctorError) as raised:
+        known.find(word)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_value_of_the_table_names_where_it_was_seen(path: Path) -> None:
+    found = known.read(path)
+    assert path.stem == found.id, "a file is named by what --target calls it"
+    assert found.probed
+    if not found.seen:
+        assert found.source == "attn-doctor describe-gpu"
+        return
+    cited = [name for names in found.seen.values() for name in names]
+    assert set(cited) == {"name", *found.values()}
+    for source in found.seen:
+        assert source.startswith(("https://", "torch.cuda.get_device_properties", "attn-doctor"))
+    if CAPABILITIES in found.seen:
+        # What a GPU has by itself never comes from there.
+        own = {"name", "multi_processor_count", "total_memory", "L2_cache_size", "clock_rate"}
+        assert not own & set(found.seen[CAPABILITIES])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_table_does_not_contradict_the_compute_capability(path: Path) -> None:
+    found = known.read(path)
+    assert found.shared_memory_per_block_optin == OPTIN[found.sm] * 1024
+    reserved = 0 if found.sm < 80 else 1024
+    assert found.shared_memory_per_multiprocessor == OPTIN[found.sm] * 1024 + reserved
+    assert found.regs_per_multiprocessor == 65536
+    assert found.warp_size == 32
+
+
+def test_the_table_holds_no_name_twice_and_nothing_of_a_machine() -> None:
+    names = [one.name for one in known.listing()]
+    assert len(set(names)) == len(names) == len(FILES)
+    for one in known.listing():
+        assert not one.own
+        assert one == one.alone(), "variables and releases are those of whoever described it"
+
+
+def test_the_h200_is_the_real_one() -> None:
+    found = known.find("h200")
+    assert found.name == "NVIDIA H200"
+    assert found.sm == 90
+    assert found.multi_processor_count == 132
+    assert found.total_memory == 150109880320
+    assert found.L2_cache_size == 62914560
+    assert found.complete
+
+
+@pytest.mark.parametrize(
+    ("word", "id"),
+    [
+        ("h200", "h200"),
+        ("H200", "h200"),
+        ("NVIDIA H200", "h200"),
+        ("RTX 4090", "rtx4090"),
+        ("4090", "rtx4090"),
+        ("rtx-4090", "rtx4090"),
+        ("NVIDIA H100 80GB HBM3", "h100-80gb-hbm3"),
+        ("a100-sxm4-80gb", "a100-sxm4-80gb"),
+    ],
+)
+def test_a_gpu_is_found_by_any_way_of_writing_it(word: str, id: str) -> None:
+    assert known.find(word).id == id
+
+
+@pytest.mark.parametrize("word", ["sm_89", "SM89", "89", "8.9", "compute_89", "sm_89a"])
+def test_a_compute_capability_is_refused_with_the_reason(word: str) -> None:
+    told = refused(word)
+    assert told.startswith(f"--target {word}: ")
+    assert "exact name" in told
+    assert "multiprocessors" in told
+    assert "describe-gpu" in told
+    those = [one.id for one in known.listing() if one.sm == 89]
+    assert "rtx4090" in those
+    for name in those:
+        assert re.search(rf"\b{name}\b", told)
+
+
+def test_a_compute_capability_that_no_known_gpu_has() -> None:
+    told = refused("sm_121")
+    assert "exact name" in told
+    assert "known GPUs" not in told
+
+
+def test_a_name_that_is_several_gpus() -> None:
+    told = refused("h100")
+    assert "the name is in the keys" in told
+    for name in ("h100-80gb-hbm3", "h100-pcie", "h100-nvl"):
+        assert name in told
+
+
+def test_an_unknown_name_names_the_nearest() -> None:
+    assert "did you mean rtx4090" in refused("rtx4080")
+    told = refused("mi300x")
+    assert "did you mean" not in told
+    assert "describe-gpu" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('name = "NVIDIA H200"\nmajor = 9', "missing required field `minor`"),
+        ('name = "NVIDIA H200"\nmajor = "9"\nminor = 0', r"Expected `int`, got `str`"),
+        ('name = "NVIDIA H200"\nmajor = 9\nminor = 0\nSMs = 132', "unknown field `SMs`"),
+        ("name == 1", "line 1, column 7"),
+    ],
+)
+def test_a_damaged_file(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "gpu.toml"
+    path.write_text(text)
+    told = refused(str(path))
+    assert str(path) in told
+    assert words in told
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    absent = tmp_path / "gpu.toml"
+    assert refused(str(absent)) == f"{absent}: cannot be read: No such file or directory"
+    assert "No such file" in refused(str(tmp_path / "gpu.json"))
+    for name, content in (("a.json", b"{"), ("b.json", b"\xff\xfe"), ("c.toml", b"\xff\xfe")):
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert str(path) in refused(str(path))
+    (tmp_path / "d.json").write_text("[]")
+    assert "Expected `object`" in refused(str(tmp_path / "d.json"))
+
+
+def test_a_word_is_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "h200").write_text("not a descriptor")
+    assert known.find("h200").name == "NVIDIA H200"
+
+
+def test_what_serves_a_fit_and_not_a_build() -> None:
+    some = [one for one in known.listing() if not one.complete]
+    assert some
+    for one in some:
+        assert set(one.missing) <= set(NEEDED)
+        assert one.shared_memory_per_block_optin
+        with pytest.raises(AttnDoctorError, match=r"describe-gpu.*--fit can tell"):
+            known.buildable(one)
+
+
+def test_the_list_shows_every_gpu_with_its_source() -> None:
+    text = listing_text(known.listing(), Paper(width=200))
+    for one in known.listing():
+        row = next(line for line in text.splitlines() if line.startswith(f"{one.id} "))
+        assert one.name in row
+        assert ("(--fit only)" in row) is not one.complete
+        assert any(source in text for source in (*one.seen, one.source) if source)
+    assert read_toml(FILES[0])["name"] in listing_json(known.listing())
+    alone = listing_text([Descriptor(name="NVIDIA X", major=9, minor=0, source="mine")])
+    assert "--fit only" in alone
+    assert "mine" in alone

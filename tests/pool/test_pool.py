@@ -1,0 +1,298 @@
+"""Jobs in processes: they answer, crash, hang, and nothing of them is left over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from attn_doctor.pool.pool import Pool, PoolError
+from attn_doctor.pool.task import Outcome, Task
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux alone")
+
+
+def job(mask: str, action: str = "build") -> dict[str, Any]:
+    return {"action": action, "spec": {"mask": mask}, "spec_id": mask.replace(":", "-")}
+
+
+def pool(cache: Path, **variables: str) -> Pool:
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), **variables}
+    return Pool(sys.executable, env, cache)
+
+
+def ended(one: Pool, count: int, seconds: float = 20.0) -> dict[int, Outcome]:
+    found: dict[int, Outcome] = {}
+    end = time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < end:
+        found.update({outcome.task.id: outcome for outcome in one.wait(0.2)})
+    assert len(found) == count
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8")
+    except FileNotFoundError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
+def soon_gone(pid: int, seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def task(number: int, mask: str, cache: Path, **fields: Any) -> Task:
+    log = cache / f"{number}.log"
+    return Task(id=number, job=job(mask), log=log, **{"limit": 20.0, **fields})
+
+
+def test_jobs_answer_and_print_to_their_logs(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        for number, mask in enumerate(("none", "causal", "large")):
+            one.start(task(number, mask, cache))
+        found = ended(one, 3)
+    assert all(outcome.result and outcome.result["ok"] for outcome in found.values())
+    assert len(found[2].result["text"]) == 500_000  # type: ignore[index]
+    assert (cache / "0.log").read_text() == "at work on build\n"
+    assert one.start_seconds is not None
+
+
+def test_every_job_has_a_process_of_its_own(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        one.start(task(0, "none", cache))
+        one.start(task(1, "none", cache))
+        one.start(task(2, "none", cache, fresh=True))
+        found = ended(one, 3)
+        server = one._server.running.pid  # type: ignore[union-attr]
+    pids = {outcome.result["pid"] for outcome in found.values()}  # type: ignore[index]
+    assert len(pids) == 3
+    assert server not in pids
+
+
+@pytest.mark.parametrize(
+    ("mask", "told"),
+    [
+        ("die:SIGSEGV", "was killed by SIGSEGV"),
+        ("die:SIGABRT", "was killed by SIGABRT"),
+        ("die:SIGKILL", "was killed by SIGKILL"),
+        ("exit:x7", "ended without a result"),
+    ],
+)
+def test_a_crash_costs_that_job_alone(serve: Path, cache: Path, mask: str, told: str) -> None:
+    with pool(cache) as one:
+        one.start(task(0, mask, cache))
+        one.start(task(1, mask, cache, fresh=True))
+        one.start(task(2, "none", cache))
+        found = ended(one, 3)
+    assert [found[number].result for number in (0, 1)] == [None, None]
+    assert [found[number].death for number in (0, 1)] == [told, told]
+    assert found[2].result is not None
+
+
+def on_gpu(number: int, mask: str, cache: Path, **fields: Any) -> Task:
+    one = task(number, mask, cache, **fields)
+    return msgspec.structs.replace(one, job={**one.job, "device": "cuda:0"})
+
+
+def settled(one: Pool) -> None:
+    end = time.monotonic() + 10
+    while not one.settled and time.monotonic() < end:
+        assert not one.wait(0.05)
+    assert one.settled
+
+
+def forks(one: Pool, count: int) -> set[int]:
+    """The children of the process that forks, once there are so many."""
+    (server,) = [each.running.pid for each in one._processes if each.mode == "fork"]
+    end = time.monotonic() + 10
+    while True:
+        told = Path(f"/proc/{server}/task/{server}/children").read_text("ascii").split()
+        found = {int(pid) for pid in told if alive(int(pid))}
+        if len(found) == count or time.monotonic() > end:
+            assert len(found) == count
+            return found
+        time.sleep(0.05)
+
+
+def test_processes_that_stand_by_take_the_next_jobs(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        one.start(on_gpu(0, "sleep:s9", cache))
+        assert not one.settled
+        settled(one)
+        one.stand_by("cuda:0", 2)
+        one.stand_by("cuda:0", 2)
+        assert one.standing("cuda:0") == 2
+        stood = forks(one, 3)
+        for number in (1, 2, 3):
+            one.start(on_gpu(number, "none", cache))
+        one.start(task(4, "none", cache))
+        one.start(on_gpu(5, "none", cache, fresh=True))
+        found = ended(one, 6)
+        assert one.standing("cuda:0") == 0
+    pids = {number: (outcome.result or {})["pid"] for number, outcome in found.items()}
+    assert {pids[0], pids[1], pids[2]} == stood
+    assert len(set(pids.values())) == 6
+
+
+@pytest.mark.parametrize("how", ["die", "raise"])
+def test_a_process_that_fails_to_stand_by_costs_nothing(serve: Path, cache: Path, how: str) -> None:
+    room = cache / "room"
+    room.touch()
+    with pool(cache, STANDIN_STANDBY=how) as one:
+        one.start(on_gpu(0, "none", cache))
+        ended(one, 1)
+        room.unlink()
+        one.stand_by("cuda:0", 2)
+        time.sleep(0.5)
+        room.touch()
+        for number in (1, 2):
+            one.start(on_gpu(number, "none", cache))
+        found = ended(one, 2)
+    assert all((outcome.result or {})["ok"] for outcome in found.values())
+
+
+def test_few_processes_make_their_context_at_the_same_time(serve: Path, cache: Path) -> None:
+    with pool(cache, STANDIN_STANDBY="slow") as one:
+        for number in range(8):
+            one.start(on_gpu(number, "none", cache))
+        ended(one, 8)
+    spans = [tuple(map(float, path.read_text().split())) for path in cache.glob("stood-*")]
+    beside = [sum(begun <= start < end for begun, end in spans) for start, _ in spans]
+    assert len(spans) == 8
+    assert 1 < max(beside) <= 3
+
+
+def test_nothing_stands_by_when_the_pool_is_left(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        one.start(on_gpu(0, "none", cache))
+        ended(one, 1)
+        one.stand_by("cuda:0", 3)
+        children = forks(one, 3)
+    assert all(soon_gone(pid) for pid in children)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_hang_ends_at_its_limit_with_its_compilers(serve: Path, cache: Path, fresh: bool) -> None:
+    with pool(cache) as one:
+        one.start(task(0, "hang", cache, limit=1.0, fresh=fresh))
+        found = ended(one, 1)
+        assert found[0].late
+        assert found[0].death == "gave no result within 1 s"
+        assert soon_gone(int((cache / "grandchild").read_text()))
+
+
+def test_the_limit_does_not_count_the_wait_for_torch(serve: Path, cache: Path) -> None:
+    with pool(cache, STANDIN_PREPARE="sleep 1.5") as one:
+        one.start(task(0, "none", cache, limit=1.0))
+        one.start(task(1, "none", cache, limit=1.0, fresh=True))
+        found = ended(one, 2)
+    assert all(outcome.result for outcome in found.values())
+
+
+def test_a_server_that_dies_is_started_again(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        one.start(task(0, "hang", cache))
+        while not (cache / "grandchild").exists():
+            one.wait(0.1)
+        grandchild = int((cache / "grandchild").read_text())
+        os.kill(one._server.running.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        assert ended(one, 1)[0].result is None
+        one.start(task(1, "none", cache))
+        assert ended(one, 1)[1].result is not None
+        assert soon_gone(grandchild)
+
+
+def test_without_fork_each_job_gets_an_interpreter(
+    serve: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = serve.read_text("utf-8")
+    serve.write_text(source.replace('"fork": True, "cuda"', '"fork": False, "cuda"'))
+    with pool(cache) as one:
+        one.start(task(0, "none", cache))
+        one.start(task(1, "die:SIGSEGV", cache))
+        found = ended(one, 2)
+        one.start(task(2, "none", cache))
+        assert ended(one, 1)[2].result is not None
+    assert found[0].result is not None
+    assert found[1].death == "was killed by SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("raise", "libcudart.so.13"), ("die", "killed by SIGABRT")]
+)
+def test_torch_that_cannot_be_imported_is_said(
+    serve: Path, cache: Path, how: str, told: str
+) -> None:
+    with pool(cache, STANDIN_PREPARE=how) as one:
+        one.start(task(0, "none", cache))
+        with pytest.raises(PoolError, match=told) as caught:
+            ended(one, 1)
+    assert caught.value.log.exists()
+
+
+def test_an_interpreter_that_is_none(serve: Path, cache: Path) -> None:
+    broken = cache / "python"
+    broken.write_text("#!/bin/sh\necho this is no python >&2; exit 3\n")
+    broken.chmod(0o755)
+    with Pool(str(broken), dict(os.environ), cache) as one:
+        one.start(task(0, "none", cache))
+        with pytest.raises(PoolError, match="exit code 3: this is no python"):
+            ended(one, 1)
+
+
+def test_leaving_kills_everything(serve: Path, cache: Path) -> None:
+    with pool(cache) as one:
+        one.start(task(0, "hang", cache))
+        while not (cache / "grandchild").exists():
+            one.wait(0.1)
+        pids = [process.running.pid for process in one._processes]
+        pids += [active.pid for active in one._active.values()]
+    assert all(soon_gone(pid) for pid in [*pids, int((cache / "grandchild").read_text())])
+
+
+def test_nothing_lives_on_while_torch_is_imported(serve: Path, cache: Path) -> None:
+    with pool(cache, STANDIN_PREPARE="sleep 60") as one:
+        one.start(task(0, "none", cache, fresh=True))
+        one.wait(1.0)
+        pids = [process.running.pid for process in one._processes]
+        for process in one._processes:
+            process.close()
+        assert len(pids) == 2
+        assert all(soon_gone(pid) for pid in pids)
+
+
+def test_nothing_lives_on_when_its_parent_is_killed(serve: Path, cache: Path) -> None:
+    script = (
+        "import sys, os, time; from pathlib import Path\n"
+        "from attn_doctor.pool import pool, task as tasks\n"
+        f"pool.SERVE = Path({str(serve)!r})\n"
+        f"cache = Path({str(cache)!r})\n"
+        "one = pool.Pool(sys.executable, dict(os.environ), cache).__enter__()\n"
+        "job = {'action': 'build', 'spec': {'mask': 'hang'}, 'spec_id': 'h'}\n"
+        "one.start(tasks.Task(id=0, job=job, log=cache / 'h.log', limit=50.0))\n"
+        "while not (cache / 'grandchild').exists(): one.wait(0.1)\n"
+        "print(*[p.running.pid for p in one._processes], *[a.pid for a in one._active.values()])\n"
+        "sys.stdout.flush(); time.sleep(100)\n"
+    )
+    env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(pids) == 3
+    assert all(soon_gone(pid) for pid in [*pids, int((cache / "grandchild").read_text())])

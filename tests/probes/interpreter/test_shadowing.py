@@ -1,0 +1,125 @@
+"""Modules in the way of a package, and packages installed twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attn_doctor.host.recorded import RecordedHost
+from attn_doctor.probes.distributions import scan
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.interpreter.shadowing import HERE, duplicates, planted
+from tests.probes.tree import machine
+
+SITE = "/venv/lib/python3.12/site-packages"
+CWD = "/home/ada/work"
+
+
+def look(
+    files: dict[str, str], *pythonpath: str, sites: tuple[str, ...] = (SITE,), **how: Any
+) -> tuple[str, ...]:
+    host = machine(files, cwd=CWD, **how)
+    return planted(host, scan(host, sites, "/venv", Gaps()), pythonpath)
+
+
+def installed(*names: str, site: str = SITE) -> dict[str, str]:
+    """Metadata of distributions such as `torch-2.9.0`."""
+    return {f"{site}/{name}.dist-info/METADATA": "" for name in names}
+
+
+def test_nothing() -> None:
+    assert look({f"{CWD}/train.py": "", f"{CWD}/data/torch.txt": ""}) == ()
+
+
+def test_a_module_in_the_working_directory() -> None:
+    assert look({f"{CWD}/torch.py": ""}) == (f"{CWD}/torch.py ({HERE})",)
+
+
+def test_a_clone_of_the_package_itself() -> None:
+    """Running inside a clone of flash-attention imports its sources without the extension."""
+    files = {f"{CWD}/flash_attn/__init__.py": "", **installed("flash_attn-2.8.3")}
+    assert look(files) == (f"{CWD}/flash_attn ({HERE})",)
+
+
+def test_a_folder_without_init_gives_way() -> None:
+    assert look({f"{CWD}/torch/notes.txt": ""}) == ()
+
+
+def test_compiled_modules() -> None:
+    name = "sageattention.cpython-312-x86_64-linux-gnu.so"
+    assert look({f"{CWD}/{name}": ""}) == (f"{CWD}/{name} ({HERE})",)
+    assert look({f"{CWD}/triton.pyc": "", f"{CWD}/triton.json": ""}) == (
+        f"{CWD}/triton.pyc ({HERE})",
+    )
+
+
+def test_pythonpath() -> None:
+    assert look({"/opt/mine/numpy/__init__.py": ""}, "/opt/mine", "/gone", "") == (
+        "/opt/mine/numpy (in PYTHONPATH)",
+    )
+
+
+def test_the_working_directory_on_pythonpath_is_named_once() -> None:
+    assert look({f"{CWD}/torch.py": ""}, CWD) == (f"{CWD}/torch.py (in PYTHONPATH)",)
+
+
+def test_safe_path() -> None:
+    assert look({f"{CWD}/torch.py": ""}, env={"PYTHONSAFEPATH": "1"}) == ()
+
+
+def test_an_installation_on_pythonpath_is_not_planted() -> None:
+    files = {"/opt/pt/torch/__init__.py": "", "/opt/pt/triton.py": ""}
+    files |= installed("torch-2.9.0", site="/opt/pt")
+    found = look(files, "/opt/pt", sites=("/opt/pt", SITE))
+    assert found == ("/opt/pt/triton.py (in PYTHONPATH)",)
+
+
+def test_a_development_install_of_this_folder_is_wanted() -> None:
+    origin = {"dir_info": {"editable": True}, "url": f"file://{CWD}"}
+    files = {f"{CWD}/simpletuner/__init__.py": "", **installed("simpletuner-4.1.0")}
+    path = f"{SITE}/simpletuner-4.1.0.dist-info/direct_url.json"
+    assert look({**files, path: json.dumps(origin)}) == ()
+    # Another clone than the one that is installed, though its path begins alike
+    elsewhere = {**origin, "url": f"file://{CWD}-old"}
+    assert look({**files, path: json.dumps(elsewhere)}) == (f"{CWD}/simpletuner ({HERE})",)
+    # A copy that was installed from here
+    copied = {"dir_info": {}, "url": f"file://{CWD}"}
+    assert look({**files, path: json.dumps(copied)}) == (f"{CWD}/simpletuner ({HERE})",)
+
+
+def test_a_path_with_a_space() -> None:
+    here = "/home/ada/my work"
+    origin = json.dumps({"dir_info": {"editable": True}, "url": "file:///home/ada/my%20work"})
+    path = f"{SITE}/diffusers-0.36.0.dist-info/direct_url.json"
+    host = machine({f"{here}/diffusers/__init__.py": "", path: origin}, cwd=here)
+    assert planted(host, scan(host, (SITE,), "/venv", Gaps()), ()) == ()
+
+
+def test_a_common_word_counts_only_where_the_package_is_installed() -> None:
+    files = {f"{CWD}/kernels/__init__.py": ""}
+    assert look(files) == ()
+    assert look({**files, **installed("kernels-0.12.0")}) == (f"{CWD}/kernels ({HERE})",)
+
+
+def twice(host: RecordedHost, *sites: str) -> tuple[str, ...]:
+    return duplicates(host, scan(host, sites, "/venv", Gaps()))
+
+
+def test_two_versions_in_one_folder() -> None:
+    host = machine(installed("torch-2.10.0", "torch-2.11.0+cu130", "numpy-2.1.0"))
+    assert twice(host, SITE) == (f"torch: 2.10.0 in {SITE}, 2.11.0+cu130 in {SITE}",)
+
+
+def test_copies_in_two_folders() -> None:
+    user = "/home/ada/.local/lib/python3.12/site-packages"
+    there = installed("nvidia_cudnn_cu12-9.1", "pip-25.0", site=user)
+    host = machine({**installed("nvidia_cudnn_cu12-9.8", "pip-24.0"), **there})
+    assert twice(host, user, SITE) == (f"nvidia-cudnn-cu12: 9.1 in {user}, 9.8 in {SITE}",)
+
+
+def test_one_folder_by_two_names_is_no_copy() -> None:
+    other = SITE.replace("lib/", "lib64/")
+    files = {**installed("torch-2.9.0"), **installed("torch-2.9.0", site=other)}
+    link = {f"{other}/torch-2.9.0.dist-info": f"{SITE}/torch-2.9.0.dist-info"}
+    assert twice(machine(files, links=link), SITE, other) == ()
+    assert len(twice(machine(files), SITE, other)) == 1

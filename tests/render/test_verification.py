@@ -1,0 +1,30 @@
+"""What is said after kernels and programs were run with a cache."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_doctor.facts import Facts, Python
+from attn_doctor.kernels.verify.result import Proof
+from attn_doctor.render.caches.verification import proof_text
+from attn_doctor.render.terminal import Paper
+
+FACTS = Facts(python=Python(path="/env/bin/python", chosen="--python"))
+KERNEL = Proof(folder="/my caches", title="2×64", hit=False, key="a@cpu", was="built", message="no")
+PROGRAM = Proof(folder="/k", title="python 'a b.py'", hit=False, key="program", message="no")
+
+
+@pytest.mark.parametrize(
+    ("results", "command"),
+    [
+        ([KERNEL], "build-kernels --cache-dir '/my caches' --python /env/bin/python` builds"),
+        ([PROGRAM], "--cache-dir /k --python /env/bin/python -- python 'a b.py'` builds"),
+    ],
+)
+def test_the_next_command_is_for_what_missed(results: list[Proof], command: str) -> None:
+    assert command in proof_text(results, FACTS, Paper(width=200))
+
+
+def test_a_program_that_failed_by_itself_is_not_built() -> None:
+    failed = Proof(folder="/k", title="x", hit=False, key="program", message="no", ended=True)
+    assert "build-kernels" not in proof_text([failed], FACTS, Paper(width=200))

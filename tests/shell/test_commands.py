@@ -1,0 +1,80 @@
+"""Fixes as lines for a shell."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+
+from attn_doctor.facts import Facts, Python, System
+from attn_doctor.findings import Fix
+from attn_doctor.shell.commands import argv_for, shell_lines
+
+LINUX = Facts(system=System(os="linux"), python=Python(path="/srv/my env/bin/python", pip="24.0"))
+UV = Facts(
+    system=System(os="linux"), python=Python(path="/srv/bin/python", pip="", uv="/usr/bin/uv")
+)
+WINDOWS = Facts(
+    system=System(os="windows"), python=Python(path=r"C:\My Env\python.exe", pip="24.0")
+)
+
+
+def _fix(*run: tuple[str, ...], **exports: str) -> Fix:
+    return Fix(title="t", safety="ask", run=run, exports=exports)
+
+
+def test_pip_means_the_examined_environment() -> None:
+    lines = shell_lines(_fix(("pip", "install", "triton==3.4.*")), LINUX)
+    assert lines == ["'/srv/my env/bin/python' -m pip install 'triton==3.4.*'"]
+
+
+def test_an_environment_without_pip_is_served_by_uv() -> None:
+    assert argv_for(("pip", "uninstall", "-y", "triton"), UV) == (
+        "/usr/bin/uv", "pip", "uninstall", "--python", "/srv/bin/python", "triton",
+    )  # fmt: skip
+
+
+def test_attn_doctor_is_told_of_an_environment_that_was_asked_for() -> None:
+    command = ("attn-doctor", "build-kernels", "--cache-dir", "/opt/kernels")
+    asked = Facts(python=Python(path="/srv/my env/bin/python", chosen="--python"))
+    assert argv_for(command, asked) == (*command, "--python", "/srv/my env/bin/python")
+    found = Facts(python=Python(path="/srv/my env/bin/python", chosen="VIRTUAL_ENV"))
+    assert argv_for(command, found) == command
+
+
+def test_root_needs_no_sudo() -> None:
+    command = ("sudo", "apt-get", "install", "-y", "gcc")
+    assert argv_for(command, LINUX) == command
+    root = Facts(system=System(os="linux", user_is_root=True))
+    assert argv_for(command, root) == ("apt-get", "install", "-y", "gcc")
+
+
+def test_without_any_interpreter_the_command_stays_as_written() -> None:
+    assert argv_for(("pip", "install", "x"), Facts()) == ("pip", "install", "x")
+    assert argv_for(("apt-get", "install", "gcc"), LINUX) == ("apt-get", "install", "gcc")
+
+
+@pytest.mark.parametrize("value", ["plain", "two words", "a'b", "$HOME;rm", '"x"', "new\nline"])
+def test_a_posix_shell_reads_back_exactly_what_was_meant(value: str) -> None:
+    lines = shell_lines(_fix(("MAX_JOBS=" + value, "printf", "%s", value), CC=value), LINUX)
+    assert lines[0] == f"export CC={shlex.quote(value)}"
+    script = f"{lines[0]}\nprintf '%s|' \"$CC\"\n{lines[1]}"
+    told = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert told == f"{value}|{value}"
+
+
+def test_an_empty_export_unsets() -> None:
+    assert shell_lines(_fix(TRITON_PTXAS_PATH=""), LINUX) == ["unset TRITON_PTXAS_PATH"]
+    assert shell_lines(_fix(CC=""), WINDOWS) == ["Remove-Item Env:CC"]
+
+
+def test_powershell() -> None:
+    lines = shell_lines(
+        _fix(("MAX_JOBS=2", "pip", "install", "a b"), CUDA_HOME=r"C:\it's"), WINDOWS
+    )
+    assert lines == [
+        r"$env:CUDA_HOME = 'C:\it''s'",
+        "$env:MAX_JOBS = '2'",
+        r"& 'C:\My Env\python.exe' -m pip install 'a b'",
+    ]

@@ -1,0 +1,706 @@
+"""The child side: what it watches, what it counts as reuse, and one real build on the CPU.
+
+The builds need an interpreter with torch, named by ATTN_DOCTOR_TORCH_PYTHON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from attn_doctor.record.manifest import Surroundings
+from attn_doctor.worker import reference
+from attn_doctor.worker.kernels import cache_keys, torch_builder
+from attn_doctor.worker.kernels import job as work
+from attn_doctor.worker.kernels.audit import (
+    Watch,
+    files_below,
+    mapped,
+    vector_checks,
+)
+from attn_doctor.worker.kernels.blocks import Block, BlockError
+from attn_doctor.worker.kernels.blocks.eager_attention import without_cudnn
+from attn_doctor.worker.kernels.fused import switched_off
+from attn_doctor.worker.kernels.spec_inputs import own_mask
+from attn_doctor.worker.kernels.torch_versions import minor, reuse
+
+PYTHON = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
+WORK = Path(work.__file__)
+needs_torch = pytest.mark.skipif(not PYTHON, reason="ATTN_DOCTOR_TORCH_PYTHON is not set")
+HIT = {"aot_autograd.autograd_cache_hit": 1, "inductor.fxgraph_cache_hit": 1}
+
+
+@pytest.mark.parametrize(
+    ("argv", "counts"),
+    [
+        (["g++", "a.cpp", "-o", "/r/a.so"], True),
+        (["/usr/bin/x86_64-linux-gnu-g++-12", "a.cpp", "-o", "a.so"], True),
+        (["/site/triton/backends/nvidia/bin/ptxas", "-v", "--gpu-name=sm_90", "a.ptx"], True),
+        (["ptxas-blackwell", "a.ptx", "-o", "a.cubin"], True),
+        (["clang", "main.c", "-shared"], True),
+        (["cl.exe", "/c", "a.cpp"], True),
+        (["g++", "--version"], False),
+        (["ptxas", "--version"], False),
+        (["gcc", "-print-file-name=include"], False),
+        (["g++", "header.hpp", "-E", "-P", "-o", "/r/header.i"], False),
+        (["/sbin/ldconfig", "-p"], False),
+        (["python", "-c", "g++"], False),
+    ],
+)
+def test_only_what_compiles_counts(argv: list[str], counts: bool) -> None:
+    watch = Watch()
+    watch.event("subprocess.Popen", (argv[0], argv, None, None))
+    assert bool(watch.compilers) is counts
+
+
+def test_a_compiler_behind_the_name_of_a_shell_command_counts() -> None:
+    watch = Watch()
+    watch.event("subprocess.Popen", (None, "g++ a.cpp -o a.so", None, None))
+    assert watch.compilers == ["g++"]
+    assert "a.so" in watch.touched
+
+
+def test_the_hook_sees_real_programs_and_files(tmp_path: Path) -> None:
+    """In a process of its own, since an audit hook stays."""
+    source = tmp_path / "a.c"
+    source.write_text("int f(void) { return 1; }\n")
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    code = f"""
+import json, os, subprocess
+from attn_doctor.worker.kernels.audit import files_below, watching
+root = {str(tmp_path)!r}
+watch = watching()
+subprocess.run([{compiler!r}, "--version"], capture_output=True, check=True)
+os.makedirs(root + "/triton/0/ABC")
+subprocess.run([{compiler!r}, "-c", root + "/a.c", "-o", root + "/a.o"], check=True)
+with open(root + "/triton/0/ABC/k.tmp", "w") as file: file.write("x")
+with open(root + "/triton/0/ABC/k.cubin", "w") as file: file.write("x")
+os.replace(root + "/triton/0/ABC/k.tmp", root + "/triton/0/ABC/k.json")
+print(json.dumps([watch.compilers, files_below(root, watch.touched)]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    programs, files = json.loads(done.stdout)
+    assert programs == [os.path.basename(compiler)]
+    assert set(files) == {"a.o", "triton/0/ABC/k.cubin", "triton/0/ABC/k.json"}
+
+
+def test_files_of_others_and_outside_are_left_out(tmp_path: Path) -> None:
+    root = tmp_path / "cache"
+    for name in ("xx/kernel.so", "locks/a.lock", "attn-doctor/manifest.json", "fxgraph/ab/k/one"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("12345")
+    (root / "fxgraph/ab/k/two").write_text("1")
+    (tmp_path / "cache-of-another").mkdir()
+    (tmp_path / "cache-of-another/k").write_text("1")
+    touched = {str(path) for path in root.rglob("*") if path.name != "two"}
+    touched |= {str(tmp_path / "cache-of-another/k"), "/nonexistent/x", "relative"}
+    assert files_below(str(root), touched) == {
+        "fxgraph/ab/k/one": 5,
+        "fxgraph/ab/k/two": 1,
+        "xx/kernel.so": 5,
+    }
+
+
+def test_what_a_kernel_needs_belongs_to_it_whoever_made_it(tmp_path: Path) -> None:
+    for name, text in (
+        ("th/abc.cpp", 'extern "C" void __avx_chk_kernel() {}'),
+        ("th/abc.so", "elf"),
+        ("3z/def.cpp", "void kernel() {}"),
+        ("3z/def.so", "elf"),
+        ("zz/large.cpp", "__avx_chk_kernel" + " " * 5000),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    root = str(tmp_path)
+    assert set(files_below(root, vector_checks(root))) == {"th/abc.cpp", "th/abc.so"}
+    if sys.platform == "linux":
+        library = tmp_path / "3z" / "def.so"
+        library.write_bytes(b"x" * 4096)
+        with library.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+            assert set(files_below(root, mapped())) == {"3z/def.so"}
+        assert files_below(root, mapped()) == {}
+
+
+def test_the_part_of_a_key_that_moved_is_named(tmp_path: Path) -> None:
+    was = {
+        "aotautograd": [
+            {
+                "key": "a1",
+                "lines": [
+                    "[h1] gm: graph()",
+                    "[h2] inductor_config[max_autotune]: False",
+                    "[h3] torch_version: b'abc'",
+                ],
+            }
+        ],
+        "fxgraph": [{"key": "f1", "lines": []}],
+    }
+    now: dict[str, Any] = json.loads(json.dumps(was))
+    assert cache_keys.difference(was, now) == []
+    now["aotautograd"][0]["key"] = "a2"
+    now["aotautograd"][0]["lines"][1] = "[h9] inductor_config[max_autotune]: True"
+    now["aotautograd"][0]["lines"].append("[h5] inductor_config[new]: 1")
+    assert cache_keys.difference(was, now) == [
+        "inductor_config[max_autotune]: False → True",
+        "inductor_config[new]: new",
+    ]
+    now["aotautograd"][0]["lines"][0] = "[h7] gm: graph(a)"
+    now["aotautograd"][0]["lines"].insert(0, "[i1] example_inputs[0]: t")
+    assert cache_keys.difference(was, now)[2:] == [
+        "inputs: 0 → 1",
+        "the traced graph (mask, sizes, options): graph() → graph(a)",
+    ]
+    assert cache_keys.difference({}, now) == []
+    path = cache_keys.save(str(tmp_path), "abc", was)
+    assert cache_keys.load(str(tmp_path), "abc") == was
+    Path(path).write_text('{"keys": [')
+    assert cache_keys.load(str(tmp_path), "abc") == {}
+    assert cache_keys.load(str(tmp_path / "absent"), "abc") == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "training", "counters", "compilers", "missed"),
+    [
+        ("2.11.0+cu130", True, HIT, 0, ""),
+        ("2.11.0+cu130", True, HIT, 1, "1 compiler ran"),
+        ("2.11.0+cu130", True, {}, 0, "AOTAutograd: 0 hits"),
+        ("2.10.0", True, {**HIT, "aot_autograd.autograd_cache_miss": 1}, 0, "1 misses"),
+        ("2.10.0", True, {**HIT, "aot_autograd.autograd_cache_bypass": 1}, 0, "1 bypassed"),
+        ("2.13.0", False, {**HIT, "inductor.fxgraph_cache_miss": 1}, 0, "FX graph: 1 hits, 1 m"),
+        ("2.9.1", True, {"inductor.fxgraph_cache_hit": 1}, 0, ""),
+        ("2.9.1", True, {}, 0, "FX graph: 0 hits"),
+        ("2.9.1", False, {"inductor.fxgraph_cache_hit": 1}, 0, "AOTAutograd: 0 hits"),
+        ("2.5.1", True, {}, 0, ""),
+        ("2.5.1", True, {}, 2, "2 compilers ran"),
+    ],
+)
+def test_what_counts_as_reused(
+    version: str, training: bool, counters: dict[str, int], compilers: int, missed: str
+) -> None:
+    told = reuse(version, training, "cuda:0").missed(counters, compilers)
+    assert missed in told
+    assert bool(told) == bool(missed)
+
+
+def test_what_a_release_cannot_reuse_is_said() -> None:
+    assert reuse("2.11.0", True, "cuda:0").limits == []
+    assert "torch 2.9 lowers the backward again" in reuse("2.9.0", True, "cuda:0").limits[0]
+    assert "torch 2.5 caches no graph" in reuse("2.5.0", False, "cuda:0").limits[0]
+    assert minor("2.11.0+cu130") == (2, 11)
+    assert minor("nightly") == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TORCHDYNAMO_DISABLE",
+        "TORCH_COMPILE_DISABLE",
+        "TORCHDYNAMO_SUPPRESS_ERRORS",
+        "TORCH_CACHING_PRECOMPILE",
+        "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+    ],
+)
+def test_settings_that_spoil_a_build_are_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "0")
+    assert switched_off() == ""
+    monkeypatch.setenv(name, "1")
+    assert name in switched_off()
+    told = work.work({"action": "build", "spec": {}, "device": "cpu"})
+    assert not told["ok"]
+    assert name in told["failure"]["message"]
+
+
+@pytest.mark.parametrize("name", ["TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE"])
+def test_a_cache_that_is_off_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+    assert switched_off() == ""
+    monkeypatch.setenv(name, "0")
+    assert f"{name}=0 is set" in switched_off()
+
+
+def test_comparisons_take_what_time_allows() -> None:
+    spec = {"heads": 24, "kv_heads": 8, "head_dim": 128}
+    everything = reference.sample(spec, 256, 1e12)
+    assert (everything.kv_heads, everything.whole) == (tuple(range(8)), True)
+    some = reference.sample(spec, 4096, 3e11)
+    assert some.whole
+    assert 1 <= len(some.kv_heads) < 8
+    rows = reference.sample(spec, 131072, 1e9)
+    assert not rows.whole
+    assert rows.rows[0][0] == 0
+    assert rows.rows[-1][1] <= 131072
+    assert all(one[1] <= other[0] for one, other in zip(rows.rows, rows.rows[1:], strict=False))
+
+
+def test_what_a_compiler_said_is_cut_to_what_matters() -> None:
+    try:
+        raise RuntimeError(
+            "C++ compile error\nCommand:\ng++ "
+            + "x" * 2000
+            + "\na.cpp:1:2: error: ‘y’ was not declared\nmore"
+        )
+    except RuntimeError as error:
+        told = work._last_words(error)
+    assert told == "RuntimeError: C++ compile error a.cpp:1:2: error: ‘y’ was not declared"
+
+
+def test_of_the_memory_only_what_was_asked_for_and_what_there_is_is_told() -> None:
+    asked = (
+        "CUDA out of memory. Tried to allocate 133.07 GiB. GPU 0 has a total capacity of 139.80 GiB"
+        " of which 125.43 GiB is free."
+    )
+    rest = " Including non-PyTorch memory, this process has 10.67 GiB memory in use. Process 4582"
+    assert work._last_words(RuntimeError(asked + rest)) == f"RuntimeError: {asked}"
+
+
+def test_a_patched_torch_is_asked_with_what_it_wants() -> None:
+    def build(head_dim: int, dtype: str, extra: int = 3) -> None: ...
+
+    def strange(head_dim: int, colour: str) -> None: ...
+
+    known = {"head_dim": 128, "dtype": "bf16"}
+    assert torch_builder.fitting(build, known) == known
+    assert torch_builder.fitting(strange, known) is None
+    assert torch_builder.fitting(lambda **_: None, known) == {}
+
+
+def test_a_patched_torch_builds_itself_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No release has the function, so a stand-in for the module has it here."""
+    asked: dict[str, Any] = {}
+
+    def build_flex_attention_kernels(num_heads: int, head_dims: list[int], dtype: str) -> None:
+        asked.update(num_heads=num_heads, head_dims=head_dims, dtype=dtype)
+
+    flex = types.ModuleType("torch.nn.attention.flex_attention")
+    attention = types.ModuleType("torch.nn.attention")
+    attention.flex_attention = flex  # type: ignore[attr-defined]
+    for name in ("torch", "torch.nn"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "torch.nn.attention", attention)
+    torch = types.SimpleNamespace(bfloat16="bf16", device=str)
+    spec = {"heads": 24, "head_dim": 128, "lengths": [512]}
+    assert torch_builder.ask(torch, spec, "cuda:0") == (False, "")
+    flex.build_flex_attention_kernels = build_flex_attention_kernels  # type: ignore[attr-defined]
+    assert torch_builder.ask(torch, spec, "cuda:0") == (True, "")
+    assert asked == {"num_heads": 24, "head_dims": [128], "dtype": "bf16"}
+    flex.build_flex_attention_kernels = lambda colour: None  # type: ignore[attr-defined]
+    built, limit = torch_builder.ask(torch, spec, "cuda:0")
+    assert not built
+    assert "asks for arguments that are not known here" in limit
+
+
+def test_a_block_that_cannot_be_built_is_said_to() -> None:
+    torch = types.SimpleNamespace(bfloat16="bf16")
+    spec = {"block": "flux1", "heads": 24, "head_dim": 128}
+    for recipe, message in (
+        ({"class": "no_such_package:Model"}, "--block needs no_such_package in the environment"),
+        ({"class": "json:NoSuchModel"}, "json 2.0.9 has no NoSuchModel"),
+        ({}, "no way is known to build a block of flux1"),
+    ):
+        with pytest.raises(BlockError, match=message):
+            Block(torch, {"spec": spec, "block": recipe}, "cpu")
+
+
+def test_cudnn_is_kept_out_of_the_reference_and_then_as_before() -> None:
+    seen: list[bool] = []
+    cuda = types.SimpleNamespace(cudnn_sdp_enabled=lambda: True, enable_cudnn_sdp=seen.append)
+    torch = types.SimpleNamespace(backends=types.SimpleNamespace(cuda=cuda))
+    inside: list[bool] = []
+    with contextlib.suppress(KeyError), without_cudnn(torch):
+        inside += seen
+        raise KeyError
+    assert (inside, seen) == ([False], [False, True])
+    with without_cudnn(types.SimpleNamespace(backends=types.SimpleNamespace(cuda=None))):
+        pass  # before torch 2.5 there is no such switch
+
+
+def run(tmp_path: Path, job: dict[str, Any], **variables: str) -> dict[str, Any]:
+    """One job in the examined interpreter, started by path as the server's children are."""
+    job = {"device": "cpu", "spec_id": "one", "cache_dir": str(tmp_path / "cache"), **job}
+    environment = {**os.environ, **variables}
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [PYTHON or sys.executable, str(WORK)],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert done.stdout.count("\n") == 1, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+SPEC = {
+    "heads": 2,
+    "head_dim": 32,
+    "lengths": [256],
+    "phase": "inference",
+    "dtype": "float32",
+    "mask": "masks:mine",
+}
+
+
+@needs_torch
+@pytest.mark.slow
+def test_build_prove_and_what_must_not_pass(tmp_path: Path) -> None:
+    """One real kernel on the CPU: built, reused, missed when the mask changes, and wrong."""
+    mask = tmp_path / "masks.py"
+    mask.write_text("def mine(b, h, q, kv):\n    return q >= kv\n")
+    job = {"spec": SPEC, "sys_path": [str(tmp_path)]}
+    built = run(tmp_path, {"action": "build", **job})
+    assert built["ok"], built
+    assert built["compilers"] > 0
+    assert built["errors"]["out"] < 1e-3
+    assert built["fused"]
+    assert built["keys"]["fxgraph"]
+    assert any(name.endswith(".so") for name in built["files"])
+    assert len(built["mask_source"]) == 64
+
+    proven = run(tmp_path, {"action": "prove", **job})
+    assert proven["ok"], proven
+    assert proven["compilers"] == 0
+    assert proven["counters"]["inductor.fxgraph_cache_hit"] == 1
+    assert proven["seconds"] < built["seconds"]
+    assert set(proven["files"]) <= set(built["files"])
+
+    wrong = run(tmp_path, {"action": "prove", **job}, ATTN_DOCTOR_TEST_WRONG="one")
+    assert not wrong["ok"]
+    assert wrong["failure"]["type"] == "Wrong"
+    assert "differs from float64" in wrong["failure"]["message"]
+
+    mask.write_text("def mine(b, h, q, kv):\n    return q - kv >= 0\n")
+    changed = run(tmp_path, {"action": "prove", **job})
+    assert changed["failure"]["type"] == "NotReused"
+    assert changed["moved"]
+    assert changed["mask_source"] != built["mask_source"]
+
+
+@needs_torch
+def test_attention_that_ran_without_compiling_is_seen(tmp_path: Path) -> None:
+    code = f"""
+import json, sys, torch
+sys.path.insert(0, {str(WORK.parents[3])!r})
+from attn_doctor.worker.kernels.fused import Fused
+from torch.nn.attention.flex_attention import flex_attention
+q = torch.randn(1, 2, 64, 16)
+spec = {{"heads": 2, "head_dim": 16}}
+with Fused(torch) as fused: flex_attention(q, q, q)
+first = fused.reason(spec, 64, None)
+with Fused(torch) as fused: torch.softmax(q, -1)
+print(json.dumps([first, fused.reason(spec, 64, None), fused.reason(spec, 65536, 1 << 40)]))
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    unfused, fine, large = json.loads(done.stdout.splitlines()[-1])
+    assert unfused
+    assert fine == ""
+    assert "matrix of scores" in large
+
+
+@needs_torch
+def test_the_reference_is_right(tmp_path: Path) -> None:
+    """Held against autograd through plain float64 attention; a small change is seen."""
+    code = f"""
+import json, sys, torch, torch.utils._python_dispatch
+sys.path.insert(0, {str(WORK.parents[3])!r})
+from attn_doctor.worker import inputs, reference
+spec = {{"heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float32", "mask": "causal",
+        "layout": "fused-qkv"}}
+call = inputs.make(torch, spec, 200, "cpu")
+q, k, v = (one.detach().double().requires_grad_() for one in (call.query, call.key, call.value))
+k2, v2 = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+scores = (q @ k2.mT) * 16**-0.5
+scores = scores.masked_fill(~torch.ones(200, 200).tril().bool(), float("-inf"))
+out = scores.softmax(-1) @ v2
+grad = torch.randn_like(out)
+dq, dk, dv = torch.autograd.grad(out, (q, k, v), grad)
+results = dict(out=out.detach(), dq=dq, dk=dk, dv=dv)
+part = reference.sample(spec, 200, 1e12)
+right, _ = reference.errors(torch, call, results, grad, 16**-0.5, part)
+results["dk"] = dk.clone(); results["dk"][0, 1, 64:128] *= 1.5
+results["dq"] = dq.clone(); results["dq"][0, 3, 199, 0] = float("nan")
+class Fetches(torch.utils._python_dispatch.TorchDispatchMode):
+    count = 0
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += "_local_scalar_dense" in str(function)
+        return function(*args, **(kwargs or {{}}))
+with Fetches() as fetches:
+    off, worst = reference.errors(torch, call, results, grad, 16**-0.5, part)
+assert fetches.count == 0, fetches.count  # each would wait for the GPU
+strides = [list(one.stride()) for one in call[:3]]
+print(json.dumps([right, off, worst, strides]))
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    right, off, worst, strides = json.loads(done.stdout.splitlines()[-1])
+    assert max(right.values()) < 1e-6
+    assert set(right) == {"out", "dq", "dk", "dv"}
+    assert off["dk"] > 0.05
+    assert worst["dk"] > 0.4
+    assert off["dv"] < 1e-6
+    assert math.isnan(off["dq"])
+    assert math.isnan(worst["dq"])
+    assert strides[0] == strides[2] == [200 * 128, 16, 128, 1]
+
+
+@needs_torch
+def test_attention_in_float64_is_torchs_own_a_few_rows_at_a_time(tmp_path: Path) -> None:
+    code = f"""
+import json, sys, torch
+sys.path.insert(0, {str(WORK.parents[3])!r})
+from attn_doctor.worker import reference
+reference._CHUNK = 1000  # nine rows at once
+ours = reference.scaled_dot_product(torch)
+theirs = torch.nn.functional.scaled_dot_product_attention
+def made(*shape):
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+found = {{}}
+for name, heads, more in (
+    ("plain", 4, {{}}), ("scale", 4, {{"scale": 0.3}}), ("causal", 4, {{"is_causal": True}}),
+    ("gqa", 2, {{"enable_gqa": True}}),
+    ("bool", 4, {{"attn_mask": torch.rand(2, 1, 70, 50) > 0.3}}),
+    ("broadcast", 4, {{"attn_mask": torch.rand(2, 1, 1, 50) > 0.3}}),
+    ("float", 4, {{"attn_mask": torch.randn(70, 50, dtype=torch.float64)}}),
+):
+    inputs = made(2, 4, 70, 16), made(2, heads, 50, 16), made(2, heads, 50, 8)
+    out, true = ours(*inputs, **more), theirs(*inputs, **more)
+    grad = torch.randn_like(out)
+    pairs = [(out, true), *zip(*(torch.autograd.grad(one, inputs, grad) for one in (out, true)))]
+    found[name] = [float((a - b).detach().abs().max()) for a, b in pairs]
+print(json.dumps(found))
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 7
+    for name, off in found.items():
+        assert len(off) == 4, name
+        assert max(off) < 1e-12, name
+
+
+@needs_torch
+def test_a_small_gradient_that_is_all_wrong_is_found(tmp_path: Path) -> None:
+    """It would not show in the norm of all; and what rounds much in any case is let be."""
+    code = f"""
+import json, sys, torch
+sys.path.insert(0, {str(WORK.parents[3])!r})
+from attn_doctor.worker.kernels.blocks import Block
+block = Block.__new__(Block)
+block.weights = {{"big.weight": 1000, "table": 10, "noisy": 10, "unused": 5}}
+torch.manual_seed(0)
+true = torch.cat([torch.randn(1000), torch.randn(20) * 1e-2, torch.zeros(5)]).double()
+def rounded(by=1.0):
+    off = torch.randn(1025).double() * 1e-3 * true.abs()
+    off[1010:1020] = torch.randn(10).double() * 5e-3 * by
+    return (true + off).float()
+eager, good = rounded(), rounded(0.5)
+lost = good.clone(); lost[1000:1010] = 0
+stale = good.clone(); stale[1003] = float("nan")
+print(json.dumps([block._worst(one, eager, true) for one in (good, lost, stale)]))
+"""
+    done = subprocess.run(
+        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    good, lost, stale = json.loads(done.stdout.splitlines()[-1])
+    assert good[0] < 0.08
+    assert lost[0] > 0.5
+    assert lost[1] == "table"
+    assert math.isnan(stale[0])
+    assert stale[1] == "table"
+
+
+KINDS: list[dict[str, Any]] = [
+    {"mask": "causal"},
+    {"mask": "causal", "per_head": True},
+    {"mask": "document", "kv_heads": 2},
+    {"mask": "sliding-window", "window": 17},
+    {"mask": "bool", "layout": "bshd"},
+    {"mask": "bool", "mask_rows": True},
+    {"mask": "float", "kv_length": 40, "layout": "bshd"},
+    {"mask": "none", "layout": "fused-v", "fused_width": 500},
+    {"mask": "none", "layout": "fused-qkv", "value_dim": 32},
+    {"mask": "none", "layout": "fused-qkv", "kv_length": 50},
+    {"mask": "masks:plain"},
+    {"mask": "masks:made", "kv_length": 70},
+]
+MASKS = """
+import torch
+def plain(b, h, q, kv):
+    return (q + kv) % 3 != 0
+def made(length, kv_length, device):
+    kind = torch.arange(max(length, kv_length), device=device) % 5
+    return lambda b, h, q, kv: kind[q] != kind[kv]
+def wrong(a, b):
+    return True
+"""
+
+
+@needs_torch
+def test_each_mask_and_layout_means_to_torch_what_it_means_to_us(tmp_path: Path) -> None:
+    """The reference against torch's own dense flex_attention, for every kind of call."""
+    (tmp_path / "masks.py").write_text(MASKS)
+    code = f"""
+import json, sys, torch
+sys.path[:0] = [{str(WORK.parents[3])!r}, {str(tmp_path)!r}]
+from attn_doctor.worker import inputs, reference
+from torch.nn.attention.flex_attention import flex_attention
+told = []
+for kind in json.loads({json.dumps(KINDS)!r}):
+    spec = dict(heads=4, head_dim=16, dtype="float32", batch=2, phase="inference", **kind)
+    user = inputs.own_mask(spec["mask"]) if ":" in spec["mask"] else None
+    call = inputs.make(torch, spec, 150, "cpu", user)
+    given = dict(block_mask=call.block_mask, score_mod=call.score_mod,
+                 enable_gqa="kv_heads" in kind)
+    out = flex_attention(call.query, call.key, call.value, **given)
+    part = reference.sample(spec, 150, 1e12)
+    right, _ = reference.errors(torch, call, dict(out=out), None, 0.25, part)
+    wrong, _ = reference.errors(torch, call, dict(out=out), None, 0.3, part)
+    told.append([right["out"], wrong["out"]])
+for name in ("masks:wrong", "masks:absent", "absent:x"):
+    try: inputs.own_mask(name)
+    except ValueError as error: told.append(str(error))
+print(json.dumps(told))
+"""
+    done = subprocess.run(
+        [PYTHON, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        timeout=300,
+    )
+    *errors, arguments, absent, module = json.loads(done.stdout.splitlines()[-1])
+    assert len(errors) == len(KINDS)
+    for kind, (right, wrong) in zip(KINDS, errors, strict=True):
+        assert right < 1e-6 < 1e-3 < wrong, kind
+    assert "takes (a, b); a mask takes (batch, head, q_index, kv_index)" in arguments
+    assert "has no attribute 'absent'" in absent
+    assert "No module named 'absent'" in module
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "told"),
+    [
+        ("lost_mask:near", "", "No module named 'lost_mask'; it is looked for beside the spec fi"),
+        ("torn_mask:near", "def near(", "mask torn_mask:near: SyntaxError: "),
+        ("dying_mask:near", "1 / 0", "mask dying_mask:near: ZeroDivisionError: division by zero"),
+        ("needy_mask:near", "import no_such_thing", "No module named 'no_such_thing'"),
+    ],
+)
+def test_a_mask_that_cannot_be_imported_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, told: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if source:
+        (tmp_path / f"{name.partition(':')[0]}.py").write_text(source)
+    with pytest.raises(ValueError, match=r"^mask ") as caught:
+        own_mask(name)
+    assert told in str(caught.value)
+    assert ("beside the spec" in str(caught.value)) is (not source)
+
+
+@needs_torch
+def test_what_decides_reuse_is_told_by_torch_itself(tmp_path: Path) -> None:
+    told = run(tmp_path, {"action": "surroundings"}, OMP_NUM_THREADS="1", TRITON_CACHE_DIR="/x")
+    found = convert(told["surroundings"], Surroundings)
+    assert found.torch
+    assert found.torch[0].isdigit()
+    assert found.python.count(".") == 2 if found.python else False
+    assert found.torch_key
+    assert found.device == "cpu"
+    assert found.cpu
+    assert found.cxx is not None
+    assert found.environment["OMP_NUM_THREADS"] == "1"
+    assert "TRITON_CACHE_DIR" not in found.environment
+    assert len(found.settings["inductor"]) == 32
+    again = run(tmp_path, {"action": "surroundings"}, OMP_NUM_THREADS="1")
+    assert again["surroundings"] == told["surroundings"]
+
+
+FLUX = {"heads": 24, "head_dim": 128, "lengths": [1024], "layout": "bshd"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FLUX,
+        {**FLUX, "mask": "causal", "lengths": [1024, 1536, 640]},
+        {**FLUX, "mask": "bool", "phase": "inference"},
+        {**FLUX, "mask": "float", "kv_length": 128},
+        {**FLUX, "layout": "fused-v", "fused_width": 27648},
+        {**FLUX, "layout": "fused-qkv", "kv_heads": 8, "mask": "sliding-window", "window": 200},
+        {**FLUX, "mask": "document", "dtype": "float16", "lengths": [1000]},
+    ],
+)
+def test_on_a_gpu_each_kind_is_right_and_reused(tmp_path: Path, spec: dict[str, Any]) -> None:
+    job = {"spec": spec, "device": "cuda:0"}
+    built = run(tmp_path, {"action": "build", **job})
+    assert built["ok"], built["failure"]
+    assert built["compilers"] > 0
+    assert built["keys"]["triton"]
+    names = {"out"} if spec.get("phase") else {"out", "dq", "dk", "dv"}
+    assert set(built["errors"]) == names
+    assert max(built["errors"].values()) < 1e-2
+    proven = run(tmp_path, {"action": "prove", **job})
+    assert proven["ok"], proven["failure"]
+    assert proven["compilers"] == 0
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_what_must_not_pass_does_not(tmp_path: Path) -> None:
+    job = {"spec": FLUX, "device": "cuda:0"}
+    wrong = run(tmp_path, {"action": "build", **job}, ATTN_DOCTOR_TEST_WRONG="1")
+    assert wrong["failure"]["type"] == "Wrong"
+    nine = {**FLUX, "dynamic": False, "lengths": [256 + 128 * i for i in range(9)]}
+    unfused = run(tmp_path, {"action": "build", "spec": nine, "device": "cuda:0"})
+    assert unfused["failure"]["type"] == "Unfused"
+    assert "length 1280" in unfused["failure"]["message"]
+    assert "limit of recompilations" in unfused["failure"]["message"]
+    strides = {**FLUX, "layout": "bhsd"}
+    run(tmp_path, {"action": "build", **job})
+    other = run(tmp_path, {"action": "prove", "spec": strides, "device": "cuda:0"})
+    assert other["failure"]["type"] == "NotReused"
+    assert other["moved"]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_many_are_compiled_without_contexts(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "attn_doctor", "build-kernels", "--python", PYTHON]
+    argv += ["--device", "cuda:0", "--cache-dir", str(tmp_path), "--format", "json"]
+    argv += ["--jobs", "6", "--heads", "4", "--head-dim", "64", "--length", "256,384,512"]
+    done = subprocess.run(
+        [*argv, "--mask", "none,causal"], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [one["state"] for one in told["kernels"]] == ["built"] * 6
+    assert "compilers_started" in told["phases"]
+    for one in told["kernels"]:
+        assert one["proven"]
+        assert max(one["errors"].values()) < 1e-2
+        # Making a context takes ten times as long.
+        assert one["stages"]["build"]["context"] < 0.05

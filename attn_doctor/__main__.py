@@ -11,8 +11,6 @@ import sys
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run attn-doctor and leave with its exit code."""

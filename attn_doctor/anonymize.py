@@ -16,8 +16,6 @@ import msgspec
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.host import Host
 
-__all__ = ["anonymous", "rewritten"]
-
 #: User names that are also ordinary words in paths and texts; they identify nobody.
 _COMMON = {"root", "user", "ubuntu", "admin", "runner", "docker", "home", "python", "usr", "opt"}
 

@@ -25,8 +25,6 @@ from attn_doctor.probes.registry import PROBES, Probe
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import judge
 
-__all__ = ["derive", "diagnose", "examine"]
-
 #: Seconds that the probes may take together; a check ends soon after, whatever happens.
 LIMIT = 4.0
 

@@ -6,8 +6,6 @@ nobody thought of. A rule writes `env.CUDA_HOME`; a variable that is not set rea
 
 from __future__ import annotations
 
-__all__ = ["VARIABLES"]
-
 #: Name → what it does.
 VARIABLES: dict[str, str] = {
     # GPUs and the CUDA driver

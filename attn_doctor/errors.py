@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AttnDoctorError", "ExaminationError", "RuleError", "SnapshotError"]
-
 
 class AttnDoctorError(Exception):
     """Bad input: the message names the file or argument, the place in it, and the remedy.

@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from attn_doctor.facts import Facts
 
-__all__ = ["Because", "Diagnosis", "Finding", "Fix", "Place", "Severity", "Verdict"]
-
 
 class Verdict(str, Enum):
     """What a rule says about one subject."""

@@ -20,8 +20,6 @@ from typing import IO
 
 from msgspec import Struct
 
-__all__ = ["Ended", "Running", "run"]
-
 #: Bytes of output that are kept, from the beginning and from the end.
 KEPT = 1 << 20
 #: Seconds that a killed group is waited for.

@@ -19,8 +19,6 @@ from attn_doctor.host import Host
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
 from attn_doctor.redact import redact
 
-__all__ = ["expected", "record"]
-
 #: Variables that no probe reports but that examining depends on.
 _NEEDED = {"PATH", "HOME", "USER", "LOGNAME", "USERNAME", "PATHEXT", "ProgramFiles", "APPDATA"}
 

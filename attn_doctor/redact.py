@@ -10,8 +10,6 @@ import math
 import re
 from functools import cache
 
-__all__ = ["HIDDEN", "redact"]
-
 HIDDEN = "***"
 #: Longer values are cut; no variable that matters here needs more.
 LENGTH = 1 << 15

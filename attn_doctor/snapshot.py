@@ -12,8 +12,6 @@ import msgspec
 from attn_doctor.errors import SnapshotError
 from attn_doctor.facts import SCHEMA, Facts
 
-__all__ = ["load", "parse"]
-
 #: Keys of which a snapshot has at least one; with none of them nothing would be judged, or wrong.
 _GROUPS = {"system", "python", "driver", "gpus", "torch", "env"}
 

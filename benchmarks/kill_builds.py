@@ -194,12 +194,13 @@ def prove(args: argparse.Namespace, folder: str) -> bool:
     """Every kernel still hits and is right, in processes of their own."""
     from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
-    from attn_doctor.kernels.builder import session
     from attn_doctor.kernels.builder.devices import children_environment
+    from attn_doctor.kernels.builder.plan import Request
+    from attn_doctor.kernels.builder.verification import prove
     from attn_doctor.record import store
 
     manifest = store.load(Path(folder)) or store.empty()
-    request = session.Request(
+    request = Request(
         specs=(),
         devices=(args.device,),
         facts=examine(LocalHost(), args.python),
@@ -207,7 +208,7 @@ def prove(args: argparse.Namespace, folder: str) -> bool:
         environ=children_environment(os.environ, folder)[0],
         jobs=args.jobs or None,
     )
-    found = session.prove(request, manifest.entries)
+    found = prove(request, manifest.entries)
     for entry in found.values():
         if entry.state != "built":
             print(entry.state, entry.message)

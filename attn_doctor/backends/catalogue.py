@@ -10,8 +10,6 @@ import msgspec
 from attn_doctor.backends.catalogue_entries import Catalogue
 from attn_doctor.rulebook.paths import PACKAGE, folder
 
-__all__ = ["INDEX", "load"]
-
 #: The prebuilt catalogue's file name in the wheel's `_rules`.
 INDEX = "backends.json"
 

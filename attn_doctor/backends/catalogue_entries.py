@@ -9,21 +9,6 @@ from msgspec import Meta, Struct
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.rule import Group
 
-__all__ = [
-    "Backend",
-    "Catalogue",
-    "Example",
-    "Framework",
-    "Link",
-    "Name",
-    "Order",
-    "Otherwise",
-    "Preference",
-    "Requirement",
-    "Text",
-    "Timing",
-]
-
 Text = Annotated[str, Meta(min_length=1)]
 Link = Annotated[str, Meta(pattern="^https://")]
 Otherwise = Literal["not ready", "slow", "unknown"]

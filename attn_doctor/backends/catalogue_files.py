@@ -21,8 +21,6 @@ from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.paths import read_toml
 from attn_doctor.rulebook.rule import Group
 
-__all__ = ["FOLDER", "build_index", "known_facts", "read"]
-
 #: Where the catalogue lies below a `rules/` folder.
 FOLDER = "tables/backends"
 

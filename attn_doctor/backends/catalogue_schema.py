@@ -21,8 +21,6 @@ from attn_doctor.backends.catalogue_entries import (
     Text,
 )
 
-__all__ = ["BackendFile", "File", "RequirementFile"]
-
 
 class RequirementFile(Struct, frozen=True, forbid_unknown_fields=True):
     """One demand, as written."""

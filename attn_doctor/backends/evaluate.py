@@ -23,8 +23,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Severity, Verdict
 from attn_doctor.rulebook.placeholders import fill
 
-__all__ = ["Bench"]
-
 #: Which of two states stands: what fails for certain outweighs what cannot be told.
 _WEIGHT = {
     Readiness.NOT_READY: 3,

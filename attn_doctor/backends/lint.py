@@ -31,8 +31,6 @@ from attn_doctor.findings import Finding, Severity, Verdict
 from attn_doctor.rulebook.placeholders import PLACEHOLDER
 from attn_doctor.rulebook.rule_files import example_facts
 
-__all__ = ["lint", "outcome"]
-
 
 def lint(rules: Path, ids: Sequence[str]) -> tuple[Catalogue | None, list[tuple[str, str]]]:
     """The catalogue of a `rules/` folder, and what is wrong with it: an entry and a sentence each.

@@ -23,8 +23,6 @@ from attn_doctor.findings import Finding
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.rule import Group
 
-__all__ = ["demands", "framework_of", "matrix", "wishes_for"]
-
 
 def framework_of(facts: Facts, wanted: str = "") -> str:
     """The framework to judge for: the one asked for, else the first trainer that is installed.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from attn_doctor.backends.catalogue_entries import Catalogue, Name
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["meant"]
-
 
 def meant(name: str, framework: str, table: Catalogue) -> Name:
     """The framework's name that `name` is, or that another framework's name leads to.

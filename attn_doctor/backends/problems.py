@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from attn_doctor.findings import Finding, Verdict
 
-__all__ = ["Problem", "problems_of"]
-
 _WORST_FIRST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 _BEST_FIRST = tuple(reversed(_WORST_FIRST))
 

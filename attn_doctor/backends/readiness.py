@@ -9,8 +9,6 @@ from msgspec import Struct
 from attn_doctor.backends.workload import Use, Wish
 from attn_doctor.findings import Because
 
-__all__ = ["Answer", "Demand", "Matrix", "Outcome", "Readiness", "Reason", "Recommendation", "Row"]
-
 
 class Readiness(str, Enum):
     """Whether a backend would do what is wished."""

@@ -13,8 +13,6 @@ from attn_doctor.backends.readiness import Readiness, Recommendation, Row
 from attn_doctor.backends.workload import Wish
 from attn_doctor.facts import Facts
 
-__all__ = ["recommend"]
-
 _MEASURE = "`attn-doctor backends --live` measures it here"
 
 

@@ -13,8 +13,6 @@ from attn_doctor.backends.readiness import Answer, Matrix, Readiness, Reason, Ro
 from attn_doctor.backends.workload import Wish
 from attn_doctor.findings import Finding, Fix, Severity, Verdict
 
-__all__ = ["PREFIX", "demanded"]
-
 #: What the rule of such a finding begins with; the name follows.
 PREFIX = "required/"
 

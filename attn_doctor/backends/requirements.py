@@ -18,8 +18,6 @@ from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
 from attn_doctor.rulebook.evaluate import lookup_in
 from attn_doctor.rulebook.placeholders import fill, unknown_in
 
-__all__ = ["because", "lookup_for", "outcome_of", "said", "undecided"]
-
 _STATES = {
     "not ready": Readiness.NOT_READY,
     "slow": Readiness.SLOW,

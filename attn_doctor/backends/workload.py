@@ -11,8 +11,6 @@ from msgspec import Struct
 
 from attn_doctor.facts import Facts
 
-__all__ = ["DTYPES", "MASKS", "PHASES", "SENTENCES", "Use", "Wish", "use_of"]
-
 PHASES = ("inference", "training")
 MASKS = ("none", "varlen", "bool", "float")
 DTYPES = ("bf16", "fp16", "fp32")

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["compiles", "cuda_of", "number", "order", "runs"]
-
 #: Modules of Tegra, Orin and Thor, whose code is apart from that of the generation's other GPUs.
 #: From CUDA 13.2 on, those of 7.2 and 8.7 are one with the others.
 APART = frozenset({53, 62, 72, 87, 101})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["Binary", "GpuCode", "Unresolved", "Versions"]
-
 
 class Binary(Struct, frozen=True, kw_only=True):
     """What one library needs and offers, read and not loaded."""

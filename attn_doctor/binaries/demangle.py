@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["readable"]
-
 _START = re.compile(r"_Z(?P<what>TV|TI|TS|TT|GV|)(?P<nested>N?)[rVK]*[RO]?")
 _WHAT = {"TV": "vtable of ", "TI": "type of ", "TS": "type of ", "TT": "table of ", "GV": ""}
 _LENGTH = re.compile(r"[1-9]\d{0,3}")

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from attn_doctor.binaries.window import DamagedError, Nearby, Window
 
-__all__ = ["Elf", "Wanted"]
-
 #: Machines by their number, named as `uname -m` names them.
 _MACHINES = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "armv7l", 243: "riscv64", 21: "ppc64le"}
 

@@ -20,8 +20,6 @@ from typing import NamedTuple
 
 from attn_doctor.binaries.window import DamagedError, Window
 
-__all__ = ["EXECUTABLE", "RELOCATABLE", "Code", "walk"]
-
 #: Names of the sections, as ELF files have them and as PE files cut them. The second pair counts
 #: only in a file without the first.
 EXECUTABLE, RELOCATABLE = (".nv_fatbin", ".nv_fatb"), ("__nv_relfatbin", "__nv_relf")

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 from attn_doctor.binaries.window import DamagedError, Window
 
-__all__ = ["Pe"]
-
 _MACHINES = {0x8664: "x86_64", 0xAA64: "aarch64", 0x14C: "i686"}
 _COFF = struct.Struct("<4sHHIIIHH")
 _SECTION = struct.Struct("<8sIIII16x")

@@ -11,8 +11,6 @@ from attn_doctor.binaries.binary import Binary, GpuCode, Versions
 from attn_doctor.binaries.elf import Elf
 from attn_doctor.binaries.window import DamagedError, Window
 
-__all__ = ["binary", "gpu_code", "versions"]
-
 
 def binary(path: str) -> Binary:
     """What the library at `path` needs and offers.

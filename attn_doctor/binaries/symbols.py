@@ -15,8 +15,6 @@ from typing import NamedTuple
 from attn_doctor.binaries.elf import Elf
 from attn_doctor.binaries.window import DamagedError, Window
 
-__all__ = ["Library", "gnu_hash", "open_names"]
-
 _SYMBOL = struct.Struct("<IBBHQQ")
 _GNU = struct.Struct("<IIII")
 _WORD, _LONG = struct.Struct("<I"), struct.Struct("<Q")

@@ -11,8 +11,6 @@ from attn_doctor.binaries.elf import Elf
 from attn_doctor.binaries.symbols import Library, gnu_hash, open_names
 from attn_doctor.binaries.window import DamagedError, Window
 
-__all__ = ["unresolved"]
-
 #: Symbols of torch's own code: in the namespaces c10, at, torch and caffe2, or of its C interface.
 _TORCH = re.compile(
     rb"_Z(?:T[ISVT]|GV)?(?:NK?[RO]?|K)?(?:3c10|2at|5torch|6caffe2)|aoti_torch_|torch_"

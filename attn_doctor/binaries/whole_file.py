@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["fault"]
-
 _CUDA = 190
 _SHARED = 3
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-__all__ = ["DamagedError", "Nearby", "Window"]
-
 #: Bytes of the longest single piece; nothing that is asked for here comes near it.
 MOST = 1 << 24
 

@@ -13,8 +13,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app_for", "run"]
-
 #: Command → module below this package and what to take of it, in the order of the help page.
 _COMMANDS = {
     "check": ("check.command", "check"),

@@ -11,21 +11,6 @@ import typer
 if TYPE_CHECKING:
     from attn_doctor.backends.workload import Wish
 
-__all__ = [
-    "Causal",
-    "Compiled",
-    "Dtype",
-    "DtypeOption",
-    "For",
-    "Framework",
-    "FrameworkOption",
-    "Gqa",
-    "HeadDim",
-    "Masks",
-    "Seq",
-    "wanted",
-]
-
 _PANEL = "What attention is wanted"
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attn_doctor.explain.explanation import Explanation
     from attn_doctor.facts import Facts
 
-__all__ = ["explain"]
-
 
 class Format(str, Enum):
     """How the explanation is written."""

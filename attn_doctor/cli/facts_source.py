@@ -10,8 +10,6 @@ import typer
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
-__all__ = ["Pretend", "examined"]
-
 Pretend = Annotated[
     list[str] | None,
     typer.Option(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Format"]
-
 
 class Format(str, Enum):
     """How the result is written."""

@@ -13,8 +13,6 @@ import sys
 from io import TextIOWrapper
 from typing import TextIO
 
-__all__ = ["bear"]
-
 _PLAIN = "attn-doctor-plain"
 #: The user's own choice of an encoding.
 _CHOSEN = "PYTHONIOENCODING"

@@ -8,8 +8,6 @@ from __future__ import annotations
 import typer
 from typer.core import TyperCommand
 
-__all__ = ["WithProgram", "program_of"]
-
 _KEY = "attn_doctor.program"
 
 

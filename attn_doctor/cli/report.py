@@ -13,8 +13,6 @@ from attn_doctor.errors import AttnDoctorError
 if TYPE_CHECKING:
     from attn_doctor.host import Host
 
-__all__ = ["report"]
-
 
 def report(
     output: Annotated[

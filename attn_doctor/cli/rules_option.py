@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Folders", "here", "rule_folders"]
-
 Folders = Annotated[
     list[Path] | None,
     typer.Option(

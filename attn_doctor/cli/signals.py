@@ -5,8 +5,6 @@ from __future__ import annotations
 import signal
 from typing import Any
 
-__all__ = ["Signals", "TerminatedError"]
-
 
 class TerminatedError(BaseException):
     """The system asked this process to end."""

@@ -10,8 +10,6 @@ from attn_doctor.backends.workload import Wish
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Verdict
 
-__all__ = ["CONFIGURED", "MASKS", "Judge"]
-
 #: Demands that hang on the configuration, not on the machine: what meets them is a change there.
 CONFIGURED = (
     "half-precision", "flash-sdpa-precision", "flash-sdpa-mask", "flex-causal", "flex-unfused",

@@ -19,17 +19,6 @@ from attn_doctor.findings import Because, Finding, Fix
 from attn_doctor.kernels.builder import presets
 from attn_doctor.kernels.builder.refusals import REACH
 
-__all__ = [
-    "DEMAND",
-    "NATIVE",
-    "Sized",
-    "beyond",
-    "elements",
-    "most_samples",
-    "most_tokens",
-    "taking",
-]
-
 #: The catalogue's demand on the size of a mask.
 DEMAND = "flex-mask-reach"
 #: Measured on an H200 with torch 2.11: cuDNN's and the efficient kernel, a bool mask of 48,000 by

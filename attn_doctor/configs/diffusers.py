@@ -20,8 +20,6 @@ from attn_doctor.configs.script_sizes import size_of, too_large
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix
 
-__all__ = ["predict"]
-
 _COMPILED = (
     "import torch, torch.nn.attention.flex_attention as fa; "
     "fa.flex_attention = torch.compile(fa.flex_attention)"

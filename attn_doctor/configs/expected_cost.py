@@ -12,8 +12,6 @@ import re
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder import presets
 
-__all__ = ["head_shape", "memory", "tokens_of"]
-
 _TOKENS, _WIDTH, _HEADS = 4608, 24 * 128, 24
 #: MiB of fused kernels, forward and with gradients.
 _FUSED = {"inference": 55, "training": 420}

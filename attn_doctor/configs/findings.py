@@ -11,8 +11,6 @@ from attn_doctor.findings import Because, Finding, Fix, Place, Severity, Verdict
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["because", "change", "remedy", "tell"]
-
 
 def tell(
     rule: str,

@@ -27,8 +27,6 @@ from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix
 
-__all__ = ["predict"]
-
 _PHASES = {"training": "attn_provider_training", "inference": "attn_provider_inference"}
 
 

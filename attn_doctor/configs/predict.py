@@ -9,8 +9,6 @@ from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 
-__all__ = ["predict"]
-
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
     """The prediction for one configuration. `findings`: what the rules say of `facts`."""

@@ -8,8 +8,6 @@ from attn_doctor.backends.readiness import Readiness
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.findings import Finding
 
-__all__ = ["Phase", "Prediction"]
-
 
 class Phase(Struct, frozen=True, kw_only=True):
     """One phase of a run."""

@@ -18,8 +18,6 @@ from attn_doctor.configs.readers.settings import Call, Reading
 from attn_doctor.findings import Finding, Fix
 from attn_doctor.kernels.builder import presets
 
-__all__ = ["size_of", "too_large"]
-
 #: Presets by the beginning of the names of their pipelines.
 _PIPELINES = {"HunyuanVideo15": "hunyuanvideo15", "Chroma": "chroma"}
 

@@ -31,8 +31,6 @@ from attn_doctor.derived.releases import (
 )
 from attn_doctor.facts import PACKAGES, Facts, Gpu, Package, PciDevice
 
-__all__ = ["STEPS", "derive"]
-
 
 def derive(facts: Facts, tables: Tables) -> Facts:
     """`facts` with all derived ones filled in. `tables`: TOML data by file name."""

@@ -23,8 +23,6 @@ from attn_doctor.derived.releases import (
 )
 from attn_doctor.facts import Facts
 
-__all__ = ["EXPECTED", "WHEEL"]
-
 Answer = str | Unknown | None
 
 

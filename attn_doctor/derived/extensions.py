@@ -11,8 +11,6 @@ from attn_doctor.derived.releases import Unknown, parts
 from attn_doctor.derived.torch_wheels import apart
 from attn_doctor.facts import Extension, Facts, Package
 
-__all__ = ["derived", "gpu_code", "loads", "package_gpu_code", "package_loads"]
-
 _ORDER = ("no", "ptx", "yes")
 
 

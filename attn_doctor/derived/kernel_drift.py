@@ -18,8 +18,6 @@ from attn_doctor.facts import BuiltKernels, Facts
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import Surroundings
 
-__all__ = ["manifests"]
-
 
 def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
     """The records with what follows from today's machine."""

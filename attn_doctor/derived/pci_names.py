@@ -9,8 +9,6 @@ import msgspec
 
 from attn_doctor.facts import PciDevice
 
-__all__ = ["named"]
-
 
 def named(found: tuple[PciDevice, ...], table: Mapping[str, Any]) -> tuple[PciDevice, ...]:
     """`found` with names and compute capabilities from `rules/tables/pci-nvidia.toml`."""

@@ -12,19 +12,6 @@ from typing import Any, NamedTuple
 
 from attn_doctor.facts import Facts
 
-__all__ = [
-    "Row",
-    "Tables",
-    "Unknown",
-    "all_of",
-    "find",
-    "major",
-    "parts",
-    "series",
-    "tag",
-    "torch_release",
-]
-
 Tables = Mapping[str, Any]
 Row = Mapping[str, Any]
 

@@ -22,17 +22,6 @@ from attn_doctor.derived.releases import (
 )
 from attn_doctor.facts import Facts, Gpu
 
-__all__ = [
-    "apart",
-    "archs",
-    "archs_source",
-    "carried",
-    "cuda_max",
-    "index_for_driver",
-    "min_driver",
-    "pin_for_driver",
-]
-
 
 def cuda_max(facts: Facts, tables: Tables) -> str | Unknown | None:
     """What the driver answered, else the CUDA of its branch."""

@@ -12,8 +12,6 @@ from attn_doctor.derived.releases import (
 )
 from attn_doctor.facts import Facts
 
-__all__ = ["blackwell_version", "expected", "pin", "ptxas_version"]
-
 
 def expected(facts: Facts, tables: Tables) -> str | Unknown | None:
     """The Triton that pairs with this torch, by its minor release."""

@@ -13,8 +13,6 @@ from attn_doctor.explain.log_files import blocks, name_of
 from attn_doctor.explain.normalize import Page
 from attn_doctor.explain.tracebacks import Course, Kind
 
-__all__ = ["failure"]
-
 #: Blocks of 64 KiB that are kept of a long log.
 _BLOCKS = 8
 

@@ -36,8 +36,6 @@ from attn_doctor.explain.tracebacks import Course
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Reading", "explanation", "read"]
-
 #: A log up to this size is one page; of a longer one, so much at each end is.
 _PAGE = 1 << 17
 #: Passages of a long log that are searched for facts as well.

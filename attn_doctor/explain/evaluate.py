@@ -24,16 +24,6 @@ from attn_doctor.rulebook.evaluate import filled, judge_rule, lookup_in
 from attn_doctor.rulebook.placeholders import PLACEHOLDER, unknown_in
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
-__all__ = [
-    "Opinion",
-    "by_log",
-    "by_machine",
-    "differing",
-    "fixes",
-    "lookup_here",
-    "lookup_told",
-]
-
 
 class Opinion:
     """What one side says of a rule: true, false or unknown, and the first reason."""

@@ -7,8 +7,6 @@ from msgspec import Struct
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
 
-__all__ = ["CHECKED", "Explanation", "Log", "Match", "Told"]
-
 #: Beginnings of a match's verdict, from the best news to none.
 CHECKED = (
     "confirmed by this machine",

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 from attn_doctor.env_vars import VARIABLES
 
-__all__ = ["REPORT", "WITNESS", "Statement", "statements"]
-
 #: How far a statement is to be believed: a wish, a trace, a report, the message itself.
 WISH, TRACE, REPORT, WITNESS = 1, 2, 3, 4
 

@@ -15,8 +15,6 @@ import msgspec
 from attn_doctor.explain.extract import REPORT, Statement
 from attn_doctor.facts import Facts
 
-__all__ = ["facts_from"]
-
 Tables = Callable[[], Mapping[str, Any]]
 
 

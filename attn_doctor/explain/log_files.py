@@ -13,8 +13,6 @@ from typing import IO, NamedTuple
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["BLOCK", "Block", "blocks", "name_of"]
-
 #: Bytes read at once; small enough that a block and its words stay in the processor's cache.
 BLOCK = 1 << 16
 #: A line longer than this is cut, wherever that may be.

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["plain", "unwrapped"]
-
 #: Where a record keeps what the program said, the likeliest first.
 _KEYS = ("log", "message", "msg", "MESSAGE", "text", "line", "textPayload", "error", "exc_info")
 #: A literal `\n` where Python's messages go on, and not within a path as `C:\new`.

@@ -13,8 +13,6 @@ from attn_doctor.explain.normalize import Page
 from attn_doctor.rulebook.keywords import keyword
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Hit", "Watched", "hits", "watched"]
-
 #: Occurrences of one symptom on a page that are looked at.
 _MOST = 100
 

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from attn_doctor.explain.log_prefixes import plain, unwrapped
 
-__all__ = ["Line", "Page"]
-
 _ESCAPE = re.compile(
     r"(?:\x1b|\^\[)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])"
 )

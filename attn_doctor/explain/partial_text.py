@@ -7,8 +7,6 @@ import re
 from attn_doctor.rulebook.conditions import Lookup, show
 from attn_doctor.rulebook.placeholders import PLACEHOLDER, fill
 
-__all__ = ["worded"]
-
 #: What is written in place of a fact that nobody knows and a sentence cannot do without.
 _INSTEAD = {"gpu.name": "the GPU", "system.os": "this system"}
 _SENTENCE = re.compile(r"(?<=\.) +")

@@ -15,8 +15,6 @@ from msgspec import Struct
 
 from attn_doctor.explain.log_files import Block
 
-__all__ = ["Passage", "Sieve"]
-
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 _NO_WORD = bytes(byte for byte in range(256) if byte not in _LETTERS + b" \t\r\n\f\v")
 _NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS + b"\n")

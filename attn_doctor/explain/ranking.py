@@ -36,8 +36,6 @@ from attn_doctor.rulebook.conditions import show
 from attn_doctor.rulebook.evaluate import lookup_in
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["ranked"]
-
 _BASE = 0.45
 #: Each further symptom of the same rule, and each further rule with the same cause.
 _FURTHER, _MOST = 0.06, 0.12

@@ -15,8 +15,6 @@ from msgspec import Struct
 
 from attn_doctor.explain.normalize import Line
 
-__all__ = ["Course", "Kind", "Place"]
-
 #: Lines after an exception's first that still count as its message.
 _MESSAGE = 60
 

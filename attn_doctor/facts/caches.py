@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import Version
 
-__all__ = ["BuiltKernels", "Cache"]
-
 
 class Cache(Struct, frozen=True, kw_only=True):
     """A folder of compiled things."""

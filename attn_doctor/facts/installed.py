@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import Version
 
-__all__ = ["CudaWheel", "Extension", "Package", "Shadow", "Torch", "Triton"]
-
 
 class Torch(Struct, frozen=True, kw_only=True):
     """The torch of the examined environment, read as text and never imported."""

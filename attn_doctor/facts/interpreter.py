@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import Version
 
-__all__ = ["Python"]
-
 
 class Python(Struct, frozen=True, kw_only=True):
     """The interpreter under examination, which need not be the one that runs attn-doctor."""

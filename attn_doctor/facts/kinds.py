@@ -6,7 +6,5 @@ from typing import Annotated
 
 from msgspec import Meta
 
-__all__ = ["Version"]
-
 #: A version as text, compared by PEP 440. Text survives JSON; `2.10` does not become 2.1.
 Version = Annotated[str, Meta(extra={"kind": "version"})]

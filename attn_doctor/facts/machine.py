@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import Version
 
-__all__ = ["Directory", "PciDevice", "System"]
-
 
 class System(Struct, frozen=True, kw_only=True):
     """The operating system and its resources."""

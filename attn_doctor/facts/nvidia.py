@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import Version
 
-__all__ = ["Driver", "Gpu"]
-
 
 class Driver(Struct, frozen=True, kw_only=True):
     """The GPU driver. What it supports is one of three versions called CUDA."""

@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import Version
 
-__all__ = ["Build", "Program", "Toolkit"]
-
 
 class Program(Struct, frozen=True, kw_only=True):
     """A build tool, looked for in known places. PATH is only compared with what was found."""

@@ -38,8 +38,6 @@ from attn_doctor.fixes.source_builds import environment
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Applied", "Done", "Watch", "apply"]
-
 State = Literal["done", "failed", "not needed", "not reached", "yours"]
 #: Seconds that an installation and a build may take.
 _LIMITS = {"install": 3600.0, "build": 4 * 3600.0, "command": 1800.0}

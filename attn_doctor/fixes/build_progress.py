@@ -10,8 +10,6 @@ import re
 import time
 from collections.abc import Callable
 
-__all__ = ["Progress", "span"]
-
 #: `  [12/85] /usr/local/cuda/bin/nvcc …`, as ninja prints it, also below pip's own indentation.
 _NINJA = re.compile(r"(?:^|\s)\[(\d+)/(\d+)\]\s")
 

@@ -23,8 +23,6 @@ from attn_doctor.fixes.distributions import (
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Step
 
-__all__ = ["held", "owned", "owned_by_facts"]
-
 #: Distributions that conda has under another name.
 _NAMES = {"torch": "pytorch"}
 

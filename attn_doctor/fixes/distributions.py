@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-__all__ = ["Change", "Installed", "compared", "installed", "installed_by", "normal", "owners"]
-
 _INFO = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 

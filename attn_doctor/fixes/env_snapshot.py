@@ -24,8 +24,6 @@ from attn_doctor.fixes.journal import MARKER, Journal
 from attn_doctor.fixes.run_installer import installer_environment
 from attn_doctor.processes import run
 
-__all__ = ["Part", "forget", "keep", "marks", "owned_by", "places", "roll_back", "unmarked"]
-
 UNDO = ".attn-doctor-undo"
 _ASK = "import json, sysconfig; print(json.dumps(sysconfig.get_paths()))"
 

@@ -14,8 +14,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.fixes.steps import Estimate
 from attn_doctor.rulebook import library
 
-__all__ = ["Machine", "build_estimate", "estimate"]
-
 #: MiB on disk: the sizes of the files that are installed, summed over each distribution, on Linux
 #: with an x86 processor on 2026-11-21. torch 2.11.0+cu130 is 1129, the CUDA libraries that it
 #: depends on 2731, triton 3.6.0 639 (2.4.1+cu121: 1587, 2704, 554); torch 2.13.0+cpu is 721.

@@ -7,8 +7,6 @@ from pathlib import Path
 from attn_doctor.explain.engine import explanation, read
 from attn_doctor.rulebook import library
 
-__all__ = ["causes"]
-
 
 def causes(log: Path) -> tuple[str, ...]:
     """The causes in `log`, the likeliest first, as `title [rule]`; none if it shows none."""

@@ -17,8 +17,6 @@ from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.run_installer import Outcome, installer_environment, run
 from attn_doctor.shell.commands import argv_for
 
-__all__ = ["command", "constraints", "failure", "freeze", "name", "obstacle", "plain"]
-
 #: Never moved by a step that does not name them, even where the rest has to be given way.
 _GUARDED = re.compile(
     r"torch(vision|audio)?|triton.*|xformers|flash-attn.*|sageatt.*|nvidia-.*|cuda-.*"

@@ -24,8 +24,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes.run_lock import held, lock
 from attn_doctor.fixes.state_folder import fixes_folder
 
-__all__ = ["MARKER", "Journal", "Run", "begin", "digest", "reopen", "runs"]
-
 #: Stands in each folder that a run made, with the run's id: only such a folder is ever removed.
 MARKER = ".attn-doctor-made"
 _FILE = "journal.jsonl"

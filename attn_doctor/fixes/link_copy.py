@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
-__all__ = ["Changes", "changes", "keep", "removed", "restore"]
-
 #: Files up to this size at the top of a folder, and metadata, are copied.
 _SMALL = 1 << 16
 

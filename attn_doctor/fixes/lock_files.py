@@ -11,8 +11,6 @@ from pathlib import Path
 
 from attn_doctor.facts import Facts
 
-__all__ = ["warning"]
-
 #: Lock file → what restores it, and what keeps a package in it.
 _TOOLS = {
     "uv.lock": ("`uv sync` takes", "`uv add`"),

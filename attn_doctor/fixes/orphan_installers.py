@@ -10,8 +10,6 @@ import time
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes.journal import Run
 
-__all__ = ["end_orphan"]
-
 #: Seconds that the installer has to go away once it was ended.
 _GRACE = 10.0
 

@@ -16,8 +16,6 @@ from packaging.version import InvalidVersion, Version
 
 from attn_doctor.fixes.distributions import normal
 
-__all__ = ["PipCall", "Wanted", "conflict", "merged", "pip_call"]
-
 #: Options that take a value in the next element.
 _VALUED = ("--index-url", "--extra-index-url", "-i", "--find-links", "-f", "-c", "--constraint")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)

@@ -25,8 +25,6 @@ from attn_doctor.fixes.predicted_facts import following
 from attn_doctor.fixes.source_builds import settled
 from attn_doctor.fixes.steps import Clash, Kind, Plan, Stale, Step
 
-__all__ = ["plan"]
-
 #: Groups of packages in the order in which they have to be installed.
 _RANKS = (
     ({"pip", "uv", "setuptools", "wheel", "ninja"}, 20),

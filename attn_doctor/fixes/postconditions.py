@@ -12,8 +12,6 @@ from attn_doctor.rulebook.conditions import Lookup, conjunction
 from attn_doctor.rulebook.evaluate import filled, lookup_in
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["gone", "promises", "unkept"]
-
 
 def promises(step: Step, rules: Iterable[Rule], facts: Facts) -> list[tuple[Rule, int, int]]:
     """For each rule of a step: its remedy (by number) and, with `for_each`, the element's number.

@@ -16,8 +16,6 @@ from attn_doctor.fixes.steps import Step
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import judge
 
-__all__ = ["following", "with_torch"]
-
 
 def with_torch(facts: Facts) -> Facts | None:
     """The facts with the CUDA build of torch that suits driver and GPUs; None if none is known."""

@@ -19,8 +19,6 @@ from attn_doctor.fixes.resolve import Asking, ask, ask_together
 from attn_doctor.fixes.source_builds import lacking
 from attn_doctor.fixes.steps import Plan, Step
 
-__all__ = ["prepared"]
-
 
 def prepared(
     plan: Plan,

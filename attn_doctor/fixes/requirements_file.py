@@ -10,8 +10,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.fixes.predicted_facts import with_torch
 from attn_doctor.fixes.wheel_check import Verdict, verdict
 
-__all__ = ["requirements"]
-
 _INDEX = "https://download.pytorch.org/whl/"
 _SOURCES = {
     "sageattention": "git+https://github.com/thu-ml/SageAttention",

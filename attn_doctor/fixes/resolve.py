@@ -20,8 +20,6 @@ from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.run_installer import installer_environment, run
 from attn_doctor.fixes.steps import Step
 
-__all__ = ["Asking", "Resolved", "ask", "ask_together"]
-
 #: `` + torch==2.11.0`` as uv prints it.
 _UV_LINE = re.compile(r"\s*([+~-]) ([A-Za-z0-9_.-]+)(?:==(\S+)| @ \S+|)(?: \(from .*\))?")
 

@@ -19,8 +19,6 @@ from msgspec import Struct
 
 from attn_doctor.processes import Running
 
-__all__ = ["Outcome", "installer_environment", "run"]
-
 #: Last lines that are kept for a message.
 _TAIL = 200
 #: Seconds an installer has to clean up after Ctrl-C.

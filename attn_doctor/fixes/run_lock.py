@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["held", "lock"]
-
 
 def lock(path: Path) -> int:
     """Take the lock at `path` and return the file descriptor that holds it.

@@ -21,8 +21,6 @@ from attn_doctor.fixes.steps import Step
 from attn_doctor.fixes.wheel_check import verdict
 from attn_doctor.rulebook import library
 
-__all__ = ["Preflight", "compiling", "environment", "lacking", "preflight", "settled"]
-
 #: What pip must find in the environment, since the build is not isolated from torch.
 _BUILD_REQUIREMENTS = {
     "flash-attn": ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops"),

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["fixes_folder"]
-
 
 def fixes_folder(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> Path:
     """The folder that holds one folder for each run of `fix`; it need not exist yet.

@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from attn_doctor.fixes.distributions import Change
 
-__all__ = ["Clash", "Estimate", "Kind", "Plan", "Stale", "Step"]
-
 Kind = Literal["install", "build", "command", "variables", "manual"]
 
 

@@ -28,8 +28,6 @@ from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.journal import MARKER, Run, digest, reopen, runs
 from attn_doctor.fixes.orphan_installers import end_orphan
 
-__all__ = ["Undo", "Undone", "chosen", "undo", "undoing"]
-
 
 class Undo(Struct, frozen=True, kw_only=True):
     """What taking a run back would do."""

@@ -17,8 +17,6 @@ from attn_doctor.derived.releases import Unknown, major, series
 from attn_doctor.facts import Facts, Package
 from attn_doctor.rulebook import library
 
-__all__ = ["NAMES", "Verdict", "verdict", "verdicts"]
-
 NAMES = ("triton", "flash-attn", "xformers", "sageattention")
 _INDEX = "https://download.pytorch.org/whl/"
 

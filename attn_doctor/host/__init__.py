@@ -22,8 +22,6 @@ from msgspec import Struct
 
 from attn_doctor.binaries.binary import Binary, GpuCode, Unresolved, Versions
 
-__all__ = ["Host", "Measure", "Platform", "Ran", "Space", "Stat"]
-
 
 class Ran(Struct, frozen=True, kw_only=True):
     """How a program ended and what it printed.
@@ -254,7 +252,7 @@ class Host:
         return answer
 
     def inside(self, python: str, seconds: float) -> dict[str, Any]:
-        """What an interpreter says of itself: see `worker/interpreter.py`. `outcome` as in `Ran`."""
+        """What an interpreter says of itself (`worker/interpreter.py`). `outcome` as in `Ran`."""
         answer: dict[str, Any] = self.ask("inside", python, seconds)
         return answer
 

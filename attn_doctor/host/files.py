@@ -12,8 +12,6 @@ from typing import Any
 
 from attn_doctor.host import stat_kind
 
-__all__ = ["grep", "head", "measure", "read", "space", "stat"]
-
 
 def read(path: str, limit: int) -> str:
     """The first `limit` bytes of a file, as text."""

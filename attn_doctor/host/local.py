@@ -11,8 +11,6 @@ from typing import Any
 
 from attn_doctor.host import Host, files, run
 
-__all__ = ["LocalHost"]
-
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _MODES = {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}
 _HERE = os.path.dirname(os.path.abspath(__file__))

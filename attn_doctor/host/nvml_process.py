@@ -15,8 +15,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["fold"]
-
 
 def fold(text: str) -> dict[str, Any]:
     """The child's lines as one object: its answers, `gpus`, `errors`, `last` and `complete`.

@@ -15,8 +15,6 @@ from typing import Any
 
 from attn_doctor.host import Host
 
-__all__ = ["RecordedHost", "RecordingHost", "key", "to_text"]
-
 #: For each question, which arguments decide the answer. The rest are limits.
 _SIGNIFICANT = {
     "read": 1, "head": 1, "grep": 2, "measure": 1, "run": 1, "inside": 1, "nvml": 0,

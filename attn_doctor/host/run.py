@@ -15,8 +15,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-__all__ = ["GRACE", "OUTPUT_LIMIT", "run"]
-
 #: Bytes of output that are kept, from the beginning.
 OUTPUT_LIMIT = 1 << 18
 #: Seconds to wait for a killed process before it is left behind.

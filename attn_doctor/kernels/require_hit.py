@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attn_doctor.facts import Facts
     from attn_doctor.kernels.verify.why import Place
 
-__all__ = ["CacheMiss", "require_hit"]
-
 #: Functions that are only called when a graph was not found, newest torch first.
 _COMPILERS = ("fx_codegen_and_compile", "codegen_and_compile")
 

@@ -15,8 +15,6 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.findings import Diagnosis, Finding, Verdict
 
-__all__ = ["against", "read"]
-
 #: Far more than any machine has problems.
 LARGEST = 64 << 20
 

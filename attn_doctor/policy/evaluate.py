@@ -12,8 +12,6 @@ from attn_doctor.facts import Facts, Gpu
 from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Severity, Verdict
 from attn_doctor.policy.policy import Ignore, Policy, PolicyError
 
-__all__ = ["judged"]
-
 
 def judged(diagnosis: Diagnosis, policy: Policy, today: date) -> Diagnosis:
     """The diagnosis with accepted problems waived and the policy's own findings first.

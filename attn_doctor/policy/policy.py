@@ -17,8 +17,6 @@ from packaging.version import InvalidVersion, Version
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["Ignore", "Policy", "PolicyError", "find", "read"]
-
 Text = Annotated[str, Meta(min_length=1)]
 #: A policy is a page; what is far larger is something else.
 LARGEST = 1 << 20

@@ -22,8 +22,6 @@ from attn_doctor import worker
 from attn_doctor.pool.process import Inbox, WorkerProcess
 from attn_doctor.pool.task import Outcome, Task
 
-__all__ = ["SERVE", "Pool", "PoolError"]
-
 SERVE = Path(worker.__file__).parent / "server.py"
 #: Seconds until torch is imported; from a slow network file system that takes minutes.
 PATIENCE = 600.0

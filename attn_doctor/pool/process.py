@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 
 from attn_doctor.processes import Running
 
-__all__ = ["Inbox", "WorkerProcess"]
-
 #: Events of all processes of a pool: who sent it, and what it says.
 Inbox: TypeAlias = "SimpleQueue[tuple[WorkerProcess, dict[str, Any]]]"
 

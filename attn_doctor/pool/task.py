@@ -8,8 +8,6 @@ from typing import Any
 
 from msgspec import Struct
 
-__all__ = ["Outcome", "Task"]
-
 
 class Task(Struct, frozen=True, kw_only=True):
     """One job for one process."""

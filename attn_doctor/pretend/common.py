@@ -10,8 +10,6 @@ from packaging.version import InvalidVersion, Version
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 
-__all__ = ["ABSENT", "REASON", "Tables", "checked", "without_gaps"]
-
 Tables = Mapping[str, Any]
 
 ABSENT = ("absent", "none", "no")

@@ -11,8 +11,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Driver, Facts, Gpu
 from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_gaps
 
-__all__ = ["capability", "driver", "gpu", "memory", "with_driver"]
-
 
 def gpu(facts: Facts, value: str, tables: Tables, told: list[str]) -> Facts:
     """One GPU or several of a name, such as `2xh100`, or none."""

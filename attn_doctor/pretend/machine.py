@@ -8,8 +8,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Build, Facts, Program, Python, System
 from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_gaps
 
-__all__ = ["c_compiler", "operating_system", "python"]
-
 
 def operating_system(facts: Facts, value: str, _: Tables, told: list[str]) -> Facts:
     """Another system, of which nothing but its name and processor is known."""

@@ -8,8 +8,6 @@ from packaging.version import Version
 from attn_doctor.facts import Extension, Facts, Package
 from attn_doctor.pretend.common import ABSENT, REASON, checked, without_gaps
 
-__all__ = ["PACKAGES", "package"]
-
 #: Packages whose version may be pretended, by their group of facts.
 PACKAGES = (
     "flash_attn", "flash_attn_3", "flash_attn_4", "sageattention", "sageattn3", "xformers",

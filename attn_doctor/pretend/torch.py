@@ -12,8 +12,6 @@ from packaging.version import Version
 from attn_doctor.facts import Facts, Torch, Triton
 from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_gaps
 
-__all__ = ["torch", "triton", "with_triton"]
-
 
 def torch(facts: Facts, value: str, tables: Tables, told: list[str]) -> Facts:
     """A release of torch from PyTorch's own index, or its absence."""

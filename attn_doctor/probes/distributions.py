@@ -17,8 +17,6 @@ from msgspec import Struct
 from attn_doctor.host import Host
 from attn_doctor.probes.gaps import Gaps
 
-__all__ = ["Distribution", "Distributions", "Site", "scan"]
-
 
 class Distribution(Struct, frozen=True, kw_only=True):
     """One installed distribution: `info` is its `.dist-info` or `.egg-info`."""

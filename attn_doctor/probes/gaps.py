@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Gaps"]
-
 
 class Gaps:
     """Collects, for each fact that could not be read, one reason a user understands."""

@@ -13,8 +13,6 @@ from attn_doctor.probes.installed import extensions, libraries, packages, torch,
 from attn_doctor.probes.machine import caches, directories, environment, manifests, pci, system
 from attn_doctor.probes.toolchain import compilers, toolkits
 
-__all__ = ["PROBES", "Probe"]
-
 
 class Probe(NamedTuple):
     """A probe and the fields of `Facts` it answers for."""

@@ -15,8 +15,6 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import Surroundings
 
-__all__ = ["NONE", "PARTLY", "REBUILD", "Moved", "moved", "sentence"]
-
 #: What a change does: kernels are compiled again, a small part is, or nothing changes.
 REBUILD, PARTLY, NONE = "rebuild", "partly", "none"
 

@@ -14,8 +14,6 @@ from attn_doctor.facts import Facts, Gpu, Program
 from attn_doctor.record.manifest import Surroundings
 from attn_doctor.worker.env_vars import kept
 
-__all__ = ["environment", "place_of", "place_with", "seen"]
-
 
 def place_with(device: str, name: str) -> str:
     """The manifest's name for a device, such as `cuda:0 NVIDIA H200`."""

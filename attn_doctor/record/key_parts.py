@@ -17,8 +17,6 @@ from attn_doctor.record.manifest import Entry, Manifest
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.record.trace import Lookup
 
-__all__ = ["key", "known_keys", "names_of_parts", "parts_name", "parts_of"]
-
 
 def key(spec: KernelSpec, place: str) -> str:
     """The key of a spec's entry in the manifest."""

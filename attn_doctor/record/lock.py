@@ -28,8 +28,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-__all__ = ["DEAD", "FOLDER", "Lock", "LockLostError", "Owner", "alive", "owner"]
-
 #: Below the cache folder: manifest, lock and logs.
 FOLDER = "attn-doctor"
 #: Seconds between two heartbeats, and without one until an owner elsewhere counts as dead.

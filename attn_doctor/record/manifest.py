@@ -13,8 +13,6 @@ from msgspec import Struct
 
 from attn_doctor.record.spec import KernelSpec
 
-__all__ = ["NAME", "NOT_ASKED", "SCHEMA", "Build", "Entry", "Manifest", "Surroundings", "Warmup"]
-
 SCHEMA = 1
 #: The message of a warm-up whose second run nobody wanted.
 NOT_ASKED = "not proven: --no-prove was given"

@@ -13,8 +13,6 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-__all__ = ["DTYPES", "LAYOUTS", "MASKS", "KernelSpec"]
-
 #: Masks that the builder knows; any other mask is the user's own, as `module:function`.
 MASKS = ("none", "causal", "document", "sliding-window", "bool", "float")
 DTYPES = ("bfloat16", "float16", "float32")

@@ -17,8 +17,6 @@ from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.record.manifest import NAME, SCHEMA, Manifest
 
-__all__ = ["empty", "flush", "load", "save", "write"]
-
 
 class _Version(msgspec.Struct):
     schema: int = 0

@@ -15,8 +15,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-__all__ = ["Lookup", "counted", "differing", "lookups", "without_gradients"]
-
 # V1121 15:00:44.013000 27064 torch/_inductor/compile_fx.py:1149] {"artifact": {"name": …}, …}
 _LOOKUP = re.compile(
     r'^V\d.*?\] \{"artifact": \{"name": "'

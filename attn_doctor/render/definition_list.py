@@ -9,8 +9,6 @@ from attn_doctor.findings import Fix
 from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.shell.commands import shell_lines
 
-__all__ = ["INDENT", "fix_lines", "labelled", "titled"]
-
 #: Columns before the words, with the label in them.
 INDENT = 9
 

@@ -10,8 +10,6 @@ from msgspec import Struct
 
 from attn_doctor.findings import Diagnosis, Finding, Severity, Verdict
 
-__all__ = ["Problem", "counts", "exit_code", "plural", "problems", "tally", "unchecked"]
-
 
 class Problem(Struct, frozen=True, kw_only=True):
     """One root problem, as it is shown."""

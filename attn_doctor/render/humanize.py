@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["age", "size"]
-
 
 def size(count: int) -> str:
     """`count` bytes, such as `9.2 MB`; one kB is 1000 bytes, as disks count."""

@@ -13,8 +13,6 @@ from typing import TextIO
 
 from msgspec import Struct
 
-__all__ = ["Paper", "clean", "plain"]
-
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 _ASCII = {
     "✗": "x", "✓": "ok", "·": "-", "→": "->", "…": "...", "≥": ">=", "≤": "<=", "×": "x",

@@ -18,8 +18,6 @@ from msgspec import Meta, Struct
 from attn_doctor import facts
 from attn_doctor.env_vars import VARIABLES
 
-__all__ = ["KINDS", "Fact", "catalogue", "sentences"]
-
 KINDS = ("version", "text", "number", "boolean", "list")
 _SCALARS: dict[object, str] = {str: "text", int: "number", float: "number", bool: "boolean"}
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from attn_doctor.rulebook.catalogue import Fact
 
-__all__ = ["Condition", "Lookup", "conjunction", "disjunction", "negation", "parse"]
-
 #: Gives the value of a fact by its name, None if it is unknown.
 Lookup = Callable[[str], Any]
 

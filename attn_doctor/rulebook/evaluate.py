@@ -14,8 +14,6 @@ from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
 from attn_doctor.rulebook.placeholders import fill, unknown_in
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
-__all__ = ["filled", "judge", "judge_rule", "lookup_in", "verdicts"]
-
 
 def lookup_in(facts: Facts, element: str = "", value: Any = None) -> Lookup:
     """A function from fact names to values; `element` names one member of a list, `value`."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_rare", "keyword"]
-
 _WORD = re.compile(r"[a-z_]{3,}")
 #: Words that stand in so many logs, or in so much prose, that finding them tells nothing.
 _ORDINARY = frozenset(

@@ -19,8 +19,6 @@ from msgspec import Struct
 from attn_doctor.rulebook.paths import PACKAGE, folder, read_tables
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["build_index", "load", "tables"]
-
 
 class _Index(Struct):
     """The prebuilt index. Tables are decoded only when they are asked for."""

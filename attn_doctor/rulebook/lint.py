@@ -29,8 +29,6 @@ from attn_doctor.rulebook.single_rule_checks import (
     worst,
 )
 
-__all__ = ["Complaint", "lint", "lint_rule"]
-
 
 class Complaint(Struct, frozen=True):
     """One thing that is wrong with one rule, or with a table."""

@@ -18,8 +18,6 @@ from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
 from attn_doctor.rulebook.single_rule_checks import pattern_faults
 
-__all__ = ["with_own"]
-
 
 def with_own(ours: Iterable[Rule], folders: Sequence[Path]) -> tuple[Rule, ...]:
     """Our rules and those in `folders`, by id. Raises `RuleError` for one that cannot be used."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from attn_doctor.errors import RuleError
 
-__all__ = ["PACKAGE", "folder", "read_tables", "read_toml", "rule_files"]
-
 #: The folder of attn-doctor's own code.
 PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -18,18 +18,6 @@ if sys.version_info >= (3, 11):
 else:
     import sre_parse as parser
 
-__all__ = [
-    "REPEATS",
-    "SHORTEST",
-    "SMALL",
-    "Node",
-    "Nodes",
-    "body",
-    "needed",
-    "parsed",
-    "plain_length",
-]
-
 #: The shortest plain text that is worth looking for.
 SHORTEST = 4
 #: A repetition up to so often costs nothing worth speaking of.

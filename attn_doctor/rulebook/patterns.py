@@ -19,10 +19,7 @@ from attn_doctor.rulebook.pattern_literals import (
     body,
     needed,
     parsed,
-    plain_length,
 )
-
-__all__ = ["dangers", "needed", "plain_length"]
 
 #: How often a repetition without end is taken to repeat: about the length of a long line.
 _ENDLESS = 4000

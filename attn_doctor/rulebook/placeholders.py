@@ -6,8 +6,6 @@ import re
 
 from attn_doctor.rulebook.conditions import Lookup, show
 
-__all__ = ["PLACEHOLDER", "fill", "unknown_in"]
-
 #: `{torch.version}` in a rule's text or command.
 PLACEHOLDER = re.compile(r"\{([a-z_]\w*(?:\.\w+)+)\}")
 

@@ -13,8 +13,6 @@ from attn_doctor.rulebook.conditions import Condition, show
 from attn_doctor.rulebook.placeholders import PLACEHOLDER
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
-__all__ = ["commands", "conditions", "facts_named", "line", "named", "phrase", "phrases"]
-
 #: An operator in words, and what it says where it must not hold.
 _WORDS = {
     "==": ("is", "is not"),

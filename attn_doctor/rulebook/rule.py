@@ -20,8 +20,6 @@ from attn_doctor.rulebook.conditions import (
     negation,
 )
 
-__all__ = ["Example", "FixFile", "Group", "GroupFile", "Rule", "RuleFile", "Symptom"]
-
 SeverityName = Literal["info", "warning", "error"]
 Safety = Literal["auto", "ask", "manual"]
 Platform = Literal["linux", "windows", "macos", "wsl"]

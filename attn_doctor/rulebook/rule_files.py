@@ -20,7 +20,7 @@ from attn_doctor.findings import Verdict
 from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.paths import read_toml, rule_files
-from attn_doctor.rulebook.patterns import needed
+from attn_doctor.rulebook.pattern_literals import needed
 from attn_doctor.rulebook.placeholders import PLACEHOLDER
 from attn_doctor.rulebook.rule import (
     Example,
@@ -35,8 +35,6 @@ from attn_doctor.rulebook.rule import (
     Symptom,
     TextFile,
 )
-
-__all__ = ["example_facts", "is_id", "read_folder", "read_rule"]
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.

@@ -10,8 +10,6 @@ from msgspec import Struct
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Meant", "meant", "nearest", "selected"]
-
 
 class Meant(Struct, frozen=True):
     """The rules that a word stands for; more than one only if it is a cause."""

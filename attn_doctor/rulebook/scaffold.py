@@ -14,8 +14,6 @@ from attn_doctor.rulebook.catalogue import catalogue
 from attn_doctor.rulebook.patterns import dangers
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["FILL_IN", "pattern_for", "scaffold", "unfilled"]
-
 #: Stands wherever a person has to write.
 FILL_IN = "FILL IN"
 #: Areas that are named after what people call a package, not after its facts.

@@ -16,8 +16,6 @@ from attn_doctor.rulebook.reader_text import conditions
 from attn_doctor.rulebook.rule import Example, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts
 
-__all__ = ["example_fault", "outcome", "pattern_faults", "symptom_fault", "worst"]
-
 _WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
 

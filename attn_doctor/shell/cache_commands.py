@@ -12,8 +12,6 @@ from pathlib import Path
 
 from attn_doctor.facts import Facts
 
-__all__ = ["asked_for", "build", "command", "verify", "why"]
-
 
 def asked_for(facts: Facts) -> tuple[str, ...]:
     """`--python PATH`, where this environment is examined because somebody said so."""

@@ -14,8 +14,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
 from attn_doctor.shell.cache_commands import asked_for
 
-__all__ = ["argv_for", "shell_lines"]
-
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 #: What PowerShell would read as syntax in a bare word.
 _BARE = re.compile(r"[\w./:\\=+*~-]+")

@@ -13,8 +13,6 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["SHELLS", "detect", "how_to_eval", "start_file"]
-
 SHELLS = ("bash", "zsh", "sh", "fish", "powershell")
 _NAMES = {
     **{name: name for name in ("bash", "zsh", "sh", "fish", "powershell")},

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["detected", "line"]
-
 #: Names of programs → the shell whose language they speak.
 _SHELLS = {
     "bash": "bash", "rbash": "bash", "zsh": "zsh", "fish": "fish", "sh": "sh", "dash": "sh",

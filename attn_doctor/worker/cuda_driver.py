@@ -13,8 +13,6 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["attributes", "gpus", "library", "version"]
-
 #: Numbers of CUdevice_attribute; CUDA 13.0 ends at 143, and unknown ones are answered by an error.
 _ATTRIBUTES = range(1, 200)
 #: Attributes of the one card that is asked, not of its model: its place on the bus and in memory.

@@ -31,8 +31,6 @@ if "attn_doctor" not in sys.modules:
 from attn_doctor.worker import cuda_driver
 from attn_doctor.worker.kernels.environment import surroundings
 
-__all__ = ["describe"]
-
 #: torch's properties, as `torch.cuda.get_device_properties` names them. Old releases lack some.
 _PROPERTIES = (
     "multi_processor_count",

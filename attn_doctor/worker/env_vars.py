@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["kept"]
-
 #: Variables that enter keys or generated code, besides those that begin with one of `_PREFIXES`.
 _NAMES = (
     "CC",

@@ -30,8 +30,6 @@ from attn_doctor.worker.wire import (
     write,
 )
 
-__all__ = ["Server"]
-
 #: How many processes make their GPU context at the same time, and how many seconds they wait for
 #: their turn. Of sixteen on an H200, all at once took 2.4 s each; one after another 0.2 to 0.3 s
 #: each, 3.9 s in all, and their compilations were over 0.7 s earlier.

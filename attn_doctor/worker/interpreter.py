@@ -11,8 +11,6 @@ that `.pth` files add, and what a `sitecustomize` would change.
 import os
 import sys
 
-__all__ = ["OLDEST", "describe"]
-
 #: The oldest Python whose environments are examined.
 OLDEST = (3, 8)
 

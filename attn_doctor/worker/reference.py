@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["Sample", "errors", "limit", "masked_gradient", "sample", "scaled_dot_product"]
-
 #: Scores held at once, in elements of float64.
 _CHUNK = 1 << 23
 #: Rows that are taken together where only some are.

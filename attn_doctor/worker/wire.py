@@ -14,11 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-__all__ = [
-    "COMMANDS", "Event", "die_with", "kill", "kill_group", "print_to", "read_line", "teller",
-    "write",
-]  # fmt: skip
-
 #: Standard input, as long as somebody reads our events.
 COMMANDS = 0
 

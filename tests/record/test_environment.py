@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, Gpu, Program, Python, Torch, Triton
-from attn_doctor.kernels.caches.stale import moved
+from attn_doctor.record.drift import moved
 from attn_doctor.record.environment import place_of, seen
 from attn_doctor.record.manifest import Surroundings
 

@@ -8,7 +8,8 @@ import pytest
 
 from attn_doctor.rulebook import paths, rule_files
 from attn_doctor.rulebook.keywords import keyword
-from attn_doctor.rulebook.patterns import dangers, needed, plain_length
+from attn_doctor.rulebook.pattern_literals import needed, plain_length
+from attn_doctor.rulebook.patterns import dangers
 from tests.effort import at_most
 
 

@@ -1,4 +1,4 @@
-"""What `interpreter.py` says of an interpreter, against what that interpreter does when it starts."""
+"""What `interpreter.py` says of an interpreter is what that interpreter does at its start."""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ from typing import IO, Any
 
 from attn_doctor.processes import Running
 
-__all__ = ["Child", "kill_tree", "memory_of"]
-
 #: Bytes of one line beyond which it cannot be an answer.
 _LONGEST = 1 << 20
 

@@ -8,8 +8,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Explaining"]
-
 
 class Explaining:
     """Finds the cause of a failure in its text. The rules are read once, when one is needed."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from attn_doctor.backends.live.child_process import kill_tree, memory_of
 
-__all__ = ["LOOK", "Watch"]
-
 #: Seconds between two looks at a job's memory.
 LOOK = 0.05
 #: Seconds that a killed job is waited for, and that a server may take to begin one.

@@ -8,19 +8,6 @@ from msgspec import Struct
 
 from attn_doctor.findings import Fix
 
-__all__ = [
-    "Cause",
-    "Device",
-    "Failure",
-    "Figures",
-    "Imported",
-    "LiveReport",
-    "LiveResult",
-    "Outcome",
-    "Shape",
-    "Verdict",
-]
-
 
 class Verdict(str, Enum):
     """What running a backend showed."""

@@ -9,8 +9,6 @@ from msgspec import Struct
 
 from attn_doctor.backends.live.outcome import Shape
 
-__all__ = ["NAMES", "PACKAGES", "Attempt", "Limits", "Workload", "attempts", "bounds", "shapes"]
-
 #: Every backend that can be run, with the module that it needs.
 NAMES: dict[str, str] = {
     "native": "torch",

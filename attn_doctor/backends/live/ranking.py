@@ -8,8 +8,6 @@ from msgspec.structs import replace
 
 from attn_doctor.backends.live.outcome import Figures, LiveResult, Outcome, Verdict
 
-__all__ = ["fastest", "ranked"]
-
 
 def ranked(results: Sequence[LiveResult], slow: float) -> tuple[LiveResult, ...]:
     """The same results with ratios; what takes over `slow` times the least is slow."""

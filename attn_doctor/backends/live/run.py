@@ -43,8 +43,6 @@ from attn_doctor.backends.live.skipped import absent, as_imported, not_run
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
 
-__all__ = ["Step", "run"]
-
 _DIFFUSERS = "diffusers.models.attention_dispatch"
 
 

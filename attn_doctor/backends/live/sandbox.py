@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from attn_doctor.backends.live.plan import Limits
 from attn_doctor.facts import Facts
 
-__all__ = ["environment", "memory_limit", "scratch"]
-
 
 def memory_limit(facts: Facts) -> int:
     """MiB that one job may hold: most of what is available now."""

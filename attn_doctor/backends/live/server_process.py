@@ -19,8 +19,6 @@ from attn_doctor import worker
 from attn_doctor.backends.live.child_process import Child
 from attn_doctor.backends.live.limits import LOOK, Watch
 
-__all__ = ["Ended", "Server"]
-
 _SCRIPT = Path(worker.__file__).parent / "backends" / "server.py"
 
 _CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from attn_doctor.backends.live.outcome import Imported, LiveResult, Outcome, Verdict
 from attn_doctor.backends.live.plan import NAMES, Attempt, Workload
 
-__all__ = ["absent", "as_imported", "not_run"]
-
 
 def as_imported(attempt: Attempt, wish: Workload, broken: Imported) -> LiveResult:
     """The result of a backend whose package was already seen not to import."""

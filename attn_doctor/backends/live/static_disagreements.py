@@ -13,8 +13,6 @@ from msgspec import Struct
 from attn_doctor.backends.live.outcome import LiveReport, LiveResult, Outcome, Verdict
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness
 
-__all__ = ["Disagreement", "disagreements"]
-
 
 class Disagreement(Struct, frozen=True, kw_only=True):
     """One backend on which the static and the live verdict differ."""

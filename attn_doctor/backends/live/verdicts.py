@@ -21,8 +21,6 @@ from attn_doctor.backends.live.plan import Attempt, Workload
 from attn_doctor.backends.live.server_process import Ended
 from attn_doctor.redact import redact
 
-__all__ = ["Explain", "failure_of", "imported", "result"]
-
 #: Finds the cause of a failure in the log at a path.
 Explain = Callable[[str], "Cause | None"]
 #: Lines of a log that a failure keeps.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from attn_doctor.backends.workload import Wish
     from attn_doctor.findings import Diagnosis
 
-__all__ = ["backends"]
-
 _LIVE = "Running them"
 
 

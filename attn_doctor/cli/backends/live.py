@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attn_doctor.backends.live.static_disagreements import Disagreement
     from attn_doctor.findings import Diagnosis
 
-__all__ = ["Options", "Ran", "added", "exit_code", "live", "ran", "show"]
-
 
 class Options(Struct, frozen=True, kw_only=True):
     """What `--live` was asked to do; what is None or empty is as usual."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attn_doctor.cli.build_kernels.request import How
     from attn_doctor.kernels.builder.spec_requests import Given
 
-__all__ = ["build_kernels"]
-
 EPILOG = """Examples:
 
 - attn-doctor build-kernels --preset flux1

@@ -14,8 +14,6 @@ import typer
 if TYPE_CHECKING:
     from attn_doctor.kernels.gpus.descriptor import Descriptor
 
-__all__ = ["describe_gpu"]
-
 EPILOG = (
     "Examples:\n\n"
     "attn-doctor describe-gpu -o h200.toml\n\n"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.builder.spec_requests import Given
     from attn_doctor.kernels.builder.target import Target
 
-__all__ = ["docker_stage"]
-
 #: Options that say where or how this call runs, not what it builds.
 _LEFT_OUT = (
     "docker", "python", "cache_dir", "format", "verbose", "dry_run", "check", "fit", "artifact",

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from attn_doctor.cli.build_kernels.request import How
     from attn_doctor.kernels.builder.spec_requests import Given
 
-__all__ = ["fitted"]
-
 
 def fitted(given: Given | None, how: How) -> int:
     """Compile the specs for each target, keep nothing, and tell which fit. Returns the exit code.

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.builder.spec_requests import Given
     from attn_doctor.kernels.builder.target import Target
 
-__all__ = ["How", "Wanted", "asked", "examined", "remarks", "targets"]
-
-#: Tells the guard, which refuses what only a time could decide (`worker/stub_gpu/timed_choices.py`).
+#: Tells the guard, which refuses what only a timing could decide (`stub_gpu/timed_choices.py`).
 UNPADDED = "ATTN_DOCTOR_UNPADDED"
 
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from attn_doctor.render.build_kernels.artifact import Exported
     from attn_doctor.render.terminal import Paper
 
-__all__ = ["exported", "paper_of", "run", "unwritable"]
-
 
 def run(wanted: Wanted, how: How) -> int:
     """Build what is wanted, show what came of it, and return the exit code."""

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attn_doctor.cli.build_kernels.request import How
+    from attn_doctor.kernels.builder.program_run import Program
     from attn_doctor.kernels.builder.target import Target
-    from attn_doctor.kernels.builder.warmup import Program, Ran
+    from attn_doctor.kernels.builder.warmup import Ran
     from attn_doctor.record.lock import Owner
     from attn_doctor.render.build_kernels.artifact import Exported
-
-__all__ = ["run_warmups"]
 
 _THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 _BEGUN = {
@@ -122,8 +121,8 @@ def _programs(argv: list[str], how: How, targets: list[Target | None]) -> Iterat
         devices,
         owner_remark,
     )
+    from attn_doctor.kernels.builder.program_run import Program, program_of
     from attn_doctor.kernels.builder.software_differences import check
-    from attn_doctor.kernels.builder.warmup import Program, program_of
 
     facts = examined(how)
     own = "" if how.targets else devices(facts, how.device or _default(facts.torch.build))[0]

@@ -14,10 +14,8 @@ from attn_doctor.cli.format_option import Format
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.builder.session import Request
+    from attn_doctor.kernels.builder.plan import Request
     from attn_doctor.kernels.bundle.artifact import Artifact
-
-__all__ = ["export", "import_"]
 
 Folder = Annotated[
     str,
@@ -156,7 +154,7 @@ def _taken_in(
     copy: Path, artifact: Artifact, who: str, request: Request, format: Format, *, run: bool
 ) -> int:
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.kernels.builder.session import Watcher
+    from attn_doctor.kernels.builder.watcher import Watcher
     from attn_doctor.kernels.bundle.compatibility import Layer, fits
     from attn_doctor.kernels.bundle.unpack import unpack
     from attn_doctor.pool.pool import PoolError

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.caches.clearing import Cleared, Plan
     from attn_doctor.render.terminal import Paper
 
-__all__ = ["clear"]
-
 
 def clear(
     path: Where = "",

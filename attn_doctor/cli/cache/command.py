@@ -14,8 +14,6 @@ from attn_doctor.cli.cache import (
 )
 from attn_doctor.cli.program_arguments import WithProgram
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Look at the caches of compiled kernels: what is in them, what is broken, clearing.",
     no_args_is_help=True,

@@ -11,8 +11,6 @@ import typer
 
 from attn_doctor.cli.format_option import Format
 
-__all__ = ["env"]
-
 
 class Shell(str, Enum):
     """The shell that reads the lines."""

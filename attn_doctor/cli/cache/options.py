@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from attn_doctor.facts import Facts
     from attn_doctor.kernels.caches.locations import Place
 
-__all__ = ["Kind", "Kinds", "Python", "Where", "examined", "places"]
-
 
 class Kind(str, Enum):
     """Kinds of caches."""

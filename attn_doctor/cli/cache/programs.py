@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.verify.programs import Judged
     from attn_doctor.record.manifest import Manifest
 
-__all__ = ["compared"]
-
 _PHASES = {
     "cache": "Running {program} with {folder} …",
     "empty": "Running {program} again with an empty cache, to compare …",

@@ -11,8 +11,6 @@ import typer
 from attn_doctor.cli.cache.options import Kinds, Python, Where, examined, places
 from attn_doctor.cli.format_option import Format
 
-__all__ = ["status"]
-
 #: Seconds for opening entries of one cache, unless all are asked for.
 SECONDS = 10.0
 

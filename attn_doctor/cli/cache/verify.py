@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.caches.integrity import Verified
     from attn_doctor.kernels.verify.result import Proof
 
-__all__ = ["verify"]
-
 
 def verify(
     context: typer.Context,

@@ -16,12 +16,10 @@ from attn_doctor.kernels.verify.result import Proof
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.builder.session import Request
+    from attn_doctor.kernels.builder.plan import Request
     from attn_doctor.kernels.caches.survey import Survey
     from attn_doctor.kernels.verify.misses import Miss
     from attn_doctor.record.manifest import Entry, Manifest
-
-__all__ = ["proven", "request_for"]
 
 #: Kinds of entries that only a compilation adds; Triton's files may also come out of a graph.
 _COMPILED = ("fxgraph/", "aotautograd/")
@@ -91,7 +89,7 @@ def request_for(folder: Path, facts: Facts, entries: Iterable[Entry] = ()) -> Re
     """
     from attn_doctor.kernels.builder.devices import DeviceError, children_environment
     from attn_doctor.kernels.builder.items import mask_folders
-    from attn_doctor.kernels.builder.session import Request
+    from attn_doctor.kernels.builder.plan import Request
 
     try:
         environ, _ = children_environment(os.environ, str(folder))

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attn_doctor.record.manifest import Manifest
     from attn_doctor.record.trace import Lookup
 
-__all__ = ["why"]
-
 
 def why(
     program: Annotated[
@@ -102,7 +100,7 @@ def _lookups(program: list[str], facts: Facts, folder: Path) -> tuple[int, list[
     import tempfile
 
     from attn_doctor.kernels.builder.devices import children_environment
-    from attn_doctor.kernels.builder.warmup import program_of
+    from attn_doctor.kernels.builder.program_run import program_of
     from attn_doctor.processes import Running
     from attn_doctor.record.trace import lookups
 

@@ -38,8 +38,6 @@ from attn_doctor.findings import Diagnosis, Severity
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
 
-__all__ = ["check"]
-
 #: How a diagnosis can be written; the first is the default.
 FORMATS = ("text", "json", "markdown", "github", "sarif", "junit", "gitlab")
 

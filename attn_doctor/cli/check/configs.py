@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attn_doctor.configs.prediction import Prediction
     from attn_doctor.configs.readers.settings import Reading
 
-__all__ = ["Config", "Preflight", "read", "with_findings"]
-
 Config = Annotated[
     list[str] | None,
     typer.Option(

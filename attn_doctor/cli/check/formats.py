@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["Output", "deliver", "outputs"]
-
 
 class Output(Struct, frozen=True):
     """One format, and the file that it goes to; "" is standard output."""

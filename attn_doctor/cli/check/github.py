@@ -7,8 +7,6 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["summarise"]
-
 #: Bytes that GitHub takes of one step's summary.
 LIMIT = 1 << 20
 

@@ -10,8 +10,6 @@ from attn_doctor.cli.rules_option import here
 from attn_doctor.findings import Diagnosis
 from attn_doctor.policy.policy import Policy, find, read
 
-__all__ = ["applied", "in_force", "show"]
-
 
 def in_force(option: str) -> Policy | None:
     """The policy that `--policy` names, the nearest one without it, or None."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from attn_doctor.backends.workload import Wish
     from attn_doctor.policy.policy import Policy
 
-__all__ = ["judged", "unready", "with_required"]
-
 
 def judged(diagnosis: Diagnosis, wishes: Sequence[Wish], framework: str) -> Matrix:
     """Every backend for the wishes."""

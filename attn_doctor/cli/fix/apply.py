@@ -19,8 +19,6 @@ from attn_doctor.render.fix.text import applied_text, plan_text
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper
 
-__all__ = ["agreed", "shown_and_done"]
-
 
 def shown_and_done(
     plan: Plan,

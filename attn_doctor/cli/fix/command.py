@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from attn_doctor.fixes.steps import Plan
     from attn_doctor.render.terminal import Paper
 
-__all__ = ["fix"]
-
 
 class Only(str, Enum):
     """Which steps are planned."""

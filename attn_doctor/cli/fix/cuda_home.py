@@ -18,8 +18,6 @@ from attn_doctor.fixes.cuda_home.toolkit_from_wheels import Installation
 from attn_doctor.host import Host
 from attn_doctor.render.terminal import Paper
 
-__all__ = ["cuda_home"]
-
 
 def cuda_home(
     *,

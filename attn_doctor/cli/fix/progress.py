@@ -12,8 +12,6 @@ from attn_doctor.fixes.steps import Step
 from attn_doctor.render.fix.text import done_lines
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["Shown"]
-
 #: Seconds between two states of the line.
 _EVERY = 0.5
 

@@ -9,8 +9,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.requirements_file import requirements
 
-__all__ = ["write_to"]
-
 
 def write_to(path: str, facts: Facts) -> int:
     """Write the file, or print it if `path` is `-`. An existing file is kept. Returns 0."""

@@ -18,8 +18,6 @@ from attn_doctor.render.fix.json import history_json, undo_json
 from attn_doctor.render.fix.text import history_text, undo_text
 from attn_doctor.render.terminal import Paper
 
-__all__ = ["forget", "history", "undo"]
-
 
 def undo(named: list[str], *, dry_run: bool, yes: bool, json: bool) -> int:
     """Take a run back. Returns the exit code: 1 if something could not be."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attn_doctor.rulebook.rule import Rule
     from attn_doctor.rulebook.rule_lookup import Meant
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Look at the rulebook, check it, and add to it.", no_args_is_help=True)
 
 

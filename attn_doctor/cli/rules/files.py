@@ -11,8 +11,6 @@ import typer
 if TYPE_CHECKING:
     from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["lint", "new", "run"]
-
 
 def lint(
     folder: Annotated[

@@ -14,8 +14,6 @@ from typing import Any
 from attn_doctor.configs.readers.files import text_of
 from attn_doctor.configs.readers.settings import ConfigError, Dataset
 
-__all__ = ["datasets"]
-
 
 def datasets(config: Path, named: str) -> tuple[Dataset, ...]:
     """The datasets with sizes of their own in the file that a configuration names."""

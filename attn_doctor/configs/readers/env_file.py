@@ -11,8 +11,6 @@ import shlex
 from attn_doctor.configs.readers import shell_words
 from attn_doctor.configs.readers.settings import Setting
 
-__all__ = ["settings_of", "variables_of"]
-
 #: Variables that matter here and the settings they become.
 _MAPPED = {
     "MODEL_FAMILY": "model_family",

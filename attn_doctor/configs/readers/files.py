@@ -8,8 +8,6 @@ from pathlib import Path
 
 from attn_doctor.configs.readers.settings import ConfigError
 
-__all__ = ["LARGEST", "shown", "text_of"]
-
 #: Configurations are pages. What is larger is a log, a model or an attack.
 LARGEST = 2 << 20
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from attn_doctor.configs.readers.settings import ConfigError, Setting, Value
 
-__all__ = ["plain_settings", "settings_of"]
-
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]:\n]')
 
 

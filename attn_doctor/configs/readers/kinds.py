@@ -17,8 +17,6 @@ from attn_doctor.configs.readers import (
 from attn_doctor.configs.readers.files import shown, text_of
 from attn_doctor.configs.readers.settings import ConfigError, Reading, Setting
 
-__all__ = ["VARIABLES", "read"]
-
 #: Variables that choose a backend by themselves.
 VARIABLES = (
     "DIFFUSERS_ATTN_BACKEND",

@@ -11,8 +11,6 @@ from pathlib import Path
 from attn_doctor.configs.readers.files import LARGEST, shown
 from attn_doctor.configs.readers.settings import ConfigError
 
-__all__ = ["found_in", "named"]
-
 _ENVIRONMENTS = ("SIMPLETUNER_ENVIRONMENT", "SIMPLETUNER_ENV", "ENV")
 _BACKENDS = ("SIMPLETUNER_CONFIG_BACKEND", "CONFIG_BACKEND", "CONFIG_TYPE")
 _FORMS = ("json", "toml", "env")

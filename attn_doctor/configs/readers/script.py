@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from attn_doctor.configs.readers.settings import Call, ConfigError, Setting
 
-__all__ = ["calls_of"]
-
 _T = TypeVar("_T", str, int)
 
 #: Names of a guide that no torch has.

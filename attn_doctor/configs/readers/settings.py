@@ -8,8 +8,6 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["Call", "ConfigError", "Dataset", "Reading", "Setting", "Value"]
-
 #: A value as a configuration holds it; lists are those of options that take several.
 Value = str | int | float | bool | tuple[str, ...] | None
 

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 
 from attn_doctor.configs.readers.settings import Setting
 
-__all__ = ["Script", "options_of", "read"]
-
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w{0,100})(\+?)=(.*)$", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w{0,100})(?::-([^}]{0,200}))?\}|([A-Za-z_]\w{0,100}))")
 #: Words of a line longer than this are not those of a launch command.

@@ -7,8 +7,6 @@ import re
 from attn_doctor.configs.readers.json_file import plain_settings
 from attn_doctor.configs.readers.settings import ConfigError, Setting
 
-__all__ = ["settings_of"]
-
 _KEY = re.compile(r"""^[ \t]*(?:"([^"\n]{1,200})"|'([^'\n]{1,200})'|([\w-]{1,200}))[ \t]*=""")
 _TABLE = re.compile(r"^[ \t]*\[")
 

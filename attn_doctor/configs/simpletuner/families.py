@@ -12,8 +12,6 @@ from packaging.version import InvalidVersion, Version
 
 from attn_doctor.rulebook import library
 
-__all__ = ["Family", "Flavour", "Release", "families", "family", "newest", "release"]
-
 #: Names that SimpleTuner takes for another family's.
 _SAME = {"sd2x": "sd1x", "sd1": "sd1x", "sd2": "sd1x"}
 

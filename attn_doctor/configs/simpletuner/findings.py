@@ -13,8 +13,6 @@ from attn_doctor.configs.simpletuner.run import Run, choices
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Severity
 
-__all__ = ["found"]
-
 #: Names that other programs have for what SimpleTuner calls otherwise.
 _MEANT = {
     "flash": "flash-attn", "flash_attention_2": "flash-attn", "flash2": "flash-attn",

@@ -25,8 +25,6 @@ from attn_doctor.configs.simpletuner.sizes import batch_of, largest
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix
 
-__all__ = ["KEY", "inputs"]
-
 KEY = "attention_mechanism"
 #: Backends of which a mask of two dimensions is misread.
 _ROWS_MISREAD = ("flex",)

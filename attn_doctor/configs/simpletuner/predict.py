@@ -27,8 +27,6 @@ from attn_doctor.configs.simpletuner.sizes import batch_of, largest
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 
-__all__ = ["predict"]
-
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
     """The phases of a run and what is wrong with the configuration."""

@@ -25,8 +25,6 @@ from attn_doctor.configs.simpletuner.families import (
 from attn_doctor.configs.simpletuner.sizes import batch_of
 from attn_doctor.facts import Facts
 
-__all__ = ["PHASES", "Run", "choices", "effective", "understood", "weight_dtype", "wish"]
-
 #: What SimpleTuner's phases are called here and in wishes.
 PHASES = {"training": "training", "validation": "inference"}
 #: Mechanisms that take the place of torch's own function, so that every family has them.

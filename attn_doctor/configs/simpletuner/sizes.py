@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from attn_doctor.configs.dense_masks import Sized
 from attn_doctor.configs.readers.settings import Reading
 
-__all__ = ["batch_of", "largest"]
-
 
 def largest(reading: Reading, preset: str, phase: str) -> Sized:
     """The size with the most tokens; its `tokens` are 0 if they cannot be told."""

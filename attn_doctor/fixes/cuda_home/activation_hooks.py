@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from attn_doctor.fixes.cuda_home.exports import Exports, quoted
 
-__all__ = ["enter", "leave", "start"]
-
 _OLD, _OURS = "_ATTN_DOCTOR_OLD_", "_ATTN_DOCTOR_SET_"
 
 

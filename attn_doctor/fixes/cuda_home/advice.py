@@ -19,8 +19,6 @@ from attn_doctor.derived.releases import major, series
 from attn_doctor.facts import Facts
 from attn_doctor.probes.toolchain.toolkits import own_folder
 
-__all__ = ["Advice", "Way", "advice", "own_root", "wheels_hold_nvcc"]
-
 
 class Way(Struct, frozen=True, kw_only=True):
     """One way to get the toolkit."""

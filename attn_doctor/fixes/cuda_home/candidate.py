@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["Candidate", "Choice", "Compiler"]
-
 
 class Compiler(Struct, frozen=True, kw_only=True):
     """The host compilers that a build uses, where they have to be named for nvcc to accept them."""

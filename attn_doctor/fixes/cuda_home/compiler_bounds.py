@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from attn_doctor.host import Host
 
-__all__ = ["Bounds", "read", "refusal"]
-
 #: For a CUDA version such as `12.4`, the lowest version accepted and the first one refused.
 Bounds = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
 _FILE = ("utils", "cpp_extension.py")

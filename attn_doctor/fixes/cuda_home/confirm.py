@@ -13,8 +13,6 @@ from msgspec import Struct
 from attn_doctor import worker
 from attn_doctor.processes import run
 
-__all__ = ["Answer", "ask"]
-
 #: Seconds to import torch and triton; a cold disk of a network takes long.
 LIMIT = 120.0
 _CHILD = str(Path(worker.__file__).parent / "cuda_home.py")

@@ -19,8 +19,6 @@ from attn_doctor.fixes.cuda_home import compiler_bounds, trial_build
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice, Compiler
 from attn_doctor.host import Host
 
-__all__ = ["choose", "wanted_archs"]
-
 #: Compilers to try where nvcc does not accept the usual one, besides those of `PATH` itself.
 _NEWEST_GCC, _OLDEST_GCC = 16, 7
 #: Variables that win over CUDA_HOME, and where.

@@ -19,8 +19,6 @@ from attn_doctor.fixes.cuda_home.candidate import Candidate
 from attn_doctor.host import Host
 from attn_doctor.probes.toolchain import programs
 
-__all__ = ["Exports", "apply", "lines", "needed", "quoted"]
-
 
 class Exports(Struct, frozen=True, kw_only=True):
     """Variables to set, and a folder to put first on PATH."""

@@ -11,8 +11,6 @@ import re
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["NAME", "with_block"]
-
 #: What stands in the marks; a second block in the same file has its part added.
 NAME = "attn-doctor cuda-home"
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),

@@ -10,8 +10,6 @@ from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice
 from attn_doctor.fixes.cuda_home.confirm import Answer
 from attn_doctor.fixes.cuda_home.exports import Exports
 
-__all__ = ["Report"]
-
 
 class Report(Struct, frozen=True, kw_only=True):
     """What is printed, as text or as JSON."""

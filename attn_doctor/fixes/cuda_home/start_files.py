@@ -19,8 +19,6 @@ from attn_doctor.fixes.cuda_home import activation_hooks, marked_block
 from attn_doctor.fixes.cuda_home.exports import Exports
 from attn_doctor.shell import detect
 
-__all__ = ["KINDS", "Change", "Keeping", "keeping"]
-
 #: What `--write-to` takes; `auto` is GitHub Actions, else the environment, else the shell.
 KINDS = ("auto", "environment", "shell", "github")
 

@@ -27,8 +27,6 @@ from attn_doctor.fixes.run_installer import installer_environment, run
 from attn_doctor.host import Host
 from attn_doctor.probes.toolchain import cuda_root
 
-__all__ = ["Installation", "install", "plan"]
-
 #: Parts of `cuda-toolkit` that compile, and those that torch's own headers and extensions include.
 COMPILING = ("nvcc", "crt", "nvvm", "cudart", "cccl", "nvrtc", "nvtx", "profiler")
 LIBRARIES = ("cublas", "cusparse", "cusolver", "curand", "cufft", "nvjitlink")

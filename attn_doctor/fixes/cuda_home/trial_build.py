@@ -22,8 +22,6 @@ from attn_doctor.fixes.cuda_home.candidate import Compiler
 from attn_doctor.host import Host
 from attn_doctor.processes import Ended, run
 
-__all__ = ["Nvcc", "build", "headers_beside", "nvcc"]
-
 #: Seconds for nvcc to tell its version, and for one compilation; 0.1 s and 4 s here.
 ASK, COMPILE = 20.0, 180.0
 _HEADERS = ("cuda_runtime.h", "cublas_v2.h", "cusparse.h", "cusolverDn.h")

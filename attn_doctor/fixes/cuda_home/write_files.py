@@ -8,8 +8,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes.cuda_home.start_files import Change, Keeping
 from attn_doctor.fixes.journal import Journal
 
-__all__ = ["append", "write"]
-
 
 def write(keeping: Keeping, journal: Journal) -> tuple[Change, ...]:
     """Write every file that is not yet as it should be; returns those that were written.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-__all__ = ["Cleared", "clear"]
-
 
 class Cleared(Struct, frozen=True, kw_only=True):
     """One file that was removed before building, or would be."""

@@ -10,8 +10,6 @@ from msgspec.structs import replace
 from attn_doctor.kernels.builder.cleared import Cleared
 from attn_doctor.record.manifest import Entry
 
-__all__ = ["leavings", "without_choices"]
-
 #: How files with Inductor's choices among tiles end.
 CHOICES = ".best_config"
 

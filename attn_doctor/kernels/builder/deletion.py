@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from attn_doctor.kernels.builder.cleared import Cleared, clear
 from attn_doctor.kernels.builder.plan import Request, jiterator, listed
 
-__all__ = ["Removing"]
-
 
 class Removing:
     """The removals of one build, below the folders that are its own to clear."""

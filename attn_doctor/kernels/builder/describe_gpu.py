@@ -19,8 +19,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 
-__all__ = ["asked"]
-
 _CHILD = Path(worker.__file__).parent / "describe_gpu.py"
 #: Seconds for importing torch and its compiler, from a slow disk.
 _PATIENCE = 180.0

@@ -13,11 +13,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.shell.commands import argv_for
 from attn_doctor.worker.kernels.torch_versions import minor
 
-__all__ = [
-    "DeviceError", "NoGpuError", "cache_folder", "children_environment", "compilable", "devices",
-    "owner_remark", "pip", "precompiles",
-]  # fmt: skip
-
 _NO_GPU = {
     "no-driver": "there is a GPU, but no NVIDIA driver",
     "no-device": "the NVIDIA driver shows no GPU",

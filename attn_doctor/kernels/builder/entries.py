@@ -13,8 +13,6 @@ from attn_doctor.kernels.builder.items import Item
 from attn_doctor.pool.task import Outcome
 from attn_doctor.record.manifest import Build, Entry
 
-__all__ = ["entry_of", "failure_of", "memory_ran_out", "succeeded"]
-
 #: What a failure says when memory, of the GPU or the machine, ran out. Not `out of resource:
 #: shared memory`, which no waiting cures.
 _MEMORY = ("CUDA out of memory", "OutOfMemoryError: CUDA", "out of memory", "MemoryError")

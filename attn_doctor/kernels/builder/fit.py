@@ -30,8 +30,6 @@ from attn_doctor.pool.task import Outcome, Task
 from attn_doctor.record.spec import KernelSpec, Option
 from attn_doctor.worker.env_vars import kept
 
-__all__ = ["Fit", "fit", "fitted"]
-
 _DEVICE = "cuda:0"
 #: Compiles that are spent on one spec besides the first.
 _TRIES = 5

@@ -18,11 +18,6 @@ from attn_doctor.record.key_parts import key
 from attn_doctor.record.manifest import Entry, Manifest
 from attn_doctor.record.spec import MASKS, KernelSpec
 
-__all__ = [
-    "CONTEXT_MIB", "Item", "estimate", "gpu_mib", "items", "longest_first",
-    "mask_folder", "mask_folders", "mask_source", "workers",
-]  # fmt: skip
-
 #: MiB of memory that one compiling process takes, and of GPU memory for a CUDA context.
 RAM_MIB, CONTEXT_MIB = 1500, 700
 #: Share of the free GPU memory that is used; the driver and fragments need the rest.

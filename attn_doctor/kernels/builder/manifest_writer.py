@@ -21,8 +21,6 @@ from attn_doctor.record.environment import place_with
 from attn_doctor.record.lock import Lock
 from attn_doctor.record.manifest import Entry, Manifest, Surroundings
 
-__all__ = ["UNFINISHED", "Record"]
-
 #: The message of entries whose build has begun and not ended.
 UNFINISHED = "not built: the build was ended before"
 

@@ -25,8 +25,6 @@ from attn_doctor.kernels.builder.plan import Plan, Request
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.record.spec import MASKS, KernelSpec
 
-__all__ = ["environment", "suits", "worth"]
-
 #: So many kernels and processes at once make the detour worth one more import of torch.
 MANY = 6
 _CHILD = Path(worker.__file__).parent / "cuda_driver.py"

@@ -28,17 +28,6 @@ from attn_doctor.record.spec import KernelSpec
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.stale import Stale
 
-__all__ = [
-    "Plan",
-    "Request",
-    "jiterator",
-    "joined",
-    "leave_alone",
-    "listed",
-    "planned",
-    "superseded",
-]
-
 
 class Request(Struct, frozen=True, kw_only=True):
     """What is wanted."""

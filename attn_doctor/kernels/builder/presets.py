@@ -16,8 +16,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule_lookup import nearest
 
-__all__ = ["Size", "families", "listing", "recipe", "rows", "tokens"]
-
 _SIZE = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,9}))?)?(?::(\d{1,9}))?")
 
 

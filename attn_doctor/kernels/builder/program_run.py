@@ -22,20 +22,14 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.stub_gpu_guard import (
-    Verdict,
-    heard,
-    unheard,
-    watched,
-)
+from attn_doctor.kernels.builder.stub_gpu_guard import heard, unheard, watched
 from attn_doctor.kernels.builder.target import Target
 from attn_doctor.processes import GRACE, Running
 from attn_doctor.record.environment import seen
 from attn_doctor.record.lock import FOLDER
 from attn_doctor.record.manifest import Surroundings
 from attn_doctor.record.trace import Lookup, lookups
-
-__all__ = ["REQUIRE_HIT", "Program", "Run", "position", "program_of", "rewind", "run"]
+from attn_doctor.worker.stub_gpu.report import Verdict
 
 #: Variable that turns `attn_doctor.require_hit()` off, where it is `off`.
 REQUIRE_HIT = "ATTN_DOCTOR_REQUIRE_HIT"

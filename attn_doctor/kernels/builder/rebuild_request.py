@@ -18,8 +18,6 @@ from attn_doctor.record.manifest import Entry, Manifest
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.shell import cache_commands
 
-__all__ = ["Recorded", "recorded"]
-
 _SAY = (
     "say what to build: --preset NAME (--list-presets shows them), --spec FILE, --heads and"
     " --head-dim with --length, or -- COMMAND with a warm-up of your own"

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from attn_doctor.record.spec import KernelSpec
 
-__all__ = ["REACH", "refusal"]
-
 #: Elements that a signed 32-bit offset reaches.
 REACH = 2**31
 

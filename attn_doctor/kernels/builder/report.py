@@ -16,8 +16,6 @@ from attn_doctor.kernels.builder.target import Target
 from attn_doctor.record.manifest import Entry
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["Report", "Result", "explained", "joined"]
-
 
 class Result(Struct, frozen=True, kw_only=True):
     """One spec, built or already there."""

@@ -35,8 +35,6 @@ from attn_doctor.record.key_parts import parts_name
 from attn_doctor.record.manifest import Entry
 from attn_doctor.record.spec import KernelSpec
 
-__all__ = ["Course", "Step", "job_of", "log_of"]
-
 #: Seconds between two looks at the clock, for time limits and the display.
 TICK = 0.25
 

@@ -25,22 +25,18 @@ from attn_doctor.kernels.builder.manifest_writer import Record
 from attn_doctor.kernels.builder.plan import (
     Plan,
     Request,
-    planned,
     superseded,
 )
 from attn_doctor.kernels.builder.report import Report, Result, explained
 from attn_doctor.kernels.builder.scheduler import Course, Step, log_of
 from attn_doctor.kernels.builder.timings import Timings
-from attn_doctor.kernels.builder.verification import claim, pool_of, prove
+from attn_doctor.kernels.builder.verification import claim, pool_of
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.pool.pool import Pool
 from attn_doctor.pool.task import Outcome
 from attn_doctor.record import store
 from attn_doctor.record.lock import FOLDER, Lock
 from attn_doctor.record.manifest import Entry, Surroundings
-
-__all__ = ["Build", "Plan", "Request", "Watcher", "planned", "prove"]
-
 
 #: Beside the manifest while a build is at work; one that is found there was ended.
 MARK = "unfinished"

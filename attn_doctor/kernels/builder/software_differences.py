@@ -16,8 +16,6 @@ from attn_doctor.kernels.builder.devices import pip
 from attn_doctor.kernels.builder.target import Target, TargetError
 from attn_doctor.worker.kernels.torch_versions import minor
 
-__all__ = ["Difference", "able", "check", "differences"]
-
 #: The oldest torch with which building for another machine's GPU was tried.
 OLDEST = (2, 7)
 _INDEX = "https://download.pytorch.org/whl/"

@@ -13,8 +13,6 @@ from typing import Any
 from attn_doctor.record.spec import LAYOUTS, MASKS
 from attn_doctor.rulebook.rule_lookup import nearest
 
-__all__ = ["FIELDS", "RefusedValueError", "strange_option"]
-
 _DTYPES = {
     "bf16": "bfloat16",
     "bfloat16": "bfloat16",

@@ -16,8 +16,6 @@ from attn_doctor.kernels.builder.value_products import few, product
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.rulebook.rule_lookup import nearest
 
-__all__ = ["from_file"]
-
 #: Bytes of a file of specs.
 _LARGEST = 1 << 20
 

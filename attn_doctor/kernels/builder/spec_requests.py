@@ -17,7 +17,6 @@ from msgspec import Struct
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder import presets
 from attn_doctor.kernels.builder.items import mask_folder
-from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.spec_fields import FIELDS, strange_option
 from attn_doctor.kernels.builder.spec_files import from_file
 from attn_doctor.kernels.builder.value_products import (
@@ -27,8 +26,6 @@ from attn_doctor.kernels.builder.value_products import (
     shown_as,
 )
 from attn_doctor.record.spec import KernelSpec
-
-__all__ = ["MOST", "Given", "Wishes", "refusal", "wished"]
 
 
 class Given(Struct, frozen=True, kw_only=True):

@@ -12,8 +12,6 @@ from pathlib import Path
 from attn_doctor.worker.stub_gpu import report
 from attn_doctor.worker.stub_gpu.report import Verdict
 
-__all__ = ["Verdict", "heard", "unheard", "watched"]
-
 #: What is said of a program that ran without a stand-in.
 unheard = Verdict((), (), 0, 0)
 

@@ -22,11 +22,6 @@ from attn_doctor.record.environment import place_with
 from attn_doctor.record.manifest import Entry, Surroundings
 from attn_doctor.worker.env_vars import kept
 
-__all__ = [
-    "Target", "TargetError", "folder_remark", "stand_in", "target_of", "targets_of",
-    "variables_remark",
-]  # fmt: skip
-
 #: Kernels without their intermediate texts: a fifth of the size, under the same keys.
 _SMALLER = "TRITON_STORE_BINARY_ONLY"
 #: Most GPUs of one machine.

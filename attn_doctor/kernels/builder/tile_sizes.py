@@ -16,8 +16,6 @@ from msgspec import Struct
 from attn_doctor.pool.task import Outcome
 from attn_doctor.record.spec import Option
 
-__all__ = ["Tried", "ladder", "seen"]
-
 _OVER = re.compile(
     r"out of resource: (?P<what>shared memory|\S+?),? ?Required: ?(?P<needed>\d+),? ?"
     r"Hardware limit(?:ation)?: ?(?P<limit>\d+)"

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Timings"]
-
 #: Stages that a child measures, in seconds; `process` is all of its life.
 _STAGES = ("context_seconds", "seconds", "reference_seconds", "total_seconds")
 

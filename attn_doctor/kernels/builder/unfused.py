@@ -12,8 +12,6 @@ from pathlib import Path
 
 from attn_doctor.worker.kernels.fused import LIMITS, NO_BFLOAT16, UNCOMPILED
 
-__all__ = ["unfused"]
-
 #: Bytes from either end of a log that are looked through.
 _LOOKED = 1 << 20
 _FUNCTION = re.compile(r"function: '(?P<name>[^']*)' \((?P<place>[^)]*)\)")

@@ -18,8 +18,6 @@ from attn_doctor.kernels.builder.spec_fields import FIELDS, RefusedValueError
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.rulebook.rule_lookup import nearest
 
-__all__ = ["FIXED", "MOST", "few", "product", "shown_as"]
-
 #: Specs that one call may ask for; more is a mistake in a list.
 MOST = 4096
 #: Fields whose flag has another name.

@@ -14,8 +14,6 @@ from attn_doctor.pool.pool import Pool
 from attn_doctor.record import store
 from attn_doctor.record.manifest import Entry
 
-__all__ = ["claim", "pool_of", "prove"]
-
 
 def pool_of(request: Request, devices: Iterable[str]) -> Pool:
     """The processes in which jobs for these devices run."""

@@ -27,7 +27,6 @@ from attn_doctor.kernels.builder.program_run import (
     Program,
     Run,
     position,
-    program_of,
     rewind,
     run,
 )
@@ -43,8 +42,6 @@ from attn_doctor.record.trace import (
     without_gradients,
 )
 from attn_doctor.worker.kernels import cache_keys as parts
-
-__all__ = ["NOTHING", "Program", "Ran", "outdated", "program_of", "warm_up"]
 
 NOTHING = "nothing was compiled by torch.compile, so there is nothing to reuse"
 _INFERENCE = (

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.builder.scheduler import Step
     from attn_doctor.record.lock import Owner
 
-__all__ = ["Watcher"]
-
 
 class Watcher:
     """Is told what happens; a progress display overrides what it shows."""

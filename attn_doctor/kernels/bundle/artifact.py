@@ -27,8 +27,6 @@ from msgspec import Struct
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.record.manifest import Entry, Surroundings, Warmup
 
-__all__ = ["HEAD", "SCHEMA", "Artifact", "ArtifactError", "Packed", "extract", "head", "write"]
-
 #: 2: entries may be unproven, and there are warm-ups.
 SCHEMA = 2
 #: The member that describes the rest.

@@ -22,8 +22,6 @@ from attn_doctor.record.drift import REBUILD, Moved, moved
 from attn_doctor.record.environment import place_with, seen
 from attn_doctor.record.manifest import Surroundings
 
-__all__ = ["Fit", "Layer", "fits", "pair", "told"]
-
 #: What the keys of Triton's kernels hold besides their source.
 _NEEDED = ("torch", "torch_cuda", "torch_key", "triton", "triton_key", "python", "sm", "cpu")
 #: What only Triton's keys hold; graphs are found whatever becomes of it. Names of variables as in

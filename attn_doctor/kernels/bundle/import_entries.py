@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from attn_doctor.kernels.builder import items
 from attn_doctor.kernels.builder.devices import TRITON
-from attn_doctor.kernels.builder.session import Request, Watcher
+from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact
 from attn_doctor.kernels.bundle.compatibility import Fit, Layer
 from attn_doctor.kernels.verify.entries import measured, proved, stamped
@@ -27,8 +28,6 @@ from attn_doctor.record.manifest import (
     Surroundings,
     Warmup,
 )
-
-__all__ = ["KERNELS", "Imported", "Taking"]
 
 #: Files of Triton's kernels, which lie one folder to each.
 KERNELS = "triton/"

@@ -23,8 +23,6 @@ from attn_doctor.record import store
 from attn_doctor.record.key_parts import parts_of
 from attn_doctor.record.manifest import Entry, Manifest, Warmup
 
-__all__ = ["Choice", "choose", "pack"]
-
 #: States of entries that are worth something elsewhere.
 _STATES = ("built", "unproven")
 _OBSTACLES = {

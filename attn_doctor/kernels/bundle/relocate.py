@@ -14,8 +14,6 @@ from attn_doctor.kernels.bundle.artifact import Artifact
 from attn_doctor.record.key_parts import names_of_parts
 from attn_doctor.record.manifest import Entry, Warmup
 
-__all__ = ["Moving"]
-
 
 class Moving:
     """Moves each file once, whatever number of entries name it."""

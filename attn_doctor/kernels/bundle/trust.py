@@ -15,8 +15,6 @@ from pathlib import Path
 from attn_doctor.kernels.bundle.artifact import ArtifactError, sha256
 from attn_doctor.processes import run
 
-__all__ = ["check_digest", "check_signature", "sign"]
-
 #: Says what was signed, so that a signature for another purpose does not count.
 NAMESPACE = "attn-doctor"
 SECONDS = 60.0

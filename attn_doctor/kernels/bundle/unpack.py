@@ -17,18 +17,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from attn_doctor.kernels.builder.devices import TRITON
-from attn_doctor.kernels.builder.session import Request, Watcher
+from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle import artifact as artifacts
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError
 from attn_doctor.kernels.bundle.compatibility import Fit, Layer
 from attn_doctor.kernels.bundle.import_entries import KERNELS, Imported, Taking
 from attn_doctor.kernels.bundle.relocate import Moving
-from attn_doctor.kernels.caches import stale as drift
-from attn_doctor.record import store
+from attn_doctor.record import drift, store
 from attn_doctor.record.lock import FOLDER, Lock
 from attn_doctor.record.manifest import Manifest
-
-__all__ = ["Imported", "private", "unpack"]
 
 
 @contextmanager

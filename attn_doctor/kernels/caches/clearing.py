@@ -18,8 +18,6 @@ from attn_doctor.kernels.caches.entry import State
 from attn_doctor.kernels.caches.file_tree import Node
 from attn_doctor.kernels.caches.survey import RECORD, Survey
 
-__all__ = ["Cleared", "Group", "Plan", "clear", "plan"]
-
 _OURS = "attn-doctor"
 
 

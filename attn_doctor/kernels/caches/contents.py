@@ -14,8 +14,6 @@ from attn_doctor.kernels.caches import file_names
 from attn_doctor.kernels.caches.entry import Contents, Entry
 from attn_doctor.kernels.caches.file_tree import Node, Tree, read_tree
 
-__all__ = ["KINDS", "contents", "guess"]
-
 #: What each kind of cache is, in a reader's words.
 KINDS = {
     "inductor": "torch.compile: graphs, generated code and the Triton kernels of FlexAttention",

@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.facts import Facts, Gpu
 
-__all__ = ["Now", "now"]
-
 
 class Now(Struct, frozen=True, kw_only=True):
     """Today's machine and environment. None: could not tell; empty: there is none."""

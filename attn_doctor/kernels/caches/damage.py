@@ -19,8 +19,6 @@ from attn_doctor.kernels.caches.contents import sort
 from attn_doctor.kernels.caches.entry import Contents, Entry
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
 
-__all__ = ["Damage", "damage", "leftovers", "look"]
-
 #: Seconds after which a half-written file belongs to no writer that can still be at work.
 ABANDONED = 3600.0
 #: A library of this size needs no more than its header read.

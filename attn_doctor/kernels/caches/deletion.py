@@ -18,8 +18,6 @@ from msgspec import Struct
 
 from attn_doctor.kernels.caches.file_tree import Node
 
-__all__ = ["Removed", "link_above", "obstacle", "remove"]
-
 _AT = (
     os.unlink in os.supports_dir_fd and os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 )

@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from attn_doctor.record.manifest import Manifest
 
-__all__ = ["Root", "roots"]
-
 
 class Root(Struct, frozen=True, kw_only=True):
     """One folder whose path graphs hold."""

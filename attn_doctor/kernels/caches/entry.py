@@ -6,8 +6,6 @@ from enum import Enum
 
 from msgspec import Struct
 
-__all__ = ["Contents", "Entry", "Judged", "State"]
-
 
 class State(str, Enum):
     """Whether an entry can still serve this machine and environment."""

@@ -8,11 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "AOT_KEY", "CODE", "CODE_KEY", "CUTE", "DRIVER", "EXTENSION_FILE", "EXTENSION_FOLDER", "FX_KEY",
-    "HUB_REPO", "HUB_VARIANT", "JITERATOR", "LEFTOVER", "TRITON_FILE", "TRITON_KEY", "writer",
-]  # fmt: skip
-
 _HASH = r"[a-z2-7]{50,52}"
 FX_KEY = re.compile(rf"f{_HASH}")
 AOT_KEY = re.compile(rf"a{_HASH}")

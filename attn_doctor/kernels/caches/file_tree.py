@@ -13,8 +13,6 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-__all__ = ["Node", "Tree", "read_tree"]
-
 
 class Node(Struct, frozen=True):
     """One thing in the folder. `kind`: file, dir, link, mount (another file system) or other."""

@@ -10,8 +10,6 @@ from attn_doctor.kernels.caches.damage import Damage, leftovers, look
 from attn_doctor.kernels.caches.survey import RECORD, Survey
 from attn_doctor.shell.cache_commands import verify as verify_command
 
-__all__ = ["Verified", "verify"]
-
 
 class Verified(Struct, frozen=True, kw_only=True):
     """What was found in one cache."""

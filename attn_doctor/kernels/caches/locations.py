@@ -7,8 +7,6 @@ from msgspec import Struct
 from attn_doctor.host import Host
 from attn_doctor.probes.machine.caches import cute, locate
 
-__all__ = ["Place", "places"]
-
 
 class Place(Struct, frozen=True):
     """A cache's folder, and the variable that names it (or `default`)."""

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-__all__ = ["Holder", "Holders", "holders", "locked"]
-
 
 class Holder(Struct, frozen=True):
     """A process that has a file open."""

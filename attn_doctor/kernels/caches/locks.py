@@ -16,8 +16,6 @@ from attn_doctor.kernels.caches.entry import Contents
 from attn_doctor.kernels.caches.file_tree import Tree
 from attn_doctor.kernels.caches.lock_holders import holders, locked
 
-__all__ = ["Lock", "locks"]
-
 #: Seconds after which an extension's lock that no process has open is its dead maker's. Nothing
 #: compiles for an hour in one go.
 STALE = 3600.0

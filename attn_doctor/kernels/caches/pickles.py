@@ -9,8 +9,6 @@ from __future__ import annotations
 import pickletools
 from collections.abc import Iterator
 
-__all__ = ["fault", "texts"]
-
 
 def fault(data: bytes) -> str:
     """What is wrong with the framing of a pickle; empty if it is whole."""

@@ -23,8 +23,6 @@ from attn_doctor.probes.machine.mounts import (
     writable,
 )
 
-__all__ = ["Candidate", "Choice", "choose"]
-
 #: Bytes that should be free: a model's kernels take some 100 MB, and several versions lie together.
 ROOM = 2 << 30
 #: Mounts that hold the system's own things, whatever their file system.

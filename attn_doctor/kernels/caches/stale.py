@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from attn_doctor.record.drift import (
-    NONE,
-    PARTLY,
-    REBUILD,
     Moved,
     moved,
     sentence,
@@ -22,10 +19,6 @@ from attn_doctor.record.drift import (
 
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import Manifest, Surroundings
-
-__all__ = [
-    "NONE", "PARTLY", "REBUILD", "Doomed", "Moved", "Stale", "moved", "sentence", "stale",
-]  # fmt: skip
 
 
 class Doomed(Struct, frozen=True, kw_only=True):

@@ -22,8 +22,6 @@ from attn_doctor.kernels.caches.entry import (
 )
 from attn_doctor.kernels.caches.file_tree import Tree
 
-__all__ = ["judge"]
-
 #: What an entry is, and why.
 Said = tuple[State, str]
 

@@ -23,8 +23,6 @@ from attn_doctor.kernels.caches.states import Said, judge
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import Manifest, Warmup
 
-__all__ = ["RECORD", "Survey", "chosen", "recorded", "survey"]
-
 #: The builder's record, below the cache folder.
 RECORD = "attn-doctor/manifest.json"
 

@@ -16,8 +16,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-__all__ = ["ATTRIBUTES", "NEEDED", "SCHEMA", "Descriptor", "identifier"]
-
 SCHEMA = 1
 
 #: torch's properties, with the number of the CUdevice_attribute that holds the same value.

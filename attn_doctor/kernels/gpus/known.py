@@ -20,8 +20,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus.descriptor import Descriptor, identifier
 from attn_doctor.rulebook.paths import folder, read_toml
 
-__all__ = ["buildable", "find", "listing", "read"]
-
 _DESCRIBE = "run `attn-doctor describe-gpu -o gpu.toml` where the GPU is, and give that file"
 
 

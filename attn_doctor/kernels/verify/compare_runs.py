@@ -1,6 +1,6 @@
 """Two runs of a program, held against each other: what each of its compiled graphs computed.
 
-The records are those of `worker/kernels/graph_outputs.py`. Two tensors whose products with eight vectors
+The records are those of `graph_outputs.py`. Two tensors whose products with eight vectors
 of random signs differ by d on average are about d apart (give or take a quarter). A graph is only
 judged where it got the same in both runs: a program that draws its own random numbers, or whose
 order changes, cannot be compared, and that is said.
@@ -13,8 +13,6 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
-
-__all__ = ["LIMIT", "Compared", "compare", "difference", "runs"]
 
 #: Relative distance of two results that counts as equal; bfloat16 keeps three digits.
 LIMIT = 1e-2

@@ -15,7 +15,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.kernels.builder.session import Request, Watcher, prove
+from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.verification import prove
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.record import store
 from attn_doctor.record.environment import seen
 from attn_doctor.record.lock import FOLDER, Lock
@@ -25,8 +27,6 @@ from attn_doctor.record.manifest import (
     Manifest,
     Surroundings,
 )
-
-__all__ = ["measured", "proved", "stamped", "unproven", "unwritable", "write_down"]
 
 #: The message of a proof in which nothing but C compilers ran.
 _HELPER = re.compile(r"\d+ compilers? ran in a fresh process: (?:[\w+.-]*(?:cc|clang)[\d.-]*)")

@@ -1,7 +1,7 @@
 """A miss in words: the component that differs, its value here and there, and what to do about it.
 
 Two witnesses are heard: the record of what a kernel was built in, held against this machine, and
-the parts of torch's keys, which the builder saved and a proof compares (`worker/kernels/cache_keys.py`).
+the parts of torch's keys, which the builder saved and a proof compares (`cache_keys.py`).
 Where neither tells, nothing is said.
 """
 
@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from attn_doctor.record.drift import REBUILD, Moved, moved
 from attn_doctor.record.manifest import Surroundings
-
-__all__ = ["Miss", "misses", "of_factor", "short", "told"]
 
 _AGAIN = (
     "or build again: `attn-doctor build-kernels` on the GPU itself, or with --target and the"

@@ -1,7 +1,7 @@
 """The proof of a warm-up on its own GPU: the program itself, run with the cache and without.
 
 With the cache, every graph that it compiles must be found. Without, everything is compiled on this
-GPU. Both runs write down what each graph computed (`worker/kernels/graph_outputs.py`); where that is the
+GPU. Both runs write down what each graph computed (`graph_outputs.py`); where that is the
 same, what was built elsewhere is right. It cannot judge a program that computes something else
 each time.
 """
@@ -18,8 +18,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.kernels.builder.session import Request, Watcher
-from attn_doctor.kernels.builder.warmup import program_of
+from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.program_run import program_of
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.verify.compare_runs import Compared, compare, runs
 from attn_doctor.kernels.verify.entries import stamped
 from attn_doctor.kernels.verify.misses import Miss, of_factor
@@ -32,8 +33,6 @@ from attn_doctor.record.lock import Lock
 from attn_doctor.record.manifest import Manifest, Surroundings, Warmup
 from attn_doctor.record.trace import Lookup, lookups
 from attn_doctor.worker import stub_gpu
-
-__all__ = ["Judged", "covered", "judge", "lacking", "write_down"]
 
 #: A stand-in for a GPU computes nothing.
 NULL_GPU = "ATTN_DOCTOR_NULL_GPU"

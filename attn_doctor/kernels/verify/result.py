@@ -6,8 +6,6 @@ from msgspec import Struct
 
 from attn_doctor.kernels.verify.misses import Miss
 
-__all__ = ["Proof"]
-
 
 class Proof(Struct, frozen=True, kw_only=True):
     """One kernel, or (without a key) the cache as a whole."""

@@ -17,16 +17,14 @@ from msgspec import Struct
 
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.items import Item, mask_folders, missing
-from attn_doctor.kernels.builder.session import Request, planned
+from attn_doctor.kernels.builder.plan import Request, planned
 from attn_doctor.kernels.caches import stale as drift
-from attn_doctor.kernels.caches.stale import Moved, moved
 from attn_doctor.kernels.gpus.descriptor import identifier
+from attn_doctor.record.drift import Moved, moved
 from attn_doctor.record.environment import seen
 from attn_doctor.record.manifest import Manifest, Warmup
 from attn_doctor.record.trace import Lookup
 from attn_doctor.shell import cache_commands
-
-__all__ = ["Factor", "Place", "Reason", "places", "reasons"]
 
 # [4s7voeeazqklzc76dzhfujwqguqd4zrigkv25iv46w3bnvwz6hj] example_inputs[0]: TensorMetadata(dtype=…)
 _COMPONENT = re.compile(r"\[(?P<digest>[^\]]*)\] (?P<name>[^:]+): ?(?P<value>.*)", re.DOTALL)

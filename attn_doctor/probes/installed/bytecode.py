@@ -15,8 +15,6 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.mounts import writable
 
-__all__ = ["compiled"]
-
 _MODULES = (("__init__.py",), ("_inductor", "compile_fx.py"))
 
 

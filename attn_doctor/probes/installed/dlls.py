@@ -12,8 +12,6 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.installed.links import Links, reader
 
-__all__ = ["Dlls"]
-
 #: Sets of functions that Windows maps to DLLs of its own.
 _VIRTUAL = ("api-ms-win-", "ext-ms-")
 

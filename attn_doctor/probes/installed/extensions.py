@@ -23,8 +23,6 @@ from attn_doctor.probes.installed.linking import Linking
 from attn_doctor.probes.installed.links import Links
 from attn_doctor.probes.installed.torch import said_by
 
-__all__ = ["read"]
-
 #: Seconds for the GPU code of all files together; a cold disk takes a tenth of that.
 SECONDS = 1.5
 #: Most files looked at.

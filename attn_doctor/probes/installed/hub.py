@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from attn_doctor.host import Host
 
-__all__ = ["Kernel", "cached"]
-
 #: models--kernels-community--flash-attn2 · kernels--kernels-community--flash-attn2
 _REPOSITORY = re.compile(r"(?:models|kernels)--([\w.]+(?:-[\w.]+)*)--([\w.-]+)")
 _VARIANT = re.compile(

@@ -19,8 +19,6 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine import loader
 
-__all__ = ["opened_by", "read"]
-
 _LIBRARY = re.compile(
     # Of the parts of cuDNN the one that is loaded first; the others go the same way.
     r"lib(cudart|cublas|cublasLt|cudnn|cudnn_graph|cudnn_ops_infer|nvrtc|nvrtc-builtins|cufft"

@@ -18,8 +18,6 @@ from attn_doctor.probes.installed.libraries import opened_by
 from attn_doctor.probes.installed.links import Links, reader
 from attn_doctor.probes.machine import loader
 
-__all__ = ["Linking"]
-
 #: Parts of the GNU C library, all of one version.
 _GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "ld-linux")
 #: Libraries whose symbols carry versions throughout: nothing of them is looked up by name alone.

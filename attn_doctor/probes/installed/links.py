@@ -9,8 +9,6 @@ from typing import NamedTuple
 from attn_doctor.binaries.binary import Binary
 from attn_doctor.host import Host
 
-__all__ = ["Links", "reader"]
-
 
 class Links(NamedTuple):
     """How the needs of one extension are met."""

@@ -16,8 +16,6 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.redact import redact
 
-__all__ = ["Built", "Origin", "built", "module_path", "origin"]
-
 
 class Origin(Struct, frozen=True, kw_only=True):
     """Where a distribution was installed from; `why` says why `source` is not known."""

@@ -21,8 +21,6 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin
 from attn_doctor.probes.installed.requirements import demanded
 
-__all__ = ["FIELDS", "Modules", "compiled", "read"]
-
 
 class Known(Struct, frozen=True):
     """Where the files of a package lie.

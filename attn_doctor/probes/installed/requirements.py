@@ -16,8 +16,6 @@ from attn_doctor.probes.distributions import Site, normalise
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["demanded"]
-
 _SYSTEMS = {
     "linux": ("posix", "linux", "Linux"),
     "macos": ("posix", "darwin", "Darwin"),

@@ -20,8 +20,6 @@ from attn_doctor.probes.installed.linking import Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin
 from attn_doctor.probes.installed.requirements import demanded
 
-__all__ = ["read", "said_by"]
-
 #: Fat binaries (one for each source file) of torch's CUDA library that are looked into.
 SAMPLE = 48
 

@@ -16,8 +16,6 @@ from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import module_path, origin
 
-__all__ = ["read"]
-
 #: The distributions known to bring a module `triton`.
 _PROVIDERS = (
     "triton",

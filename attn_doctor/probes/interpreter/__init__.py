@@ -18,8 +18,6 @@ from attn_doctor.probes.interpreter.choice import Choice, failure, pick
 from attn_doctor.probes.interpreter.shadowing import duplicates, planted
 from attn_doctor.probes.machine.mounts import writable
 
-__all__ = ["Chosen", "choose", "describe"]
-
 #: Seconds an interpreter may take to describe itself. Most need a fiftieth of one.
 LIMIT = 3.0
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from attn_doctor.errors import ExaminationError
 from attn_doctor.host import Host, expand
 
-__all__ = ["Choice", "failure", "pick"]
-
 
 class Choice(NamedTuple):
     """An interpreter, why it was chosen, and what an error about it should begin with."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 
-__all__ = ["MODULES", "duplicates", "planted"]
-
 #: Module → the distributions that may provide it.
 MODULES: dict[str, tuple[str, ...]] = {
     "accelerate": ("accelerate",),

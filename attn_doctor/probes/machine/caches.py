@@ -19,8 +19,6 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.mounts import Mount, mount_of, mounts, network, noexec, writable
 
-__all__ = ["BUDGET", "cute", "locate", "read", "survey"]
-
 #: Seconds for counting all caches.
 BUDGET = 0.1
 #: A lock that old belongs to no build that still runs: nothing compiles for an hour in one go.

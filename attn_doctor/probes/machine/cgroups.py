@@ -12,8 +12,6 @@ from collections.abc import Iterator
 
 from attn_doctor.host import Host
 
-__all__ = ["cpu_limit", "memory_limit"]
-
 ROOT = "/sys/fs/cgroup"
 
 

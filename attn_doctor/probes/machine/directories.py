@@ -22,8 +22,6 @@ from attn_doctor.probes.machine.mounts import (
     writable,
 )
 
-__all__ = ["places", "read"]
-
 MIB = 1 << 20
 ONLY_LINUX = "only Linux lists what is mounted where"
 

@@ -14,8 +14,6 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.redact import redact
 
-__all__ = ["VARIABLES", "read"]
-
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Those of `VARIABLES` that are set, with their values."""

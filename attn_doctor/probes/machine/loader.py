@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from attn_doctor.host import Host
 
-__all__ = ["environment_folders", "find", "system_folders"]
-
 #: Folders that are looked into, for each source.
 MOST = 40
 

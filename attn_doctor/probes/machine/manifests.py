@@ -27,8 +27,6 @@ if TYPE_CHECKING:
         Warmup,
     )
 
-__all__ = ["of_folder", "read"]
-
 #: Bytes of a record that are read; one of a thousand specs has less.
 LIMIT = 1 << 25
 #: Seconds for asking for files.

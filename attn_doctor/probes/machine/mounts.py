@@ -14,8 +14,6 @@ from msgspec import Struct
 
 from attn_doctor.host import Host
 
-__all__ = ["Mount", "existing", "mount_of", "mounts", "network", "noexec", "writable"]
-
 TABLE = "/proc/self/mountinfo"
 
 #: File systems whose files lie on other machines. `9p` is one only over a network transport:

@@ -17,8 +17,6 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 
-__all__ = ["devices", "look", "read"]
-
 BUS = "/sys/bus/pci/devices"
 PNPUTIL_SECONDS = 2.0
 _VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel"}

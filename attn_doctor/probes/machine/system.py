@@ -15,8 +15,6 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.cgroups import cpu_limit, memory_limit
 from attn_doctor.probes.machine.mounts import mount_of, mounts
 
-__all__ = ["container", "read", "wsl"]
-
 MIB = 1 << 20
 SHM = "/dev/shm"  # noqa: S108
 ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}

@@ -29,8 +29,6 @@ from attn_doctor.probes.nvidia.state import (
     state,
 )
 
-__all__ = ["read"]
-
 SYS_VERSION = "/sys/module/nvidia/version"
 PROC_VERSION = "/proc/driver/nvidia/version"
 WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"

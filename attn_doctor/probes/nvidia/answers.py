@@ -11,8 +11,6 @@ from attn_doctor.probes.nvidia import smi
 from attn_doctor.probes.nvidia.gpus import clean
 from attn_doctor.probes.nvidia.smi import Smi
 
-__all__ = ["SECONDS", "Answers", "ask"]
-
 SECONDS = 2.5
 #: A failure for which NVML has no number: it crashed, or nvidia-ml-py could not call it.
 BROKEN = -1

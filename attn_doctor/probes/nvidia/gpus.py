@@ -12,8 +12,6 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.nvidia.smi import Smi
 from attn_doctor.probes.nvidia.visible import Identity, visible
 
-__all__ = ["address", "clean", "from_nvml", "from_smi"]
-
 NOT_SUPPORTED = 3
 FUNCTION_NOT_FOUND = 13
 MIB = 1 << 20

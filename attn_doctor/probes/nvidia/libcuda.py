@@ -14,8 +14,6 @@ from msgspec import Struct
 from attn_doctor.host import Host
 from attn_doctor.probes.machine import loader
 
-__all__ = ["Libraries", "find", "is_compat", "linkable", "release"]
-
 CUDA = "libcuda.so.1"
 NVML = "libnvidia-ml.so.1"
 LDCONFIG = ("/sbin/ldconfig", "/usr/sbin/ldconfig")

@@ -10,8 +10,6 @@ from msgspec import Struct
 
 from attn_doctor.host import Host
 
-__all__ = ["FIELDS", "Smi", "ask"]
-
 SECONDS = 2.0
 PLACES = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi")
 FIELDS = (

@@ -8,15 +8,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = [
-    "LIBRARY_NOT_FOUND",
-    "NO_PERMISSION",
-    "OPERATING_SYSTEM",
-    "UNKNOWN",
-    "Traces",
-    "state",
-]
-
 #: NVML's error numbers (nvmlReturn_t), as far as they decide the state; the rest are `error`.
 #: https://docs.nvidia.com/deploy/nvml-api/latest/nvml-api-reference.html
 NO_PERMISSION = 4  # "does not have permission to talk to the driver"

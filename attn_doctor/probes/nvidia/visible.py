@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-__all__ = ["Identity", "visible"]
-
 
 class Identity(Struct, frozen=True, kw_only=True):
     """What the variable may name a GPU by, and what decides CUDA's order."""

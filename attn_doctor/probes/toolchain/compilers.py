@@ -16,8 +16,6 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.toolchain import programs
 
-__all__ = ["read"]
-
 #: Seconds for a program to tell its version. gcc needs 2 ms.
 LIMIT = 2.0
 #: Programs that start the compiler named after them.

@@ -15,8 +15,6 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.toolchain import programs
 
-__all__ = ["DEBIAN", "Root", "above", "has_headers", "lacks", "tool", "tools_of", "version"]
-
 #: Where the packages of Debian and Ubuntu keep what belongs in `bin` and `nvvm`.
 DEBIAN = "/usr/lib/nvidia-cuda-toolkit"
 #: Headers that every CUDA extension of torch includes, through ATen/cuda/CUDAContext.h.

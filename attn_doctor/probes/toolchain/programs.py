@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 from attn_doctor.host import Host
 
-__all__ = ["PLACES", "first_on_path", "named", "on_path", "runnable", "trusted", "wrapped"]
-
 #: Folders that belong to the system. `ccache` keeps links named after the compilers it serves.
 PLACES = (
     "/usr/bin",

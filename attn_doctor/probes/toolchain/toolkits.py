@@ -21,8 +21,6 @@ from attn_doctor.probes.machine import loader
 from attn_doctor.probes.toolchain import cuda_root, programs
 from attn_doctor.probes.toolchain.cuda_root import DEBIAN, Root
 
-__all__ = ["own_folder", "read"]
-
 #: Variables that point to a toolkit, those that torch and NVIDIA's tools read first.
 VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT", "CUDAToolkit_ROOT")
 WINDOWS = r"C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA"

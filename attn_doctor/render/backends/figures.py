@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from attn_doctor.backends.live.outcome import Figures
 
-__all__ = ["cells", "error", "gib", "millis", "shape_of"]
-
 
 def shape_of(figures: Iterable[Figures], dtype: str) -> str:
     """The realistic shape as words, or the small one where nothing else ran."""

@@ -12,8 +12,6 @@ from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Demand, Matrix
 from attn_doctor.facts import Facts
 
-__all__ = ["SCHEMA", "json", "plain", "why_json"]
-
 SCHEMA = 1
 
 

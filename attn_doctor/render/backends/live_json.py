@@ -12,8 +12,6 @@ from attn_doctor.backends.live.outcome import LiveReport
 from attn_doctor.backends.live.ranking import fastest
 from attn_doctor.backends.live.static_disagreements import Disagreement
 
-__all__ = ["SCHEMA", "as_data", "json"]
-
 SCHEMA = 1
 
 

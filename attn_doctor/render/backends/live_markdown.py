@@ -14,8 +14,6 @@ from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.render.backends.figures import cells, shape_of
 from attn_doctor.render.backends.live_text import last_line
 
-__all__ = ["markdown"]
-
 _HEAD = ("backend", "verdict", "error", "time", "TFLOP/s", "memory", "ratio")
 #: Groups of facts that a report of ours needs; the backend's own package comes with them.
 _GROUPS = ("system", "python", "driver", "gpus", "torch", "triton", "diffusers")

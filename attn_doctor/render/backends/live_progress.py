@@ -10,8 +10,6 @@ from attn_doctor.backends.live.run import Step
 from attn_doctor.render.backends.figures import millis
 from attn_doctor.render.terminal import clean
 
-__all__ = ["progress"]
-
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Callable[[Step], None]]:

@@ -27,8 +27,6 @@ from attn_doctor.render.findings.summary import opening
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["last_line", "text"]
-
 _MARKS = {
     Verdict.VERIFIED: ("✓", "green"),
     Verdict.SLOW: ("!", "yellow"),

@@ -12,8 +12,6 @@ from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.findings.readiness import head, label, reasons, subject
 from attn_doctor.render.findings.summary import header
 
-__all__ = ["markdown", "rows", "why_markdown"]
-
 
 def markdown(matrix: Matrix, facts: Facts) -> str:
     """The whole page."""

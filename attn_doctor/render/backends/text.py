@@ -20,8 +20,6 @@ from attn_doctor.render.findings.readiness import (
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["text", "why_text"]
-
 _WORDS = {
     Readiness.READY: ("ready", "green"),
     Readiness.SLOW: ("slow", "yellow"),

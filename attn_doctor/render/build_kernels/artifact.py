@@ -9,8 +9,6 @@ from msgspec import Struct
 
 from attn_doctor.kernels.bundle.artifact import Artifact
 
-__all__ = ["Exported", "plain", "words"]
-
 
 class Exported(Struct, frozen=True, kw_only=True):
     """What was written, and where."""

@@ -16,8 +16,6 @@ from msgspec import Struct
 
 from attn_doctor.render.build_kernels.target import variables
 
-__all__ = ["Stage", "dockerfile"]
-
 #: Where attn-doctor is installed, beside the environment that trains and not into it.
 _OWN = "/opt/attn-doctor"
 #: Where files of the build context are put in the stage that builds.

@@ -15,8 +15,6 @@ from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["fit_json", "fit_text"]
-
 SCHEMA = 1
 
 

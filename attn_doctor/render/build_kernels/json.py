@@ -15,8 +15,6 @@ from attn_doctor.render.build_kernels.artifact import Exported
 from attn_doctor.render.build_kernels.target import plain
 from attn_doctor.shell.commands import shell_lines
 
-__all__ = ["plan_json", "report_json"]
-
 SCHEMA = 1
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attn_doctor.kernels.builder.plan import Plan
 from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.session import Watcher
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.record.lock import Owner
 from attn_doctor.render.build_kernels.target import names
 from attn_doctor.render.build_kernels.text import said, span
@@ -20,8 +20,6 @@ from attn_doctor.render.terminal import Paper, clean
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-__all__ = ["Bar", "Lines", "holder"]
 
 #: A proof takes about so much of what building took.
 _PROOF = 0.3

@@ -12,8 +12,6 @@ from typing import Any
 from attn_doctor.kernels.builder.target import Target
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["headings", "names", "next_steps", "plain", "variables"]
-
 
 def names(targets: Sequence[Target]) -> str:
     """`NVIDIA H200` or `NVIDIA H200 and NVIDIA A100`."""

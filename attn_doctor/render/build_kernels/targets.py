@@ -13,15 +13,6 @@ import msgspec
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = [
-    "descriptor_json",
-    "descriptor_toml",
-    "listing_json",
-    "listing_text",
-    "usage",
-    "written_text",
-]
-
 #: NVIDIA's own table of what every GPU of a compute capability has, which descriptors cite.
 CAPABILITIES = (
     "https://github.com/NVIDIA/cccl/blob/004ad1986064aaa82892ed00d0dbda88b90fa6e6/"

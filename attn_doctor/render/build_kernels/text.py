@@ -20,8 +20,6 @@ from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["cleared_lines", "plan_text", "report_text", "said", "span"]
-
 _INDENT = 11
 #: Files that are listed one by one; of more, the rest is counted.
 _LISTED = 20

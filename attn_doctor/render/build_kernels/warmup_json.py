@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 
 from attn_doctor._version import __version__
-from attn_doctor.kernels.builder.warmup import Program, Ran
+from attn_doctor.kernels.builder.program_run import Program
+from attn_doctor.kernels.builder.warmup import Ran
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
 from attn_doctor.render.build_kernels.target import plain
-
-__all__ = ["planned_json", "warmups_json"]
 
 SCHEMA = 1
 

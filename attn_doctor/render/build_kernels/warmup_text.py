@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from attn_doctor.explain.explanation import Explanation
-from attn_doctor.kernels.builder.warmup import NOTHING, Program, Ran
+from attn_doctor.kernels.builder.program_run import Program
+from attn_doctor.kernels.builder.warmup import NOTHING, Ran
 from attn_doctor.record.manifest import Warmup
 from attn_doctor.render.build_kernels.target import headings, next_steps
 from attn_doctor.render.build_kernels.text import cleared_lines
@@ -14,8 +15,6 @@ from attn_doctor.render.explanation.text import text
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Paper, clean
-
-__all__ = ["planned_text", "warmup_text"]
 
 #: Sentences of one kind that are shown.
 _SHOWN = 8

@@ -17,13 +17,8 @@ from attn_doctor.shell import cache_commands
 if TYPE_CHECKING:
     from attn_doctor.kernels.bundle.artifact import Artifact
     from attn_doctor.kernels.bundle.compatibility import Fit
-    from attn_doctor.kernels.bundle.unpack import Imported
+    from attn_doctor.kernels.bundle.import_entries import Imported
     from attn_doctor.record.manifest import Entry
-
-__all__ = [
-    "exported_json", "exported_text", "imported_json", "imported_text", "looked_json",
-    "looked_text",
-]  # fmt: skip
 
 Fits = Mapping[str, "Fit"]
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.caches.integrity import Verified
     from attn_doctor.kernels.caches.survey import Survey
 
-__all__ = ["SCHEMA", "clear_json", "status_json", "verify_json"]
-
 SCHEMA = 1
 
 

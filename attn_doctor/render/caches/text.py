@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.caches.locks import Lock
     from attn_doctor.kernels.caches.survey import Survey
 
-__all__ = ["against", "cleared_text", "plan_text", "status_text", "verify_text"]
-
 _COLUMN = 12
 
 

@@ -12,8 +12,6 @@ from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.shell import cache_commands
 
-__all__ = ["proof_text"]
-
 
 def proof_text(results: Sequence[Proof], facts: Facts, paper: Paper) -> str:
     """One line a kernel or program, why one does not hit, and what to do."""

@@ -15,8 +15,6 @@ from attn_doctor.render.terminal import clean
 if TYPE_CHECKING:
     from attn_doctor.kernels.verify.why import Factor, Place, Reason
 
-__all__ = ["program_json", "program_text", "why_json", "why_text"]
-
 _EFFECTS = {
     "rebuild": "compiled again",
     "partly": "partly compiled again",

@@ -10,8 +10,6 @@ from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, Match
 from attn_doctor.shell.commands import shell_lines
 
-__all__ = ["SCHEMA", "json"]
-
 SCHEMA = 1
 
 

@@ -11,8 +11,6 @@ from attn_doctor.render.explanation.text import sure
 from attn_doctor.render.findings.markdown import escape, fix_lines
 from attn_doctor.render.terminal import clean
 
-__all__ = ["markdown"]
-
 
 def markdown(found: Explanation) -> str:
     """The whole explanation."""

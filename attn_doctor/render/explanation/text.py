@@ -9,8 +9,6 @@ from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["sure", "text"]
-
 #: Remedies and further matches that are shown; the rest is in the JSON.
 _FIXES, _FURTHER = 4, 6
 

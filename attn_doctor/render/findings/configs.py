@@ -9,8 +9,6 @@ from attn_doctor.backends.readiness import Readiness
 from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.render.terminal import clean
 
-__all__ = ["plain", "short_form"]
-
 
 def short_form(one: Prediction) -> list[str]:
     """`config.json: Flux.1, SimpleTuner 4.1`, then each phase with what it costs."""

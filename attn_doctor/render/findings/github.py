@@ -13,8 +13,6 @@ from attn_doctor.render.findings.plain import details
 from attn_doctor.render.grouping import Problem, problems, tally
 from attn_doctor.render.terminal import clean
 
-__all__ = ["github"]
-
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
 

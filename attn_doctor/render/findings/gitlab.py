@@ -12,8 +12,6 @@ from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.locations import fingerprint, place
 from attn_doctor.render.findings.plain import headline
 
-__all__ = ["gitlab"]
-
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
 
 

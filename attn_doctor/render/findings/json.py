@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
     from attn_doctor.configs.prediction import Prediction
 
-__all__ = ["SCHEMA", "json"]
-
 SCHEMA = 1
 
 

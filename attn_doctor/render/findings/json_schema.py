@@ -11,8 +11,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.render.findings.json import SCHEMA
 
-__all__ = ["schema"]
-
 _COUNT = {"type": "integer", "minimum": 0}
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 

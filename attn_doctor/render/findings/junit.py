@@ -13,8 +13,6 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from attn_doctor.findings import Because, Diagnosis, Finding, Severity, Verdict
 from attn_doctor.render.findings.plain import details, headline
 
-__all__ = ["junit"]
-
 
 def junit(diagnosis: Diagnosis, fail_on: Severity | None = Severity.ERROR) -> str:
     """The whole document. `fail_on`: the least severity that is a failure; None: none is."""

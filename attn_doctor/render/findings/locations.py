@@ -13,8 +13,6 @@ from pathlib import Path
 
 from attn_doctor.findings import Finding, Place
 
-__all__ = ["fingerprint", "place", "stand_in"]
-
 #: Files of a repository that say what its environment should be, the most telling first.
 _TELLING = (
     "attn-doctor.toml",

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
     from attn_doctor.configs.prediction import Prediction
 
-__all__ = ["escape", "fix_lines", "markdown"]
-
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 

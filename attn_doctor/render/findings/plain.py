@@ -8,8 +8,6 @@ from attn_doctor.findings import Diagnosis, Finding, Fix
 from attn_doctor.render.terminal import clean
 from attn_doctor.shell.commands import shell_lines
 
-__all__ = ["details", "headline"]
-
 
 def headline(finding: Finding) -> str:
     """The title, and the subject that was judged."""

@@ -7,8 +7,6 @@ from datetime import date
 
 from attn_doctor.policy.policy import Ignore, Policy
 
-__all__ = ["policy_text"]
-
 
 def policy_text(policy: Policy | None, today: date) -> str:
     """One line an entry; what is not set shows its default."""

@@ -8,18 +8,6 @@ from attn_doctor.backends.readiness import Matrix, Readiness, Reason, Row
 from attn_doctor.backends.workload import Wish
 from attn_doctor.render.terminal import clean
 
-__all__ = [
-    "Told",
-    "head",
-    "label",
-    "labels",
-    "overall",
-    "reasons",
-    "short_form",
-    "subject",
-    "wishes",
-]
-
 #: A reason, and for which of the wishes it decides.
 Told = tuple[str, Reason]
 

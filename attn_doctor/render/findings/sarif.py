@@ -18,8 +18,6 @@ from attn_doctor.render.grouping import unchecked
 from attn_doctor.render.rules.markdown import rule_markdown
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["sarif"]
-
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )

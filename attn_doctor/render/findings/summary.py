@@ -8,8 +8,6 @@ from attn_doctor._version import __version__
 from attn_doctor.facts import Facts, Gpu, Package, Program
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["PACKAGES", "blocks", "header", "opening"]
-
 #: Packages of the last block, in the order in which they are shown.
 PACKAGES = (
     "flash_attn", "flash_attn_3", "flash_attn_4", "sageattention", "sageattn3", "xformers",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
     from attn_doctor.configs.prediction import Prediction
 
-__all__ = ["text"]
-
 _MARKS = {
     Severity.ERROR: ("✗", "red"),
     Severity.WARNING: ("!", "yellow"),

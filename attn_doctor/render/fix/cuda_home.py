@@ -12,8 +12,6 @@ from attn_doctor.fixes.cuda_home.report import Report
 from attn_doctor.fixes.cuda_home.start_files import Keeping
 from attn_doctor.render.terminal import Paper, clean
 
-__all__ = ["as_json", "as_text", "changes"]
-
 SCHEMA = 1
 _HEADERS = ("headers", "crt", "cublas", "cusparse", "cusolver", "cccl")
 _LIBRARIES = ("cudart", "nvvm", "ptxas")

@@ -17,8 +17,6 @@ from attn_doctor.fixes.steps import Plan
 from attn_doctor.fixes.undo import Undo, Undone
 from attn_doctor.fixes.wheel_check import Verdict
 
-__all__ = ["fix_json", "history_json", "undo_json", "wheels_json"]
-
 SCHEMA = 1
 
 

@@ -19,8 +19,6 @@ from attn_doctor.render.grouping import tally
 from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.shell.commands import shell_lines
 
-__all__ = ["applied_text", "history_text", "plan_text", "undo_text", "wheels_text"]
-
 _INDENT = 11
 _COLOURS = {"+": "green", "-": "red", "~": "yellow", "=": "dim"}
 _SHOWN = 12

@@ -11,8 +11,6 @@ from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.reader_text import commands, line
 from attn_doctor.rulebook.rule import Group, Rule
 
-__all__ = ["SCHEMA", "cause_json", "list_json", "rule_json"]
-
 SCHEMA = 1
 
 

@@ -12,8 +12,6 @@ from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.rulebook.reader_text import named
 from attn_doctor.rulebook.rule import Rule
 
-__all__ = ["rule_list"]
-
 _MARKS = {"error": "✗", "warning": "!", "info": "i"}
 _NAMES = {"error": "error", "warning": "warning", "info": "note"}
 #: Below this width columns would leave no room for the title.

@@ -17,8 +17,6 @@ from attn_doctor.rulebook.reader_text import (
 )
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
-__all__ = ["cause_markdown", "rule_markdown"]
-
 
 def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()) -> str:
     """The page. `meaning` is the cause's, `explains` the rules folded under this one."""

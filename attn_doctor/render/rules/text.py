@@ -16,8 +16,6 @@ from attn_doctor.rulebook.reader_text import (
 )
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
-__all__ = ["COLOURS", "SAFETY", "SYSTEMS", "cause_text", "rule_text"]
-
 COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 #: What the safety of a fix means.
 SAFETY = {"auto": "harmless and undoable", "ask": "asks first", "manual": "by hand"}

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["ROWS", "compare", "scratch_bytes"]
-
 #: Rows of queries that are looked at together.
 ROWS = 1024
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["describe", "open", "peak", "room", "start_counting", "wait"]
-
 
 def describe(name: str) -> dict[str, Any]:
     """What a device is, once it was really used. Raises what torch raises."""

@@ -26,8 +26,6 @@ from attn_doctor.worker.backends import (
     device as devices,
 )
 
-__all__ = ["run"]
-
 Say = Callable[..., None]
 
 

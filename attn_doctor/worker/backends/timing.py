@@ -11,8 +11,6 @@ import torch
 
 from attn_doctor.worker.backends import device as devices
 
-__all__ = ["median"]
-
 _WARM, _LEAST, _MOST = 3, 5, 50
 
 

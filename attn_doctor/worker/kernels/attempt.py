@@ -22,8 +22,6 @@ from attn_doctor.worker.kernels.fused import Fused
 from attn_doctor.worker.kernels.torch_versions import Reuse, reuse
 from attn_doctor.worker.stub_gpu import guard
 
-__all__ = ["WRONG", "Attempt", "RefusedError"]
-
 #: Makes one kernel wrong on purpose, for tests: "1", or the id of a spec.
 WRONG = "ATTN_DOCTOR_TEST_WRONG"
 #: Query lengths below it may be served by another kernel.

@@ -15,8 +15,6 @@ import re
 import sys
 from typing import Any
 
-__all__ = ["Watch", "files_below", "mapped", "vector_checks", "watching"]
-
 #: Programs that compile. A version may follow the name, as in `g++-12`.
 _COMPILER = re.compile(
     r"(ptxas(-blackwell)?|[\w-]*gcc|[\w-]*g\+\+|cc|c\+\+|clang(\+\+)?|cl|nvcc|hipcc|icpx?|ld|ld\.lld|"

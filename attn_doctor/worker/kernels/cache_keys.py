@@ -13,8 +13,6 @@ import re
 import time
 from typing import Any
 
-__all__ = ["KeyParts", "difference", "load", "place", "save"]
-
 #: Characters kept of one part's text; its hash tells the rest.
 _LONGEST = 2000
 _LINE = re.compile(r"\[([^\]]*)\] ([^:]+): ?(.*)", re.DOTALL)

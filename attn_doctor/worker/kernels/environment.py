@@ -17,8 +17,6 @@ from typing import Any
 
 from attn_doctor.worker.env_vars import kept
 
-__all__ = ["surroundings"]
-
 
 def surroundings(device: str) -> dict[str, Any]:
     """The fields of `manifest.Surroundings` for a device such as `cuda:0` or `cpu`."""

@@ -13,8 +13,6 @@ import os
 import warnings
 from typing import Any
 
-__all__ = ["LIMITS", "NO_BFLOAT16", "UNCOMPILED", "Fused", "switched_off"]
-
 #: What torch prints where it gives up compiling, and goes on.
 NO_BFLOAT16 = "does not support bfloat16 compilation natively"
 LIMITS = ("hit config.recompile_limit", "hit config.cache_size_limit", "hit config.accumulated_")

@@ -20,8 +20,6 @@ from typing import Any
 
 from attn_doctor.worker.stub_gpu import import_hooks
 
-__all__ = ["CALLS", "FOLDER", "install", "sketch"]
-
 #: The folder that the records go to, one file a process.
 FOLDER = "ATTN_DOCTOR_OUTPUTS"
 #: Calls of one graph that are followed.

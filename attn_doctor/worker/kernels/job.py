@@ -39,8 +39,6 @@ from attn_doctor.worker.kernels.attempt import Attempt, RefusedError
 from attn_doctor.worker.kernels.fused import switched_off
 from attn_doctor.worker.stub_gpu import guard, install
 
-__all__ = ["prepare", "standby", "work"]
-
 
 def prepare() -> None:
     """Import what costs time and does not touch a GPU, so that forked workers need not."""

@@ -11,8 +11,6 @@ import importlib
 import inspect
 from typing import Any, NamedTuple
 
-__all__ = ["Call", "UserMask", "make", "own_mask"]
-
 #: Tokens of one document in the mask "document".
 DOCUMENTS = 4
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-__all__ = ["ask", "fitting"]
-
 
 def ask(torch: Any, spec: dict[str, Any], device: str) -> tuple[bool, str]:
     """Let torch build the kernels of a spec: whether it did, and a limit to tell if not."""

@@ -11,8 +11,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Reuse", "minor", "reuse"]
-
 
 class Reuse(NamedTuple):
     """What a fresh process must find, and what cannot be had."""

@@ -18,8 +18,6 @@ from attn_doctor.worker.stub_gpu import import_hooks
 if TYPE_CHECKING:
     from attn_doctor.worker.stub_gpu.guard import Guard
 
-__all__ = ["install"]
-
 
 def install(guard: Guard) -> None:
     """Change the passes of torch that compute constants, as they are imported."""

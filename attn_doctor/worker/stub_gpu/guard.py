@@ -32,8 +32,6 @@ from attn_doctor.worker.stub_gpu import (
     unsupported_settings,
 )
 
-__all__ = ["LIBRARY", "Guard", "NullGpuRefusedError", "active", "installed", "keep"]
-
 #: The library that stands in for the driver; set for a process that uses it.
 LIBRARY = "ATTN_DOCTOR_NULL_GPU"
 #: Different lines that are kept of a program's reads.

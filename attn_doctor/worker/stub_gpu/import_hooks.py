@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-__all__ = ["changed", "misfits", "unseen", "when"]
-
 Change = Callable[[Any], None]
 
 #: Sentences on what could not be changed.

@@ -14,8 +14,6 @@ from attn_doctor.worker.stub_gpu import (
 )
 from attn_doctor.worker.stub_gpu.guard import LIBRARY, Guard, installed, keep
 
-__all__ = ["install"]
-
 
 def install() -> Guard:
     """Return the guard of this process, installing it first if needed. Call it where `active()`.

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from attn_doctor.worker.stub_gpu import report
 
-__all__ = ["environment"]
-
 _SITE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
 
 

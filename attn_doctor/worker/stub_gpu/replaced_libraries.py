@@ -13,8 +13,6 @@ from typing import Any
 
 from attn_doctor.worker.stub_gpu import import_hooks
 
-__all__ = ["change"]
-
 _ATTENTION = ("_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward")
 #: Registrations last as long as the object that made them.
 _kept: list[Any] = []

@@ -12,8 +12,6 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["FOLDER", "Read", "Refused", "Verdict", "read", "write"]
-
 #: The folder that reports go to.
 FOLDER = "ATTN_DOCTOR_NULL_REPORT"
 _GUARD, _USED = "guard-", "used-"

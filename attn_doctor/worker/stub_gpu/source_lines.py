@@ -14,8 +14,6 @@ import sysconfig
 import threading
 from typing import Any, NamedTuple
 
-__all__ = ["Place", "here", "of_trace", "text"]
-
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _STANDARD = tuple(
     {

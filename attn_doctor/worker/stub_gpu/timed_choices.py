@@ -17,8 +17,6 @@ from attn_doctor.worker.stub_gpu import import_hooks, source_lines
 if TYPE_CHECKING:
     from attn_doctor.worker.stub_gpu.guard import Guard
 
-__all__ = ["UNPADDED", "install"]
-
 #: Set to 1 by a user who takes products of odd sizes unpadded rather than not at all.
 UNPADDED = "ATTN_DOCTOR_UNPADDED"
 _NONE = "and a GPU that is not there has no times"

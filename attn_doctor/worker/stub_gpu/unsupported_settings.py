@@ -9,8 +9,6 @@ import os
 import sys
 from typing import Any
 
-__all__ = ["forbidden"]
-
 _TIMED = "it chooses kernels by timing them, and a GPU that is not there has no times"
 #: Inductor's setting → why, and what to do. Those that are only sometimes obeyed are refused when
 #: they are: see `timing.py`.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.facts import Cache, Facts, Python, System, Torch, Triton
-from attn_doctor.kernels.builder.session import Request
+from attn_doctor.kernels.builder.plan import Request
 from attn_doctor.record.spec import KernelSpec
 
 if os.name == "nt":

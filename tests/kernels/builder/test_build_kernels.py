@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.kernels.builder.session import (
-    Build,
-    Request,
-    Watcher,
-    planned,
-)
+from attn_doctor.kernels.builder.plan import Request, planned
+from attn_doctor.kernels.builder.session import Build
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.record import store
 from attn_doctor.render.build_kernels.json import plan_json, report_json
 from attn_doctor.render.build_kernels.progress import Bar, Lines

@@ -19,14 +19,11 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Gpu, System
 from attn_doctor.kernels.builder import off_gpu, scheduler
 from attn_doctor.kernels.builder.devices import DeviceError
+from attn_doctor.kernels.builder.plan import Request, planned
 from attn_doctor.kernels.builder.report import Report
 from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.session import (
-    Build,
-    Request,
-    Watcher,
-    planned,
-)
+from attn_doctor.kernels.builder.session import Build
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.pool.pool import SERVE
 from attn_doctor.record.store import empty

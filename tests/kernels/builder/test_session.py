@@ -16,16 +16,13 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
+from attn_doctor.kernels.builder.plan import Request, planned
 from attn_doctor.kernels.builder.rebuild_request import recorded
 from attn_doctor.kernels.builder.report import Report
 from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.session import (
-    Build,
-    Request,
-    Watcher,
-    planned,
-    prove,
-)
+from attn_doctor.kernels.builder.session import Build
+from attn_doctor.kernels.builder.verification import prove
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.pool import pool
 from attn_doctor.pool.pool import PoolError
 from attn_doctor.record import store

@@ -10,7 +10,8 @@ import pytest
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.refusals import refusal
-from attn_doctor.kernels.builder.spec_requests import MOST, Given, wished
+from attn_doctor.kernels.builder.spec_requests import Given, wished
+from attn_doctor.kernels.builder.value_products import MOST
 from attn_doctor.record.spec import KernelSpec
 from tests.effort import at_most
 

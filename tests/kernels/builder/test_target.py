@@ -21,16 +21,13 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Facts, Gpu, Python, System, Torch, Triton
 from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
+from attn_doctor.kernels.builder.plan import Request, planned
 from attn_doctor.kernels.builder.plan import joined as joined_plans
+from attn_doctor.kernels.builder.program_run import Program
 from attn_doctor.kernels.builder.rebuild_request import recorded
 from attn_doctor.kernels.builder.report import Report, joined
 from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.session import (
-    Build,
-    Request,
-    Watcher,
-    planned,
-)
+from attn_doctor.kernels.builder.session import Build
 from attn_doctor.kernels.builder.software_differences import check, differences
 from attn_doctor.kernels.builder.target import (
     Target,
@@ -40,10 +37,11 @@ from attn_doctor.kernels.builder.target import (
     targets_of,
     variables_remark,
 )
-from attn_doctor.kernels.builder.warmup import Program, Ran, warm_up
-from attn_doctor.kernels.caches.stale import moved
+from attn_doctor.kernels.builder.warmup import Ran, warm_up
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.pool import pool
 from attn_doctor.record import store
+from attn_doctor.record.drift import moved
 from attn_doctor.record.manifest import Manifest, Surroundings
 from attn_doctor.render.build_kernels.json import plan_json, report_json
 from attn_doctor.render.build_kernels.text import plan_text, report_text

@@ -16,12 +16,8 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Facts, Python, Torch
-from attn_doctor.kernels.builder.warmup import (
-    Program,
-    outdated,
-    program_of,
-    warm_up,
-)
+from attn_doctor.kernels.builder.program_run import Program, program_of
+from attn_doctor.kernels.builder.warmup import outdated, warm_up
 from attn_doctor.record import store
 from attn_doctor.record.manifest import NOT_ASKED, Manifest, Surroundings
 from attn_doctor.render.build_kernels.warmup_json import planned_json

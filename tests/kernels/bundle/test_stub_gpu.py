@@ -18,11 +18,14 @@ from attn_doctor.diagnosis import examine
 from attn_doctor.facts import Facts, Gpu
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.builder.devices import children_environment
-from attn_doctor.kernels.builder.session import Request, Watcher, prove
+from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.verification import prove
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import head
 from attn_doctor.kernels.bundle.compatibility import fits
+from attn_doctor.kernels.bundle.import_entries import Imported
 from attn_doctor.kernels.bundle.pack import choose, pack
-from attn_doctor.kernels.bundle.unpack import Imported, private, unpack
+from attn_doctor.kernels.bundle.unpack import private, unpack
 from attn_doctor.kernels.verify.entries import write_down
 from attn_doctor.kernels.verify.misses import misses
 from attn_doctor.record import store

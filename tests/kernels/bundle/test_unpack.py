@@ -10,11 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.session import Request, Watcher
+from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError, head
 from attn_doctor.kernels.bundle.compatibility import fits
+from attn_doctor.kernels.bundle.import_entries import Imported
 from attn_doctor.kernels.bundle.pack import choose, pack
-from attn_doctor.kernels.bundle.unpack import Imported, private, unpack
+from attn_doctor.kernels.bundle.unpack import private, unpack
 from attn_doctor.record import store
 from attn_doctor.record.manifest import Manifest
 from attn_doctor.render.caches.bundle import imported_text

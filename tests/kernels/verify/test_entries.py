@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, Gpu, Program, Python, Torch, Triton
-from attn_doctor.kernels.builder.session import Request
+from attn_doctor.kernels.builder.plan import Request
 from attn_doctor.kernels.verify.entries import (
     proved,
     stamped,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from attn_doctor.env_vars import VARIABLES
 from attn_doctor.probes.distributions import Distributions, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine import environment
-from attn_doctor.probes.machine.environment import VARIABLES
 from tests.probes.tree import machine
 
 

@@ -20,8 +20,6 @@ from attn_doctor.kernels.gpus.stub import storage, symbols
 from attn_doctor.kernels.gpus.stub.cuda_libraries import HEADERS, Toolkit, find
 from attn_doctor.shell.commands import shell_lines
 
-__all__ = ["LIBRARY", "NVML", "compile_into", "make"]
-
 LIBRARY, NVML = "libcuda.so.1", "libnvidia-ml.so.1"
 #: Triton before 3.6 links with -lcuda.
 _LINKED = "libcuda.so"

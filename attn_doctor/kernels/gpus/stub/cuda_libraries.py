@@ -17,8 +17,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.shell.commands import argv_for
 
-__all__ = ["HEADERS", "Toolkit", "find"]
-
 #: Headers that the source includes, by which the compiled library differs.
 HEADERS = ("cuda.h", "cuda_occupancy.h", "driver_types.h", "vector_types.h")
 

@@ -11,8 +11,6 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
 from attn_doctor.worker import env_vars
 
-__all__ = ["environment"]
-
 #: Tells a process that it runs on the null GPU, and which library that is.
 LIBRARY = "ATTN_DOCTOR_NULL_GPU"
 TARGET = "ATTN_DOCTOR_NULL_GPU_TARGET"

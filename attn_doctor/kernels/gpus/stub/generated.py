@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = ["text"]
-
 _RUNTIME = re.compile(r"(__)?cuda[A-Z]\w*")
 _DRIVER = re.compile(r"cu[A-Z]\w*")
 _BLAS = re.compile(r"cublas(Lt|Xt)?[A-Z]\w*")

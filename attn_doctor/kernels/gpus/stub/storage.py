@@ -16,8 +16,6 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["kept", "root"]
-
 _SUMS = "sha256"
 
 

@@ -10,8 +10,6 @@ from attn_doctor.binaries.elf import Elf
 from attn_doctor.binaries.window import DamagedError, Window
 from attn_doctor.errors import AttnDoctorError
 
-__all__ = ["declared", "defined", "versions"]
-
 _SYMBOL = struct.Struct("<IBBHQQ")
 _FUNCTIONS = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
 _DECLARED = re.compile(r"^CUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(", re.MULTILINE)

@@ -20,8 +20,6 @@ from attn_doctor.worker.kernels.blocks.model_inputs import Feed, number
 from attn_doctor.worker.kernels.fused import Fused
 from attn_doctor.worker.reference import scaled_dot_product
 
-__all__ = ["Block", "BlockError"]
-
 
 class BlockError(Exception):
     """Why the block cannot be built here, in one sentence."""

@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["nothing", "open_rows", "replaced", "without_cudnn"]
-
 
 @contextlib.contextmanager
 def replaced(torch: Any, attention: Any) -> Iterator[None]:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Feed", "number"]
-
 _SIZE = re.compile(r"([a-z_]+)((?:[*/+-]\d+)*)")
 _STEPS: dict[str, Callable[[int, int], int]] = {
     "*": lambda size, by: size * by,

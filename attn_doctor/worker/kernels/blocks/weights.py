@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["attentions", "awaken", "cast", "plain_outside"]
-
 
 def cast(torch: Any, model: Any, dtype: Any) -> None:
     """Give the weights the dtypes that `from_pretrained(torch_dtype=…)` gives them.

@@ -28,7 +28,7 @@ spec = importlib.util.spec_from_file_location(
 )
 sys.modules["attn_doctor"] = importlib.util.module_from_spec(spec)
 import torch
-from attn_doctor.worker import outputs
+from attn_doctor.worker.kernels import graph_outputs as outputs
 outputs.CHUNK = 1000
 torch.manual_seed(1)
 x = torch.randn(64, 70).to(torch.bfloat16)

@@ -12,7 +12,7 @@ import attn_doctor
 
 CHECK = """
 import itertools, math, torch
-from attn_doctor.worker.backends import reference
+from attn_doctor.worker.backends import comparison as reference
 reference.ROWS = 7
 torch.manual_seed(0)
 sdpa = torch.nn.functional.scaled_dot_product_attention

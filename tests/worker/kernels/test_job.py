@@ -424,7 +424,8 @@ def test_the_reference_is_right(tmp_path: Path) -> None:
     code = f"""
 import json, sys, torch, torch.utils._python_dispatch
 sys.path.insert(0, {str(WORK.parents[3])!r})
-from attn_doctor.worker import inputs, reference
+from attn_doctor.worker import reference
+from attn_doctor.worker.kernels import spec_inputs as inputs
 spec = {{"heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float32", "mask": "causal",
         "layout": "fused-qkv"}}
 call = inputs.make(torch, spec, 200, "cpu")
@@ -565,7 +566,8 @@ def test_each_mask_and_layout_means_to_torch_what_it_means_to_us(tmp_path: Path)
     code = f"""
 import json, sys, torch
 sys.path[:0] = [{str(WORK.parents[3])!r}, {str(tmp_path)!r}]
-from attn_doctor.worker import inputs, reference
+from attn_doctor.worker import reference
+from attn_doctor.worker.kernels import spec_inputs as inputs
 from torch.nn.attention.flex_attention import flex_attention
 told = []
 for kind in json.loads({json.dumps(KINDS)!r}):

@@ -1,4 +1,4 @@
-"""What the rules conclude. Plain values: nothing here prints, decides or repairs."""
+"""Findings: what the rules conclude from facts. Plain values without behaviour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attn_doctor.facts import Facts
 
 
 class Verdict(str, Enum):
-    """What a rule says about one subject."""
+    """The result of one rule for one subject."""
 
     PROBLEM = "problem"
     OK = "ok"
@@ -32,15 +32,15 @@ class Severity(str, Enum):
 
 
 class Because(Struct, frozen=True, kw_only=True):
-    """One condition line with the value seen and the value wanted, as text for a reader."""
+    """One condition with the value seen and the value wanted, as text for a reader."""
 
     fact: str
     seen: str
     """`unknown` if the fact could not be read."""
     wanted: str
-    """Empty for a line that only says where the rule applies."""
+    """Empty for a line that only limits where the rule applies."""
     truth: bool | None
-    """The line is true, false, or cannot be told."""
+    """True, false, or None: unknown."""
     gap: str = ""
     """Why the fact is unknown."""
 
@@ -56,20 +56,20 @@ class Fix(Struct, frozen=True, kw_only=True):
     exports: dict[str, str] = {}
     """Environment variables to set for later commands; an empty value means unset."""
     manual: str = ""
-    """What a person has to do, where no command can."""
+    """Instructions for a person, where no command exists."""
     code: str = ""
-    """Lines for a person to copy as they are, such as Python for a training script."""
+    """Lines to copy unchanged, such as Python for a training script."""
     needs: str = ""
-    """What it takes: minutes, memory, tools."""
+    """Requirements: minutes, memory, tools."""
     clears: tuple[str, ...] = ()
     """Kinds of caches that become stale."""
 
 
-class Place(Struct, frozen=True):
-    """A line of a file that the user wrote, which a finding is about."""
+class SourceLocation(Struct, frozen=True):
+    """A line of a file of the user, which a finding is about."""
 
     file: str
-    """Relative to the working directory where it lies below it."""
+    """Relative to the working directory if it is below it."""
     line: int = 1
     """Counted from 1."""
 
@@ -83,44 +83,44 @@ class Finding(Struct, frozen=True, kw_only=True):
     cause: str
     title: str
     subject: str = ""
-    """The element that was judged, such as `GPU 1 (NVIDIA H200)`; empty for the whole machine."""
+    """The element that was examined, such as `GPU 1 (NVIDIA H200)`; empty for the whole machine."""
     why: str = ""
     because: tuple[Because, ...] = ()
     context: tuple[Because, ...] = ()
-    """The lines that say where the rule applies."""
+    """The lines that limit where the rule applies."""
     fixes: tuple[Fix, ...] = ()
     backends: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     caused_by: str = ""
     """The rule whose problem explains this one; empty for a root cause."""
-    waived: str = ""
-    """Why a problem does not count: accepted by the policy, or known from a baseline."""
-    place: Place | None = None
-    """Where it stands, if it is about a file; None for what is about the machine."""
+    suppressed: str = ""
+    """Why a problem does not count: the policy accepts it, or a baseline holds it."""
+    location: SourceLocation | None = None
+    """The line of a file that is at fault; None for a problem of the machine."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """Facts and everything the rules said about them, problems first, roots before echoes."""
+    """Facts and all findings about them, problems first, root causes before consequences."""
 
     facts: Facts
     findings: tuple[Finding, ...]
     rules: int
-    """How many rules were judged."""
+    """Number of rules that were evaluated."""
     seconds: float = 0.0
 
     @property
     def problems(self) -> tuple[Finding, ...]:
         """Findings that are problems and count, worst first."""
         return tuple(
-            one for one in self.findings if one.verdict is Verdict.PROBLEM and not one.waived
+            one for one in self.findings if one.verdict is Verdict.PROBLEM and not one.suppressed
         )
 
     @property
-    def waived(self) -> tuple[Finding, ...]:
+    def suppressed(self) -> tuple[Finding, ...]:
         """Problems that do not count, each with its reason."""
-        return tuple(one for one in self.findings if one.waived)
+        return tuple(one for one in self.findings if one.suppressed)
 
     @property
     def unknown(self) -> tuple[Finding, ...]:
-        """Findings that could not be told."""
+        """Findings whose facts are unknown."""
         return tuple(one for one in self.findings if one.verdict is Verdict.UNKNOWN)

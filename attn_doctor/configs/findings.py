@@ -7,7 +7,7 @@ from functools import cache
 
 from attn_doctor.backends.readiness import Reason
 from attn_doctor.configs.readers.settings import Reading
-from attn_doctor.findings import Because, Finding, Fix, Place, Severity, Verdict
+from attn_doctor.findings import Because, Finding, Fix, Severity, SourceLocation, Verdict
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
@@ -38,7 +38,7 @@ def tell(
         fixes=tuple(one for one in fixes if one is not None),
         backends=known.backends,
         evidence=known.evidence,
-        place=Place(reading.file, line or reading.line(key)),
+        location=SourceLocation(reading.file, line or reading.line(key)),
     )
 
 

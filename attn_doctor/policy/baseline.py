@@ -44,19 +44,19 @@ def read(path: Path) -> frozenset[tuple[str, str]]:
 
 
 def against(diagnosis: Diagnosis, known: frozenset[tuple[str, str]], name: str) -> Diagnosis:
-    """The diagnosis with the problems of the baseline called `name` waived."""
+    """The diagnosis with the problems of the baseline called `name` suppressed."""
 
-    def waived(finding: Finding) -> Finding:
+    def suppressed(finding: Finding) -> Finding:
         same = (finding.rule, finding.subject) in known
-        if not same or finding.verdict is not Verdict.PROBLEM or finding.waived:
+        if not same or finding.verdict is not Verdict.PROBLEM or finding.suppressed:
             return finding
-        return replace(finding, waived=f"known: in the baseline {name}")
+        return replace(finding, suppressed=f"known: in the baseline {name}")
 
-    findings = [waived(finding) for finding in diagnosis.findings]
-    hidden = {one.rule for one in findings if one.waived}
+    findings = [suppressed(finding) for finding in diagnosis.findings]
+    hidden = {one.rule for one in findings if one.suppressed}
     # What is new must be seen, also where an old problem explains it.
     shown = [
-        replace(one, caused_by="") if one.caused_by in hidden and not one.waived else one
+        replace(one, caused_by="") if one.caused_by in hidden and not one.suppressed else one
         for one in findings
     ]
     return replace(diagnosis, findings=tuple(shown))

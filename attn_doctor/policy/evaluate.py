@@ -14,12 +14,12 @@ from attn_doctor.policy.policy import Ignore, Policy, PolicyError
 
 
 def judged(diagnosis: Diagnosis, policy: Policy, today: date) -> Diagnosis:
-    """The diagnosis with accepted problems waived and the policy's own findings first.
+    """The diagnosis with accepted problems suppressed and the policy's own findings first.
 
     Raises `PolicyError` for a `minimum` that names nothing that has a version.
     """
     valid = [one for one in policy.ignore if today <= one.until]
-    findings = _with_echoes([_waived(finding, valid) for finding in diagnosis.findings])
+    findings = _with_consequences([_suppressed(finding, valid) for finding in diagnosis.findings])
     own = [
         *_expired(policy, today),
         *_too_old(policy, diagnosis.facts),
@@ -28,22 +28,24 @@ def judged(diagnosis: Diagnosis, policy: Policy, today: date) -> Diagnosis:
     return replace(diagnosis, findings=(*own, *findings))
 
 
-def _waived(finding: Finding, ignored: list[Ignore]) -> Finding:
+def _suppressed(finding: Finding, ignored: list[Ignore]) -> Finding:
     if finding.verdict is not Verdict.PROBLEM:
         return finding
     for one in ignored:
         if _means(one.rule, finding.rule) and one.subject in ("", finding.subject):
-            return replace(finding, waived=f"{one.reason} (until {one.until})")
+            return replace(finding, suppressed=f"{one.reason} (until {one.until})")
     return finding
 
 
-def _with_echoes(findings: list[Finding]) -> list[Finding]:
+def _with_consequences(findings: list[Finding]) -> list[Finding]:
     """Whoever accepts a root accepts what it explains."""
-    counting = {one.rule for one in findings if one.verdict is Verdict.PROBLEM and not one.waived}
-    accepted = {one.rule: one.waived for one in findings if one.waived}
+    counting = {
+        one.rule for one in findings if one.verdict is Verdict.PROBLEM and not one.suppressed
+    }
+    accepted = {one.rule: one.suppressed for one in findings if one.suppressed}
     return [
-        replace(one, waived=accepted[one.caused_by])
-        if one.caused_by in accepted and one.caused_by not in counting and not one.waived
+        replace(one, suppressed=accepted[one.caused_by])
+        if one.caused_by in accepted and one.caused_by not in counting and not one.suppressed
         else one
         for one in findings
     ]

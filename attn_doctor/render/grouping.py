@@ -1,7 +1,7 @@
 """What every renderer needs to know about findings: which belong together, and how many.
 
 Findings of one rule on several GPUs are one problem with several subjects; a problem explained
-by another is an echo under it.
+by another is a consequence, shown under it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class Problem(Struct, frozen=True, kw_only=True):
     finding: Finding
     severity: Severity
     subjects: str = ""
-    echoes: tuple[str, ...] = ()
+    consequences: tuple[str, ...] = ()
     """Rules whose problems it explains."""
 
 
 def problems(diagnosis: Diagnosis) -> list[Problem]:
     """Root problems, worst first. Findings that say the same of several subjects are joined."""
-    echoes: dict[str, list[str]] = {}
+    consequences: dict[str, list[str]] = {}
     joined: dict[tuple[str, str], list[Finding]] = {}
     for finding in diagnosis.problems:
         if finding.caused_by:
-            names = echoes.setdefault(finding.caused_by, [])
+            names = consequences.setdefault(finding.caused_by, [])
             if finding.rule not in names:
                 names.append(finding.rule)
         else:
@@ -40,7 +40,7 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
                 finding=same[0],
                 severity=same[0].severity,
                 subjects=_several(subjects),
-                echoes=tuple(echoes.pop(rule, ())),
+                consequences=tuple(consequences.pop(rule, ())),
             )
         )
     return shown

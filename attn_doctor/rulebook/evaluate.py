@@ -36,7 +36,7 @@ def lookup_in(facts: Facts, element: str = "", value: Any = None) -> Lookup:
 
 
 def judge(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
-    """Every rule's findings: problems by severity, each root followed by its echoes, then rest."""
+    """Every rule's findings: problems by severity, each with its consequences, then the rest."""
     found = [
         (rule, finding) for rule in rules if rule.judges for finding in judge_rule(rule, facts)
     ]
@@ -223,7 +223,7 @@ _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APP
 
 
 def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Problems before unknowns before the rest; a root before its echoes; the worst first."""
+    """Problems, unknowns, the rest; a root cause before its consequences; the worst first."""
     worst: dict[str, int] = {}
     for one in findings:
         if one.verdict is Verdict.PROBLEM and not one.caused_by:

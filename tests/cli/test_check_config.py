@@ -77,8 +77,8 @@ def test_sarif_github_and_gitlab_point_at_the_line(flux: Path) -> None:
     told = json.loads((flux / "json.out").read_text("utf-8"))
     phases = told["configs"][0]["phases"]
     assert [each["backend"] for each in phases] == ["native", "native"]
-    assert told["problems"][0]["place"] == {"file": "config/config.json", "line": 9} or any(
-        each["place"] == {"file": "config/config.json", "line": 9} for each in told["problems"]
+    assert told["problems"][0]["location"] == {"file": "config/config.json", "line": 9} or any(
+        each["location"] == {"file": "config/config.json", "line": 9} for each in told["problems"]
     )
 
 
@@ -90,7 +90,7 @@ def test_a_policy_accepts_it(flux: Path) -> None:
     )
     done = check(flux, "--config", "config/config.json", "--format", "json")
     told = json.loads(done.stdout)
-    assert "simpletuner/backend-not-routed" in [one["rule"] for one in told["waived"]]
+    assert "simpletuner/backend-not-routed" in [one["rule"] for one in told["suppressed"]]
 
 
 def test_a_baseline_knows_it(flux: Path) -> None:

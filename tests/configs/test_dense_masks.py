@@ -19,7 +19,7 @@ from attn_doctor.configs.dense_masks import (
 from attn_doctor.configs.prediction import Prediction
 from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding, Place, Severity
+from attn_doctor.findings import Finding, Severity, SourceLocation
 from attn_doctor.kernels.builder.refusals import REACH, refusal
 from attn_doctor.record.spec import KernelSpec
 from tests.configs.machines import (
@@ -88,7 +88,7 @@ def test_what_is_said(tmp_path: Path) -> None:
         "flex computes wrong results in validation, without an error: the mask of HunyuanVideo is"
         " too large at 848x480, 121 frames"
     )
-    assert finding.place == Place(str(path), 8)
+    assert finding.location == SourceLocation(str(path), 8)
     (because,) = finding.because
     assert because.fact == "config.validation_resolution"
     assert "51,275 tokens, a mask of 2,629,125,625 elements" in because.seen
@@ -170,7 +170,7 @@ def test_a_script(tmp_path: Path) -> None:
     body = 'FRAMES = 121\npipe("a cat", height=480, width=848, num_frames=FRAMES)'
     path = script(tmp_path, body)
     (finding,) = told(predicted(path))
-    assert finding.place == Place(str(path), 6)
+    assert finding.location == SourceLocation(str(path), 6)
     assert "HunyuanVideo15Pipeline is too large at 848x480, 121 frames" in finding.title
     first, native, second = finding.fixes
     assert "line 6: flex → flash_varlen_hub: takes this mask as lengths" in first.title

@@ -70,8 +70,8 @@ def test_what_a_provider_does_to_a_model(
     one = predicted(path)
     assert rule in rules(one)
     found = next(each for each in one.findings if each.rule == rule)
-    assert found.place is not None
-    assert provider in path.read_text("utf-8").splitlines()[found.place.line - 1]
+    assert found.location is not None
+    assert provider in path.read_text("utf-8").splitlines()[found.location.line - 1]
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_a_script_of_simpletuner(tmp_path: Path) -> None:
     )
     one = predicted(path, machine("4.0.6"))
     assert rules(one) == ["simpletuner/backend-not-routed"]
-    assert one.findings[0].place is not None
-    assert one.findings[0].place.line == 2
+    assert one.findings[0].location is not None
+    assert one.findings[0].location.line == 2

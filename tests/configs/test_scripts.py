@@ -23,8 +23,8 @@ def script(folder: Path, body: str, pipeline: str = "FluxPipeline") -> Path:
 def test_flex_without_compile(tmp_path: Path) -> None:
     one = predicted(script(tmp_path, 'pipe.transformer.set_attention_backend("flex")\n'))
     assert rules(one) == ["flex/unfused"]
-    assert one.findings[0].place is not None
-    assert one.findings[0].place.line == 4
+    assert one.findings[0].location is not None
+    assert one.findings[0].location.line == 4
     assert "torch.compile(fa.flex_attention)" in one.findings[0].fixes[0].code
 
 
@@ -53,7 +53,7 @@ def test_calls_that_do_not_exist(tmp_path: Path) -> None:
     )
     one = predicted(script(tmp_path, body))
     assert rules(one) == ["flex/build-helper"] * 2
-    assert [each.place.line for each in one.findings if each.place] == [4, 5]
+    assert [each.location.line for each in one.findings if each.location] == [4, 5]
 
 
 def test_re_compile_is_no_compilation(tmp_path: Path) -> None:

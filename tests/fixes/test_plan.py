@@ -142,17 +142,17 @@ def test_the_first_remedy_that_can_be_carried_out_is_taken_and_others_are_named(
     assert none.without == ("a/a",)
 
 
-def test_echoes_and_notes_are_not_planned_unless_named() -> None:
+def test_consequences_and_notes_are_not_planned_unless_named() -> None:
     root = _finding("a/root", _fix("pip install kernels"))
-    echo = _finding("b/echo", _fix("pip install accelerate"), by="a/root")
+    consequence = _finding("b/consequence", _fix("pip install accelerate"), by="a/root")
     note = _finding("c/note", _fix("pip install torchao"), severity=Severity.INFO)
-    diagnosis = Diagnosis(facts=H100, findings=(root, echo, note), rules=3)
+    diagnosis = Diagnosis(facts=H100, findings=(root, consequence, note), rules=3)
     found = plan(diagnosis)
     assert [one.rules for one in found.steps] == [("a/root",)]
-    assert found.explained == {"a/root": ("b/echo",)}
+    assert found.explained == {"a/root": ("b/consequence",)}
     assert found.notes == ("c/note",)
-    assert [one.rules for one in plan(diagnosis, ["b/echo", "c/note"]).steps] == [
-        ("b/echo",), ("c/note",),
+    assert [one.rules for one in plan(diagnosis, ["b/consequence", "c/note"]).steps] == [
+        ("b/consequence",), ("c/note",),
     ]  # fmt: skip
 
 

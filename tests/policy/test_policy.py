@@ -16,7 +16,7 @@ from attn_doctor.policy.evaluate import judged
 from attn_doctor.policy.policy import Ignore, Policy, PolicyError, find, read
 from attn_doctor.render.findings.json import json as written
 from attn_doctor.render.grouping import problems
-from tests.render.sample import DIAGNOSIS, ECHO, OLD_DRIVER
+from tests.render.sample import CONSEQUENCE, DIAGNOSIS, OLD_DRIVER
 
 TODAY = date(2026, 11, 21)
 WHOLE = """
@@ -101,10 +101,10 @@ def test_files_that_are_no_policy(tmp_path: Path) -> None:
 def test_an_accepted_problem_and_what_it_explains_do_not_count() -> None:
     ignore = Ignore("driver/too-old-for-torch", "waits for the new image", date(2026, 12, 1))
     before, after = accepted(Policy()), accepted(Policy(ignore=(ignore,)))
-    assert {OLD_DRIVER.rule, ECHO.rule} <= set(before)
-    assert not {OLD_DRIVER.rule, ECHO.rule} & set(after)
-    waived = judged(DIAGNOSIS, Policy(ignore=(ignore,)), TODAY).waived
-    assert waived[0].waived == "waits for the new image (until 2026-12-01)"
+    assert {OLD_DRIVER.rule, CONSEQUENCE.rule} <= set(before)
+    assert not {OLD_DRIVER.rule, CONSEQUENCE.rule} & set(after)
+    suppressed = judged(DIAGNOSIS, Policy(ignore=(ignore,)), TODAY).suppressed
+    assert suppressed[0].suppressed == "waits for the new image (until 2026-12-01)"
 
 
 def test_a_whole_area_or_one_subject_may_be_accepted() -> None:
@@ -149,12 +149,12 @@ def test_a_baseline_leaves_what_is_new(tmp_path: Path) -> None:
     path.write_text(written(DIAGNOSIS, 1))
     known = baseline.read(path)
     assert baseline.against(DIAGNOSIS, known, "b").problems == ()
-    without = frozenset(one for one in known if one[0] != ECHO.rule)
+    without = frozenset(one for one in known if one[0] != CONSEQUENCE.rule)
     new = baseline.against(DIAGNOSIS, without, "b")
-    assert [one.rule for one in new.problems] == [ECHO.rule]
+    assert [one.rule for one in new.problems] == [CONSEQUENCE.rule]
     # An old problem explains it, and it is shown all the same.
-    assert [one.finding.rule for one in problems(new)] == [ECHO.rule]
-    assert all(one.verdict is Verdict.PROBLEM for one in new.waived)
+    assert [one.finding.rule for one in problems(new)] == [CONSEQUENCE.rule]
+    assert all(one.verdict is Verdict.PROBLEM for one in new.suppressed)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": 1, "problems": [{}]}', "\xff"])

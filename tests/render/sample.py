@@ -75,7 +75,7 @@ OLD_DRIVER = Finding(
     ),
     evidence=("https://example.org/driver",),
 )
-ECHO = Finding(
+CONSEQUENCE = Finding(
     rule="xformers/cuda-major",
     verdict=Verdict.PROBLEM,
     severity=Severity.ERROR,
@@ -129,7 +129,7 @@ NOTE = Finding(
 
 DIAGNOSIS = Diagnosis(
     facts=FACTS,
-    findings=(OLD_DRIVER, ECHO, _no_permission(0), _no_permission(1), NOTE, UNKNOWN),
+    findings=(OLD_DRIVER, CONSEQUENCE, _no_permission(0), _no_permission(1), NOTE, UNKNOWN),
     rules=42,
     seconds=0.123,
 )

@@ -20,7 +20,7 @@ from attn_doctor.render.findings.junit import junit
 from attn_doctor.render.findings.locations import fingerprint, stand_in
 from attn_doctor.render.findings.sarif import sarif
 from attn_doctor.rulebook import library
-from tests.render.sample import DIAGNOSIS, ECHO, FACTS, HEALTHY, OLD_DRIVER
+from tests.render.sample import CONSEQUENCE, DIAGNOSIS, FACTS, HEALTHY, OLD_DRIVER
 
 SCHEMAS = Path(__file__).with_name("schemas")
 JUNIT = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
@@ -109,7 +109,7 @@ def test_github_writes_one_command_for_each_root_problem() -> None:
     assert "file=attn-doctor.toml" in lines[0]
     assert "pip install torch==2.11.0" in lines[0]
     assert lines[3] == "attn-doctor: 1 error, 1 warning, 1 note"
-    assert not any(ECHO.rule in line.split("::")[1] for line in lines[:3])
+    assert not any(CONSEQUENCE.rule in line.split("::")[1] for line in lines[:3])
 
 
 def test_nothing_from_the_machine_can_break_out() -> None:

@@ -15,7 +15,7 @@ from attn_doctor.render.findings.summary import blocks
 from attn_doctor.render.findings.text import text
 from attn_doctor.render.grouping import counts, exit_code, problems, unchecked
 from attn_doctor.render.terminal import Paper
-from tests.render.sample import DIAGNOSIS, ECHO, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
+from tests.render.sample import CONSEQUENCE, DIAGNOSIS, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
 
 
 def test_json_holds_problems_with_ready_commands_and_all_facts() -> None:
@@ -23,7 +23,7 @@ def test_json_holds_problems_with_ready_commands_and_all_facts() -> None:
     assert data["schema"] == 1
     assert data["exit_code"] == 1
     assert data["summary"] == {
-        "rules": 42, "errors": 1, "warnings": 1, "notes": 1, "waived": 0, "unchecked": 1,
+        "rules": 42, "errors": 1, "warnings": 1, "notes": 1, "suppressed": 0, "unchecked": 1,
         "seconds": 0.123,
     }  # fmt: skip
     first = data["problems"][0]
@@ -40,15 +40,17 @@ def test_json_holds_problems_with_ready_commands_and_all_facts() -> None:
 
 
 def test_problems_that_do_not_count_are_told_apart() -> None:
-    waived = _only(replace(OLD_DRIVER, waived="until the new image"))
-    assert counts(waived) == (0, 0, 0)
-    assert exit_code(waived, Severity.INFO, strict=True) == 0
-    data = stdlib.loads(json(waived, 0))
+    suppressed = _only(replace(OLD_DRIVER, suppressed="until the new image"))
+    assert counts(suppressed) == (0, 0, 0)
+    assert exit_code(suppressed, Severity.INFO, strict=True) == 0
+    data = stdlib.loads(json(suppressed, 0))
     assert data["problems"] == []
-    assert data["waived"][0]["waived"] == "until the new image"
-    assert "- `driver/too-old-for-torch`: until the new image" in markdown(waived)
-    assert "1 known problem not counted: driver/too-old-for-torch\n" in text(waived, Paper())
-    assert "driver/too-old-for-torch: until the new image" in text(waived, Paper(), verbose=True)
+    assert data["suppressed"][0]["suppressed"] == "until the new image"
+    assert "- `driver/too-old-for-torch`: until the new image" in markdown(suppressed)
+    assert "1 known problem not counted: driver/too-old-for-torch\n" in text(suppressed, Paper())
+    assert "driver/too-old-for-torch: until the new image" in text(
+        suppressed, Paper(), verbose=True
+    )
 
 
 def test_markdown_shows_each_root_problem_once() -> None:
@@ -73,7 +75,7 @@ def test_one_rule_on_several_gpus_is_one_problem() -> None:
     assert [problem.finding.rule for problem in shown] == [
         "driver/too-old-for-torch", "gpu/memory-low", "toolkit/none",
     ]  # fmt: skip
-    assert shown[0].echoes == ("xformers/cuda-major",)
+    assert shown[0].consequences == ("xformers/cuda-major",)
     assert shown[1].subjects == "GPU 0, GPU 1"
     assert counts(DIAGNOSIS) == (1, 1, 1)
 
@@ -104,7 +106,7 @@ def _only(*findings: Finding) -> Diagnosis:
     ("diagnosis", "fail_on", "strict", "code"),
     [
         (HEALTHY, Severity.ERROR, False, 0),
-        (_only(OLD_DRIVER, ECHO), Severity.ERROR, False, 1),
+        (_only(OLD_DRIVER, CONSEQUENCE), Severity.ERROR, False, 1),
         (_only(OLD_DRIVER), None, False, 0),
         (_only(NOTE), Severity.ERROR, False, 0),
         (_only(NOTE), Severity.INFO, False, 1),

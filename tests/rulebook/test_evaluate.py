@@ -247,7 +247,7 @@ def causes(rules: list[Rule], known: Facts) -> dict[str, str]:
 
 def test_an_echo_names_the_first_problem_of_the_chain(write: Write) -> None:
     rules = [
-        problem(write, "c/echo", requires='"b/middle"'),
+        problem(write, "c/consequence", requires='"b/middle"'),
         problem(write, "b/middle", requires='"a/root"'),
         problem(write, "a/root"),
         problem(write, "d/other"),
@@ -255,15 +255,15 @@ def test_an_echo_names_the_first_problem_of_the_chain(write: Write) -> None:
     assert causes(rules, facts(torch=BROKEN)) == {
         "a/root": "",
         "b/middle": "a/root",
-        "c/echo": "a/root",
+        "c/consequence": "a/root",
         "d/other": "",
     }
 
 
 def test_a_required_rule_that_finds_nothing_explains_nothing(write: Write) -> None:
     fine = write("a/fine", "[when]\nall = ['torch.build == \"cuda\"']\n")
-    rules = [problem(write, "b/echo", requires='"a/fine", "z/absent"'), fine]
-    assert causes(rules, facts(torch=BROKEN))["b/echo"] == ""
+    rules = [problem(write, "b/consequence", requires='"a/fine", "z/absent"'), fine]
+    assert causes(rules, facts(torch=BROKEN))["b/consequence"] == ""
 
 
 def test_an_open_question_is_explained_too(write: Write) -> None:
@@ -279,15 +279,15 @@ def test_an_open_question_is_explained_too(write: Write) -> None:
 
 def test_one_element_is_enough_to_explain(write: Write) -> None:
     root = write("a/old", OLD, head=EACH)
-    rules = [problem(write, "b/echo", requires='"a/old"'), root]
+    rules = [problem(write, "b/consequence", requires='"a/old"'), root]
     known = facts(torch=BROKEN, gpus=[{"index": 0, "sm": 90}, {"index": 1, "sm": 61}])
-    assert causes(rules, known)["b/echo"] == "a/old"
+    assert causes(rules, known)["b/consequence"] == "a/old"
 
 
 def test_the_worst_first_and_echoes_behind_their_root(write: Write) -> None:
     rules = [
         problem(write, "a/note", "info"),
-        problem(write, "b/echo-of-error", "error", '"z/error"'),
+        problem(write, "b/consequence-of-error", "error", '"z/error"'),
         problem(write, "c/warning", "warning"),
         write("d/open", "[when]\nall = ['torch.debug == true']\n"),
         write("e/fine", "[when]\nall = ['torch.build == \"cuda\"']\n"),
@@ -297,7 +297,7 @@ def test_the_worst_first_and_echoes_behind_their_root(write: Write) -> None:
     known = facts(torch={"build": "cpu", "installed": False})
     assert [one.rule for one in judge(known, rules)] == [
         "z/error",
-        "b/echo-of-error",
+        "b/consequence-of-error",
         "c/warning",
         "a/note",
         "d/open",

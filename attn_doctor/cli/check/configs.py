@@ -84,7 +84,7 @@ def with_findings(diagnosis: Diagnosis, predictions: Sequence[Prediction]) -> Di
         return diagnosis
     problems = [one for one in diagnosis.findings if one.verdict is Verdict.PROBLEM]
     rest = [one for one in diagnosis.findings if one.verdict is not Verdict.PROBLEM]
-    # An echo stays behind its root: only roots are sorted by severity, and mine are all roots.
+    # A consequence stays behind its root cause, and the added findings are all root causes.
     merged: list[Finding] = []
     for finding in sorted(added, key=lambda one: -one.severity.rank):
         while problems and _before(problems[0], finding):

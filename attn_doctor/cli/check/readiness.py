@@ -55,7 +55,7 @@ def with_required(
 
 
 def unready(diagnosis: Diagnosis) -> bool:
-    """A backend that must be ready is not, and no policy waives that."""
+    """A backend that must be ready is not, and no policy suppresses that."""
     return any(one.rule.startswith(PREFIX) for one in diagnosis.problems)
 
 

@@ -1,14 +1,14 @@
 """A diagnosis for GitHub Actions: workflow commands for annotations, Markdown for the summary.
 
 GitHub shows ten errors and ten warnings of a step as annotations and drops the rest, so root
-problems come first and echoes are left out.
+problems come first and consequences are left out.
 Source: docs.github.com, "Workflow commands for GitHub Actions".
 """
 
 from __future__ import annotations
 
 from attn_doctor.findings import Diagnosis, Severity
-from attn_doctor.render.findings.locations import place
+from attn_doctor.render.findings.locations import location
 from attn_doctor.render.findings.plain import details
 from attn_doctor.render.grouping import Problem, problems, tally
 from attn_doctor.render.terminal import clean
@@ -29,10 +29,10 @@ def _command(problem: Problem, diagnosis: Diagnosis, file: str) -> str:
     finding = problem.finding
     subject = f" ({problem.subjects})" if problem.subjects else ""
     properties = {"title": f"{finding.title}{subject} [{finding.rule}]"}
-    at = place(finding, file)
+    at = location(finding, file)
     if at.file:
         properties["file"] = at.file
-    if finding.place:
+    if finding.location:
         properties["line"] = str(at.line)
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     message = details(finding, diagnosis, fixes=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from attn_doctor.findings import Diagnosis, Finding, Severity
-from attn_doctor.render.findings.locations import fingerprint, place
+from attn_doctor.render.findings.locations import fingerprint, location
 from attn_doctor.render.findings.plain import headline
 
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
@@ -22,7 +22,7 @@ def gitlab(diagnosis: Diagnosis, file: str = "") -> str:
 
 
 def _issue(finding: Finding, file: str) -> dict[str, object]:
-    at = place(finding, file)
+    at = location(finding, file)
     return {
         "description": headline(finding),
         "check_name": finding.rule,

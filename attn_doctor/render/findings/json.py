@@ -36,12 +36,12 @@ def json(
             "errors": errors,
             "warnings": warnings,
             "notes": notes,
-            "waived": len(diagnosis.waived),
+            "suppressed": len(diagnosis.suppressed),
             "unchecked": sum(len(rules) for rules in unchecked(diagnosis).values()),
             "seconds": round(diagnosis.seconds, 3),
         },
         "problems": [_finding(one, diagnosis) for one in diagnosis.problems],
-        "waived": [_finding(one, diagnosis) for one in diagnosis.waived],
+        "suppressed": [_finding(one, diagnosis) for one in diagnosis.suppressed],
         "unchecked": [
             {"reason": reason, "rules": rules} for reason, rules in unchecked(diagnosis).items()
         ],

@@ -29,7 +29,7 @@ def schema() -> dict[str, Any]:
     components["Matrix"]["required"] = [
         name for name in components["Matrix"].get("required", ()) if name != "recommended"
     ]
-    summary = ("rules", "errors", "warnings", "notes", "waived", "unchecked")
+    summary = ("rules", "errors", "warnings", "notes", "suppressed", "unchecked")
     properties: dict[str, Any] = {
         "schema": {"const": SCHEMA},
         "attn_doctor": {"type": "string", "description": "Version that wrote it."},
@@ -38,7 +38,7 @@ def schema() -> dict[str, Any]:
             {**dict.fromkeys(summary, _COUNT), "seconds": {"type": "number", "minimum": 0}}
         ),
         "problems": {"type": "array", "items": finding},
-        "waived": {"type": "array", "items": finding},
+        "suppressed": {"type": "array", "items": finding},
         "unchecked": {
             "type": "array",
             "items": _object({"reason": {"type": "string"}, "rules": _TEXTS}),

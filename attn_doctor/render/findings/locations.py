@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from attn_doctor.findings import Finding, Place
+from attn_doctor.findings import Finding, SourceLocation
 
 #: Files of a repository that say what its environment should be, the most telling first.
 _TELLING = (
@@ -30,16 +30,16 @@ def fingerprint(finding: Finding) -> str:
     Versions and paths do not enter: a finding stays the same one while its details move.
     """
     told = f"{finding.rule}\0{finding.subject}"
-    if finding.place and finding.because:
+    if finding.location and finding.because:
         # A file may hold the same mistake twice, under two keys or in two calls.
         first = finding.because[0]
         told += f"\0{first.fact}\0{first.seen}"
     return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:32]
 
 
-def place(finding: Finding, file: str) -> Place:
+def location(finding: Finding, file: str) -> SourceLocation:
     """Where a finding stands; `file` stands for what is about the machine."""
-    return finding.place or Place(file)
+    return finding.location or SourceLocation(file)
 
 
 def stand_in(folder: Path, names: Iterable[str] = _TELLING) -> str:

@@ -30,7 +30,7 @@ def markdown(
             [
                 *_top(diagnosis, backends, configs),
                 *_problems(diagnosis),
-                *_waived(diagnosis),
+                *_suppressed(diagnosis),
                 *_unchecked(diagnosis),
             ]
         )
@@ -83,8 +83,8 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
             yield f"| `{line.fact}` | {_cell(line.seen)} | {_cell(line.wanted)} |"
         yield ""
     yield from fix_lines(finding.fixes, diagnosis.facts)
-    if problem.echoes:
-        yield f"Explains: {', '.join(f'`{rule}`' for rule in problem.echoes)}"
+    if problem.consequences:
+        yield f"Explains: {', '.join(f'`{rule}`' for rule in problem.consequences)}"
         yield ""
     yield " · ".join([f"Rule `{finding.rule}`", *(f"<{link}>" for link in finding.evidence)])
     yield ""
@@ -102,12 +102,12 @@ def fix_lines(fixes: Iterable[Fix], facts: Facts) -> Iterator[str]:
         yield ""
 
 
-def _waived(diagnosis: Diagnosis) -> Iterator[str]:
-    if not diagnosis.waived:
+def _suppressed(diagnosis: Diagnosis) -> Iterator[str]:
+    if not diagnosis.suppressed:
         return
     yield "#### Known problems, not counted"
     yield ""
-    for rule, reason in {one.rule: one.waived for one in diagnosis.waived}.items():
+    for rule, reason in {one.rule: one.suppressed for one in diagnosis.suppressed}.items():
         yield f"- `{rule}`: {escape(reason)}"
     yield ""
 

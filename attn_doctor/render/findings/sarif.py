@@ -12,7 +12,7 @@ import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.findings import Diagnosis, Finding, Severity
-from attn_doctor.render.findings.locations import fingerprint, place
+from attn_doctor.render.findings.locations import fingerprint, location
 from attn_doctor.render.findings.plain import details, headline
 from attn_doctor.render.grouping import unchecked
 from attn_doctor.render.rules.markdown import rule_markdown
@@ -31,7 +31,7 @@ def sarif(diagnosis: Diagnosis, rules: Iterable[Rule], code: int, file: str = ""
     `file`: what results without a place of their own point at, relative to the repository.
     """
     known = {rule.id: rule for rule in rules}
-    found = (*diagnosis.problems, *diagnosis.waived)
+    found = (*diagnosis.problems, *diagnosis.suppressed)
     named = [*dict.fromkeys(one.rule for one in found)]
     driver = {
         "name": "attn-doctor",
@@ -80,8 +80,8 @@ def _result(finding: Finding, named: list[str], diagnosis: Diagnosis, file: str)
         "partialFingerprints": {"attnDoctor/v1": fingerprint(finding)},
         "locations": [_location(finding, file)],
     }
-    if finding.waived:
-        result["suppressions"] = [{"kind": "external", "justification": finding.waived}]
+    if finding.suppressed:
+        result["suppressions"] = [{"kind": "external", "justification": finding.suppressed}]
     if finding.caused_by:
         result["properties"] = {"causedBy": finding.caused_by}
     return result
@@ -89,14 +89,14 @@ def _result(finding: Finding, named: list[str], diagnosis: Diagnosis, file: str)
 
 def _location(finding: Finding, file: str) -> dict[str, Any]:
     name = finding.subject or "machine"
-    location: dict[str, Any] = {"logicalLocations": [{"name": name, "kind": "resource"}]}
-    at = place(finding, file)
+    found: dict[str, Any] = {"logicalLocations": [{"name": name, "kind": "resource"}]}
+    at = location(finding, file)
     if at.file:
-        location["physicalLocation"] = {
+        found["physicalLocation"] = {
             "artifactLocation": {"uri": _uri(at.file)},
             "region": {"startLine": at.line},
         }
-    return location
+    return found
 
 
 def _uri(path: str) -> str:

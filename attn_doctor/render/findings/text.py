@@ -45,7 +45,7 @@ def text(
             continue
         lines += _problem(problem, diagnosis, paper, verbose)
         lines.append("")
-    lines += _waived(diagnosis, paper, verbose)
+    lines += _suppressed(diagnosis, paper, verbose)
     lines += _unchecked(diagnosis, paper, verbose)
     lines += _last(diagnosis, paper)
     return paper.glyphs("\n".join(lines)) + "\n"
@@ -87,14 +87,14 @@ def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool
     yield from _title(problem, paper)
     note = problem.severity is Severity.INFO
     if not note or verbose:
-        if finding.place:
-            at = f"{finding.place.file}:{finding.place.line}"
+        if finding.location:
+            at = f"{finding.location.file}:{finding.location.line}"
             yield from labelled("at", at, paper)
         yield from paper.wrap(clean(finding.why), 2)
         yield from _because("seen", finding.because, paper)
         yield from fix_lines(finding.fixes, diagnosis.facts, paper)
-    if problem.echoes:
-        yield from labelled("also", f"explains {', '.join(problem.echoes)}", paper)
+    if problem.consequences:
+        yield from labelled("also", f"explains {', '.join(problem.consequences)}", paper)
     if verbose:
         yield from _because("where", finding.context, paper)
         yield from labelled("cause", finding.cause, paper)
@@ -106,7 +106,7 @@ def _title(problem: Problem, paper: Paper) -> Iterator[str]:
     """The title with its mark, and the rule's id behind it, on a line of its own if need be."""
     glyph, colour = _MARKS[problem.severity]
     # What is about a file has its place below.
-    told = problem.subjects if problem.finding.place is None else ""
+    told = problem.subjects if problem.finding.location is None else ""
     subject = f" ({told})" if told else ""
     rule = f"[{problem.finding.rule}]"
     first, *rest = titled(problem.finding.title + subject, rule, paper, 2)
@@ -125,16 +125,22 @@ def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str
         label = ""
 
 
-def _waived(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+def _suppressed(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
     """Problems that do not count; each with its reason only if asked for."""
-    waived = {one.rule: one.waived for one in diagnosis.waived}
-    if not waived:
+    suppressed = {one.rule: one.suppressed for one in diagnosis.suppressed}
+    if not suppressed:
         return
-    shown = "" if verbose else f": {', '.join(waived)}" if len(waived) < 4 else "; -v names them"
-    count = f"{plural(len(waived), 'known problem')} not counted"
+    shown = (
+        ""
+        if verbose
+        else f": {', '.join(suppressed)}"
+        if len(suppressed) < 4
+        else "; -v names them"
+    )
+    count = f"{plural(len(suppressed), 'known problem')} not counted"
     yield from paper.wrap(paper.style(count, "bold") + shown, 0)
     if verbose:
-        for rule, reason in waived.items():
+        for rule, reason in suppressed.items():
             yield from paper.wrap(clean(f"{rule}: {reason}"), 2)
     yield ""
 

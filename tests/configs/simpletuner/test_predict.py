@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.configs.readers.kinds import read
-from attn_doctor.findings import Place, Severity
+from attn_doctor.findings import Severity, SourceLocation
 from tests.configs.machines import (
     machine,
     phase,
@@ -26,7 +26,7 @@ def test_flex_on_flux_has_no_effect(version: str, tmp_path: Path) -> None:
     assert finding.rule == "simpletuner/backend-not-routed"
     assert "no effect on Flux.1" in finding.title
     assert version in finding.title
-    assert finding.place == Place(str(path), 9)
+    assert finding.location == SourceLocation(str(path), 9)
     assert path.read_text("utf-8").splitlines()[8].strip() == '"attention_mechanism": "flex"'
     assert finding.fixes[0].title.startswith(
         f"{path}, line 9: attention_mechanism: flex → diffusers"
@@ -86,7 +86,7 @@ def test_mixed_precision_no_gives_fp32(mechanism: str, wrong: bool, tmp_path: Pa
     told = [each for each in one.findings if "mixed_precision" in each.title]
     assert bool(told) is wrong
     if wrong:
-        assert told[0].place == Place(str(path), 3)
+        assert told[0].location == SourceLocation(str(path), 3)
         assert "mixed_precision: no → bf16" in told[0].fixes[0].title
 
 
@@ -153,8 +153,8 @@ def test_sage_serves_validation_alone(tmp_path: Path) -> None:
 def test_sage_misused(settings: dict[str, str], rule: str, tmp_path: Path) -> None:
     path = written(tmp_path, model_family="flux", attention_mechanism="sageattention", **settings)
     found = next(one for one in predicted(path).findings if one.rule == rule)
-    assert found.place is not None
-    assert found.place.line == 9 + list(settings).index(next(iter(settings))) + 1
+    assert found.location is not None
+    assert found.location.line == 9 + list(settings).index(next(iter(settings))) + 1
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_toml_says_the_same(tmp_path: Path) -> None:
     )
     one = predicted(path)
     assert rules(one) == ["flex/unfused"]
-    assert one.findings[0].place == Place(str(path), 3)
+    assert one.findings[0].location == SourceLocation(str(path), 3)
 
 
 def test_config_env_ignores_the_mechanism(tmp_path: Path) -> None:

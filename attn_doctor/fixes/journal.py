@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import sync, write_atomic
 from attn_doctor.fixes.run_lock import held, lock
 from attn_doctor.fixes.state_folder import fixes_folder
 
@@ -164,7 +165,7 @@ def begin(environ: Mapping[str, str], title: str, python: str = "") -> Iterator[
     journal = Journal(folder, handle)
     try:
         journal.note("begin", title=title, python=python, process=os.getpid())
-        _sync_folder(folder.parent)
+        sync(folder.parent)
         yield journal
     except BaseException as error:
         with contextlib.suppress(AttnDoctorError):
@@ -243,37 +244,13 @@ def _copy(real: Path, kept: Path) -> None:
 def _replace(real: Path, data: bytes, before: os.stat_result | None, mode: int | None) -> None:
     """Write beside `real`, flush, and rename over it: a reader sees the old file or the new one."""
     real.parent.mkdir(parents=True, exist_ok=True)
-    part = real.with_name(f"{real.name}.attn-doctor-{secrets.token_hex(4)}")
     wanted = stat.S_IMODE(before.st_mode) if before is not None else mode or 0o644
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, wanted)
-    try:
-        _write_all(handle, data)
-        os.fsync(handle)
-        os.close(handle)
-        handle = -1
-        part.chmod(wanted)  # the umask may have taken bits away
-        part.replace(real)
-    except BaseException:
-        if handle >= 0:
-            os.close(handle)
-        part.unlink(missing_ok=True)
-        raise
-    _sync_folder(real.parent)
+    write_atomic(real, data, wanted)
 
 
 def _write_all(handle: int, data: bytes) -> None:
     while data:
         data = data[os.write(handle, data) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename or a new file in `folder` last; Windows has no such call."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

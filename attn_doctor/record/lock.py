@@ -28,6 +28,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.files import write_atomic
+
 #: Below the cache folder: manifest, lock and logs.
 FOLDER = "attn-doctor"
 #: Seconds between two heartbeats, and without one until an owner elsewhere counts as dead.
@@ -108,7 +110,7 @@ class Lock:
         self._stop.set()
         if self._path is not None and self.held():
             with suppress(OSError):
-                _write(self._path, replace(self._me, free=True))
+                write_atomic(self._path, msgspec.json.encode(replace(self._me, free=True)))
 
     def held(self) -> bool:
         """It is still ours: nobody took it over while this process was stopped."""
@@ -124,7 +126,7 @@ class Lock:
         """`lock.<number>`, if we are the one who could make it."""
         path = self._folder / f"lock.{number}"
         draft = self._folder / f".lock-{self._me.token}"
-        _write(draft, self._me)
+        write_atomic(draft, msgspec.json.encode(self._me))
         try:
             os.link(draft, path)
         except FileExistsError:
@@ -204,16 +206,6 @@ def _seen(folder: Path) -> _Seen | None:
             return _Seen(max(numbers), msgspec.json.decode(data, type=Owner), beat)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return _Seen(max(numbers), None, beat)
-
-
-def _write(path: Path, content: Owner) -> None:
-    """Write a lock file in one step."""
-    draft = path.with_name(f".{path.name}-{content.token}")
-    with draft.open("wb") as file:
-        file.write(msgspec.json.encode(content))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
 
 
 def _this() -> Owner:

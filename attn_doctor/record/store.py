@@ -6,15 +6,14 @@ a power loss no entry speaks of a file that is empty.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import sync, write_atomic
 from attn_doctor.record.manifest import NAME, SCHEMA, Manifest
 
 
@@ -55,19 +54,9 @@ def load(folder: Path) -> Manifest | None:
 def save(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a cache folder, in one step and to the disk."""
     data = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    write(folder / NAME, data + b"\n")
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file in one step and to the disk."""
+    path = folder / NAME
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
-    _flush(path.parent)
+    write_atomic(path, data + b"\n")
 
 
 def flush(folder: Path, files: Iterable[str]) -> None:
@@ -75,17 +64,7 @@ def flush(folder: Path, files: Iterable[str]) -> None:
     folders = set()
     for name in files:
         path = folder / name
-        _flush(path)
+        sync(path)
         folders.add(path.parent)
     for parent in folders:
-        _flush(parent)
-
-
-def _flush(path: Path) -> None:
-    # Windows opens no folders, and flushes no file that is open for reading only.
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(parent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ import typer
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import write_atomic
 
 
 class Output(Struct, frozen=True):
@@ -72,14 +72,11 @@ def _write(path: Path, text: str) -> None:
     pipe is no file at all.
     """
     path = path.resolve()  # a link stays a link
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.is_file() or not path.exists():
             with suppress(OSError):
-                partial.write_text(text, encoding="utf-8")
-                partial.replace(path)
+                write_atomic(path, text.encode(), durable=False)
                 return
-            partial.unlink(missing_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise AttnDoctorError(f"{path}: cannot be written: {error.strerror}") from None

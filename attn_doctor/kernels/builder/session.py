@@ -15,6 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import write_atomic
 from attn_doctor.kernels.builder import items as plan
 from attn_doctor.kernels.builder import off_gpu
 from attn_doctor.kernels.builder.cross_build_residue import leavings, without_choices
@@ -34,7 +35,6 @@ from attn_doctor.kernels.builder.verification import claim, pool_of
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.pool.pool import Pool
 from attn_doctor.pool.task import Outcome
-from attn_doctor.record import store
 from attn_doctor.record.lock import FOLDER, Lock
 from attn_doctor.record.manifest import Entry, Surroundings
 
@@ -84,7 +84,7 @@ class Build:
                     Path(one.path).relative_to(request.folder).as_posix()
                     for one in leavings(request.folder)
                 }
-            store.write(mark, b"")
+            write_atomic(mark, b"")
             self._timings.last("prepared")
             try:
                 with pool_of(request, request.devices) as pool, self._compilers(pool) as compilers:

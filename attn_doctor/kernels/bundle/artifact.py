@@ -25,6 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import replacing
 from attn_doctor.record.manifest import Entry, Surroundings, Warmup
 
 #: 2: entries may be unproven, and there are warm-ups.
@@ -83,24 +84,17 @@ def write(path: Path, artifact: Artifact, contents: Iterator[tuple[str, bytes]])
     The same content gives the same bytes: no times, owners or modes of this machine enter.
     Raises `ArtifactError` if it cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        with partial.open("wb") as raw:
-            with (
-                gzip.GzipFile(
-                    filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6
-                ) as zipped,
-                tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
-            ):
-                _add(tar, HEAD, msgspec.json.format(msgspec.json.encode(artifact), indent=1))
-                for name, data in contents:
-                    _add(tar, name, data)
-            raw.flush()
-        digest = sha256(partial)
-        partial.replace(path)
-        return digest
+        with (
+            replacing(path) as raw,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as zipped,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            _add(tar, HEAD, msgspec.json.format(msgspec.json.encode(artifact), indent=1))
+            for name, data in contents:
+                _add(tar, name, data)
+        return sha256(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise ArtifactError(f"{path} cannot be written: {error.strerror}") from None
 
 

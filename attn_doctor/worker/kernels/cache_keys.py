@@ -13,6 +13,8 @@ import re
 import time
 from typing import Any
 
+from attn_doctor.worker.files import write_atomic
+
 #: Characters kept of one part's text; its hash tells the rest.
 _LONGEST = 2000
 _LINE = re.compile(r"\[([^\]]*)\] ([^:]+): ?(.*)", re.DOTALL)
@@ -97,12 +99,9 @@ def place(folder: str, spec: str) -> str:
 def save(folder: str, spec: str, keys: dict[str, list[dict[str, Any]]]) -> str:
     """Write the key parts by one rename; the path written, or "" where that fails."""
     path = place(folder, spec)
-    scratch = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(scratch, "w", encoding="utf-8") as file:
-            json.dump({"schema": 1, "keys": keys}, file)
-        os.replace(scratch, path)
+        write_atomic(path, json.dumps({"schema": 1, "keys": keys}).encode())
     except OSError:
         return ""
     return path

@@ -12,6 +12,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from attn_doctor.worker.files import write_atomic
+
 #: The folder that reports go to.
 FOLDER = "ATTN_DOCTOR_NULL_REPORT"
 _GUARD, _USED = "guard-", "used-"
@@ -56,10 +58,8 @@ class Verdict(NamedTuple):
 def write(folder: str, content: Mapping[str, Any]) -> None:
     """Write the report of this process; nothing but the folder's own failure can prevent it."""
     path = os.path.join(folder, f"{_GUARD}{os.getpid()}.json")
-    draft = f"{path}.new"
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump({"schema": 1, "pid": os.getpid(), **content}, file)
-    os.replace(draft, path)
+    text = json.dumps({"schema": 1, "pid": os.getpid(), **content})
+    write_atomic(path, text.encode(), durable=False)
 
 
 def read(folder: str) -> Verdict:

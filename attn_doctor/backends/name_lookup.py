@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from attn_doctor.backends.catalogue_entries import Catalogue, Name
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.suggest import did_you_mean
 
 
 def meant(name: str, framework: str, table: Catalogue) -> Name:
@@ -29,15 +30,9 @@ def meant(name: str, framework: str, table: Catalogue) -> Name:
             f"{name} is a name of {home}, for which {title} has none; add --framework"
             f" {other.framework}"
         )
-    raise AttnDoctorError(f"{title} has no backend {name!r}; {_near(name, list(own))}")
+    hint = did_you_mean(name, own, f"it has {', '.join(own)}")
+    raise AttnDoctorError(f"{title} has no backend {name!r}; {hint}")
 
 
 def _plain(name: str) -> str:
     return name.lower().strip("_").replace("-", "_")
-
-
-def _near(name: str, names: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, n=3, cutoff=0.4)
-    return f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(names)}"

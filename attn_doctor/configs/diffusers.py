@@ -6,7 +6,6 @@ A script is read, not run: which line is reached, and with which model, is the r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 from attn_doctor.backends import catalogue
 from attn_doctor.backends.readiness import Reason
@@ -19,6 +18,7 @@ from attn_doctor.configs.readers.settings import Call, Reading
 from attn_doctor.configs.script_sizes import size_of, too_large
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix
+from attn_doctor.suggest import nearest
 
 _COMPILED = (
     "import torch, torch.nn.attention.flex_attention as fa; "
@@ -169,7 +169,7 @@ def _without_effect(reading: Reading, call: Call, value: str, pipeline: str) -> 
 def _unknown(
     reading: Reading, call: Call, value: str, names: list[str], phase: str
 ) -> tuple[Phase, list[Finding]]:
-    near = next(iter(get_close_matches(value, names, 1, 0.4)), "native")
+    near = next(iter(nearest(value, names)), "native")
     finding = tell(
         "diffusers/backend-name-unknown",
         reading,

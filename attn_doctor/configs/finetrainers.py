@@ -7,7 +7,6 @@ FINETRAINERS_ATTN_PROVIDER. Which attention a model asks for was read from its c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 from msgspec import Struct
 
@@ -26,6 +25,7 @@ from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix
+from attn_doctor.suggest import nearest
 
 _PHASES = {"training": "attn_provider_training", "inference": "attn_provider_inference"}
 
@@ -139,7 +139,7 @@ def _dtype(reading: Reading) -> str:
 def _stops(
     reading: Reading, phase: str, key: str, given: str, provider: str, known: list[str]
 ) -> tuple[Phase, list[Finding]]:
-    near = next(iter(get_close_matches(provider, known, 1, 0.4)), "native")
+    near = next(iter(nearest(provider, known)), "native")
     finding = tell(
         "finetrainers/provider-unknown",
         reading,

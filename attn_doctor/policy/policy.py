@@ -6,7 +6,6 @@ The nearest one counts, from the working directory upwards; an `attn-doctor.toml
 
 from __future__ import annotations
 
-import difflib
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +15,7 @@ from msgspec import Meta, Struct
 from packaging.version import InvalidVersion, Version
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.suggest import did_you_mean
 
 Text = Annotated[str, Meta(min_length=1)]
 #: A policy is a page; what is far larger is something else.
@@ -134,6 +134,5 @@ def _known(path: Path, section: dict[str, Any], struct: type[Struct], place: str
     keys = [name for name in struct.__struct_encode_fields__ if name != "path"]
     for key in section:
         if key not in keys:
-            near = difflib.get_close_matches(key, keys, 1)
-            meant = f"did you mean {near[0]}?" if near else f"write one of {', '.join(keys)}"
-            raise PolicyError(f"{path}: {place}unknown key {key!r}; {meant}")
+            hint = did_you_mean(key, keys, f"write one of {', '.join(keys)}", 1)
+            raise PolicyError(f"{path}: {place}unknown key {key!r}; {hint}")

@@ -18,6 +18,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.pretend import gpus, machine, torch
 from attn_doctor.pretend.common import Tables
 from attn_doctor.pretend.packages import PACKAGES, package
+from attn_doctor.suggest import did_you_mean
 
 __all__ = ["KEYS", "PACKAGES", "STEPS", "pretend"]
 
@@ -86,8 +87,6 @@ def _key(name: str) -> str:
     key = name.lower().replace("-", "_")
     if key in KEYS or key in PACKAGES:
         return key
-    from difflib import get_close_matches
-
-    near = get_close_matches(key, (*KEYS, *PACKAGES), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0].replace('_', '-')}?" if near else _EXAMPLE
+    known = [known.replace("_", "-") for known in (*KEYS, *PACKAGES)]
+    hint = did_you_mean(name.lower(), known, _EXAMPLE, 1)
     raise AttnDoctorError(f"--pretend {name}: not known; {hint}")

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Driver, Facts, Gpu
 from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_gaps
+from attn_doctor.suggest import did_you_mean
 
 
 def gpu(facts: Facts, value: str, tables: Tables, told: list[str]) -> Facts:
@@ -59,11 +60,8 @@ def _product(name: str, tables: Tables) -> tuple[str, int, int]:
     if wanted in products:
         product, sm = products[wanted]
         return f"NVIDIA {product}", sm, 0
-    from difflib import get_close_matches
-
     names = {row["name"] for row in rows} | set(products)
-    near = get_close_matches(wanted, sorted(names), n=3, cutoff=0.6)
-    hint = f"did you mean {', '.join(near)}?" if near else "or name its capability: sm=89"
+    hint = did_you_mean(wanted, sorted(names), "or name its capability: sm=89")
     raise AttnDoctorError(f"--pretend gpu={name}: no GPU of that name is in the tables; {hint}")
 
 

@@ -23,6 +23,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as ParsedVersion
 
 from attn_doctor.errors import RuleError
+from attn_doctor.suggest import hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,12 +165,9 @@ def _kind(name: str, facts: Mapping[str, Fact], element: str) -> str:
     fact = facts.get(name)
     if fact is not None and (not fact.element_of or name.split(".", maxsplit=1)[0] == element):
         return fact.kind
-    import difflib
-
-    near = difflib.get_close_matches(name, facts, n=1, cutoff=0.5)
     if fact is not None:
         raise RuleError(f'{name} needs `for_each = "{fact.element_of}"`')
-    raise RuleError(f"no fact {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    raise RuleError(f"no fact {name!r}{hint(name, facts, count=1)}")
 
 
 def _check_pair(name: str, kind: str, op: str, other: str, other_kind: str) -> None:

@@ -5,7 +5,6 @@ Every error names the file, the place in it, and what to write instead.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -35,6 +34,7 @@ from attn_doctor.rulebook.rule import (
     Symptom,
     TextFile,
 )
+from attn_doctor.suggest import hint
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.
@@ -114,9 +114,7 @@ def example_facts(name: str, given: dict[str, Any]) -> Facts:
     """Facts of an example: what it does not give is unknown. Raises `RuleError`."""
     for fact in _leaves(given):
         if fact not in _facts():
-            near = difflib.get_close_matches(fact, _facts(), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise RuleError(f"example {name!r}: no fact {fact!r}{hint}")
+            raise RuleError(f"example {name!r}: no fact {fact!r}{hint(fact, _facts(), count=1)}")
     try:
         return msgspec.convert(given, Facts)
     except msgspec.ValidationError as error:
@@ -191,7 +189,6 @@ def _hint(fault: str, place: str) -> str:
     if unknown:
         shapes = (RuleFile, TextFile, GroupFile, Symptom, FixFile, Example)
         keys = {key for shape in shapes for key in shape.__struct_fields__}
-        near = difflib.get_close_matches(unknown[1], sorted(keys), n=1)
-        return f"; did you mean {near[0]!r}?" if near else ""
+        return hint(unknown[1], sorted(keys), count=1)
     choices = _CHOICES.get(place.rpartition(".")[2].partition("[")[0])
     return f"; one of {', '.join(choices)}" if choices and "enum" in fault else ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.suggest import hint, nearest
 
 
 class Meant(Struct, frozen=True):
@@ -47,16 +47,7 @@ def _nearest(word: str, rules: Iterable[Rule], causes: Iterable[str]) -> str:
     if "/" not in word:
         names.update({id.partition("/")[2]: id for id in names})
         names.update({cause: cause for cause in causes})
-    near = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    return _hint(list(dict.fromkeys(names[name] for name in near)))
-
-
-def nearest(word: str, names: Iterable[str]) -> str:
-    """`; did you mean …?` with the nearest of some names, or nothing."""
-    return _hint(difflib.get_close_matches(word, list(names), n=3, cutoff=0.5))
-
-
-def _hint(near: Sequence[str]) -> str:
+    near = dict.fromkeys(names[name] for name in nearest(word, names, 3))
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
@@ -84,5 +75,5 @@ def selected(
 
 def _known(kind: str, name: str, names: Iterable[str]) -> None:
     if name and name not in (known := sorted(names)):
-        hint = nearest(name, known) or (f"; one of {', '.join(known)}" if len(known) < 30 else "")
-        raise AttnDoctorError(f"no rule has the {kind} {name!r}{hint}")
+        few = f"one of {', '.join(known)}" if len(known) < 30 else ""
+        raise AttnDoctorError(f"no rule has the {kind} {name!r}{hint(name, known, few)}")

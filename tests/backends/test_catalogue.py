@@ -152,7 +152,7 @@ facts = {{ torch.installed = false }}
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"lines": "needs = ['torch.instaled == true']"}, "did you mean 'torch.installed'?"),
+        ({"lines": "needs = ['torch.instaled == true']"}, "did you mean torch.installed?"),
         ({"lines": ""}, "needs one of conditions"),
         ({"lines": "needs = ['wish.mask > 3']"}, "does not fit wish.mask"),
         ({"lines": "needs = ['torch.installed == true']\nrule = 'no/rule'"}, "which is no rule"),

@@ -90,19 +90,19 @@ def test_a_rule_is_named_after_its_path(tmp_path: Path) -> None:
 
 FAULTS = {
     # what is wrong: what is replaced, by what, the place that is named, and the remedy
-    "misspelt key": ("title = ", "titel = ", "text:", "did you mean 'title'?"),
-    "misspelt key at the top": ("severity =", "severty =", "`severty`", "did you mean 'severity'?"),
+    "misspelt key": ("title = ", "titel = ", "text:", "did you mean title?"),
+    "misspelt key at the top": ("severity =", "severty =", "`severty`", "did you mean severity?"),
     "misspelt fact": (
         "'torch.build ==",
         "'torch.bild ==",
         "when.all line 1:",
-        "did you mean 'torch.build'?",
+        "did you mean torch.build?",
     ),
     "misspelt fact in an example": (
         "torch.build = ",
         "torch.bild = ",
         "example 'the default wheel of Windows':",
-        "did you mean 'torch.build'?",
+        "did you mean torch.build?",
     ),
     "misspelt fact in a text": (
         "{torch.version}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import write_atomic
+from attn_doctor.suggest import did_you_mean
 
 
 class Output(Struct, frozen=True):
@@ -42,9 +42,8 @@ def outputs(given: Sequence[str], known: Sequence[str]) -> tuple[Output, ...]:
 def _output(text: str, known: Sequence[str]) -> Output:
     name, colon, path = text.partition(":")
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        meant = f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"
-        raise typer.BadParameter(f"no format {name!r}; {meant}", param_hint="--format")
+        hint = did_you_mean(name, known, f"choose from {', '.join(known)}", 1)
+        raise typer.BadParameter(f"no format {name!r}; {hint}", param_hint="--format")
     if colon and not path:
         raise typer.BadParameter(
             f"{text!r} names no file: write {name}:FILE", param_hint="--format"

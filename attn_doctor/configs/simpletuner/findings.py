@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 from attn_doctor.configs.backend_support import Judge
 from attn_doctor.configs.findings import because, change, tell
@@ -12,6 +11,7 @@ from attn_doctor.configs.simpletuner.model_inputs import KEY, inputs
 from attn_doctor.configs.simpletuner.run import Run, choices
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Severity
+from attn_doctor.suggest import nearest
 
 #: Names that other programs have for what SimpleTuner calls otherwise.
 _MEANT = {
@@ -46,7 +46,7 @@ def _mechanism(run: Run) -> Iterator[Finding]:
         return  # a newer release may have a name that is not in the table
     names = [one.name for one in choices(version)]
     meant = _MEANT.get(run.mechanism, run.mechanism.removesuffix("-hub"))
-    near = meant if meant in names else next(iter(get_close_matches(run.mechanism, names, 1)), "")
+    near = meant if meant in names else next(iter(nearest(run.mechanism, names)), "")
     yield tell(
         "simpletuner/mechanism-unknown",
         run.reading,

@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from attn_doctor import suggest
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.rule_lookup import nearest
 
 _SIZE = re.compile(r"(\d{1,9})(?:x(\d{1,9})(?:x(\d{1,9}))?)?(?::(\d{1,9}))?")
 
@@ -65,9 +65,9 @@ def rows(text: str, block: bool, where: str = "") -> tuple[list[dict[str, Any]],
             f"{start}no preset {name} ({absent[name]['title']}): {absent[name]['why']}"
         )
     if name not in known:
-        hint = nearest(name, known) or ";"
+        near = suggest.hint(name, known) or ";"
         raise AttnDoctorError(
-            f"{start}no preset {name!r}{hint} `attn-doctor build-kernels --list-presets` shows them"
+            f"{start}no preset {name!r}{near} `attn-doctor build-kernels --list-presets` shows them"
         )
     family = known[name]
     wanted = sizes or family.get("default", "")

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from attn_doctor import suggest
 from attn_doctor.record.spec import LAYOUTS, MASKS
-from attn_doctor.rulebook.rule_lookup import nearest
 
 _DTYPES = {
     "bf16": "bfloat16",
@@ -66,7 +66,7 @@ def _one_of(choices: Mapping[str, str] | Iterable[str], also: str = "") -> Calla
         found = known.get(value) if isinstance(value, str) else None
         if found is None:
             names = ", ".join(dict.fromkeys(known.values()))
-            near = nearest(value, known) if isinstance(value, str) else ""
+            near = suggest.hint(value, known) if isinstance(value, str) else ""
             raise RefusedValueError(f"no {_shown(value)}{also}{near or f'; one of {names}'}")
         return found
 
@@ -157,7 +157,7 @@ def strange_option(name: str) -> str:
     """
     if name.removeprefix("fwd_").removeprefix("bwd_") in _OPTIONS:
         return ""
-    near = nearest(name, _OPTIONS).removeprefix("; did you mean ").removesuffix("?")
+    near = " or ".join(suggest.nearest(name, _OPTIONS, 3))
     hint = f" (nearest: {near})" if near else ""
     return f"{name} is no kernel option of torch up to 2.13{hint}; it is passed on as it is"
 

@@ -14,7 +14,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder import presets
 from attn_doctor.kernels.builder.value_products import few, product
 from attn_doctor.record.spec import KernelSpec
-from attn_doctor.rulebook.rule_lookup import nearest
+from attn_doctor.suggest import hint
 
 #: Bytes of a file of specs.
 _LARGEST = 1 << 20
@@ -46,7 +46,7 @@ def _tables(path: Path) -> tuple[dict[str, Any], list[Any]]:
         if key not in ("defaults", "kernel"):
             raise AttnDoctorError(
                 f"{path}: no table {key!r} (a file has [defaults] and [[kernel]] tables)"
-                f"{nearest(key, ('defaults', 'kernel'))}"
+                f"{hint(key, ('defaults', 'kernel'))}"
             )
     defaults, tables = data.get("defaults", {}), data.get("kernel", [])
     if not isinstance(defaults, dict):

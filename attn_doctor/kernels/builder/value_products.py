@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.spec_fields import FIELDS, RefusedValueError
 from attn_doctor.record.spec import KernelSpec
-from attn_doctor.rulebook.rule_lookup import nearest
+from attn_doctor.suggest import hint
 
 #: Specs that one call may ask for; more is a mistake in a list.
 MOST = 4096
@@ -66,7 +66,7 @@ def product(fields: Mapping[str, Any], dashes: str, where: str, own_phase: str) 
 def _values(name: str, value: Any, dashes: str, start: str) -> list[Any]:
     """All values that a field is given. Raises `AttnDoctorError` naming it."""
     if name not in FIELDS:
-        raise AttnDoctorError(f"{start}no field {name!r}{nearest(name, FIELDS)}")
+        raise AttnDoctorError(f"{start}no field {name!r}{hint(name, FIELDS)}")
     if name in FIXED:
         return [value]
     shown = shown_as(name, dashes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import msgspec
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus.descriptor import Descriptor, identifier
 from attn_doctor.rulebook.paths import folder, read_toml
+from attn_doctor.suggest import nearest
 
 _DESCRIBE = "run `attn-doctor describe-gpu -o gpu.toml` where the GPU is, and give that file"
 
@@ -117,7 +117,7 @@ def _unknown(wanted: str, found: dict[str, Descriptor]) -> str:
     if len(several) > 1:
         return f"the name is in the keys, and there are several: say one of {', '.join(several)}"
     names = {_plain(name): name for name in found}
-    near = several or [names[one] for one in get_close_matches(wanted, names, n=3, cutoff=0.6)]
+    near = several or [names[plain] for plain in nearest(wanted, names, 3)]
     hint = f"did you mean {', '.join(near)}? Else " if near else ""
     return f"no GPU of that name is in the table; {hint}{_DESCRIBE}"
 

@@ -1,0 +1,28 @@
+"""The known names nearest to a misspelt one, for `did you mean …?`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: Likeness, from 0 to 1, from which a known name is suggested; below 0.6 mi300x resembles gb300.
+_LIKENESS = 0.6
+
+
+def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
+    """At most `count` of the known names that resemble `name`, the most alike first."""
+    # Imported on demand: only mistakes need it.
+    from difflib import get_close_matches
+
+    return get_close_matches(name, list(known), count, _LIKENESS)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", count: int = 3) -> str:
+    """`did you mean A or B?` with the nearest names, or else `otherwise`."""
+    near = nearest(name, known, count)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
+
+
+def hint(name: str, known: Iterable[str], otherwise: str = "", count: int = 3) -> str:
+    """`did_you_mean` as the end of a sentence: after a semicolon, or empty."""
+    text = did_you_mean(name, known, otherwise, count)
+    return f"; {text}" if text else ""

@@ -37,7 +37,7 @@ class How(NamedTuple):
     verbose: bool
 
     def guarded(self, environ: dict[str, str]) -> dict[str, str]:
-        """`environ` with what the guard of a stand-in is to let pass."""
+        """`environ` with what the guard of a stub GPU is to let pass."""
         return {**environ, UNPADDED: "1"} if self.unpadded else environ
 
 

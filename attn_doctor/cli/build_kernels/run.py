@@ -29,7 +29,7 @@ def run(wanted: Wanted, how: How) -> int:
         code = int(how.check and bool(plan.todo))
         sys.stdout.write(_plan(plan, wanted, how, code))
         return code
-    # Compiling a stand-in takes a moment, which what is up to date need not wait for.
+    # Compiling a stub GPU takes a moment, which what is up to date need not wait for.
     ready = [
         _stood_in(request) if plan.todo else request
         for request, plan in zip(requests, plans, strict=True)
@@ -38,14 +38,16 @@ def run(wanted: Wanted, how: How) -> int:
 
 
 def _stood_in(request: Request) -> Request:
-    """The request with the environment of its target's stand-in."""
+    """The request with the environment of its target's stub GPU."""
     from msgspec.structs import replace
 
-    from attn_doctor.kernels.builder.target import stand_in
+    from attn_doctor.kernels.builder.target import stub_gpu_environ
 
     if request.target is None:
         return request
-    return replace(request, environ=stand_in(request.target, request.facts, request.environ))
+    return replace(
+        request, environ=stub_gpu_environ(request.target, request.facts, request.environ)
+    )
 
 
 def _built(requests: Sequence[Request], notes: Sequence[str], how: How) -> int:

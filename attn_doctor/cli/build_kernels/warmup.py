@@ -82,7 +82,7 @@ def _run(program: Program, how: How) -> Ran | int:
     from msgspec.structs import replace
 
     from attn_doctor.cli.signals import Signals, TerminatedError
-    from attn_doctor.kernels.builder.target import stand_in
+    from attn_doctor.kernels.builder.target import stub_gpu_environ
     from attn_doctor.kernels.builder.warmup import warm_up
     from attn_doctor.render.build_kernels.progress import holder
 
@@ -94,8 +94,8 @@ def _run(program: Program, how: How) -> Ran | int:
             _say(f"waiting: {said[0]}")
 
     if program.target is not None:
-        _say(f"for {program.target.title}, stood in for by a null GPU: nothing runs here")
-        environ = stand_in(program.target, program.facts, program.environ)
+        _say(f"for {program.target.title}, on a stub GPU: kernels compile here but do not run")
+        environ = stub_gpu_environ(program.target, program.facts, program.environ)
         program = replace(program, environ=environ)
     try:
         with Signals():
@@ -130,7 +130,7 @@ def _programs(argv: list[str], how: How, targets: list[Target | None]) -> Iterat
     compilable(facts, folder, own)
     environ, remark = children_environment(os.environ, str(folder))
     # The program is to run as it always does; only where its kernels go is decided here.
-    # Under a stand-in, Inductor's processes were seen to hang when a program ends early: there it
+    # On a stub GPU, Inductor's processes were seen to hang when a program ends early: there it
     # compiles in its own process, unless told otherwise.
     if not how.targets:
         environ.pop(_THREADS)

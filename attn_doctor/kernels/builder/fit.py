@@ -1,7 +1,7 @@
 """Whether kernels fit a GPU's shared memory, told on any machine by compiling them for it.
 
 Triton itself is the judge: it holds every kernel against the limit of the GPU that it compiles for,
-so the null GPU gets the other one's limit, and a kernel that asks for more fails here as it would
+so the stub GPU gets the other one's limit, and a kernel that asks for more fails here as it would
 there. For one that does, smaller settings are compiled until one fits. All of it happens in a
 folder of its own, which is removed. It cannot know how fast the smaller settings are.
 """
@@ -33,7 +33,7 @@ from attn_doctor.worker.env_vars import kept
 _DEVICE = "cuda:0"
 #: Compiles that are spent on one spec besides the first.
 _TRIES = 5
-#: Stand-ins for what nobody has read of a GPU. torch chooses FlexAttention's tiles by compute
+#: Substitutes for unread values of a GPU. torch chooses FlexAttention's tiles by compute
 #: capability, type and head size (`get_flex_attn_fwd_configs`, torch 2.11), by none of these.
 _ASSUMED = {
     "multi_processor_count": 100,
@@ -76,7 +76,7 @@ def fit(
     """Compile `specs` for a GPU that need not be here, and say of each whether it fits.
 
     `limit`: seconds that one compile may take. `tell` gets a line before each. Raises
-    `AttnDoctorError` if the null GPU cannot be made here, torch cannot be imported or the GPU's
+    `AttnDoctorError` if the stub GPU cannot be made here, torch cannot be imported or the GPU's
     limit is not known, and `DeviceError` if a variable makes compiling pointless.
     """
     from attn_doctor.kernels.gpus import stub
@@ -91,7 +91,7 @@ def fit(
     try:
         children, _ = children_environment(environ, str(scratch / "cache"))
         children["TRITON_CACHE_DIR"] = str(scratch / "cache" / "triton")
-        children["ATTN_DOCTOR_NULL_REPORT"] = str(scratch / "report")
+        children["ATTN_DOCTOR_STUB_GPU_REPORT"] = str(scratch / "report")
         (scratch / "report").mkdir()
         env = stub.environment(library, _filled(descriptor, children), 1, children)
         number = items.workers(facts, "cpu", jobs)[0]
@@ -108,7 +108,7 @@ def fit(
 
 
 def _filled(descriptor: Descriptor, environ: Mapping[str, str]) -> Descriptor:
-    """The same with stand-ins for what does not decide whether a kernel fits.
+    """The same with substitutes for what does not decide whether a kernel fits.
 
     A GPU without a machine takes over the variables of this one.
     """
@@ -131,7 +131,7 @@ def fitted(
     jobs: int = 1,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[Fit, ...]:
-    """The same with a pool whose processes see the null GPU; `torch` is their torch's version.
+    """The same with a pool whose processes see the stub GPU; `torch` is their torch's version.
 
     Raises `AttnDoctorError` if they see another GPU: what fits that one says nothing.
     """

@@ -63,11 +63,11 @@ def items(
     stale: Mapping[str, str],
     sys_path: Sequence[str] = (),
     force: bool = False,
-    stand_in: bool = False,
+    stub_gpu: bool = False,
 ) -> list[Item]:
     """The state of each spec. `stale`: sentences for entries whose surroundings moved, by key.
 
-    `stand_in`: the device is of another machine. Nothing can be proven here, and what was proven
+    `stub_gpu`: the device is of another machine. Nothing can be proven here, and what was proven
     there is left as it is.
     """
     found = []
@@ -75,10 +75,10 @@ def items(
         name = key(spec, place)
         entry = manifest.entries.get(name)
         state, why = _state(spec, entry, folder, stale.get(name, ""), sys_path)
-        if state == "unproven" and stand_in:
+        if state == "unproven" and stub_gpu:
             state, why = "current", ""
         real = entry is not None and entry.state == "built"
-        if force and state in ("current", "unproven") and not (stand_in and real):
+        if force and state in ("current", "unproven") and not (stub_gpu and real):
             state, why = "forced", "--force was given"
         seconds = estimate(spec, device, entry)
         found.append(

@@ -3,11 +3,11 @@
 The driver makes contexts one after another, a quarter of a second each on an H200, and every
 process that compiles or proves wants one: with sixteen at once that took longer than compiling.
 Compilers need a GPU's properties, not the GPU. So where many kernels are wanted they are compiled
-on a null GPU with the properties of the one that is here, and only the proofs, on the GPU itself,
+on a stub GPU with the properties of the one that is here, and only the proofs, on the GPU itself,
 make contexts. What does not hold there is built again on the GPU.
 
 It cannot be known beforehand whether torch will want to time something while it compiles. That is
-refused on a null GPU, and then built on the GPU as well.
+refused on a stub GPU, and then built on the GPU as well.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Request(Struct, frozen=True, kw_only=True):
     force: bool = False
     target: Target | None = None
     """The GPU of another machine to build for, in place of one that is here; `facts` and `environ`
-    are then those of its stand-in."""
+    are then those of its stub GPU."""
 
     @property
     def python(self) -> str:
@@ -141,7 +141,7 @@ def planned(
             stale=stale.specs,
             sys_path=request.sys_path,
             force=request.force,
-            stand_in=request.target is not None,
+            stub_gpu=request.target is not None,
         )
         items += [
             _judged(item, request.facts.torch.version or "", now.sm)

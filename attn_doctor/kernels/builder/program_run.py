@@ -1,7 +1,7 @@
 """A program of the user's own: which one it is, and one run of it with its cache lookups.
 
 The examined environment's programs come first. Lookups come from torch's structured trace, which a
-variable turns on. Under a stand-in for the GPU, whatever was decided by memory that nothing had
+variable turns on. On a stub GPU, whatever was decided by memory that nothing had
 computed is told by a report beside it.
 """
 
@@ -54,7 +54,7 @@ class Program(Struct, frozen=True, kw_only=True):
     """Descriptor that its output goes to instead of our own."""
     target: Target | None = None
     """The GPU of another machine that it is run for; `facts` and `environ` are then those of its
-    stand-in."""
+    stub GPU."""
 
     @property
     def id(self) -> str:
@@ -109,7 +109,7 @@ class Run(Struct, frozen=True):
     found: list[Lookup]
     log: Path
     heard: Verdict = unheard
-    """What the guard of a stand-in told."""
+    """What the guard of a stub GPU told."""
 
 
 def run(

@@ -40,7 +40,7 @@ from attn_doctor.record.manifest import Entry, Surroundings
 
 #: Beside the manifest while a build is at work; one that is found there was ended.
 MARK = "unfinished"
-_NO_STAND_IN = "the stand-in for the GPU was not at work, so nothing is known of this kernel"
+_NO_STUB_GPU = "the stub GPU was not loaded, so nothing is known of this kernel"
 
 
 class Build:
@@ -156,7 +156,7 @@ class Build:
             tick=self._watcher.tick,
             compiled=self._record.flush,
             timings=self._timings,
-            # A context of a stand-in costs nothing to make.
+            # A context of a stub GPU costs nothing to make.
             standby=0 if now.limit in ("memory", "GPU memory") or request.target else now.jobs,
             off_gpu=compilers,
         )
@@ -283,7 +283,7 @@ class Build:
         # What could not be built has no proof; what torch refuses has no log at all.
         log = log_of(self._request.logs, item, "build" if entry.build is None else "prove")
         if entry.state == "built" and self._request.target is not None:
-            entry = replace(entry, state="failed", build=None, message=_NO_STAND_IN)
+            entry = replace(entry, state="failed", build=None, message=_NO_STUB_GPU)
         if self._request.target is not None:
             entry = without_choices(entry)
         if entry.state == "failed":

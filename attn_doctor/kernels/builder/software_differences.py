@@ -57,7 +57,7 @@ def _unable(facts: Facts) -> str:
     torch, place = facts.torch, facts.python.path or "the examined environment"
     if facts.system.os not in (None, "linux"):
         return (
-            f"the stand-in for a GPU needs Linux, and this is {facts.system.os}: run the same in a"
+            f"the stub GPU needs Linux, and this is {facts.system.os}: run the same in a"
             " Linux container, such as the image that training uses (--docker)"
         )
     if torch.installed is False:

@@ -1,4 +1,4 @@
-"""The guard of a stand-in for a GPU, as seen from outside: how a program gets it, what it tells.
+"""The guard of a stub GPU, as seen from outside: how a program gets it, what it tells.
 
 A program of the user's own may swallow the exception with which the guard refuses, so each of its
 processes also writes a report into a folder, which counts.
@@ -12,7 +12,7 @@ from pathlib import Path
 from attn_doctor.worker.stub_gpu import report
 from attn_doctor.worker.stub_gpu.report import Verdict
 
-#: What is said of a program that ran without a stand-in.
+#: What is said of a program that ran without a stub GPU.
 unheard = Verdict((), (), 0, 0)
 
 

@@ -1,6 +1,6 @@
 """A GPU of another machine to build for, and what of that machine decides whether kernels fit it.
 
-A null GPU stands in for it: a small library with the target's properties under which everything
+A stub GPU replaces it: a small library with the target's properties under which everything
 compiles truly and nothing runs. So what is built is `unproven`: a second process has reused it, and
 no number of it was ever computed. From here the other machine's driver and compilers cannot be
 seen, nor whether it can write to the same path; what its descriptor does not tell is None.
@@ -104,8 +104,8 @@ class Target(Struct, frozen=True, kw_only=True):
         software = self.descriptor.software
         if found.device is not None and found.device != self.name:
             return (
-                f"torch sees {found.device} in place of the stand-in for the {self.name}: the"
-                " stand-in was not loaded first"
+                f"torch sees {found.device} instead of the stub GPU for the {self.name}: the"
+                " stub GPU was not loaded first"
             )
         for name, own in (("torch_key", found.torch_key), ("triton_key", found.triton_key)):
             there = software.get(name)
@@ -146,8 +146,8 @@ def target_of(word: str, devices: int, environ: Mapping[str, str]) -> Target:
     )
 
 
-def stand_in(target: Target, facts: Facts, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of processes that see `target` in place of a GPU, compiling the stand-in.
+def stub_gpu_environ(target: Target, facts: Facts, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of processes that see `target` in place of a GPU, compiling the stub GPU.
 
     `environ` names the cache folder. All that is compiled goes there, also what Triton would keep
     in the home directory, so that the other machine needs no compiler. Raises `AttnDoctorError`

@@ -5,7 +5,7 @@ torch's structured trace, which a variable turns on; what was written is seen in
 second time, it has to hit every cache and write nothing. Kernels that it compiles without a cache,
 and programs that do something else on each run, cannot be told from a cache that does not work.
 
-For a GPU of another machine it runs under a stand-in. What was compiled after the program had
+For a GPU of another machine it runs on a stub GPU. What was compiled after the program had
 looked at values that no GPU had computed is refused, and what such a run compiled is removed.
 """
 
@@ -71,9 +71,9 @@ class Ran(Struct, frozen=True, kw_only=True):
     kept: dict[str, str] = {}
     """Files that could not be removed → why."""
     refused: tuple[str, ...] = ()
-    """Why nothing of it may be used, with the lines of the program; only under a stand-in."""
+    """Why nothing of it may be used, with the lines of the program; only on a stub GPU."""
     notes: tuple[str, ...] = ()
-    """What else the stand-in's guard told, and the program's own output."""
+    """What else the stub GPU's guard told, and the program's own output."""
     wrong: str = ""
     """Why what it did cannot be built ahead, whether or not it is reused."""
 

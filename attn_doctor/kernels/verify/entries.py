@@ -2,7 +2,7 @@
 
 Each kernel runs in a fresh process, must hit every cache, and is compared with a float64 reference,
 gradients included. Until then an entry is `unproven`: the compiler is the same, but nothing that
-was computed on a stand-in for a GPU is worth comparing.
+was computed on a stub GPU is worth comparing.
 """
 
 from __future__ import annotations

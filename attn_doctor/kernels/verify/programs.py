@@ -34,8 +34,8 @@ from attn_doctor.record.manifest import Manifest, Surroundings, Warmup
 from attn_doctor.record.trace import Lookup, lookups
 from attn_doctor.worker import stub_gpu
 
-#: A stand-in for a GPU computes nothing.
-NULL_GPU = "ATTN_DOCTOR_NULL_GPU"
+#: A stub GPU computes nothing.
+STUB_GPU = "ATTN_DOCTOR_STUB_GPU"
 OUTPUTS = "ATTN_DOCTOR_OUTPUTS"
 
 
@@ -138,7 +138,7 @@ def _first(argv: tuple[str, ...], ran: _Run, request: Request) -> Judged:
         argv=argv,
         seconds=ran.seconds,
         hits=tuple(dict.fromkeys(one.key for one in ran.found if one.what == "hit" and one.key)),
-        real=not request.environ.get(NULL_GPU),
+        real=not request.environ.get(STUB_GPU),
     )
     if ran.code != 0:
         return replace(judged, message=f"it ended with {_code(ran.code)}", ended=True)

@@ -1,4 +1,4 @@
-"""What is said of a build for GPUs of other machines: what stands in, what is not known, what next.
+"""What is said of a build for GPUs of other machines: the stub GPU, what is not known, what next.
 
 An unproven kernel must never read like a proven one: nothing ran on a GPU here.
 """
@@ -24,7 +24,7 @@ def headings(targets: Sequence[Target], paper: Paper) -> Iterator[str]:
     for target in targets:
         count = len(target.devices)
         also = f", {target.devices[0]} to {target.devices[-1]}" if count > 1 else ""
-        words = f"for {target.title}{also}, stood in for by a null GPU: nothing runs here"
+        words = f"for {target.title}{also}, on a stub GPU: kernels compile here but do not run"
         yield from (paper.style(line, "dim") for line in paper.wrap(clean(words), 2))
 
 

@@ -44,7 +44,7 @@ def warmup_text(
 
 def planned_text(program: Program, why: str) -> str:
     """What would be run, and why; for `--dry-run` and `--check`."""
-    there = f" for {program.target.title}, stood in for by a null GPU" if program.target else ""
+    there = f" for {program.target.title}, on a stub GPU" if program.target else ""
     words = f"would run{there}" if why else f"up to date{there}, and run again only if asked for"
     lines = [
         f"{words}, with TORCHINDUCTOR_CACHE_DIR={shlex.quote(str(program.folder))}:",

@@ -128,10 +128,10 @@ def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[
         traceback.print_exc()
         sys.stderr.flush()
         result = _failed(type(error).__name__, _last_words(error))
-    on_null = guard.installed()
-    if on_null is not None and on_null.refused:
+    on_stub = guard.installed()
+    if on_stub is not None and on_stub.refused:
         # Whatever became of it: something may have swallowed the refusal, or failed by it.
-        result = _failed("Refused", on_null.refused[0].sentence)
+        result = _failed("Refused", on_stub.refused[0].sentence)
     result.setdefault("total_seconds", time.perf_counter() - start)
     return result
 

@@ -1,7 +1,7 @@
 """Constants that a compiler computes while it compiles: on the CPU, or not at all.
 
 Inductor replaces values that are the same everywhere by constants, and computes them on the graph's
-own device. On a null GPU they would all come out as what the memory held before, mostly 0, and the
+own device. On a stub GPU they would all come out as what the memory held before, mostly 0, and the
 block mask that FlexAttention makes for "no mask" would mask everything out: measured as gradients
 that are 100% wrong. Here they are computed on the CPU. A constant may then differ from the GPU's in
 its last bit. Other passes keep the tensors they compute on the device; they are refused.

@@ -1,6 +1,6 @@
-"""Refuses what a null GPU cannot tell the truth about: read memory, measured times, device results.
+"""Refuses what a stub GPU cannot tell the truth about: read memory, measured times, device results.
 
-On a null GPU no kernel runs, so a value read from its memory is garbage unless the host wrote it. A
+On a stub GPU no kernel runs, so a value read from its memory is garbage unless the host wrote it. A
 value read while something compiles, or before it, may decide what is compiled; torch's cache would
 then serve a wrong kernel, with every sign of success. The library tells of each such read. Read
 
@@ -32,8 +32,8 @@ from attn_doctor.worker.stub_gpu import (
     unsupported_settings,
 )
 
-#: The library that stands in for the driver; set for a process that uses it.
-LIBRARY = "ATTN_DOCTOR_NULL_GPU"
+#: The library that replaces the driver; set for a process that uses it.
+LIBRARY = "ATTN_DOCTOR_STUB_GPU"
 #: Different lines that are kept of a program's reads.
 _MOST = 200
 _REMEDY = "no kernel runs on a GPU that is not there, so the value is not the one it will have"
@@ -41,19 +41,19 @@ _REMEDY = "no kernel runs on a GPU that is not there, so the value is not the on
 _installed: list[Guard] = []
 
 
-class NullGpuRefusedError(RuntimeError):
+class StubGpuRefusedError(RuntimeError):
     """What cannot be built for a GPU that is not there, with the line of the user's code."""
 
 
 def active() -> bool:
-    """Whether this process runs on a null GPU.
+    """Whether this process runs on a stub GPU.
 
     The library itself is looked for as well: without the variable, a comparison of nothing with
     nothing would count as a proof.
     """
     if os.environ.get(LIBRARY):
         return True
-    return os.name == "posix" and hasattr(ctypes.CDLL(None), "nullgpu_launches")
+    return os.name == "posix" and hasattr(ctypes.CDLL(None), "stub_gpu_launches")
 
 
 def installed() -> Guard | None:
@@ -71,7 +71,7 @@ class Guard:
 
     def __init__(self, library: str | None, folder: str) -> None:
         self._library = ctypes.CDLL(library)
-        self._library.nullgpu_launches.restype = ctypes.c_ulong
+        self._library.stub_gpu_launches.restype = ctypes.c_ulong
         self._folder = folder
         #: Where the program's kernels are to go; a program that moves it is refused.
         self.cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
@@ -101,11 +101,11 @@ class Guard:
 
     def launches(self) -> int:
         """Kernels that were asked for so far."""
-        return int(self._library.nullgpu_launches())
+        return int(self._library.stub_gpu_launches())
 
     def refuse(
         self, kind: str, sentence: str, place: source_lines.Place | None = None
-    ) -> NullGpuRefusedError:
+    ) -> StubGpuRefusedError:
         """Note a refusal, and give the error to raise."""
         place = place or source_lines.here()
         if place.file:
@@ -115,11 +115,11 @@ class Guard:
             if one not in self.refused:
                 self.refused.append(one)
             self.write()
-        return NullGpuRefusedError(sentence)
+        return StubGpuRefusedError(sentence)
 
-    def error(self) -> NullGpuRefusedError:
+    def error(self) -> StubGpuRefusedError:
         """The first refusal, to raise."""
-        return NullGpuRefusedError(self.refused[0].sentence)
+        return StubGpuRefusedError(self.refused[0].sentence)
 
     def note(self, words: str) -> None:
         """Keep what does no harm but should be told."""
@@ -152,8 +152,8 @@ class Guard:
             read(import_hooks.unseen(self._was_read)),
             timing(import_hooks.unseen(self._was_timed)),
         ]
-        self._library.nullgpu_on_read(self._calls[0])
-        self._library.nullgpu_on_timing(self._calls[1])
+        self._library.stub_gpu_on_read(self._calls[0])
+        self._library.stub_gpu_on_timing(self._calls[1])
 
     def _was_read(self, function: bytes, _address: int, size: int) -> None:
         self._met("read", f"{size} bytes of the GPU's memory were read", function)
@@ -166,8 +166,8 @@ class Guard:
         place = source_lines.here()
         if self.compiling:
             error = self.refuse(kind, f"{what} while compiling, and {_REMEDY}", place)
-            if hasattr(self._library, "nullgpu_refuse"):  # torch raises it where it read
-                self._library.nullgpu_refuse(str(error).encode())
+            if hasattr(self._library, "stub_gpu_refuse"):  # torch raises it where it read
+                self._library.stub_gpu_refuse(str(error).encode())
             return
         one = report.Read(kind, function.decode(), what, place.file, place.line, str(place))
         with self._lock:
@@ -176,7 +176,7 @@ class Guard:
                 self.write()
 
     def _unknown(self) -> list[str]:
-        ask = getattr(self._library, "nullgpu_unknown", None)
+        ask = getattr(self._library, "stub_gpu_unknown", None)
         if ask is None:
             return []
         ask.restype = ctypes.c_char_p
@@ -221,7 +221,7 @@ class Guard:
             self._compiling += 1
             try:
                 result = function(*args, **kwargs)
-            except NullGpuRefusedError:
+            except StubGpuRefusedError:
                 raise
             except Exception as error:
                 if len(self.refused) > known:
@@ -270,5 +270,5 @@ class Guard:
         """The last word; the library must not call into an interpreter that is gone."""
         self.write()
         if self._calls:
-            self._library.nullgpu_on_read(None)
-            self._library.nullgpu_on_timing(None)
+            self._library.stub_gpu_on_read(None)
+            self._library.stub_gpu_on_timing(None)

@@ -1,4 +1,4 @@
-"""Libraries that do not work on a null GPU, and what runs in their place: nothing, as elsewhere.
+"""Libraries that do not work on a stub GPU, and what runs in their place: nothing, as elsewhere.
 
 cuDNN launches its kernels by ways of its own and takes the process down. Convolutions then take
 torch's own kernels, which are not run either. The attention of cuDNN, which torch prefers on

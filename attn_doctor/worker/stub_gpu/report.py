@@ -1,7 +1,7 @@
 """The report that a guarded process writes, and what the outside reads from a folder of them.
 
 A process writes `guard-<pid>.json` as soon as its guard stands, and again whenever there is news.
-The library itself leaves `used-<pid>` when a process uses the null GPU; one that has no report
+The library itself leaves `used-<pid>` when a process uses the stub GPU; one that has no report
 beside it was watched by nobody. The standard library is enough, on both sides.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from attn_doctor.worker.files import write_atomic
 
 #: The folder that reports go to.
-FOLDER = "ATTN_DOCTOR_NULL_REPORT"
+FOLDER = "ATTN_DOCTOR_STUB_GPU_REPORT"
 _GUARD, _USED = "guard-", "used-"
 _WHAT = {"read": "the GPU's memory was read", "timing": "a time was measured on the GPU"}
 
@@ -93,7 +93,7 @@ def read(folder: str) -> Verdict:
             refused.append(f"{name}: {type(error).__name__}: {error}")
     used = {name[len(_USED) :] for name in names if name.startswith(_USED)}
     refused += [
-        f"process {pid} used the null GPU and nothing watched it: it ran Python without its "
+        f"process {pid} used the stub GPU and nothing watched it: it ran Python without its "
         "startup files (-S, -I or -E), another interpreter, or no Python at all"
         for pid in sorted(used - guarded, key=int)
     ]

@@ -2,7 +2,7 @@
 
 What it "compiles" is a file in the cache folder; a proof succeeds if it finds that file. So the
 server, the pool and the build are tried with real processes, in seconds and without torch. With
-ATTN_DOCTOR_NULL_GPU it plays a stand-in for a GPU: what it builds is unproven, and a kernel for the
+ATTN_DOCTOR_STUB_GPU it plays a stub GPU: what it builds is unproven, and a kernel for the
 mask `wrong` is then one that the GPU's own proof finds out; `timed` and `fragile` cannot be built
 on it.
 """
@@ -57,24 +57,24 @@ def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[
         return _failed("ValueError", "ValueError: no such thing")
     if {"memory": "build", "proof-memory": "prove"}.get(how) == job["action"] and _crowded():
         return _failed("OutOfMemoryError", "OutOfMemoryError: CUDA out of memory. Tried 2 GiB")
-    null = bool(os.environ.get("ATTN_DOCTOR_NULL_GPU"))
-    if null and how == "timed":
+    stub = bool(os.environ.get("ATTN_DOCTOR_STUB_GPU"))
+    if stub and how == "timed":
         return _failed("Refused", "torch times kernels while compiling")
-    if null and how == "fragile":
+    if stub and how == "fragile":
         os.kill(os.getpid(), signal.SIGSEGV)
-    if null:
+    if stub:
         _leave(os.path.join("ab", f"{job['spec_id']}.best_config"))
         _leave(os.path.join("locks", "x.lock"))
     path = os.path.join(_folder(), "aa", f"{job['spec_id']}.so")
     if job["action"] != "prove":
-        _compiled(path, null)
-    elif failed := _proof(how, path, null):
+        _compiled(path, stub)
+    elif failed := _proof(how, path, stub):
         return failed
     return {
         "ok": True,
         "seconds": 0.5,
-        "errors": {} if null else {"out": 1e-3},
-        **({"unproven": True} if null else {}),
+        "errors": {} if stub else {"out": 1e-3},
+        **({"unproven": True} if stub else {}),
         "counters": {"inductor.fxgraph_cache_hit": 1},
         "keys": {"fxgraph": ["f" + job["spec_id"]], "aotautograd": [], "triton": []},
         "files": {f"aa/{job['spec_id']}.so": 6},
@@ -106,21 +106,21 @@ def _misbehave(how: str, word: str) -> None:
         time.sleep(float(word[1:]) / 10)
 
 
-def _compiled(path: str, null: bool) -> None:
+def _compiled(path: str, stub: bool) -> None:
     """What is found in a cache is not compiled again, right or wrong."""
     if os.path.exists(path):
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "w", encoding="ascii") as file:
-        file.write("folded" if null else "kernel")
+        file.write("folded" if stub else "kernel")
 
 
-def _proof(how: str, path: str, null: bool) -> dict[str, Any] | None:
+def _proof(how: str, path: str, stub: bool) -> dict[str, Any] | None:
     if how == "forgetful" or not os.path.exists(path):
         return _failed("NotReused", "the FX graph was compiled again; differs: inductor")
     with open(path, encoding="ascii") as file:
         text = file.read()
-    if how == "wrong" and not null and text == "folded":
+    if how == "wrong" and not stub and text == "folded":
         return _failed("Wrong", "dk differs from float64 by 1; 0.02 is allowed")
     return None
 

@@ -1,4 +1,4 @@
-"""Describing a GPU: what the null GPU was made from comes back, and what is said without a GPU."""
+"""Describing a GPU: what the stub GPU was made from comes back, and what is said without a GPU."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def made_for_tests() -> Descriptor:
 
 @pytest.mark.cuda_torch
 @needs_cuda_torch
-def test_the_null_gpu_is_described_as_it_was_made() -> None:
+def test_the_stub_gpu_is_described_as_it_was_made() -> None:
     from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.gpus import stub

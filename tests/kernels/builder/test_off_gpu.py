@@ -1,6 +1,6 @@
 """Compiling without contexts on the GPU: when it is done, and what happens where it does not hold.
 
-The children need no torch (see `fake_job.py`): one that is told of a null GPU leaves another
+The children need no torch (see `fake_job.py`): one that is told of a stub GPU leaves another
 file than one that is not, so the file tells where a kernel was compiled.
 """
 
@@ -28,7 +28,7 @@ from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.pool.pool import SERVE
 from attn_doctor.record.store import empty
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the null GPU needs Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stub GPU needs Linux")
 Make = Callable[..., Request]
 NULL, GPU = "folded", "kernel"
 
@@ -45,7 +45,7 @@ class Told(Watcher):
 
 @pytest.fixture
 def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Request]:
-    """A request on a machine with a GPU and eight cores, whose null GPU the child plays."""
+    """A request on a machine with a GPU and eight cores, whose stub GPU the child plays."""
     monkeypatch.setattr(scheduler, "suits", lambda _: True)
     monkeypatch.setattr(off_gpu, "suits", lambda _: True)
 
@@ -57,7 +57,7 @@ def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
             gpus=(Gpu(name="NVIDIA H200", sm=90, visible=True, memory_free_mib=100_000),),
             system=System(os="linux", cpus=8, ram_available_mib=64_000),
         )
-        beside = {**environ, "ATTN_DOCTOR_NULL_GPU": "x", **variables}
+        beside = {**environ, "ATTN_DOCTOR_STUB_GPU": "x", **variables}
         monkeypatch.setattr(off_gpu, "environment", lambda _: beside)
         return replace(request, devices=("cuda:0",), facts=facts, environ=environ)
 
@@ -141,7 +141,7 @@ def test_a_crash_off_the_gpu_costs_only_a_second_try(on_gpu: Make) -> None:
 
 
 @pytest.mark.parametrize("how", ["die", "raise"])
-def test_without_a_null_gpu_all_are_built_on_the_gpu(on_gpu: Make, how: str) -> None:
+def test_without_a_stub_gpu_all_are_built_on_the_gpu(on_gpu: Make, how: str) -> None:
     request = on_gpu(*SIX, STANDIN_PREPARE=how)
     assert states(built(request)) == ["built"] * 6
     assert compiled(request) == [GPU] * 6
@@ -154,7 +154,7 @@ def test_why_it_cannot_be_is_kept_in_a_log(
     request = on_gpu(*SIX)
 
     def refused(_: Request) -> dict[str, str]:
-        raise kind("a C compiler makes the null GPU, and none is here")
+        raise kind("a C compiler makes the stub GPU, and none is here")
 
     monkeypatch.setattr(off_gpu, "environment", refused)
     assert states(built(request)) == ["built"] * 6
@@ -251,7 +251,7 @@ def test_gpus_of_two_kinds(
     request = request_of("none")
     request = replace(request, environ={**request.environ, "CUDA_VISIBLE_DEVICES": "1,2"})
     made = off_gpu.environment(request)
-    assert "devices=2;" in made["ATTN_DOCTOR_NULL_GPU_TARGET"]
+    assert "devices=2;" in made["ATTN_DOCTOR_STUB_GPU_TARGET"]
     assert "CUDA_VISIBLE_DEVICES" not in made
     assert made["TORCHINDUCTOR_CACHE_DIR"] == request.environ["TORCHINDUCTOR_CACHE_DIR"]
 

@@ -48,7 +48,7 @@ from attn_doctor.render.build_kernels.text import plan_text, report_text
 from attn_doctor.render.build_kernels.warmup_text import warmup_text
 from attn_doctor.render.terminal import Paper
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a stand-in needs Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a stub GPU needs Linux")
 Make = Callable[..., Request]
 ROOT = Path(__file__).parents[3]
 CUDA_TORCH = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
@@ -71,10 +71,10 @@ def target(word: str = "h200", devices: int = 1, **fields: object) -> Target:
 
 
 def aimed(request: Request, one: Target, **variables: str) -> Request:
-    """The request for a target, its stand-in played by the child."""
+    """The request for a target, its stub GPU played by the child."""
     environ = {
         **request.environ,
-        "ATTN_DOCTOR_NULL_GPU": "x",
+        "ATTN_DOCTOR_STUB_GPU": "x",
         "STANDIN_GPU": one.name,
         "STANDIN_SM": str(one.sm),
     }
@@ -91,7 +91,7 @@ def at_the_gpu(request: Request, name: str = "NVIDIA H200") -> Request:
     """The request on the machine that has the GPU."""
     gpus = (Gpu(name=name, sm=90, visible=True),)
     environ = {**request.environ, "STANDIN_GPU": name}
-    environ.pop("ATTN_DOCTOR_NULL_GPU", None)
+    environ.pop("ATTN_DOCTOR_STUB_GPU", None)
     facts = replace(request.facts, gpus=gpus)
     return replace(request, target=None, devices=("cuda:0",), facts=facts, environ=environ)
 
@@ -171,7 +171,7 @@ def test_two_targets_and_two_indices_share_a_folder_with_the_cpu(request_of: Mak
     }
     assert [one["place"] for one in told["kernels"]] == [H200, "cuda:1 NVIDIA H200", A100]
     text = report_text(report, Paper(width=100))
-    assert "for NVIDIA H200 (SM 9.0), cuda:0 to cuda:1, stood in for by a null GPU" in text
+    assert "for NVIDIA H200 (SM 9.0), cuda:0 to cuda:1, on a stub GPU" in text
     assert "  cuda:0 NVIDIA A100-SXM4-80GB\n" in text
     assert "3 kernels: 3 unproven; " in text
     assert f"  attn-doctor cache verify {request.folder}\n" in text
@@ -185,7 +185,7 @@ def test_a_plan_says_for_what(request_of: Make) -> None:
     plan = joined_plans(plans)
     assert len(plan.todo) == 4
     text = plan_text(plan, "/c", request.facts, Paper(width=100), notes=["a remark"])
-    assert "for Tesla T4 (SM 7.5), stood in for by a null GPU" in text
+    assert "for Tesla T4 (SM 7.5), on a stub GPU" in text
     assert "Note: a remark." in text
     told = json.loads(plan_json(plan, "/c", 1, ["a remark"]))
     assert [one["name"] for one in told["targets"]] == ["NVIDIA H200", "Tesla T4"]
@@ -316,20 +316,20 @@ def test_kill_9_and_on(request_of: Make, serve: Path, monkeypatch: pytest.Monkey
 # What is refused
 
 
-def test_a_kernel_that_no_stand_in_made_is_not_taken(request_of: Make) -> None:
+def test_a_kernel_that_no_stub_gpu_made_is_not_taken(request_of: Make) -> None:
     request = aimed(request_of("none"), target())
-    environ = {name: text for name, text in request.environ.items() if "NULL" not in name}
+    environ = {name: text for name, text in request.environ.items() if "STUB" not in name}
     watcher = Told()
     report = built(replace(request, environ=environ), watcher)
     assert states(report) == ["failed"]
     assert report.results[0].entry is not None
-    assert "stand-in for the GPU was not at work" in report.results[0].entry.message
+    assert "the stub GPU was not loaded" in report.results[0].entry.message
     assert watcher.steps[-1] == ("none", "done", "failed")
 
 
-def test_a_real_gpu_behind_the_stand_in_ends_the_build(request_of: Make) -> None:
+def test_a_real_gpu_behind_the_stub_gpu_ends_the_build(request_of: Make) -> None:
     request = aimed(request_of("none"), target(), STANDIN_GPU="NVIDIA T400")
-    with pytest.raises(TargetError, match="torch sees NVIDIA T400 in place of the stand-in"):
+    with pytest.raises(TargetError, match="torch sees NVIDIA T400 instead of the stub GPU"):
         built(request)
     assert store.load(request.folder) is None
 
@@ -470,12 +470,12 @@ def test_the_path_of_the_folder(tmp_path: Path) -> None:
 # A warm-up of the user's own
 
 TRACES = Path(__file__).parents[2] / "record" / "traces"
-#: Compiles once as torch would, and reports as the guard of a stand-in does.
+#: Compiles once as torch would, and reports as the guard of a stub GPU does.
 COMPILES = f"""
 import json, os, shutil
 from pathlib import Path
 cache, trace = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]), Path(os.environ["TORCH_TRACE"])
-report = Path(os.environ["ATTN_DOCTOR_NULL_REPORT"])
+report = Path(os.environ["ATTN_DOCTOR_STUB_GPU_REPORT"])
 entry = cache / "fxgraph" / "vx" / "fvxhxirv7ns53xb3cooypdqefwim5x6epssei4nbbefhocvrxmt6" / "a"
 name = "hit" if entry.exists() else "miss"
 shutil.copy(Path({str(TRACES)!r}) / f"{{name}}.log", trace / "dedicated_log.log")

@@ -1,4 +1,4 @@
-"""Kernels that were built for a GPU of another machine, taken in where a stand-in plays that GPU.
+"""Kernels that were built for a GPU of another machine, taken in where a stub GPU plays that GPU.
 
 Everything is real but the GPU: keys, lookups, Triton, ptxas. What is computed means nothing, so all
 that hits stays unproven here.
@@ -62,7 +62,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def request(facts: Facts, folder: Path, gpu: str, **environ: str) -> Request:
-    """A request on a machine whose only GPU is a stand-in of that name."""
+    """A request on a machine whose only GPU is a stub GPU of that name."""
     from attn_doctor.kernels.gpus import known, stub
 
     there = replace(known.find("h200"), name=gpu)

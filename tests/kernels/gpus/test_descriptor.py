@@ -107,7 +107,7 @@ def test_what_the_generated_code_depends_on_may_not_be_missing() -> None:
     assert known.buildable(whole(clock_rate=None, memory_clock_rate=0)).complete
 
 
-def test_the_drivers_attributes_stand_in_for_what_torch_does_not_name() -> None:
+def test_the_drivers_attributes_replace_what_torch_does_not_name() -> None:
     found = card(attributes={str(number): 7 for number in ATTRIBUTES.values()}).completed()
     assert found.L2_cache_size == 7
     assert found.missing == ("total_memory",)

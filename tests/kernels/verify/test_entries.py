@@ -89,7 +89,7 @@ def test_the_outcome_of_each_proof_is_recorded(tmp_path: Path) -> None:
     assert unproven(manifest, ["cuda:0 NVIDIA A100"]) == {}
 
 
-def test_what_a_stand_in_shows_proves_nothing(tmp_path: Path) -> None:
+def test_a_stub_gpu_verifies_nothing(tmp_path: Path) -> None:
     folder = folder_with(tmp_path)
     key = f"{SPECS[0].id}@{PLACE}"
     assert write_down(request(folder), {key: entry(SPECS[0], "unproven")}) == []

@@ -94,7 +94,7 @@ PROG = ("--", "python", "warm.py")
 
 
 def wait_again(cache: Path) -> None:
-    """Record the warm-ups as if a stand-in had run them."""
+    """Record the warm-ups as if a stub GPU had run them."""
     manifest = store.load(cache)
     assert manifest is not None
     waiting = {key: replace(one, unproven=True) for key, one in manifest.warmups.items()}

@@ -1,4 +1,4 @@
-"""A null GPU for the CUDA build of torch whose interpreter ATTN_DOCTOR_CUDA_TORCH_PYTHON names."""
+"""A stub GPU for the CUDA build of torch whose interpreter ATTN_DOCTOR_CUDA_TORCH_PYTHON names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 PROGRAMS = Path(__file__).parent / "programs"
 PYTHON = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
 
-#: Runs a program of `programs/` on a null H200: (argv, extra variables) → (ended, reports' folder).
+#: Runs a program of `programs/` on a stub H200: (argv, extra variables) → (ended, reports' folder).
 Run = Callable[..., tuple[subprocess.CompletedProcess[str], Path]]
 
 
 @pytest.fixture(scope="session")
-def null_gpu() -> dict[str, str]:
-    """The environment of a process on a null H200."""
+def stub_gpu() -> dict[str, str]:
+    """The environment of a process on a stub H200."""
     if not PYTHON:
         pytest.skip("needs a CUDA build of torch: ATTN_DOCTOR_CUDA_TORCH_PYTHON")
     from attn_doctor.diagnosis import examine
@@ -35,15 +35,15 @@ def null_gpu() -> dict[str, str]:
 
 
 @pytest.fixture
-def run(null_gpu: dict[str, str], tmp_path: Path) -> Run:
-    """Programs on a null GPU, guarded as a user's own program is."""
+def run(stub_gpu: dict[str, str], tmp_path: Path) -> Run:
+    """Programs on a stub GPU, guarded as a user's own program is."""
     from attn_doctor.worker.stub_gpu import program_environment
 
     def ran(*argv: str, **variables: str) -> tuple[subprocess.CompletedProcess[str], Path]:
         reports, cache = tmp_path / "reports", tmp_path / "cache"
         reports.mkdir(exist_ok=True)
         cache.mkdir(exist_ok=True)
-        environ = null_gpu | {
+        environ = stub_gpu | {
             "TORCHINDUCTOR_CACHE_DIR": str(cache),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             # Else torch's first question after GPUs would spoil every fork.

@@ -73,7 +73,7 @@ def test_python_without_torch_starts_as_ever(tmp_path: Path) -> None:
     reports = tmp_path / "reports"
     reports.mkdir()
     environ = program_environment.environment(
-        {"PYTHONPATH": own, "ATTN_DOCTOR_NULL_GPU": "/nowhere/libcuda.so.1"}, str(reports)
+        {"PYTHONPATH": own, "ATTN_DOCTOR_STUB_GPU": "/nowhere/libcuda.so.1"}, str(reports)
     )
     program = (
         f"import sys; print(sys.own_startup_file, 'ctypes' in sys.modules, sys.path[1] == {own!r})"
@@ -82,7 +82,7 @@ def test_python_without_torch_starts_as_ever(tmp_path: Path) -> None:
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True
     )
     assert (ended.stdout.split(), ended.stderr) == (["True", "False", "True"], "")
-    # Nothing was watched, as nothing used the null GPU.
+    # Nothing was watched, as nothing used the stub GPU.
     assert list(reports.iterdir()) == []
     assert report.read(str(reports)).refused == (
         "no process of the program was watched: it ran no Python of its own",

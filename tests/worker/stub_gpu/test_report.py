@@ -57,7 +57,7 @@ def test_a_process_that_nothing_watched_is_refused(tmp_path: Path) -> None:
     (tmp_path / "used-1").touch()
     (tmp_path / "used-12").touch()
     (refused,) = report.read(str(tmp_path)).refused
-    assert refused.startswith("process 12 used the null GPU and nothing watched it")
+    assert refused.startswith("process 12 used the stub GPU and nothing watched it")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"refused": 3}', "\x00"])

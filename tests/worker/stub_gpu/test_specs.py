@@ -1,4 +1,4 @@
-"""Specs on a null GPU: compiled and reused, never compared, and refused where they read."""
+"""Specs on a stub GPU: compiled and reused, never compared, and refused where they read."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ def done(environ: dict[str, str], cache: Path, action: str, **spec: object) -> d
 
 
 def test_a_spec_is_built_and_reused_and_stays_unproven(
-    null_gpu: dict[str, str], tmp_path: Path
+    stub_gpu: dict[str, str], tmp_path: Path
 ) -> None:
-    built = done(null_gpu, tmp_path, "build")
+    built = done(stub_gpu, tmp_path, "build")
     assert (built["ok"], built["unproven"], built["errors"]) == (True, True, {})
     assert built["fused"]
     assert built["compilers"] > 0
     assert not [path for path in built["files"] if "best_config" in path]
     assert (tmp_path / "attn-doctor" / "keys" / "one-here.json").is_file()
-    again = done(null_gpu, tmp_path, "prove")
+    again = done(stub_gpu, tmp_path, "prove")
     assert (again["ok"], again["unproven"], again["compilers"]) == (True, True, 0)
     assert again["counters"]["aot_autograd.autograd_cache_hit"] == 1
 
 
 def test_the_guard_is_there_even_if_the_variable_is_lost(
-    null_gpu: dict[str, str], tmp_path: Path
+    stub_gpu: dict[str, str], tmp_path: Path
 ) -> None:
     # Nothing held against nothing differs by 0.0, which must not pass for a proof.
-    environ = {name: one for name, one in null_gpu.items() if name != "ATTN_DOCTOR_NULL_GPU"}
+    environ = {name: one for name, one in stub_gpu.items() if name != "ATTN_DOCTOR_STUB_GPU"}
     built = done(environ, tmp_path, "build", phase="inference")
     assert (built["unproven"], built["errors"]) == (True, {})
 
 
 def test_a_mask_that_reads_the_gpu_is_refused_with_its_line(
-    null_gpu: dict[str, str], tmp_path: Path
+    stub_gpu: dict[str, str], tmp_path: Path
 ) -> None:
-    found = done(null_gpu, tmp_path, "build", mask="own_masks:counting", phase="inference")
+    found = done(stub_gpu, tmp_path, "build", mask="own_masks:counting", phase="inference")
     assert not found["ok"]
     assert found["failure"]["type"] == "Refused"
     path = PROGRAMS / "own_masks.py"

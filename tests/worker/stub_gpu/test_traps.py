@@ -1,4 +1,4 @@
-"""Every way in which a null GPU could get a wrong kernel into the cache, tried with a real torch.
+"""Every way in which a stub GPU could get a wrong kernel into the cache, tried with a real torch.
 
 Each trap runs in a fork of one process. Without the guard they all pass silently.
 """

@@ -1,4 +1,4 @@
-"""Compiles the null GPU for an environment, once, and keeps it in the user's cache folder.
+"""Compiles the stub GPU for an environment, once, and keeps it in the user's cache folder.
 
 The compiler is the one that Triton would start: without it no kernel could be built either.
 """
@@ -67,7 +67,7 @@ def _possible(facts: Facts) -> None:
     if system.os != "linux":
         raise AttnDoctorError(
             f"kernels for a GPU of another machine can be built on Linux only, not on {system.os}:"
-            " the null GPU takes the driver's place by LD_PRELOAD; use a Linux container, or WSL"
+            " the stub GPU is loaded by LD_PRELOAD; use a Linux container, or WSL"
         )
     if system.musl:
         raise AttnDoctorError(
@@ -81,7 +81,7 @@ def _compiler(facts: Facts) -> str:
         why = facts.gaps.get("cc.path") or facts.gaps.get("cc") or "no probe tells"
         raise AttnDoctorError(f"it is not known whether a C compiler is here: {why}")
     if not facts.cc.path:
-        raise AttnDoctorError(f"a C compiler makes the null GPU, and none is here. {_fix(facts)}")
+        raise AttnDoctorError(f"a C compiler makes the stub GPU, and none is here. {_fix(facts)}")
     return facts.cc.path
 
 
@@ -153,12 +153,12 @@ def _run(command: list[str]) -> None:
     header = _NO_HEADER.search(ended.out)
     if header and not header[1].startswith("cuda"):
         raise AttnDoctorError(
-            f"{command[0]} does not find {header[1]} of the C library, so the null GPU cannot be"
+            f"{command[0]} does not find {header[1]} of the C library, so the stub GPU cannot be"
             " made; install the headers of the C library (Debian, Ubuntu: sudo apt-get install -y"
             " libc6-dev; Fedora: sudo dnf install -y glibc-devel)"
         )
     raise AttnDoctorError(
-        f"{command[0]} could not compile the null GPU ({ended.told}):\n{_told(ended.out)}\n"
+        f"{command[0]} could not compile the stub GPU ({ended.told}):\n{_told(ended.out)}\n"
         "Set CC to another gcc or clang"
     )
 

@@ -2,7 +2,7 @@
 
 Only the wheels that torch's own wheels require are known: `nvidia/cu13` since CUDA 13, one folder
 for each library before. conda and torch builds that bring their own runtime lay them out otherwise,
-and nobody has tried the null GPU with them.
+and nobody has tried the stub GPU with them.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def _elsewhere(facts: Facts, major: int) -> str:
     if torch.source == "conda" or facts.python.environment == "conda":
         return (
             f"{name} has no CUDA wheels beside it (conda puts the libraries into"
-            f" {facts.python.prefix}/lib), and the null GPU was never tried so; {remedy}"
+            f" {facts.python.prefix}/lib), and the stub GPU was never tried so; {remedy}"
         )
     if own:
         return (
-            f"{name} brings its own CUDA runtime ({own[0]}) without headers, from which the null"
+            f"{name} brings its own CUDA runtime ({own[0]}) without headers, from which the stub"
             f" GPU cannot be made; {remedy}"
         )
     return (

@@ -1,4 +1,4 @@
-"""The environment variables of a process that runs on the null GPU."""
+"""The environment variables of a process that runs on the stub GPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
 from attn_doctor.worker import env_vars
 
-#: Tells a process that it runs on the null GPU, and which library that is.
-LIBRARY = "ATTN_DOCTOR_NULL_GPU"
-TARGET = "ATTN_DOCTOR_NULL_GPU_TARGET"
+#: Tells a process that it runs on the stub GPU, and which library that is.
+LIBRARY = "ATTN_DOCTOR_STUB_GPU"
+TARGET = "ATTN_DOCTOR_STUB_GPU_TARGET"
 #: They choose among the GPUs of this machine, which the child does not see.
 _OF_THIS_MACHINE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
 
@@ -24,7 +24,7 @@ def environment(
     devices: int,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
-    """All variables for a child on `devices` null GPUs of the described kind, made from `environ`.
+    """All variables for a child on `devices` stub GPUs of the described kind, made from `environ`.
 
     Those that enter keys are as they are where the GPU is, as far as the descriptor tells of its
     machine; only CC stays a compiler that is here. Raises `AttnDoctorError` if the descriptor lacks

@@ -21,13 +21,13 @@ _ASKS = re.compile(
 _TELLS = re.compile(r"cublas\w*(dot|nrm2|asum|amax|amin|rotg|rotmg)\w*", re.IGNORECASE)
 
 _HEAD = """\
-#include "null.h"
+#include "stub_gpu.h"
 #include <stdlib.h>
 #include <string.h>
-#define STUB __attribute__((visibility("default"), weak))
-int null_runtime_refused(const char *function);
-int null_blas_refused(const char *function);
-int null_blas_told(const char *function);
+#define WEAK __attribute__((visibility("default"), weak))
+int stub_runtime_refused(const char *function);
+int stub_blas_refused(const char *function);
+int stub_blas_told(const char *function);
 """
 _TABLE = """\
 static const struct { const char *name; void *function; } table[] = {
@@ -35,7 +35,7 @@ static const struct { const char *name; void *function; } table[] = {
 static int order(const void *name, const void *row) {
   return strcmp(name, *(const char *const *)row);
 }
-void *null_entry(const char *name) {
+void *stub_entry(const char *name) {
   const void *row = bsearch(name, table, sizeof table / sizeof *table, sizeof *table, order);
   return row ? ((void *const *)row)[1] : 0;
 }
@@ -50,12 +50,12 @@ def text(libraries: Iterable[str], driver: Iterable[str], names: Mapping[str, st
     """
     driver = sorted({name for name in driver if _DRIVER.fullmatch(name)})
     lines = [_HEAD]
-    lines += [_stub(name, f'return null_refused("{name}")') for name in driver]
+    lines += [_stub(name, f'return stub_refused("{name}")') for name in driver]
     for name in sorted(set(libraries)):
         if _BLAS.fullmatch(name):
             lines.append(_stub(name, _blas(name)))
         elif _RUNTIME.fullmatch(name):
-            lines.append(_stub(name, f'return null_runtime_refused("{name}")'))
+            lines.append(_stub(name, f'return stub_runtime_refused("{name}")'))
     asked = {name: name for name in driver}
     asked |= {name: real for name, real in names.items() if real in asked}
     rows = (f'  {{"{name}", (void *){real}}},\n' for name, real in sorted(asked.items()))
@@ -64,14 +64,14 @@ def text(libraries: Iterable[str], driver: Iterable[str], names: Mapping[str, st
 
 
 def _stub(name: str, body: str) -> str:
-    return f"STUB int {name}(void) {{ {body}; }}\n"
+    return f"WEAK int {name}(void) {{ {body}; }}\n"
 
 
 def _blas(name: str) -> str:
     if _SETS.fullmatch(name):
         return "return 0"
     if _TELLS.fullmatch(name):
-        return f'return null_blas_told("{name}")'
+        return f'return stub_blas_told("{name}")'
     if _ASKS.fullmatch(name):
-        return f'return null_blas_refused("{name}")'
-    return "null_launched(); return 0"
+        return f'return stub_blas_refused("{name}")'
+    return "stub_launched(); return 0"

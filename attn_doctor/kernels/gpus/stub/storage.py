@@ -20,7 +20,7 @@ _SUMS = "sha256"
 
 
 def root(environ: Mapping[str, str]) -> Path:
-    """`$XDG_CACHE_HOME/attn-doctor/nullgpu`, else below `~/.cache`; links followed.
+    """`$XDG_CACHE_HOME/attn-doctor/stub-gpu`, else below `~/.cache`; links followed.
 
     Raises `AttnDoctorError` where neither XDG_CACHE_HOME nor HOME names a folder.
     """
@@ -31,10 +31,10 @@ def root(environ: Mapping[str, str]) -> Path:
         base = Path(home, ".cache")
     else:
         raise AttnDoctorError(
-            "the null GPU is compiled into your cache folder, and neither XDG_CACHE_HOME nor HOME"
+            "the stub GPU is compiled into your cache folder, and neither XDG_CACHE_HOME nor HOME"
             " names one; set XDG_CACHE_HOME to a folder of yours"
         )
-    return Path(os.path.realpath(base), "attn-doctor", "nullgpu")
+    return Path(os.path.realpath(base), "attn-doctor", "stub-gpu")
 
 
 def kept(folder: Path, names: tuple[str, ...], make: Callable[[Path], None]) -> Path:
@@ -55,7 +55,7 @@ def kept(folder: Path, names: tuple[str, ...], make: Callable[[Path], None]) -> 
             _replace(folder, made, Path(scratch, "damaged"), names)
     except OSError as error:
         raise AttnDoctorError(
-            f"the null GPU cannot be kept in {folder.parent}: {error.strerror}"
+            f"the stub GPU cannot be kept in {folder.parent}: {error.strerror}"
             f" ({error.filename}); set XDG_CACHE_HOME to a folder that you can write to"
         ) from error
     return folder

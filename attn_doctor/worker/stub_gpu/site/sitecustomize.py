@@ -57,7 +57,7 @@ def _next() -> None:
 
 
 sys.path[:] = [one for one in sys.path if os.path.abspath(one or os.curdir) != _HERE]
-if os.environ.get("ATTN_DOCTOR_NULL_GPU"):
+if os.environ.get("ATTN_DOCTOR_STUB_GPU"):
     _guard()
 if os.environ.get("ATTN_DOCTOR_OUTPUTS"):
     _outputs()

@@ -1,4 +1,4 @@
-"""The null GPU, compiled against the headers of a CUDA wheel, and programs that run on it.
+"""The stub GPU, compiled against the headers of a CUDA wheel, and programs that run on it.
 
 No torch is needed, only the wheel `nvidia-cuda-runtime` (or `nvidia-cuda-runtime-cu12`) in this
 environment, or in the one whose interpreter ATTN_DOCTOR_CUDA_TORCH_PYTHON names.
@@ -84,16 +84,16 @@ def compiler() -> str:
     """A C compiler."""
     found = shutil.which("gcc") or shutil.which("clang")
     if not found or sys.platform != "linux":
-        pytest.skip("the null GPU needs Linux and a C compiler")
+        pytest.skip("the stub GPU needs Linux and a C compiler")
     return found
 
 
 @pytest.fixture(scope="session")
 def library(toolkit: Toolkit, compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled null GPU, one for all processes of this run."""
+    """The compiled stub GPU, one for all processes of this run."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder = shared.resolve() / "nullgpu" / "library"
+    folder = shared.resolve() / "stub-gpu" / "library"
 
     def fill(out: Path) -> None:
         compile_into(out, toolkit, compiler, 2)
@@ -102,8 +102,8 @@ def library(toolkit: Toolkit, compiler: str, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def on_null_gpu(library: Path, tmp_path: Path) -> Program:
-    """Run Python text on null GPUs: `on_null_gpu("out = nvml_count()", devices=2)` gives `out`."""
+def on_stub_gpu(library: Path, tmp_path: Path) -> Program:
+    """Run Python text on stub GPUs: `on_stub_gpu("out = nvml_count()", devices=2)` gives `out`."""
 
     def run(body: str, devices: int = 1, gpu: Descriptor = GPU, **variables: str) -> Any:
         program = tmp_path / "program.py"

@@ -1,4 +1,4 @@
-"""What programs on the null GPU begin with: CUDA's functions, by ctypes, and what it reports."""
+"""What programs on the stub GPU begin with: CUDA's functions, by ctypes, and what it reports."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_size_t, c_void_
 from ctypes import c_float as c_float
 from typing import Any
 
-cuda = ctypes.CDLL(os.environ["ATTN_DOCTOR_NULL_GPU"])
-cuda.nullgpu_launches.restype = ctypes.c_ulong
-cuda.nullgpu_unknown.restype = c_char_p
-cuda.nullgpu_known.argtypes = [c_void_p, c_size_t]
-cuda.nullgpu_refuse.argtypes = [c_char_p]
+cuda = ctypes.CDLL(os.environ["ATTN_DOCTOR_STUB_GPU"])
+cuda.stub_gpu_launches.restype = ctypes.c_ulong
+cuda.stub_gpu_unknown.restype = c_char_p
+cuda.stub_gpu_known.argtypes = [c_void_p, c_size_t]
+cuda.stub_gpu_refuse.argtypes = [c_char_p]
 cuda.cudaGetErrorString.restype = c_char_p
 cuda.cudaGetErrorName.restype = c_char_p
 cuda.cudaLaunchKernel.argtypes = [c_void_p]
@@ -34,19 +34,19 @@ refuse: list[bytes] = []
 def _read(function: bytes, address: int | None, size: int) -> None:
     reads.append([function.decode(), address or 0, size])
     if refuse:
-        cuda.nullgpu_refuse(refuse[0])
+        cuda.stub_gpu_refuse(refuse[0])
 
 
 def _timed(function: bytes) -> None:
     timings.append(function.decode())
     if refuse:
-        cuda.nullgpu_refuse(refuse[0])
+        cuda.stub_gpu_refuse(refuse[0])
 
 
 on_read = CFUNCTYPE(None, c_char_p, c_void_p, c_size_t)(_read)
 on_timing = CFUNCTYPE(None, c_char_p)(_timed)
-cuda.nullgpu_on_read(on_read)
-cuda.nullgpu_on_timing(on_timing)
+cuda.stub_gpu_on_read(on_read)
+cuda.stub_gpu_on_timing(on_timing)
 
 
 def malloc(size: int) -> int:
@@ -83,4 +83,4 @@ def words(code: int) -> str:
 
 def unknown() -> list[str]:
     """Names of what only a GPU could have answered."""
-    return str(cuda.nullgpu_unknown(), "utf-8").split()
+    return str(cuda.stub_gpu_unknown(), "utf-8").split()

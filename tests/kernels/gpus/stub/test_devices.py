@@ -1,4 +1,4 @@
-"""The null GPU has the properties of the descriptor, as many times as told, and no others."""
+"""The stub GPU has the properties of the descriptor, as many times as told, and no others."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ out = [code, n.value]
 """
 
 
-def test_attributes_are_those_of_the_descriptor(on_null_gpu: Program) -> None:
-    told = on_null_gpu(
+def test_attributes_are_those_of_the_descriptor(on_stub_gpu: Program) -> None:
+    told = on_stub_gpu(
         """
         out = {}
         for number in range(1, 160):
@@ -50,8 +50,8 @@ def test_attributes_are_those_of_the_descriptor(on_null_gpu: Program) -> None:
     assert "87" not in attributes  # what nobody told is not made up
 
 
-def test_what_the_descriptor_lacks_is_an_error_that_says_so(on_null_gpu: Program) -> None:
-    code, text, names = on_null_gpu(
+def test_what_the_descriptor_lacks_is_an_error_that_says_so(on_stub_gpu: Program) -> None:
+    code, text, names = on_stub_gpu(
         """
         value = c_int()
         code = cuda.cudaDeviceGetAttribute(byref(value), 87, 0)
@@ -72,20 +72,20 @@ def test_what_the_descriptor_lacks_is_an_error_that_says_so(on_null_gpu: Program
         ("", 0),
         ("-1", 0),
         ("1,1", 0),
-        ("GPU-6e756c6c", 1),
+        ("GPU-73747562", 1),
     ],
 )
-def test_cuda_visible_devices(on_null_gpu: Program, visible: str | None, devices: int) -> None:
+def test_cuda_visible_devices(on_stub_gpu: Program, visible: str | None, devices: int) -> None:
     variables = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert on_null_gpu(COUNT, devices=3, **variables) == [0 if devices else 100, devices]
+    assert on_stub_gpu(COUNT, devices=3, **variables) == [0 if devices else 100, devices]
 
 
-def test_without_a_target_there_is_no_device(on_null_gpu: Program) -> None:
-    assert on_null_gpu(COUNT, ATTN_DOCTOR_NULL_GPU_TARGET="") == [100, 0]
+def test_without_a_target_there_is_no_device(on_stub_gpu: Program) -> None:
+    assert on_stub_gpu(COUNT, ATTN_DOCTOR_STUB_GPU_TARGET="") == [100, 0]
 
 
-def test_every_thread_has_a_device_of_its_own(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_every_thread_has_a_device_of_its_own(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         def current():
             n = c_int(-1)
@@ -103,8 +103,8 @@ def test_every_thread_has_a_device_of_its_own(on_null_gpu: Program) -> None:
     assert out == [1, [0], 101, "invalid device ordinal", 101, 0]
 
 
-def test_memory_belongs_to_the_device_that_was_current(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_memory_belongs_to_the_device_that_was_current(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         def device(address):
             n = c_int(-1)
@@ -122,8 +122,8 @@ def test_memory_belongs_to_the_device_that_was_current(on_null_gpu: Program) -> 
     assert out == [0, 1, 4096]
 
 
-def test_a_context_is_there_once_the_device_was_used(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_a_context_is_there_once_the_device_was_used(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         def active(device):
             flags, found = c_int(), c_int(-1)
@@ -138,8 +138,8 @@ def test_a_context_is_there_once_the_device_was_used(on_null_gpu: Program) -> No
     assert out == [0, 0, 1, 0]
 
 
-def test_nvml_counts_all_devices(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_nvml_counts_all_devices(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         n, handle, name = ctypes.c_uint(), c_void_p(), ctypes.create_string_buffer(96)
@@ -159,12 +159,12 @@ def test_nvml_counts_all_devices(on_null_gpu: Program) -> None:
         devices=3,
         CUDA_VISIBLE_DEVICES="1",
     )
-    assert out == [3, "GPU-6e756c6c-2047-5055-0000-000000000002", 2, [0] * 8]
+    assert out == [3, "GPU-73747562-2047-5055-0000-000000000002", 2, [0] * 8]
 
 
-def test_a_name_with_everything_that_may_be_in_one(on_null_gpu: Program) -> None:
+def test_a_name_with_everything_that_may_be_in_one(on_stub_gpu: Program) -> None:
     name = "NVIDIA RTX 6000 (Ada) = 48GB, 300 W"
-    out = on_null_gpu(
+    out = on_stub_gpu(
         """
         name = ctypes.create_string_buffer(256)
         cuda.cuDeviceGetName(name, 256, 0)

@@ -29,7 +29,7 @@ HERE = {
 
 def test_the_library_comes_first() -> None:
     made = environment(LIBRARY, GPU, 1, HERE)
-    assert made["ATTN_DOCTOR_NULL_GPU"] == str(LIBRARY)
+    assert made["ATTN_DOCTOR_STUB_GPU"] == str(LIBRARY)
     assert made["LD_PRELOAD"] == (
         "/cache/digest/libcuda.so.1:/cache/digest/libnvidia-ml.so.1:/opt/libjemalloc.so"
     )
@@ -69,7 +69,7 @@ def test_of_a_tables_gpu_no_variables_are_known() -> None:
 
 
 def test_the_descriptor_travels_whole() -> None:
-    target = environment(LIBRARY, GPU, 8, HERE)["ATTN_DOCTOR_NULL_GPU_TARGET"]
+    target = environment(LIBRARY, GPU, 8, HERE)["ATTN_DOCTOR_STUB_GPU_TARGET"]
     pairs = dict(one.split("=", 1) for one in target.split(";"))
     assert pairs["devices"] == "8"
     assert pairs["memory"] == str(GPU.total_memory)

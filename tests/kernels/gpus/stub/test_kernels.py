@@ -79,8 +79,8 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-def test_registers_and_memory_come_from_the_file(on_null_gpu: Program, module: Path) -> None:
-    out = on_null_gpu(
+def test_registers_and_memory_come_from_the_file(on_stub_gpu: Program, module: Path) -> None:
+    out = on_stub_gpu(
         LOAD
         + """
 assert code == 0, text.value
@@ -108,11 +108,11 @@ out = [out, cuda.cuModuleGetFunction(byref(function), module, b"other"), unknown
     ],
 )
 def test_occupancy_is_reckoned_from_the_file(
-    on_null_gpu: Program, tmp_path: Path, registers: int, threads: int, dynamic: int, blocks: int
+    on_stub_gpu: Program, tmp_path: Path, registers: int, threads: int, dynamic: int, blocks: int
 ) -> None:
     path = tmp_path / "kernel.cubin"
     path.write_bytes(cubin(registers=registers))
-    out = on_null_gpu(
+    out = on_stub_gpu(
         LOAD
         + f"""
 assert cuda.cuModuleGetFunction(byref(function), module, b"kernel") == 0
@@ -126,8 +126,8 @@ out = [code, value.value]
     assert out == [0, blocks]
 
 
-def test_a_variable_of_a_module_is_memory(on_null_gpu: Program, module: Path) -> None:
-    out = on_null_gpu(
+def test_a_variable_of_a_module_is_memory(on_stub_gpu: Program, module: Path) -> None:
+    out = on_stub_gpu(
         LOAD
         + """
 at, size = c_void_p(), c_size_t()
@@ -141,10 +141,10 @@ out = [size.value, down(at.value, 3), reads]
 
 
 @pytest.mark.parametrize("cut", [40, 100, 300, -1])
-def test_a_damaged_file_is_refused(on_null_gpu: Program, tmp_path: Path, cut: int) -> None:
+def test_a_damaged_file_is_refused(on_stub_gpu: Program, tmp_path: Path, cut: int) -> None:
     path = tmp_path / "kernel.cubin"
     path.write_bytes(cubin()[:cut])
-    out = on_null_gpu(
+    out = on_stub_gpu(
         """
         module = c_void_p()
         code = cuda.cuModuleLoad(byref(module), os.environ["CUBIN"].encode())
@@ -155,10 +155,10 @@ def test_a_damaged_file_is_refused(on_null_gpu: Program, tmp_path: Path, cut: in
     assert out == [200, None]
 
 
-def test_ptx_is_refused(on_null_gpu: Program, tmp_path: Path) -> None:
+def test_ptx_is_refused(on_stub_gpu: Program, tmp_path: Path) -> None:
     path = tmp_path / "kernel.ptx"
     path.write_bytes(b".version 8.0\n.target sm_90\n\0")
-    code, text, names = on_null_gpu(
+    code, text, names = on_stub_gpu(
         LOAD + "out = [code, text.value.decode(), unknown()]", CUBIN=str(path)
     )
     assert code == 801
@@ -166,8 +166,8 @@ def test_ptx_is_refused(on_null_gpu: Program, tmp_path: Path) -> None:
     assert names == ["loading", "PTX"]
 
 
-def test_more_shared_memory_than_the_gpu_has(on_null_gpu: Program, module: Path) -> None:
-    out = on_null_gpu(
+def test_more_shared_memory_than_the_gpu_has(on_stub_gpu: Program, module: Path) -> None:
+    out = on_stub_gpu(
         LOAD
         + """
 assert cuda.cuModuleGetFunction(byref(function), module, b"kernel") == 0
@@ -192,8 +192,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_it_cannot_do_is_refused_by_name(on_null_gpu: Program, name: str) -> None:
-    code, runtime, driver, last, names = on_null_gpu(
+def test_what_it_cannot_do_is_refused_by_name(on_stub_gpu: Program, name: str) -> None:
+    code, runtime, driver, last, names = on_stub_gpu(
         f"""
         p = c_void_p()
         code = {REFUSED[name]}
@@ -206,15 +206,15 @@ def test_what_it_cannot_do_is_refused_by_name(on_null_gpu: Program, name: str) -
     assert (
         runtime
         == driver
-        == (f"the null GPU cannot do {name}: only the GPU it stands for can answer")
+        == (f"the stub GPU cannot do {name}: only the GPU it stands for can answer")
     )
     assert last == (801 if name.startswith("cuda") else 0)
     assert names == [name]
 
 
-def test_other_libraries_are_refused_at_their_first_call(on_null_gpu: Program) -> None:
+def test_other_libraries_are_refused_at_their_first_call(on_stub_gpu: Program) -> None:
     first = ["cudnnCreate", "cusolverDnCreate", "cusparseCreate", "cufftPlan1d", "ncclCommInitAll"]
-    codes, names = on_null_gpu(
+    codes, names = on_stub_gpu(
         f"""
         p = c_void_p()
         out = [[getattr(cuda, name)(byref(p)) for name in {first}], unknown()]
@@ -224,8 +224,8 @@ def test_other_libraries_are_refused_at_their_first_call(on_null_gpu: Program) -
     assert names == first
 
 
-def test_the_driver_is_asked_for_functions_by_name(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_the_driver_is_asked_for_functions_by_name(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         def found(name):
             p, state = c_void_p(), c_int(-1)
@@ -243,8 +243,8 @@ def test_the_driver_is_asked_for_functions_by_name(on_null_gpu: Program) -> None
     assert out == [500, 1, None]
 
 
-def test_launches_are_counted_from_all_threads(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_launches_are_counted_from_all_threads(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         def work():
             for _ in range(500):
@@ -264,14 +264,14 @@ def test_launches_are_counted_from_all_threads(on_null_gpu: Program) -> None:
             children.append(pid)
         codes = [os.waitpid(pid, 0)[1] for pid in children]
         for one in threads: one.join()
-        out = [cuda.nullgpu_launches(), codes]
+        out = [cuda.stub_gpu_launches(), codes]
         """
     )
     assert out == [4000, [0] * 20]
 
 
-def test_a_host_function_runs_in_its_turn(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_a_host_function_runs_in_its_turn(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         seen = []
         @CFUNCTYPE(None, c_void_p)
@@ -283,12 +283,12 @@ def test_a_host_function_runs_in_its_turn(on_null_gpu: Program) -> None:
     assert out == [5]
 
 
-def test_a_process_tells_that_it_used_the_gpu(on_null_gpu: Program, tmp_path: Path) -> None:
+def test_a_process_tells_that_it_used_the_gpu(on_stub_gpu: Program, tmp_path: Path) -> None:
     folder = tmp_path / "report"
     folder.mkdir()
-    out = on_null_gpu(
+    out = on_stub_gpu(
         """
-        folder = os.environ["ATTN_DOCTOR_NULL_REPORT"]
+        folder = os.environ["ATTN_DOCTOR_STUB_GPU_REPORT"]
         before = os.listdir(folder)
         malloc(1)
         launch()
@@ -300,6 +300,6 @@ def test_a_process_tells_that_it_used_the_gpu(on_null_gpu: Program, tmp_path: Pa
         wanted = {f"used-{one}" for one in (os.getpid(), pid)}
         out = [before, set(os.listdir(folder)) == wanted]
         """,
-        ATTN_DOCTOR_NULL_REPORT=str(folder),
+        ATTN_DOCTOR_STUB_GPU_REPORT=str(folder),
     )
     assert out == [[], True]

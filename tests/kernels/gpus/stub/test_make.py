@@ -74,7 +74,7 @@ def test_the_wheels_are_found(tmp_path: Path, major: int) -> None:
 @pytest.mark.parametrize("os_", ["macos", "windows"])
 def test_only_linux(tmp_path: Path, os_: str) -> None:
     given = replace(facts(tmp_path), system=System(os=os_))
-    assert f"on Linux only, not on {os_}: the null GPU takes the driver's place" in refusal(given)
+    assert f"on Linux only, not on {os_}: the stub GPU is loaded by LD_PRELOAD" in refusal(given)
 
 
 def test_not_with_musl(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_conda(tmp_path: Path) -> None:
         python=replace(given.python, site_packages=(str(tmp_path / "none"),)),
         torch=replace(given.torch, source="conda"),
     )
-    assert "(conda puts the libraries into /env/lib), and the null GPU was never" in refusal(given)
+    assert "(conda puts the libraries into /env/lib), and the stub GPU was never" in refusal(given)
 
 
 def test_a_runtime_of_torchs_own(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_missing_headers_name_the_wheel_and_the_command(tmp_path: Path) -> None:
 def test_no_compiler_gives_the_rules_command(tmp_path: Path) -> None:
     given = replace(facts(tmp_path), cc=Program(path="", source=""))
     assert refusal(given) == (
-        "a C compiler makes the null GPU, and none is here."
+        "a C compiler makes the stub GPU, and none is here."
         " Install gcc and the C headers: sudo apt-get install -y gcc libc6-dev"
     )
 
@@ -155,7 +155,7 @@ def test_a_compiler_that_fails_is_quoted(toolkit: Toolkit, tmp_path: Path) -> No
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(
-        AttnDoctorError, match=r"could not compile the null GPU.*exit code 1"
+        AttnDoctorError, match=r"could not compile the stub GPU.*exit code 1"
     ) as one:
         compiling.compile_into(out, toolkit, str(broken), 1)
     assert "x.c:1: error: nothing works" in str(one.value)
@@ -193,9 +193,9 @@ def test_the_library_offers_all_functions_and_nothing_of_its_own(
     wanted = {name for name in symbols.defined(toolkit.libraries[0]) if name.startswith("cuda")}
     assert len(wanted) > 200
     assert wanted <= offered
-    assert {"cuInit", "cuMemcpyDtoH_v2", "nullgpu_on_read", "nullgpu_launches"} <= offered
+    assert {"cuInit", "cuMemcpyDtoH_v2", "stub_gpu_on_read", "stub_gpu_launches"} <= offered
     assert {
-        one for one in offered if not one.startswith(("cu", "__cuda", "nullgpu_", "nccl"))
+        one for one in offered if not one.startswith(("cu", "__cuda", "stub_gpu_", "nccl"))
     } == set()
 
 
@@ -214,25 +214,25 @@ def test_names_of_the_driver_are_read_from_its_header() -> None:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("cublasGemmEx", "null_launched(); return 0"),
-        ("cublasSgemm_v2", "null_launched(); return 0"),
-        ("cublasLtMatmul", "null_launched(); return 0"),
+        ("cublasGemmEx", "stub_launched(); return 0"),
+        ("cublasSgemm_v2", "stub_launched(); return 0"),
+        ("cublasLtMatmul", "stub_launched(); return 0"),
         ("cublasSetStream_v2", "return 0"),
         ("cublasDestroy_v2", "return 0"),
         ("cublasLtMatmulDescSetAttribute", "return 0"),
         ("cublasLtMatmulDescInit_internal", "return 0"),
-        ("cublasLtMatmulDescGetAttribute", 'return null_blas_refused("'),
-        ("cublasGetAtomicsMode", 'return null_blas_refused("'),
-        ("cublasLtMatmulAlgoGetIds", 'return null_blas_refused("'),
-        ("cublasSdot_v2", 'return null_blas_told("'),
-        ("cublasIsamax_v2", 'return null_blas_told("'),
-        ("cudaGraphLaunch", 'return null_runtime_refused("'),
-        ("__cudaInitModule", 'return null_runtime_refused("'),
+        ("cublasLtMatmulDescGetAttribute", 'return stub_blas_refused("'),
+        ("cublasGetAtomicsMode", 'return stub_blas_refused("'),
+        ("cublasLtMatmulAlgoGetIds", 'return stub_blas_refused("'),
+        ("cublasSdot_v2", 'return stub_blas_told("'),
+        ("cublasIsamax_v2", 'return stub_blas_told("'),
+        ("cudaGraphLaunch", 'return stub_runtime_refused("'),
+        ("__cudaInitModule", 'return stub_runtime_refused("'),
     ],
 )
 def test_what_a_function_answers(name: str, answer: str) -> None:
     made = generated.text([name, "_init", "not_cuda"], [], {})
-    assert f"STUB int {name}(void) {{ {answer}" in made
+    assert f"WEAK int {name}(void) {{ {answer}" in made
     assert "_init" not in made.replace("cublasLtMatmulDescInit_internal", "")
     assert "not_cuda" not in made
 
@@ -258,7 +258,7 @@ def cache(tmp_path: Path) -> Path:
 
 def test_it_is_compiled_once(cache: Path) -> None:
     calls: list[Path] = []
-    folder = cache / "nullgpu" / "digest"
+    folder = cache / "stub-gpu" / "digest"
     assert made(folder, calls) == folder == made(folder, calls)
     assert len(calls) == 1
     assert sorted(os.listdir(folder.parent)) == ["digest"]
@@ -269,7 +269,7 @@ def test_it_is_compiled_once(cache: Path) -> None:
 @pytest.mark.parametrize("harm", ["cut", "gone", "open", "link"])
 def test_a_harmed_one_is_compiled_again(cache: Path, harm: str) -> None:
     calls: list[Path] = []
-    folder = made(cache / "nullgpu" / "digest", calls)
+    folder = made(cache / "stub-gpu" / "digest", calls)
     if harm == "cut":
         (folder / "one").write_text("o")
     elif harm == "gone":
@@ -288,34 +288,34 @@ def test_a_harmed_one_is_compiled_again(cache: Path, harm: str) -> None:
 
 def test_a_folder_that_others_can_write_is_refused(cache: Path) -> None:
     calls: list[Path] = []
-    (cache / "nullgpu").mkdir()
-    (cache / "nullgpu").chmod(0o777)
-    with pytest.raises(AttnDoctorError, match=r"nullgpu can be written by others.*XDG_CACHE_HOME"):
-        made(cache / "nullgpu" / "digest", calls)
+    (cache / "stub-gpu").mkdir()
+    (cache / "stub-gpu").chmod(0o777)
+    with pytest.raises(AttnDoctorError, match=r"stub-gpu can be written by others.*XDG_CACHE_HOME"):
+        made(cache / "stub-gpu" / "digest", calls)
     assert calls == []
 
 
 def test_a_parent_that_others_can_write_is_refused(cache: Path) -> None:
     calls: list[Path] = []
-    (cache / "nullgpu").mkdir(mode=0o700)
+    (cache / "stub-gpu").mkdir(mode=0o700)
     cache.chmod(0o777)
     with pytest.raises(AttnDoctorError, match="cache can be written by others"):
-        made(cache / "nullgpu" / "digest", calls)
+        made(cache / "stub-gpu" / "digest", calls)
     assert calls == []
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="chown needs root")
 def test_a_folder_of_somebody_else_is_refused(cache: Path) -> None:
-    (cache / "nullgpu").mkdir(mode=0o700)
-    os.chown(cache / "nullgpu", 12345, -1)
-    with pytest.raises(AttnDoctorError, match="nullgpu belongs to user 12345"):
-        made(cache / "nullgpu" / "digest", [])
+    (cache / "stub-gpu").mkdir(mode=0o700)
+    os.chown(cache / "stub-gpu", 12345, -1)
+    with pytest.raises(AttnDoctorError, match="stub-gpu belongs to user 12345"):
+        made(cache / "stub-gpu" / "digest", [])
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="chown needs root")
 def test_a_library_of_somebody_else_is_not_loaded(cache: Path) -> None:
     calls: list[Path] = []
-    folder = made(cache / "nullgpu" / "digest", calls)
+    folder = made(cache / "stub-gpu" / "digest", calls)
     os.chown(folder / "one", 12345, -1)
     made(folder, calls)
     assert len(calls) == 2
@@ -326,12 +326,12 @@ def test_nowhere_to_write(tmp_path: Path) -> None:
     file = tmp_path.resolve() / "file"
     file.touch()
     with pytest.raises(AttnDoctorError, match=r"cannot be kept in .*Not a directory"):
-        made(file / "nullgpu" / "digest", [])
+        made(file / "stub-gpu" / "digest", [])
 
 
 def test_two_at_once_agree(cache: Path) -> None:
     calls: list[Path] = []
-    folder = cache / "nullgpu" / "digest"
+    folder = cache / "stub-gpu" / "digest"
     threads = [threading.Thread(target=made, args=(folder, calls)) for _ in range(6)]
     for one in threads:
         one.start()
@@ -347,20 +347,20 @@ def test_what_failed_leaves_nothing(cache: Path) -> None:
         raise AttnDoctorError("no")
 
     with pytest.raises(AttnDoctorError, match=r"^no$"):
-        storage.kept(cache / "nullgpu" / "digest", NAMES, fill)
-    assert os.listdir(cache / "nullgpu") == []
+        storage.kept(cache / "stub-gpu" / "digest", NAMES, fill)
+    assert os.listdir(cache / "stub-gpu") == []
 
 
 def test_the_cache_folder(tmp_path: Path) -> None:
     real = tmp_path.resolve()
-    assert storage.root({"XDG_CACHE_HOME": str(real)}) == real / "attn-doctor" / "nullgpu"
+    assert storage.root({"XDG_CACHE_HOME": str(real)}) == real / "attn-doctor" / "stub-gpu"
     home = storage.root({"XDG_CACHE_HOME": "relative", "HOME": str(real)})
-    assert home == real / ".cache" / "attn-doctor" / "nullgpu"
+    assert home == real / ".cache" / "attn-doctor" / "stub-gpu"
     with pytest.raises(AttnDoctorError, match="neither XDG_CACHE_HOME nor HOME"):
         storage.root({})
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the null GPU needs Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the stub GPU needs Linux")
 def test_a_path_that_cannot_be_preloaded(
     toolkit: Toolkit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

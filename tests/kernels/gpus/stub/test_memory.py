@@ -7,15 +7,15 @@ import pytest
 from .conftest import GPU, Program
 
 
-def test_a_copy_comes_back_until_something_is_launched(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_a_copy_comes_back_until_something_is_launched(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         at = malloc(64)
         up(at, b"abcdef")
         before = down(at, 6), list(reads)
         launch()
         after = down(at, 6), list(reads)
-        out = [before, after, at, cuda.nullgpu_launches()]
+        out = [before, after, at, cuda.stub_gpu_launches()]
         """
     )
     before, after, address, launches = out
@@ -24,12 +24,12 @@ def test_a_copy_comes_back_until_something_is_launched(on_null_gpu: Program) -> 
     assert launches == 1
 
 
-def test_memory_that_nobody_wrote_is_unknown(on_null_gpu: Program) -> None:
-    assert on_null_gpu("at = malloc(8); down(at, 8); out = len(reads)") == 1
+def test_memory_that_nobody_wrote_is_unknown(on_stub_gpu: Program) -> None:
+    assert on_stub_gpu("at = malloc(8); down(at, 8); out = len(reads)") == 1
 
 
-def test_what_is_copied_within_the_device_stays_as_known_as_it_was(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_what_is_copied_within_the_device_stays_as_known_as_it_was(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         a, b = malloc(64), malloc(64)
         up(a, bytes(range(10)))
@@ -74,8 +74,8 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_the_host_is_watched(on_null_gpu: Program, way: str) -> None:
-    known, first, unknown, second = on_null_gpu(
+def test_every_way_to_the_host_is_watched(on_stub_gpu: Program, way: str) -> None:
+    known, first, unknown, second = on_stub_gpu(
         f"""
         p, n, a = c_void_p, c_size_t, ctypes.addressof
         host = ctypes.create_string_buffer(8)
@@ -115,8 +115,8 @@ def test_every_way_to_the_host_is_watched(on_null_gpu: Program, way: str) -> Non
     assert (unknown, second) == ("00" * 8, True)
 
 
-def test_rows_apart_from_one_another(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_rows_apart_from_one_another(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         n = c_size_t
         at = malloc(100)
@@ -130,8 +130,8 @@ def test_rows_apart_from_one_another(on_null_gpu: Program) -> None:
     assert out == [[11, 12, 13, 31, 32, 33], [], "invalid pitch argument"]
 
 
-def test_a_refused_read_fails_with_the_reason(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_a_refused_read_fails_with_the_reason(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         at = malloc(8)
         refuse.append(b"read while compiling, at train.py:12")
@@ -149,8 +149,8 @@ def test_a_refused_read_fails_with_the_reason(on_null_gpu: Program) -> None:
     assert out == [800, words, 800, words, 0]
 
 
-def test_times_are_reported_and_may_be_refused(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_times_are_reported_and_may_be_refused(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         ms = c_float()
         first = cuda.cudaEventElapsedTime(byref(ms), None, None), round(ms.value, 3)
@@ -165,8 +165,8 @@ def test_times_are_reported_and_may_be_refused(on_null_gpu: Program) -> None:
     assert out[2] == "no clock"
 
 
-def test_memory_is_as_large_as_the_gpus(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_memory_is_as_large_as_the_gpus(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         def free():
             one, two = c_size_t(), c_size_t()
@@ -190,8 +190,8 @@ def test_memory_is_as_large_as_the_gpus(on_null_gpu: Program) -> None:
     assert out[7] == 2
 
 
-def test_a_copy_beyond_the_end_is_an_error(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_a_copy_beyond_the_end_is_an_error(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         at = malloc(4096)
         data = b"x" * 5000
@@ -202,8 +202,8 @@ def test_a_copy_beyond_the_end_is_an_error(on_null_gpu: Program) -> None:
     assert out == [1, 1, 0]
 
 
-def test_pinned_memory_is_the_hosts(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_pinned_memory_is_the_hosts(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         class Attributes(ctypes.Structure):
             _fields_ = [("type", c_int), ("device", c_int), ("device_at", c_void_p),
@@ -228,30 +228,30 @@ def test_pinned_memory_is_the_hosts(on_null_gpu: Program) -> None:
     assert out == [1, 2, 0, 1, 7, [], 0, 1]
 
 
-def test_more_than_is_kept_counts_as_unknown(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_more_than_is_kept_counts_as_unknown(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         size = 300 << 20  # one copy beyond the bound
         at = malloc(size)
         up(at, bytes(size))
-        assert not cuda.nullgpu_known(at, 1)
+        assert not cuda.stub_gpu_known(at, 1)
         assert cuda.cudaMemset(at, 0, size) == 0  # zeros cost nothing
-        assert cuda.nullgpu_known(at, size)
+        assert cuda.stub_gpu_known(at, size)
         piece = bytes([5]) * (200 << 20)
         parts = [malloc(len(piece)) for _ in range(7)]
         for one in parts:
             up(one, piece)
-        out = [bool(cuda.nullgpu_known(one, len(piece))) for one in parts]
+        out = [bool(cuda.stub_gpu_known(one, len(piece))) for one in parts]
         launch()
         up(parts[-1], piece)
-        out.append(bool(cuda.nullgpu_known(parts[-1], len(piece))))
+        out.append(bool(cuda.stub_gpu_known(parts[-1], len(piece))))
         """
     )
     assert out == [True] * 5 + [False] * 2 + [True]
 
 
-def test_addresses_and_memory_apart(on_null_gpu: Program) -> None:
-    out = on_null_gpu(
+def test_addresses_and_memory_apart(on_stub_gpu: Program) -> None:
+    out = on_stub_gpu(
         """
         n, p = c_size_t, c_void_p
         class Properties(ctypes.Structure):
@@ -274,7 +274,7 @@ def test_addresses_and_memory_apart(on_null_gpu: Program) -> None:
         out.append(cuda.cuMemCreate(byref(many), n(1 << 33), byref(wanted), 0))
         assert cuda.cuMemUnmap(p(at.value + step), n(step)) == 0
         assert cuda.cuMemRelease(handles[1]) == 0
-        out.append(bool(cuda.nullgpu_known(at.value + step, 1)))
+        out.append(bool(cuda.stub_gpu_known(at.value + step, 1)))
         out.append(cuda.cuMemAddressFree(at, n(1 << 36)))
         """
     )
@@ -282,9 +282,9 @@ def test_addresses_and_memory_apart(on_null_gpu: Program) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_known_bytes_against_a_model(on_null_gpu: Program, seed: int) -> None:
+def test_known_bytes_against_a_model(on_stub_gpu: Program, seed: int) -> None:
     """Random copies, fills, copies within and launches; a model keeps each byte's value or None."""
-    out = on_null_gpu(
+    out = on_stub_gpu(
         f"""
         dice = random.Random({seed})
         SIZE = 96

@@ -1,4 +1,4 @@
-"""A real CUDA build of torch on the null GPU: the interpreter of ATTN_DOCTOR_CUDA_TORCH_PYTHON."""
+"""A real CUDA build of torch on the stub GPU: the interpreter of ATTN_DOCTOR_CUDA_TORCH_PYTHON."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environ(facts: Facts, cache: Path) -> dict[str, str]:
-    """A child's variables for two null GPUs."""
+    """A child's variables for two stub GPUs."""
     library = stub.make(facts, {"XDG_CACHE_HOME": str(cache)})
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return stub.environment(library, GPU, 2, plain)
@@ -67,7 +67,7 @@ def told(request: pytest.FixtureRequest, environ: dict[str, str]) -> dict[str, A
     return found
 
 
-def test_torch_on_the_null_gpu(told: dict[str, Any]) -> None:
+def test_torch_on_the_stub_gpu(told: dict[str, Any]) -> None:
     unknown = told.pop("unknown")
     properties, _ = told.pop("properties")
     assert len(properties) > 5
@@ -79,7 +79,7 @@ def test_torch_on_the_null_gpu(told: dict[str, Any]) -> None:
     assert "cudnnCreate" in unknown
     graph, _ = told.pop("graph")
     assert graph.partition(": ")[2] == (
-        "CUDA error: the null GPU cannot do cudaStreamBeginCapture: only the GPU it stands for can"
+        "CUDA error: the stub GPU cannot do cudaStreamBeginCapture: only the GPU it stands for can"
         " answer"
     )
     refused, reads = told.pop("refused")
@@ -105,7 +105,7 @@ def test_a_second_make_is_quick(facts: Facts, environ: dict[str, str], cache: Pa
     start = time.monotonic()
     library = stub.make(facts, {"XDG_CACHE_HOME": str(cache)})
     assert time.monotonic() - start < 2.0
-    assert environ["ATTN_DOCTOR_NULL_GPU"] == str(library)
+    assert environ["ATTN_DOCTOR_STUB_GPU"] == str(library)
 
 
 def test_the_server_forks_workers_that_may_use_cuda(

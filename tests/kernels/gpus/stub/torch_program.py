@@ -1,4 +1,4 @@
-"""What an ordinary program does with torch, on the null GPU; told as JSON on the last line."""
+"""What an ordinary program does with torch, on the stub GPU; told as JSON on the last line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-library = ctypes.CDLL(os.environ["ATTN_DOCTOR_NULL_GPU"])
-library.nullgpu_unknown.restype = ctypes.c_char_p
-library.nullgpu_launches.restype = ctypes.c_ulong
-library.nullgpu_refuse.argtypes = [ctypes.c_char_p]
+library = ctypes.CDLL(os.environ["ATTN_DOCTOR_STUB_GPU"])
+library.stub_gpu_unknown.restype = ctypes.c_char_p
+library.stub_gpu_launches.restype = ctypes.c_ulong
+library.stub_gpu_refuse.argtypes = [ctypes.c_char_p]
 reads: list[int] = []
 threads: list[bool] = []
 refusal: list[bytes] = []
@@ -25,11 +25,11 @@ def _read(function: bytes, address: int | None, size: int) -> None:
     reads.append(size)
     threads.append(threading.get_ident() == threading.main_thread().ident)
     if refusal:
-        library.nullgpu_refuse(refusal[0])
+        library.stub_gpu_refuse(refusal[0])
 
 
 on_read = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)(_read)
-library.nullgpu_on_read(on_read)
+library.stub_gpu_on_read(on_read)
 
 
 def told(deed: Callable[[], Any]) -> list[Any]:
@@ -62,7 +62,7 @@ def train() -> list[Any]:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    return [str(loss.device), library.nullgpu_launches() > 50]
+    return [str(loss.device), library.stub_gpu_launches() > 50]
 
 
 def hooked() -> list[bool]:
@@ -117,6 +117,6 @@ out = {
     "memory": told(lambda: torch.empty(1 << 41, dtype=torch.uint8, device="cuda")),
     "conv": told(lambda: torch.nn.functional.conv1d(*[torch.ones(1, 1, 3).cuda()] * 2)),
     "graph": told(graph),
-    "unknown": library.nullgpu_unknown().decode().split(),
+    "unknown": library.stub_gpu_unknown().decode().split(),
 }
 print(json.dumps(out))

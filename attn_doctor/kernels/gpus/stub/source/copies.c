@@ -19,8 +19,8 @@ static size_t kept;
 /* Known ranges of a block */
 
 static void forget_all(struct block *one) {
-  if (one->epoch != null_epoch()) one->count = 0;
-  one->epoch = null_epoch();
+  if (one->epoch != stub_epoch()) one->count = 0;
+  one->epoch = stub_epoch();
 }
 
 static int insert(struct block *one, int at, struct range range) {
@@ -38,7 +38,7 @@ static int insert(struct block *one, int at, struct range range) {
 }
 
 /* Take [start, end) out of the known ranges. */
-void null_forget(struct block *one, uintptr_t start, uintptr_t end) {
+void stub_forget(struct block *one, uintptr_t start, uintptr_t end) {
   forget_all(one);
   for (int i = 0; i < one->count; i++) {
     struct range *range = &one->known[i];
@@ -59,7 +59,7 @@ void null_forget(struct block *one, uintptr_t start, uintptr_t end) {
 }
 
 static void learn(struct block *one, uintptr_t start, uintptr_t end) {
-  null_forget(one, start, end);
+  stub_forget(one, start, end);
   int i = 0;
   while (i < one->count && one->known[i].end < start) i++;
   if (i < one->count && one->known[i].end == start) {
@@ -84,30 +84,30 @@ static int knows(struct block *one, uintptr_t start, uintptr_t end) {
   return start == end;
 }
 
-int null_known(const void *pointer, size_t bytes) {
-  null_lock();
-  struct block *one = null_block(pointer);
+int stub_known(const void *pointer, size_t bytes) {
+  stub_lock();
+  struct block *one = stub_block(pointer);
   uintptr_t start = (uintptr_t)pointer;
-  int known = one && one->kind == NULL_DEVICE ? knows(one, start, start + bytes) : 1;
-  null_unlock();
+  int known = one && one->kind == STUB_DEVICE ? knows(one, start, start + bytes) : 1;
+  stub_unlock();
   return known;
 }
 
 /* Copies and fills */
 
-void null_forget_kept(struct block *one) {
+void stub_forget_kept(struct block *one) {
   kept -= one->kept;
   one->kept = 0;
 }
 
 /* Give back what no read can ask for any more: all that was written before the last launch. */
 static void reclaim(void) {
-  unsigned long now = null_epoch();
+  unsigned long now = stub_epoch();
   struct block *one;
-  for (size_t i = 0; (one = null_block_number(i)); i++) {
-    if (one->kind != NULL_DEVICE || one->epoch == now || !one->kept) continue;
+  for (size_t i = 0; (one = stub_block_number(i)); i++) {
+    if (one->kind != STUB_DEVICE || one->epoch == now || !one->kept) continue;
     madvise((void *)one->start, one->size, MADV_DONTNEED);
-    null_forget_kept(one);
+    stub_forget_kept(one);
   }
 }
 
@@ -126,8 +126,8 @@ static int room_for(struct block *one, size_t bytes) {
 }
 
 static struct block *device_block(const void *pointer) {
-  struct block *one = null_block(pointer);
-  return one && one->kind == NULL_DEVICE ? one : 0;
+  struct block *one = stub_block(pointer);
+  return one && one->kind == STUB_DEVICE ? one : 0;
 }
 
 static int fits(const struct block *one, const void *pointer, size_t bytes) {
@@ -138,7 +138,7 @@ static int fits(const struct block *one, const void *pointer, size_t bytes) {
 static int copy_row(void *to, const void *from, size_t bytes, int *unknown) {
   struct block *target = device_block(to), *source = device_block(from);
   uintptr_t at = (uintptr_t)to, origin = (uintptr_t)from;
-  if (!fits(target, to, bytes) || !fits(source, from, bytes)) return NULL_INVALID_VALUE;
+  if (!fits(target, to, bytes) || !fits(source, from, bytes)) return STUB_INVALID_VALUE;
   int known = !source || knows(source, origin, origin + bytes);
   if (!target) {
     if (known) {
@@ -151,30 +151,30 @@ static int copy_row(void *to, const void *from, size_t bytes, int *unknown) {
     memmove(to, from, bytes);
     learn(target, at, at + bytes);
   } else {
-    null_forget(target, at, at + bytes);
+    stub_forget(target, at, at + bytes);
   }
-  return NULL_OK;
+  return STUB_OK;
 }
 
-int null_copy_box(const char *function, const struct null_box *box) {
-  int code = NULL_OK, unknown = 0;
-  if (!box->width || !box->rows || !box->slices) return NULL_OK;
-  if (!box->to || !box->from) return null_fail(NULL_INVALID_VALUE, "%s: no address", function);
-  null_lock();
+int stub_copy_box(const char *function, const struct stub_box *box) {
+  int code = STUB_OK, unknown = 0;
+  if (!box->width || !box->rows || !box->slices) return STUB_OK;
+  if (!box->to || !box->from) return stub_fail(STUB_INVALID_VALUE, "%s: no address", function);
+  stub_lock();
   for (size_t z = 0; z < box->slices && !code; z++)
     for (size_t y = 0; y < box->rows && !code; y++)
       code = copy_row((char *)box->to + z * box->to_slice + y * box->to_row,
                       (const char *)box->from + z * box->from_slice + y * box->from_row,
                       box->width, &unknown);
-  null_unlock();
-  if (code) return null_fail(code, "%s: invalid argument: beyond the end of its memory", function);
-  if (!unknown) return NULL_OK;
-  return null_read(function, (uintptr_t)box->from, box->width * box->rows * box->slices);
+  stub_unlock();
+  if (code) return stub_fail(code, "%s: invalid argument: beyond the end of its memory", function);
+  if (!unknown) return STUB_OK;
+  return stub_read(function, (uintptr_t)box->from, box->width * box->rows * box->slices);
 }
 
-int null_copy(const char *function, void *to, const void *from, size_t bytes) {
-  struct null_box box = {.to = to, .from = from, .width = bytes, .rows = 1, .slices = 1};
-  return null_copy_box(function, &box);
+int stub_copy(const char *function, void *to, const void *from, size_t bytes) {
+  struct stub_box box = {.to = to, .from = from, .width = bytes, .rows = 1, .slices = 1};
+  return stub_copy_box(function, &box);
 }
 
 static int all_zero(const unsigned char *bytes, size_t count) {
@@ -184,8 +184,8 @@ static int all_zero(const unsigned char *bytes, size_t count) {
 
 /* Fill with zeros, giving whole pages back. */
 static void clear(char *start, size_t bytes) {
-  char *first = (char *)(((uintptr_t)start + NULL_PAGE - 1) & ~(uintptr_t)(NULL_PAGE - 1));
-  char *last = (char *)(((uintptr_t)start + bytes) & ~(uintptr_t)(NULL_PAGE - 1));
+  char *first = (char *)(((uintptr_t)start + STUB_PAGE - 1) & ~(uintptr_t)(STUB_PAGE - 1));
+  char *last = (char *)(((uintptr_t)start + bytes) & ~(uintptr_t)(STUB_PAGE - 1));
   if (last <= first || madvise(first, last - first, MADV_DONTNEED)) {
     memset(start, 0, bytes);
     return;
@@ -194,13 +194,13 @@ static void clear(char *start, size_t bytes) {
   memset(last, 0, start + bytes - last);
 }
 
-int null_fill(void *to, const void *pattern, size_t unit, size_t count) {
+int stub_fill(void *to, const void *pattern, size_t unit, size_t count) {
   size_t bytes = unit * count;
   uintptr_t at = (uintptr_t)to;
-  if (!bytes) return NULL_OK;
-  null_lock();
+  if (!bytes) return STUB_OK;
+  stub_lock();
   struct block *one = device_block(to);
-  int code = !to || !fits(one, to, bytes) ? NULL_INVALID_VALUE : NULL_OK;
+  int code = !to || !fits(one, to, bytes) ? STUB_INVALID_VALUE : STUB_OK;
   if (!code) {
     int done = 1;
     if (one && all_zero(pattern, unit))
@@ -212,8 +212,8 @@ int null_fill(void *to, const void *pattern, size_t unit, size_t count) {
     if (one && done)
       learn(one, at, at + bytes);
     else if (one)
-      null_forget(one, at, at + bytes);
+      stub_forget(one, at, at + bytes);
   }
-  null_unlock();
-  return code ? null_fail(code, "invalid argument: beyond the end of its memory") : code;
+  stub_unlock();
+  return code ? stub_fail(code, "invalid argument: beyond the end of its memory") : code;
 }

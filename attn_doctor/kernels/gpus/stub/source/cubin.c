@@ -6,7 +6,7 @@
  * from a file is checked against it. PTX and fat binaries are refused: only a driver can take them.
  */
 #define _GNU_SOURCE
-#include "null.h"
+#include "stub_gpu.h"
 
 #include <elf.h>
 #include <stdio.h>
@@ -21,21 +21,21 @@ struct variable {
   void *memory;
 };
 
-struct null_module {
-  struct null_function *functions;
+struct stub_module {
+  struct stub_function *functions;
   int count;
   struct variable *variables;
   int variable_count;
 };
 
-static struct null_function *find(struct null_module *module, const char *name) {
+static struct stub_function *find(struct stub_module *module, const char *name) {
   for (int i = 0; i < module->count; i++)
     if (!strcmp(module->functions[i].name, name)) return &module->functions[i];
   return 0;
 }
 
 /* Registers and stack of each kernel, which .nv.info names by its symbol. */
-static void read_info(struct null_module *module, const unsigned char *at,
+static void read_info(struct stub_module *module, const unsigned char *at,
                       const unsigned char *end, const Elf64_Sym *symbols, size_t count,
                       const char *names) {
   while (at + 4 <= end) {
@@ -48,7 +48,7 @@ static void read_info(struct null_module *module, const unsigned char *at,
     memcpy(&symbol, value, 4);
     memcpy(&number, value + 4, 4);
     if (symbol >= count) continue;
-    struct null_function *function = find(module, names + symbols[symbol].st_name);
+    struct stub_function *function = find(module, names + symbols[symbol].st_name);
     if (!function) continue;
     if (attribute == REGCOUNT)
       function->registers = (int)number;
@@ -77,7 +77,7 @@ static int sound(const unsigned char *image, size_t size) {
   return 1;
 }
 
-static void read_sections(struct null_module *module, const unsigned char *image) {
+static void read_sections(struct stub_module *module, const unsigned char *image) {
   const Elf64_Ehdr *header = (const void *)image;
   const Elf64_Shdr *sections = (const void *)(image + header->e_shoff);
   const char *titles = (const char *)image + sections[header->e_shstrndx].sh_offset;
@@ -94,7 +94,7 @@ static void read_sections(struct null_module *module, const unsigned char *image
       count = section->sh_size / sizeof *symbols;
       names = (const char *)image + sections[section->sh_link].sh_offset;
     } else if (!strncmp(title, ".text.", 6)) {
-      struct null_function *function = &module->functions[module->count++];
+      struct stub_function *function = &module->functions[module->count++];
       function->name = strdup(title + 6);
       function->registers = (int)(section->sh_info >> 24);
       function->threads = 1024;
@@ -103,7 +103,7 @@ static void read_sections(struct null_module *module, const unsigned char *image
   for (int i = 0; i < header->e_shnum; i++) {
     const Elf64_Shdr *section = &sections[i];
     const char *title = titles + section->sh_name;
-    struct null_function *function;
+    struct stub_function *function;
     if (!strncmp(title, ".nv.shared.", 11) && (function = find(module, title + 11)))
       function->shared = (int)section->sh_size;
     else if (!strncmp(title, ".nv.constant0.", 14) && (function = find(module, title + 14)))
@@ -121,66 +121,66 @@ static void read_sections(struct null_module *module, const unsigned char *image
     }
 }
 
-int null_module_of(struct null_module **module, const void *image, size_t size) {
+int stub_module_of(struct stub_module **module, const void *image, size_t size) {
   *module = 0;
-  if (!image) return null_fail(NULL_INVALID_VALUE, "invalid argument: no module");
-  if (size < SELFMAG || memcmp(image, ELFMAG, SELFMAG)) return null_refused("loading PTX");
-  if (!sound(image, size)) return null_fail(200, "device kernel image is invalid");
-  struct null_module *made = calloc(1, sizeof *made);
-  if (!made) return null_fail(NULL_OUT_OF_MEMORY, "out of memory");
+  if (!image) return stub_fail(STUB_INVALID_VALUE, "invalid argument: no module");
+  if (size < SELFMAG || memcmp(image, ELFMAG, SELFMAG)) return stub_refused("loading PTX");
+  if (!sound(image, size)) return stub_fail(200, "device kernel image is invalid");
+  struct stub_module *made = calloc(1, sizeof *made);
+  if (!made) return stub_fail(STUB_OUT_OF_MEMORY, "out of memory");
   read_sections(made, image);
   *module = made;
-  return NULL_OK;
+  return STUB_OK;
 }
 
-int null_module_at(struct null_module **module, const char *path) {
+int stub_module_at(struct stub_module **module, const char *path) {
   FILE *file = fopen(path, "rb");
   *module = 0;
-  if (!file) return null_fail(301, "file not found: %s", path);
+  if (!file) return stub_fail(301, "file not found: %s", path);
   long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
   char *image = size > 0 ? malloc((size_t)size) : 0;
   rewind(file);
   size_t got = image ? fread(image, 1, (size_t)size, file) : 0;
   fclose(file);
-  int code = image && got == (size_t)size ? null_module_of(module, image, got)
-                                          : null_fail(301, "%s cannot be read", path);
+  int code = image && got == (size_t)size ? stub_module_of(module, image, got)
+                                          : stub_fail(301, "%s cannot be read", path);
   free(image);
   return code;
 }
 
-void null_module_end(struct null_module *module) {
+void stub_module_end(struct stub_module *module) {
   if (!module) return;
   for (int i = 0; i < module->count; i++) free(module->functions[i].name);
   for (int i = 0; i < module->variable_count; i++) {
     free(module->variables[i].name);
-    if (module->variables[i].memory) null_free(module->variables[i].memory);
+    if (module->variables[i].memory) stub_free(module->variables[i].memory);
   }
   free(module->functions);
   free(module->variables);
   free(module);
 }
 
-struct null_function *null_function_named(struct null_module *module, const char *name) {
+struct stub_function *stub_function_named(struct stub_module *module, const char *name) {
   return module ? find(module, name) : 0;
 }
 
-int null_function_count(const struct null_module *module) { return module ? module->count : 0; }
+int stub_function_count(const struct stub_module *module) { return module ? module->count : 0; }
 
-struct null_function *null_function_at(struct null_module *module, int index) {
+struct stub_function *stub_function_at(struct stub_module *module, int index) {
   return module && index >= 0 && index < module->count ? &module->functions[index] : 0;
 }
 
-int null_variable(struct null_module *module, const char *name, void **pointer, size_t *bytes) {
+int stub_variable(struct stub_module *module, const char *name, void **pointer, size_t *bytes) {
   for (int i = 0; module && i < module->variable_count; i++) {
     struct variable *one = &module->variables[i];
     if (strcmp(one->name, name)) continue;
     if (!one->memory) {
-      int code = null_allocate(&one->memory, one->bytes, null_current());
+      int code = stub_allocate(&one->memory, one->bytes, stub_current());
       if (code) return code;
     }
     if (pointer) *pointer = one->memory;
     if (bytes) *bytes = one->bytes;
-    return NULL_OK;
+    return STUB_OK;
   }
-  return null_fail(NULL_NOT_FOUND, "named symbol not found: %s", name);
+  return stub_fail(STUB_NOT_FOUND, "named symbol not found: %s", name);
 }

@@ -2,17 +2,17 @@
  *
  * For the child process, through ctypes:
  *
- *     unsigned long nullgpu_launches(void)
- *     void nullgpu_on_read(void (*)(const char *function, const void *address, size_t bytes))
- *     void nullgpu_on_timing(void (*)(const char *function))
- *     void nullgpu_refuse(const char *text)      within a call-back: the call fails with this text
- *     const char *nullgpu_unknown(void)          names of functions, one a line
- *     int nullgpu_known(const void *address, size_t bytes)
+ *     unsigned long stub_gpu_launches(void)
+ *     void stub_gpu_on_read(void (*)(const char *function, const void *address, size_t bytes))
+ *     void stub_gpu_on_timing(void (*)(const char *function))
+ *     void stub_gpu_refuse(const char *text)      within a call-back: the call fails with this text
+ *     const char *stub_gpu_unknown(void)          names of functions, one a line
+ *     int stub_gpu_known(const void *address, size_t bytes)
  *
  * Call-backs come on the thread that asked, with no lock of ours held.
  */
 #define _GNU_SOURCE
-#include "null.h"
+#include "stub_gpu.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,35 +33,35 @@ static __thread char text[1024];
 static __thread int text_of;
 static __thread int refused;
 
-void null_launched(void) {
-  null_used();
+void stub_launched(void) {
+  stub_used();
   atomic_fetch_add(&launches, 1);
 }
-unsigned long null_epoch(void) { return atomic_load(&launches); }
+unsigned long stub_epoch(void) { return atomic_load(&launches); }
 
-NULL_API(unsigned long, nullgpu_launches, void) { return null_epoch(); }
-NULL_API(void, nullgpu_on_read, on_read call) { atomic_store(&reader, call); }
-NULL_API(void, nullgpu_on_timing, on_timing call) { atomic_store(&timer, call); }
-NULL_API(int, nullgpu_known, const void *address, size_t bytes) {
-  return null_known(address, bytes);
+STUB_API(unsigned long, stub_gpu_launches, void) { return stub_epoch(); }
+STUB_API(void, stub_gpu_on_read, on_read call) { atomic_store(&reader, call); }
+STUB_API(void, stub_gpu_on_timing, on_timing call) { atomic_store(&timer, call); }
+STUB_API(int, stub_gpu_known, const void *address, size_t bytes) {
+  return stub_known(address, bytes);
 }
-NULL_API(void, nullgpu_refuse, const char *words) {
+STUB_API(void, stub_gpu_refuse, const char *words) {
   refused = 1;
-  null_fail(NULL_NOT_PERMITTED, "%s", words);
+  stub_fail(STUB_NOT_PERMITTED, "%s", words);
 }
 
-int null_read(const char *function, uintptr_t address, size_t bytes) {
+int stub_read(const char *function, uintptr_t address, size_t bytes) {
   on_read call = atomic_load(&reader);
   refused = 0;
   if (call) call(function, (const void *)address, bytes);
-  return refused ? NULL_NOT_PERMITTED : NULL_OK;
+  return refused ? STUB_NOT_PERMITTED : STUB_OK;
 }
 
-int null_timing(const char *function) {
+int stub_timing(const char *function) {
   on_timing call = atomic_load(&timer);
   refused = 0;
   if (call) call(function);
-  return refused ? NULL_NOT_PERMITTED : NULL_OK;
+  return refused ? STUB_NOT_PERMITTED : STUB_OK;
 }
 
 /* Names, each once, as one text that only grows: whoever reads it sees whole names. */
@@ -76,7 +76,7 @@ static int is_noted(const char *name, size_t length) {
   return 0;
 }
 
-void null_note(const char *function) {
+void stub_note(const char *function) {
   size_t length = strlen(function);
   pthread_mutex_lock(&lock);
   if (!is_noted(function, length) && noted_length + length + 2 < MOST_TEXT) {
@@ -88,15 +88,15 @@ void null_note(const char *function) {
   pthread_mutex_unlock(&lock);
 }
 
-NULL_API(const char *, nullgpu_unknown, void) { return noted; }
+STUB_API(const char *, stub_gpu_unknown, void) { return noted; }
 
-/* A process that uses the null GPU says so by an empty file, so that one which nothing watches (a
+/* A process that uses the stub GPU says so by an empty file, so that one which nothing watches (a
  * Python started with -S) is seen from outside. */
-void null_used(void) {
+void stub_used(void) {
   static _Atomic pid_t told;
   pid_t self = getpid();
   if (atomic_exchange(&told, self) == self) return;
-  const char *folder = getenv("ATTN_DOCTOR_NULL_REPORT");
+  const char *folder = getenv("ATTN_DOCTOR_STUB_GPU_REPORT");
   char path[4096];
   if (!folder || !*folder) return;
   if (snprintf(path, sizeof path, "%s/used-%ld", folder, (long)self) >= (int)sizeof path) return;
@@ -110,7 +110,7 @@ __attribute__((constructor)) static void load(void) {
   pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-int null_fail(int code, const char *format, ...) {
+int stub_fail(int code, const char *format, ...) {
   va_list rest;
   va_start(rest, format);
   vsnprintf(text, sizeof text, format, rest);
@@ -119,36 +119,36 @@ int null_fail(int code, const char *format, ...) {
   return code;
 }
 
-int null_refused(const char *function) {
-  null_note(function);
-  return null_fail(NULL_NOT_SUPPORTED,
-                   "the null GPU cannot do %s: only the GPU it stands for can answer", function);
+int stub_refused(const char *function) {
+  stub_note(function);
+  return stub_fail(STUB_NOT_SUPPORTED,
+                   "the stub GPU cannot do %s: only the GPU it stands for can answer", function);
 }
 
 static const struct {
   int code;
   const char *name, *words;
 } errors[] = {
-    {NULL_OK, "Success", "no error"},
-    {NULL_INVALID_VALUE, "ErrorInvalidValue", "invalid argument"},
-    {NULL_OUT_OF_MEMORY, "ErrorMemoryAllocation", "out of memory"},
-    {NULL_NO_DEVICE, "ErrorNoDevice", "no CUDA-capable device is detected"},
-    {NULL_INVALID_DEVICE, "ErrorInvalidDevice", "invalid device ordinal"},
+    {STUB_OK, "Success", "no error"},
+    {STUB_INVALID_VALUE, "ErrorInvalidValue", "invalid argument"},
+    {STUB_OUT_OF_MEMORY, "ErrorMemoryAllocation", "out of memory"},
+    {STUB_NO_DEVICE, "ErrorNoDevice", "no CUDA-capable device is detected"},
+    {STUB_INVALID_DEVICE, "ErrorInvalidDevice", "invalid device ordinal"},
     {301, "ErrorFileNotFound", "file not found"},
-    {NULL_INVALID_HANDLE, "ErrorInvalidResourceHandle", "invalid resource handle"},
-    {NULL_NOT_FOUND, "ErrorSymbolNotFound", "named symbol not found"},
-    {NULL_NOT_PERMITTED, "ErrorNotPermitted", "operation not permitted"},
-    {NULL_NOT_SUPPORTED, "ErrorNotSupported", "operation not supported"},
+    {STUB_INVALID_HANDLE, "ErrorInvalidResourceHandle", "invalid resource handle"},
+    {STUB_NOT_FOUND, "ErrorSymbolNotFound", "named symbol not found"},
+    {STUB_NOT_PERMITTED, "ErrorNotPermitted", "operation not permitted"},
+    {STUB_NOT_SUPPORTED, "ErrorNotSupported", "operation not supported"},
 };
 
-const char *null_words(int code) {
+const char *stub_words(int code) {
   if (code && code == text_of && *text) return text;
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
     if (errors[i].code == code) return errors[i].words;
-  return "an error of CUDA that the null GPU never gives";
+  return "an error of CUDA that the stub GPU never gives";
 }
 
-const char *null_error_name(int code) {
+const char *stub_error_name(int code) {
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
     if (errors[i].code == code) return errors[i].name;
   return "ErrorUnknown";

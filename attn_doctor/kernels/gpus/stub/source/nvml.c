@@ -1,6 +1,6 @@
 /* NVML, as libnvidia-ml.so.1: torch counts devices by it where CUDA must not be touched. */
 #define _GNU_SOURCE
-#include "null.h"
+#include "stub_gpu.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,98 +10,98 @@ enum { INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, HANDLE = 0x10 }
 /* NVML knows no CUDA_VISIBLE_DEVICES. */
 static int number(void *device) {
   uintptr_t i = (uintptr_t)device - HANDLE;
-  return i < (uintptr_t)null_target()->devices ? (int)i : -1;
+  return i < (uintptr_t)stub_target()->devices ? (int)i : -1;
 }
 
-NULL_API(int, nvmlInit, void) { return NULL_OK; }
-NULL_API(int, nvmlInit_v2, void) { return NULL_OK; }
-NULL_API(int, nvmlInitWithFlags, unsigned flags) { return NULL_OK; }
-NULL_API(int, nvmlShutdown, void) { return NULL_OK; }
-NULL_API(const char *, nvmlErrorString, int code) {
-  return code == NULL_OK         ? "Success"
+STUB_API(int, nvmlInit, void) { return STUB_OK; }
+STUB_API(int, nvmlInit_v2, void) { return STUB_OK; }
+STUB_API(int, nvmlInitWithFlags, unsigned flags) { return STUB_OK; }
+STUB_API(int, nvmlShutdown, void) { return STUB_OK; }
+STUB_API(const char *, nvmlErrorString, int code) {
+  return code == STUB_OK         ? "Success"
          : code == INVALID       ? "Invalid Argument"
          : code == NOT_SUPPORTED ? "Not Supported"
          : code == NOT_FOUND     ? "Not Found"
                                  : "Unknown Error";
 }
-NULL_API(int, nvmlDeviceGetCount, unsigned *count) {
-  *count = (unsigned)null_target()->devices;
-  return NULL_OK;
+STUB_API(int, nvmlDeviceGetCount, unsigned *count) {
+  *count = (unsigned)stub_target()->devices;
+  return STUB_OK;
 }
-NULL_API(int, nvmlDeviceGetCount_v2, unsigned *count) { return null_nvmlDeviceGetCount(count); }
-NULL_API(int, nvmlDeviceGetHandleByIndex, unsigned index, void **device) {
+STUB_API(int, nvmlDeviceGetCount_v2, unsigned *count) { return stub_nvmlDeviceGetCount(count); }
+STUB_API(int, nvmlDeviceGetHandleByIndex, unsigned index, void **device) {
   *device = (void *)(uintptr_t)(HANDLE + index);
-  return number(*device) < 0 ? INVALID : NULL_OK;
+  return number(*device) < 0 ? INVALID : STUB_OK;
 }
-NULL_API(int, nvmlDeviceGetHandleByIndex_v2, unsigned index, void **device) {
-  return null_nvmlDeviceGetHandleByIndex(index, device);
+STUB_API(int, nvmlDeviceGetHandleByIndex_v2, unsigned index, void **device) {
+  return stub_nvmlDeviceGetHandleByIndex(index, device);
 }
-NULL_API(int, nvmlDeviceGetHandleByPciBusId_v2, const char *text, void **device) {
+STUB_API(int, nvmlDeviceGetHandleByPciBusId_v2, const char *text, void **device) {
   unsigned domain, bus, slot;
   if (sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) return INVALID;
   *device = (void *)(uintptr_t)(HANDLE + bus - 1);
-  return number(*device) < 0 ? NOT_FOUND : NULL_OK;
+  return number(*device) < 0 ? NOT_FOUND : STUB_OK;
 }
-NULL_API(int, nvmlDeviceGetHandleByUUID, const char *uuid, void **device) {
+STUB_API(int, nvmlDeviceGetHandleByUUID, const char *uuid, void **device) {
   char text[48];
-  for (int i = 0; i < null_target()->devices; i++) {
-    null_uuid_text(i, text, sizeof text);
+  for (int i = 0; i < stub_target()->devices; i++) {
+    stub_uuid_text(i, text, sizeof text);
     if (strcmp(uuid, text)) continue;
     *device = (void *)(uintptr_t)(HANDLE + i);
-    return NULL_OK;
+    return STUB_OK;
   }
   return NOT_FOUND;
 }
-NULL_API(int, nvmlDeviceGetName, void *device, char *name, unsigned size) {
-  snprintf(name, size, "%s", null_target()->name);
-  return number(device) < 0 ? INVALID : NULL_OK;
+STUB_API(int, nvmlDeviceGetName, void *device, char *name, unsigned size) {
+  snprintf(name, size, "%s", stub_target()->name);
+  return number(device) < 0 ? INVALID : STUB_OK;
 }
-NULL_API(int, nvmlDeviceGetUUID, void *device, char *text, unsigned size) {
+STUB_API(int, nvmlDeviceGetUUID, void *device, char *text, unsigned size) {
   if (number(device) < 0) return INVALID;
-  null_uuid_text(number(device), text, size);
-  return size < 41 ? SMALL : NULL_OK;
+  stub_uuid_text(number(device), text, size);
+  return size < 41 ? SMALL : STUB_OK;
 }
-NULL_API(int, nvmlDeviceGetCudaComputeCapability, void *device, int *major, int *minor) {
-  *major = null_value(75);
-  *minor = null_value(76);
-  return number(device) < 0 ? INVALID : NULL_OK;
+STUB_API(int, nvmlDeviceGetCudaComputeCapability, void *device, int *major, int *minor) {
+  *major = stub_value(75);
+  *minor = stub_value(76);
+  return number(device) < 0 ? INVALID : STUB_OK;
 }
 struct memory {
   unsigned long long total, free, used;
 };
-NULL_API(int, nvmlDeviceGetMemoryInfo, void *device, struct memory *memory) {
+STUB_API(int, nvmlDeviceGetMemoryInfo, void *device, struct memory *memory) {
   /* What a process of this one has allocated, another library cannot see. */
-  memory->total = memory->free = null_target()->memory;
+  memory->total = memory->free = stub_target()->memory;
   memory->used = 0;
-  return number(device) < 0 ? INVALID : NULL_OK;
+  return number(device) < 0 ? INVALID : STUB_OK;
 }
-NULL_API(int, nvmlDeviceGetComputeRunningProcesses, void *device, unsigned *count) {
+STUB_API(int, nvmlDeviceGetComputeRunningProcesses, void *device, unsigned *count) {
   *count = 0;
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, nvmlDeviceGetComputeRunningProcesses_v3, void *device, unsigned *count) {
+STUB_API(int, nvmlDeviceGetComputeRunningProcesses_v3, void *device, unsigned *count) {
   *count = 0;
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, nvmlSystemGetCudaDriverVersion, int *version) {
-  *version = null_target()->driver;
-  return NULL_OK;
+STUB_API(int, nvmlSystemGetCudaDriverVersion, int *version) {
+  *version = stub_target()->driver;
+  return STUB_OK;
 }
-NULL_API(int, nvmlSystemGetCudaDriverVersion_v2, int *version) {
-  *version = null_target()->driver;
-  return NULL_OK;
+STUB_API(int, nvmlSystemGetCudaDriverVersion_v2, int *version) {
+  *version = stub_target()->driver;
+  return STUB_OK;
 }
 /* No links between GPUs are told of. torch looks these up whenever it looks up the others. */
-NULL_API(int, nvmlDeviceGetNvLinkRemoteDeviceType, void *device) { return NOT_SUPPORTED; }
-NULL_API(int, nvmlDeviceGetNvLinkRemotePciInfo_v2, void *device) { return NOT_SUPPORTED; }
-NULL_API(int, nvmlDeviceGetP2PStatus, void *device, void *other, int kind, int *status) {
+STUB_API(int, nvmlDeviceGetNvLinkRemoteDeviceType, void *device) { return NOT_SUPPORTED; }
+STUB_API(int, nvmlDeviceGetNvLinkRemotePciInfo_v2, void *device) { return NOT_SUPPORTED; }
+STUB_API(int, nvmlDeviceGetP2PStatus, void *device, void *other, int kind, int *status) {
   *status = 5; /* NVML_P2P_STATUS_NOT_SUPPORTED */
-  return NULL_OK;
+  return STUB_OK;
 }
 /* A structure whose first field holds its size in the lower bytes; all zero is "not supported". */
-NULL_API(int, nvmlDeviceGetGpuFabricInfoV, void *device, unsigned *info) {
+STUB_API(int, nvmlDeviceGetGpuFabricInfoV, void *device, unsigned *info) {
   unsigned size = *info & 0xffffff;
   if (size < sizeof *info || size > 4096) return INVALID;
   memset(info + 1, 0, size - sizeof *info);
-  return number(device) < 0 ? INVALID : NULL_OK;
+  return number(device) < 0 ? INVALID : STUB_OK;
 }

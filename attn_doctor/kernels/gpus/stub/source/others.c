@@ -1,10 +1,10 @@
 /* Libraries that are no more than refused: their first call, without which no other can be made. */
 #define _GNU_SOURCE
-#include "null.h"
+#include "stub_gpu.h"
 
 #define REFUSED(name, code)        \
-  NULL_API(int, name, void) {      \
-    null_refused(#name);           \
+  STUB_API(int, name, void) {      \
+    stub_refused(#name);           \
     return code;                   \
   }
 enum { CUDNN = 3000, CUSOLVER = 9, CUSPARSE = 10, CUFFT = 16, CURAND = 203, NCCL = 5 };

@@ -1,10 +1,10 @@
 /* The CUDA runtime: what torch's own libraries call. Devices and errors.
  *
  * Prototypes hold for CUDA 12 and 13; layouts of structures come from the headers of the environment
- * that is built for. What is in none of the runtime's files is refused by name (stubs.py).
+ * that is built for. What is in none of the runtime's files is refused by name (generated.py).
  */
 #define _GNU_SOURCE
-#include "null.h"
+#include "stub_gpu.h"
 
 #include <cuda.h> /* for CUDA_VERSION */
 #include <driver_types.h>
@@ -13,70 +13,70 @@
 
 static __thread int last;
 
-int null_done(int code) {
+int stub_done(int code) {
   if (code) last = code;
   return code;
 }
 
-int null_runtime_refused(const char *function) { return null_done(null_refused(function)); }
+int stub_runtime_refused(const char *function) { return stub_done(stub_refused(function)); }
 
 /* Errors */
 
-NULL_API(int, cudaGetLastError, void) {
+STUB_API(int, cudaGetLastError, void) {
   int code = last;
   last = 0;
   return code;
 }
-NULL_API(int, cudaPeekAtLastError, void) { return last; }
-NULL_API(const char *, cudaGetErrorString, int code) { return null_words(code); }
-NULL_API(const char *, cudaGetErrorName, int code) { return null_error_name(code); }
+STUB_API(int, cudaPeekAtLastError, void) { return last; }
+STUB_API(const char *, cudaGetErrorString, int code) { return stub_words(code); }
+STUB_API(const char *, cudaGetErrorName, int code) { return stub_error_name(code); }
 
 /* Devices */
 
-NULL_API(int, cudaGetDeviceCount, int *count) {
-  *count = null_visible();
-  return null_done(*count ? NULL_OK : null_device(0));
+STUB_API(int, cudaGetDeviceCount, int *count) {
+  *count = stub_visible();
+  return stub_done(*count ? STUB_OK : stub_device(0));
 }
-NULL_API(int, cudaGetDevice, int *device) {
-  *device = null_current();
-  return null_done(null_device(0));
+STUB_API(int, cudaGetDevice, int *device) {
+  *device = stub_current();
+  return stub_done(stub_device(0));
 }
-NULL_API(int, cudaSetDevice, int device) {
-  int code = null_set_current(device);
-  if (!code) null_touch(device); /* since CUDA 12 this makes the device's context */
-  return null_done(code);
+STUB_API(int, cudaSetDevice, int device) {
+  int code = stub_set_current(device);
+  if (!code) stub_touch(device); /* since CUDA 12 this makes the device's context */
+  return stub_done(code);
 }
-NULL_API(int, cudaInitDevice, int device, unsigned flags, unsigned more) {
-  int code = null_device(device);
-  if (!code) null_touch(device);
-  return null_done(code);
+STUB_API(int, cudaInitDevice, int device, unsigned flags, unsigned more) {
+  int code = stub_device(device);
+  if (!code) stub_touch(device);
+  return stub_done(code);
 }
-NULL_API(int, cudaSetValidDevices, int *devices, int count) { return NULL_OK; }
-NULL_API(int, cudaSetDeviceFlags, unsigned flags) { return NULL_OK; }
-NULL_API(int, cudaGetDeviceFlags, unsigned *flags) {
+STUB_API(int, cudaSetValidDevices, int *devices, int count) { return STUB_OK; }
+STUB_API(int, cudaSetDeviceFlags, unsigned flags) { return STUB_OK; }
+STUB_API(int, cudaGetDeviceFlags, unsigned *flags) {
   *flags = 0;
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, cudaChooseDevice, int *device, const void *wanted) {
+STUB_API(int, cudaChooseDevice, int *device, const void *wanted) {
   *device = 0;
-  return null_done(null_device(0));
+  return stub_done(stub_device(0));
 }
-NULL_API(int, cudaDeviceReset, void) { return NULL_OK; }
-NULL_API(int, cudaDeviceSynchronize, void) { return null_done(null_device(0)); }
+STUB_API(int, cudaDeviceReset, void) { return STUB_OK; }
+STUB_API(int, cudaDeviceSynchronize, void) { return stub_done(stub_device(0)); }
 
 static int properties(struct cudaDeviceProp *p, int device) {
-  int domain, bus, slot, code = null_device(device);
+  int domain, bus, slot, code = stub_device(device);
   unsigned char uuid[16];
-  if (code) return null_done(code);
+  if (code) return stub_done(code);
   memset(p, 0, sizeof *p);
-  snprintf(p->name, sizeof p->name, "%s", null_target()->name);
-  null_uuid(null_physical(device), uuid);
+  snprintf(p->name, sizeof p->name, "%s", stub_target()->name);
+  stub_uuid(stub_physical(device), uuid);
   memcpy(&p->uuid, uuid, sizeof uuid);
-  null_bus(null_physical(device), &domain, &bus, &slot);
+  stub_bus(stub_physical(device), &domain, &bus, &slot);
   p->pciDomainID = domain;
   p->pciBusID = bus;
   p->pciDeviceID = slot;
-  p->totalGlobalMem = null_target()->memory;
+  p->totalGlobalMem = stub_target()->memory;
   const struct {
     int *field, number;
   } integers[] = {
@@ -134,98 +134,98 @@ static int properties(struct cudaDeviceProp *p, int device) {
       {&p->sharedMemPerBlockOptin, 97},    {&p->reservedSharedMemPerBlock, 111},
   };
   for (size_t i = 0; i < sizeof integers / sizeof *integers; i++)
-    *integers[i].field = null_value(integers[i].number);
+    *integers[i].field = stub_value(integers[i].number);
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    *sizes[i].field = (size_t)null_value(sizes[i].number);
-  return NULL_OK;
+    *sizes[i].field = (size_t)stub_value(sizes[i].number);
+  return STUB_OK;
 }
-NULL_API(int, cudaGetDeviceProperties, struct cudaDeviceProp *p, int device) {
+STUB_API(int, cudaGetDeviceProperties, struct cudaDeviceProp *p, int device) {
 #if CUDA_VERSION < 13000
   /* In CUDA 12 this name has the shorter structure of CUDA 11, and nobody built for 12 calls it. */
-  return null_done(null_refused("cudaGetDeviceProperties"));
+  return stub_done(stub_refused("cudaGetDeviceProperties"));
 #else
   return properties(p, device);
 #endif
 }
-NULL_API(int, cudaGetDeviceProperties_v2, struct cudaDeviceProp *p, int device) {
+STUB_API(int, cudaGetDeviceProperties_v2, struct cudaDeviceProp *p, int device) {
   return properties(p, device);
 }
-NULL_API(int, cudaDeviceGetAttribute, int *value, int number, int device) {
-  int domain, bus, slot, code = null_device(device);
-  if (code) return null_done(code);
-  null_bus(null_physical(device), &domain, &bus, &slot);
+STUB_API(int, cudaDeviceGetAttribute, int *value, int number, int device) {
+  int domain, bus, slot, code = stub_device(device);
+  if (code) return stub_done(code);
+  stub_bus(stub_physical(device), &domain, &bus, &slot);
   if (number == cudaDevAttrPciBusId || number == cudaDevAttrPciDeviceId ||
       number == cudaDevAttrPciDomainId) {
     *value = number == cudaDevAttrPciBusId ? bus : number == cudaDevAttrPciDeviceId ? slot : domain;
-    return NULL_OK;
+    return STUB_OK;
   }
-  if (null_attribute(number, value)) return NULL_OK;
-  null_note("cudaDeviceGetAttribute");
-  return null_done(null_fail(NULL_INVALID_VALUE,
+  if (stub_attribute(number, value)) return STUB_OK;
+  stub_note("cudaDeviceGetAttribute");
+  return stub_done(stub_fail(STUB_INVALID_VALUE,
                         "the target's descriptor does not tell attribute %d", number));
 }
-NULL_API(int, cudaDeviceGetPCIBusId, char *text, int size, int device) {
-  int domain, bus, slot, code = null_device(device);
-  if (code) return null_done(code);
-  null_bus(null_physical(device), &domain, &bus, &slot);
+STUB_API(int, cudaDeviceGetPCIBusId, char *text, int size, int device) {
+  int domain, bus, slot, code = stub_device(device);
+  if (code) return stub_done(code);
+  stub_bus(stub_physical(device), &domain, &bus, &slot);
   snprintf(text, (size_t)size, "%08X:%02X:%02X.0", domain, bus, slot);
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, cudaDeviceGetByPCIBusId, int *device, const char *text) {
+STUB_API(int, cudaDeviceGetByPCIBusId, int *device, const char *text) {
   unsigned domain, bus, slot;
   if (sscanf(text, "%x:%x:%x", &domain, &bus, &slot) == 3)
-    for (int i = 0; i < null_visible(); i++)
-      if (null_physical(i) + 1 == (int)bus) {
+    for (int i = 0; i < stub_visible(); i++)
+      if (stub_physical(i) + 1 == (int)bus) {
         *device = i;
-        return NULL_OK;
+        return STUB_OK;
       }
-  return null_done(null_fail(NULL_INVALID_DEVICE, "invalid device ordinal: %s", text));
+  return stub_done(stub_fail(STUB_INVALID_DEVICE, "invalid device ordinal: %s", text));
 }
-NULL_API(int, cudaDriverGetVersion, int *version) {
-  *version = null_target()->driver ? null_target()->driver : CUDA_VERSION;
-  return NULL_OK;
+STUB_API(int, cudaDriverGetVersion, int *version) {
+  *version = stub_target()->driver ? stub_target()->driver : CUDA_VERSION;
+  return STUB_OK;
 }
-NULL_API(int, cudaRuntimeGetVersion, int *version) {
+STUB_API(int, cudaRuntimeGetVersion, int *version) {
   *version = CUDA_VERSION;
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, cudaDeviceGetStreamPriorityRange, int *least, int *greatest) {
+STUB_API(int, cudaDeviceGetStreamPriorityRange, int *least, int *greatest) {
   if (least) *least = 0;
   if (greatest) *greatest = -5;
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, cudaDeviceCanAccessPeer, int *can, int device, int peer) {
+STUB_API(int, cudaDeviceCanAccessPeer, int *can, int device, int peer) {
   *can = 0;
-  return null_done(null_device(device) ? null_device(device) : null_device(peer));
+  return stub_done(stub_device(device) ? stub_device(device) : stub_device(peer));
 }
-NULL_API(int, cudaDeviceGetLimit, size_t *value, int limit) {
-  return null_done(null_limit(limit, value) ? NULL_OK : null_refused("cudaDeviceGetLimit"));
+STUB_API(int, cudaDeviceGetLimit, size_t *value, int limit) {
+  return stub_done(stub_limit(limit, value) ? STUB_OK : stub_refused("cudaDeviceGetLimit"));
 }
-NULL_API(int, cudaDeviceSetLimit, int limit, size_t value) {
-  return null_done(null_set_limit(limit, value));
+STUB_API(int, cudaDeviceSetLimit, int limit, size_t value) {
+  return stub_done(stub_set_limit(limit, value));
 }
-NULL_API(int, cudaDeviceGetCacheConfig, int *config) {
+STUB_API(int, cudaDeviceGetCacheConfig, int *config) {
   *config = 0;
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, cudaDeviceSetCacheConfig, int config) { return NULL_OK; }
-NULL_API(int, cudaCtxResetPersistingL2Cache, void) { return NULL_OK; }
+STUB_API(int, cudaDeviceSetCacheConfig, int config) { return STUB_OK; }
+STUB_API(int, cudaCtxResetPersistingL2Cache, void) { return STUB_OK; }
 
-NULL_API(int, cudaProfilerStart, void) { return NULL_OK; }
-NULL_API(int, cudaProfilerStop, void) { return NULL_OK; }
+STUB_API(int, cudaProfilerStart, void) { return STUB_OK; }
+STUB_API(int, cudaProfilerStop, void) { return STUB_OK; }
 
 /* The driver's functions by name */
 
 static int entry(const char *name, void **pointer, int *found) {
-  *pointer = null_entry(name);
+  *pointer = stub_entry(name);
   if (found) *found = *pointer ? 0 : 1; /* cudaDriverEntryPointSymbolNotFound */
-  return NULL_OK;
+  return STUB_OK;
 }
-NULL_API(int, cudaGetDriverEntryPoint, const char *name, void **pointer, unsigned long long flags,
+STUB_API(int, cudaGetDriverEntryPoint, const char *name, void **pointer, unsigned long long flags,
          int *found) {
   return entry(name, pointer, found);
 }
-NULL_API(int, cudaGetDriverEntryPointByVersion, const char *name, void **pointer, unsigned version,
+STUB_API(int, cudaGetDriverEntryPointByVersion, const char *name, void **pointer, unsigned version,
          unsigned long long flags, int *found) {
   return entry(name, pointer, found);
 }

@@ -1,33 +1,33 @@
-/* The GPU that is stood in for, read once from ATTN_DOCTOR_NULL_GPU_TARGET:
+/* The GPU whose properties the stub GPU has, read once from ATTN_DOCTOR_STUB_GPU_TARGET:
  *
  *     devices=1;driver=13000;memory=150109880320;75=9;76=0;…;name=NVIDIA H200
  *
  * A number is a CUdevice_attribute. Without the variable there is no device.
  */
 #define _GNU_SOURCE
-#include "null.h"
+#include "stub_gpu.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct null_target target;
-static int attributes[NULL_ATTRIBUTES];
-static char told[NULL_ATTRIBUTES];
+static struct stub_target target;
+static int attributes[STUB_ATTRIBUTES];
+static char told[STUB_ATTRIBUTES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void take(const char *key, const char *value) {
   char *end;
   long number = strtol(key, &end, 10);
   if (end != key && !*end) {
-    if (number > 0 && number < NULL_ATTRIBUTES) {
+    if (number > 0 && number < STUB_ATTRIBUTES) {
       attributes[number] = (int)strtol(value, 0, 10);
       told[number] = 1;
     }
   } else if (!strcmp(key, "devices")) {
     int devices = atoi(value);
-    target.devices = devices < 0 ? 0 : devices > NULL_MOST_DEVICES ? NULL_MOST_DEVICES : devices;
+    target.devices = devices < 0 ? 0 : devices > STUB_MOST_DEVICES ? STUB_MOST_DEVICES : devices;
   } else if (!strcmp(key, "driver")) {
     target.driver = atoi(value);
   } else if (!strcmp(key, "memory")) {
@@ -38,7 +38,7 @@ static void take(const char *key, const char *value) {
 }
 
 static void read_target(void) {
-  const char *text = getenv("ATTN_DOCTOR_NULL_GPU_TARGET");
+  const char *text = getenv("ATTN_DOCTOR_STUB_GPU_TARGET");
   char *copy = text ? strdup(text) : 0, *rest = 0;
   if (!copy) return;
   for (char *pair = strtok_r(copy, ";", &rest); pair; pair = strtok_r(0, ";", &rest)) {
@@ -53,7 +53,7 @@ static void read_target(void) {
 /* When the library is loaded: later, the program may change the environment. */
 __attribute__((constructor)) static void load(void) { pthread_once(&once, read_target); }
 
-const struct null_target *null_target(void) {
+const struct stub_target *stub_target(void) {
   pthread_once(&once, read_target);
   return &target;
 }
@@ -66,7 +66,7 @@ static const int common[][2] = {
     {19, 1},   {20, 0},    {31, 1},   {35, 0},         {41, 1},         {51, 32},   {78, 1},
     {79, 1},   {80, 1},    {90, 1},   {95, 1},         {99, 1},
 };
-/* What the null GPU itself can do, whatever it stands for: addresses apart from memory (102) and
+/* What the stub GPU itself can do, whatever it stands for: addresses apart from memory (102) and
  * pools (115), and nothing that reaches other processes, devices or the host's own memory. */
 static const int own[][2] = {
     {83, 0},  {86, 0},  {88, 0},  {89, 0},  {100, 0}, {101, 0}, {102, 1}, {103, 0},
@@ -83,9 +83,9 @@ static int in_table(const int (*table)[2], size_t count, int number, int *value)
   return 0;
 }
 
-int null_attribute(int number, int *value) {
-  null_target();
-  if (number <= 0 || number >= NULL_ATTRIBUTES) return 0;
+int stub_attribute(int number, int *value) {
+  stub_target();
+  if (number <= 0 || number >= STUB_ATTRIBUTES) return 0;
   if (in_table(own, sizeof own / sizeof *own, number, value)) return 1;
   if (told[number]) {
     *value = attributes[number];
@@ -98,26 +98,26 @@ int null_attribute(int number, int *value) {
   return number == 13 || number == 36 || number == 37;
 }
 
-int null_value(int number) {
+int stub_value(int number) {
   int value = 0;
-  null_attribute(number, &value);
+  stub_attribute(number, &value);
   return value;
 }
 
-void null_uuid(int device, unsigned char uuid[16]) {
-  memcpy(uuid, "null GPU\0\0\0\0\0\0\0", 16);
+void stub_uuid(int device, unsigned char uuid[16]) {
+  memcpy(uuid, "stub GPU\0\0\0\0\0\0\0", 16);
   uuid[15] = (unsigned char)device;
 }
 
-void null_uuid_text(int device, char *text, size_t size) {
+void stub_uuid_text(int device, char *text, size_t size) {
   unsigned char u[16];
-  null_uuid(device, u);
+  stub_uuid(device, u);
   snprintf(text, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
            u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
            u[14], u[15]);
 }
 
-void null_bus(int device, int *domain, int *bus, int *slot) {
+void stub_bus(int device, int *domain, int *bus, int *slot) {
   *domain = 0;
   *bus = device + 1;
   *slot = 0;
@@ -131,18 +131,18 @@ static int names(const char *word) {
   long number = strtol(word, &end, 10);
   if (end != word && !*end) return number >= 0 && number < target.devices ? (int)number : -1;
   for (int device = 0; device < target.devices; device++) {
-    null_uuid_text(device, text, sizeof text);
+    stub_uuid_text(device, text, sizeof text);
     if (*word && !strncasecmp(word, text, strlen(word))) return device;
   }
   return -1;
 }
 
-static int visible_count, visible[NULL_MOST_DEVICES];
+static int visible_count, visible[STUB_MOST_DEVICES];
 static pthread_once_t asked = PTHREAD_ONCE_INIT;
 
 static void read_visible(void) {
   const char *text = getenv("CUDA_VISIBLE_DEVICES");
-  null_target();
+  stub_target();
   if (!text) {
     for (int device = 0; device < target.devices; device++) visible[visible_count++] = device;
     return;
@@ -152,7 +152,7 @@ static void read_visible(void) {
     while (*word == ' ') word++;
     for (size_t n = strlen(word); n && word[n - 1] == ' ';) word[--n] = 0;
     int device = names(word);
-    if (device < 0 || visible_count == NULL_MOST_DEVICES) break;
+    if (device < 0 || visible_count == STUB_MOST_DEVICES) break;
     for (int i = 0; i < visible_count; i++)
       if (visible[i] == device) {
         visible_count = 0;
@@ -164,11 +164,11 @@ static void read_visible(void) {
   free(copy);
 }
 
-int null_visible(void) {
+int stub_visible(void) {
   pthread_once(&asked, read_visible);
   return visible_count;
 }
 
-int null_physical(int device) {
-  return device >= 0 && device < null_visible() ? visible[device] : 0;
+int stub_physical(int device) {
+  return device >= 0 && device < stub_visible() ? visible[device] : 0;
 }

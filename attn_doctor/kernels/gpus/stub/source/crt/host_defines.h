@@ -1,4 +1,4 @@
-/* Stands in for the header of NVIDIA's compiler, which the runtime's wheel lacks: for a C compiler,
+/* Replaces the header of NVIDIA's compiler, which the runtime's wheel lacks: for a C compiler,
  * all that it defines is empty or an attribute of GCC. */
 #ifndef __HOST_DEFINES_H__
 #define __HOST_DEFINES_H__

@@ -27,8 +27,12 @@ def main() -> None:
 
 def _run() -> int:
     try:
+        from attn_doctor import log
         from attn_doctor.cli import run
         from attn_doctor.cli.output_encoding import bear
+
+        if os.environ.get(log.VARIABLE):
+            log.enable(os.environ[log.VARIABLE])
 
         bear(sys.stdout, sys.stderr)
         run()

@@ -6,6 +6,7 @@ probe that is late or fails costs its own facts, with the reason as a gap, and n
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from attn_doctor import derived
 from attn_doctor._version import __version__
 from attn_doctor.anonymize import rewritten
 from attn_doctor.facts import Facts, to_json
-from attn_doctor.findings import Diagnosis
+from attn_doctor.findings import Diagnosis, Finding, Verdict
 from attn_doctor.host import Host
 from attn_doctor.probes import distributions, interpreter
 from attn_doctor.probes.distributions import Site
@@ -27,6 +28,8 @@ from attn_doctor.rulebook.evaluate import judge
 
 #: Seconds that the probes may take together; a check ends soon after, whatever happens.
 LIMIT = 4.0
+
+_log = logging.getLogger(__name__)
 
 
 class _Running(threading.Thread):
@@ -42,10 +45,13 @@ class _Running(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        start = time.perf_counter()
         try:
             self.result = self.probe.read(self._host, self._site, self.gaps)
-        except Exception as error:  # a bug of ours, or a machine nobody imagined: say so, go on
+        except Exception as error:  # a bug, or a machine of an unexpected kind: report it, go on
             self.failure = f"the {self.probe.name} probe failed: {type(error).__name__}: {error}"
+            _log.debug("probe %s failed", self.probe.name, exc_info=True)
+        _log.debug("probe %s took %.0f ms", self.probe.name, 1e3 * (time.perf_counter() - start))
 
 
 def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
@@ -113,9 +119,19 @@ def diagnose(facts: Facts, start: float | None = None, folders: Sequence[Path] =
     """
     rules = library.load(folders)
     findings = judge(facts, rules)
+    for finding in findings if _log.isEnabledFor(logging.DEBUG) else ():
+        _log_unknown(finding)
     return Diagnosis(
         facts=facts,
         findings=findings,
         rules=sum(rule.judges for rule in rules),
         seconds=0.0 if start is None else time.perf_counter() - start,
     )
+
+
+def _log_unknown(finding: Finding) -> None:
+    """Log the facts that leave a rule undecided, with the reason why each is unknown."""
+    if finding.verdict is Verdict.UNKNOWN:
+        for line in (*finding.context, *finding.because):
+            if line.truth is None:
+                _log.debug("%s: %s is unknown: %s", finding.rule, line.fact, line.gap or "no value")

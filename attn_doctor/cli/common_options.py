@@ -20,3 +20,24 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", "-n", help="Show what would be done and change nothing.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def _log_if_twice(count: int) -> int:
+    """Enable the log for `-vv`."""
+    if count > 1:
+        from attn_doctor import log
+
+        log.enable("debug")
+    return count
+
+
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "--verbose",
+        "-v",
+        count=True,
+        callback=_log_if_twice,
+        help="Show more; -vv also logs each step to standard error.",
+    ),
+]

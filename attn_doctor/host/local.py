@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_doctor.host import Host, files, run
+
+_log = logging.getLogger(__name__)
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 _MODES = {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}
@@ -75,6 +79,7 @@ class LocalHost(Host):
 
     def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
         quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
+        _log.debug("run %s (at most %g s)", shlex.join(argv), seconds)
         return run.run(argv, seconds, {**self._variables, **quiet, **env})
 
     def _nvml(self, seconds: float) -> dict[str, Any]:

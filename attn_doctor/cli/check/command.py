@@ -31,6 +31,7 @@ from attn_doctor.cli.check.configs import (
     with_findings,
 )
 from attn_doctor.cli.check.formats import Output, deliver, outputs
+from attn_doctor.cli.common_options import Verbose
 from attn_doctor.cli.facts_source import Pretend, examined
 from attn_doctor.cli.rules_option import Folders, here, rule_folders
 from attn_doctor.findings import Diagnosis, Severity
@@ -125,9 +126,7 @@ def check(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 4 if anything could not be told.")
     ] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show evidence, rules and context.")
-    ] = False,
+    verbose: Verbose = 0,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show only errors, warnings and the last line.")
     ] = False,
@@ -199,10 +198,12 @@ def check(
     if live:
         from attn_doctor.cli.backends import live as backends_live
 
-        options = backends_live.Options(device=device, verbose=verbose, quiet=quiet, top=False)
+        options = backends_live.Options(
+            device=device, verbose=bool(verbose), quiet=quiet, top=False
+        )
         found = backends_live.ran(diagnosis, options)
         code = max(code, found.code)
-    look = _Look(code, severity, folders, verbose, quiet, table, configs)
+    look = _Look(code, severity, folders, bool(verbose), quiet, table, configs)
 
     def written(one: Output) -> str:
         text = _rendered(diagnosis, one, look)

@@ -1,0 +1,34 @@
+"""Logging: silent unless `-vv` or ATTN_DOCTOR_LOG asks for it, then on standard error.
+
+Every module logs with `logging.getLogger(__name__)`. The level `debug` shows the time of each
+probe, each program that is started, and the unknown fact behind each undecided rule.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TextIO
+
+from attn_doctor.errors import AttnDoctorError
+
+#: Environment variable with the level; empty and unset mean no log.
+VARIABLE = "ATTN_DOCTOR_LOG"
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO}
+_FORMAT = "%(relativeCreated)6.0f ms  %(name)s: %(message)s"
+
+
+def enable(level: str, stream: TextIO | None = None) -> None:
+    """Log from `level` (`debug` or `info`) upwards to `stream`, standard error by default.
+
+    Raises `AttnDoctorError` for another level. A second call replaces the level of the first.
+    """
+    if level.lower() not in _LEVELS:
+        raise AttnDoctorError(f"{VARIABLE}={level}: not a level; use debug or info")
+    logger = logging.getLogger("attn_doctor")
+    logger.setLevel(_LEVELS[level.lower()])
+    if not logger.handlers:
+        handler = logging.StreamHandler(stream)
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        logger.addHandler(handler)
+        # The handlers of a program that imports attn_doctor would write each line again.
+        logger.propagate = False

@@ -57,7 +57,7 @@ def require_hit(
     """
     from attn_doctor.kernels.builder.devices import precompiles
     from attn_doctor.kernels.builder.program_run import REQUIRE_HIT
-    from attn_doctor.shell import cache_commands
+    from attn_doctor.shell import commands
 
     variables = os.environ if environ is None else environ
     if variables.get(REQUIRE_HIT) == "off":
@@ -79,7 +79,7 @@ def require_hit(
         raise CacheMiss(
             f"kernels in {folder} were built without this GPU and not proven on it:\n  "
             + "\n  ".join(unproven)
-            + f"\nProve them first: {cache_commands.verify(folder, facts)}"
+            + f"\nProve them first: {commands.verify(folder, facts)}"
         )
     used = variables.get("TORCHINDUCTOR_CACHE_DIR", "")
     if cache_dir and os.path.realpath(used or os.curdir) != os.path.realpath(folder):
@@ -88,7 +88,7 @@ def require_hit(
             " set it before this program starts"
         )
     if later != "allow":
-        _watch(later, cache_commands.why(folder, facts, _this_program()))
+        _watch(later, commands.why(folder, facts, _this_program()))
 
 
 def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Facts, Path, list[Place]]:

@@ -1,1 +1,1 @@
-"""Commands and variables for a person's shell: quoting, detection, lines to copy."""
+"""Text for the user's shell: quoting, detection, lines that set variables, commands to copy."""

@@ -1,8 +1,7 @@
-"""Which shell the user types into, and where that shell keeps its start file.
+"""Finds the shell that the user types into and the file that this shell reads when it starts.
 
-The parents of this process are looked through for the nearest shell; SHELL names only the one the
-user logs in with. Start files are the usual ones: what a user's own configuration sources besides
-is not known.
+The parents of this process are searched for the nearest shell; SHELL names only the login shell.
+Start files are the usual ones: what a user's own configuration sources besides is not known.
 """
 
 from __future__ import annotations
@@ -10,26 +9,39 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.shell.quote import SHELLS, Shell
 
-SHELLS = ("bash", "zsh", "sh", "fish", "powershell")
-_NAMES = {
-    **{name: name for name in ("bash", "zsh", "sh", "fish", "powershell")},
+_NAMES: dict[str, Shell] = {
+    **{name: name for name in get_args(Shell)},
     **dict.fromkeys(("dash", "ash", "ksh", "ksh93", "mksh", "busybox"), "sh"),
+    "rbash": "bash",
     "pwsh": "powershell",
 }
-#: Shells whose lines this program does not write.
-_OTHERS = ("csh", "tcsh", "nu", "xonsh", "elvish", "cmd")
+#: Shells that no lines are written for.
+_UNSUPPORTED = ("csh", "tcsh", "nu", "xonsh", "elvish")
 
 
-def detect(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> str:
-    """One of `SHELLS`. Raises `AttnDoctorError` for a shell that has no such lines here."""
-    for name in (*_parents(), Path(environ.get("SHELL", "")).name):
+def named(name: str) -> Shell:
+    """Return the shell of that name. Raises `AttnDoctorError` if there are no lines for it."""
+    shell = next((shell for shell in SHELLS if shell == name), None)
+    if shell is None:
+        raise AttnDoctorError(f"--shell {name}: it takes {', '.join(SHELLS)}")
+    return shell
+
+
+def detect(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> Shell:
+    """Return the nearest shell above this process, else the login shell.
+
+    Raises `AttnDoctorError` for a shell that no lines are written for.
+    """
+    for name in (_nearest(), Path(environ.get("SHELL", "")).name):
         plain = name.lower().removesuffix(".exe").lstrip("-")
         if plain in _NAMES:
             return _NAMES[plain]
-        if plain in _OTHERS and not (plain == "cmd" and windows):
+        if plain in _UNSUPPORTED:
             raise AttnDoctorError(
                 f"no lines can be printed for {plain}; name another shell with --shell"
                 f" ({', '.join(SHELLS)}) and set the same variables in {plain}"
@@ -37,18 +49,24 @@ def detect(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> st
     return "powershell" if windows else "sh"
 
 
-def _parents() -> list[str]:
-    """Names of the programs that started this one, the nearest first."""
-    import psutil
+def _nearest() -> str:
+    """Name of the nearest shell above this process; empty if there is none."""
+    import shellingham
 
     try:
-        return [each.name() for each in psutil.Process().parents()]
-    except (psutil.Error, OSError):
-        return []
+        name, _ = shellingham.detect_shell()
+    except (OSError, RuntimeError, ValueError):  # ShellDetectionFailure is an OSError
+        return ""
+    return str(name)
 
 
-def start_file(shell: str, environ: Mapping[str, str], *, macos: bool = False) -> Path:
-    """The file that a shell reads when it starts. Raises `AttnDoctorError` without a home."""
+def start_file(shell: Shell, environ: Mapping[str, str], *, macos: bool = False) -> Path:
+    """Return the file that a shell reads when it starts.
+
+    Raises `AttnDoctorError` without a home folder, and for cmd, which reads no file.
+    """
+    if shell == "cmd":
+        raise AttnDoctorError("cmd reads no start file; use --write-to environment")
     home = environ.get("HOME") or environ.get("USERPROFILE", "")
     if not os.path.isabs(home):
         raise AttnDoctorError("HOME is not set, so the start file of the shell cannot be found")
@@ -70,10 +88,12 @@ def start_file(shell: str, environ: Mapping[str, str], *, macos: bool = False) -
     return Path(home, ".profile")
 
 
-def how_to_eval(shell: str) -> str:
-    """What to type so that the printed lines take effect in the shell at hand."""
+def how_to_eval(shell: Shell, command: str) -> str:
+    """Return what to type so that the lines that `command` prints take effect in this shell."""
     if shell == "powershell":
-        return 'Invoke-Expression "$(attn-doctor fix --cuda-home)"'
+        return f'Invoke-Expression "$({command})"'
     if shell == "fish":
-        return "attn-doctor fix --cuda-home | source"  # `eval "$(…)"` needs fish 3.4
-    return 'eval "$(attn-doctor fix --cuda-home)"'
+        return f"{command} | source"  # `eval "$(…)"` needs fish 3.4
+    if shell == "cmd":
+        return f"for /f \"delims=\" %i in ('{command}') do @%i"
+    return f'eval "$({command})"'

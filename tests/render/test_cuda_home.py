@@ -11,11 +11,11 @@ from attn_doctor.facts import Facts, Gpu, Program, Torch
 from attn_doctor.fixes.cuda_home.advice import Advice, Way
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice
 from attn_doctor.fixes.cuda_home.confirm import Answer
-from attn_doctor.fixes.cuda_home.exports import Exports
 from attn_doctor.fixes.cuda_home.report import Report
 from attn_doctor.fixes.cuda_home.start_files import Change, Keeping
 from attn_doctor.render.fix.cuda_home import as_json, as_text, changes
 from attn_doctor.render.terminal import Paper
+from attn_doctor.shell.exports import Exports
 
 CHOSEN = Candidate(
     root="/opt/cuda-13.0", source="/opt", version="13.0", nvcc="13.0.88", lacks=(), matches=True,

@@ -21,6 +21,7 @@ class Shell(str, Enum):
     sh = "sh"
     fish = "fish"
     powershell = "powershell"
+    cmd = "cmd"
 
 
 def env(
@@ -48,18 +49,25 @@ def env(
     """
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.caches.recommended_location import choose
-    from attn_doctor.shell.environment_lines import detected, line
+    from attn_doctor.shell.detect import detect, named
+    from attn_doctor.shell.exports import set_variable
 
     host = LocalHost()
     choice = choose(host)
-    name = detected(dict(os.environ), windows=host.windows) if shell is Shell.auto else shell.value
+    name = (
+        detect(dict(os.environ), windows=host.windows)
+        if shell is Shell.auto
+        else named(shell.value)
+    )
     if format is Format.json:
         import msgspec
 
         whole = {"schema": 1, "shell": name, **msgspec.to_builtins(choice)}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n")
     else:
-        sys.stdout.write("".join(line(name, *pair) + "\n" for pair in choice.variables.items()))
+        sys.stdout.write(
+            "".join(f"{set_variable(*pair, name)}\n" for pair in choice.variables.items())
+        )
         if not quiet:
             sys.stderr.write("".join(f"{text}\n" for text in choice.told))
     raise typer.Exit(0 if choice.variables else 1)

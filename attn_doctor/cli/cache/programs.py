@@ -44,7 +44,7 @@ def compared(
 
 def _recorded(one: Survey, facts: Facts, *, quiet: bool) -> list[Proof]:
     from attn_doctor.kernels.verify.programs import lacking
-    from attn_doctor.shell.cache_commands import verify
+    from attn_doctor.shell.commands import verify
 
     results = []
     for key, warmup in one.manifest.warmups.items() if one.manifest else ():

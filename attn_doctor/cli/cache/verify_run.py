@@ -51,7 +51,7 @@ def _of_cache(
     one: Survey, manifest: Manifest, facts: Facts, *, everything: bool, quiet: bool
 ) -> list[Proof]:
     from attn_doctor.kernels.verify.entries import unproven
-    from attn_doctor.shell.cache_commands import verify
+    from attn_doctor.shell.commands import verify
 
     here = {str(record.place) for record in one.built if record.here is not False}
     folder = Path(one.real or one.place.path)

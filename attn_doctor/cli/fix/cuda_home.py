@@ -11,12 +11,13 @@ import sys
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.cuda_home.exports import Exports
 from attn_doctor.fixes.cuda_home.report import Report
 from attn_doctor.fixes.cuda_home.start_files import Keeping
 from attn_doctor.fixes.cuda_home.toolkit_from_wheels import Installation
 from attn_doctor.host import Host
 from attn_doctor.render.terminal import Paper
+from attn_doctor.shell.exports import Exports
+from attn_doctor.shell.quote import Shell
 
 
 def cuda_home(
@@ -46,20 +47,19 @@ def cuda_home(
         raise AttnDoctorError(
             "fix --cuda-home tries compilers out on this machine: --facts has no meaning with it"
         )
-    if shell and shell not in detect.SHELLS:
-        raise AttnDoctorError(f"--shell {shell}: it takes {', '.join(detect.SHELLS)}")
+    asking = detect.named(shell) if shell else None
     if write_to not in start_files.KINDS:
         raise AttnDoctorError(f"--write-to {write_to}: it takes {', '.join(start_files.KINDS)}")
-    shell = shell or detect.detect(dict(os.environ))
+    asking = asking or detect.detect(dict(os.environ))
     host = LocalHost()
-    report = _judged(host, examine(host, python, timeout), shell)
+    report = _judged(host, examine(host, python, timeout), asking)
     if install and report.chosen is not None:
         _say("A toolkit that fits is here already; nothing is installed.\n")
     elif install:
         if not _installed(host, report.facts, yes=yes, dry_run=dry_run):
             return 0 if dry_run else 1
         host = LocalHost()
-        report = _judged(host, examine(host, python, timeout), shell)
+        report = _judged(host, examine(host, python, timeout), asking)
     if format != "json":
         _tell(report)
     if report.chosen is None or report.refuted:
@@ -84,12 +84,13 @@ def _kept(host: Host, report: Report, kind: str, format: str, *, yes: bool, dry_
     return 0 if written or dry_run or keeping is None else 1
 
 
-def _judged(host: Host, facts: Facts, shell: str) -> Report:
+def _judged(host: Host, facts: Facts, shell: Shell) -> Report:
     """Every toolkit weighed, the lines for the shell, and what torch makes of them."""
     from attn_doctor.fixes.cuda_home import confirm, exports
     from attn_doctor.fixes.cuda_home.advice import advice
     from attn_doctor.fixes.cuda_home.evaluate import choose
     from attn_doctor.rulebook import library
+    from attn_doctor.shell.exports import eval_lines
 
     environ = dict(os.environ)
     waiting = _Waiting()
@@ -110,7 +111,7 @@ def _judged(host: Host, facts: Facts, shell: str) -> Report:
         choice=choice,
         shell=shell,
         exports=needed,
-        lines=tuple(exports.lines(needed, shell)),
+        lines=tuple(eval_lines(needed, shell)),
         answers=answers,
     )
 
@@ -239,7 +240,8 @@ def _print_lines(report: Report, keeping: Keeping | None) -> None:
     if sys.stdout.isatty():
         if keeping is not None:
             return
-        _say(f"\nFor this shell: {how_to_eval(report.shell)}\nThe lines, for {report.shell}:\n")
+        how = how_to_eval(report.shell, "attn-doctor fix --cuda-home")
+        _say(f"\nFor this shell: {how}\nThe lines, for {report.shell}:\n")
     sys.stdout.write("".join(f"{line}\n" for line in report.lines))
 
 

@@ -1,31 +1,19 @@
-"""The variables that make a toolkit known, as lines of each shell.
+"""Works out the variables that make builds take the chosen toolkit.
 
 CUDA_HOME and CUDA_PATH are both set: torch prefers the first, NVIDIA's own tools the second. PATH
 is touched only where `nvcc` would not be the chosen one's. LD_LIBRARY_PATH is never set: torch
 brings its CUDA libraries along, and another toolkit's would be loaded in their place.
-
-Every line ends in a semicolon, so that they may arrive joined to one line.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
-
-from msgspec import Struct
 
 from attn_doctor.fixes.cuda_home import trial_build
 from attn_doctor.fixes.cuda_home.candidate import Candidate
 from attn_doctor.host import Host
 from attn_doctor.probes.toolchain import programs
-
-
-class Exports(Struct, frozen=True, kw_only=True):
-    """Variables to set, and a folder to put first on PATH."""
-
-    variables: dict[str, str]
-    path: str = ""
-    """Empty if PATH is right as it is."""
+from attn_doctor.shell.exports import Exports
 
 
 def needed(host: Host, chosen: Candidate, environ: Mapping[str, str]) -> Exports:
@@ -58,29 +46,3 @@ def apply(exports: Exports, environ: Mapping[str, str]) -> dict[str, str]:
         old = environ.get("PATH", "")
         changed["PATH"] = exports.path + (separator + old if old else "")
     return changed
-
-
-def lines(exports: Exports, shell: str) -> list[str]:
-    """The lines of one shell, for `eval`."""
-    setting = {"fish": "set -gx {} {};", "powershell": "$env:{} = {};"}.get(shell, "export {}={};")
-    found = [
-        setting.format(name, quoted(value, shell)) for name, value in exports.variables.items()
-    ]
-    if exports.path:
-        path = quoted(exports.path, shell)
-        found.append(
-            {
-                "fish": f"set -gx PATH {path} $PATH;",
-                "powershell": f"$env:PATH = {path} + [IO.Path]::PathSeparator + $env:PATH;",
-            }.get(shell, f'export PATH={path}"${{PATH:+:${{PATH}}}}";')
-        )
-    return found
-
-
-def quoted(text: str, shell: str) -> str:
-    """`text` as one word that the shell takes letter by letter."""
-    if shell == "powershell":
-        return "'" + text.replace("'", "''") + "'"
-    if shell == "fish":
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return shlex.quote(text)

@@ -8,7 +8,8 @@ from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home.advice import Advice
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice
 from attn_doctor.fixes.cuda_home.confirm import Answer
-from attn_doctor.fixes.cuda_home.exports import Exports
+from attn_doctor.shell.exports import Exports
+from attn_doctor.shell.quote import Shell
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -16,7 +17,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
     facts: Facts
     choice: Choice
-    shell: str
+    shell: Shell
     exports: Exports | None = None
     """None if no toolkit was chosen."""
     lines: tuple[str, ...] = ()

@@ -15,14 +15,15 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.cuda_home import activation_hooks, marked_block
-from attn_doctor.fixes.cuda_home.exports import Exports
-from attn_doctor.shell import detect
+from attn_doctor.fixes.cuda_home import marked_block
+from attn_doctor.shell.detect import start_file
+from attn_doctor.shell.exports import Exports, enter_lines, leave_lines, start_lines
+from attn_doctor.shell.quote import Shell
 
 #: What `--write-to` takes; `auto` is GitHub Actions, else the environment, else the shell.
 KINDS = ("auto", "environment", "shell", "github")
 
-_VENV = (
+_VENV: tuple[tuple[str, Shell, str], ...] = (
     ("bin/activate", "sh", r"^deactivate\s*\(\)\s*\{"),
     ("Scripts/activate", "sh", r"^deactivate\s*\(\)\s*\{"),
     ("bin/activate.fish", "fish", r"^function deactivate\b"),
@@ -32,7 +33,7 @@ _VENV = (
     ("Scripts/Activate.ps1", "powershell", r"^function global:deactivate\b"),
 )
 _OTHERS = ("activate.csh", "activate.nu", "activate.bat")
-_CONDA = (("sh", "sh"), ("fish", "fish"), ("ps1", "powershell"))
+_CONDA: tuple[tuple[str, Shell], ...] = (("sh", "sh"), ("fish", "fish"), ("ps1", "powershell"))
 #: conda reads hooks in the order of their names; those of its compilers come before this.
 _HOOK = "zz-attn-doctor-cuda-home"
 
@@ -67,7 +68,7 @@ class Keeping(Struct, frozen=True, kw_only=True):
 
 
 def keeping(
-    facts: Facts, exports: Exports, shell: str, environ: Mapping[str, str], kind: str
+    facts: Facts, exports: Exports, shell: Shell, environ: Mapping[str, str], kind: str
 ) -> Keeping:
     """The files to write. Raises `AttnDoctorError` if one of them cannot or must not be written."""
     if kind == "auto":
@@ -96,17 +97,15 @@ def _usual(facts: Facts, environ: Mapping[str, str]) -> str:
 # Places
 
 
-def _shell(facts: Facts, exports: Exports, shell: str, environ: Mapping[str, str]) -> Keeping:
-    path = detect.start_file(shell, environ, macos=facts.system.os == "macos")
+def _shell(facts: Facts, exports: Exports, shell: Shell, environ: Mapping[str, str]) -> Keeping:
+    path = start_file(shell, environ, macos=facts.system.os == "macos")
     before = _read(path)
-    after = marked_block.with_block(
-        before or b"", activation_hooks.start(exports, shell), str(path)
-    )
+    after = marked_block.with_block(before or b"", start_lines(exports, shell), str(path))
     change = _change(path, before, after or b"")
     return Keeping(kind="shell", changes=(change,), exports=exports, then="open a new shell")
 
 
-def _venv(exports: Exports, shell: str, prefix: Path) -> Keeping:
+def _venv(exports: Exports, shell: Shell, prefix: Path) -> Keeping:
     """The environment's own activation scripts, all that are there."""
     changes: list[Change] = []
     notes: list[str] = []
@@ -118,8 +117,8 @@ def _venv(exports: Exports, shell: str, prefix: Path) -> Keeping:
         if b"# SIG # Begin signature block" in before:
             notes.append(f"{path} is signed and would not run once changed: it is left alone")
             continue
-        after = marked_block.with_block(before, activation_hooks.enter(exports, family), str(path))
-        lines = activation_hooks.leave(exports, family, path=False)
+        after = marked_block.with_block(before, enter_lines(exports, family), str(path))
+        lines = leave_lines(exports, family, path=False)
         left = marked_block.with_block(after or before, lines, str(path), "deactivate", leaving)
         if left is None:
             notes.append(f"{path} has no `deactivate` that is known: it will not unset what it set")
@@ -148,8 +147,8 @@ def _conda(exports: Exports, prefix: Path) -> Keeping:
     changes = []
     for ending, family in _CONDA:
         for folder, lines in (
-            ("activate.d", activation_hooks.enter(exports, family)),
-            ("deactivate.d", activation_hooks.leave(exports, family, path=True)),
+            ("activate.d", enter_lines(exports, family)),
+            ("deactivate.d", leave_lines(exports, family, path=True)),
         ):
             path = prefix / "etc" / "conda" / folder / f"{_HOOK}.{ending}"
             before = _read(path)

@@ -16,7 +16,7 @@ from attn_doctor.record import store
 from attn_doctor.record.environment import place_of
 from attn_doctor.record.manifest import Entry, Manifest
 from attn_doctor.record.spec import KernelSpec
-from attn_doctor.shell import cache_commands
+from attn_doctor.shell import commands
 
 _SAY = (
     "say what to build: --preset NAME (--list-presets shows them), --spec FILE, --heads and"
@@ -61,7 +61,7 @@ def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = Non
         words = [word for name in names for word in ("--target", identifier(name))]
         raise AttnDoctorError(
             f"{folder} holds kernels for {', '.join(names)} alone, built without a GPU. This builds"
-            f" them again: {cache_commands.build(folder, facts, *words)}"
+            f" them again: {commands.build(folder, facts, *words)}"
         )
     targets = devices(facts, asked or ",".join(sorted(named)) or "cpu")
     entries = {
@@ -113,7 +113,7 @@ def _warmups(manifest: Manifest, facts: Facts, folder: Path) -> tuple[str, ...]:
 def _programs(manifest: Manifest, facts: Facts, folder: Path) -> tuple[str, ...]:
     """The commands that repeat the recorded warm-ups."""
     return tuple(
-        cache_commands.build(folder, facts, *_target(one.place, facts), program=one.argv)
+        commands.build(folder, facts, *_target(one.place, facts), program=one.argv)
         for one in manifest.warmups.values()
     )
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from attn_doctor.kernels.caches.damage import Damage, leftovers, look
 from attn_doctor.kernels.caches.survey import RECORD, Survey
-from attn_doctor.shell.cache_commands import verify as verify_command
+from attn_doctor.shell.commands import verify as verify_command
 
 
 class Verified(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from attn_doctor.record.drift import Moved, moved
 from attn_doctor.record.environment import seen
 from attn_doctor.record.manifest import Manifest, Warmup
 from attn_doctor.record.trace import Lookup
-from attn_doctor.shell import cache_commands
+from attn_doctor.shell import commands
 
 # [4s7voeeazqklzc76dzhfujwqguqd4zrigkv25iv46w3bnvwz6hj] example_inputs[0]: TensorMetadata(dtype=…)
 _COMPONENT = re.compile(r"\[(?P<digest>[^\]]*)\] (?P<name>[^:]+): ?(?P<value>.*)", re.DOTALL)
@@ -157,20 +157,20 @@ def _place(
             *(_program(folder, facts, one, name) for one in lost),
         ),
         # The path of an environment says nothing on another machine.
-        prove=cache_commands.verify(folder, None if _target(facts, name) else facts),
+        prove=commands.verify(folder, None if _target(facts, name) else facts),
     )
 
 
 def _kernels(folder: Path, facts: Facts, name: str, states: set[str]) -> str:
     """The command that builds kernels again, on their GPU or, as they were, without it."""
     target = _target(facts, name) if states == {"unproven"} else ()
-    return cache_commands.build(folder, facts, *target)
+    return commands.build(folder, facts, *target)
 
 
 def _program(folder: Path, facts: Facts, warmup: Warmup, name: str) -> str:
     """The same for a program, in the folder that it ran in."""
     target = _target(facts, name) if warmup.unproven else ()
-    again = cache_commands.build(folder, facts, *target, program=warmup.argv)
+    again = commands.build(folder, facts, *target, program=warmup.argv)
     there = os.path.realpath(warmup.folder) == os.path.realpath(os.curdir)
     return again if there else f"cd {shlex.quote(warmup.folder)} && {again}"
 

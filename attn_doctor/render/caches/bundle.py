@@ -12,7 +12,7 @@ import msgspec
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import clean
-from attn_doctor.shell import cache_commands
+from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.bundle.artifact import Artifact
@@ -64,7 +64,7 @@ def _exported(
     if waiting:
         yield f"{plural(waiting, 'kernel')} of it unproven: the import proves them on their GPU."
     yield "On the other machine:"
-    yield f"  {cache_commands.command('cache', 'import', file.name, '--sha256', digest)}"
+    yield f"  {commands.attn_doctor('cache', 'import', file.name, '--sha256', digest)}"
 
 
 def _counted(artifact: Artifact) -> str:
@@ -172,12 +172,12 @@ def _sums(done: Imported, folder: str) -> Iterator[str]:
     if done.kernels:
         yield (
             "What Triton compiled, most of the time that building takes, is there. The rest is"
-            f" built by: {cache_commands.build(folder)}"
+            f" built by: {commands.build(folder)}"
         )
     if done.unproven:
-        yield f"Before they count as ready, on their GPU: {cache_commands.verify(folder)}"
+        yield f"Before they count as ready, on their GPU: {commands.verify(folder)}"
     if any(one.unproven for one in done.warmups.values()):
-        yield f"Warm-ups are proven by their program: {cache_commands.verify(folder)} -- COMMAND"
+        yield f"Warm-ups are proven by their program: {commands.verify(folder)} -- COMMAND"
 
 
 def _title(entry: Entry) -> str:

@@ -15,7 +15,7 @@ from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import age, size
 from attn_doctor.render.terminal import Paper
 from attn_doctor.render.terminal import clean as without_controls
-from attn_doctor.shell import cache_commands
+from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.clearing import Cleared, Plan
@@ -129,7 +129,7 @@ def _waiting(one: Survey, facts: Facts) -> Iterator[str]:
         if record.here is False:
             yield f"{record.unproven} built for {record.place}, to be proven on that GPU"
         else:
-            prove = cache_commands.verify(one.place.path, facts)
+            prove = commands.verify(one.place.path, facts)
             yield f"{record.unproven} built for {record.place}, not proven yet: {prove}"
 
 
@@ -183,7 +183,7 @@ def _total(found: Sequence[Survey], facts: Facts, paper: Paper) -> list[str]:
 
 def _clear(named: Sequence[str], facts: Facts) -> str:
     """The command that clears what no longer serves; a folder that was named is named again."""
-    return cache_commands.command("cache", "clear", *named[:1], "--stale", facts=facts)
+    return commands.attn_doctor("cache", "clear", *named[:1], "--stale", facts=facts)
 
 
 def verify_text(
@@ -197,7 +197,7 @@ def verify_text(
     lines.append("")
     if broken:
         gone = any(not each.remove for one in found for each in one.damage)
-        then = f", or by `{cache_commands.build(found[0].root, facts)}`" if gone else ""
+        then = f", or by `{commands.build(found[0].root, facts)}`" if gone else ""
         lines += paper.wrap(
             f"Next: `{_clear(named, facts)}` removes what is broken; it is compiled again"
             f" at the next use{then}.",

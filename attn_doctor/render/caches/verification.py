@@ -10,7 +10,7 @@ from attn_doctor.kernels.verify.misses import short
 from attn_doctor.kernels.verify.result import Proof
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
-from attn_doctor.shell import cache_commands
+from attn_doctor.shell import commands
 
 
 def proof_text(results: Sequence[Proof], facts: Facts, paper: Paper) -> str:
@@ -70,7 +70,7 @@ def _told(results: Sequence[Proof], facts: Facts) -> Iterator[str]:
 def _again(one: Proof, facts: Facts) -> str:
     """The command that builds what did not hit: a program's kernels by running it."""
     program = shlex.split(one.title) if one.key == "program" else ()
-    return cache_commands.build(one.folder, facts, program=program)
+    return commands.build(one.folder, facts, program=program)
 
 
 def _counted(found: Sequence[Proof]) -> str:

@@ -13,9 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes.cuda_home import confirm
-from attn_doctor.shell import detect
 from tests.fixes.cuda_home.trees import make, program
 
 pytestmark = pytest.mark.skipif(
@@ -194,36 +192,3 @@ def test_an_interpreter_that_says_nothing(tmp_path: Path) -> None:
     found = confirm.ask(str(dead), {}, "/chosen")
     assert found[0].agrees is None
     assert found[0].says == "could not be asked: exit code 3"
-
-
-# Which shell
-
-
-@pytest.mark.parametrize(
-    ("parents", "login", "expected"),
-    [
-        (["python3", "zsh", "tmux", "bash"], "/bin/bash", "zsh"),
-        (["-bash"], "", "bash"),
-        (["pwsh"], "/bin/bash", "powershell"),
-        (["make", "dash"], "/bin/bash", "sh"),
-        (["sshd", "systemd"], "/usr/bin/fish", "fish"),
-        ([], "", "sh"),
-    ],
-)
-def test_the_nearest_shell_is_the_users(
-    monkeypatch: pytest.MonkeyPatch, parents: list[str], login: str, expected: str
-) -> None:
-    monkeypatch.setattr(detect, "_parents", lambda: parents)
-    assert detect.detect({"SHELL": login} if login else {}, windows=False) == expected
-
-
-def test_a_shell_without_such_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detect, "_parents", lambda: ["tcsh"])
-    with pytest.raises(AttnDoctorError, match="no lines can be printed for tcsh"):
-        detect.detect({}, windows=False)
-    monkeypatch.setattr(detect, "_parents", lambda: ["cmd.exe"])
-    assert detect.detect({}, windows=True) == "powershell"
-
-
-def test_our_own_parents_are_looked_up() -> None:
-    assert detect._parents()

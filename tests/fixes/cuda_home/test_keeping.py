@@ -14,10 +14,11 @@ import pytest
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, Python, System
 from attn_doctor.fixes.cuda_home import marked_block
-from attn_doctor.fixes.cuda_home.exports import Exports
 from attn_doctor.fixes.cuda_home.start_files import Keeping, keeping
 from attn_doctor.fixes.cuda_home.write_files import append, write
 from attn_doctor.fixes.journal import begin
+from attn_doctor.shell.exports import Exports
+from attn_doctor.shell.quote import Shell
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="written for POSIX shells")
 EXPORTS = Exports(variables={"CUDA_HOME": "/o p", "CUDA_PATH": "/o p"}, path="/o p/bin")
@@ -30,7 +31,7 @@ def facts(prefix: Path | None = None, kind: str = "system") -> Facts:
 
 
 def kept(
-    tmp_path: Path, found: Facts, kind: str, shell: str = "bash", exports: Exports = EXPORTS,
+    tmp_path: Path, found: Facts, kind: str, shell: Shell = "bash", exports: Exports = EXPORTS,
     **more: str,
 ) -> Keeping:  # fmt: skip
     environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **more}
@@ -63,7 +64,7 @@ def run(shell: str, script: str, home: Path, **variables: str) -> list[str]:
      ("fish", ".config/fish/config.fish"),
      ("powershell", ".config/powershell/Microsoft.PowerShell_profile.ps1")],
 )  # fmt: skip
-def test_a_start_file_is_made_renewed_and_kept(tmp_path: Path, shell: str, name: str) -> None:
+def test_a_start_file_is_made_renewed_and_kept(tmp_path: Path, shell: Shell, name: str) -> None:
     wanted = kept(tmp_path, facts(), "auto", shell)
     assert wanted.kind == "shell"
     assert [one.path for one in wanted.changes] == [tmp_path / name]

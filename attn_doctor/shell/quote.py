@@ -1,0 +1,81 @@
+"""Quotes text so that a shell reads it back as one word, character by character.
+
+This is the only place that quotes for a shell. Control characters are refused: a terminal shows
+them wrongly or obeys them, so a line that holds one cannot be checked before it is run, and a
+line break ends the line in cmd and in an unquoted `eval`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from attn_doctor.errors import AttnDoctorError
+
+Shell = Literal["bash", "zsh", "sh", "fish", "powershell", "cmd"]
+#: All shells that lines are written for.
+SHELLS: tuple[Shell, ...] = ("bash", "zsh", "sh", "fish", "powershell", "cmd")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: Words that need no quotes. A leading `=` is not among them: zsh replaces `=ls` by the path of ls.
+_PLAIN_POSIX = re.compile(r"[\w@%+:,./-][\w@%+=:,./-]*", re.ASCII)
+#: PowerShell splits `-name.part` and `-name:part` at the sign, so these get quotes.
+_PLAIN_POWERSHELL = re.compile(r"-{0,2}[\w+=-]+|[\w./:\\+][\w./:\\=+-]*", re.ASCII)
+_PLAIN_CMD = re.compile(r"[\w./:\\+-]+", re.ASCII)
+#: What cmd expands or ends a quoted text at; on a typed line nothing escapes them.
+_UNQUOTABLE_CMD = re.compile(r'["%!]')
+#: PowerShell takes the typographic single quotes for quotes as well.
+_POWERSHELL_QUOTES = re.compile("(['‘’‚‛])")
+
+
+def posix_or_powershell(*, windows: bool) -> Shell:
+    """Return the shell that messages are written for on this system."""
+    return "powershell" if windows else "sh"
+
+
+def check(text: str) -> str:
+    """Return `text`. Raises `AttnDoctorError` if it holds a control character."""
+    if _CONTROL.search(text):
+        raise AttnDoctorError(
+            f"{text!a} contains a control character and cannot be written as a shell"
+            " command: rename it"
+        )
+    return text
+
+
+def quote(text: str, shell: Shell) -> str:
+    """Quote `text` as one word, only where the shell needs it.
+
+    Raises `AttnDoctorError` for control characters and for text that cmd cannot quote.
+    """
+    check(text)
+    plain = {"powershell": _PLAIN_POWERSHELL, "cmd": _PLAIN_CMD}.get(shell, _PLAIN_POSIX)
+    return text if plain.fullmatch(text) else quote_always(text, shell)
+
+
+def quote_always(text: str, shell: Shell) -> str:
+    """Quote `text` as one word, also where it would not need quotes. Raises as `quote` does."""
+    check(text)
+    if shell == "fish":
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if shell == "powershell":
+        return "'" + _POWERSHELL_QUOTES.sub(r"\1\1", text) + "'"
+    if shell == "cmd":
+        if bad := _UNQUOTABLE_CMD.search(text):
+            raise AttnDoctorError(
+                f"cmd cannot quote the {bad[0]} in {text}: use PowerShell, or rename it"
+            )
+        # Programs read `\"` as a quote of the text, so a trailing backslash is doubled.
+        slashes = len(text) - len(text.rstrip("\\"))
+        return f'"{text}{chr(92) * slashes}"'
+    return "'" + text.replace("'", "'\"'\"'") + "'"  # as shlex.quote writes it
+
+
+def join(words: Iterable[str], shell: Shell) -> str:
+    """Join a command and its arguments into one line. Raises as `quote` does."""
+    first, *rest = [quote(word, shell) for word in words] or [""]
+    if shell == "powershell" and first.startswith("'"):
+        # A quoted program is text to PowerShell unless the call operator precedes it.
+        first = f"& {first}"
+    return " ".join([first, *rest])

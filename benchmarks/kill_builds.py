@@ -7,7 +7,7 @@ that the manifest can be read and names only files that are there, and that `cac
 damage that the next build would not clear. Every second kill comes a moment after one more kernel
 was written down, however fast the machine. All builds work on one folder, so each goes on where the
 last was killed; when everything is built, the folder is emptied and it begins anew. At the end a
-build must complete, `cache verify` must be clean, and every kernel is proven once more.
+build must complete, `cache verify` must be clean, and every kernel is verified once more.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def main() -> int:
         bad = kills = later = number = 0
         end = time.monotonic() + args.within
         while kills < args.kills and time.monotonic() < end:
-            # Mostly while kernels are compiled and proven, now and then before.
+            # Mostly while kernels are compiled and verified, now and then before.
             early = chance.random() < 0.25
             delay = chance.uniform(0.05, 0.5) if early else chance.uniform(0.45, 1.05)
             if number % 2:
@@ -178,11 +178,13 @@ def main() -> int:
         done = subprocess.run(command(args, folder, file), check=False, capture_output=True)
         checked, text = verify(args, folder)
         built, wrong = state(folder)
-        proven = prove(args, folder)
+        verified = prove(args, folder)
         print(f"last build: exit code {done.returncode}, {built} of {len(wanted)} built, {wrong}")
         print(f"cache verify: exit code {checked} {text if checked else ''}")
-        print(f"proven once more: {proven}")
-        good = not bad and done.returncode == 0 and checked == 0 and built == len(wanted) and proven
+        print(f"verified once more: {verified}")
+        good = (
+            not bad and done.returncode == 0 and checked == 0 and built == len(wanted) and verified
+        )
     print(f"{kills} kills, {later} with kernels written down; {bad} left something wrong behind")
     if args.kills > 1 and not later:
         print("none was killed after a kernel was written down: give it more time or fewer --jobs")
@@ -195,12 +197,12 @@ def prove(args: argparse.Namespace, folder: str) -> bool:
     from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.builder.devices import children_environment
-    from attn_doctor.kernels.builder.plan import Request
+    from attn_doctor.kernels.builder.plan import BuildRequest
     from attn_doctor.kernels.builder.verification import prove
     from attn_doctor.record import store
 
     manifest = store.load(Path(folder)) or store.empty()
-    request = Request(
+    request = BuildRequest(
         specs=(),
         devices=(args.device,),
         facts=examine(LocalHost(), args.python),

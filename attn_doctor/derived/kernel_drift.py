@@ -16,7 +16,7 @@ from attn_doctor.env_vars import VARIABLES
 from attn_doctor.facts import BuiltKernels, Facts
 
 if TYPE_CHECKING:
-    from attn_doctor.record.manifest import Surroundings
+    from attn_doctor.record.manifest import BuildEnvironment
 
 
 def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
@@ -79,11 +79,11 @@ def _derived(
         return msgspec.structs.replace(
             record, here=False, drift="", unaffected="", stale=0, driver_moved=""
         )
-    from attn_doctor.record.drift import moved, sentence
+    from attn_doctor.record.drift import changed_components, stale_reason
 
     was, now = _was(record), _now(record, facts, here=here)
-    found = moved(was, now)
-    drift = sentence(found)
+    found = changed_components(was, now)
+    drift = stale_reason(found)
     return msgspec.structs.replace(
         record,
         here=here,
@@ -94,15 +94,15 @@ def _derived(
     )
 
 
-def _was(record: BuiltKernels) -> Surroundings:
-    from attn_doctor.record.manifest import Surroundings
+def _was(record: BuiltKernels) -> BuildEnvironment:
+    from attn_doctor.record.manifest import BuildEnvironment
 
     same = {
         name: getattr(record, name)
         for name in ("torch", "torch_cuda", "triton", "ptxas", "python", "device", "sm")
     }
     pairs = (one.partition("=") for one in record.environment or ())
-    return Surroundings(
+    return BuildEnvironment(
         **same,
         driver=record.driver,
         cc=record.cc,
@@ -112,11 +112,11 @@ def _was(record: BuiltKernels) -> Surroundings:
     )
 
 
-def _now(record: BuiltKernels, facts: Facts, *, here: bool) -> Surroundings:
-    from attn_doctor.record.environment import seen
+def _now(record: BuiltKernels, facts: Facts, *, here: bool) -> BuildEnvironment:
+    from attn_doctor.record.environment import environment_from_facts
 
     device = (record.place or "").partition(" ")[0]
-    now = seen(facts, device, facts.env, _was(record))
+    now = environment_from_facts(facts, device, facts.env, _was(record))
     if here:
         return now
     # None of the GPUs is the one it was built on, so the first stands for all.

@@ -48,7 +48,7 @@ def require_hit(
 
     Raises `CacheMiss` if nothing was built there, if something moved since (torch, Triton, GPU,
     compilers, variables, mask files), if files are missing, or if kernels that were built without
-    their GPU were not proven on it yet; and where TORCH_CACHING_PRECOMPILE is set, under which
+    their GPU were not verified on it yet; and where TORCH_CACHING_PRECOMPILE is set, under which
     torch does not ask these caches. Takes about 0.2 s.
 
     It does nothing where the variable ATTN_DOCTOR_REQUIRE_HIT is `off`, as it is in programs that
@@ -74,12 +74,12 @@ def require_hit(
             + "\nBuild them first: "
             + "\n  ".join(dict.fromkeys(again))
         )
-    unproven = [name for one in found for name in one.unproven]
-    if unproven:
+    unverified = [name for one in found for name in one.unverified]
+    if unverified:
         raise CacheMiss(
-            f"kernels in {folder} were built without this GPU and not proven on it:\n  "
-            + "\n  ".join(unproven)
-            + f"\nProve them first: {commands.verify(folder, facts)}"
+            f"kernels in {folder} were built without this GPU and not verified on it:\n  "
+            + "\n  ".join(unverified)
+            + f"\nVerify them first: {commands.verify(folder, facts)}"
         )
     used = variables.get("TORCHINDUCTOR_CACHE_DIR", "")
     if cache_dir and os.path.realpath(used or os.curdir) != os.path.realpath(folder):

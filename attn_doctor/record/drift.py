@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from attn_doctor.record.manifest import Surroundings
+    from attn_doctor.record.manifest import BuildEnvironment
 
 #: What a change does: kernels are compiled again, a small part is, or nothing changes.
 REBUILD, PARTLY, NONE = "rebuild", "partly", "none"
 
 
-class Moved(Struct, frozen=True, kw_only=True):
+class ChangedComponent(Struct, frozen=True, kw_only=True):
     """One component that differs."""
 
     component: str
-    """As in `Surroundings`; for a variable or setting its name."""
+    """As in `BuildEnvironment`; for a variable or setting its name."""
     was: str
     now: str
     effect: str
@@ -31,7 +31,9 @@ class Moved(Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def moved(was: Surroundings, now: Surroundings) -> tuple[Moved, ...]:
+def changed_components(
+    was: BuildEnvironment, now: BuildEnvironment
+) -> tuple[ChangedComponent, ...]:
     """Every component that both know and that differs, those that need a rebuild first."""
     cpu = was.device == "cpu"
     found = [
@@ -46,7 +48,7 @@ def moved(was: Surroundings, now: Surroundings) -> tuple[Moved, ...]:
     return tuple(sorted(found, key=lambda one: order.index(one.effect)))
 
 
-def sentence(found: Iterable[Moved]) -> str:
+def stale_reason(found: Iterable[ChangedComponent]) -> str:
     """What makes kernels stale, in one line; empty if nothing does.
 
     What torch brings along (its CUDA, its sources, Triton) is only named where torch itself moved.
@@ -115,10 +117,10 @@ _ABSENT = {
 }
 
 
-def _component(name: str, was: object, now: object, *, cpu: bool) -> Moved:
+def _component(name: str, was: object, now: object, *, cpu: bool) -> ChangedComponent:
     before, today = str(was), str(now)
     words = _WORDS[name] if before and today else _ABSENT.get((name, bool(before)), _WORDS[name])
-    return Moved(
+    return ChangedComponent(
         component=name,
         was=before,
         now=today,
@@ -154,7 +156,9 @@ _SWITCHES = re.compile(
 _THREADS = re.compile(r"(?:OMP|MKL)_NUM_THREADS|ATEN_CPU_CAPABILITY")
 
 
-def _variables(was: Mapping[str, str], now: Mapping[str, str], *, cpu: bool) -> list[Moved]:
+def _variables(
+    was: Mapping[str, str], now: Mapping[str, str], *, cpu: bool
+) -> list[ChangedComponent]:
     found = []
     for name in sorted({*was, *now}):
         before, after = was.get(name, ""), now.get(name, "")
@@ -165,7 +169,7 @@ def _variables(was: Mapping[str, str], now: Mapping[str, str], *, cpu: bool) -> 
         unnoticed = _UNNOTICED.match(name) or (not cpu and _THREADS.match(name))
         text = f"{name} was {before or 'not set'}, now it is {after or 'not set'}"
         found.append(
-            Moved(
+            ChangedComponent(
                 component=name,
                 was=before,
                 now=after,
@@ -176,10 +180,10 @@ def _variables(was: Mapping[str, str], now: Mapping[str, str], *, cpu: bool) -> 
     return found
 
 
-def _settings(was: Mapping[str, str], now: Mapping[str, str]) -> list[Moved]:
+def _settings(was: Mapping[str, str], now: Mapping[str, str]) -> list[ChangedComponent]:
     titles = {"inductor": "Inductor's", "functorch": "AOTAutograd's"}
     return [
-        Moved(
+        ChangedComponent(
             component=name,
             was=was.get(name, ""),
             now=now.get(name, ""),

@@ -11,36 +11,36 @@ import re
 from collections.abc import Mapping
 
 from attn_doctor.facts import Facts, Gpu, Program
-from attn_doctor.record.manifest import Surroundings
+from attn_doctor.record.manifest import BuildEnvironment
 from attn_doctor.worker.env_vars import kept
 
 
-def place_with(device: str, name: str) -> str:
+def slot_name(device: str, name: str) -> str:
     """The manifest's name for a device, such as `cuda:0 NVIDIA H200`."""
     return device if device == "cpu" else f"{device} {name}"
 
 
-def place_of(facts: Facts, device: str) -> str | None:
+def slot_of(facts: Facts, device: str) -> str | None:
     """The same as the facts have it; None if they do not tell which GPU torch calls `device`."""
     if device == "cpu":
         return "cpu"
     gpu = _gpu(facts, device)
-    return None if gpu is None or not gpu.name else place_with(device, gpu.name)
+    return None if gpu is None or not gpu.name else slot_name(device, gpu.name)
 
 
-def seen(
-    facts: Facts, device: str, environ: Mapping[str, str], was: Surroundings | None = None
-) -> Surroundings:
+def environment_from_facts(
+    facts: Facts, device: str, environ: Mapping[str, str], was: BuildEnvironment | None = None
+) -> BuildEnvironment:
     """Today's surroundings as far as the facts tell; None is what they do not.
 
     `environ` is what the children get. `was`: what they are compared with; where a recorded text
     says more than the facts do and agrees with them, it is taken over.
     """
-    was = was or Surroundings()
+    was = was or BuildEnvironment()
     torch, triton = facts.torch, facts.triton
     cuda = device != "cpu"
     gpu = _gpu(facts, device) if cuda else None
-    return Surroundings(
+    return BuildEnvironment(
         torch=torch.version,
         torch_cuda="" if torch.build and torch.build != "cuda" else torch.cuda,
         triton="" if triton.installed is False else triton.version,

@@ -36,7 +36,7 @@ def names_of_parts(entry: Entry) -> tuple[str, ...]:
 
     Kernels for several GPUs have a list each; earlier versions kept one for each spec.
     """
-    own = parts_name(key(entry.spec, entry.place))
+    own = parts_name(key(entry.spec, entry.device_slot))
     return tuple(dict.fromkeys(f"{FOLDER}/keys/{name}.json" for name in (own, entry.spec.id)))
 
 
@@ -48,9 +48,12 @@ def parts_of(folder: Path, entry: Entry) -> str:
 def known_keys(manifest: Manifest, folder: Path) -> dict[str, list[Lookup]]:
     """Title of a kernel → its keys with their components, as the builder saved them."""
     found: dict[str, list[Lookup]] = {}
-    several = len({one.place for one in manifest.entries.values()}) > 1
+    several = len({one.device_slot for one in manifest.entries.values()}) > 1
     named = [
-        (parts_of(folder, one), f"{one.spec.title} ({one.place})" if several else one.spec.title)
+        (
+            parts_of(folder, one),
+            f"{one.spec.title} ({one.device_slot})" if several else one.spec.title,
+        )
         for one in manifest.entries.values()
     ]
     named += [

@@ -1,4 +1,4 @@
-"""The record beside the caches: what was built, for which machine, and how it was proven.
+"""The record beside the caches: what was built, for which machine, and how it was verified.
 
 No cache key of torch or Triton holds the driver's version, and a miss is silent. So the builder
 writes down everything that decided the result; `check` and `cache why` compare it with the
@@ -15,12 +15,12 @@ from attn_doctor.record.spec import KernelSpec
 
 SCHEMA = 1
 #: The message of a warm-up whose second run nobody wanted.
-NOT_ASKED = "not proven: --no-prove was given"
+NOT_ASKED = "not verified: --no-verify was given"
 #: The manifest's place below the cache folder.
 NAME = "attn-doctor/manifest.json"
 
 
-class Surroundings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BuildEnvironment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything outside the spec that decides reuse. Empty text: absent. None: could not tell."""
 
     torch: str | None = None
@@ -49,7 +49,7 @@ class Surroundings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Build(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one spec was built and proven."""
+    """How one spec was built and verified."""
 
     at: str
     """UTC, ISO 8601."""
@@ -63,9 +63,9 @@ class Build(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cache kind (aotautograd, fxgraph, triton) → keys of its entries."""
     files: dict[str, int] = {}
     """Files below the cache folder that belong to this spec → bytes."""
-    proven: bool = False
+    verified: bool = False
     """A second, fresh process hit every cache and ran no compiler; what it computed was right as
-    well, unless the entry is unproven."""
+    well, unless the entry is unverified."""
     hits: dict[str, int] = {}
     """Counters of that process."""
     limits: list[str] = []
@@ -78,11 +78,11 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One spec for one device in one cache folder: built, built but not reused, or failed."""
 
     spec: KernelSpec
-    place: str
+    device_slot: str
     """The device it was built on: "cpu", or as in "cuda:0 NVIDIA H200". The index is part of the
     generated source, and one folder may serve machines with different GPUs."""
     state: str
-    """built | unproven (a second process reused it, but its numbers were never computed on a GPU) |
+    """built | unverified (a second process reused it, its numbers were never computed on a GPU) |
     cubins (only its compiled kernels were taken in, no graph) | not-reused | failed | cleared (its
     files were deleted, it can be built again)"""
     mask_source: str = ""
@@ -102,7 +102,7 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     argv: tuple[str, ...]
     folder: str
     """Working directory it ran in."""
-    place: str
+    device_slot: str
     at: str
     """UTC, ISO 8601."""
     seconds: float
@@ -114,10 +114,10 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cache kind → keys of its entries."""
     hits: dict[str, int] = {}
     """Cache lookups of the second run, hits and misses by kind."""
-    proven: bool = False
+    verified: bool = False
     """The second run hit every cache and added nothing."""
-    unproven: bool = False
-    """Both runs were on a stub GPU: no numbers were computed."""
+    unverified: bool = False
+    """Both runs had a stub GPU: its numbers were never computed."""
     message: str = ""
     """What the second run compiled again, or why it was not made."""
     root: str = ""
@@ -126,7 +126,7 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def fault(self) -> str:
         """Why its kernels are known not to serve; empty if they do, or nobody looked."""
-        return "" if self.proven or self.message == NOT_ASKED else self.message
+        return "" if self.verified or self.message == NOT_ASKED else self.message
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
@@ -134,7 +134,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     schema: int
     attn_doctor: str
-    surroundings: dict[str, Surroundings] = {}
+    environments: dict[str, BuildEnvironment] = {}
     """Place → what all entries of that place were built in. Stale entries leave the manifest
     before anything is built anew, so one value holds for all of them."""
     entries: dict[str, Entry] = {}

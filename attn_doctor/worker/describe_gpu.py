@@ -29,7 +29,7 @@ if "attn_doctor" not in sys.modules:
     _spec.loader.exec_module(sys.modules["attn_doctor"])
 
 from attn_doctor.worker import cuda_driver
-from attn_doctor.worker.kernels.environment import surroundings
+from attn_doctor.worker.kernels.environment import build_environment
 
 #: torch's properties, as `torch.cuda.get_device_properties` names them. Old releases lack some.
 _PROPERTIES = (
@@ -83,7 +83,7 @@ def _driver(index: int) -> dict[str, Any]:
 
 def _software(torch: Any, device: str) -> dict[str, Any]:
     """What has to be the same at both ends, with the variables and settings that enter keys."""
-    told = surroundings(device)
+    told = build_environment(device)
     names = ("torch", "torch_cuda", "torch_key", "triton", "triton_key", "ptxas", "python")
     software = {name: told.get(name) for name in (*names, "cc", "cxx")}
     software["torch_git"] = getattr(torch.version, "git_version", None)

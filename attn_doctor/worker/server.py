@@ -12,7 +12,7 @@ Why a fork counts as a fresh process: before the fork nothing was compiled or ev
 no CUDA context, Dynamo's, AOTAutograd's and Inductor's caches in memory are empty, no Triton kernel
 exists; only modules are loaded, which are the same in every process, and the digests of torch's and
 Triton's sources are taken. What a job finds in a cache it finds on disk. `_forkable` looks whether
-it is so, and the first spec of every build is proven in a process started by `python` all the same.
+it is so, and the first spec of every build is verified in a process started by `python`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.builder.program_run import program_of
 from attn_doctor.record import store
-from attn_doctor.record.environment import seen
+from attn_doctor.record.environment import environment_from_facts
 from tests.kernels.verify.test_why import folder_with
 
 
@@ -27,8 +27,8 @@ from tests.kernels.verify.test_why import folder_with
 def built(tmp_path: Path) -> Path:
     """A cache folder with one kernel for the processor, as this very environment has built it."""
     manifest = folder_with(tmp_path)
-    now = seen(examine(LocalHost(), sys.executable), "cpu", os.environ)
-    store.save(tmp_path, msgspec.structs.replace(manifest, surroundings={"cpu": now}))
+    now = environment_from_facts(examine(LocalHost(), sys.executable), "cpu", os.environ)
+    store.save(tmp_path, msgspec.structs.replace(manifest, environments={"cpu": now}))
     return tmp_path
 
 
@@ -90,9 +90,9 @@ def test_what_waits_for_its_proof_is_not_ready(built: Path) -> None:
     manifest = store.load(built)
     assert manifest is not None
     (key,) = manifest.entries
-    entry = msgspec.structs.replace(manifest.entries[key], state="unproven")
+    entry = msgspec.structs.replace(manifest.entries[key], state="unverified")
     store.save(built, msgspec.structs.replace(manifest, entries={key: entry}))
-    with pytest.raises(attn_doctor.CacheMiss, match="not proven on it") as caught:
+    with pytest.raises(attn_doctor.CacheMiss, match="not verified on it") as caught:
         attn_doctor.require_hit(built, later="allow", environ=environ(built))
     command = f"attn-doctor cache verify {built} --python {sys.executable}"
     assert str(caught.value).endswith(f"Prove them first: {command}")

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, Gpu, Program, Python, Torch, Triton
-from attn_doctor.record.drift import moved
-from attn_doctor.record.environment import place_of, seen
-from attn_doctor.record.manifest import Surroundings
+from attn_doctor.record.drift import changed_components
+from attn_doctor.record.environment import environment_from_facts, slot_of
+from attn_doctor.record.manifest import BuildEnvironment
 
 H200 = Gpu(name="NVIDIA H200", sm=90, visible=True)
 FACTS = Facts(
@@ -21,7 +21,7 @@ FACTS = Facts(
     cxx=Program(path="/usr/bin/g++", version="12.2.0", family="gcc"),
 )
 #: As `child/machine.py` of the same machine tells it.
-TOLD = Surroundings(
+TOLD = BuildEnvironment(
     torch="2.11.0+cu130",
     torch_cuda="13.0",
     torch_key="d34d1007",
@@ -41,7 +41,7 @@ ENVIRON = {"OMP_NUM_THREADS": "4", "LLVM_IR_ENABLE_DUMP": "1", "HOME": "/root"}
 
 
 def test_the_same_machine_has_not_moved() -> None:
-    assert moved(TOLD, seen(FACTS, "cuda:0", ENVIRON, TOLD)) == ()
+    assert changed_components(TOLD, environment_from_facts(FACTS, "cuda:0", ENVIRON, TOLD)) == ()
 
 
 @pytest.mark.parametrize(
@@ -58,39 +58,41 @@ def test_the_same_machine_has_not_moved() -> None:
     ],
 )
 def test_what_moves_is_seen(facts: Facts, component: str) -> None:
-    found = moved(TOLD, seen(facts, "cuda:0", ENVIRON, TOLD))
+    found = changed_components(TOLD, environment_from_facts(facts, "cuda:0", ENVIRON, TOLD))
     assert component in {one.component for one in found}
 
 
 def test_variables_are_seen_both_ways() -> None:
-    now = seen(FACTS, "cuda:0", {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}, TOLD)
-    names = {one.component for one in moved(TOLD, now)}
+    now = environment_from_facts(FACTS, "cuda:0", {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}, TOLD)
+    names = {one.component for one in changed_components(TOLD, now)}
     assert {"OMP_NUM_THREADS", "TORCHINDUCTOR_MAX_AUTOTUNE"} <= names
 
 
 def test_where_caches_lie_is_no_matter() -> None:
     environ = {**ENVIRON, "TORCHINDUCTOR_CACHE_DIR": "/x", "TRITON_CACHE_DIR": "/y"}
-    assert moved(TOLD, seen(FACTS, "cuda:0", environ, TOLD)) == ()
+    assert changed_components(TOLD, environment_from_facts(FACTS, "cuda:0", environ, TOLD)) == ()
 
 
 def test_unknown_is_not_compared() -> None:
-    assert moved(TOLD, seen(Facts(), "cuda:0", ENVIRON, TOLD)) == ()
+    assert changed_components(TOLD, environment_from_facts(Facts(), "cuda:0", ENVIRON, TOLD)) == ()
 
 
 def test_a_version_that_only_begins_alike_is_another() -> None:
-    now = seen(replace(FACTS, cc=replace(FACTS.cc, version="2.2.0")), "cuda:0", ENVIRON, TOLD)
+    now = environment_from_facts(
+        replace(FACTS, cc=replace(FACTS.cc, version="2.2.0")), "cuda:0", ENVIRON, TOLD
+    )
     assert now.cc == "gcc 2.2.0"
 
 
 def test_places() -> None:
-    assert place_of(FACTS, "cpu") == "cpu"
-    assert place_of(FACTS, "cuda:1") == "cuda:1 NVIDIA H200"
-    assert place_of(FACTS, "cuda:2") is None
-    assert place_of(Facts(), "cuda:0") is None
+    assert slot_of(FACTS, "cpu") == "cpu"
+    assert slot_of(FACTS, "cuda:1") == "cuda:1 NVIDIA H200"
+    assert slot_of(FACTS, "cuda:2") is None
+    assert slot_of(Facts(), "cuda:0") is None
     # Which of two kinds is first is CUDA's affair.
     mixed = replace(FACTS, gpus=(H200, replace(H200, name="NVIDIA L4", sm=89)))
-    assert place_of(mixed, "cuda:0") is None
+    assert slot_of(mixed, "cuda:0") is None
     hidden = replace(FACTS, gpus=(replace(H200, name="NVIDIA L4", visible=False), H200))
-    assert place_of(hidden, "cuda:0") == "cuda:0 NVIDIA H200"
+    assert slot_of(hidden, "cuda:0") == "cuda:0 NVIDIA H200"
     parted = replace(FACTS, gpus=(replace(H200, mig="enabled"),))
-    assert place_of(parted, "cuda:0") is None
+    assert slot_of(parted, "cuda:0") is None

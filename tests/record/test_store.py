@@ -11,9 +11,9 @@ from attn_doctor.record import store
 from attn_doctor.record.manifest import (
     NAME,
     Build,
+    BuildEnvironment,
     Entry,
     Manifest,
-    Surroundings,
 )
 from attn_doctor.record.spec import KernelSpec
 
@@ -21,11 +21,11 @@ SPEC = KernelSpec(heads=24, head_dim=128, lengths=(4608,))
 FULL = Manifest(
     schema=1,
     attn_doctor="0.1",
-    surroundings={"cuda:0 NVIDIA H200": Surroundings(torch="2.11.0+cu130", sm=90)},
+    environments={"cuda:0 NVIDIA H200": BuildEnvironment(torch="2.11.0+cu130", sm=90)},
     entries={
         f"{SPEC.id}@cuda:0 NVIDIA H200": Entry(
             spec=SPEC,
-            place="cuda:0 NVIDIA H200",
+            device_slot="cuda:0 NVIDIA H200",
             state="built",
             build=Build(at="2026-11-21T10:00:00Z", seconds=2.5, files={"a": 1}),
         )

@@ -16,7 +16,7 @@ from attn_doctor.cli.format_option import Format
 
 if TYPE_CHECKING:
     from attn_doctor.cli.build_kernels.request import How
-    from attn_doctor.kernels.builder.spec_requests import Given
+    from attn_doctor.kernels.builder.spec_requests import SpecArgs
 
 EPILOG = """Examples:
 
@@ -80,8 +80,8 @@ def build_kernels(
 
     Each kernel is compared with a float64 reference, gradients included, and a second process must
     reuse it without running a compiler. A spec that fails is explained, and the rest go on. For a
-    --target that is not here everything compiles truly and nothing runs: its kernels stay unproven
-    until `attn-doctor cache verify` or `cache import` has compared them where the GPU is.
+    --target that is not here everything compiles truly and nothing runs: its kernels stay
+    unverified until `attn-doctor cache verify` or `cache import` has compared them on that GPU.
 
     Exit codes: 0 all kernels are built and reused, 1 some are not (with --check: something would be
     built) or the device is missing, 2 wrong usage, 3 attn-doctor failed, 130 interrupted.
@@ -90,13 +90,13 @@ def build_kernels(
 
     from attn_doctor.cli.build_kernels.request import How
     from attn_doctor.kernels.builder.devices import DeviceError, NoGpuError
-    from attn_doctor.kernels.builder.spec_requests import Given
+    from attn_doctor.kernels.builder.spec_requests import SpecArgs
 
     as_json = format is Format.json
     if list_presets or list_targets:
         sys.stdout.write(_listed(as_json, targets=list_targets))
         raise typer.Exit
-    given = Given(
+    given = SpecArgs(
         heads=heads, kv_heads=kv_heads, head_dim=head_dim, value_dim=value_dim, dtype=dtype,
         mask=mask, window=window, mask_rows=mask_rows, per_head=per_head, length=length or (),
         kv_length=kv_length, batch=batch, phase=phase, layout=layout, fused_width=fused_width,
@@ -127,7 +127,7 @@ def build_kernels(
         raise typer.Exit(1) from None
 
 
-def _built(given: Given | None, how: How, program: list[str]) -> int:
+def _built(given: SpecArgs | None, how: How, program: list[str]) -> int:
     """Build what was asked for. Returns the exit code."""
     if program:
         from attn_doctor.cli.build_kernels.warmup import run_warmups

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import typer
 
     from attn_doctor.cli.build_kernels.request import How
-    from attn_doctor.kernels.builder.spec_requests import Given
+    from attn_doctor.kernels.builder.spec_requests import SpecArgs
     from attn_doctor.kernels.builder.target import Target
 
 #: Options that say where or how this call runs, not what it builds.
@@ -22,7 +22,7 @@ _LEFT_OUT = (
 )  # fmt: skip
 
 
-def docker_stage(ctx: typer.Context, given: Given | None, how: How, program: list[str]) -> str:
+def docker_stage(ctx: typer.Context, given: SpecArgs | None, how: How, program: list[str]) -> str:
     """The text of the stage. Nothing is examined or built.
 
     Raises `AttnDoctorError` for a file that a build context cannot have, or if nothing was asked
@@ -90,20 +90,20 @@ def _word(name: str, word: str) -> str:
     return ",".join(_in_context(Path(part)) if Path(part).is_file() else part for part in parts)
 
 
-def _named(given: Given | None, targets: Sequence[Target]) -> Iterator[str]:
+def _named(given: SpecArgs | None, targets: Sequence[Target]) -> Iterator[str]:
     """Files that the options name."""
     yield from given.spec if given is not None else ()
     yield from (one.word for one in targets if Path(one.word).is_file())
 
 
-def _masks(given: Given | None) -> Iterator[str]:
+def _masks(given: SpecArgs | None) -> Iterator[str]:
     """Files of the user's own masks. Raises `AttnDoctorError` if one is not found."""
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.kernels.builder.spec_requests import wished
+    from attn_doctor.kernels.builder.spec_requests import requested_specs
 
     if given is None:
         return
-    wishes = wished(given)
+    wishes = requested_specs(given)
     for spec in wishes.specs:
         if ":" not in spec.mask:
             continue

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attn_doctor.cli.build_kernels.request import How
-    from attn_doctor.kernels.builder.spec_requests import Given
+    from attn_doctor.kernels.builder.spec_requests import SpecArgs
 
 
-def fitted(given: Given | None, how: How) -> int:
+def fitted(given: SpecArgs | None, how: How) -> int:
     """Compile the specs for each target, keep nothing, and tell which fit. Returns the exit code.
 
     Raises `AttnDoctorError` if no spec was written out, and `DeviceError` if this environment can
@@ -23,7 +23,7 @@ def fitted(given: Given | None, how: How) -> int:
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.kernels.builder.fit import fit
     from attn_doctor.kernels.builder.software_differences import able
-    from attn_doctor.kernels.builder.spec_requests import wished
+    from attn_doctor.kernels.builder.spec_requests import requested_specs
     from attn_doctor.kernels.gpus.known import find
     from attn_doctor.render.build_kernels.fits import fit_json, fit_text
 
@@ -33,7 +33,7 @@ def fitted(given: Given | None, how: How) -> int:
         raise AttnDoctorError(
             "--fit needs specs: --preset NAME, --spec FILE, or --heads and others"
         )
-    wishes = wished(given)
+    wishes = requested_specs(given)
     facts = examined(how)
     able(facts)
     told = []

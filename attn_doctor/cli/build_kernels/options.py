@@ -207,7 +207,7 @@ Force = Annotated[bool, _how("--force", help="Build what is up to date as well."
 Prove = Annotated[
     bool,
     _how(
-        "--prove/--no-prove",
+        "--verify/--no-verify",
         help="Run a warm-up a second time and require that it compiles nothing.",
         show_default=True,
     ),

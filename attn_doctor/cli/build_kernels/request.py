@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.builder.plan import Request
-    from attn_doctor.kernels.builder.spec_requests import Given
+    from attn_doctor.kernels.builder.plan import BuildRequest
+    from attn_doctor.kernels.builder.spec_requests import SpecArgs
     from attn_doctor.kernels.builder.target import Target
 
 #: Tells the guard, which refuses what only a timing could decide (`stub_gpu/timed_choices.py`).
@@ -44,7 +44,7 @@ class How(NamedTuple):
 class Wanted(NamedTuple):
     """What is to be built: one request for this machine, or one for each target."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[BuildRequest, ...]
     notes: tuple[str, ...]
 
 
@@ -63,18 +63,18 @@ def targets(how: How) -> list[Target]:
     return targets_of(how.targets, how.devices or 1, os.environ)
 
 
-def asked(given: Given | None, how: How) -> Wanted:
+def asked(given: SpecArgs | None, how: How) -> Wanted:
     """All that was asked for; None: what the folder's record names.
 
     Raises `AttnDoctorError` for a slip in what was written, and `DeviceError` if it cannot be built
     in this environment.
     """
     from attn_doctor.kernels.builder.devices import cache_folder, children_environment, owner_remark
-    from attn_doctor.kernels.builder.spec_requests import wished
+    from attn_doctor.kernels.builder.spec_requests import requested_specs
 
     # What was written is read first: a slip in it matters on any machine.
     if given is not None:
-        wished(given)
+        requested_specs(given)
     wanted = targets(how) if how.targets else []
     facts = examined(how)
     folder = cache_folder(facts, how.cache_dir)
@@ -101,14 +101,14 @@ def remarks(wanted: list[Target], folder: Path, how: How) -> list[str]:
 
 
 def _request(
-    given: Given | None, how: How, facts: Facts, folder: Path, target: Target | None
-) -> tuple[Request, list[str]]:
+    given: SpecArgs | None, how: How, facts: Facts, folder: Path, target: Target | None
+) -> tuple[BuildRequest, list[str]]:
     """The request for this machine, or for one target; and remarks on it."""
     import msgspec
 
     from attn_doctor.kernels.builder.devices import compilable, devices
-    from attn_doctor.kernels.builder.plan import Request
-    from attn_doctor.kernels.builder.spec_requests import wished
+    from attn_doctor.kernels.builder.plan import BuildRequest
+    from attn_doctor.kernels.builder.spec_requests import requested_specs
 
     named: tuple[str, ...] | None = None
     if target is not None:
@@ -120,20 +120,20 @@ def _request(
         from attn_doctor.kernels.builder.rebuild_request import recorded
 
         known = recorded(facts, folder, how.device, target)
-        return Request(
+        return BuildRequest(
             specs=known.specs, devices=known.devices, facts=facts, folder=folder, environ={},
             sys_path=(*known.sys_path, os.getcwd()), only=known.keys, target=target,
         ), list(known.notes)  # fmt: skip
     named = named or devices(facts, how.device)
     compilable(facts, folder, named[0])
-    wishes = wished(msgspec.structs.replace(given, device=named[0]))
-    return Request(
+    wishes = requested_specs(msgspec.structs.replace(given, device=named[0]))
+    return BuildRequest(
         specs=wishes.specs, devices=named, facts=facts, folder=folder, environ={},
         sys_path=wishes.sys_path, target=target,
     ), list(wishes.notes)  # fmt: skip
 
 
-def _with(request: Request, environ: dict[str, str], how: How) -> Request:
+def _with(request: BuildRequest, environ: dict[str, str], how: How) -> BuildRequest:
     from msgspec.structs import replace
 
     return replace(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attn_doctor.cli.build_kernels.request import How, Wanted
-    from attn_doctor.kernels.builder.plan import Plan, Request
+    from attn_doctor.kernels.builder.plan import BuildRequest, Plan
     from attn_doctor.kernels.builder.report import Report
     from attn_doctor.render.build_kernels.artifact import Exported
     from attn_doctor.render.terminal import Paper
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def run(wanted: Wanted, how: How) -> int:
     """Build what is wanted, show what came of it, and return the exit code."""
-    from attn_doctor.kernels.builder.plan import joined, planned
+    from attn_doctor.kernels.builder.plan import joined, plan_build
     from attn_doctor.record import store
 
     requests = wanted.requests
     manifest = store.load(requests[0].folder) or store.empty()
-    plans = [planned(request, manifest) for request in requests]
+    plans = [plan_build(request, manifest) for request in requests]
     if how.dry_run or how.check:
         plan = joined(plans)
         code = int(how.check and bool(plan.todo))
@@ -37,7 +37,7 @@ def run(wanted: Wanted, how: How) -> int:
     return _built(ready, wanted.notes, how)
 
 
-def _stood_in(request: Request) -> Request:
+def _stood_in(request: BuildRequest) -> BuildRequest:
     """The request with the environment of its target's stub GPU."""
     from msgspec.structs import replace
 
@@ -50,7 +50,7 @@ def _stood_in(request: Request) -> Request:
     )
 
 
-def _built(requests: Sequence[Request], notes: Sequence[str], how: How) -> int:
+def _built(requests: Sequence[BuildRequest], notes: Sequence[str], how: How) -> int:
     from attn_doctor.cli.signals import Signals, TerminatedError
     from attn_doctor.kernels.builder.report import joined
     from attn_doctor.kernels.builder.session import Build
@@ -80,7 +80,7 @@ def _built(requests: Sequence[Request], notes: Sequence[str], how: How) -> int:
     code = interrupted or int(bool(report.failed))
     packed = None
     if how.artifact is not None and not code:
-        places = {one.item.place for one in report.results}
+        places = {one.item.device_slot for one in report.results}
         packed = exported(requests[0].folder, how.artifact, places)
     sys.stdout.write(_report(report, packed, how, code))
     return code
@@ -117,7 +117,7 @@ def _stops() -> tuple[type[Exception], ...]:
     return (PoolError, LockLostError)
 
 
-def _stopped(error: Exception, request: Request, paper: Paper) -> int:
+def _stopped(error: Exception, request: BuildRequest, paper: Paper) -> int:
     """The build could not go on at all: torch cannot be imported, or the lock was lost."""
     from attn_doctor.kernels.builder.report import explained
     from attn_doctor.pool.pool import PoolError

@@ -43,7 +43,7 @@ def run_warmups(argv: list[str], how: How) -> int:
         ran = _run(program, how)
         if isinstance(ran, int):
             return ran
-        unserved = how.prove and ran.warmup is not None and not ran.warmup.proven
+        unserved = how.prove and ran.warmup is not None and not ran.warmup.verified
         bad = bool(ran.wrong) or unserved
         codes.append(ran.code or int(bad))
         rans.append((ran, program, codes[-1]))
@@ -52,7 +52,7 @@ def run_warmups(argv: list[str], how: How) -> int:
     if how.artifact is not None and not code:
         from attn_doctor.cli.build_kernels.run import exported
 
-        places = {ran.warmup.place for ran, _, _ in rans if ran.warmup is not None}
+        places = {ran.warmup.device_slot for ran, _, _ in rans if ran.warmup is not None}
         packed = exported(programs[0].folder, how.artifact, places)
     sys.stdout.write(_rendered(rans, packed, how))
     return code

@@ -14,7 +14,7 @@ from attn_doctor.cli.format_option import Format
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.builder.plan import Request
+    from attn_doctor.kernels.builder.plan import BuildRequest
     from attn_doctor.kernels.bundle.artifact import Artifact
 
 Folder = Annotated[
@@ -43,7 +43,7 @@ def export(
     """Write all that was built in a cache folder into one file, for machines of the same kind.
 
     Kernels for several GPUs go into the same file; so do warm-ups, without their programs. What was
-    built without its GPU travels as unproven. The SHA-256 that is printed is what the other side
+    built without its GPU travels as unverified. The SHA-256 that is printed is what the other side
     needs (`cache import --sha256`), told by another way than the file itself; or sign the file, and
     give your public key.
 
@@ -84,8 +84,8 @@ def import_(
     no_prove: Annotated[
         bool,
         typer.Option(
-            "--no-prove",
-            help="Run nothing: take it in unproven, as where an image is built without the GPU.",
+            "--no-verify",
+            help="Run nothing: take it in unverified, as where an image is built without the GPU.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -93,14 +93,14 @@ def import_(
     ] = False,
     format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
 ) -> None:
-    """Take in kernels that another machine built, once they are proven here.
+    """Take in kernels that another machine built, once they are verified here.
 
     An artifact holds pickles and machine code, which torch loads: importing one from somebody else
     runs their code. So it needs a digest or a signature that you trust. Every kernel then runs in a
     fresh process, must hit every cache, and is compared with a float64 reference; only what holds
     is taken in. torch, Triton, Python's minor version and the compute capability must be the
     builder's. Where only the GPU's name or settings such as CXX differ, Triton's kernels are taken
-    in alone, which spares most of the compiling. Warm-ups are taken in unproven: `cache verify --
+    in alone, which spares most of the compiling. Warm-ups are taken in unverified: `cache verify --
     COMMAND` proves them.
 
     Exit codes: 0 taken in as said, 1 it does not fit this machine or a kernel did not hold, 2 it is
@@ -151,7 +151,7 @@ def _looked_at(artifact: Artifact, file: Path, facts: Facts, format: Format) -> 
 
 
 def _taken_in(
-    copy: Path, artifact: Artifact, who: str, request: Request, format: Format, *, run: bool
+    copy: Path, artifact: Artifact, who: str, request: BuildRequest, format: Format, *, run: bool
 ) -> int:
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.kernels.builder.watcher import Watcher
@@ -166,7 +166,7 @@ def _taken_in(
     if not layers & usable:
         return _looked_at(artifact, Path(copy.name), request.facts, format)
     if format is Format.text and run:
-        count = sum(found[one.place].layer in usable for one in artifact.entries.values())
+        count = sum(found[one.device_slot].layer in usable for one in artifact.entries.values())
         kernels = "1 kernel" if count == 1 else f"{count} kernels"
         if count:
             sys.stderr.write(f"Proving {kernels}, {who}, in fresh processes …\n")

@@ -48,7 +48,7 @@ def _recorded(one: Survey, facts: Facts, *, quiet: bool) -> list[Proof]:
 
     results = []
     for key, warmup in one.manifest.warmups.items() if one.manifest else ():
-        if not warmup.unproven or warmup.place not in _here(one):
+        if not warmup.unverified or warmup.device_slot not in _here(one):
             continue
         gone = lacking(warmup)
         folder = _folder(one)
@@ -58,10 +58,10 @@ def _recorded(one: Survey, facts: Facts, *, quiet: bool) -> list[Proof]:
                     folder=str(folder),
                     key=key,
                     title=shlex.join(warmup.argv),
-                    place=warmup.place,
+                    place=warmup.device_slot,
                     hit=False,
-                    state="unproven",
-                    was="unproven",
+                    state="unverified",
+                    was="unverified",
                     message=f"{gone}: {verify(folder, facts, ('COMMAND',))}, with the program of"
                     " here",
                 )
@@ -97,7 +97,7 @@ def _proof(
 
     judged = judge(argv, request, begin, cwd)
     manifest = store.load(folder) or store.empty()
-    if judged.proven:
+    if judged.verified:
         judged = replace(judged, warmups=covered(manifest, judged, _here(one)))
         if judged.warmups:
             write_down(request, judged)
@@ -105,10 +105,12 @@ def _proof(
 
 
 def _told(folder: Path, name: str, judged: Judged, manifest: Manifest) -> Proof:
-    waiting = any(one.unproven for one in manifest.warmups.values())
+    waiting = any(one.unverified for one in manifest.warmups.values())
     message = judged.message
-    if judged.proven and waiting and not judged.warmups:
-        message = "it asks for other graphs than any recorded warm-up did, so none is proven by it"
+    if judged.verified and waiting and not judged.warmups:
+        message = (
+            "it asks for other graphs than any recorded warm-up did, so none is verified by it"
+        )
     graphs = judged.compared.graphs
     return Proof(
         folder=str(folder),
@@ -118,8 +120,8 @@ def _told(folder: Path, name: str, judged: Judged, manifest: Manifest) -> Proof:
         seconds=judged.seconds,
         errors={f"{graphs} graphs": judged.compared.worst} if graphs else {},
         message=message,
-        state="built" if judged.proven else "unproven",
-        was="unproven" if judged.warmups else "",
+        state="built" if judged.verified else "unverified",
+        was="unverified" if judged.warmups else "",
         misses=judged.misses,
         ended=judged.ended,
     )

@@ -27,13 +27,13 @@ def verify(
         typer.Option(
             "--require-hit",
             help="Run every built kernel in a fresh process, and fail unless all caches hit, no"
-            " compiler runs, and all were proven on their own GPU.",
+            " compiler runs, and all were verified on their own GPU.",
         ),
     ] = False,
     no_prove: Annotated[
         bool,
         typer.Option(
-            "--no-prove", help="Only look: leave kernels that wait for their proof as they are."
+            "--no-verify", help="Only look: leave kernels that wait for their proof as they are."
         ),
     ] = False,
     warm_ups: Annotated[
@@ -59,7 +59,7 @@ def verify(
     compute what the graphs do that are compiled here.
 
     Exit codes: 0 sound, 1 something is broken, does not hit or is wrong (with --require-hit: or not
-    proven), 2 a folder that is no cache, or nothing was built that could hit.
+    verified), 2 a folder that is no cache, or nothing was built that could hit.
     """
     from msgspec.structs import replace
 
@@ -82,10 +82,10 @@ def verify(
         proof += compared(there, facts, program, quiet=quiet)
         checked = [replace(one, programs=()) for one in checked]
     if require_hit or not (no_prove or program):
-        from attn_doctor.cli.cache.verify_run import proven
+        from attn_doctor.cli.cache.verify_run import verified
 
-        proof += proven(there, facts, everything=require_hit, quiet=quiet)
-    held = all(one.hit and (one.state != "unproven" or not require_hit) for one in proof)
+        proof += verified(there, facts, everything=require_hit, quiet=quiet)
+    held = all(one.hit and (one.state != "unverified" or not require_hit) for one in proof)
     code = 0 if held and all(_sound(one, named=bool(path or kind)) for one in checked) else 1
     if format is Format.json:
         from attn_doctor.render.caches.json import verify_json

@@ -16,7 +16,7 @@ from attn_doctor.kernels.verify.result import Proof
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.builder.plan import Request
+    from attn_doctor.kernels.builder.plan import BuildRequest
     from attn_doctor.kernels.caches.survey import Survey
     from attn_doctor.kernels.verify.misses import Miss
     from attn_doctor.record.manifest import Entry, Manifest
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 _COMPILED = ("fxgraph/", "aotautograd/")
 
 
-def proven(found: Sequence[Survey], facts: Facts, *, everything: bool, quiet: bool) -> list[Proof]:
+def verified(
+    found: Sequence[Survey], facts: Facts, *, everything: bool, quiet: bool
+) -> list[Proof]:
     """One proof for each kernel of this machine in the records of these caches.
 
     `everything`: all that was built, and `AttnDoctorError` if no record has a kernel for a device
-    of this machine; else only what still waits for its proof. What is proven is written down.
+    of this machine; else only what still waits for its proof. What is verified is written down.
     """
     results: list[Proof] = []
     for one in found:
@@ -50,14 +52,14 @@ def proven(found: Sequence[Survey], facts: Facts, *, everything: bool, quiet: bo
 def _of_cache(
     one: Survey, manifest: Manifest, facts: Facts, *, everything: bool, quiet: bool
 ) -> list[Proof]:
-    from attn_doctor.kernels.verify.entries import unproven
+    from attn_doctor.kernels.verify.entries import unverified
     from attn_doctor.shell.commands import verify
 
     here = {str(record.place) for record in one.built if record.here is not False}
     folder = Path(one.real or one.place.path)
     if not everything:
-        return _run(folder, unproven(manifest, here), facts, quiet=quiet)
-    entries = {key: each for key, each in manifest.entries.items() if each.place in here}
+        return _run(folder, unverified(manifest, here), facts, quiet=quiet)
+    entries = {key: each for key, each in manifest.entries.items() if each.device_slot in here}
     results = [
         _proof(folder, key, each, each.message or "it is not built")
         for key, each in entries.items()
@@ -68,34 +70,34 @@ def _of_cache(
             folder=str(folder),
             key=key,
             title=" ".join(each.argv),
-            place=each.place,
+            place=each.device_slot,
             hit=False,
-            state="unproven",
-            was="unproven",
+            state="unverified",
+            was="unverified",
             message="its results were not compared on this GPU yet: "
             + verify(folder, facts, each.argv),
         )
         for key, each in manifest.warmups.items()
-        if each.unproven and each.place in here
+        if each.unverified and each.device_slot in here
     ]
     built = {key: each for key, each in entries.items() if each.build is not None}
     return results + _run(folder, built, facts, quiet=quiet)
 
 
-def request_for(folder: Path, facts: Facts, entries: Iterable[Entry] = ()) -> Request:
+def request_for(folder: Path, facts: Facts, entries: Iterable[Entry] = ()) -> BuildRequest:
     """What the proving processes are started with. Raises `AttnDoctorError` where it is no use.
 
     The masks of `entries` are looked for where they were found before.
     """
     from attn_doctor.kernels.builder.devices import DeviceError, children_environment
     from attn_doctor.kernels.builder.items import mask_folders
-    from attn_doctor.kernels.builder.plan import Request
+    from attn_doctor.kernels.builder.plan import BuildRequest
 
     try:
         environ, _ = children_environment(os.environ, str(folder))
     except DeviceError as error:
         raise AttnDoctorError(str(error)) from None
-    return Request(
+    return BuildRequest(
         specs=(),
         devices=(),
         facts=facts,
@@ -127,7 +129,7 @@ def _run(folder: Path, built: Mapping[str, Entry], facts: Facts, *, quiet: bool)
     except PoolError as error:
         raise AttnDoctorError(f"{facts.python.path} cannot run kernels: {error.message}") from None
     after = read_tree(str(folder)).nodes
-    waiting = {key: one for key, one in entries.items() if built[key].state == "unproven"}
+    waiting = {key: one for key, one in entries.items() if built[key].state == "unverified"}
     if waiting:
         write_down(request, waiting)
     results = [
@@ -153,18 +155,20 @@ _NEEDS_TO_WRITE = (
 )
 
 
-def _ran(folder: Path, key: str, was: Entry, now: Entry, request: Request) -> Proof:
+def _ran(folder: Path, key: str, was: Entry, now: Entry, request: BuildRequest) -> Proof:
     """What came of one entry that was run; a miss with its reasons."""
     from attn_doctor.kernels.verify.misses import misses
     from attn_doctor.record import store
-    from attn_doctor.record.environment import seen
+    from attn_doctor.record.environment import environment_from_facts
 
-    hit = now.state in ("built", "unproven")
+    hit = now.state in ("built", "unverified")
     reasons: tuple[Miss, ...] = ()
     if now.state == "not-reused":
         manifest = store.load(folder)
-        built_in = manifest.surroundings.get(was.place) if manifest else None
-        here = seen(request.facts, was.place.partition(" ")[0], request.environ, built_in)
+        built_in = manifest.environments.get(was.device_slot) if manifest else None
+        here = environment_from_facts(
+            request.facts, was.device_slot.partition(" ")[0], request.environ, built_in
+        )
         reasons = misses(now.message, built_in, here)
     return _proof(
         folder, key, now, now.message, hit=hit, was=was.state, state=now.state, misses=reasons
@@ -183,7 +187,7 @@ def _proof(folder: Path, key: str, entry: Entry, message: str, **more: object) -
         folder=str(folder),
         key=key,
         title=entry.spec.title,
-        place=entry.place,
+        place=entry.device_slot,
         hit=False,
         seconds=None if build is None else build.reuse_seconds,
         errors={} if build is None else build.errors,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attn_doctor.kernels.builder.cleared import Cleared, clear
-from attn_doctor.kernels.builder.plan import Request, jiterator, listed
+from attn_doctor.kernels.builder.plan import BuildRequest, jiterator, listed
 
 
 class Removing:
     """The removals of one build, below the folders that are its own to clear."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: BuildRequest) -> None:
         self._request = request
         self.cleared: list[Cleared] = []
         """Files that are gone."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.pool.task import Outcome
 from attn_doctor.record.manifest import Build, Entry
 
@@ -22,19 +22,19 @@ _KILLED = 9
 _SHOWN = 200
 
 
-def entry_of(item: Item, built: Mapping[str, Any], proof: Outcome) -> Entry:
+def entry_of(item: PlannedBuild, built: Mapping[str, Any], proof: Outcome) -> Entry:
     """The entry of a spec that was built, after its proof."""
     result = proof.result or {}
     failure = result.get("failure") or {}
     ok = succeeded(proof)
     # Without a GPU nothing is computed that could be held against float64.
-    shown = "unproven" if result.get("unproven") else "built"
+    shown = "unverified" if result.get("unverified") else "built"
     state = shown if ok else "not-reused" if failure.get("type") == "NotReused" else "failed"
     message = "" if ok else str(failure.get("message") or f"the proof {_death(proof)}")
     limits = [*built.get("limits", ()), *result.get("limits", ())]
     return Entry(
         spec=item.spec,
-        place=item.key.partition("@")[2],
+        device_slot=item.key.partition("@")[2],
         state=state,
         mask_source=str(built.get("mask_source") or ""),
         message=message,
@@ -45,7 +45,7 @@ def entry_of(item: Item, built: Mapping[str, Any], proof: Outcome) -> Entry:
             errors={**built.get("errors", {}), **(result.get("errors") or {})},
             keys=dict(built.get("keys", {})),
             files={**built.get("files", {}), **(result.get("files") or {})},
-            proven=ok,
+            verified=ok,
             hits=_hits(result),
             limits=list(dict.fromkeys(limits)),
         ),
@@ -59,14 +59,16 @@ def _hits(result: Mapping[str, Any]) -> dict[str, int]:
     return {**counted, "compilers": int(ran)} if ran is not None else counted
 
 
-def failure_of(item: Item, outcome: Outcome) -> Entry:
+def failure_of(item: PlannedBuild, outcome: Outcome) -> Entry:
     """The entry of a spec that could not be built."""
     result = outcome.result or {}
     failure = result.get("failure") or {}
     message = str(failure.get("message") or "")
     if not message:
         message = _death(outcome)
-    return Entry(spec=item.spec, place=item.key.partition("@")[2], state="failed", message=message)
+    return Entry(
+        spec=item.spec, device_slot=item.key.partition("@")[2], state="failed", message=message
+    )
 
 
 def _death(outcome: Outcome) -> str:

@@ -147,7 +147,7 @@ def fitted(
     number = 0
     known = not waiting
     if waiting:
-        job = {"action": "surroundings", "device": _DEVICE}
+        job = {"action": "environment", "device": _DEVICE}
         pool.start(Task(id=number, job=job, log=pool.logs / "fit-gpu.log", limit=limit))
     while waiting or active or not known:
         while waiting and len(active) < jobs:
@@ -171,7 +171,7 @@ def fitted(
 
 
 def _same(outcome: Outcome, descriptor: Descriptor) -> None:
-    told = (outcome.result or {}).get("surroundings") or {}
+    told = (outcome.result or {}).get("environment") or {}
     if (told.get("device"), told.get("sm")) == (descriptor.name, descriptor.sm):
         return
     why = (outcome.result or {}).get("failure") or {}

@@ -1,6 +1,6 @@
 """What has to be built, in which order, how many at once. Nothing here runs or changes anything.
 
-A spec is up to date if the manifest says that it was built and proven in these very surroundings
+A spec is up to date if the manifest says that it was built and verified in these very surroundings
 and its files still have their sizes. Whether their content is sound is for `cache verify`.
 """
 
@@ -24,7 +24,7 @@ RAM_MIB, CONTEXT_MIB = 1500, 700
 SHARE = 0.85
 
 
-class Item(Struct, frozen=True, kw_only=True):
+class PlannedBuild(Struct, frozen=True, kw_only=True):
     """One spec on one device, and what is to be done about it."""
 
     spec: KernelSpec
@@ -35,7 +35,7 @@ class Item(Struct, frozen=True, kw_only=True):
     state: str
     """`current` (nothing to do), `new`, `stale` (surroundings moved), `changed` (the mask's source
     moved), `damaged` (files are gone), `again` (failed or not reused last time), `forced`,
-    `unproven` (built without this GPU: to be proven, and built only if it does not hold)."""
+    `unverified` (built without this GPU: to be verified, and built only if it does not hold)."""
     why: str = ""
     seconds: float = 0.0
     """How long building will take, roughly."""
@@ -43,7 +43,7 @@ class Item(Struct, frozen=True, kw_only=True):
     """Why torch will refuse to build it here, which is known without asking; empty if it may."""
 
     @property
-    def place(self) -> str:
+    def device_slot(self) -> str:
         """Its device with the GPU's name, as in the manifest."""
         return self.key.partition("@")[2]
 
@@ -64,25 +64,25 @@ def items(
     sys_path: Sequence[str] = (),
     force: bool = False,
     stub_gpu: bool = False,
-) -> list[Item]:
+) -> list[PlannedBuild]:
     """The state of each spec. `stale`: sentences for entries whose surroundings moved, by key.
 
-    `stub_gpu`: the device is of another machine. Nothing can be proven here, and what was proven
-    there is left as it is.
+    `stub_gpu`: the device is of another machine. Nothing can be verified here, and what was
+    verified there stays.
     """
     found = []
     for spec in specs:
         name = key(spec, place)
         entry = manifest.entries.get(name)
         state, why = _state(spec, entry, folder, stale.get(name, ""), sys_path)
-        if state == "unproven" and stub_gpu:
+        if state == "unverified" and stub_gpu:
             state, why = "current", ""
         real = entry is not None and entry.state == "built"
-        if force and state in ("current", "unproven") and not (stub_gpu and real):
+        if force and state in ("current", "unverified") and not (stub_gpu and real):
             state, why = "forced", "--force was given"
         seconds = estimate(spec, device, entry)
         found.append(
-            Item(spec=spec, device=device, key=name, state=state, why=why, seconds=seconds)
+            PlannedBuild(spec=spec, device=device, key=name, state=state, why=why, seconds=seconds)
         )
     return found
 
@@ -101,7 +101,7 @@ def _state(
         return "new", "not built yet"
     if stale:
         return "stale", stale
-    if entry.state not in ("built", "unproven") or entry.build is None:
+    if entry.state not in ("built", "unverified") or entry.build is None:
         if entry.message.startswith("not built"):
             return "again", entry.message
         last = _LAST.get(entry.state, "was not reused last time")
@@ -114,8 +114,8 @@ def _state(
     if gone:
         more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
         return "damaged", f"{gone[0]}{more} is gone or has another size"
-    if entry.state == "unproven":
-        return "unproven", "built without this GPU, and not proven on it yet"
+    if entry.state == "unverified":
+        return "unverified", "built without this GPU, and not verified on it yet"
     return "current", ""
 
 
@@ -193,7 +193,7 @@ def gpu_mib(spec: KernelSpec) -> int:
     return CONTEXT_MIB + (tensors + reference + 2 * masked) // (1 << 20)
 
 
-def longest_first(wanted: Iterable[Item]) -> list[Item]:
+def longest_first(wanted: Iterable[PlannedBuild]) -> list[PlannedBuild]:
     """The order in which to build: what takes longest must not be left to the end."""
     return sorted(wanted, key=lambda item: (-item.seconds, item.key))
 

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from attn_doctor._version import __version__
 from attn_doctor.kernels.builder import items as plan
-from attn_doctor.kernels.builder.items import Item
-from attn_doctor.kernels.builder.plan import Plan, Request, planned
+from attn_doctor.kernels.builder.items import PlannedBuild
+from attn_doctor.kernels.builder.plan import BuildRequest, Plan, plan_build
 from attn_doctor.record import key_parts, store
-from attn_doctor.record.environment import place_with
+from attn_doctor.record.environment import slot_name
 from attn_doctor.record.lock import Lock
-from attn_doctor.record.manifest import Entry, Manifest, Surroundings
+from attn_doctor.record.manifest import BuildEnvironment, Entry, Manifest
 
 #: The message of entries whose build has begun and not ended.
 UNFINISHED = "not built: the build was ended before"
@@ -28,10 +28,10 @@ UNFINISHED = "not built: the build was ended before"
 class Record:
     """The manifest of a request's folder while it is built."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: BuildRequest) -> None:
         self._request = request
         self.manifest: Manifest = store.load(request.folder) or store.empty()
-        self.surroundings: dict[str, Surroundings] = {}
+        self.environments: dict[str, BuildEnvironment] = {}
         """Device → what torch told of it."""
         self.lock: Lock | None = None
         """Looked at before each writing, once it is held."""
@@ -53,39 +53,39 @@ class Record:
         """Manifest key → entry."""
         return self.manifest.entries
 
-    def seen(self, device: str) -> Surroundings:
+    def environment_of(self, device: str) -> BuildEnvironment:
         """What torch told of a device, else what the facts tell."""
-        return self.surroundings.get(device) or self._request.seen(device)
+        return self.environments.get(device) or self._request.environment_of(device)
 
-    def planned(self) -> Plan:
+    def plan(self) -> Plan:
         """What has to be done, by all that is known so far."""
         names = {
             device: found.device
-            for device, found in self.surroundings.items()
+            for device, found in self.environments.items()
             if found.device and device != "cpu"
         }
-        return planned(self._request, self.manifest, self.surroundings, names)
+        return plan_build(self._request, self.manifest, self.environments, names)
 
-    def key(self, item: Item) -> str:
+    def key(self, item: PlannedBuild) -> str:
         """The entry's key; the GPU's name may have become known only now."""
-        found = self.surroundings.get(item.device)
+        found = self.environments.get(item.device)
         if found is None or item.device == "cpu" or not found.device:
             return item.key
-        return key_parts.key(item.spec, place_with(item.device, found.device))
+        return key_parts.key(item.spec, slot_name(item.device, found.device))
 
     # What changes
 
-    def begin(self, items: Iterable[Item]) -> None:
+    def begin(self, items: Iterable[PlannedBuild]) -> None:
         """Forget what is stale, and note what is wanted: should the build be ended, the next knows.
 
-        What is yet to be proven keeps its entry.
+        What is yet to be verified keeps its entry.
         """
         gone = self._stale()
         kept = {name: one for name, one in self.entries.items() if name not in gone}
         wanted = {
             item.key: _unfinished(item)
             for item in items
-            if _named(item.key) and item.state != "unproven"
+            if _named(item.key) and item.state != "unverified"
         }
         warmups = {name: one for name, one in self.manifest.warmups.items() if name not in gone}
         self.manifest = replace(self.manifest, entries={**kept, **wanted}, warmups=warmups)
@@ -97,12 +97,12 @@ class Record:
         """Take entries in, without saving."""
         self.manifest = replace(self.manifest, entries={**self.entries, **entries})
 
-    def again(self, items: Sequence[Item]) -> None:
+    def again(self, items: Sequence[PlannedBuild]) -> None:
         """Note that these have to be built anew."""
         self.put({item.key: _unfinished(item) for item in items})
         self.save()
 
-    def enter(self, item: Item, entry: Entry) -> None:
+    def enter(self, item: PlannedBuild, entry: Entry) -> None:
         """Write down what became of an item, its files being on the disk before."""
         if item.key in self._written and entry.build is not None:
             files, writing = self._written.pop(item.key)
@@ -111,11 +111,11 @@ class Record:
         name = self.key(item)
         if _named(name):
             where = plan.mask_folder(item.spec.mask, self._request.sys_path)
-            self.put({name: replace(entry, place=name.partition("@")[2], mask_folder=where)})
+            self.put({name: replace(entry, device_slot=name.partition("@")[2], mask_folder=where)})
         self._place(item.device)
         self.save()
 
-    def flush(self, item: Item, result: Mapping[str, Any]) -> None:
+    def flush(self, item: PlannedBuild, result: Mapping[str, Any]) -> None:
         """Bring the files to the disk while the proof runs: that takes longer than one thinks."""
         files = frozenset(result.get("files", ()))
         writing = self._writers.submit(store.flush, self._request.folder, files)
@@ -132,24 +132,24 @@ class Record:
         from attn_doctor.kernels.caches import stale as drift
 
         found: set[str] = set()
-        for device, now in self.surroundings.items():
-            place = place_with(device, now.device or "")
+        for device, now in self.environments.items():
+            place = slot_name(device, now.device or "")
             stale = drift.stale(self.manifest, place, now, str(self._request.folder))
             found |= stale.specs.keys() | stale.warmups.keys()
         return found
 
     def _place(self, device: str) -> None:
         """Note in what surroundings a device's kernels are built."""
-        found = self.seen(device)
-        place = place_with(device, found.device or "")
+        found = self.environment_of(device)
+        place = slot_name(device, found.device or "")
         if not _named(place):
             return
         if self._request.target is not None:
-            there = [entry for entry in self.entries.values() if entry.place == place]
-            was = self.manifest.surroundings.get(place)
+            there = [entry for entry in self.entries.values() if entry.device_slot == place]
+            was = self.manifest.environments.get(place)
             found = self._request.target.keeping(found, was, there)
-        surroundings = {**self.manifest.surroundings, place: found}
-        self.manifest = replace(self.manifest, surroundings=surroundings, attn_doctor=__version__)
+        surroundings = {**self.manifest.environments, place: found}
+        self.manifest = replace(self.manifest, environments=surroundings, attn_doctor=__version__)
 
 
 def _named(place: str) -> bool:
@@ -157,6 +157,6 @@ def _named(place: str) -> bool:
     return not place.endswith(" ")
 
 
-def _unfinished(item: Item) -> Entry:
+def _unfinished(item: PlannedBuild) -> Entry:
     """The entry of a spec whose build is under way."""
-    return Entry(spec=item.spec, place=item.place, state="failed", message=UNFINISHED)
+    return Entry(spec=item.spec, device_slot=item.device_slot, state="failed", message=UNFINISHED)

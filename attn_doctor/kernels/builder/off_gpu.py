@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from attn_doctor import processes, worker
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.kernels.builder.items import Item
-from attn_doctor.kernels.builder.plan import Plan, Request
+from attn_doctor.kernels.builder.items import PlannedBuild
+from attn_doctor.kernels.builder.plan import BuildRequest, Plan
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.record.spec import MASKS, KernelSpec
 
@@ -37,18 +37,18 @@ def suits(spec: KernelSpec) -> bool:
     return not spec.block and not spec.mode and spec.mask in MASKS
 
 
-def worth(request: Request, plan: Plan) -> bool:
+def worth(request: BuildRequest, plan: Plan) -> bool:
     """Whether enough of the plan would be compiled at once, on GPUs, with memory to spare."""
     on_gpus = request.target is None and "cpu" not in request.devices
     wanted = [item for item in plan.todo if _wanted(item)]
     return on_gpus and plan.limit != "memory" and min(plan.jobs, len(wanted)) >= MANY
 
 
-def _wanted(item: Item) -> bool:
-    return item.state != "unproven" and suits(item.spec)
+def _wanted(item: PlannedBuild) -> bool:
+    return item.state != "unverified" and suits(item.spec)
 
 
-def environment(request: Request) -> dict[str, str]:
+def environment(request: BuildRequest) -> dict[str, str]:
     """The variables of processes that compile for the GPUs of this machine without using them.
 
     Raises `AttnDoctorError` or `DeviceError` with the reason why that cannot be, such as a compiler
@@ -67,7 +67,7 @@ def environment(request: Request) -> dict[str, str]:
         return stub.environment(library.result(), gpus[0], len(gpus), request.environ)
 
 
-def _gpus(request: Request) -> list[Descriptor]:
+def _gpus(request: BuildRequest) -> list[Descriptor]:
     """The GPUs that a process with the request's variables may see, at least one."""
     ended = processes.run([request.python, str(_CHILD)], _PATIENCE, env=request.environ)
     try:

@@ -17,19 +17,19 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder import items as plan
 from attn_doctor.kernels.builder.cleared import Cleared
-from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.target import Target
-from attn_doctor.record.environment import place_of, place_with, seen
+from attn_doctor.record.environment import environment_from_facts, slot_name, slot_of
 from attn_doctor.record.lock import FOLDER
-from attn_doctor.record.manifest import Manifest, Surroundings
+from attn_doctor.record.manifest import BuildEnvironment, Manifest
 from attn_doctor.record.spec import KernelSpec
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.stale import Stale
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class BuildRequest(Struct, frozen=True, kw_only=True):
     """What is wanted."""
 
     specs: tuple[KernelSpec, ...]
@@ -61,18 +61,18 @@ class Request(Struct, frozen=True, kw_only=True):
         """Where the children print to."""
         return self.folder / FOLDER / "logs"
 
-    def seen(self, device: str, was: Surroundings | None = None) -> Surroundings:
+    def environment_of(self, device: str, was: BuildEnvironment | None = None) -> BuildEnvironment:
         """Today's surroundings as far as the facts tell, those of the target if there is one."""
         target = self.target
         if target is not None:
-            return target.told(seen(self.facts, device, target.environment, was))
-        return seen(self.facts, device, self.environ, was)
+            return target.told(environment_from_facts(self.facts, device, target.environment, was))
+        return environment_from_facts(self.facts, device, self.environ, was)
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """What a build would do."""
 
-    items: tuple[Item, ...]
+    items: tuple[PlannedBuild, ...]
     cleared: tuple[Cleared, ...]
     """Files that would be removed first."""
     jobs: int
@@ -85,7 +85,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """GPUs of other machines that it would build for, in place of one that is here."""
 
     @property
-    def todo(self) -> tuple[Item, ...]:
+    def todo(self) -> tuple[PlannedBuild, ...]:
         """What has to be built, in the order of building."""
         return tuple(plan.longest_first(item for item in self.items if item.todo))
 
@@ -99,10 +99,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         return 3.0 + max(work / self.jobs, *(item.seconds * 1.3 for item in todo))
 
 
-def planned(
-    request: Request,
+def plan_build(
+    request: BuildRequest,
     manifest: Manifest,
-    surroundings: Mapping[str, Surroundings] | None = None,
+    surroundings: Mapping[str, BuildEnvironment] | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Plan:
     """What building `request` would do. Changes and runs nothing.
@@ -112,19 +112,19 @@ def planned(
     """
     from attn_doctor.kernels.caches import stale as drift
 
-    items: list[Item] = []
+    items: list[PlannedBuild] = []
     cleared: dict[str, Cleared] = {}
     moved: list[str] = []
     unknown: list[str] = []
     for device in request.devices:
         name = (names or {}).get(device)
-        place = place_with(device, name) if name else place_of(request.facts, device)
+        place = slot_name(device, name) if name else slot_of(request.facts, device)
         if place is None:
             unknown.append(device)
-            place = place_with(device, "")
-        was = manifest.surroundings.get(place)
+            place = slot_name(device, "")
+        was = manifest.environments.get(place)
         now = (surroundings or {}).get(device)
-        now = now or request.seen(device, was)
+        now = now or request.environment_of(device, was)
         stale = drift.stale(manifest, place, now, str(request.folder), jiterator=jiterator(request))
         if request.target is not None:
             leave_alone(manifest, place, stale, request.folder)
@@ -165,22 +165,22 @@ def planned(
     )
 
 
-def _judged(item: Item, torch: str, sm: int | None) -> Item:
+def _judged(item: PlannedBuild, torch: str, sm: int | None) -> PlannedBuild:
     """The item with what torch will say to it, if that is known to be no."""
-    if not item.todo or item.state == "unproven":
+    if not item.todo or item.state == "unverified":
         return item
     return replace(item, refused=refusal(item.spec, torch, item.device, sm))
 
 
 #: States whose files go for another reason, or only once a proof has failed.
-_OWN_WAY = ("stale", "unproven")
+_OWN_WAY = ("stale", "unverified")
 
 
 def leave_alone(manifest: Manifest, place: str, found: Stale, folder: Path) -> None:
-    """Raise `AttnDoctorError` if what was proven on the GPU itself would be cleared from afar."""
-    proven = [key for key in found.specs if manifest.entries[key].state == "built"]
-    ran = [key for key in found.warmups if not manifest.warmups[key].unproven]
-    why = [found.specs[key] for key in proven] + [found.warmups[key] for key in ran]
+    """Raise `AttnDoctorError` if what was verified on the GPU itself would be cleared from afar."""
+    verified = [key for key in found.specs if manifest.entries[key].state == "built"]
+    ran = [key for key in found.warmups if not manifest.warmups[key].unverified]
+    why = [found.specs[key] for key in verified] + [found.warmups[key] for key in ran]
     if why:
         raise AttnDoctorError(
             f"{folder} holds kernels that were made on a real {place}: {why[0]}. They are"
@@ -203,7 +203,7 @@ def joined(plans: Sequence[Plan]) -> Plan:
 
 
 def superseded(
-    folder: Path, manifest: Manifest, items: Iterable[Item]
+    folder: Path, manifest: Manifest, items: Iterable[PlannedBuild]
 ) -> Iterable[tuple[str, Cleared]]:
     """Files of entries that will be built anew, unless another entry that stays has them too."""
     anew = {item.key: item for item in items if item.todo and item.state not in _OWN_WAY}
@@ -222,7 +222,7 @@ def superseded(
             yield one.path, one
 
 
-def jiterator(request: Request) -> str:
+def jiterator(request: BuildRequest) -> str:
     """The folder of torch's run-time compiled elementwise kernels; empty if none is ours to clear.
 
     Those of this machine are no affair of a GPU elsewhere.

@@ -25,9 +25,9 @@ from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.stub_gpu_guard import heard, unheard, watched
 from attn_doctor.kernels.builder.target import Target
 from attn_doctor.processes import GRACE, Running
-from attn_doctor.record.environment import seen
+from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.lock import FOLDER
-from attn_doctor.record.manifest import Surroundings
+from attn_doctor.record.manifest import BuildEnvironment
 from attn_doctor.record.trace import Lookup, lookups
 from attn_doctor.worker.stub_gpu.report import Verdict
 
@@ -63,12 +63,14 @@ class Program(Struct, frozen=True, kw_only=True):
         text = "\0".join([*self.argv, os.getcwd(), self.device, *there])
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
-    def seen(self, was: Surroundings | None = None) -> Surroundings:
+    def environment_of(self, was: BuildEnvironment | None = None) -> BuildEnvironment:
         """Today's surroundings as far as the facts tell, those of the target if there is one."""
         target = self.target
         if target is not None:
-            return target.told(seen(self.facts, self.device, target.environment, was))
-        return seen(self.facts, self.device, self.environ, was)
+            return target.told(
+                environment_from_facts(self.facts, self.device, target.environment, was)
+            )
+        return environment_from_facts(self.facts, self.device, self.environ, was)
 
 
 def program_of(

@@ -13,7 +13,7 @@ from attn_doctor.kernels.builder.items import mask_folders
 from attn_doctor.kernels.builder.target import Target
 from attn_doctor.kernels.gpus.descriptor import identifier
 from attn_doctor.record import store
-from attn_doctor.record.environment import place_of
+from attn_doctor.record.environment import slot_of
 from attn_doctor.record.manifest import Entry, Manifest
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.shell import commands
@@ -52,12 +52,12 @@ def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = Non
             " run only if asked for:\n  " + "\n  ".join(_programs(manifest, facts, folder))
         )
     named = {
-        entry.place.partition(" ")[0]
+        entry.device_slot.partition(" ")[0]
         for entry in manifest.entries.values()
         if not _elsewhere(facts, entry)
     }
     if manifest.entries and not named and not asked:
-        names = sorted({entry.place.partition(" ")[2] for entry in manifest.entries.values()})
+        names = sorted({entry.device_slot.partition(" ")[2] for entry in manifest.entries.values()})
         words = [word for name in names for word in ("--target", identifier(name))]
         raise AttnDoctorError(
             f"{folder} holds kernels for {', '.join(names)} alone, built without a GPU. This builds"
@@ -67,11 +67,11 @@ def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = Non
     entries = {
         name: entry
         for name, entry in manifest.entries.items()
-        if (device := entry.place.partition(" ")[0]) in targets
-        and place_of(facts, device) in (entry.place, None)
+        if (device := entry.device_slot.partition(" ")[0]) in targets
+        and slot_of(facts, device) in (entry.device_slot, None)
     }
     if not entries:
-        places = ", ".join(sorted({entry.place for entry in manifest.entries.values()}))
+        places = ", ".join(sorted({entry.device_slot for entry in manifest.entries.values()}))
         raise AttnDoctorError(f"{folder} holds kernels for {places}, not for this machine: {_SAY}")
     return Recorded(
         specs=tuple({entry.spec.id: entry.spec for entry in entries.values()}.values()),
@@ -84,14 +84,16 @@ def recorded(facts: Facts, folder: Path, asked: str, target: Target | None = Non
 
 def _elsewhere(facts: Facts, entry: Entry) -> bool:
     """It was built for a GPU of another machine, without one."""
-    here = place_of(facts, entry.place.partition(" ")[0])
+    here = slot_of(facts, entry.device_slot.partition(" ")[0])
     unknown = here is None and bool(facts.gpus)
-    return entry.state == "unproven" and here != entry.place and not unknown
+    return entry.state == "unverified" and here != entry.device_slot and not unknown
 
 
 def _of_target(manifest: Manifest, facts: Facts, folder: Path, target: Target) -> Recorded:
     entries = {
-        name: entry for name, entry in manifest.entries.items() if entry.place in target.places
+        name: entry
+        for name, entry in manifest.entries.items()
+        if entry.device_slot in target.places
     }
     if not entries:
         raise AttnDoctorError(f"nothing was built in {folder} for {target.name} yet: {_SAY}")
@@ -113,7 +115,7 @@ def _warmups(manifest: Manifest, facts: Facts, folder: Path) -> tuple[str, ...]:
 def _programs(manifest: Manifest, facts: Facts, folder: Path) -> tuple[str, ...]:
     """The commands that repeat the recorded warm-ups."""
     return tuple(
-        commands.build(folder, facts, *_target(one.place, facts), program=one.argv)
+        commands.build(folder, facts, *_target(one.device_slot, facts), program=one.argv)
         for one in manifest.warmups.values()
     )
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from attn_doctor.explain.explanation import Explanation, Match
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.cleared import Cleared
-from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.target import Target
 from attn_doctor.record.manifest import Entry
 from attn_doctor.rulebook.rule import Rule
@@ -20,7 +20,7 @@ from attn_doctor.rulebook.rule import Rule
 class Result(Struct, frozen=True, kw_only=True):
     """One spec, built or already there."""
 
-    item: Item
+    item: PlannedBuild
     entry: Entry | None
     """None: it was not built, because the build was interrupted."""
     match: Match | None = None
@@ -32,8 +32,8 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Built and proven, as far as that can be done here."""
-        return self.entry is not None and self.entry.state in ("built", "unproven")
+        """Built and verified, as far as that can be done here."""
+        return self.entry is not None and self.entry.state in ("built", "unverified")
 
 
 class Report(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 As soon as a spec is built, a second process proves it, while others still compile; proofs go first,
 so that what is finished is written down early. Specs that ran out of memory beside others are built
-again, or proven again, alone at the end. What was compiled off the GPU and does not hold on it is
+again, or verified again, alone at the end. What was compiled off the GPU and does not hold on it is
 built on it after that.
 """
 
@@ -24,7 +24,7 @@ from attn_doctor.kernels.builder.entries import (
 )
 from attn_doctor.kernels.builder.items import (
     CONTEXT_MIB,
-    Item,
+    PlannedBuild,
     gpu_mib,
 )
 from attn_doctor.kernels.builder.off_gpu import suits
@@ -42,7 +42,7 @@ TICK = 0.25
 class Step(Struct, frozen=True, kw_only=True):
     """Something that has just happened to a spec."""
 
-    item: Item
+    item: PlannedBuild
     phase: str
     """`build`, `prove`, `done`"""
     entry: Entry | None = None
@@ -51,7 +51,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class _Work(Struct, frozen=True):
-    item: Item
+    item: PlannedBuild
     action: str
     built: dict[str, Any] | None = None
     """What the building process answered, for the proof."""
@@ -78,13 +78,13 @@ class Course:
         memory: Mapping[str, int] | None = None,
         tell: Callable[[Step], None] = lambda _: None,
         tick: Callable[[], None] = lambda: None,
-        compiled: Callable[[Item, Mapping[str, Any]], None] = lambda *_: None,
+        compiled: Callable[[PlannedBuild, Mapping[str, Any]], None] = lambda *_: None,
         timings: Timings | None = None,
         standby: int = 0,
         off_gpu: Pool | None = None,
     ) -> None:
         self._off_gpu = off_gpu
-        self._doubted: list[tuple[Item, Entry]] = []
+        self._doubted: list[tuple[PlannedBuild, Entry]] = []
         self._standby = standby
         self._timings = timings or Timings()
         self._pool, self._jobs, self._limit = pool, jobs, limit
@@ -97,7 +97,7 @@ class Course:
         self._builds: list[_Work] = []
         self._proofs: list[_Work] = []
         self._alone: list[_Work] = []
-        self._proven = False
+        self._verified = False
 
     def ask(self, job: dict[str, Any], log: Path, answer: Callable[[Outcome], None]) -> None:
         """Start a job that is not a spec's; `answer` is called with its outcome."""
@@ -112,9 +112,9 @@ class Course:
 
     def run(
         self,
-        items: Iterable[Item],
-        finished: Callable[[Item, Entry, bool], None],
-        doubted: Callable[[Sequence[tuple[Item, Entry]]], None] = lambda _: None,
+        items: Iterable[PlannedBuild],
+        finished: Callable[[PlannedBuild, Entry, bool], None],
+        doubted: Callable[[Sequence[tuple[PlannedBuild, Entry]]], None] = lambda _: None,
     ) -> None:
         """Build and prove items in their order; returns when all are done.
 
@@ -141,8 +141,8 @@ class Course:
 
     def prove(
         self,
-        wanted: Iterable[tuple[Item, dict[str, Any]]],
-        finished: Callable[[Item, Entry, bool], None],
+        wanted: Iterable[tuple[PlannedBuild, dict[str, Any]]],
+        finished: Callable[[PlannedBuild, Entry, bool], None],
     ) -> None:
         """Prove items that were built at another time; with each goes what its build answered."""
         self._proofs += [_Work(item, "prove", built) for item, built in wanted]
@@ -210,8 +210,8 @@ class Course:
         self._ids += 1
         self._active[self._ids] = work
         # One real process beside the forks: what forks share cannot hide a miss from it.
-        fresh = work.action == "prove" and not self._proven
-        self._proven = self._proven or fresh
+        fresh = work.action == "prove" and not self._verified
+        self._verified = self._verified or fresh
         log = log_of(self._pool.logs, work.item, work.action)
         log.unlink(missing_ok=True)
         job = job_of(work.item.spec, work.item.device, work.action, self._sys_path)
@@ -299,7 +299,7 @@ def job_of(
     }
 
 
-def log_of(logs: Path, item: Item, action: str) -> Path:
+def log_of(logs: Path, item: PlannedBuild, action: str) -> Path:
     """Where the process of a spec prints to."""
     return logs / f"{item.spec.id}-{item.device.replace(':', '')}-{action}.log"
 

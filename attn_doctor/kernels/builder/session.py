@@ -21,11 +21,11 @@ from attn_doctor.kernels.builder import off_gpu
 from attn_doctor.kernels.builder.cross_build_residue import leavings, without_choices
 from attn_doctor.kernels.builder.deletion import Removing
 from attn_doctor.kernels.builder.devices import DeviceError
-from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.manifest_writer import Record
 from attn_doctor.kernels.builder.plan import (
+    BuildRequest,
     Plan,
-    Request,
     superseded,
 )
 from attn_doctor.kernels.builder.report import Report, Result, explained
@@ -36,7 +36,7 @@ from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.pool.pool import Pool
 from attn_doctor.pool.task import Outcome
 from attn_doctor.record.lock import FOLDER, Lock
-from attn_doctor.record.manifest import Entry, Surroundings
+from attn_doctor.record.manifest import BuildEnvironment, Entry
 
 #: Beside the manifest while a build is at work; one that is found there was ended.
 MARK = "unfinished"
@@ -46,12 +46,12 @@ _NO_STUB_GPU = "the stub GPU was not loaded, so nothing is known of this kernel"
 class Build:
     """One build under the lock of its folder."""
 
-    def __init__(self, request: Request, watcher: Watcher) -> None:
+    def __init__(self, request: BuildRequest, watcher: Watcher) -> None:
         self._request, self._watcher = request, watcher
         self._record = Record(request)
         self._results: dict[str, Result] = {}
         self._removing = Removing(request)
-        self.plan = self._record.planned()
+        self.plan = self._record.plan()
         """What has to be done, by what is known so far."""
         self._begun = time.monotonic()
         self._timings = Timings(self._begun)
@@ -75,7 +75,7 @@ class Build:
                 self._removing.damage()
             # Whoever held the lock before may have built just this.
             self._record.read()
-            self.plan = self._record.planned()
+            self.plan = self._record.plan()
             if not self.plan.todo and not self.plan.unknown:
                 return
             self._watcher.begin(self.plan)
@@ -116,7 +116,7 @@ class Build:
             targets=(request.target,) if request.target is not None else (),
         )
 
-    def _as_was(self, item: Item) -> Result:
+    def _as_was(self, item: PlannedBuild) -> Result:
         return Result(item=item, entry=None if item.todo else self._record.entries.get(item.key))
 
     @contextmanager
@@ -162,17 +162,17 @@ class Build:
         )
         for device in request.devices:
             self._ask(course, device)
-        old = any(entry.place.split(" ")[0] in request.devices for entry in self._entries())
+        old = any(entry.device_slot.split(" ")[0] in request.devices for entry in self._entries())
         if old or now.unknown or request.target is not None:
             # Digests that only torch knows may have moved too: that decides what is to be done.
-            course.until(lambda: len(self._record.surroundings) == len(request.devices))
+            course.until(lambda: len(self._record.environments) == len(request.devices))
             self._timings.last("waited_for_surroundings")
-            self.plan = now = self._record.planned()
+            self.plan = now = self._record.plan()
         self._removing.remove(now.cleared)
         self._record.begin(now.todo)
         self._timings.last("cleared")
-        doubted = self._proven_first(course, now)
-        wanted = [item for item in now.todo if item.state != "unproven" or item.key in doubted]
+        doubted = self._verified_first(course, now)
+        wanted = [item for item in now.todo if item.state != "unverified" or item.key in doubted]
         course.run(
             [item for item in wanted if not self._refused(item)], self._finished, self._doubted
         )
@@ -183,33 +183,33 @@ class Build:
             self._tidy()
         self._record.save()
 
-    def _proven_first(self, course: Course, now: Plan) -> set[str]:
+    def _verified_first(self, course: Course, now: Plan) -> set[str]:
         """Prove what was built without this GPU. Returns the keys of what does not hold.
 
         Its files go before it is built: a wrong kernel would be found in the cache again.
         """
-        doubted: dict[str, Item] = {}
+        doubted: dict[str, PlannedBuild] = {}
 
-        def finished(item: Item, entry: Entry, retried: bool) -> None:
+        def finished(item: PlannedBuild, entry: Entry, retried: bool) -> None:
             if entry.state == "built":
                 self._finished(item, entry, retried)
             else:
                 doubted[item.key] = item
 
         entries = self._record.entries
-        claims = [item for item in now.todo if item.state == "unproven"]
+        claims = [item for item in now.todo if item.state == "unverified"]
         course.prove([(item, claim(entries[item.key])) for item in claims], finished)
         if doubted:
             self._anew(doubted.values())
         return set(doubted)
 
-    def _doubted(self, found: Sequence[tuple[Item, Entry]]) -> None:
+    def _doubted(self, found: Sequence[tuple[PlannedBuild, Entry]]) -> None:
         """Remove what was compiled off the GPU and does not hold on it."""
         key = self._record.key
         self._record.put({key(item): entry for item, entry in found})
         self._anew([replace(item, key=key(item)) for item, _ in found])
 
-    def _anew(self, items: Iterable[Item]) -> None:
+    def _anew(self, items: Iterable[PlannedBuild]) -> None:
         """Remove the files of what did not hold on the GPU; others may need some of them."""
         why = "it did not hold on this GPU"
         anew = [replace(item, state="again", why=why) for item in items]
@@ -232,15 +232,15 @@ class Build:
         result = self._results.get(step.item.key) if step.entry is not None else None
         self._watcher.step(step if result is None else replace(step, entry=result.entry))
 
-    def _refused(self, item: Item) -> bool:
+    def _refused(self, item: PlannedBuild) -> bool:
         """Say so, without compiling, if torch itself would refuse the spec."""
         from attn_doctor.kernels.builder.refusals import refusal
 
         facts = self._request.facts
-        sm = self._record.seen(item.device).sm
+        sm = self._record.environment_of(item.device).sm
         why = refusal(item.spec, facts.torch.version or "", item.device, sm)
         if why:
-            entry = Entry(spec=item.spec, place=item.place, state="failed", message=why)
+            entry = Entry(spec=item.spec, device_slot=item.device_slot, state="failed", message=why)
             self._finished(item, entry, retried=False)
             self._watcher.step(Step(item=item, phase="done", entry=entry))
         return bool(why)
@@ -252,18 +252,18 @@ class Build:
         """Ask torch for the surroundings that only it knows."""
 
         def answer(outcome: Outcome) -> None:
-            told = (outcome.result or {}).get("surroundings")
+            told = (outcome.result or {}).get("environment")
             self._timings.last("surroundings_told")
             # Without an answer the specs will fail for the same reason, and say it.
             request = self._request
-            found = self._there(_told(told)) if told else request.seen(device)
-            self._record.surroundings[device] = found
+            found = self._there(_told(told)) if told else request.environment_of(device)
+            self._record.environments[device] = found
 
         log = self._request.logs / f"surroundings-{device.replace(':', '')}.log"
         log.unlink(missing_ok=True)
-        course.ask({"action": "surroundings", "device": device}, log, answer)
+        course.ask({"action": "environment", "device": device}, log, answer)
 
-    def _there(self, found: Surroundings) -> Surroundings:
+    def _there(self, found: BuildEnvironment) -> BuildEnvironment:
         """What torch told, as it is where the GPU is."""
         target = self._request.target
         if target is None:
@@ -274,11 +274,11 @@ class Build:
 
     # Writing down
 
-    def _finished(self, item: Item, entry: Entry, retried: bool) -> None:
+    def _finished(self, item: PlannedBuild, entry: Entry, retried: bool) -> None:
         with self._timings.adding("writing_down"):
             self._write_down(item, entry, retried)
 
-    def _write_down(self, item: Item, entry: Entry, retried: bool) -> None:
+    def _write_down(self, item: PlannedBuild, entry: Entry, retried: bool) -> None:
         match = None
         # What could not be built has no proof; what torch refuses has no log at all.
         log = log_of(self._request.logs, item, "build" if entry.build is None else "prove")
@@ -294,7 +294,7 @@ class Build:
         )
         self._record.enter(item, entry)
 
-    def _cause(self, item: Item, entry: Entry) -> tuple[Entry, Any]:
+    def _cause(self, item: PlannedBuild, entry: Entry) -> tuple[Entry, Any]:
         logs = [log_of(self._request.logs, item, action) for action in ("build", "prove")]
         try:
             found = explained(logs, entry.message, self._request.facts)
@@ -306,7 +306,7 @@ class Build:
         return replace(entry, cause=found.matches[0].rule), found.matches[0]
 
 
-def _told(told: Mapping[str, Any]) -> Surroundings:
+def _told(told: Mapping[str, Any]) -> BuildEnvironment:
     import msgspec
 
-    return msgspec.convert(dict(told), Surroundings, strict=False)
+    return msgspec.convert(dict(told), BuildEnvironment, strict=False)

@@ -28,7 +28,7 @@ from attn_doctor.kernels.builder.value_products import (
 from attn_doctor.record.spec import KernelSpec
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class SpecArgs(Struct, frozen=True, kw_only=True):
     """The flags as they were written; empty text is a flag that was not given."""
 
     heads: str = ""
@@ -56,7 +56,7 @@ class Given(Struct, frozen=True, kw_only=True):
     device: str = "cuda:0"
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
+class RequestedSpecs(Struct, frozen=True, kw_only=True):
     """What is to be built."""
 
     specs: tuple[KernelSpec, ...]
@@ -66,7 +66,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
     """Sentences that the user should see, such as a family that never reaches FlexAttention."""
 
 
-def wished(given: Given) -> Wishes:
+def requested_specs(given: SpecArgs) -> RequestedSpecs:
     """All that was asked for, without doubles. Raises `AttnDoctorError` naming flag or file."""
     flags = _flags(given)
     specs: list[KernelSpec] = []
@@ -97,7 +97,7 @@ def wished(given: Given) -> Wishes:
     if any(":" in spec.mask for spec in unique.values()):
         folders.append(os.getcwd())
     notes += _lost_masks(unique.values(), folders)
-    return Wishes(
+    return RequestedSpecs(
         specs=tuple(reversed(unique.values())),
         sys_path=tuple(dict.fromkeys(folders)),
         notes=tuple(dict.fromkeys(notes)),
@@ -114,7 +114,7 @@ def _lost_masks(specs: Iterable[KernelSpec], folders: Sequence[str]) -> list[str
     ]
 
 
-def _flags(given: Given) -> dict[str, Any]:
+def _flags(given: SpecArgs) -> dict[str, Any]:
     """The flags that describe a kernel, by the field's name."""
     found: dict[str, Any] = {}
     for name in FIELDS:

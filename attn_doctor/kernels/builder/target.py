@@ -1,7 +1,7 @@
 """A GPU of another machine to build for, and what of that machine decides whether kernels fit it.
 
 A stub GPU replaces it: a small library with the target's properties under which everything
-compiles truly and nothing runs. So what is built is `unproven`: a second process has reused it, and
+compiles truly and nothing runs. So what is built is `unverified`: a second process reused it, and
 no number of it was ever computed. From here the other machine's driver and compilers cannot be
 seen, nor whether it can write to the same path; what its descriptor does not tell is None.
 """
@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from attn_doctor.facts import Driver, Facts, Gpu
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.gpus.descriptor import Descriptor
-from attn_doctor.record.environment import place_with
-from attn_doctor.record.manifest import Entry, Surroundings
+from attn_doctor.record.environment import slot_name
+from attn_doctor.record.manifest import BuildEnvironment, Entry
 from attn_doctor.worker.env_vars import kept
 
 #: Kernels without their intermediate texts: a fifth of the size, under the same keys.
@@ -61,14 +61,14 @@ class Target(Struct, frozen=True, kw_only=True):
     @property
     def places(self) -> tuple[str, ...]:
         """The manifest's names of its devices."""
-        return tuple(place_with(device, self.name) for device in self.devices)
+        return tuple(slot_name(device, self.name) for device in self.devices)
 
     def there(self, facts: Facts) -> Facts:
         """This environment's facts, with its GPUs in place of ours and no word of its driver."""
         gpu = Gpu(name=self.name, sm=self.sm, visible=True)
         return replace(facts, gpus=(gpu,) * len(self.devices), driver=Driver())
 
-    def told(self, found: Surroundings) -> Surroundings:
+    def told(self, found: BuildEnvironment) -> BuildEnvironment:
         """What was found out here, without what is only so on this machine.
 
         Raises `TargetError` if nothing that this torch compiles would be found there.
@@ -79,8 +79,8 @@ class Target(Struct, frozen=True, kw_only=True):
         return replace(found, driver=None, cc=None, cxx=None, environment=dict(self.environment))
 
     def keeping(
-        self, found: Surroundings, was: Surroundings | None, entries: Sequence[Entry]
-    ) -> Surroundings:
+        self, found: BuildEnvironment, was: BuildEnvironment | None, entries: Sequence[Entry]
+    ) -> BuildEnvironment:
         """The same, with what is known from the GPU itself where kernels were built on it."""
         if was is None or not any(entry.state == "built" for entry in entries):
             return found
@@ -88,7 +88,7 @@ class Target(Struct, frozen=True, kw_only=True):
             found, driver=was.driver, cc=was.cc, cxx=was.cxx, environment=was.environment
         )
 
-    def remark(self, found: Surroundings) -> str:
+    def remark(self, found: BuildEnvironment) -> str:
         """What part of it will not be found there; empty if all will, as far as is known."""
         there, here = self.descriptor.settings, found.settings
         for name, title in (("inductor", "Inductor's"), ("functorch", "AOTAutograd's")):
@@ -99,7 +99,7 @@ class Target(Struct, frozen=True, kw_only=True):
                 )
         return ""
 
-    def _disagreement(self, found: Surroundings) -> str:
+    def _disagreement(self, found: BuildEnvironment) -> str:
         """Why what was compiled by this torch would never be found there; empty if it would."""
         software = self.descriptor.software
         if found.device is not None and found.device != self.name:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from attn_doctor.kernels.builder import items
-from attn_doctor.kernels.builder.items import Item
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.items import PlannedBuild
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.scheduler import Course
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.pool.pool import Pool
@@ -15,7 +15,7 @@ from attn_doctor.record import store
 from attn_doctor.record.manifest import Entry
 
 
-def pool_of(request: Request, devices: Iterable[str]) -> Pool:
+def pool_of(request: BuildRequest, devices: Iterable[str]) -> Pool:
     """The processes in which jobs for these devices run."""
     cuda = any(device != "cpu" for device in devices)
     return Pool(request.python, request.environ, request.logs, cuda=cuda)
@@ -32,7 +32,7 @@ def claim(entry: Entry) -> dict[str, Any]:
 
 
 def prove(
-    request: Request, keys: Iterable[str], watcher: Watcher | None = None
+    request: BuildRequest, keys: Iterable[str], watcher: Watcher | None = None
 ) -> dict[str, Entry]:
     """Prove entries of the manifest in fresh processes, without building or writing anything.
 
@@ -41,18 +41,18 @@ def prove(
     """
     manifest = store.load(request.folder) or store.empty()
     found: dict[str, Entry] = {}
-    wanted: list[tuple[Item, dict[str, Any]]] = []
+    wanted: list[tuple[PlannedBuild, dict[str, Any]]] = []
     for name in keys:
         entry = manifest.entries[name]
-        device = entry.place.partition(" ")[0]
-        item = Item(spec=entry.spec, device=device, key=name, state="again")
+        device = entry.device_slot.partition(" ")[0]
+        item = PlannedBuild(spec=entry.spec, device=device, key=name, state="again")
         wanted.append((item, claim(entry)))
     if not wanted:
         return {}
     watcher = watcher or Watcher()
     request.logs.mkdir(parents=True, exist_ok=True)
 
-    def finished(item: Item, entry: Entry, _: bool) -> None:
+    def finished(item: PlannedBuild, entry: Entry, _: bool) -> None:
         found[item.key] = entry
 
     jobs, _ = items.workers(request.facts, wanted[0][0].device, request.jobs)

@@ -32,7 +32,7 @@ from attn_doctor.kernels.builder.program_run import (
 )
 from attn_doctor.kernels.builder.unfused import unfused
 from attn_doctor.record import store
-from attn_doctor.record.environment import place_of, place_with
+from attn_doctor.record.environment import slot_name, slot_of
 from attn_doctor.record.lock import FOLDER, Lock, Owner
 from attn_doctor.record.manifest import NOT_ASKED, Manifest, Warmup
 from attn_doctor.record.trace import (
@@ -125,13 +125,13 @@ def warm_up(
         warmup = Warmup(
             argv=program.argv,
             folder=os.getcwd(),
-            place=_place(program),
+            device_slot=_place(program),
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             seconds=first.seconds,
             files={**added, **_used(after, first.found)},
             keys=_keys(first.found),
             hits=counted(first.found),
-            unproven=program.target is not None,
+            unverified=program.target is not None,
             message=wrong or ("" if prove else NOT_ASKED),
         )
         if prove and not wrong:
@@ -140,7 +140,7 @@ def warm_up(
             again = run(program, logs / f"warmup-{program.id}-prove.log", "prove")
             if again.heard.refused:
                 return _refused(ran, again, folder, added)
-            warmup = _proven(warmup, first, again, after, _files(folder))
+            warmup = _verified(warmup, first, again, after, _files(folder))
         if program.target is not None:
             gone, _ = clear(leavings(folder, others), [str(folder)])
             away = {str(Path(one.path).relative_to(folder)) for one in gone}
@@ -165,11 +165,11 @@ def outdated(program: Program, *, prove: bool = True) -> str:
     known = manifest.warmups.get(program.id)
     if known is None:
         return "it was not run for this cache yet"
-    now = program.seen(manifest.surroundings.get(known.place))
-    stale = drift.stale(manifest, known.place, now, str(program.folder)).warmups
+    now = program.environment_of(manifest.environments.get(known.device_slot))
+    stale = drift.stale(manifest, known.device_slot, now, str(program.folder)).warmups
     gone = missing(program.folder, known.files)
     lost = f"{gone[0]} is gone or has another size" if gone else ""
-    unknown = "" if known.proven or not prove else known.message
+    unknown = "" if known.verified or not prove else known.message
     return stale.get(program.id) or lost or known.fault or unknown
 
 
@@ -225,7 +225,7 @@ def _keys(found: list[Lookup]) -> dict[str, list[str]]:
     return keys
 
 
-def _proven(
+def _verified(
     warmup: Warmup, first: Run, again: Run, before: Mapping[str, int], after: Mapping[str, int]
 ) -> Warmup:
     """The warm-up with what its second run showed."""
@@ -234,7 +234,7 @@ def _proven(
         warmup,
         reuse_seconds=again.seconds,
         hits=counted(again.found),
-        proven=not message,
+        verified=not message,
         message=message,
     )
 
@@ -265,7 +265,7 @@ def _clear_stale(program: Program) -> tuple[tuple[Cleared, ...], dict[str, str]]
 
     folder, place = program.folder, _place(program)
     manifest = store.load(folder) or store.empty()
-    now = program.seen(manifest.surroundings.get(place))
+    now = program.environment_of(manifest.environments.get(place))
     stale = drift.stale(manifest, place, now, str(folder))
     if program.target is not None:
         leave_alone(manifest, place, stale, folder)
@@ -278,28 +278,28 @@ def _clear_stale(program: Program) -> tuple[tuple[Cleared, ...], dict[str, str]]
     done, kept = clear(wanted, [str(folder)])
     entries = {name: one for name, one in manifest.entries.items() if name not in stale.specs}
     warmups = {name: one for name, one in manifest.warmups.items() if name not in stale.warmups}
-    surroundings = {**manifest.surroundings, place: now}
+    surroundings = {**manifest.environments, place: now}
     store.save(
         folder,
-        replace(manifest, entries=entries, warmups=warmups, surroundings=surroundings),
+        replace(manifest, entries=entries, warmups=warmups, environments=surroundings),
     )
     return done, kept
 
 
 def _place(program: Program) -> str:
-    return place_of(program.facts, program.device) or place_with(program.device, "")
+    return slot_of(program.facts, program.device) or slot_name(program.device, "")
 
 
 def _write_down(program: Program, warmup: Warmup, found: list[Lookup]) -> None:
     folder = program.folder
     manifest: Manifest = store.load(folder) or store.empty()
     store.flush(folder, warmup.files)
-    surroundings = dict(manifest.surroundings)
-    if warmup.place not in surroundings:
-        surroundings[warmup.place] = program.seen()
+    surroundings = dict(manifest.environments)
+    if warmup.device_slot not in surroundings:
+        surroundings[warmup.device_slot] = program.environment_of()
     warmups = {**manifest.warmups, program.id: warmup}
     parts.save(str(folder), program.id, _parts(found))
-    store.save(folder, replace(manifest, warmups=warmups, surroundings=surroundings))
+    store.save(folder, replace(manifest, warmups=warmups, environments=surroundings))
 
 
 def _forget(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""Who is told what happens while kernels are built or proven."""
+"""Who is told what happens while kernels are built or verified."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import replacing
-from attn_doctor.record.manifest import Entry, Surroundings, Warmup
+from attn_doctor.record.manifest import BuildEnvironment, Entry, Warmup
 
-#: 2: entries may be unproven, and there are warm-ups.
+#: 2: entries may be unverified, and there are warm-ups.
 SCHEMA = 2
 #: The member that describes the rest.
 HEAD = "attn-doctor/artifact.json"
@@ -61,7 +61,7 @@ class Artifact(Struct, frozen=True, kw_only=True):
     attn_doctor: str
     made: str
     """When the newest of it was built, UTC, ISO 8601: the same content is the same file."""
-    surroundings: dict[str, Surroundings]
+    environments: dict[str, BuildEnvironment]
     """Place → what its entries were built in."""
     entries: dict[str, Entry]
     """Manifest key → entry, with the state that it had where it was built."""
@@ -73,8 +73,8 @@ class Artifact(Struct, frozen=True, kw_only=True):
     @property
     def places(self) -> tuple[str, ...]:
         """The devices that something in it is for."""
-        named = [one.place for one in self.entries.values()]
-        named += [one.place for one in self.warmups.values()]
+        named = [one.device_slot for one in self.entries.values()]
+        named += [one.device_slot for one in self.warmups.values()]
         return tuple(dict.fromkeys(named))
 
 

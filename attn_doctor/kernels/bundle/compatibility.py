@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Facts, Gpu
 from attn_doctor.kernels.bundle.artifact import Artifact
-from attn_doctor.record.drift import REBUILD, Moved, moved
-from attn_doctor.record.environment import place_with, seen
-from attn_doctor.record.manifest import Surroundings
+from attn_doctor.record.drift import REBUILD, ChangedComponent, changed_components
+from attn_doctor.record.environment import environment_from_facts, slot_name
+from attn_doctor.record.manifest import BuildEnvironment
 
 #: What the keys of Triton's kernels hold besides their source.
 _NEEDED = ("torch", "torch_cuda", "torch_key", "triton", "triton_key", "python", "sm", "cpu")
@@ -53,7 +53,7 @@ class Fit(Struct, frozen=True, kw_only=True):
     layer: Layer
     here: str
     """The place that the kernels are for on this machine; that of the artifact if none is."""
-    moved: tuple[Moved, ...] = ()
+    moved: tuple[ChangedComponent, ...] = ()
     """What keeps graphs, or everything, from being reused."""
     why: str = ""
     """Why it is not all of it, in one clause."""
@@ -62,7 +62,7 @@ class Fit(Struct, frozen=True, kw_only=True):
 def fits(artifact: Artifact, facts: Facts, environ: Mapping[str, str]) -> dict[str, Fit]:
     """Place of the artifact → what of it can serve here."""
     found = {
-        place: _fit(place, was, facts, environ) for place, was in artifact.surroundings.items()
+        place: _fit(place, was, facts, environ) for place, was in artifact.environments.items()
     }
     served = {one.here for one in found.values() if one.layer is Layer.EXACT}
     for place, one in found.items():
@@ -72,20 +72,22 @@ def fits(artifact: Artifact, facts: Facts, environ: Mapping[str, str]) -> dict[s
     return found
 
 
-def _fit(place: str, was: Surroundings, facts: Facts, environ: Mapping[str, str]) -> Fit:
+def _fit(place: str, was: BuildEnvironment, facts: Facts, environ: Mapping[str, str]) -> Fit:
     device = place.partition(" ")[0]
-    now = seen(facts, device, environ, was)
+    now = environment_from_facts(facts, device, environ, was)
     gone = "" if device == "cpu" else _gone(facts, device)
-    changes = tuple(one for one in moved(was, now) if one.effect == REBUILD)
+    changes = tuple(one for one in changed_components(was, now) if one.effect == REBUILD)
     refusing = tuple(one for one in changes if one.component in _NEEDED)
     if refusing:
         return Fit(place=place, layer=Layer.NOTHING, here=place, moved=refusing, why=told(refusing))
     if gone:
         return Fit(place=place, layer=Layer.ABSENT, here=place, moved=changes, why=gone)
-    here = place_with(device, now.device) if now.device else place
+    here = slot_name(device, now.device) if now.device else place
     if not changes:
         return Fit(place=place, layer=Layer.EXACT, here=here)
-    tritons = tuple(one for one in moved(was, now) if _TRITONS.fullmatch(one.component))
+    tritons = tuple(
+        one for one in changed_components(was, now) if _TRITONS.fullmatch(one.component)
+    )
     if device == "cpu" or tritons:
         both = (*changes, *(one for one in tritons if one not in changes))
         return Fit(place=place, layer=Layer.NOTHING, here=here, moved=both, why=told(both))
@@ -113,12 +115,12 @@ def _counted(shown: list[Gpu]) -> str:
     return "1 GPU" if len(shown) == 1 else f"{len(shown)} GPUs"
 
 
-def told(found: Iterable[Moved]) -> str:
+def told(found: Iterable[ChangedComponent]) -> str:
     """What differs, with both values: `CXX: /opt/gcc/bin/g++ there, g++ here`."""
     return "; ".join(pair(one) for one in found)
 
 
-def pair(one: Moved) -> str:
+def pair(one: ChangedComponent) -> str:
     """One component with the value there and the value here."""
     name = _NAMES.get(one.component, one.component)
     if one.component in _DIGESTS:

@@ -2,7 +2,7 @@
 
 Graphs and kernels where everything was hit and right; Triton's kernels alone where graphs missed
 and still nothing was compiled; nothing of what computed something else. What was not run is
-unproven.
+unverified.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from msgspec.structs import replace
 
 from attn_doctor.kernels.builder import items
 from attn_doctor.kernels.builder.devices import TRITON
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact
 from attn_doctor.kernels.bundle.compatibility import Fit, Layer
 from attn_doctor.kernels.verify.entries import measured, proved, stamped
 from attn_doctor.record import key_parts, store
-from attn_doctor.record.environment import seen
+from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.manifest import (
+    BuildEnvironment,
     Entry,
     Manifest,
-    Surroundings,
     Warmup,
 )
 
@@ -38,9 +38,9 @@ ALONE = "only its Triton kernels were taken in"
 class Imported(Struct, frozen=True, kw_only=True):
     """What an import did."""
 
-    proven: dict[str, Entry] = {}
+    verified: dict[str, Entry] = {}
     """Manifest key → entry that is in use now, with the errors measured here."""
-    unproven: dict[str, Entry] = {}
+    unverified: dict[str, Entry] = {}
     """Manifest key → entry that was taken in and not run on its GPU."""
     kernels: dict[str, Entry] = {}
     """Manifest key → entry of which only Triton's kernels were taken in; `message` says why."""
@@ -58,7 +58,7 @@ class Imported(Struct, frozen=True, kw_only=True):
     @property
     def anything(self) -> bool:
         """Something was taken in."""
-        return bool(self.proven or self.unproven or self.kernels or self.warmups)
+        return bool(self.verified or self.unverified or self.kernels or self.warmups)
 
 
 class Taking:
@@ -67,7 +67,7 @@ class Taking:
     def __init__(
         self,
         artifact: Artifact,
-        request: Request,
+        request: BuildRequest,
         fits: Mapping[str, Fit],
         manifest: Manifest,
         *,
@@ -76,22 +76,26 @@ class Taking:
         self._artifact, self._request, self._fits, self._run = artifact, request, fits, run
         layers = (Layer.EXACT, Layer.KERNELS) if run else (Layer.EXACT, Layer.KERNELS, Layer.ABSENT)
         fitting = {
-            key: one for key, one in artifact.entries.items() if fits[one.place].layer in layers
+            key: one
+            for key, one in artifact.entries.items()
+            if fits[one.device_slot].layer in layers
         }
         self.present = tuple(key for key in fitting if self._stands(manifest, key))
         self.wanted = {key: one for key, one in fitting.items() if key not in self.present}
         self.warmups = {
-            key: one for key, one in artifact.warmups.items() if fits[one.place].layer in layers
+            key: one
+            for key, one in artifact.warmups.items()
+            if fits[one.device_slot].layer in layers
         }
 
     def _stands(self, manifest: Manifest, key: str) -> bool:
         """The folder has this kernel, whole and as good as it can be had here."""
         entry = self._artifact.entries[key]
-        fit = self._fits[entry.place]
+        fit = self._fits[entry.device_slot]
         own = manifest.entries.get(key_parts.key(entry.spec, fit.here))
-        if own is None or own.build is None or own.state not in ("built", "unproven"):
+        if own is None or own.build is None or own.state not in ("built", "unverified"):
             return False
-        if own.state == "unproven" and self._run and fit.layer is Layer.EXACT:
+        if own.state == "unverified" and self._run and fit.layer is Layer.EXACT:
             return False
         return not items.missing(self._request.folder, own.build.files)
 
@@ -102,28 +106,28 @@ class Taking:
         if self._run:
             strange = {key: why for key, one in self.wanted.items() if (why := self._mask(one))}
             found = self._proofs(room, watcher, strange)
-        proven: dict[str, Entry] = {}
-        unproven: dict[str, Entry] = {}
+        verified: dict[str, Entry] = {}
+        unverified: dict[str, Entry] = {}
         kernels: dict[str, Entry] = {}
         refused: dict[str, Entry] = {}
         for key, packed in self.wanted.items():
-            fit = self._fits[packed.place]
+            fit = self._fits[packed.device_slot]
             here = key_parts.key(packed.spec, fit.here)
             alone = fit.layer is Layer.KERNELS
             why = strange.get(key) or (fit.why if alone else "")
             ran = found.get(key)
-            if ran is not None and ran.state in ("built", "unproven"):
-                taken = proven if ran.state == "built" else unproven
-                taken[here] = replace(_kept(packed, ran), place=fit.here)
+            if ran is not None and ran.state in ("built", "unverified"):
+                taken = verified if ran.state == "built" else unverified
+                taken[here] = replace(_kept(packed, ran), device_slot=fit.here)
             elif ran is not None and not _served(ran):
                 refused[key] = ran
             elif ran is not None or alone or why:
                 kernels[here] = self._alone(packed, why or (ran.message if ran else ""), ran)
             else:
-                unproven[here] = _unproven(packed)
+                unverified[here] = _unverified(packed)
         return Imported(
-            proven=proven,
-            unproven=unproven,
+            verified=verified,
+            unverified=unverified,
             kernels={key: one for key, one in kernels.items() if _cubins(one)},
             refused=refused,
             present=self.present,
@@ -135,8 +139,8 @@ class Taking:
         runnable = {key: one for key, one in self.wanted.items() if key not in strange}
         if not runnable:
             return {}
-        surroundings = self._artifact.surroundings
-        manifest = replace(store.empty(), surroundings=surroundings, entries=runnable)
+        surroundings = self._artifact.environments
+        manifest = replace(store.empty(), environments=surroundings, entries=runnable)
         store.save(room, manifest)
         return proved(_inside(self._request, room), runnable, watcher)
 
@@ -168,22 +172,26 @@ class Taking:
                 errors=found.build.errors,
                 hits=found.build.hits,
             )
-        here = self._fits[packed.place].here
-        return replace(packed, place=here, state="cubins", build=build, message=f"{ALONE}: {why}")
+        here = self._fits[packed.device_slot].here
+        return replace(
+            packed, device_slot=here, state="cubins", build=build, message=f"{ALONE}: {why}"
+        )
 
-    def surroundings(self, manifest: Manifest, done: Imported) -> dict[str, Surroundings]:
-        """What every place of the record was built in, and proven in where that was done now."""
-        packed = self._artifact.surroundings
+    def surroundings(self, manifest: Manifest, done: Imported) -> dict[str, BuildEnvironment]:
+        """What every place of the record was built in, and verified in where that was done now."""
+        packed = self._artifact.environments
         origin = {fit.here: packed[place] for place, fit in self._fits.items()}
-        proven = {one.place for one in done.proven.values()}
-        alone = {one.place for one in done.kernels.values()}
-        named = {one.place for one in done.unproven.values()}
-        named |= {one.place for one in done.warmups.values()}
-        found = dict(manifest.surroundings)
-        for place in sorted(proven | alone | named):
+        verified = {one.device_slot for one in done.verified.values()}
+        alone = {one.device_slot for one in done.kernels.values()}
+        named = {one.device_slot for one in done.unverified.values()}
+        named |= {one.device_slot for one in done.warmups.values()}
+        found = dict(manifest.environments)
+        for place in sorted(verified | alone | named):
             was = found.get(place, origin[place])
-            now = seen(self._request.facts, place.partition(" ")[0], self._request.environ, was)
-            if place in proven:
+            now = environment_from_facts(
+                self._request.facts, place.partition(" ")[0], self._request.environ, was
+            )
+            if place in verified:
                 found[place] = stamped(was, now)
             else:
                 found.setdefault(place, now if place in alone - named else was)
@@ -192,17 +200,17 @@ class Taking:
     def _programs(self) -> dict[str, Warmup]:
         found = {}
         for key, one in self.warmups.items():
-            fit = self._fits[one.place]
+            fit = self._fits[one.device_slot]
             alone = fit.layer is Layer.KERNELS
             files = {name: size for name, size in one.files.items() if not alone or _kernel(name)}
             message = f"{ALONE}: {fit.why}" if alone else ""
             if files:
                 found[key] = replace(
                     one,
-                    place=fit.here,
+                    device_slot=fit.here,
                     files=files,
-                    proven=one.proven and not alone,
-                    unproven=not alone,
+                    verified=one.verified and not alone,
+                    unverified=not alone,
                     message=message,
                 )
         return found
@@ -225,21 +233,21 @@ def _served(found: Entry) -> bool:
     return found.state == "not-reused" and ran == 0
 
 
-def _unproven(packed: Entry) -> Entry:
+def _unverified(packed: Entry) -> Entry:
     if packed.build is None:
         return packed
-    return replace(packed, state="unproven", build=replace(packed.build, errors={}))
+    return replace(packed, state="unverified", build=replace(packed.build, errors={}))
 
 
 def _kept(packed: Entry, found: Entry) -> Entry:
     """The entry as it is recorded here: files and keys as packed, errors and times as measured."""
     if packed.build is None or found.build is None:
         return packed
-    build = measured(packed.build, found.build, proven=True)
+    build = measured(packed.build, found.build, verified=True)
     return replace(packed, state=found.state, build=build, message="")
 
 
-def _inside(request: Request, room: Path) -> Request:
+def _inside(request: BuildRequest, room: Path) -> BuildRequest:
     environ = {name: text for name, text in request.environ.items() if name != "TRITON_CACHE_DIR"}
     environ["TORCHINDUCTOR_CACHE_DIR"] = str(room)
     if environ.get("TRITON_HOME", str(request.folder)) == str(request.folder):

@@ -1,6 +1,6 @@
 """From a cache folder to an artifact: all that was built in it and still lies there.
 
-What was built without its GPU travels as `unproven`; its proof is made where the GPU is. Kernels
+What was built without its GPU travels as `unverified`; its proof is made where the GPU is. Kernels
 for several GPUs, and for several indices of one, go into the same file.
 """
 
@@ -24,7 +24,7 @@ from attn_doctor.record.key_parts import parts_of
 from attn_doctor.record.manifest import Entry, Manifest, Warmup
 
 #: States of entries that are worth something elsewhere.
-_STATES = ("built", "unproven")
+_STATES = ("built", "unverified")
 _OBSTACLES = {
     "failed": "it failed",
     "not-reused": "it is not reused",
@@ -57,15 +57,15 @@ def choose(folder: Path, places: Collection[str] | None = None) -> Choice:
     warmups: dict[str, Warmup] = {}
     left_out: dict[str, str] = {}
     for key, entry in sorted(manifest.entries.items()):
-        if places is not None and entry.place not in places:
+        if places is not None and entry.device_slot not in places:
             continue
         reason = _obstacle(folder, entry)
         if reason:
-            left_out[f"{entry.spec.title} ({entry.place})"] = reason
+            left_out[f"{entry.spec.title} ({entry.device_slot})"] = reason
         else:
             entries[key] = entry
     for key, warmup in sorted(manifest.warmups.items()):
-        if places is not None and warmup.place not in places:
+        if places is not None and warmup.device_slot not in places:
             continue
         reason = _lacking(folder, warmup)
         if reason:
@@ -80,13 +80,13 @@ def choose(folder: Path, places: Collection[str] | None = None) -> Choice:
 
 def _obstacle(folder: Path, entry: Entry) -> str:
     build = entry.build
-    if entry.state not in _STATES or build is None or not build.proven:
+    if entry.state not in _STATES or build is None or not build.verified:
         return _OBSTACLES.get(entry.state, "no second process has shown that it is reused")
     return _gone(folder, build.files)
 
 
 def _lacking(folder: Path, warmup: Warmup) -> str:
-    if not warmup.proven:
+    if not warmup.verified:
         return f"it is not reused: {warmup.message}" if warmup.message else "it is not reused"
     return _gone(folder, warmup.files) if warmup.files else "it left nothing in the cache"
 
@@ -109,15 +109,15 @@ def pack(folder: Path, choice: Choice, target: Path) -> tuple[Artifact, str]:
             bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), holds_path=holds_path
         )
     entries = {key: _rooted(one, folder) for key, one in choice.entries.items()}
-    used = {one.place for one in choice.entries.values()}
-    used |= {one.place for one in choice.warmups.values()}
+    used = {one.device_slot for one in choice.entries.values()}
+    used |= {one.device_slot for one in choice.warmups.values()}
     made = Artifact(
         schema=artifacts.SCHEMA,
         attn_doctor=__version__,
         made=_newest(choice),
-        surroundings={
+        environments={
             place: one
-            for place, one in sorted(choice.manifest.surroundings.items())
+            for place, one in sorted(choice.manifest.environments.items())
             if place in used
         },
         entries=entries,

@@ -1,4 +1,4 @@
-"""Files of an artifact on their way from the room where they were proven to where torch looks."""
+"""Files of an artifact on their way from the room where they were verified to where torch looks."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""From an artifact to a cache folder: trusted, compared with this machine, proven, taken in.
+"""From an artifact to a cache folder: trusted, compared with this machine, verified, taken in.
 
 Everything happens in a folder of its own below the cache folder until the kernels were run in fresh
 processes of the examined interpreter, hit every cache, and agreed with a float64 reference; only
 then do the files move to where torch looks. What fails leaves nothing behind. Without the GPU
-nothing can be run: then, if it is asked for, entries are taken in as `unproven`, never as built.
+nothing can be run: then, if it is asked for, entries are taken in as `unverified`, never as built.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from attn_doctor.kernels.builder.devices import TRITON
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle import artifact as artifacts
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError
@@ -57,7 +57,7 @@ def private(path: Path, folder: Path) -> Iterator[Path]:
 def unpack(
     copy: Path,
     artifact: Artifact,
-    request: Request,
+    request: BuildRequest,
     watcher: Watcher,
     fits: Mapping[str, Fit],
     *,
@@ -66,9 +66,9 @@ def unpack(
     """Prove what of the artifact fits, and take in what holds.
 
     `copy` lies alone in a folder of its own (`private`). `request` names the cache folder, the
-    interpreter and the environment; its specs are not used. Unless `run`, nothing is run, and all
-    that is taken in is unproven. Raises `ArtifactError` for a changed artifact, `PoolError` if the
-    interpreter cannot import torch.
+    interpreter and the environment; its specs are not used. Unless `run`, nothing is run, and
+    what is imported stays unverified. Raises `ArtifactError` for a changed artifact, `PoolError` if
+    the interpreter cannot import torch.
     """
     folder = request.folder
     with Lock(folder, watcher.waiting) as lock:
@@ -98,20 +98,20 @@ def _living(manifest: Manifest, artifact: Artifact, fits: Mapping[str, Fit]) -> 
     """
     stale = {
         place
-        for place, was in artifact.surroundings.items()
+        for place, was in artifact.environments.items()
         if fits[place].layer in (Layer.EXACT, Layer.ABSENT)
-        and (own := manifest.surroundings.get(place)) is not None
-        and any(one.effect == drift.REBUILD for one in drift.moved(own, was))
+        and (own := manifest.environments.get(place)) is not None
+        and any(one.effect == drift.REBUILD for one in drift.changed_components(own, was))
     }
     if not stale:
         return manifest
     return replace(
         manifest,
-        surroundings={
-            place: one for place, one in manifest.surroundings.items() if place not in stale
+        environments={
+            place: one for place, one in manifest.environments.items() if place not in stale
         },
-        entries={key: one for key, one in manifest.entries.items() if one.place not in stale},
-        warmups={key: one for key, one in manifest.warmups.items() if one.place not in stale},
+        entries={key: one for key, one in manifest.entries.items() if one.device_slot not in stale},
+        warmups={key: one for key, one in manifest.warmups.items() if one.device_slot not in stale},
     )
 
 
@@ -119,7 +119,7 @@ def _merged(
     manifest: Manifest, done: Imported, moving: Moving, taking: Taking
 ) -> tuple[Manifest, Imported]:
     """Move the files, and the record with what came in."""
-    whole = {**done.unproven, **done.proven}
+    whole = {**done.unverified, **done.verified}
     for entry in whole.values():
         moving.entry(entry)
     for entry in done.kernels.values():
@@ -130,13 +130,13 @@ def _merged(
         moving.helpers()
     done = replace(
         done,
-        proven={key: moving.sized(one) for key, one in done.proven.items()},
-        unproven={key: moving.sized(one) for key, one in done.unproven.items()},
+        verified={key: moving.sized(one) for key, one in done.verified.items()},
+        unverified={key: moving.sized(one) for key, one in done.unverified.items()},
         warmups={key: moving.sized_warmup(one) for key, one in done.warmups.items()},
     )
     entries = dict(manifest.entries)
-    entries.update(done.unproven)
-    entries.update(done.proven)
+    entries.update(done.unverified)
+    entries.update(done.verified)
     for key, entry in done.kernels.items():
         # A later build makes the graphs and with them the whole entry; it must not begin by
         # removing the kernels, so none of their files are named.
@@ -145,4 +145,4 @@ def _merged(
     entries = {key: taking.found(one) for key, one in entries.items()}
     surroundings = taking.surroundings(manifest, done)
     warmups = {**manifest.warmups, **done.warmups}
-    return replace(manifest, surroundings=surroundings, entries=entries, warmups=warmups), done
+    return replace(manifest, environments=surroundings, entries=entries, warmups=warmups), done

@@ -49,8 +49,8 @@ def roots(manifest: Manifest, writable: Callable[[str], bool | None]) -> tuple[R
 
 def _held(manifest: Manifest) -> Iterator[str]:
     for entry in manifest.entries.values():
-        if entry.place != "cpu" and entry.build is not None and entry.build.root:
+        if entry.device_slot != "cpu" and entry.build is not None and entry.build.root:
             yield entry.build.root
     for warmup in manifest.warmups.values():
-        if warmup.place != "cpu" and warmup.root:
+        if warmup.device_slot != "cpu" and warmup.root:
             yield warmup.root

@@ -29,7 +29,7 @@ class Verified(Struct, frozen=True, kw_only=True):
     obstacles: tuple[str, ...] = ()
     """What would stop torch from using it, in sentences."""
     waiting: dict[str, int] = {}
-    """Device that is not here → kernels and warm-ups for it that still have to be proven there."""
+    """Device that is not here → kernels and warm-ups to be verified there."""
     programs: tuple[str, ...] = ()
     """Commands that prove warm-ups for devices of this machine."""
 
@@ -83,7 +83,7 @@ def _obstacles(found: Survey) -> Iterator[str]:
         yield (
             "this user cannot write here: torch writes the choices of its autotuning beside"
             " the kernels, and ends the first backward with OSError where it cannot; mount it"
-            " writable until the kernels are proven"
+            " writable until the kernels are verified"
         )
 
 
@@ -97,7 +97,7 @@ def _programs(found: Survey) -> Iterator[str]:
     """Warm-ups are programs of the user's, which nothing but a command of theirs runs."""
     here = {one.place for one in found.built if one.here is not False}
     for one in found.manifest.warmups.values() if found.manifest else ():
-        if one.unproven and one.place in here:
+        if one.unverified and one.device_slot in here:
             yield verify_command(found.place.path, program=one.argv)
 
 

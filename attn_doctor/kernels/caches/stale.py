@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from attn_doctor.record.drift import (
-    Moved,
-    moved,
-    sentence,
+    ChangedComponent,
+    changed_components,
+    stale_reason,
 )
 
 if TYPE_CHECKING:
-    from attn_doctor.record.manifest import Manifest, Surroundings
+    from attn_doctor.record.manifest import BuildEnvironment, Manifest
 
 
 class Doomed(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Doomed(Struct, frozen=True, kw_only=True):
 class Stale(Struct, frozen=True, kw_only=True):
     """What no longer serves one place of one cache folder."""
 
-    moved: tuple[Moved, ...] = ()
+    moved: tuple[ChangedComponent, ...] = ()
     """What moved, also where that needs no rebuild."""
     specs: dict[str, str] = {}
     """Manifest key of an entry → why it is stale."""
@@ -50,7 +50,7 @@ class Stale(Struct, frozen=True, kw_only=True):
 def stale(
     manifest: Manifest,
     place: str,
-    now: Surroundings,
+    now: BuildEnvironment,
     root: str,
     *,
     only: Iterable[str] = (),
@@ -63,17 +63,17 @@ def stale(
     `jiterator`: that cache's folder; where torch's version or CUDA moved, its files for another
     CUDA (and, if `sms` are given, for other GPUs than those) go too.
     """
-    was = manifest.surroundings.get(place)
-    changes = moved(was, now) if was is not None else ()
-    reason = sentence(changes)
+    was = manifest.environments.get(place)
+    changes = changed_components(was, now) if was is not None else ()
+    reason = stale_reason(changes)
     changed = set(only)
     specs = {
         key: "what it was built from has changed" if key in changed else reason
         for key, entry in manifest.entries.items()
-        if key in changed or (entry.place == place and reason)
+        if key in changed or (entry.device_slot == place and reason)
     }
     warmups = {
-        key: reason for key, one in manifest.warmups.items() if one.place == place and reason
+        key: reason for key, one in manifest.warmups.items() if one.device_slot == place and reason
     }
     files = [*_files(manifest, specs, warmups, root)]
     if jiterator and {"torch", "torch_cuda"} & {one.component for one in changes}:

@@ -144,11 +144,13 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
         return said
     drift = {one.place: one for one in built if one.error == ""}
     named = [
-        (one.place, one.build.files, one.state, one.build.at)
+        (one.device_slot, one.build.files, one.state, one.build.at)
         for one in manifest.entries.values()
         if one.build is not None
     ]
-    named += [(one.place, one.files, _state(one), one.at) for one in manifest.warmups.values()]
+    named += [
+        (one.device_slot, one.files, _state(one), one.at) for one in manifest.warmups.values()
+    ]
     for place, files, state, day in named:
         known = drift.get(place)
         if known is None or known.drift is None:
@@ -158,9 +160,9 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
         elif not known.here:
             one = (State.UNKNOWN, f"built for {place}, which is not on this machine")
         elif state == "built":
-            one = (State.LIVE, f"built and proven {day[:10]}")
-        elif state == "unproven":
-            one = (State.UNKNOWN, "built without its GPU, and not yet proven on it")
+            one = (State.LIVE, f"built and verified {day[:10]}")
+        elif state == "unverified":
+            one = (State.UNKNOWN, "built without its GPU, and not yet verified on it")
         else:
             one = (State.UNKNOWN, "built, and not reused by a fresh process")
         for path in files:
@@ -170,9 +172,9 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
 
 
 def _state(warmup: Warmup) -> str:
-    if warmup.unproven:
-        return "unproven"
-    return "built" if warmup.proven else "not-reused"
+    if warmup.unverified:
+        return "unverified"
+    return "built" if warmup.verified else "not-reused"
 
 
 def _name(uid: int) -> str:

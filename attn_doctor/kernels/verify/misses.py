@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from attn_doctor.record.drift import REBUILD, Moved, moved
-from attn_doctor.record.manifest import Surroundings
+from attn_doctor.record.drift import REBUILD, ChangedComponent, changed_components
+from attn_doctor.record.manifest import BuildEnvironment
 
 _AGAIN = (
     "or build again: `attn-doctor build-kernels` on the GPU itself, or with --target and the"
@@ -47,7 +47,7 @@ class Miss(Struct, frozen=True, kw_only=True):
 
 
 def misses(
-    message: str, was: Surroundings | None = None, now: Surroundings | None = None
+    message: str, was: BuildEnvironment | None = None, now: BuildEnvironment | None = None
 ) -> tuple[Miss, ...]:
     """What a proof's message and the surroundings tell of a miss, each reason once.
 
@@ -55,7 +55,7 @@ def misses(
     key's own parts say more.
     """
     found = [*_of_keys(message)]
-    changes = moved(was, now) if was is not None and now is not None else ()
+    changes = changed_components(was, now) if was is not None and now is not None else ()
     named = {one.what.partition(":")[0] for one in found}
     aliases = {"CXX": "cpp.cxx", "device": "GPU"}
     found += [
@@ -98,7 +98,7 @@ def _of_setting(name: str, was: str, now: str) -> Miss:
     return _pair(f"Inductor's setting {name}", was, now, todo)
 
 
-def _of_move(one: Moved) -> Miss:
+def _of_move(one: ChangedComponent) -> Miss:
     name = one.component
     if name in ("torch", "torch_cuda", "triton", "python"):
         return _pair(name, one.was, one.now, _WHEELS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.program_run import program_of
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.verify.compare_runs import Compared, compare, runs
@@ -27,10 +27,10 @@ from attn_doctor.kernels.verify.misses import Miss, of_factor
 from attn_doctor.kernels.verify.why import reasons
 from attn_doctor.processes import Running
 from attn_doctor.record import store
-from attn_doctor.record.environment import seen
+from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.key_parts import known_keys
 from attn_doctor.record.lock import Lock
-from attn_doctor.record.manifest import Manifest, Surroundings, Warmup
+from attn_doctor.record.manifest import BuildEnvironment, Manifest, Warmup
 from attn_doctor.record.trace import Lookup, lookups
 from attn_doctor.worker import stub_gpu
 
@@ -59,14 +59,14 @@ class Judged(Struct, frozen=True, kw_only=True):
     """Manifest keys of the warm-ups that this proves."""
 
     @property
-    def proven(self) -> bool:
+    def verified(self) -> bool:
         """It hit every cache and computes what it should."""
         return self.real and not self.message and self.compared.equal
 
 
 def judge(
     argv: Sequence[str],
-    request: Request,
+    request: BuildRequest,
     begin: Callable[[str], None] = lambda _: None,
     folder: str | None = None,
 ) -> Judged:
@@ -132,7 +132,7 @@ def _ran(
     return _Run(code, seconds, lookups(trace), outputs)
 
 
-def _first(argv: tuple[str, ...], ran: _Run, request: Request) -> Judged:
+def _first(argv: tuple[str, ...], ran: _Run, request: BuildRequest) -> Judged:
     """What the run with the cache tells by itself."""
     judged = Judged(
         argv=argv,
@@ -163,35 +163,37 @@ def _code(code: int) -> str:
 
 
 def covered(manifest: Manifest, judged: Judged, places: frozenset[str]) -> tuple[str, ...]:
-    """Manifest keys of the unproven warm-ups for `places` whose graphs the program has all hit."""
+    """Manifest keys of the unverified warm-ups for `places` whose graphs the program all hit."""
     hits = set(judged.hits)
     found = []
     for key, one in manifest.warmups.items():
         # A whole graph that is found brings those it is made of along, without a lookup of theirs.
         asked = one.keys.get("aotautograd") or one.keys.get("fxgraph") or []
-        if one.unproven and one.place in places and asked and hits.issuperset(asked):
+        if one.unverified and one.device_slot in places and asked and hits.issuperset(asked):
             found.append(key)
     return tuple(found)
 
 
-def write_down(request: Request, judged: Judged) -> None:
-    """Record that warm-ups are proven on this machine."""
+def write_down(request: BuildRequest, judged: Judged) -> None:
+    """Record that warm-ups are verified on this machine."""
     folder = request.folder
     with Lock(folder, Watcher().waiting) as lock:
         manifest = store.load(folder) or store.empty()
-        warmups, surroundings = dict(manifest.warmups), dict(manifest.surroundings)
+        warmups, surroundings = dict(manifest.warmups), dict(manifest.environments)
         for key in judged.warmups:
             own = warmups.get(key)
             if own is None:
                 continue
             warmups[key] = replace(
-                own, proven=True, unproven=False, reuse_seconds=judged.seconds, message=""
+                own, verified=True, unverified=False, reuse_seconds=judged.seconds, message=""
             )
-            was = surroundings.get(own.place, Surroundings())
-            now = seen(request.facts, own.place.partition(" ")[0], request.environ, was)
-            surroundings[own.place] = stamped(was, now)
+            was = surroundings.get(own.device_slot, BuildEnvironment())
+            now = environment_from_facts(
+                request.facts, own.device_slot.partition(" ")[0], request.environ, was
+            )
+            surroundings[own.device_slot] = stamped(was, now)
         lock.check()
-        store.save(folder, replace(manifest, warmups=warmups, surroundings=surroundings))
+        store.save(folder, replace(manifest, warmups=warmups, environments=surroundings))
 
 
 def lacking(warmup: Warmup) -> str:

@@ -24,8 +24,8 @@ class Proof(Struct, frozen=True, kw_only=True):
     message: str = ""
     """What was not reused, or why nothing was run."""
     state: str = ""
-    """`built` (reused, and right), `unproven` (reused where nothing can be computed), else what is
-    wrong, as in the builder's record."""
+    """`built` (reused, and right), `unverified` (reused where nothing can be computed), else
+    what is wrong, as in the builder's record."""
     was: str = ""
     """The state in the record before."""
     ended: bool = False

@@ -16,12 +16,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.items import Item, mask_folders, missing
-from attn_doctor.kernels.builder.plan import Request, planned
+from attn_doctor.kernels.builder.items import PlannedBuild, mask_folders, missing
+from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
 from attn_doctor.kernels.caches import stale as drift
 from attn_doctor.kernels.gpus.descriptor import identifier
-from attn_doctor.record.drift import Moved, moved
-from attn_doctor.record.environment import seen
+from attn_doctor.record.drift import ChangedComponent, changed_components
+from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.manifest import Manifest, Warmup
 from attn_doctor.record.trace import Lookup
 from attn_doctor.shell import commands
@@ -74,27 +74,27 @@ class Place(Struct, frozen=True, kw_only=True):
     """The kernels that were built for one device."""
 
     place: str
-    items: tuple[Item, ...]
+    items: tuple[PlannedBuild, ...]
     """Each with its state today and why."""
     warmups: dict[str, str]
     """Command line of each warm-up → why it would compile again; empty if it would not."""
-    moved: tuple[Moved, ...]
+    moved: tuple[ChangedComponent, ...]
     """Every component that differs, also those that change nothing."""
     seconds: float
     """What building the missing ones again takes, by what it took before."""
     programs: tuple[str, ...] = ()
-    """Command lines of warm-ups that would be reused and were not proven on their GPU."""
+    """Command lines of warm-ups that would be reused and were not verified on their GPU."""
     failed: frozenset[str] = frozenset()
     """Keys of items that could not be built last time: what they cost, nobody knows."""
     build: tuple[str, ...] = ()
     """Commands that build again what would not be reused."""
     prove: str = ""
-    """The command that proves what would be reused and was not proven; to be given on its GPU."""
+    """The command that proves what would be reused and was not verified; to be given on its GPU."""
 
     @property
-    def missing(self) -> tuple[Item, ...]:
+    def missing(self) -> tuple[PlannedBuild, ...]:
         """Kernels that would be compiled again."""
-        return tuple(item for item in self.items if item.todo and item.state != "unproven")
+        return tuple(item for item in self.items if item.todo and item.state != "unverified")
 
     @property
     def misses(self) -> tuple[str, ...]:
@@ -104,9 +104,9 @@ class Place(Struct, frozen=True, kw_only=True):
         return (*kernels, *programs)
 
     @property
-    def unproven(self) -> tuple[str, ...]:
+    def unverified(self) -> tuple[str, ...]:
         """Kernels and warm-ups that would be reused, though nobody knows whether they are right."""
-        waiting = [item.spec.title for item in self.items if item.state == "unproven"]
+        waiting = [item.spec.title for item in self.items if item.state == "unverified"]
         return (*waiting, *self.programs)
 
 
@@ -114,8 +114,8 @@ def places(
     manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
 ) -> list[Place]:
     """What has become of all that the record of `folder` names, device by device."""
-    recorded = [one.place for one in manifest.entries.values()]
-    recorded += [one.place for one in manifest.warmups.values()]
+    recorded = [one.device_slot for one in manifest.entries.values()]
+    recorded += [one.device_slot for one in manifest.warmups.values()]
     return [_place(place, manifest, facts, folder, environ) for place in dict.fromkeys(recorded)]
 
 
@@ -123,10 +123,10 @@ def _place(
     place: str, manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
 ) -> Place:
     device, _, name = place.partition(" ")
-    was = manifest.surroundings.get(place)
-    entries = {key: one for key, one in manifest.entries.items() if one.place == place}
-    warmups = {key: one for key, one in manifest.warmups.items() if one.place == place}
-    request = Request(
+    was = manifest.environments.get(place)
+    entries = {key: one for key, one in manifest.entries.items() if one.device_slot == place}
+    warmups = {key: one for key, one in manifest.warmups.items() if one.device_slot == place}
+    request = BuildRequest(
         specs=tuple(one.spec for one in entries.values()),
         devices=(device,),
         facts=facts,
@@ -134,22 +134,24 @@ def _place(
         environ=dict(environ),
         sys_path=(*mask_folders(entries.values()), str(Path.cwd())),
     )
-    items = planned(request, manifest, names={device: name} if name else None).items
-    now = seen(facts, device, environ, was)
+    items = plan_build(request, manifest, names={device: name} if name else None).items
+    now = environment_from_facts(facts, device, environ, was)
     stale = drift.stale(manifest, place, now, str(folder)).warmups
     gone = {key: stale.get(key) or _gone(folder, one) or one.fault for key, one in warmups.items()}
     failed = frozenset(key for key, one in entries.items() if one.state == "failed")
-    missed = [item for item in items if item.todo and item.state != "unproven"]
+    missed = [item for item in items if item.todo and item.state != "unverified"]
     lost = [one for key, one in warmups.items() if gone[key]]
     states = {entries[item.key].state for item in missed}
     return Place(
         place=place,
         items=items,
         warmups={" ".join(one.argv): gone[key] for key, one in warmups.items()},
-        moved=moved(was, now) if was else (),
+        moved=changed_components(was, now) if was else (),
         seconds=sum(item.seconds for item in missed if item.key not in failed),
         programs=tuple(
-            " ".join(one.argv) for key, one in warmups.items() if one.unproven and key not in stale
+            " ".join(one.argv)
+            for key, one in warmups.items()
+            if one.unverified and key not in stale
         ),
         failed=failed,
         build=(
@@ -163,13 +165,13 @@ def _place(
 
 def _kernels(folder: Path, facts: Facts, name: str, states: set[str]) -> str:
     """The command that builds kernels again, on their GPU or, as they were, without it."""
-    target = _target(facts, name) if states == {"unproven"} else ()
+    target = _target(facts, name) if states == {"unverified"} else ()
     return commands.build(folder, facts, *target)
 
 
 def _program(folder: Path, facts: Facts, warmup: Warmup, name: str) -> str:
     """The same for a program, in the folder that it ran in."""
-    target = _target(facts, name) if warmup.unproven else ()
+    target = _target(facts, name) if warmup.unverified else ()
     again = commands.build(folder, facts, *target, program=warmup.argv)
     there = os.path.realpath(warmup.folder) == os.path.realpath(os.curdir)
     return again if there else f"cd {shlex.quote(warmup.folder)} && {again}"

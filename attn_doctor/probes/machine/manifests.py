@@ -54,8 +54,8 @@ def of_folder(host: Host, folder: str, gaps: Gaps) -> tuple[BuiltKernels, ...] |
         return (BuiltKernels(path=path, folder=folder, error=reason),)
     end = time.monotonic() + BUDGET
     places = dict.fromkeys(
-        [entry.place for entry in found.entries.values()]
-        + [warmup.place for warmup in found.warmups.values()]
+        [entry.device_slot for entry in found.entries.values()]
+        + [warmup.device_slot for warmup in found.warmups.values()]
     )
     return tuple(
         _place(host, gaps, path, folder, found, place, end, f"manifests[{number}]")
@@ -92,9 +92,9 @@ def _place(
     end: float,
     fact: str,
 ) -> BuiltKernels:
-    entries = [one for one in manifest.entries.values() if one.place == place]
-    warmups = [one for one in manifest.warmups.values() if one.place == place]
-    was = manifest.surroundings.get(place)
+    entries = [one for one in manifest.entries.values() if one.device_slot == place]
+    warmups = [one for one in manifest.warmups.values() if one.device_slot == place]
+    was = manifest.environments.get(place)
     missing = _missing(host, folder, _files(entries, warmups), end)
     if missing is None:
         gaps.add(f"{fact}.missing", f"asking for every file took longer than {BUDGET} s")
@@ -109,8 +109,8 @@ def _place(
         built=sum(one.state == "built" for one in entries),
         not_reused=sum(one.state == "not-reused" for one in entries),
         failed=sum(one.state == "failed" for one in entries),
-        unproven=sum(one.state == "unproven" for one in entries)
-        + sum(one.unproven for one in warmups),
+        unproven=sum(one.state == "unverified" for one in entries)
+        + sum(one.unverified for one in warmups),
         kernels_alone=sum(one.state == "cubins" for one in entries),
         cleared=sum(one.state == "cleared" for one in entries),
         warmups=len(warmups),

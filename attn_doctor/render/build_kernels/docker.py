@@ -87,7 +87,7 @@ def _takes_over(stage: Stage) -> Iterator[str]:
         yield "# As where the GPU is; their text is in the keys."
     for name, text in sorted(stage.environment.items()):
         yield f"ENV {name}={_value(text)}"
-    yield "# Unproven until it was run on the GPU itself, once:"
+    yield "# Unverified until it was run on the GPU itself, once:"
     yield f"#   attn-doctor cache verify {shlex.quote(stage.folder)}"
 
 

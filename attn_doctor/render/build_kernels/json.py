@@ -22,7 +22,7 @@ def report_json(report: Report, code: int, packed: Exported | None = None) -> st
     """What a build did; `code` is the exit code, `packed` the artifact that was written of it.
 
     `targets` holds the GPUs of other machines that it was built for; their kernels have the state
-    `unproven`, with `reused` true and `proven` false.
+    `unverified`, with `reused` true and `verified` false.
     """
     return _written(
         {
@@ -63,7 +63,7 @@ def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> 
                     "title": item.spec.title,
                     "spec": msgspec.to_builtins(item.spec),
                     "device": item.device,
-                    "place": item.place,
+                    "device_slot": item.device_slot,
                     "state": item.state,
                     "why": item.why,
                     "refused": item.refused,
@@ -84,14 +84,14 @@ def _kernel(result: Result, report: Report) -> dict[str, Any]:
         "title": item.spec.title,
         "spec": msgspec.to_builtins(item.spec),
         "device": item.device,
-        "place": item.place,
+        "device_slot": item.device_slot,
         "state": _state(result),
         "why": item.why,
         "seconds": build.seconds if build else None,
         "reuse_seconds": build.reuse_seconds if build else None,
         "errors": build.errors if build else {},
-        "reused": bool(build and build.proven),
-        "proven": bool(build and build.proven and entry and entry.state == "built"),
+        "reused": bool(build and build.verified),
+        "verified": bool(build and build.verified and entry and entry.state == "built"),
         "hits": build.hits if build else {},
         "limits": build.limits if build else [],
         "message": entry.message if entry is not None else "",
@@ -111,8 +111,8 @@ def _kernel(result: Result, report: Report) -> dict[str, Any]:
 def _state(result: Result) -> str:
     if result.entry is None:
         return "not-begun"
-    proven = result.entry.state == "built"
-    return "up-to-date" if proven and not result.item.todo else result.entry.state
+    verified = result.entry.state == "built"
+    return "up-to-date" if verified and not result.item.todo else result.entry.state
 
 
 def _written(told: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: A proof takes about so much of what building took.
 _PROOF = 0.3
-_GOOD = ("built", "unproven")
+_GOOD = ("built", "unverified")
 #: Seconds between two plain lines that say who holds the lock.
 _REMIND = 30.0
 

@@ -1,6 +1,6 @@
 """What is said of a build for GPUs of other machines: the stub GPU, what is not known, what next.
 
-An unproven kernel must never read like a proven one: nothing ran on a GPU here.
+An unverified kernel must never read like a verified one: nothing ran on a GPU here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def next_steps(folder: str, targets: Sequence[Target], paper: Paper, *, packed: 
     """How the kernels get where the GPU is, and what has to be done there first."""
     there, place = names(targets), shlex.quote(folder)
     lines = paper.wrap(
-        "Unproven: a second process reused every kernel, and none of their numbers was ever"
+        "Unverified: a second process reused every kernel, and none of their numbers was ever"
         " computed.",
         0,
     )

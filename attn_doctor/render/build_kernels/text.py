@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.cleared import Cleared
-from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.plan import Plan
 from attn_doctor.kernels.builder.report import Report, Result
 from attn_doctor.record.manifest import Entry
@@ -81,13 +81,13 @@ def plan_text(
     return paper.glyphs("\n".join([*lines, "", paper.style(words, "bold")])) + "\n"
 
 
-def _planned(item: Item, items: Sequence[Item], paper: Paper) -> Iterator[str]:
+def _planned(item: PlannedBuild, items: Sequence[PlannedBuild], paper: Paper) -> Iterator[str]:
     """What is about one spec, and why."""
     words, mark, colour, took = "up to date", "✓", "green", ""
     if item.refused:
         words, mark, colour, took = "will fail", "✗", "red", "at once"
     elif item.todo:
-        words = "would prove" if item.state == "unproven" else "would build"
+        words = "would prove" if item.state == "unverified" else "would build"
         mark, colour, took = "•", "yellow", f"about {span(item.seconds)}"
     yield f"{paper.style(mark, colour)} {words:<12} {took:<12} {_title(item, items)}"
     why = item.refused or (item.why if item.todo and item.state != "new" else "")
@@ -95,7 +95,7 @@ def _planned(item: Item, items: Sequence[Item], paper: Paper) -> Iterator[str]:
         yield from (paper.style(line, "dim") for line in paper.wrap(clean(why), _INDENT + 4))
 
 
-def said(item: Item, entry: Entry | None, state: str) -> str:
+def said(item: PlannedBuild, entry: Entry | None, state: str) -> str:
     """One finished spec in a line, for output without a terminal."""
     build = entry.build if entry is not None else None
     parts = [state, item.spec.title]
@@ -167,19 +167,19 @@ def _state(result: Result) -> tuple[str, str, str]:
     if result.entry is None:
         return "not begun", "•", "yellow"
     if not result.item.todo:
-        proven = result.entry.state == "built"
-        return ("up to date", "✓", "green") if proven else ("unproven", "✓", "yellow")
+        verified = result.entry.state == "built"
+        return ("up to date", "✓", "green") if verified else ("unverified", "✓", "yellow")
     state = result.entry.state
     if result.ok:
         return state, "✓", "green" if state == "built" else "yellow"
     return _WORDS.get(state, state), "✗", "red"
 
 
-def _title(item: Item, items: Iterable[Item]) -> str:
+def _title(item: PlannedBuild, items: Iterable[PlannedBuild]) -> str:
     """The spec, and the device where there are several; of several GPUs the name as well."""
-    gpus = {one.place.partition(" ")[2] for one in items}
-    shown = item.place if len(gpus - {""}) > 1 else item.device
-    several = len({one.place for one in items}) > 1
+    gpus = {one.device_slot.partition(" ")[2] for one in items}
+    shown = item.device_slot if len(gpus - {""}) > 1 else item.device
+    several = len({one.device_slot for one in items}) > 1
     preset = f"  ({item.spec.preset})" if item.spec.preset else ""
     return f"{item.spec.title}{preset}{'  ' + shown if several else ''}"
 

@@ -82,8 +82,8 @@ def _refused(ran: Ran, program: Program, paper: Paper) -> Iterator[str]:
 def _done(
     ran: Ran, warmup: Warmup, program: Program, paper: Paper, *, packed: bool
 ) -> Iterator[str]:
-    good = not ran.wrong and (warmup.proven or warmup.reuse_seconds is None)
-    colour = "yellow" if warmup.unproven else "green"
+    good = not ran.wrong and (warmup.verified or warmup.reuse_seconds is None)
+    colour = "yellow" if warmup.unverified else "green"
     mark = paper.style("✓", "bold", colour) if good else paper.style("✗", "bold", "red")
     yield f"{mark} {paper.style(clean(' '.join(warmup.argv)), 'bold')}"
     total = size(sum(warmup.files.values()))

@@ -26,7 +26,7 @@ Fits = Mapping[str, "Fit"]
 _LAYERS = {
     "exact": ("✓", "this machine is alike: graphs and kernels fit"),
     "kernels": ("!", "Triton's kernels alone would serve; all graphs would be lowered again"),
-    "absent": ("·", "that GPU is not here: it can be taken in unproven, with --no-prove"),
+    "absent": ("·", "that GPU is not here: it can be taken in unverified, with --no-verify"),
     "elsewhere": ("·", "not needed here"),
     "nothing": ("✗", "nothing of it would be reused"),
 }
@@ -56,13 +56,13 @@ def _exported(
     yield f"  sha256  {digest}"
     if signature is not None:
         yield f"  signed  {signature}"
-    for place in artifact.surroundings:
+    for place in artifact.environments:
         yield f"  for     {_machine(artifact, place)}"
     for name, reason in left_out.items():
         yield f"  left out: {name}: {reason}"
-    waiting = sum(one.state == "unproven" for one in artifact.entries.values())
+    waiting = sum(one.state == "unverified" for one in artifact.entries.values())
     if waiting:
-        yield f"{plural(waiting, 'kernel')} of it unproven: the import proves them on their GPU."
+        yield f"{plural(waiting, 'kernel')} of it unverified: the import proves them on their GPU."
     yield "On the other machine:"
     yield f"  {commands.attn_doctor('cache', 'import', file.name, '--sha256', digest)}"
 
@@ -82,9 +82,9 @@ def exported_json(
         bytes=bytes,
         sha256=digest,
         kernels=[one.spec.title for one in artifact.entries.values()],
-        unproven=[key for key, one in artifact.entries.items() if one.state == "unproven"],
+        unverified=[key for key, one in artifact.entries.items() if one.state == "unverified"],
         warmups=[one.argv for one in artifact.warmups.values()],
-        surroundings=artifact.surroundings,
+        environments=artifact.environments,
         left_out=left_out,
     )
 
@@ -93,10 +93,11 @@ def looked_text(artifact: Artifact, file: Path, fits: Fits) -> str:
     """What an artifact holds, and whether it fits this machine."""
     lines = [f"{file}: {_counted(artifact)}, made {artifact.made}"]
     lines += [
-        f"  {one.spec.title} ({one.place}){', unproven' if one.state == 'unproven' else ''}"
+        f"  {one.spec.title} ({one.device_slot}"
+        + ("), unverified" if one.state == "unverified" else ")")
         for one in artifact.entries.values()
     ]
-    lines += [f"  {' '.join(one.argv)} ({one.place})" for one in artifact.warmups.values()]
+    lines += [f"  {' '.join(one.argv)} ({one.device_slot})" for one in artifact.warmups.values()]
     return _text([*lines, *_fit(artifact, fits)])
 
 
@@ -112,7 +113,7 @@ def _fit(artifact: Artifact, fits: Fits) -> Iterator[str]:
         yield "Nothing of it would be reused here. Build instead: attn-doctor build-kernels"
     elif layers <= {"nothing", "absent"}:
         yield (
-            "Nothing of it can be proven here. For an image: the same command with --no-prove;"
+            "Nothing of it can be verified here. For an image: the same command with --no-verify;"
             " `attn-doctor cache verify` on the machine with the GPU then proves it."
         )
 
@@ -130,28 +131,28 @@ def looked_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
 
 
 def imported_text(done: Imported, fits: Fits, folder: str) -> str:
-    """What was proven and is in use now, what waits for a proof, and what was not taken."""
+    """What was verified and is in use now, what waits for a proof, and what was not taken."""
     return _text(_imported(done, fits, folder))
 
 
 def _imported(done: Imported, fits: Fits, folder: str) -> Iterator[str]:
-    for entry in done.proven.values():
+    for entry in done.verified.values():
         yield f"✓ {_title(entry)}: every cache hit, error {_errors(entry)}{_first(entry)}"
-    for entry in done.unproven.values():
-        yield f"! {_title(entry)}: taken in unproven"
+    for entry in done.unverified.values():
+        yield f"! {_title(entry)}: taken in unverified"
     for entry in done.kernels.values():
         served = ", and all of them were found" if entry.build and entry.build.hits else ""
         yield f"! {_title(entry)}: {entry.message}{served}{_first(entry)}"
     for warmup in done.warmups.values():
-        alone = f": {warmup.message}" if warmup.message else ": taken in unproven"
-        yield f"! {' '.join(warmup.argv)} ({warmup.place}){alone}"
+        alone = f": {warmup.message}" if warmup.message else ": taken in unverified"
+        yield f"! {' '.join(warmup.argv)} ({warmup.device_slot}){alone}"
     for entry in done.refused.values():
         yield f"✗ {_title(entry)}: {entry.message or entry.state}"
     for place, one in fits.items():
         if one.layer.value in ("nothing", "absent", "elsewhere"):
             mark = "✗" if one.layer.value == "nothing" else "·"
             # Where nothing was run, absence is no obstacle.
-            if not (one.layer.value == "absent" and (done.unproven or done.present)):
+            if not (one.layer.value == "absent" and (done.unverified or done.present)):
                 yield f"{mark} for {place}, not taken: {one.why}"
     if done.present:
         yield f"{plural(len(done.present), 'kernel')} of it were here already"
@@ -160,8 +161,8 @@ def _imported(done: Imported, fits: Fits, folder: str) -> Iterator[str]:
 
 def _sums(done: Imported, folder: str) -> Iterator[str]:
     files = f"{plural(done.files, 'file')}, {size(done.bytes)}"
-    if done.proven:
-        yield f"{plural(len(done.proven), 'kernel')} ready ({files}) in {folder}"
+    if done.verified:
+        yield f"{plural(len(done.verified), 'kernel')} ready ({files}) in {folder}"
     elif done.anything:
         yield f"{files} now in {folder}"
     elif not done.present:
@@ -174,14 +175,14 @@ def _sums(done: Imported, folder: str) -> Iterator[str]:
             "What Triton compiled, most of the time that building takes, is there. The rest is"
             f" built by: {commands.build(folder)}"
         )
-    if done.unproven:
+    if done.unverified:
         yield f"Before they count as ready, on their GPU: {commands.verify(folder)}"
-    if any(one.unproven for one in done.warmups.values()):
-        yield f"Warm-ups are proven by their program: {commands.verify(folder)} -- COMMAND"
+    if any(one.unverified for one in done.warmups.values()):
+        yield f"Warm-ups are verified by their program: {commands.verify(folder)} -- COMMAND"
 
 
 def _title(entry: Entry) -> str:
-    return f"{entry.spec.title} ({entry.place})"
+    return f"{entry.spec.title} ({entry.device_slot})"
 
 
 def _errors(entry: Entry) -> str:
@@ -199,8 +200,8 @@ def imported_json(done: Imported, fits: Fits, folder: str, code: int) -> str:
     return _json(
         exit_code=code,
         folder=folder,
-        proven=[_entry(one) for one in done.proven.values()],
-        unproven=[_entry(one) for one in done.unproven.values()],
+        verified=[_entry(one) for one in done.verified.values()],
+        unverified=[_entry(one) for one in done.unverified.values()],
         kernels_alone=[_entry(one) for one in done.kernels.values()],
         warmups=[one.argv for one in done.warmups.values()],
         refused=[_entry(one) for one in done.refused.values()],
@@ -214,7 +215,7 @@ def imported_json(done: Imported, fits: Fits, folder: str, code: int) -> str:
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "title": entry.spec.title,
-        "place": entry.place,
+        "device_slot": entry.device_slot,
         "state": entry.state,
         "errors": entry.build.errors if entry.build else {},
         "seconds": entry.build.reuse_seconds if entry.build else None,
@@ -223,7 +224,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 
 def _machine(artifact: Artifact, place: str) -> str:
-    was = artifact.surroundings[place]
+    was = artifact.environments[place]
     parts = [f"torch {was.torch}", f"triton {was.triton}" if was.triton else ""]
     return f"{place} with {', '.join(part for part in parts if part)}"
 

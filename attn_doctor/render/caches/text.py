@@ -122,15 +122,15 @@ def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
 
 
 def _waiting(one: Survey, facts: Facts) -> Iterator[str]:
-    """Kernels that were built without their GPU and have not been proven on it."""
+    """Kernels that were built without their GPU and have not been verified on it."""
     for record in one.built:
         if not record.unproven or record.drift:
             continue
         if record.here is False:
-            yield f"{record.unproven} built for {record.place}, to be proven on that GPU"
+            yield f"{record.unproven} built for {record.place}, to be verified on that GPU"
         else:
             prove = commands.verify(one.place.path, facts)
-            yield f"{record.unproven} built for {record.place}, not proven yet: {prove}"
+            yield f"{record.unproven} built for {record.place}, not verified yet: {prove}"
 
 
 def _lock(lock: Lock) -> str:
@@ -151,7 +151,7 @@ def _reasons(one: Survey, paper: Paper, *, verbose: bool) -> Iterator[str]:
 def _record(one: Survey, paper: Paper) -> Iterator[str]:
     """What `build-kernels` wrote down of each kernel."""
     for entry in one.manifest.entries.values() if one.manifest else ():
-        told = [f"{entry.state}: {entry.spec.title} on {entry.place}"]
+        told = [f"{entry.state}: {entry.spec.title} on {entry.device_slot}"]
         if entry.build is not None:
             told.append(f"{entry.build.seconds:.1f} s")
         if entry.message:
@@ -160,7 +160,7 @@ def _record(one: Survey, paper: Paper) -> Iterator[str]:
             told.append(f"rule {entry.cause}")
         yield from _indented(paper, " · ".join(told))
     for warmup in one.manifest.warmups.values() if one.manifest else ():
-        state = "proven" if warmup.proven and not warmup.unproven else "not proven"
+        state = "verified" if warmup.verified and not warmup.unverified else "not verified"
         yield from _indented(paper, f"warm-up, {state}: {' '.join(warmup.argv)} {warmup.message}")
 
 
@@ -231,7 +231,7 @@ def _verified(one: Verified, paper: Paper) -> Iterator[str]:
     for obstacle in one.obstacles:
         yield from _indented(paper, f"✗ {obstacle}", "red")
     for place, number in one.waiting.items():
-        yield from _indented(paper, f"{number} built for {place}, to be proven on that GPU")
+        yield from _indented(paper, f"{number} built for {place}, to be verified on that GPU")
     for prove in one.programs:
         yield from _indented(paper, f"a warm-up waits for its proof: {prove}", "yellow")
 

@@ -22,17 +22,17 @@ def proof_text(results: Sequence[Proof], facts: Facts, paper: Paper) -> str:
 
 def _proof(one: Proof, paper: Paper) -> Iterator[str]:
     mark = paper.style("✓", "green") if one.hit else paper.style("✗", "red")
-    if one.hit and one.state == "unproven":
+    if one.hit and one.state == "unverified":
         mark = paper.style("!", "yellow")
     text = clean(f"{one.title} {one.place}".strip())
     if one.hit:
         error = max(one.errors.values(), default=None)
         text += f": hit in {one.seconds:.2f} s" if one.seconds is not None else ": hit"
         text += f", error {error:.1e}" if error is not None else ""
-        if one.state == "unproven":
-            text += ", on no real GPU: its numbers stay unproven"
-        elif one.was == "unproven":
-            text += ", proven now"
+        if one.state == "unverified":
+            text += ", on no real GPU: its numbers stay unverified"
+        elif one.was == "unverified":
+            text += ", verified now"
         text += f"; {clean(one.message)}" if one.message else ""
     else:
         told = short(one.message) if one.misses else one.message
@@ -49,22 +49,24 @@ def _told(results: Sequence[Proof], facts: Facts) -> Iterator[str]:
     """The outcome in one sentence, and the next step."""
     named = [one for one in results if one.key]
     missed = [one for one in named if not one.hit]
-    proven = [one for one in named if one.hit and one.was == "unproven" and one.state == "built"]
-    stays = [one for one in named if one.hit and one.state == "unproven"]
+    verified = [
+        one for one in named if one.hit and one.was == "unverified" and one.state == "built"
+    ]
+    stays = [one for one in named if one.hit and one.state == "unverified"]
     if missed or len(named) < len(results):
         yield f"{len(missed)} of {_counted(named)} did not hit or hold."
         again = dict.fromkeys(
-            _again(one, facts) for one in missed if one.was != "unproven" and not one.ended
+            _again(one, facts) for one in missed if one.was != "unverified" and not one.ended
         )
         if again and not any(one.misses for one in missed):
             told = " and ".join(f"`{command}`" for command in again)
             yield f"Next: {told} builds and records them; start the run after that."
     else:
         yield f"Every cache hit and no compiler ran: {_counted(named)}."
-    if proven:
-        yield f"Proven here now, and ready: {_counted(proven)}."
+    if verified:
+        yield f"Verified here now, and ready: {_counted(verified)}."
     if stays:
-        yield f"Still unproven: {_counted(stays)}; nothing can be computed here."
+        yield f"Still unverified: {_counted(stays)}; nothing can be computed here."
 
 
 def _again(one: Proof, facts: Facts) -> str:

@@ -36,9 +36,9 @@ def _place(folder: str, place: Place) -> Iterator[str]:
         absent = "unset" if one.component.isupper() else "none"
         values = f"{one.was or absent} → {one.now or absent}"
         yield f"  {mark} {one.component}: {values} ({_EFFECTS.get(one.effect, one.effect)})"
-    for name in place.unproven:
-        yield f"  ! {name} is reused on its GPU, and was not proven there yet"
-    if place.unproven:
+    for name in place.unverified:
+        yield f"  ! {name} is reused on its GPU, and was not verified there yet"
+    if place.unverified:
         yield f"  prove, there: {place.prove}"
     warmups = {command: why for command, why in place.warmups.items() if why}
     if place.missing or warmups:
@@ -82,13 +82,13 @@ def why_json(folder: str, places: Iterable[Place], code: int) -> str:
             "kernels": [
                 {
                     "title": item.spec.title,
-                    "reused": not item.todo or item.state == "unproven",
+                    "reused": not item.todo or item.state == "unverified",
                     "why": item.why,
                 }
                 for item in place.items
             ],
             "warmups": place.warmups,
-            "unproven": place.unproven,
+            "unverified": place.unverified,
             "seconds": place.seconds,
             "build": place.build,
         }

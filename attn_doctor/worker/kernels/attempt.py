@@ -49,9 +49,9 @@ class Attempt:
         self.training = self.spec.get("phase", "training") == "training"
         self.proving = job["action"] == "prove"
         #: No kernel runs, so there is nothing to hold against float64.
-        self.unproven = guard.active()
+        self.unverified = guard.active()
         #: Whether what comes out is held against float64.
-        self.compares: bool = job.get("compare", True) and not self.unproven
+        self.compares: bool = job.get("compare", True) and not self.unverified
         self.reuse: Reuse = reuse(torch.__version__, self.training, device)
         self.seconds = 0.0
         self.reference_seconds = 0.0
@@ -137,7 +137,7 @@ class Attempt:
             "via": self.via,
             "mask_source": self.mask_source,
             "moved": moved,
-            "unproven": self.unproven,
+            "unverified": self.unverified,
             "failure": None,
         }
         return self._judged(result)

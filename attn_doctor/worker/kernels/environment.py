@@ -18,8 +18,8 @@ from typing import Any
 from attn_doctor.worker.env_vars import kept
 
 
-def surroundings(device: str) -> dict[str, Any]:
-    """The fields of `manifest.Surroundings` for a device such as `cuda:0` or `cpu`."""
+def build_environment(device: str) -> dict[str, Any]:
+    """The fields of `manifest.BuildEnvironment` for a device such as `cuda:0` or `cpu`."""
     import torch
 
     found: dict[str, Any] = {

@@ -4,7 +4,7 @@
 input; the result is then one JSON line on standard output. It never raises; a compiler may still
 take the process down. It knows nothing of what other processes do in the same cache folder.
 
-A job: {"action": "build" | "prove" | "surroundings", "spec": …, "device": "cuda:0" | "cpu",
+A job: {"action": "build" | "prove" | "environment", "spec": …, "device": "cuda:0" | "cpu",
 "sys_path": [folders for the user's mask], "cache_dir": folder of the caches or "", "compare":
 whether to compare with float64, true if absent}.
 """
@@ -165,10 +165,10 @@ def _done(job: dict[str, Any], begun: Callable[[], None]) -> dict[str, Any]:
         if folder not in sys.path:
             sys.path.insert(0, folder)
     device = job.get("device") or "cpu"
-    if job["action"] == "surroundings":
-        from attn_doctor.worker.kernels.environment import surroundings
+    if job["action"] == "environment":
+        from attn_doctor.worker.kernels.environment import build_environment
 
-        return {"ok": True, "surroundings": surroundings(device)}
+        return {"ok": True, "environment": build_environment(device)}
     off = switched_off()
     if off:
         raise RefusedError(off)

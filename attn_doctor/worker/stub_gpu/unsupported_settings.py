@@ -20,7 +20,7 @@ _INDUCTOR = {
     "incremental_autotune": f"{_TIMED}; leave it out",
     "triton.multi_kernel": f"{_TIMED}; leave it out",
     "freezing": "it computes constants with the GPU's kernels while compiling; leave it out",
-    "fx_graph_remote_cache": "a shared cache would get kernels that nobody has proven on a real "
+    "fx_graph_remote_cache": "a shared cache would get kernels that nobody has verified on a real "
     "GPU; set TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE=0",
     "autotune_remote_cache": "a shared cache would get choices that no GPU has made; set "
     "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE=0",
@@ -28,7 +28,7 @@ _INDUCTOR = {
     "TORCHINDUCTOR_BUNDLED_AUTOTUNE_REMOTE_CACHE=0",
 }
 _FUNCTORCH = {
-    "enable_remote_autograd_cache": "a shared cache would get graphs that nobody has proven on a "
+    "enable_remote_autograd_cache": "a shared cache would get graphs that nobody has verified on a "
     "real GPU; set TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE=0",
     "fake_tensor_propagate_real_tensors": "it runs every kernel while compiling; leave it out",
 }
@@ -42,7 +42,7 @@ def forbidden(cache: str) -> list[str]:
     if cache and now and os.path.realpath(now) != os.path.realpath(cache):
         found.append(
             f"the program has moved torch's cache from {cache} to {now}: kernels that were never "
-            "proven would stay there unseen; leave TORCHINDUCTOR_CACHE_DIR as it is"
+            "verified would stay there unseen; leave TORCHINDUCTOR_CACHE_DIR as it is"
         )
     return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.facts import Cache, Facts, Python, System, Torch, Triton
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.record.spec import KernelSpec
 
 if os.name == "nt":
@@ -23,10 +23,10 @@ def spec(mask: str, head_dim: int = 64) -> KernelSpec:
 
 
 @pytest.fixture
-def request_of(serve: Path, cache: Path) -> Callable[..., Request]:
+def request_of(serve: Path, cache: Path) -> Callable[..., BuildRequest]:
     """A request for specs with these masks, on a machine that is said to have four cores."""
 
-    def made(*masks: str, **fields: object) -> Request:
+    def made(*masks: str, **fields: object) -> BuildRequest:
         facts = Facts(
             system=System(os="linux", cpus=4, ram_available_mib=64_000),
             python=Python(path=sys.executable, version="3.11.7"),
@@ -34,7 +34,7 @@ def request_of(serve: Path, cache: Path) -> Callable[..., Request]:
             triton=Triton(installed=False),
             caches=(Cache(kind="inductor", path=str(cache)),),
         )
-        request = Request(
+        request = BuildRequest(
             specs=tuple(spec(mask, 16 * n) for n, mask in enumerate(masks, 1)),
             devices=("cpu",),
             facts=facts,

@@ -2,7 +2,7 @@
 
 What it "compiles" is a file in the cache folder; a proof succeeds if it finds that file. So the
 server, the pool and the build are tried with real processes, in seconds and without torch. With
-ATTN_DOCTOR_STUB_GPU it plays a stub GPU: what it builds is unproven, and a kernel for the
+ATTN_DOCTOR_STUB_GPU it plays a stub GPU: what it builds is unverified, and a kernel for the
 mask `wrong` is then one that the GPU's own proof finds out; `timed` and `fragile` cannot be built
 on it.
 """
@@ -49,8 +49,8 @@ def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[
     """Do what the mask of the spec is called."""
     begun()
     sys.stdout.write(f"at work on {job['action']}\n")
-    if job["action"] == "surroundings":
-        return {"ok": True, "surroundings": _surroundings()}
+    if job["action"] == "environment":
+        return {"ok": True, "environment": _surroundings()}
     how, _, word = job["spec"].get("mask", "none").partition(":")
     _misbehave(how, word)
     if how == "refuse":
@@ -74,7 +74,7 @@ def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[
         "ok": True,
         "seconds": 0.5,
         "errors": {} if stub else {"out": 1e-3},
-        **({"unproven": True} if stub else {}),
+        **({"unverified": True} if stub else {}),
         "counters": {"inductor.fxgraph_cache_hit": 1},
         "keys": {"fxgraph": ["f" + job["spec_id"]], "aotautograd": [], "triton": []},
         "files": {f"aa/{job['spec_id']}.so": 6},

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.kernels.builder.plan import Request, planned
+from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
 from attn_doctor.kernels.builder.session import Build
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.record import store
@@ -26,7 +26,7 @@ from tests.command import Ended, run
 
 ROOT = Path(__file__).parents[3]
 TORCH = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 needs_torch = pytest.mark.skipif(
     not TORCH, reason="ATTN_DOCTOR_TORCH_PYTHON names no interpreter with torch"
 )
@@ -80,7 +80,7 @@ def test_help_tells_of_the_function_that_does_not_exist() -> None:
     assert "build_flex_attention_kernels" in done.stdout
 
 
-def built(request: Request) -> Build:
+def built(request: BuildRequest) -> Build:
     build = Build(request, Watcher())
     if build.plan.todo:
         build.run()
@@ -108,7 +108,7 @@ def test_the_same_for_programs(request_of: Make) -> None:
     told = json.loads(report_json(built(request).report(), 1))
     assert (told["exit_code"], told["jobs"]) == (1, 2)
     good, bad = told["kernels"]
-    assert (good["state"], good["proven"], good["reuse_seconds"]) == ("built", True, 0.5)
+    assert (good["state"], good["verified"], good["reuse_seconds"]) == ("built", True, 0.5)
     assert (bad["state"], bad["message"]) == ("failed", "ValueError: no such thing")
     assert set(good["stages"]) == {"build", "prove"}
     assert good["stages"]["build"]["seconds"] == 0.5
@@ -126,16 +126,16 @@ def test_the_same_for_programs(request_of: Make) -> None:
 def test_a_plan_in_words(request_of: Make) -> None:
     request = request_of("none", "causal")
     manifest = store.empty()
-    text = plan_text(planned(request, manifest), str(request.folder), request.facts, Paper())
+    text = plan_text(plan_build(request, manifest), str(request.folder), request.facts, Paper())
     assert text.count("would build") == 2
     assert "2 of 2 kernels to build, 2 at once (specs), about " in text
     built(request)
     found = store.load(request.folder)
     assert found is not None
-    plan = planned(request, found)
+    plan = plan_build(request, found)
     assert "2 kernels, all up to date" in plan_text(plan, "/c", request.facts, Paper())
-    stale = replace(found, surroundings={"cpu": replace(found.surroundings["cpu"], torch="2.12.0")})
-    plan = planned(request, stale)
+    stale = replace(found, environments={"cpu": replace(found.environments["cpu"], torch="2.12.0")})
+    plan = plan_build(request, stale)
     text = plan_text(plan, "/c", request.facts, Paper())
     assert "would clear" in text
     assert "2.12.0" in text
@@ -147,7 +147,7 @@ def test_a_plan_in_words(request_of: Make) -> None:
 def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
     request = request_of("none", "causal")
     odd = replace(request.specs[1], heads=4, kv_heads=3)
-    plan = planned(replace(request, specs=(request.specs[0], odd)), store.empty())
+    plan = plan_build(replace(request, specs=(request.specs[0], odd)), store.empty())
     text = plan_text(plan, "/c", request.facts, Paper())
     assert "✗ will fail    at once      4/3×32 bf16 causal" in text
     assert "4 query heads are no multiple of 3 key heads" in text
@@ -157,7 +157,7 @@ def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
         False,
         True,
     ]
-    plan = planned(replace(request, specs=(odd,)), store.empty())
+    plan = plan_build(replace(request, specs=(odd,)), store.empty())
     text = plan_text(plan, "/c", request.facts, Paper())
     assert text.endswith("\n1 of 1 kernel cannot be built\n")
 
@@ -221,7 +221,7 @@ def test_real_kernels(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     good, bad = json.loads(done.stdout)["kernels"]
     assert good["state"] == "built", good
-    assert good["proven"]
+    assert good["verified"]
     assert max(good["errors"].values()) < 1e-5
     assert bad["state"] == "failed"
     assert "broken on purpose" in bad["message"]

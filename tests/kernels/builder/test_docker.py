@@ -81,9 +81,9 @@ def test_files_come_from_the_build_context(tmp_path: Path) -> None:
 def test_a_warm_up_keeps_its_words(tmp_path: Path) -> None:
     program = ["python", "warm up.py", "--steps", "1", "it's $HOME"]
     where = ["--target", "h200", "--cache-dir", "/opt/k"]
-    words = command(stage(*where, "--no-prove", "--", *program, cwd=tmp_path))
+    words = command(stage(*where, "--no-verify", "--", *program, cwd=tmp_path))
     assert words[words.index("--") + 1 :] == program
-    assert "--no-prove" in words
+    assert "--no-verify" in words
 
 
 def test_what_the_image_needs_is_said() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from attn_doctor.kernels.builder.entries import entry_of, memory_ran_out, succeeded
-from attn_doctor.kernels.builder.items import Item
+from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.pool.task import Outcome, Task
 from attn_doctor.record.spec import KernelSpec
 
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(128,))
-ITEM = Item(spec=SPEC, device="cuda:0", key=f"{SPEC.id}@cuda:0 NVIDIA H200", state="new")
+ITEM = PlannedBuild(spec=SPEC, device="cuda:0", key=f"{SPEC.id}@cuda:0 NVIDIA H200", state="new")
 
 
 def outcome(result: dict[str, Any] | None = None, **more: Any) -> Outcome:
@@ -29,7 +29,7 @@ def failed(type: str, message: str = "so it is") -> Outcome:
     ("proof", "state", "message"),
     [
         (outcome({"ok": True}), "built", ""),
-        (outcome({"ok": True, "unproven": True}), "unproven", ""),
+        (outcome({"ok": True, "unverified": True}), "unverified", ""),
         (failed("NotReused"), "not-reused", "so it is"),
         (failed("Wrong"), "failed", "so it is"),
         (failed("Unfused"), "failed", "so it is"),
@@ -42,9 +42,9 @@ def failed(type: str, message: str = "so it is") -> Outcome:
 def test_what_is_recorded(proof: Outcome, state: str, message: str) -> None:
     entry = entry_of(ITEM, {"files": {"a/b.cubin": 3}}, proof)
     assert (entry.state, entry.message) == (state, message)
-    assert entry.place == "cuda:0 NVIDIA H200"
+    assert entry.device_slot == "cuda:0 NVIDIA H200"
     assert entry.build is not None
-    assert entry.build.proven == succeeded(proof)
+    assert entry.build.verified == succeeded(proof)
     # What did not hold can be cleared by what it left.
     assert entry.build.files == {"a/b.cubin": 3}
 

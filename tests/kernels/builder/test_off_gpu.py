@@ -19,7 +19,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Gpu, System
 from attn_doctor.kernels.builder import off_gpu, scheduler
 from attn_doctor.kernels.builder.devices import DeviceError
-from attn_doctor.kernels.builder.plan import Request, planned
+from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
 from attn_doctor.kernels.builder.report import Report
 from attn_doctor.kernels.builder.scheduler import Step
 from attn_doctor.kernels.builder.session import Build
@@ -29,7 +29,7 @@ from attn_doctor.pool.pool import SERVE
 from attn_doctor.record.store import empty
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stub GPU needs Linux")
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 NULL, GPU = "folded", "kernel"
 
 
@@ -44,12 +44,12 @@ class Told(Watcher):
 
 
 @pytest.fixture
-def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Request]:
+def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., BuildRequest]:
     """A request on a machine with a GPU and eight cores, whose stub GPU the child plays."""
     monkeypatch.setattr(scheduler, "suits", lambda _: True)
     monkeypatch.setattr(off_gpu, "suits", lambda _: True)
 
-    def made(*masks: str, **variables: str) -> Request:
+    def made(*masks: str, **variables: str) -> BuildRequest:
         request = request_of(*masks)
         environ = {**request.environ, "STANDIN_GPU": "NVIDIA H200"}
         facts = replace(
@@ -64,7 +64,7 @@ def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
     return made
 
 
-def built(request: Request, watcher: Watcher | None = None) -> Report:
+def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
     build = Build(request, watcher or Told())
     build.run()
     return build.report()
@@ -74,7 +74,7 @@ def states(report: Report) -> list[str]:
     return [result.entry.state if result.entry else "none" for result in report.results]
 
 
-def compiled(request: Request) -> list[str]:
+def compiled(request: BuildRequest) -> list[str]:
     """Where each kernel was compiled."""
     return [(request.folder / "aa" / f"{spec.id}.so").read_text() for spec in request.specs]
 
@@ -82,7 +82,7 @@ def compiled(request: Request) -> list[str]:
 SIX = ("a", "b", "c", "d", "e", "f")
 
 
-def test_many_kernels_are_compiled_off_the_gpu_and_proven_on_it(on_gpu: Make) -> None:
+def test_many_kernels_are_compiled_off_the_gpu_and_verified_on_it(on_gpu: Make) -> None:
     request, watcher = on_gpu(*SIX), Told()
     report = built(request, watcher)
     assert states(report) == ["built"] * 6
@@ -94,7 +94,7 @@ def test_many_kernels_are_compiled_off_the_gpu_and_proven_on_it(on_gpu: Make) ->
     for result in report.results:
         assert result.entry is not None
         assert result.entry.build is not None
-        assert result.entry.build.proven
+        assert result.entry.build.verified
         # Only a proof on the GPU computes anything.
         assert result.entry.build.errors == {"out": 1e-3}
     assert "compilers_started" in report.phases
@@ -153,7 +153,7 @@ def test_why_it_cannot_be_is_kept_in_a_log(
 ) -> None:
     request = on_gpu(*SIX)
 
-    def refused(_: Request) -> dict[str, str]:
+    def refused(_: BuildRequest) -> dict[str, str]:
         raise kind("a C compiler makes the stub GPU, and none is here")
 
     monkeypatch.setattr(off_gpu, "environment", refused)
@@ -169,8 +169,8 @@ def test_why_it_cannot_be_is_kept_in_a_log(
 def test_when_it_is_worth_it(request_of: Make, on_gpu: Make) -> None:
     request = on_gpu(*SIX)
 
-    def worth(one: Request) -> bool:
-        return off_gpu.worth(one, planned(one, empty()))
+    def worth(one: BuildRequest) -> bool:
+        return off_gpu.worth(one, plan_build(one, empty()))
 
     assert worth(request)
     assert not worth(replace(request, jobs=5))

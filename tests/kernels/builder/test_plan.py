@@ -16,12 +16,12 @@ from attn_doctor.record.spec import KernelSpec
 
 SPEC = KernelSpec(heads=24, head_dim=128, lengths=(4608,))
 KEY = key_parts.key(SPEC, "cpu")
-BUILD = Build(at="2026-11-21T10:00:00Z", seconds=7.0, files={"aa/k.so": 3}, proven=True)
-ENTRY = Entry(spec=SPEC, place="cpu", state="built", build=BUILD)
+BUILD = Build(at="2026-11-21T10:00:00Z", seconds=7.0, files={"aa/k.so": 3}, verified=True)
+ENTRY = Entry(spec=SPEC, device_slot="cpu", state="built", build=BUILD)
 
 
-def state(folder: Path, entry: Entry | None, **given: object) -> plan.Item:
-    entries = {} if entry is None else {key_parts.key(entry.spec, entry.place): entry}
+def state(folder: Path, entry: Entry | None, **given: object) -> plan.PlannedBuild:
+    entries = {} if entry is None else {key_parts.key(entry.spec, entry.device_slot): entry}
     manifest = Manifest(schema=1, attn_doctor="0", entries=entries)
     options: dict[str, object] = {"stale": {}, **given}
     spec = entry.spec if entry is not None else SPEC
@@ -49,7 +49,7 @@ def test_states(folder: Path) -> None:
 
 
 def test_another_place_is_another_entry(folder: Path) -> None:
-    other = replace(ENTRY, place="cuda:0 NVIDIA H200")
+    other = replace(ENTRY, device_slot="cuda:0 NVIDIA H200")
     assert state(folder, other).state == "new"
 
 
@@ -98,7 +98,7 @@ def test_estimates(folder: Path) -> None:
 
 def test_the_longest_is_built_first() -> None:
     items = [
-        plan.Item(spec=SPEC, device="cpu", key=str(seconds), state="new", seconds=seconds)
+        plan.PlannedBuild(spec=SPEC, device="cpu", key=str(seconds), state="new", seconds=seconds)
         for seconds in (1.0, 9.0, 5.0)
     ]
     assert [item.seconds for item in plan.longest_first(items)] == [9.0, 5.0, 1.0]

@@ -8,7 +8,7 @@ import pytest
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder import presets
-from attn_doctor.kernels.builder.spec_requests import Given, wished
+from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
 from attn_doctor.record.spec import LAYOUTS, MASKS, KernelSpec
 from attn_doctor.rulebook import library
 from attn_doctor.worker.kernels.blocks.model_inputs import number
@@ -17,7 +17,7 @@ FAMILIES = presets.families()
 
 
 def specs(text: str, **flags: str) -> tuple[KernelSpec, ...]:
-    return wished(Given(preset=[text], **flags)).specs  # type: ignore[arg-type]
+    return requested_specs(SpecArgs(preset=[text], **flags)).specs  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_flags_change_a_preset() -> None:
 def test_a_family_that_never_arrives_is_said_to() -> None:
     for name, family in FAMILIES.items():
         size = "" if "default" in family else "@4096"
-        notes = " ".join(wished(Given(preset=[name + size])).notes)
+        notes = " ".join(requested_specs(SpecArgs(preset=[name + size])).notes)
         assert ("never sends" in notes) == (not family["since"])
     assert not FAMILIES["sd35"]["since"]
     assert not FAMILIES["cogvideox"]["since"]
@@ -114,7 +114,7 @@ def test_what_cannot_be_is_said_with_the_way_out(preset: str, message: str) -> N
 
 
 def test_blocks_are_built_for_one_size_in_pixels() -> None:
-    (spec,) = wished(Given(preset=["wan22@832x480x81"], block=True)).specs
+    (spec,) = requested_specs(SpecArgs(preset=["wan22@832x480x81"], block=True)).specs
     assert spec.block == "wan22"
     assert spec.sizes["tokens"] == 32760
     assert spec.sizes["cross"] == 512
@@ -127,7 +127,7 @@ def test_blocks_are_built_for_one_size_in_pixels() -> None:
         ("flux1@1024x1024+512x512", "one size"),
     ):
         with pytest.raises(AttnDoctorError, match=message):
-            wished(Given(preset=[text], block=True))
+            requested_specs(SpecArgs(preset=[text], block=True))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -153,7 +153,7 @@ SIZES = {"batch", "tokens", "text", "length", "cross", "frames", "rows", "column
 
 @pytest.mark.parametrize("name", BUILT)
 def test_recipes_name_sizes_that_the_spec_has(name: str) -> None:
-    (spec,) = wished(Given(preset=[name], block=True)).specs
+    (spec,) = requested_specs(SpecArgs(preset=[name], block=True)).specs
     given = {**spec.sizes, "batch": 1, "length": spec.lengths[0], "heads": 1, "head_dim": 1}
     given["width"] = 1
     recipe = presets.recipe(name)
@@ -180,7 +180,7 @@ def test_a_family_without_a_preset_is_told_why() -> None:
     for one in absent:
         assert set(one) == {"name", "title", "why", "source"}
         with pytest.raises(AttnDoctorError, match=re.escape(one["why"])):
-            wished(Given(preset=[f"{one['name']}@1024x1024"], block=True))
+            requested_specs(SpecArgs(preset=[f"{one['name']}@1024x1024"], block=True))
 
 
 def test_every_family_that_has_no_recipe_has_a_reason() -> None:
@@ -200,9 +200,9 @@ def test_sizes_are_worked_out_from_left_to_right() -> None:
 
 
 def test_sound_lasts_as_long_as_the_video() -> None:
-    (spec,) = wished(Given(preset=["ltx2@768x512x121"], block=True)).specs
+    (spec,) = requested_specs(SpecArgs(preset=["ltx2@768x512x121"], block=True)).specs
     assert spec.sizes["audio"] == 126  # 121 / 24 s, 25 tokens a second
-    (still,) = wished(Given(preset=["wan22@832x480x1"], block=True)).specs
+    (still,) = requested_specs(SpecArgs(preset=["wan22@832x480x1"], block=True)).specs
     assert "audio" not in still.sizes
 
 
@@ -211,7 +211,9 @@ def test_text_that_is_cross_attended_and_follows_the_prompt_can_be_given() -> No
     assert (own.lengths, own.kv_length) == ((48 * 32 * 31,), None)
     assert cross.kv_length == 77
     assert specs("kandinsky5-lite@768x512x121")[1].kv_length == 256
-    (block,) = wished(Given(preset=["kandinsky5-lite@768x512x121:77"], block=True)).specs
+    (block,) = requested_specs(
+        SpecArgs(preset=["kandinsky5-lite@768x512x121:77"], block=True)
+    ).specs
     assert (block.sizes["cross"], block.sizes["text"]) == (77, 0)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
-from attn_doctor.kernels.builder.plan import Request, planned
+from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
 from attn_doctor.kernels.builder.rebuild_request import recorded
 from attn_doctor.kernels.builder.report import Report
 from attn_doctor.kernels.builder.scheduler import Step
@@ -31,7 +31,7 @@ from attn_doctor.record.manifest import Manifest
 from tests.effort import at_most
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux alone")
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 
 
 class Told(Watcher):
@@ -48,7 +48,7 @@ class Told(Watcher):
         self.waits += 1
 
 
-def built(request: Request, watcher: Watcher | None = None) -> Report:
+def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
     build = Build(request, watcher or Told())
     if build.plan.todo:
         build.run()
@@ -59,13 +59,13 @@ def states(report: Report) -> list[str]:
     return [result.entry.state if result.entry else "none" for result in report.results]
 
 
-def manifest(request: Request) -> Manifest:
+def manifest(request: BuildRequest) -> Manifest:
     found = store.load(request.folder)
     assert found is not None
     return found
 
 
-def test_built_proven_written_down_and_then_up_to_date(request_of: Make) -> None:
+def test_built_verified_written_down_and_then_up_to_date(request_of: Make) -> None:
     request = request_of("none", "causal", "document")
     watcher = Told()
     report = built(request, watcher)
@@ -80,14 +80,14 @@ def test_built_proven_written_down_and_then_up_to_date(request_of: Make) -> None
         ]
     found = manifest(request)
     assert set(found.entries) == {f"{spec.id}@cpu" for spec in request.specs}
-    assert found.surroundings["cpu"].torch == "2.13.0+cpu"
+    assert found.environments["cpu"].torch == "2.13.0+cpu"
     for entry in found.entries.values():
         assert entry.build is not None
-        assert entry.build.proven
+        assert entry.build.verified
         assert entry.build.files == {f"aa/{entry.spec.id}.so": 6}
         assert entry.build.errors == {"out": 1e-3}
     with at_most(0.5):
-        plan = planned(request, found)
+        plan = plan_build(request, found)
     assert [item.state for item in plan.items] == ["current"] * 3
     assert plan.seconds == 0
     again = built(request)
@@ -130,7 +130,7 @@ def test_a_file_that_is_gone_or_cut_is_built_again(request_of: Make) -> None:
     one, other = (request.folder / f"aa/{spec.id}.so" for spec in request.specs)
     one.unlink()
     other.write_text("ker")
-    plan = planned(request, manifest(request))
+    plan = plan_build(request, manifest(request))
     assert [item.state for item in plan.items] == ["damaged", "damaged"]
     # The cut one goes first, or it would be loaded as it is.
     assert [cleared.path for cleared in plan.cleared] == [str(other)]
@@ -142,10 +142,10 @@ def test_other_versions_are_stale_and_cleared(request_of: Make) -> None:
     request = request_of("none", "causal")
     built(request)
     old = manifest(request)
-    was = replace(old.surroundings["cpu"], torch="2.12.0+cpu")
-    store.save(request.folder, replace(old, surroundings={"cpu": was}))
+    was = replace(old.environments["cpu"], torch="2.12.0+cpu")
+    store.save(request.folder, replace(old, environments={"cpu": was}))
     wanted = replace(request, specs=request.specs[:1])
-    plan = planned(wanted, manifest(request))
+    plan = plan_build(wanted, manifest(request))
     assert [item.state for item in plan.items] == ["stale"]
     assert "2.12.0" in plan.items[0].why
     # All that is stale goes, also what is not wanted today.
@@ -157,7 +157,7 @@ def test_other_versions_are_stale_and_cleared(request_of: Make) -> None:
     assert {one.path for one in report.cleared} == {one.path for one in plan.cleared}
     found = manifest(request)
     assert set(found.entries) == {f"{request.specs[0].id}@cpu"}
-    assert found.surroundings["cpu"].torch == "2.13.0+cpu"
+    assert found.environments["cpu"].torch == "2.13.0+cpu"
 
 
 def test_force_builds_anew_and_shared_files_stay(request_of: Make) -> None:
@@ -172,7 +172,7 @@ def test_force_builds_anew_and_shared_files_stay(request_of: Make) -> None:
     entries[other] = replace(entries[other], build=replace(build, files={**build.files, shared: 6}))
     store.save(request.folder, replace(found, entries=entries))
     forced = replace(request, specs=request.specs[:1], force=True)
-    plan = planned(forced, manifest(request))
+    plan = plan_build(forced, manifest(request))
     assert [item.state for item in plan.items] == ["forced"]
     assert plan.cleared == ()
     watcher = Told()
@@ -207,7 +207,7 @@ def test_an_interruption_keeps_what_is_finished(request_of: Make) -> None:
     with pytest.raises(KeyboardInterrupt):
         build.run()
     assert states(build.report()) == ["built", "none"]
-    plan = planned(request, manifest(request))
+    plan = plan_build(request, manifest(request))
     assert [item.state for item in plan.items] == ["current", "again"]
     assert plan.items[1].why == UNFINISHED
     # The lock is free again.
@@ -270,7 +270,7 @@ def test_what_the_record_names_is_built_again(request_of: Make) -> None:
     known = recorded(request.facts, request.folder, "")
     assert known.devices == ("cpu",)
     again = replace(request, specs=known.specs, only=known.keys)
-    assert {item.state for item in planned(again, manifest(request)).items} == {
+    assert {item.state for item in plan_build(again, manifest(request)).items} == {
         "current",
         "damaged",
         "again",
@@ -294,8 +294,8 @@ def test_another_device_of_the_record_is_left_alone(request_of: Make) -> None:
     built(request)
     found = manifest(request)
     [entry] = found.entries.values()
-    other = replace(entry, place="cuda:0 NVIDIA H200")
-    entries = {**found.entries, f"{entry.spec.id}@{other.place}": other}
+    other = replace(entry, device_slot="cuda:0 NVIDIA H200")
+    entries = {**found.entries, f"{entry.spec.id}@{other.device_slot}": other}
     store.save(request.folder, replace(found, entries=entries))
     assert recorded(request.facts, request.folder, "cpu").keys == frozenset(found.entries)
     with pytest.raises(DeviceError, match="build without CUDA"):
@@ -309,7 +309,7 @@ def test_torch_that_cannot_be_imported(request_of: Make) -> None:
         Build(broken, Told()).run()
 
 
-def test_entries_are_proven_again_without_a_change(request_of: Make) -> None:
+def test_entries_are_verified_again_without_a_change(request_of: Make) -> None:
     request = request_of("none", "causal")
     built(request)
     before = (request.folder / "attn-doctor" / "manifest.json").read_bytes()
@@ -322,7 +322,7 @@ def test_entries_are_proven_again_without_a_change(request_of: Make) -> None:
     assert (request.folder / "attn-doctor" / "manifest.json").read_bytes() == before
 
 
-def elsewhere(request: Request, serve: Path) -> None:
+def elsewhere(request: BuildRequest, serve: Path) -> None:
     """The build, in another process."""
     pool.SERVE = serve
     built(request)

@@ -10,7 +10,7 @@ import pytest
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.refusals import refusal
-from attn_doctor.kernels.builder.spec_requests import Given, wished
+from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
 from attn_doctor.kernels.builder.value_products import MOST
 from attn_doctor.record.spec import KernelSpec
 from tests.effort import at_most
@@ -19,7 +19,7 @@ SIMPLE = {"heads": "24", "head_dim": "128", "length": ["4608"]}
 
 
 def flags(**given: object) -> tuple[KernelSpec, ...]:
-    return wished(Given(**{**SIMPLE, **given})).specs  # type: ignore[arg-type]
+    return requested_specs(SpecArgs(**{**SIMPLE, **given})).specs  # type: ignore[arg-type]
 
 
 def file(tmp_path: Path, text: str) -> Path:
@@ -29,7 +29,7 @@ def file(tmp_path: Path, text: str) -> Path:
 
 
 def from_file(tmp_path: Path, text: str, **given: object) -> tuple[KernelSpec, ...]:
-    return wished(Given(spec=[str(file(tmp_path, text))], **given)).specs  # type: ignore[arg-type]
+    return requested_specs(SpecArgs(spec=[str(file(tmp_path, text))], **given)).specs  # type: ignore[arg-type]
 
 
 def test_lists_multiply_in_the_order_in_which_they_were_written() -> None:
@@ -84,23 +84,23 @@ def test_options_and_numbers_are_read_as_what_they_are() -> None:
 
 def test_an_option_that_torch_does_not_read_is_remarked() -> None:
     known = ["BLOCK_M=64", "fwd_num_stages=1", "bwd_BLOCK_N1=32", "BACKEND=TRITON"]
-    assert wished(Given(**SIMPLE, option=known)).notes == ()  # type: ignore[arg-type]
-    (note,) = wished(Given(**SIMPLE, option=["BLOCKM=64"])).notes  # type: ignore[arg-type]
+    assert requested_specs(SpecArgs(**SIMPLE, option=known)).notes == ()  # type: ignore[arg-type]
+    (note,) = requested_specs(SpecArgs(**SIMPLE, option=["BLOCKM=64"])).notes  # type: ignore[arg-type]
     assert note.startswith("BLOCKM is no kernel option of torch up to 2.13 (nearest: BLOCK_M")
 
 
 def test_a_mask_of_ones_own_is_looked_for_where_one_stands(tmp_path: Path) -> None:
-    found = wished(Given(**SIMPLE, mask="my.masks:causal"))  # type: ignore[arg-type]
+    found = requested_specs(SpecArgs(**SIMPLE, mask="my.masks:causal"))  # type: ignore[arg-type]
     lost = f"the file of my.masks:causal is not in {os.getcwd()}: it must be in the environment"
     assert found.notes == (lost,)
     assert found.specs[0].mask == "my.masks:causal"
     assert found.sys_path == (os.getcwd(),)
     text = '[[kernel]]\nheads=8\nhead_dim=64\nlengths=512\nmask="masks:mine"\n'
     path = file(tmp_path, text)
-    assert wished(Given(spec=[str(path)])).sys_path[0] == str(tmp_path.resolve())
+    assert requested_specs(SpecArgs(spec=[str(path)])).sys_path[0] == str(tmp_path.resolve())
     (tmp_path / "masks.py").write_text("def mine(b, h, q, k): return q >= k\n")
-    assert wished(Given(spec=[str(path)])).notes == ()
-    assert wished(Given(**SIMPLE)).sys_path == ()  # type: ignore[arg-type]
+    assert requested_specs(SpecArgs(spec=[str(path)])).notes == ()
+    assert requested_specs(SpecArgs(**SIMPLE)).sys_path == ()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_file_that_the_readme_shows(tmp_path: Path) -> None:
 
 
 def test_a_preset_knows_more_than_the_defaults_of_a_file(tmp_path: Path) -> None:
-    flux = wished(Given(preset=["flux1@1024x1024"])).specs[0]
+    flux = requested_specs(SpecArgs(preset=["flux1@1024x1024"])).specs[0]
     defaults = '[defaults]\nheads = 3\ndtype = "fp16"\n'
     table = '[[kernel]]\npreset = "flux1@1024x1024"\n'
     found, *_ = from_file(tmp_path, defaults + table)
@@ -256,7 +256,7 @@ def test_hostile_files_are_refused_at_once(tmp_path: Path) -> None:
             (Path("nul\0.toml"), "cannot be read"),
         ):
             with pytest.raises(AttnDoctorError, match=message):
-                wished(Given(spec=[str(path)]))
+                requested_specs(SpecArgs(spec=[str(path)]))
 
 
 def test_flags_do_not_silently_miss_a_file(tmp_path: Path) -> None:

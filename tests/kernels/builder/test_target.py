@@ -1,4 +1,4 @@
-"""Building for a GPU of another machine: what is unproven, what stays, what is refused.
+"""Building for a GPU of another machine: what is unverified, what stays, what is refused.
 
 The children here need no torch (see `fake_job.py`); two at the end are real, with the CUDA
 build of torch and no GPU.
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Facts, Gpu, Python, System, Torch, Triton
 from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
-from attn_doctor.kernels.builder.plan import Request, planned
+from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
 from attn_doctor.kernels.builder.plan import joined as joined_plans
 from attn_doctor.kernels.builder.program_run import Program
 from attn_doctor.kernels.builder.rebuild_request import recorded
@@ -41,15 +41,15 @@ from attn_doctor.kernels.builder.warmup import Ran, warm_up
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.pool import pool
 from attn_doctor.record import store
-from attn_doctor.record.drift import moved
-from attn_doctor.record.manifest import Manifest, Surroundings
+from attn_doctor.record.drift import changed_components
+from attn_doctor.record.manifest import BuildEnvironment, Manifest
 from attn_doctor.render.build_kernels.json import plan_json, report_json
 from attn_doctor.render.build_kernels.text import plan_text, report_text
 from attn_doctor.render.build_kernels.warmup_text import warmup_text
 from attn_doctor.render.terminal import Paper
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a stub GPU needs Linux")
-Make = Callable[..., Request]
+Make = Callable[..., BuildRequest]
 ROOT = Path(__file__).parents[3]
 CUDA_TORCH = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
 H200, A100 = "cuda:0 NVIDIA H200", "cuda:0 NVIDIA A100-SXM4-80GB"
@@ -70,7 +70,7 @@ def target(word: str = "h200", devices: int = 1, **fields: object) -> Target:
     return replace(target_of(word, devices, {}), **fields)
 
 
-def aimed(request: Request, one: Target, **variables: str) -> Request:
+def aimed(request: BuildRequest, one: Target, **variables: str) -> BuildRequest:
     """The request for a target, its stub GPU played by the child."""
     environ = {
         **request.environ,
@@ -87,7 +87,7 @@ def aimed(request: Request, one: Target, **variables: str) -> Request:
     )
 
 
-def at_the_gpu(request: Request, name: str = "NVIDIA H200") -> Request:
+def at_the_gpu(request: BuildRequest, name: str = "NVIDIA H200") -> BuildRequest:
     """The request on the machine that has the GPU."""
     gpus = (Gpu(name=name, sm=90, visible=True),)
     environ = {**request.environ, "STANDIN_GPU": name}
@@ -96,7 +96,7 @@ def at_the_gpu(request: Request, name: str = "NVIDIA H200") -> Request:
     return replace(request, target=None, devices=("cuda:0",), facts=facts, environ=environ)
 
 
-def built(request: Request, watcher: Watcher | None = None) -> Report:
+def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
     build = Build(request, watcher or Told())
     if build.plan.todo or build.plan.unknown:
         build.run()
@@ -107,39 +107,39 @@ def states(report: Report) -> list[str]:
     return [result.entry.state if result.entry else "none" for result in report.results]
 
 
-def manifest(request: Request) -> Manifest:
+def manifest(request: BuildRequest) -> Manifest:
     return manifest_of(request.folder)
 
 
 # What is built
 
 
-def test_unproven_written_down_as_the_target_has_it_and_then_up_to_date(request_of: Make) -> None:
+def test_unverified_written_down_as_the_target_has_it_and_then_up_to_date(request_of: Make) -> None:
     request = aimed(request_of("none", "causal"), target(environment={"CXX": "/opt/gcc/bin/g++"}))
     watcher = Told()
     report = built(request, watcher)
-    assert states(report) == ["unproven"] * 2
+    assert states(report) == ["unverified"] * 2
     assert not report.failed
-    assert ("none", "done", "unproven") in watcher.steps
+    assert ("none", "done", "unverified") in watcher.steps
     found = manifest(request)
     assert set(found.entries) == {f"{spec.id}@{H200}" for spec in request.specs}
     for entry in found.entries.values():
         assert entry.build is not None
         # A second process reused it; nothing was compared.
-        assert (entry.build.proven, entry.build.errors) == (True, {})
+        assert (entry.build.verified, entry.build.errors) == (True, {})
         assert entry.build.reuse_seconds is not None
-    there = found.surroundings[H200]
+    there = found.environments[H200]
     assert (there.device, there.sm, there.torch) == ("NVIDIA H200", 90, "2.13.0+cpu")
     # This machine's driver and compilers are not the target's.
     assert (there.driver, there.cc, there.cxx) == (None, None, None)
     assert there.environment == {"CXX": "/opt/gcc/bin/g++"}
-    assert moved(there, request.seen("cuda:0", there)) == ()
-    assert [item.state for item in planned(request, found).items] == ["current"] * 2
+    assert changed_components(there, request.environment_of("cuda:0", there)) == ()
+    assert [item.state for item in plan_build(request, found).items] == ["current"] * 2
     again = built(request)
-    assert (states(again), again.start_seconds) == (["unproven"] * 2, None)
+    assert (states(again), again.start_seconds) == (["unverified"] * 2, None)
     forced = replace(request, force=True, specs=request.specs[:1])
-    assert [item.state for item in planned(forced, found).items] == ["forced"]
-    assert states(built(forced)) == ["unproven"]
+    assert [item.state for item in plan_build(forced, found).items] == ["forced"]
+    assert states(built(forced)) == ["unverified"]
 
 
 def test_nothing_that_was_timed_without_a_gpu_stays(request_of: Make) -> None:
@@ -159,21 +159,21 @@ def test_two_targets_and_two_indices_share_a_folder_with_the_cpu(request_of: Mak
     built(request)
     both = [aimed(request, one) for one in (target(devices=2), target("a100-sxm4-80gb"))]
     report = joined([built(one) for one in both])
-    assert states(report) == ["unproven"] * 3
-    places = {entry.place: entry.state for entry in manifest(request).entries.values()}
+    assert states(report) == ["unverified"] * 3
+    places = {entry.device_slot: entry.state for entry in manifest(request).entries.values()}
     assert places == {
-        "cpu": "built", H200: "unproven", "cuda:1 NVIDIA H200": "unproven", A100: "unproven",
+        "cpu": "built", H200: "unverified", "cuda:1 NVIDIA H200": "unverified", A100: "unverified",
     }  # fmt: skip
     told = json.loads(report_json(report, 0))
     assert [one["id"] for one in told["targets"]] == ["h200", "a100-sxm4-80gb"]
-    assert {(one["state"], one["reused"], one["proven"]) for one in told["kernels"]} == {
-        ("unproven", True, False)
+    assert {(one["state"], one["reused"], one["verified"]) for one in told["kernels"]} == {
+        ("unverified", True, False)
     }
-    assert [one["place"] for one in told["kernels"]] == [H200, "cuda:1 NVIDIA H200", A100]
+    assert [one["device_slot"] for one in told["kernels"]] == [H200, "cuda:1 NVIDIA H200", A100]
     text = report_text(report, Paper(width=100))
     assert "for NVIDIA H200 (SM 9.0), cuda:0 to cuda:1, on a stub GPU" in text
     assert "  cuda:0 NVIDIA A100-SXM4-80GB\n" in text
-    assert "3 kernels: 3 unproven; " in text
+    assert "3 kernels: 3 unverified; " in text
     assert f"  attn-doctor cache verify {request.folder}\n" in text
     assert "start training with" not in text
     assert f"  export TORCHINDUCTOR_CACHE_DIR={request.folder} TRITON_HOME={request.folder}" in text
@@ -181,7 +181,7 @@ def test_two_targets_and_two_indices_share_a_folder_with_the_cpu(request_of: Mak
 
 def test_a_plan_says_for_what(request_of: Make) -> None:
     request = request_of("none", "causal")
-    plans = [planned(aimed(request, target(word)), store.empty()) for word in ("h200", "t4")]
+    plans = [plan_build(aimed(request, target(word)), store.empty()) for word in ("h200", "t4")]
     plan = joined_plans(plans)
     assert len(plan.todo) == 4
     text = plan_text(plan, "/c", request.facts, Paper(width=100), notes=["a remark"])
@@ -199,19 +199,19 @@ def test_a_plan_says_for_what(request_of: Make) -> None:
 def test_gpu_memory_and_the_machines_own_gpus_do_not_matter(request_of: Make) -> None:
     request = request_of("none", "causal")
     tiny = replace(request.facts, gpus=(Gpu(name="T", visible=True, memory_free_mib=100),))
-    plan = planned(aimed(replace(request, facts=tiny), target()), store.empty())
+    plan = plan_build(aimed(replace(request, facts=tiny), target()), store.empty())
     assert (plan.jobs, plan.limit) == (2, "specs")
 
 
-# What was proven stays, what is unproven is proven
+# What was verified stays, what is unverified is verified
 
 
-def test_on_the_gpu_unproven_ones_are_proven_and_not_built_again(request_of: Make) -> None:
+def test_on_the_gpu_unverified_ones_are_verified_and_not_built_again(request_of: Make) -> None:
     request = aimed(request_of("none", "causal"), target())
     built(request)
     here = at_the_gpu(request)
-    plan = planned(here, manifest(request))
-    assert [item.state for item in plan.items] == ["unproven"] * 2
+    plan = plan_build(here, manifest(request))
+    assert [item.state for item in plan.items] == ["unverified"] * 2
     assert "would prove" in plan_text(plan, "/c", request.facts, Paper())
     watcher = Told()
     report = built(here, watcher)
@@ -219,8 +219,8 @@ def test_on_the_gpu_unproven_ones_are_proven_and_not_built_again(request_of: Mak
     assert {phase for _, phase, _ in watcher.steps} == {"prove", "done"}
     found = manifest(request)
     assert all(one.build and one.build.errors == {"out": 1e-3} for one in found.entries.values())
-    assert found.surroundings[H200].driver == "1.2.3"
-    assert [item.state for item in planned(here, found).items] == ["current"] * 2
+    assert found.environments[H200].driver == "1.2.3"
+    assert [item.state for item in plan_build(here, found).items] == ["current"] * 2
 
 
 def test_what_does_not_hold_on_the_gpu_goes_and_is_built_there(request_of: Make) -> None:
@@ -238,37 +238,37 @@ def test_what_does_not_hold_on_the_gpu_goes_and_is_built_there(request_of: Make)
     assert ("none", "build", "") not in watcher.steps
 
 
-def test_a_proven_kernel_stays_as_it_is(request_of: Make) -> None:
+def test_a_verified_kernel_stays_as_it_is(request_of: Make) -> None:
     request = request_of("none")
     here = at_the_gpu(request)
     built(here)
     aim = replace(aimed(request_of("none", "causal"), target()), force=True)
-    plan = planned(aim, manifest(request))
+    plan = plan_build(aim, manifest(request))
     assert [item.state for item in plan.items] == ["current", "new"]
-    assert states(built(aim)) == ["built", "unproven"]
+    assert states(built(aim)) == ["built", "unverified"]
     # What the GPU's own machine told of itself is still there.
-    assert manifest(request).surroundings[H200].driver == "1.2.3"
+    assert manifest(request).environments[H200].driver == "1.2.3"
 
 
-def test_what_was_proven_for_another_torch_is_not_cleared_from_afar(request_of: Make) -> None:
+def test_what_was_verified_for_another_torch_is_not_cleared_from_afar(request_of: Make) -> None:
     request = request_of("none")
     built(at_the_gpu(request))
     aim = aimed(request, target())
     other = replace(aim, facts=replace(aim.facts, torch=replace(aim.facts.torch, version="2.14.0")))
     with pytest.raises(AttnDoctorError, match=r"made on a real cuda:0 NVIDIA H200: .*--cache-dir"):
-        planned(other, manifest(request))
+        plan_build(other, manifest(request))
 
 
-def test_drift_here_makes_unproven_ones_stale(request_of: Make) -> None:
+def test_drift_here_makes_unverified_ones_stale(request_of: Make) -> None:
     request = aimed(request_of("none"), target())
     built(request)
     found = manifest(request)
-    was = replace(found.surroundings[H200], torch="2.12.0")
-    store.save(request.folder, replace(found, surroundings={H200: was}))
-    plan = planned(request, manifest(request))
+    was = replace(found.environments[H200], torch="2.12.0")
+    store.save(request.folder, replace(found, environments={H200: was}))
+    plan = plan_build(request, manifest(request))
     assert [item.state for item in plan.items] == ["stale"]
     report = built(request)
-    assert states(report) == ["unproven"]
+    assert states(report) == ["unverified"]
     assert [Path(one.path).name for one in report.cleared][:1] == [f"{request.specs[0].id}.so"]
 
 
@@ -287,7 +287,7 @@ def test_the_record_of_a_target_is_built_again(request_of: Make) -> None:
         recorded(request_of().facts, request.folder, "")
 
 
-def elsewhere(request: Request, serve: Path) -> None:
+def elsewhere(request: BuildRequest, serve: Path) -> None:
     """The build, in another process."""
     pool.SERVE = serve
     built(request)
@@ -299,7 +299,7 @@ def test_kill_9_and_on(request_of: Make, serve: Path, monkeypatch: pytest.Monkey
     started = multiprocessing.get_context("spawn").Process(target=elsewhere, args=(request, serve))
     started.start()
     end = time.monotonic() + 20
-    while (found := store.load(request.folder)) is None or "unproven" not in {
+    while (found := store.load(request.folder)) is None or "unverified" not in {
         entry.state for entry in found.entries.values()
     }:
         assert time.monotonic() < end
@@ -307,9 +307,9 @@ def test_kill_9_and_on(request_of: Make, serve: Path, monkeypatch: pytest.Monkey
     started.kill()
     started.join()
     left = {entry.state: entry.message for entry in manifest(request).entries.values()}
-    assert left == {"unproven": "", "failed": UNFINISHED}
+    assert left == {"unverified": "", "failed": UNFINISHED}
     watcher = Told()
-    assert states(built(request, watcher)) == ["unproven"] * 3
+    assert states(built(request, watcher)) == ["unverified"] * 3
     assert "none" not in {mask for mask, _, _ in watcher.steps}
 
 
@@ -339,18 +339,18 @@ def test_the_same_version_from_another_wheel_ends_the_build(request_of: Make) ->
     own = replace(one, descriptor=replace(one.descriptor, software={"torch_key": "aa"}))
     with pytest.raises(TargetError, match=r"torch has the same version here .* other files"):
         built(aimed(request_of("none"), own, STANDIN_TORCH_KEY="bb"))
-    assert states(built(aimed(request_of("none"), own, STANDIN_TORCH_KEY="aa"))) == ["unproven"]
+    assert states(built(aimed(request_of("none"), own, STANDIN_TORCH_KEY="aa"))) == ["unverified"]
     # What is not known is not held against it.
-    assert own.told(Surroundings(device="NVIDIA H200")).device == "NVIDIA H200"
+    assert own.told(BuildEnvironment(device="NVIDIA H200")).device == "NVIDIA H200"
 
 
 def test_other_settings_there_are_remarked_upon() -> None:
     one = target()
     own = replace(one, descriptor=replace(one.descriptor, settings={"inductor": "aa"}))
-    assert own.remark(Surroundings(settings={"inductor": "aa"})) == ""
-    assert own.remark(Surroundings()) == ""
+    assert own.remark(BuildEnvironment(settings={"inductor": "aa"})) == ""
+    assert own.remark(BuildEnvironment()) == ""
     assert "Inductor's settings on the NVIDIA H200's machine are not those here" in own.remark(
-        Surroundings(settings={"inductor": "bb"})
+        BuildEnvironment(settings={"inductor": "bb"})
     )
 
 
@@ -518,24 +518,24 @@ def warmed(cache: Path, source: str, one: Target | None = None) -> tuple[Ran, st
     return ran, warmup_text(ran, asked, None, Paper(width=100))
 
 
-def test_a_warm_up_is_unproven(cache: Path) -> None:
+def test_a_warm_up_is_unverified(cache: Path) -> None:
     ran, text = warmed(cache, COMPILES)
     assert ran.code == 0
     assert ran.warmup is not None
-    assert (ran.warmup.proven, ran.warmup.unproven) == (True, True)
-    assert ran.warmup.place == H200
+    assert (ran.warmup.verified, ran.warmup.unverified) == (True, True)
+    assert ran.warmup.device_slot == H200
     found = store.load(cache)
     assert found is not None
     [key] = found.warmups
     assert (cache / "attn-doctor" / "keys" / f"{key}.json").exists()
-    assert found.surroundings[H200].driver is None
+    assert found.environments[H200].driver is None
     assert "for NVIDIA H200 (SM 9.0)" in text
-    assert "Unproven:" in text
+    assert "Unverified:" in text
     # For another GPU it is another warm-up.
     warmed(cache, COMPILES, target("t4"))
     found = store.load(cache)
     assert found is not None
-    assert {one.place for one in found.warmups.values()} == {H200, "cuda:0 Tesla T4"}
+    assert {one.device_slot for one in found.warmups.values()} == {H200, "cuda:0 Tesla T4"}
 
 
 @pytest.mark.parametrize("source", [SWALLOWS, LATER])
@@ -596,30 +596,30 @@ def test_real_kernels_for_two_gpus_that_are_not_here(cache: Path) -> None:
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as started:
-        while (found := store.load(cache)) is None or "unproven" not in {
+        while (found := store.load(cache)) is None or "unverified" not in {
             entry.state for entry in found.entries.values()
         }:
             assert started.poll() is None
             time.sleep(0.05)
         started.kill()
-    [first] = [key for key, one in found.entries.items() if one.state == "unproven"]
+    [first] = [key for key, one in found.entries.items() if one.state == "unverified"]
     done = attn_doctor(cache, *what, "--artifact", str(cache / "kernels.tar.gz"))
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert [one["state"] for one in told["kernels"]] == ["unproven"] * 4
+    assert [one["state"] for one in told["kernels"]] == ["unverified"] * 4
     for one in told["kernels"]:
         assert one["hits"]["inductor.fxgraph_cache_hit"] >= 1
         assert one["hits"]["compilers"] == 0
         assert not one["errors"]
     # What was finished before it was killed was not built again.
-    stages = {f"{one['id']}@{one['place']}": one["stages"] for one in told["kernels"]}
+    stages = {f"{one['id']}@{one['device_slot']}": one["stages"] for one in told["kernels"]}
     assert stages[first] == {}
     assert told["artifact"]["kernels"] == 4
     again = manifest_of(cache)
     for entry in again.entries.values():
         assert entry.build is not None
         assert any(name.endswith(".cubin") for name in entry.build.files)
-    assert {one.environment.get("CXX") for one in again.surroundings.values()} == {
+    assert {one.environment.get("CXX") for one in again.environments.values()} == {
         os.environ.get("CXX")
     }
     assert attn_doctor(cache, *what, "--check").returncode == 0

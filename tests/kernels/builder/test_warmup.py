@@ -1,4 +1,4 @@
-"""A user's program as the warm-up: run unchanged, recorded, and proven by running it again.
+"""A user's program as the warm-up: run unchanged, recorded, and verified by running it again.
 
 The programs here write what torch writes, traces included, without torch; one at the end is real.
 """
@@ -19,7 +19,7 @@ from attn_doctor.facts import Cache, Facts, Python, Torch
 from attn_doctor.kernels.builder.program_run import Program, program_of
 from attn_doctor.kernels.builder.warmup import outdated, warm_up
 from attn_doctor.record import store
-from attn_doctor.record.manifest import NOT_ASKED, Manifest, Surroundings
+from attn_doctor.record.manifest import NOT_ASKED, BuildEnvironment, Manifest
 from attn_doctor.render.build_kernels.warmup_json import planned_json
 from attn_doctor.render.build_kernels.warmup_text import planned_text, warmup_text
 from attn_doctor.render.terminal import Paper
@@ -64,14 +64,14 @@ def manifest(cache: Path) -> Manifest:
     return found
 
 
-def test_recorded_and_proven(cache: Path) -> None:
+def test_recorded_and_verified(cache: Path) -> None:
     phases: list[str] = []
     ran = warm_up(program(cache, COMPILES), prove=True, begin=phases.append)
     assert (ran.code, phases) == (0, ["run", "prove"])
     assert ran.first == {"aotautograd.miss": 1, "fxgraph.miss": 1}
     [warmup] = manifest(cache).warmups.values()
     assert warmup == ran.warmup
-    assert warmup.proven
+    assert warmup.verified
     assert warmup.hits == {"aotautograd.hit": 1, "fxgraph.hit": 1}
     [file] = warmup.files
     assert file.endswith("/a")
@@ -83,12 +83,12 @@ def test_recorded_and_proven(cache: Path) -> None:
     assert not list((cache / "attn-doctor").glob("trace-*"))
 
 
-def test_not_proven_if_not_asked(cache: Path) -> None:
+def test_not_verified_if_not_asked(cache: Path) -> None:
     phases: list[str] = []
     ran = warm_up(program(cache, COMPILES), prove=False, begin=phases.append)
     assert phases == ["run"]
     assert ran.warmup is not None
-    assert (ran.warmup.proven, ran.warmup.reuse_seconds) == (False, None)
+    assert (ran.warmup.verified, ran.warmup.reuse_seconds) == (False, None)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_not_proven_if_not_asked(cache: Path) -> None:
 def test_a_miss_is_named(cache: Path, source: str, told: str) -> None:
     warmup = warm_up(program(cache, source), prove=True).warmup
     assert warmup is not None
-    assert not warmup.proven
+    assert not warmup.verified
     assert told in warmup.message
 
 
@@ -166,7 +166,7 @@ def test_a_program_that_compiles_nothing_any_more_is_forgotten(
 def test_what_need_not_be_attention_is_a_note(cache: Path, text: str) -> None:
     ran = warm_up(program(cache, printing(text)), prove=True)
     assert ran.warmup is not None
-    assert (ran.wrong, ran.warmup.proven, len(ran.notes)) == ("", True, 1)
+    assert (ran.wrong, ran.warmup.verified, len(ran.notes)) == ("", True, 1)
 
 
 def test_what_would_be_run_in_words_and_for_programs(cache: Path) -> None:
@@ -258,19 +258,19 @@ def test_arguments_and_input_arrive_unchanged(cache: Path, tmp_path: Path) -> No
 def test_stale_ones_go_first(cache: Path) -> None:
     warm_up(program(cache, COMPILES), prove=True)
     found = manifest(cache)
-    was = replace(found.surroundings["cpu"], torch="2.12.0+cpu")
-    store.save(cache, replace(found, surroundings={"cpu": was}))
+    was = replace(found.environments["cpu"], torch="2.12.0+cpu")
+    store.save(cache, replace(found, environments={"cpu": was}))
     ran = warm_up(program(cache, COMPILES), prove=True)
     assert [Path(one.path).name for one in ran.cleared] == ["a"]
     assert ran.first["fxgraph.miss"] == 1
-    assert manifest(cache).surroundings["cpu"].torch == "2.13.0+cpu"
+    assert manifest(cache).environments["cpu"].torch == "2.13.0+cpu"
 
 
 def test_surroundings_that_torch_told_stay(cache: Path) -> None:
-    told = Surroundings(torch="2.13.0+cpu", torch_key="abc", device="cpu")
-    store.save(cache, replace(store.empty(), surroundings={"cpu": told}))
+    told = BuildEnvironment(torch="2.13.0+cpu", torch_key="abc", device="cpu")
+    store.save(cache, replace(store.empty(), environments={"cpu": told}))
     warm_up(program(cache, COMPILES), prove=False)
-    assert manifest(cache).surroundings["cpu"] == told
+    assert manifest(cache).environments["cpu"] == told
 
 
 def test_programs_of_the_examined_environment_come_first(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_real_program(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["warmup"]["proven"]
+    assert told["warmup"]["verified"]
     assert told["first"]["fxgraph.miss"] == 1
     assert told["warmup"]["hits"]["fxgraph.hit"] == 1
     # The program's own output went where standard output was not in the way.

@@ -24,8 +24,8 @@ def standby(device: str) -> None:
 def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Fail as Inductor does if a kernel needs more than the limit."""
     begun()
-    if job["action"] == "surroundings":
-        return {"ok": True, "surroundings": {"device": os.environ["GPU"], "sm": 89}}
+    if job["action"] == "environment":
+        return {"ok": True, "environment": {"device": os.environ["GPU"], "sm": 89}}
     spec = job["spec"]
     if spec.get("mask") == "document":
         return failed("BackendCompilerFailed: ptxas died")

@@ -27,9 +27,9 @@ from attn_doctor.kernels.bundle.pack import choose, pack
 from attn_doctor.record import store
 from attn_doctor.record.manifest import (
     Build,
+    BuildEnvironment,
     Entry,
     Manifest,
-    Surroundings,
     Warmup,
 )
 from attn_doctor.record.spec import KernelSpec
@@ -38,7 +38,7 @@ SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), phase="inference")
 GROUP = "triton/0/AB/__grp__k.json"
 
 
-def folder_with(root: Path, *, state: str = "built", proven: bool = True) -> Path:
+def folder_with(root: Path, *, state: str = "built", verified: bool = True) -> Path:
     """A cache folder with one entry, as the builder leaves it."""
     files = {
         "fxgraph/ab/fab/entry": b"\x80\x04graph",
@@ -49,14 +49,14 @@ def folder_with(root: Path, *, state: str = "built", proven: bool = True) -> Pat
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
     sizes = {name: len(data) for name, data in files.items()}
-    build = Build(at="2026-11-21T10:00:00+00:00", seconds=3.0, files=sizes, proven=proven)
-    entry = Entry(spec=SPEC, place="cuda:0 NVIDIA H200", state=state, build=build)
-    surroundings = {entry.place: Surroundings(torch="2.11.0+cu130", device="NVIDIA H200")}
+    build = Build(at="2026-11-21T10:00:00+00:00", seconds=3.0, files=sizes, verified=verified)
+    entry = Entry(spec=SPEC, device_slot="cuda:0 NVIDIA H200", state=state, build=build)
+    surroundings = {entry.device_slot: BuildEnvironment(torch="2.11.0+cu130", device="NVIDIA H200")}
     manifest = Manifest(
         schema=1,
         attn_doctor="0.1.0",
-        surroundings=surroundings,
-        entries={f"{SPEC.id}@{entry.place}": entry},
+        environments=surroundings,
+        entries={f"{SPEC.id}@{entry.device_slot}": entry},
     )
     store.save(root, manifest)
     return root
@@ -111,7 +111,7 @@ def _packed_bytes(folder: Path, name: str) -> bytes:
     [
         ({"state": "failed"}, "it failed"),
         ({"state": "not-reused"}, "it is not reused"),
-        ({"proven": False}, "no second process has shown that it is reused"),
+        ({"verified": False}, "no second process has shown that it is reused"),
         ({"state": "cleared"}, "its files were cleared"),
     ],
 )
@@ -250,8 +250,8 @@ def test_a_flipped_or_cut_artifact_is_refused_or_the_same(
 
 
 def with_more(root: Path) -> Path:
-    """A folder with a kernel for each of two GPUs, unproven, and a warm-up."""
-    folder = folder_with(root, state="unproven")
+    """A folder with a kernel for each of two GPUs, unverified, and a warm-up."""
+    folder = folder_with(root, state="unverified")
     manifest = store.load(folder)
     assert manifest is not None
     (entry,) = manifest.entries.values()
@@ -261,29 +261,30 @@ def with_more(root: Path) -> Path:
     parts.parent.mkdir()
     parts.write_text("{}", encoding="utf-8")
     warmup = Warmup(
-        argv=("python", "warm.py"), folder="/x", place=entry.place, at="2026-11-21T11:00:00Z",
-        seconds=9.0, files={"fxgraph/w": 18}, keys={"fxgraph": ["f1"]}, proven=True, unproven=True,
+        argv=("python", "warm.py"), folder="/x", device_slot=entry.device_slot,
+        at="2026-11-21T11:00:00Z", seconds=9.0, files={"fxgraph/w": 18},
+        keys={"fxgraph": ["f1"]}, verified=True, unverified=True,
     )  # fmt: skip
     store.save(
         folder,
         replace(
             manifest,
-            surroundings={
-                **manifest.surroundings,
-                other: Surroundings(torch="2.11.0+cu130", device="NVIDIA A100"),
+            environments={
+                **manifest.environments,
+                other: BuildEnvironment(torch="2.11.0+cu130", device="NVIDIA A100"),
             },
-            entries={**manifest.entries, f"{SPEC.id}@{other}": replace(entry, place=other)},
-            warmups={"w1": warmup, "w2": replace(warmup, proven=False, message="it missed")},
+            entries={**manifest.entries, f"{SPEC.id}@{other}": replace(entry, device_slot=other)},
+            warmups={"w1": warmup, "w2": replace(warmup, verified=False, message="it missed")},
         ),
     )
     return folder
 
 
-def test_what_is_unproven_stays_so_on_its_way(tmp_path: Path) -> None:
+def test_what_is_unverified_stays_so_on_its_way(tmp_path: Path) -> None:
     folder = with_more(tmp_path / "c")
     choice = choose(folder)
     made, digest = pack(folder, choice, tmp_path / "one.attn")
-    assert {one.state for one in made.entries.values()} == {"unproven"}
+    assert {one.state for one in made.entries.values()} == {"unverified"}
     assert made.places == ("cuda:0 NVIDIA A100", "cuda:0 NVIDIA H200")
     assert made.warmups["w1"].root == str(folder)
     assert choice.left_out == {"python warm.py": "it is not reused: it missed"}

@@ -10,25 +10,25 @@ from msgspec.structs import replace
 from attn_doctor.facts import Driver, Facts, Gpu, Python, Torch, Triton
 from attn_doctor.kernels.bundle.artifact import SCHEMA, Artifact
 from attn_doctor.kernels.bundle.compatibility import Layer, fits
-from attn_doctor.record.manifest import Build, Entry, Surroundings
+from attn_doctor.record.manifest import Build, BuildEnvironment, Entry
 from attn_doctor.record.spec import KernelSpec
 
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
-WAS = Surroundings(
+WAS = BuildEnvironment(
     torch="2.11.0+cu130", torch_cuda="13.0", torch_key="k", triton="3.6.0", triton_key="t",
     ptxas="12.8.93", python="3.12.1", device=H200, sm=90, settings={"inductor": "1"},
 )  # fmt: skip
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,))
 
 
-def packed(places: dict[str, Surroundings]) -> Artifact:
-    build = Build(at="2026-11-21T10:00:00Z", seconds=3.0, proven=True)
+def packed(places: dict[str, BuildEnvironment]) -> Artifact:
+    build = Build(at="2026-11-21T10:00:00Z", seconds=3.0, verified=True)
     entries = {
-        f"{SPEC.id}@{place}": Entry(spec=SPEC, place=place, state="unproven", build=build)
+        f"{SPEC.id}@{place}": Entry(spec=SPEC, device_slot=place, state="unverified", build=build)
         for place in places
     }
     return Artifact(
-        schema=SCHEMA, attn_doctor="0", made="", surroundings=places, entries=entries, files={}
+        schema=SCHEMA, attn_doctor="0", made="", environments=places, entries=entries, files={}
     )
 
 
@@ -94,7 +94,7 @@ def test_graphs_miss_and_kernels_serve(here: Facts, environ: dict[str, str], why
     ],
 )
 def test_other_wheels_another_abi_another_capability(
-    here: Facts, was: Surroundings, why: str
+    here: Facts, was: BuildEnvironment, why: str
 ) -> None:
     (one,) = fits(packed({ONE: was}), here, {}).values()
     assert (one.layer, one.why) == (Layer.NOTHING, why)
@@ -132,7 +132,7 @@ def test_several_gpus_in_one_file() -> None:
 
 
 def test_kernels_for_the_processor_have_one_layer() -> None:
-    was = Surroundings(torch="2.11.0+cu130", python="3.12.1", device="cpu")
+    was = BuildEnvironment(torch="2.11.0+cu130", python="3.12.1", device="cpu")
     assert fits(packed({"cpu": was}), facts(), {})["cpu"].layer is Layer.EXACT
     moved = fits(packed({"cpu": was}), facts(), {"CXX": "/x/g++"})["cpu"]
     assert (moved.layer, moved.why) == (Layer.NOTHING, "CXX: not set there, /x/g++ here")

@@ -47,25 +47,25 @@ def test_there_and_back(tmp_path: Path) -> None:
     old.rename(tmp_path / "gone")  # nothing may come from where it was built
     taken = doctor("cache", "import", str(file), "--sha256", digest, "--format", "json", cache=new)
     assert taken.returncode == 0, taken.stdout + taken.stderr
-    (kernel,) = json.loads(taken.stdout)["proven"]
+    (kernel,) = json.loads(taken.stdout)["verified"]
     assert kernel["errors"]["out"] < 1e-5
     assert doctor("cache", "verify", "--require-hit", cache=new).returncode == 0
     assert doctor("cache", "why", cache=new).returncode == 0
 
 
 @pytest.mark.slow
-def test_taken_in_unproven_and_proven_later(tmp_path: Path) -> None:
+def test_taken_in_unverified_and_verified_later(tmp_path: Path) -> None:
     old, image, file = tmp_path / "old", tmp_path / "image", tmp_path / "k.attn"
     spec = ("--heads", "2", "--head-dim", "16", "--length", "128", "--dtype", "fp32")
     built = doctor("build-kernels", "--device", "cpu", *spec, "--phase", "inference", cache=old)
     assert built.returncode == 0, built.stdout + built.stderr
     assert doctor("cache", "export", str(file), cache=old).returncode == 0
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    trust = ("--sha256", digest, "--no-prove")
+    trust = ("--sha256", digest, "--no-verify")
     assert doctor("cache", "import", str(file), *trust, cache=image).returncode == 0
-    assert state(image) == "unproven"
+    assert state(image) == "unverified"
     status = doctor("cache", "status", "--kind", "inductor", cache=image)
-    assert "1 built for cpu, not proven yet: attn-doctor cache verify" in " ".join(
+    assert "1 built for cpu, not verified yet: attn-doctor cache verify" in " ".join(
         status.stdout.split()
     )
     shutil.copytree(image, tmp_path / "other")
@@ -73,7 +73,7 @@ def test_taken_in_unproven_and_proven_later(tmp_path: Path) -> None:
     done = doctor("cache", "verify", str(image), "--format", "json", cache=image)
     assert done.returncode == 0, done.stdout + done.stderr
     (kernel,) = json.loads(done.stdout)["kernels"]
-    assert (kernel["was"], kernel["state"]) == ("unproven", "built")
+    assert (kernel["was"], kernel["state"]) == ("unverified", "built")
     assert kernel["errors"]["out"] < 1e-5
     assert state(image) == "built"
 

@@ -1,7 +1,7 @@
 """Kernels that were built for a GPU of another machine, taken in where a stub GPU plays that GPU.
 
 Everything is real but the GPU: keys, lookups, Triton, ptxas. What is computed means nothing, so all
-that hits stays unproven here.
+that hits stays unverified here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from attn_doctor.diagnosis import examine
 from attn_doctor.facts import Facts, Gpu
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.builder.devices import children_environment
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.verification import prove
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import head
@@ -29,7 +29,7 @@ from attn_doctor.kernels.bundle.unpack import private, unpack
 from attn_doctor.kernels.verify.entries import write_down
 from attn_doctor.kernels.verify.misses import misses
 from attn_doctor.record import store
-from attn_doctor.record.environment import seen
+from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.manifest import Entry
 
 PYTHON = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
@@ -61,14 +61,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return room
 
 
-def request(facts: Facts, folder: Path, gpu: str, **environ: str) -> Request:
+def request(facts: Facts, folder: Path, gpu: str, **environ: str) -> BuildRequest:
     """A request on a machine whose only GPU is a stub GPU of that name."""
     from attn_doctor.kernels.gpus import known, stub
 
     there = replace(known.find("h200"), name=gpu)
     variables = stub.environment(stub.make(facts), there, 1, {**os.environ, **environ})
     children, _ = children_environment({**variables, **environ}, str(folder))
-    return Request(specs=(), devices=(), facts=seeing(facts, gpu), folder=folder, environ=children)
+    return BuildRequest(
+        specs=(), devices=(), facts=seeing(facts, gpu), folder=folder, environ=children
+    )
 
 
 def seeing(facts: Facts, gpu: str) -> Facts:
@@ -79,7 +81,7 @@ def seeing(facts: Facts, gpu: str) -> Facts:
     )
 
 
-def taken(file: Path, request: Request) -> Imported:
+def taken(file: Path, request: BuildRequest) -> Imported:
     with private(file, request.folder) as copy:
         artifact = head(copy)
         found = fits(artifact, request.facts, request.environ)
@@ -97,8 +99,8 @@ def test_another_folder_hits_everything_and_proves_nothing(
     wanted = request(facts, tmp_path / "n", H200)
     done = taken(built / "k.attn", wanted)
     assert (done.refused, done.kernels) == ({}, {})
-    ((key, entry),) = done.unproven.items()
-    assert (entry.state, done.proven) == ("unproven", {})
+    ((key, entry),) = done.unverified.items()
+    assert (entry.state, done.verified) == ("unverified", {})
     found = hits(entry)
     assert (found["compilers"], found["aot_autograd.autograd_cache_hit"]) == (0, 1)
     assert found["inductor.fxgraph_cache_hit"] == 2
@@ -106,14 +108,16 @@ def test_another_folder_hits_everything_and_proves_nothing(
     assert (entry.build.errors, entry.build.root) == ({}, str(built / "c"))
     manifest = store.load(wanted.folder)
     assert manifest is not None
-    assert manifest.surroundings[entry.place].driver is None
+    assert manifest.environments[entry.device_slot].driver is None
 
     # A miss is named, with both values and a way out; the kernel stays what it was.
     other = request(facts, wanted.folder, H200, CXX="/opt/nowhere/g++")
     missed = prove(other, [key])
     assert write_down(other, missed) == []
-    here = seen(other.facts, "cuda:0", other.environ, manifest.surroundings[entry.place])
-    (reason,) = misses(missed[key].message, manifest.surroundings[entry.place], here)
+    here = environment_from_facts(
+        other.facts, "cuda:0", other.environ, manifest.environments[entry.device_slot]
+    )
+    (reason,) = misses(missed[key].message, manifest.environments[entry.device_slot], here)
     assert reason.what == "cpp.cxx: /opt/nowhere/g++ here, g++ there"
     assert reason.todo.startswith("unset CXX, or build again")
 
@@ -130,7 +134,7 @@ def test_triton_compiles_nothing_where_all_graphs_miss(
 ) -> None:
     wanted = request(facts, tmp_path / "n", gpu, **environ)
     done = taken(built / "k.attn", wanted)
-    assert (done.proven, done.unproven, done.refused) == ({}, {}, {})
+    assert (done.verified, done.unverified, done.refused) == ({}, {}, {})
     (entry,) = done.kernels.values()
     assert entry.message == f"only its Triton kernels were taken in: {why}"
     found = hits(entry)

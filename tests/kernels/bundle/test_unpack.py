@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError, head
 from attn_doctor.kernels.bundle.compatibility import fits
@@ -40,7 +40,7 @@ def taken(
 ) -> tuple[Imported, Manifest | None, str]:
     """The outcome of an import that runs nothing, the record, and what is said of it."""
     environ = environ or {}
-    request = Request(specs=(), devices=(), facts=here, folder=folder, environ=environ)
+    request = BuildRequest(specs=(), devices=(), facts=here, folder=folder, environ=environ)
     with private(file, folder) as copy:
         artifact = head(copy)
         found = fits(artifact, here, environ)
@@ -48,22 +48,22 @@ def taken(
     return done, store.load(folder), imported_text(done, found, str(folder))
 
 
-def test_an_image_takes_everything_in_unproven(
+def test_an_image_takes_everything_in_unverified(
     packed: tuple[Path, Artifact], tmp_path: Path
 ) -> None:
     folder = tmp_path / "image"
     done, manifest, said = taken(packed[0], folder, facts(()))
-    assert set(done.unproven) == {KEY, A100}
-    assert (done.proven, done.refused, done.kernels) == ({}, {}, {})
+    assert set(done.unverified) == {KEY, A100}
+    assert (done.verified, done.refused, done.kernels) == ({}, {}, {})
     assert manifest is not None
-    assert {one.state for one in manifest.entries.values()} == {"unproven"}
-    assert manifest.warmups["w1"].unproven
+    assert {one.state for one in manifest.entries.values()} == {"unverified"}
+    assert manifest.warmups["w1"].unverified
     build = manifest.entries[KEY].build
     assert build is not None
     assert build.root == str(tmp_path / "built here")
     group = msgspec.json.decode((folder / GROUP).read_bytes())
     assert group["child_paths"]["k.cubin"] == f"{folder}/triton/0/AB/k.cubin"
-    assert "taken in unproven" in said
+    assert "taken in unverified" in said
     assert f"attn-doctor cache verify {folder}" in said
     assert not list((folder / "attn-doctor" / "incoming").iterdir())
     again, _, said = taken(packed[0], folder, facts(()))
@@ -71,15 +71,15 @@ def test_an_image_takes_everything_in_unproven(
     assert "2 kernels of it were here already" in said
 
 
-def test_proven_elsewhere_is_not_proven_here(tmp_path: Path) -> None:
+def test_verified_elsewhere_is_not_verified_here(tmp_path: Path) -> None:
     from tests.kernels.bundle.test_artifact import folder_with
 
     folder = folder_with(tmp_path / "c")
     pack(folder, choose(folder), tmp_path / "k.attn")
     done, manifest, _ = taken(tmp_path / "k.attn", tmp_path / "n", facts(()))
-    assert [one.state for one in done.unproven.values()] == ["unproven"]
+    assert [one.state for one in done.unverified.values()] == ["unverified"]
     assert manifest is not None
-    assert [one.state for one in manifest.entries.values()] == ["unproven"]
+    assert [one.state for one in manifest.entries.values()] == ["unverified"]
 
 
 def test_back_in_its_own_folder_graphs_hold_no_foreign_path(
@@ -100,7 +100,7 @@ def test_kernels_alone_for_another_gpu_of_the_same_capability(
 ) -> None:
     folder = tmp_path / "new"
     file, made = packed
-    for_h200 = {place: one for place, one in made.surroundings.items() if H200 in place}
+    for_h200 = {place: one for place, one in made.environments.items() if H200 in place}
     assert len(for_h200) == 1
     done, manifest, said = taken(file, folder, facts((H100,)))
     here = f"{SPEC.id}@cuda:0 {H100}"
@@ -147,7 +147,7 @@ def test_a_mask_of_the_users_own_has_to_be_here(tmp_path: Path) -> None:
     entry = replace(
         manifest.entries[KEY], spec=spec, mask_source=hashlib.sha256(source).hexdigest()
     )
-    key = f"{spec.id}@{entry.place}"
+    key = f"{spec.id}@{entry.device_slot}"
     store.save(folder, replace(manifest, entries={key: entry}, warmups={}))
     pack(folder, choose(folder), tmp_path / "k.attn")
     # Nothing can be run: the file is missing, or another one. So no process is started either.
@@ -157,7 +157,7 @@ def test_a_mask_of_the_users_own_has_to_be_here(tmp_path: Path) -> None:
         if text is not None:
             (here / "mymask.py").write_bytes(text)
         new = tmp_path / f"n{number}"
-        request = Request(
+        request = BuildRequest(
             specs=(), devices=(), facts=facts(), folder=new, environ={}, sys_path=(str(here),)
         )
         with private(tmp_path / "k.attn", new) as copy:
@@ -167,7 +167,7 @@ def test_a_mask_of_the_users_own_has_to_be_here(tmp_path: Path) -> None:
         (alone,) = done.kernels.values()
         why = "is another one here" if text else "is not here"
         assert alone.message.endswith(f"the file of its mask mymask:mask {why}")
-        assert (done.proven, done.unproven, done.refused) == ({}, {}, {})
+        assert (done.verified, done.unverified, done.refused) == ({}, {}, {})
         assert (new / "triton/0/AB/k.cubin").is_file()
         assert not (new / "fxgraph").exists()
 
@@ -193,20 +193,20 @@ def test_stale_entries_do_not_pass_for_fresh_ones(
     manifest = store.load(folder)
     assert manifest is not None
     place = "cuda:0 NVIDIA H200"
-    old = replace(manifest.surroundings[place], torch="2.10.0+cu130")
+    old = replace(manifest.environments[place], torch="2.10.0+cu130")
     stale = replace(manifest.entries[KEY], spec=replace(SPEC, lengths=(512,)))
     store.save(
         folder,
         replace(
             manifest,
-            surroundings={**manifest.surroundings, place: old},
+            environments={**manifest.environments, place: old},
             entries={"old@" + place: stale},
         ),
     )
     _, after, _ = taken(packed[0], folder, facts(()))
     assert after is not None
     assert "old@" + place not in after.entries
-    assert after.surroundings[place].torch == "2.11.0+cu130"
+    assert after.environments[place].torch == "2.11.0+cu130"
 
 
 def test_a_changed_artifact_leaves_nothing(packed: tuple[Path, Artifact], tmp_path: Path) -> None:

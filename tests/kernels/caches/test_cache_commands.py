@@ -290,9 +290,9 @@ def test_clearing_recorded_kernels_keeps_them_to_be_built_again(
 ) -> None:
     from attn_doctor.record.manifest import (
         Build,
+        BuildEnvironment,
         Entry,
         Manifest,
-        Surroundings,
     )
     from attn_doctor.record.spec import KernelSpec
     from attn_doctor.record.store import load, save
@@ -301,13 +301,13 @@ def test_clearing_recorded_kernels_keeps_them_to_be_built_again(
     path = f"fxgraph/{make.FX[1:3]}/{make.FX}/{make.FILE}"
     size = (root / path).stat().st_size
     spec = KernelSpec(heads=2, head_dim=16, lengths=(128,))
-    build = Build(at="2026-11-21T10:00:00Z", seconds=1.5, files={path: size}, proven=True)
-    entry = Entry(spec=spec, place="cpu", state="built", build=build)
-    was = Surroundings(torch="2.1.0", device="cpu", python="2.7.18")
+    build = Build(at="2026-11-21T10:00:00Z", seconds=1.5, files={path: size}, verified=True)
+    entry = Entry(spec=spec, device_slot="cpu", state="built", build=build)
+    was = BuildEnvironment(torch="2.1.0", device="cpu", python="2.7.18")
     save(
         root,
         Manifest(
-            schema=1, attn_doctor="0.1.0", surroundings={"cpu": was}, entries={"a@cpu": entry}
+            schema=1, attn_doctor="0.1.0", environments={"cpu": was}, entries={"a@cpu": entry}
         ),
     )
     status = run("status", "-v").stdout

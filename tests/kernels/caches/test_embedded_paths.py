@@ -20,7 +20,9 @@ from tests.kernels.verify.test_entries import (
     entry,
 )
 
-WARM = Warmup(argv=("python", "w.py"), folder="/x", place=PLACE, at="", seconds=1.0, unproven=True)
+WARM = Warmup(
+    argv=("python", "w.py"), folder="/x", device_slot=PLACE, at="", seconds=1.0, unverified=True
+)
 
 
 def manifest(*held: str) -> Manifest:
@@ -31,7 +33,7 @@ def manifest(*held: str) -> Manifest:
     return Manifest(
         schema=1,
         attn_doctor="0",
-        surroundings={PLACE: WAS},
+        environments={PLACE: WAS},
         entries=entries,
         warmups={"w": replace(WARM, root=held[-1])},
     )
@@ -56,7 +58,7 @@ def test_each_folder_is_asked_for_once() -> None:
 
 def test_kernels_for_the_processor_hold_no_path() -> None:
     whole = manifest("/a")
-    cpu = {key: replace(one, place="cpu") for key, one in whole.entries.items()}
+    cpu = {key: replace(one, device_slot="cpu") for key, one in whole.entries.items()}
     assert roots(replace(whole, entries=cpu, warmups={}), lambda _: False) == ()
 
 
@@ -96,9 +98,9 @@ def test_kernels_of_another_machines_gpu_are_no_drift(tmp_path: Path) -> None:
     other = Facts(gpus=(Gpu(index=0, name="NVIDIA RTX A6000", sm=86, visible=True),))
     (here,) = manifests(replace(other, manifests=(record,)), {}) or ()
     assert (here.here, here.drift, here.unproven) == (False, "", 2)
-    # Once they were proven on their GPU, another GPU in its place is told.
-    proven = replace(record, built=1, torch="2.11.0")
-    (moved,) = manifests(replace(other, manifests=(proven,)), {}) or ()
+    # Once they were verified on their GPU, another GPU in its place is told.
+    verified = replace(record, built=1, torch="2.11.0")
+    (moved,) = manifests(replace(other, manifests=(verified,)), {}) or ()
     assert moved.drift == (
         "built on NVIDIA H200, the GPU here is NVIDIA RTX A6000;"
         " built for sm_90, the GPU here is sm_86"

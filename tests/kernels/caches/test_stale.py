@@ -15,23 +15,23 @@ from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.caches.stale import stale
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.manifests import of_folder
-from attn_doctor.record.drift import moved, sentence
+from attn_doctor.record.drift import changed_components, stale_reason
 from attn_doctor.record.manifest import (
     Build,
+    BuildEnvironment,
     Entry,
     Manifest,
-    Surroundings,
     Warmup,
 )
 from attn_doctor.record.spec import KernelSpec
 
 PLACE = "cuda:0 NVIDIA H200"
-H200 = Surroundings(
+H200 = BuildEnvironment(
     torch="2.11.0+cu130", torch_cuda="13.0", torch_key="k", triton="3.6.0", triton_key="t",
     ptxas="13.0.48", python="3.12.3", device="NVIDIA H200", sm=90, driver="580.95.05",
     cc="gcc 12.2.0", cxx="g++ 12.2.0", settings={"inductor": "1"},
 )  # fmt: skip
-CPU = Surroundings(
+CPU = BuildEnvironment(
     torch="2.13.0+cpu", torch_cuda="", triton="", python="3.11.7", device="cpu", cpu="avx2"
 )
 
@@ -76,12 +76,12 @@ CPU = Surroundings(
     ],
 )
 def test_each_component_has_its_effect(
-    was: Surroundings, changes: dict[str, Any], effect: str, text: str
+    was: BuildEnvironment, changes: dict[str, Any], effect: str, text: str
 ) -> None:
-    (one,) = moved(was, replace(was, **changes))
+    (one,) = changed_components(was, replace(was, **changes))
     assert one.effect == effect
     assert text in one.sentence
-    assert (sentence([one]) != "") == (effect == "rebuild")
+    assert (stale_reason([one]) != "") == (effect == "rebuild")
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_each_component_has_its_effect(
     ],
 )
 def test_what_is_the_same_or_not_known_has_not_moved(changes: dict[str, Any]) -> None:
-    assert moved(H200, replace(H200, **changes)) == ()
+    assert changed_components(H200, replace(H200, **changes)) == ()
 
 
 def test_what_torch_brings_along_is_not_told_at_length() -> None:
     now = replace(
         H200, torch="2.12.0+cu132", torch_cuda="13.2", torch_key="l", triton="3.7.0", triton_key="u"
     )
-    assert sentence(moved(H200, now)) == (
+    assert stale_reason(changed_components(H200, now)) == (
         "built for torch 2.11.0+cu130, this is 2.12.0+cu132 (Triton moved too)"
     )
 
@@ -115,15 +115,15 @@ def spec(length: int) -> KernelSpec:
 
 
 def entry(length: int, files: dict[str, int], place: str = PLACE) -> Entry:
-    build = Build(at="2026-11-20T10:00:00Z", seconds=3.5, files=files, proven=True)
-    return Entry(spec=spec(length), place=place, state="built", build=build)
+    build = Build(at="2026-11-20T10:00:00Z", seconds=3.5, files=files, verified=True)
+    return Entry(spec=spec(length), device_slot=place, state="built", build=build)
 
 
 A100 = "cuda:0 NVIDIA A100-SXM4-80GB"
 MANIFEST = Manifest(
     schema=1,
     attn_doctor="0.1.0",
-    surroundings={PLACE: H200, A100: replace(H200, device=A100[7:], sm=80), "cpu": CPU},
+    environments={PLACE: H200, A100: replace(H200, device=A100[7:], sm=80), "cpu": CPU},
     entries={
         f"a@{PLACE}": entry(1024, {"ab/one.py": 10, "ab/shared.py": 5}),
         f"b@{PLACE}": entry(2048, {"ab/two.py": 20}),
@@ -131,7 +131,7 @@ MANIFEST = Manifest(
     },
     warmups={
         "w": Warmup(
-            argv=("python", "warm.py"), folder="/x", place=PLACE, at="", seconds=9.0,
+            argv=("python", "warm.py"), folder="/x", device_slot=PLACE, at="", seconds=9.0,
             files={"ab/warm.py": 7},
         )
     },
@@ -240,14 +240,14 @@ def test_without_gpus_nothing_is_said_of_kernels_for_gpus(tmp_path: Path, gpus: 
     assert not found.drift
 
 
-def many(folder: str, name: str, *unproven: int | None) -> tuple[BuiltKernels, ...]:
+def many(folder: str, name: str, *unverified: int | None) -> tuple[BuiltKernels, ...]:
     """Records for several GPUs of one kind."""
     return tuple(
         BuiltKernels(
             path=f"{folder}/m", folder=folder, error="", place=f"cuda:{number} {name}",
             device=name, unproven=count, built=0,
         )
-        for number, count in enumerate(unproven)
+        for number, count in enumerate(unverified)
     )  # fmt: skip
 
 
@@ -299,4 +299,4 @@ def test_no_record_is_no_gap(tmp_path: Path) -> None:
 
 def test_the_record_is_hand_readable(tmp_path: Path) -> None:
     data = json.loads((folder(tmp_path) / "attn-doctor" / "manifest.json").read_text())
-    assert data["surroundings"][PLACE]["torch"] == "2.11.0+cu130"
+    assert data["environments"][PLACE]["torch"] == "2.11.0+cu130"

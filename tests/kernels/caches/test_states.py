@@ -105,9 +105,9 @@ def test_fitting_kernels_do_not_prove_a_graph_live(tmp_path: Path, make: Any) ->
 
 def test_the_record_decides_before_anything_else(tmp_path: Path, make: Any) -> None:
     path = f"fxgraph/{make.FX[1:3]}/{make.FX}/{make.FILE}"
-    said = {path: (State.LIVE, "built and proven 2026-11-21")}
+    said = {path: (State.LIVE, "built and verified 2026-11-21")}
     found = states("inductor", make.inductor(tmp_path), recorded=said)
-    assert found["fxgraph"] == ("live", "built and proven 2026-11-21")
+    assert found["fxgraph"] == ("live", "built and verified 2026-11-21")
 
 
 def test_generated_code_tells_its_gpu(tmp_path: Path, make: Any) -> None:

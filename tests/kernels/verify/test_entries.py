@@ -1,4 +1,4 @@
-"""What a proof does to the record: built, wrong, or still unproven."""
+"""What a proof does to the record: built, wrong, or still unverified."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, Gpu, Program, Python, Torch, Triton
-from attn_doctor.kernels.builder.plan import Request
+from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.verify.entries import (
     proved,
     stamped,
-    unproven,
+    unverified,
     unwritable,
     write_down,
 )
 from attn_doctor.record import store
 from attn_doctor.record.manifest import (
     Build,
+    BuildEnvironment,
     Entry,
     Manifest,
-    Surroundings,
 )
 from attn_doctor.record.spec import KernelSpec
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PLACE = "cuda:0 NVIDIA H200"
 SPECS = tuple(KernelSpec(heads=2, head_dim=64, lengths=(length,)) for length in (256, 512, 1024))
-WAS = Surroundings(
+WAS = BuildEnvironment(
     torch="2.11.0", torch_key="k", device="NVIDIA H200", sm=90, python="3.12.1",
     settings={"inductor": "1"},
 )  # fmt: skip
@@ -45,21 +45,21 @@ FACTS = Facts(
 )
 
 
-def entry(spec: KernelSpec, state: str = "unproven", **build: object) -> Entry:
-    made = Build(at="2026-11-21T10:00:00Z", seconds=3.0, files={"a": 1}, proven=True)
-    return Entry(spec=spec, place=PLACE, state=state, build=replace(made, **build))
+def entry(spec: KernelSpec, state: str = "unverified", **build: object) -> Entry:
+    made = Build(at="2026-11-21T10:00:00Z", seconds=3.0, files={"a": 1}, verified=True)
+    return Entry(spec=spec, device_slot=PLACE, state=state, build=replace(made, **build))
 
 
 def folder_with(root: Path) -> Path:
     entries = {f"{spec.id}@{PLACE}": entry(spec) for spec in SPECS}
-    manifest = Manifest(schema=1, attn_doctor="0", surroundings={PLACE: WAS}, entries=entries)
+    manifest = Manifest(schema=1, attn_doctor="0", environments={PLACE: WAS}, entries=entries)
     store.save(root, manifest)
     return root
 
 
-def request(folder: Path) -> Request:
+def request(folder: Path) -> BuildRequest:
     environ = {"CXX": "g++", "HOME": "/root"}
-    return Request(specs=(), devices=(), facts=FACTS, folder=folder, environ=environ)
+    return BuildRequest(specs=(), devices=(), facts=FACTS, folder=folder, environ=environ)
 
 
 def test_the_outcome_of_each_proof_is_recorded(tmp_path: Path) -> None:
@@ -80,23 +80,23 @@ def test_the_outcome_of_each_proof_is_recorded(tmp_path: Path) -> None:
     assert (good.build.errors, good.build.files) == (errors, {"a": 1})
     assert (wrong.state, wrong.message) == ("failed", "dk differs from float64 by 1")
     assert wrong.build is not None
-    assert not wrong.build.proven
-    assert (missed.state, missed.message) == ("unproven", "AOTAutograd: 0 hits")
-    now = manifest.surroundings[PLACE]
+    assert not wrong.build.verified
+    assert (missed.state, missed.message) == ("unverified", "AOTAutograd: 0 hits")
+    now = manifest.environments[PLACE]
     assert (now.driver, now.python, now.cc) == ("580.159.04", "3.12.3", "gcc 13.3.0")
     assert (now.torch_key, now.settings) == ("k", {"inductor": "1"})
-    assert unproven(manifest, [PLACE]) == {keys[2]: missed}
-    assert unproven(manifest, ["cuda:0 NVIDIA A100"]) == {}
+    assert unverified(manifest, [PLACE]) == {keys[2]: missed}
+    assert unverified(manifest, ["cuda:0 NVIDIA A100"]) == {}
 
 
 def test_a_stub_gpu_verifies_nothing(tmp_path: Path) -> None:
     folder = folder_with(tmp_path)
     key = f"{SPECS[0].id}@{PLACE}"
-    assert write_down(request(folder), {key: entry(SPECS[0], "unproven")}) == []
+    assert write_down(request(folder), {key: entry(SPECS[0], "unverified")}) == []
     manifest = store.load(folder)
     assert manifest is not None
-    assert manifest.entries[key].state == "unproven"
-    assert manifest.surroundings[PLACE].driver is None
+    assert manifest.entries[key].state == "unverified"
+    assert manifest.environments[PLACE].driver is None
 
 
 def test_a_real_entry_is_not_written_over(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_helper_of_tritons_is_compiled_once(
         "d": ["1 compiler ran in a fresh process: x86_64-linux-gnu-gcc-12", "it missed"],
     }
 
-    def prove(_: Request, keys: Iterable[str], __: object) -> dict[str, Entry]:
+    def prove(_: BuildRequest, keys: Iterable[str], __: object) -> dict[str, Entry]:
         asked.append(list(keys))
         said = {key: messages[key].pop(0) for key in asked[-1]}
         return {
@@ -143,7 +143,7 @@ def test_a_helper_of_tritons_is_compiled_once(
 
 
 def test_only_what_is_known_is_stamped() -> None:
-    now = Surroundings(driver=None, python="3.12.3", environment={"CXX": "g++"})
+    now = BuildEnvironment(driver=None, python="3.12.3", environment={"CXX": "g++"})
     assert stamped(WAS, now) == replace(WAS, python="3.12.3", environment={"CXX": "g++"})
 
 

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.kernels.verify.misses import misses, of_factor, short
-from attn_doctor.record.manifest import Surroundings
+from attn_doctor.record.manifest import BuildEnvironment
 
 MISSED = "AOTAutograd: 0 hits, 1 misses, 0 bypassed"
-WAS = Surroundings(torch="2.11.0", device="NVIDIA H200", sm=90)
+WAS = BuildEnvironment(torch="2.11.0", device="NVIDIA H200", sm=90)
 
 
 @pytest.mark.parametrize(

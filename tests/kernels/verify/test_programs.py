@@ -1,4 +1,4 @@
-"""A warm-up proven by its own program, with a real torch on the CPU: right, wrong, missing."""
+"""A warm-up verified by its own program, with a real torch on the CPU: right, wrong, missing."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_sketches_of_tensors() -> None:
 
 @pytest.fixture(scope="module")
 def warmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a program, and the cache that it filled, recorded as unproven."""
+    """A folder with a program, and the cache that it filled, recorded as unverified."""
     room = tmp_path_factory.mktemp("warmed")
     (room / "warm.py").write_text(PROGRAM, encoding="utf-8")
     built = doctor(room, "build-kernels", "--device", "cpu", "--cache-dir", "c", *PROG)
@@ -97,7 +97,7 @@ def wait_again(cache: Path) -> None:
     """Record the warm-ups as if a stub GPU had run them."""
     manifest = store.load(cache)
     assert manifest is not None
-    waiting = {key: replace(one, unproven=True) for key, one in manifest.warmups.items()}
+    waiting = {key: replace(one, unverified=True) for key, one in manifest.warmups.items()}
     store.save(cache, replace(manifest, warmups=waiting))
 
 
@@ -127,7 +127,7 @@ Waits = Callable[[Path], list[bool]]
 def waits(room: Path) -> list[bool]:
     manifest = store.load(room / "c")
     assert manifest is not None
-    return [one.unproven for one in manifest.warmups.values()]
+    return [one.unverified for one in manifest.warmups.values()]
 
 
 @real
@@ -144,7 +144,7 @@ def test_the_program_proves_it(room: Path) -> None:
     done = doctor(room, "cache", "verify", "c", "--format", "json", *PROG)
     assert done.returncode == 0, done.stdout + done.stderr
     (kernel,) = json.loads(done.stdout)["kernels"]
-    assert (kernel["hit"], kernel["state"], kernel["was"]) == (True, "built", "unproven")
+    assert (kernel["hit"], kernel["state"], kernel["was"]) == (True, "built", "unverified")
     assert kernel["errors"] == {"2 graphs": 0.0}
     assert waits(room) == [False]
 
@@ -190,8 +190,8 @@ def test_another_program_proves_nothing_and_a_miss_is_named(room: Path) -> None:
 
 def test_a_recorded_program_has_to_be_where_it_was(tmp_path: Path) -> None:
     warmup = Warmup(
-        argv=(sys.executable, "warm.py", "--steps", "1"), folder=str(tmp_path), place="cpu", at="",
-        seconds=1.0,
+        argv=(sys.executable, "warm.py", "--steps", "1"), folder=str(tmp_path), device_slot="cpu",
+        at="", seconds=1.0,
     )  # fmt: skip
     assert lacking(warmup) == f"{tmp_path / 'warm.py'} is not here"
     (tmp_path / "warm.py").write_text("", encoding="utf-8")

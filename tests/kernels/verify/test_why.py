@@ -16,9 +16,9 @@ from attn_doctor.record.key_parts import known_keys
 from attn_doctor.record.manifest import (
     NOT_ASKED,
     Build,
+    BuildEnvironment,
     Entry,
     Manifest,
-    Surroundings,
     Warmup,
 )
 from attn_doctor.record.spec import KernelSpec
@@ -107,15 +107,15 @@ def test_what_only_says_less_is_left_out() -> None:
 
 
 def folder_with(folder: Path) -> Manifest:
-    build = Build(at="2026-11-21T10:00:00Z", seconds=12.0, files={"fxgraph/a": 1}, proven=True)
-    entry = Entry(spec=SPEC, place="cpu", state="built", build=build)
-    was = Surroundings(
+    build = Build(at="2026-11-21T10:00:00Z", seconds=12.0, files={"fxgraph/a": 1}, verified=True)
+    entry = Entry(spec=SPEC, device_slot="cpu", state="built", build=build)
+    was = BuildEnvironment(
         torch="2.13.0+cpu", python="3.11.7", triton="", device="cpu", cxx="g++ 12.2.0"
     )
     manifest = Manifest(
         schema=1,
         attn_doctor="0",
-        surroundings={"cpu": was},
+        environments={"cpu": was},
         entries={f"{SPEC.id}@cpu": entry},
     )
     (folder / "fxgraph").mkdir(parents=True)
@@ -171,8 +171,8 @@ def test_a_variable_is_told_with_the_way_back(tmp_path: Path) -> None:
 
 def test_a_value_with_blanks_is_told_as_a_shell_takes_it(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
-    was = replace(manifest.surroundings["cpu"], environment={"CXX": "ccache g++"})
-    manifest = replace(manifest, surroundings={"cpu": was})
+    was = replace(manifest.environments["cpu"], environment={"CXX": "ccache g++"})
+    manifest = replace(manifest, environments={"cpu": was})
     (place,) = places(manifest, facts(), tmp_path, {"CXX": "g++"})
     text = why_text(str(tmp_path), [place])
     assert "back:  export CXX='ccache g++'\n" in text
@@ -190,11 +190,11 @@ def test_what_never_was_built_costs_nobody_knows_what(tmp_path: Path) -> None:
 
 def warmed(folder: Path, **more: object) -> Manifest:
     """A record with one warm-up alone."""
-    told = {"proven": True, "files": {"fxgraph/a": 1}, **more}
+    told = {"verified": True, "files": {"fxgraph/a": 1}, **more}
     warmup = Warmup(
         argv=("/venv/bin/python", "warm up.py"),
         folder=str(folder),
-        place="cpu",
+        device_slot="cpu",
         at="2026-11-21T10:00:00Z",
         seconds=3.0,
         **told,  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ def test_a_program_is_run_again_where_it_ran(tmp_path: Path) -> None:
 
 
 def test_a_program_whose_second_run_missed_is_not_reused(tmp_path: Path) -> None:
-    missed = warmed(tmp_path, proven=False, message="2 graphs were compiled again")
+    missed = warmed(tmp_path, verified=False, message="2 graphs were compiled again")
     (place,) = places(missed, facts(), tmp_path, {})
     assert place.misses == ("/venv/bin/python warm up.py: 2 graphs were compiled again",)
     unasked = replace(missed.warmups["w"], message=NOT_ASKED)
@@ -225,9 +225,9 @@ def test_kernels_for_a_gpu_elsewhere_are_built_again_for_it(tmp_path: Path) -> N
     (entry,) = manifest.entries.values()
     there = "cuda:0 NVIDIA H200"
     spec = replace(entry.spec, phase="training")
-    entry = replace(entry, spec=spec, place=there, state="unproven")
+    entry = replace(entry, spec=spec, device_slot=there, state="unverified")
     (tmp_path / "fxgraph" / "a").unlink()
-    manifest = replace(manifest, surroundings={}, entries={f"{spec.id}@{there}": entry})
+    manifest = replace(manifest, environments={}, entries={f"{spec.id}@{there}": entry})
     (place,) = places(manifest, facts(), tmp_path, {})
     assert place.build == (f"attn-doctor build-kernels --cache-dir {tmp_path} --target h200",)
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from attn_doctor.kernels.builder import presets
-from attn_doctor.kernels.builder.spec_requests import Given, wished
+from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
 
 PYTHON = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
 ROOT = Path(__file__).parents[3]
@@ -224,7 +224,7 @@ def test_diffusers_takes_every_recipe() -> None:
             continue
         side = 8 * family["spatial"]
         size = f"{side}x{side}" + (f"x{2 * family['temporal'] + 1}" if "temporal" in family else "")
-        (spec,) = wished(Given(preset=[f"{name}@{size}"], block=True)).specs
+        (spec,) = requested_specs(SpecArgs(preset=[f"{name}@{size}"], block=True)).specs
         jobs.append({"spec": msgspec.to_builtins(spec), "block": recipe})
     code = """
 try:

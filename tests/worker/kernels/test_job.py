@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from attn_doctor.record.manifest import Surroundings
+from attn_doctor.record.manifest import BuildEnvironment
 from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import cache_keys, torch_builder
 from attn_doctor.worker.kernels import job as work
@@ -376,12 +376,12 @@ def test_build_prove_and_what_must_not_pass(tmp_path: Path) -> None:
     assert any(name.endswith(".so") for name in built["files"])
     assert len(built["mask_source"]) == 64
 
-    proven = run(tmp_path, {"action": "prove", **job})
-    assert proven["ok"], proven
-    assert proven["compilers"] == 0
-    assert proven["counters"]["inductor.fxgraph_cache_hit"] == 1
-    assert proven["seconds"] < built["seconds"]
-    assert set(proven["files"]) <= set(built["files"])
+    verified = run(tmp_path, {"action": "prove", **job})
+    assert verified["ok"], verified
+    assert verified["compilers"] == 0
+    assert verified["counters"]["inductor.fxgraph_cache_hit"] == 1
+    assert verified["seconds"] < built["seconds"]
+    assert set(verified["files"]) <= set(built["files"])
 
     wrong = run(tmp_path, {"action": "prove", **job}, ATTN_DOCTOR_TEST_WRONG="one")
     assert not wrong["ok"]
@@ -626,8 +626,8 @@ def test_a_mask_that_cannot_be_imported_is_named(
 
 @needs_torch
 def test_what_decides_reuse_is_told_by_torch_itself(tmp_path: Path) -> None:
-    told = run(tmp_path, {"action": "surroundings"}, OMP_NUM_THREADS="1", TRITON_CACHE_DIR="/x")
-    found = convert(told["surroundings"], Surroundings)
+    told = run(tmp_path, {"action": "environment"}, OMP_NUM_THREADS="1", TRITON_CACHE_DIR="/x")
+    found = convert(told["environment"], BuildEnvironment)
     assert found.torch
     assert found.torch[0].isdigit()
     assert found.python.count(".") == 2 if found.python else False
@@ -638,8 +638,8 @@ def test_what_decides_reuse_is_told_by_torch_itself(tmp_path: Path) -> None:
     assert found.environment["OMP_NUM_THREADS"] == "1"
     assert "TRITON_CACHE_DIR" not in found.environment
     assert len(found.settings["inductor"]) == 32
-    again = run(tmp_path, {"action": "surroundings"}, OMP_NUM_THREADS="1")
-    assert again["surroundings"] == told["surroundings"]
+    again = run(tmp_path, {"action": "environment"}, OMP_NUM_THREADS="1")
+    assert again["environment"] == told["environment"]
 
 
 FLUX = {"heads": 24, "head_dim": 128, "lengths": [1024], "layout": "bshd"}
@@ -667,9 +667,9 @@ def test_on_a_gpu_each_kind_is_right_and_reused(tmp_path: Path, spec: dict[str, 
     names = {"out"} if spec.get("phase") else {"out", "dq", "dk", "dv"}
     assert set(built["errors"]) == names
     assert max(built["errors"].values()) < 1e-2
-    proven = run(tmp_path, {"action": "prove", **job})
-    assert proven["ok"], proven["failure"]
-    assert proven["compilers"] == 0
+    verified = run(tmp_path, {"action": "prove", **job})
+    assert verified["ok"], verified["failure"]
+    assert verified["compilers"] == 0
 
 
 @pytest.mark.gpu
@@ -702,7 +702,7 @@ def test_on_a_gpu_many_are_compiled_without_contexts(tmp_path: Path) -> None:
     assert [one["state"] for one in told["kernels"]] == ["built"] * 6
     assert "compilers_started" in told["phases"]
     for one in told["kernels"]:
-        assert one["proven"]
+        assert one["verified"]
         assert max(one["errors"].values()) < 1e-2
         # Making a context takes ten times as long.
         assert one["stages"]["build"]["context"] < 0.05

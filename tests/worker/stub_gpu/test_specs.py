@@ -42,17 +42,17 @@ def done(environ: dict[str, str], cache: Path, action: str, **spec: object) -> d
     return found
 
 
-def test_a_spec_is_built_and_reused_and_stays_unproven(
-    stub_gpu: dict[str, str], tmp_path: Path
+def test_a_spec_is_built_and_reused_and_stays_unverified(
+    null_gpu: dict[str, str], tmp_path: Path
 ) -> None:
-    built = done(stub_gpu, tmp_path, "build")
-    assert (built["ok"], built["unproven"], built["errors"]) == (True, True, {})
+    built = done(null_gpu, tmp_path, "build")
+    assert (built["ok"], built["unverified"], built["errors"]) == (True, True, {})
     assert built["fused"]
     assert built["compilers"] > 0
     assert not [path for path in built["files"] if "best_config" in path]
     assert (tmp_path / "attn-doctor" / "keys" / "one-here.json").is_file()
-    again = done(stub_gpu, tmp_path, "prove")
-    assert (again["ok"], again["unproven"], again["compilers"]) == (True, True, 0)
+    again = done(null_gpu, tmp_path, "prove")
+    assert (again["ok"], again["unverified"], again["compilers"]) == (True, True, 0)
     assert again["counters"]["aot_autograd.autograd_cache_hit"] == 1
 
 
@@ -62,7 +62,7 @@ def test_the_guard_is_there_even_if_the_variable_is_lost(
     # Nothing held against nothing differs by 0.0, which must not pass for a proof.
     environ = {name: one for name, one in stub_gpu.items() if name != "ATTN_DOCTOR_STUB_GPU"}
     built = done(environ, tmp_path, "build", phase="inference")
-    assert (built["unproven"], built["errors"]) == (True, {})
+    assert (built["unverified"], built["errors"]) == (True, {})
 
 
 def test_a_mask_that_reads_the_gpu_is_refused_with_its_line(

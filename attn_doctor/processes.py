@@ -1,15 +1,20 @@
-"""Programs that are run on purpose: compilers, installers, the examined interpreter.
+"""Run programs: with a time limit, in a session of their own, and with nothing left over.
 
-For everything that builds, repairs or proves. `check` never comes here: its questions go through
-`attn_doctor.host`. Every program is an argv list in a session of its own, with closed input and a
-time limit; at the limit, on Ctrl-C and on any other exception its whole group is killed, so that no
-grandchild (a compiler of a compiler) outlives us. It cannot reach processes that made a session of
-their own.
+`check` asks its questions through `attn_doctor.host`, which uses `run`; everything that builds,
+repairs or verifies uses this module directly. Every program is an argv list, never a shell, with
+closed input. At the limit, on Ctrl-C and on any other exception its whole group is killed, so that
+no grandchild (a compiler of a compiler) outlives us. A process that made a session of its own is
+out of reach of that; `kill_tree` finds it.
+
+A killed process is waited for briefly and then abandoned: one that is stuck in the kernel (a hung
+GPU driver, an NFS server that does not answer) ignores SIGKILL, and waiting would hang us as well.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -19,6 +24,8 @@ from contextlib import suppress
 from typing import IO
 
 from msgspec import Struct
+
+_log = logging.getLogger(__name__)
 
 #: Bytes of output that are kept, from the beginning and from the end.
 KEPT = 1 << 20
@@ -36,35 +43,48 @@ class Ended(Struct, frozen=True, kw_only=True):
     err: str = ""
     """Empty if it was joined with `out`."""
     seconds: float = 0.0
-    late: bool = False
-    """It ran into the limit and was killed."""
-    failure: str = ""
+    timed_out: bool = False
+    """It reached the limit and was killed."""
+    pid: int | None = None
+    """None if it could not be started."""
+    error: OSError | ValueError | None = None
     """Why it could not be started."""
 
     @property
     def ok(self) -> bool:
         """It ran to its end with code 0."""
-        return self.code == 0 and not self.late
+        return self.code == 0 and not self.timed_out
 
     @property
-    def told(self) -> str:
+    def abandoned(self) -> bool:
+        """It did not end when it was killed, and is left behind."""
+        return self.timed_out and self.code is None
+
+    @property
+    def status(self) -> str:
         """In words: `exit code 1`, `killed by SIGSEGV`, `no answer within 30 s` or the like."""
-        if self.failure:
-            return self.failure
-        if self.late:
+        if self.error is not None:
+            reason = getattr(self.error, "strerror", None) or str(self.error)
+            return f"{self.argv[0]} cannot be run: {reason}"
+        if self.timed_out:
             return f"no answer within {self.seconds:.0f} s"
         if self.code is not None and self.code < 0:
-            try:
-                return f"killed by {signal.Signals(-self.code).name}"
-            except ValueError:
-                return f"killed by signal {-self.code}"
+            return f"killed by {signal_name(-self.code)}"
         return f"exit code {self.code}"
 
 
-class Running:
-    """A program at work. Use it in a `with` block: leaving that kills what still runs.
+def signal_name(number: int) -> str:
+    """The name of a signal, such as `SIGSEGV`; `signal 99` if it has no name here."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
-    `out` and `err` are binary pipes, unless `log` was given: then both go to that open file.
+
+class Running:
+    """A running program. Use it in a `with` block: leaving the block kills what still runs.
+
+    `out` and `err` are binary pipes, or None if the stream goes elsewhere.
     """
 
     def __init__(
@@ -75,15 +95,15 @@ class Running:
         cwd: str | None = None,
         stdin: bool = False,
         joined: bool = False,
-        log: IO[bytes] | None = None,
-        keep: Sequence[int] = (),
+        inherit: Sequence[int] = (),
         attached: bool = False,
-        to: int | None = None,
+        output: int | None = None,
     ) -> None:
-        """Start `argv`. Raises `OSError` if that fails. `keep`: descriptors that it inherits.
+        """Start `argv`. Raises `OSError` if that fails. `inherit`: descriptors that it gets too.
 
-        `attached`: as a shell starts a program, with our input, our output (or the descriptor `to`)
-        and our terminal, so that Ctrl-C reaches it too; only its errors come through `err`.
+        `output`: the descriptor that standard output goes to. `joined`: standard error goes there
+        too. `attached`: start it as a shell does, with our input, output and terminal, so that
+        Ctrl-C reaches it too.
         """
         pipe = subprocess.PIPE
         self.argv = tuple(argv)
@@ -94,15 +114,16 @@ class Running:
         self._child = subprocess.Popen(
             self.argv,
             stdin=pipe if stdin else None if attached else subprocess.DEVNULL,
-            stdout=to if attached else log or pipe,
-            stderr=subprocess.STDOUT if joined or log else pipe,
+            stdout=output if output is not None else None if attached else pipe,
+            stderr=subprocess.STDOUT if joined else pipe,
             env=None if env is None else dict(env),
             cwd=cwd,
             start_new_session=not windows and not attached,
-            pass_fds=() if windows else tuple(keep),
+            pass_fds=() if windows else tuple(inherit),
             creationflags=0 if attached else flags,
         )
         self.pid = self._child.pid
+        _log.debug("started process %d: %s", self.pid, self.argv)
         self.stdin, self.out, self.err = self._child.stdin, self._child.stdout, self._child.stderr
 
     def __enter__(self) -> Running:  # noqa: PYI034 (Self is newer than Python 3.10)
@@ -122,21 +143,43 @@ class Running:
     def wait(self, seconds: float | None = None) -> int | None:
         """Its exit code, or None if it still runs after `seconds`."""
         try:
+            if seconds is not None and self._ends_within(seconds):
+                seconds = 0
             return self._child.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
-    def kill(self) -> int | None:
-        """Kill it with all of its group, and wait a moment. Returns the exit code, if it ended."""
+    def _ends_within(self, seconds: float) -> bool:
+        """Wait without the ever longer sleeps of `Popen.wait`, where the system can.
+
+        False if it still runs, or if this system has no descriptors of processes.
+        """
+        open_handle = getattr(os, "pidfd_open", None)
+        if open_handle is None or self._child.returncode is not None:
+            return False
+        try:
+            handle = open_handle(self.pid)
+        except OSError:
+            return False
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        try:
+            poll.poll(seconds * 1000)
+        finally:
+            os.close(handle)
+        return True
+
+    def kill(self, grace: float = GRACE) -> int | None:
+        """Kill it with its group, and wait `grace` seconds. Returns the exit code, if it ended."""
         if os.name == "nt" or self._attached:
-            # Attached, its group is our own.
+            # The group of an attached program is our own.
             if self.poll() is None:
-                _kill_tree(self.pid)
+                kill_tree(self.pid, group=False)
         else:
-            with suppress(OSError):  # all gone
-                # Also when the leader has ended: others of the group may not have.
+            with suppress(OSError):  # the whole group has ended
+                # Also if the leader has ended: others of the group may still run.
                 os.killpg(self.pid, signal.SIGKILL)
-        return self.wait(GRACE)
+        return self.wait(grace)
 
 
 def run(
@@ -148,31 +191,42 @@ def run(
     stdin: bytes | None = None,
     joined: bool = False,
     on_line: Callable[[str], None] | None = None,
+    head: int = KEPT,
+    tail: int = KEPT,
+    grace: float = GRACE,
 ) -> Ended:
     """Run `argv` to its end, or to the limit of `seconds`. Never raises `OSError`.
 
-    `on_line` gets each line of the output as it comes, from another thread. `joined` puts standard
-    error into `out`, in order.
+    `on_line` gets each line of the output at once, from another thread. `joined` puts standard
+    error into `out`, in order. `head`, `tail`: bytes of output that are kept from the beginning and
+    from the end. `grace`: seconds to wait for a killed process, and for the output of one that has
+    ended while a grandchild still holds the pipe.
     """
     try:
         running = Running(argv, env=env, cwd=cwd, stdin=stdin is not None, joined=joined)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        return Ended(argv=tuple(argv), code=None, failure=f"{argv[0]} cannot be run: {reason}")
+        return Ended(argv=tuple(argv), code=None, error=error)
     with running:
-        drains = [_Drain(pipe, on_line) for pipe in (running.out, running.err) if pipe]
+        drains = [_Drain(pipe, on_line, head, tail) for pipe in (running.out, running.err) if pipe]
         if stdin is not None:
             threading.Thread(target=_feed, args=(running.stdin, stdin), daemon=True).start()
         code = running.wait(seconds)
-        late = code is None
-        if late:
-            code = running.kill()
+        timed_out = code is None
+        if timed_out:
+            code = running.kill(grace)
         took = time.monotonic() - running.start
-        for drain in drains:
-            drain.join(GRACE)  # a grandchild may still hold the pipe
+        for drain in drains if code is not None else ():
+            drain.join(grace)
         texts = [drain.text() for drain in drains] + [""]
+        _log.debug("process %d: code %s after %.2f s", running.pid, code, took)
         return Ended(
-            argv=running.argv, code=code, out=texts[0], err=texts[1], seconds=took, late=late
+            argv=running.argv,
+            code=code,
+            out=texts[0],
+            err=texts[1],
+            seconds=took,
+            timed_out=timed_out,
+            pid=running.pid,
         )
 
 
@@ -183,28 +237,52 @@ def _feed(pipe: IO[bytes] | None, data: bytes) -> None:
         with pipe:
             pipe.write(data)
     except OSError:
-        pass  # it did not want its input
+        pass  # the program does not read its input
 
 
-def _kill_tree(pid: int) -> None:
-    """Where there is no group that can be killed, as on Windows, the children are looked up."""
+def kill_tree(pid: int, *, group: bool = True) -> None:
+    """Kill a process and all that it started, also in sessions of their own.
+
+    `group`: kill the process group that `pid` leads as well.
+    """
     import psutil
 
-    try:
-        leader = psutil.Process(pid)
-        for process in [*leader.children(recursive=True), leader]:
+    started: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        started = [*process.children(recursive=True), process]
+    if group and os.name != "nt":
+        with suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
+    for process in started:
+        with suppress(psutil.Error):
             process.kill()
-    except psutil.Error:
-        pass
+
+
+def memory_of(pid: int) -> int:
+    """Bytes of memory that a process and all that it started hold; 0 if that is not known."""
+    import psutil
+
+    total = 0
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        total = process.memory_info().rss
+        for child in process.children(recursive=True):
+            with suppress(psutil.Error):
+                total += child.memory_info().rss
+    return total
 
 
 class _Drain(threading.Thread):
     """Reads a pipe to its end, so that the writer never blocks; keeps its beginning and its end."""
 
-    def __init__(self, pipe: IO[bytes], on_line: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, pipe: IO[bytes], on_line: Callable[[str], None] | None, head: int, tail: int
+    ) -> None:
         super().__init__(daemon=True)
         self._pipe, self._on_line = pipe, on_line
-        self._head, self._tail, self._open = bytearray(), bytearray(), bytearray()
+        self._limits = head, tail
+        self._head, self._tail, self._line = bytearray(), bytearray(), bytearray()
         self._dropped = 0
         self.start()
 
@@ -215,28 +293,30 @@ class _Drain(threading.Thread):
                 self._lines(chunk)
         except (OSError, ValueError):
             pass  # closed while a grandchild still held it
-        if self._open and self._on_line:
-            self._on_line(self._open.decode("utf-8", "replace"))
+        if self._line and self._on_line:
+            self._on_line(self._line.decode("utf-8", "replace"))
 
     def _keep(self, chunk: bytes) -> None:
-        room = max(0, KEPT - len(self._head))
-        self._head += chunk[:room]
-        self._tail += chunk[room:]
-        if len(self._tail) > 2 * KEPT:
-            self._dropped += len(self._tail) - KEPT
-            del self._tail[:-KEPT]
+        head, tail = self._limits
+        free = max(0, head - len(self._head))
+        self._head += chunk[:free]
+        self._tail += chunk[free:]
+        if len(self._tail) > 2 * tail:
+            self._dropped += len(self._tail) - tail
+            del self._tail[: len(self._tail) - tail]
 
     def _lines(self, chunk: bytes) -> None:
         if self._on_line is None:
             return
-        # Progress bars rewrite their line: a carriage return ends one as well.
-        *done, rest = (bytes(self._open) + chunk).replace(b"\r", b"\n").split(b"\n")
-        self._open = bytearray(rest[-KEPT:])
+        # Progress bars rewrite their line: a carriage return ends a line as well.
+        *done, rest = (bytes(self._line) + chunk).replace(b"\r", b"\n").split(b"\n")
+        self._line = bytearray(rest[-KEPT:])
         for line in done:
             if line:
                 self._on_line(line.decode("utf-8", "replace"))
 
     def text(self) -> str:
-        """What was read, with a line for what was dropped in between."""
-        gap = f"\n… {self._dropped} bytes left out …\n".encode() if self._dropped else b""
+        """What was read. Where a tail is kept, a line says how much was dropped before it."""
+        dropped = self._dropped if self._limits[1] else 0
+        gap = f"\n… {dropped} bytes left out …\n".encode() if dropped else b""
         return (bytes(self._head) + gap + bytes(self._tail)).decode("utf-8", "replace")

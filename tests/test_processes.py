@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor import processes
 from attn_doctor.processes import Running, run
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals and groups of POSIX")
@@ -30,7 +29,7 @@ def alive(pid: int) -> bool:
 def test_output_and_code() -> None:
     ended = run(python("import sys; print('a'); print('b', file=sys.stderr); sys.exit(3)"), 20)
     assert (ended.code, ended.out, ended.err, ended.ok) == (3, "a\n", "b\n", False)
-    assert ended.told == "exit code 3"
+    assert ended.status == "exit code 3"
 
 
 def test_input_and_joined_output() -> None:
@@ -55,7 +54,7 @@ def test_lines_as_they_come() -> None:
 def test_a_missing_program() -> None:
     ended = run(["/nonexistent/nvcc"], 5)
     assert ended.code is None
-    assert ended.told == "/nonexistent/nvcc cannot be run: No such file or directory"
+    assert ended.status == "/nonexistent/nvcc cannot be run: No such file or directory"
 
 
 @posix
@@ -69,9 +68,9 @@ def test_the_limit_kills_grandchildren(tmp_path: Path) -> None:
     )
     start = time.monotonic()
     ended = run(python(source), 1.5)
-    assert ended.late
+    assert ended.timed_out
     assert ended.out == "started\n"
-    assert ended.told == "no answer within 2 s"
+    assert ended.status == "no answer within 2 s"
     assert time.monotonic() - start < 10
     until = time.monotonic() + 5
     while alive(int(note.read_text())) and time.monotonic() < until:
@@ -89,12 +88,12 @@ def test_leaving_the_block_kills() -> None:
 @posix
 def test_signals_are_named() -> None:
     ended = run(python("import os; os.kill(os.getpid(), 11)"), 20)
-    assert ended.told == "killed by SIGSEGV"
+    assert ended.status == "killed by SIGSEGV"
 
 
-def test_long_output_keeps_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "KEPT", 100)
-    ended = run(python("print('first'); print('x' * 5000); print('last')"), 20)
+def test_long_output_keeps_both_ends() -> None:
+    source = "print('first'); print('x' * 5000); print('last')"
+    ended = run(python(source), 20, head=100, tail=100)
     assert ended.out.startswith("first\n")
     assert ended.out.endswith("last\n")
     assert "bytes left out" in ended.out

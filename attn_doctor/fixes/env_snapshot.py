@@ -47,7 +47,7 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
         paths: dict[str, str] = json.loads(ended.out)
     except ValueError:
         raise AttnDoctorError(
-            f"{python} does not say where it keeps packages ({ended.told}); nothing was changed"
+            f"{python} does not say where it keeps packages ({ended.status}); nothing was changed"
         ) from None
     found = [paths["purelib"], paths["platlib"], paths["scripts"]]
     if facts.python.environment == "venv" and facts.python.prefix:

@@ -89,7 +89,7 @@ def run(
                 env=env,
                 cwd=str(folder),
                 joined=True,
-                keep=(handle,) if handle >= 0 else (),
+                inherit=(handle,) if handle >= 0 else (),
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -11,11 +11,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from attn_doctor.host import Host, files, run
+from attn_doctor import processes
+from attn_doctor.host import Host, files
 
 _log = logging.getLogger(__name__)
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+#: Bytes of a program's output that are kept, from the beginning.
+OUTPUT_LIMIT = 1 << 18
+#: Seconds to wait for a killed program before it is left behind.
+GRACE = 0.5
 _MODES = {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -80,7 +85,30 @@ class LocalHost(Host):
     def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
         quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
         _log.debug("run %s (at most %g s)", shlex.join(argv), seconds)
-        return run.run(argv, seconds, {**self._variables, **quiet, **env})
+        ended = processes.run(
+            argv,
+            seconds,
+            env={**self._variables, **quiet, **env},
+            cwd=os.path.abspath(os.sep),
+            head=OUTPUT_LIMIT,
+            tail=0,
+            grace=GRACE,
+        )
+        if ended.error is not None:
+            missing = isinstance(ended.error, FileNotFoundError)
+            return (
+                {"outcome": "missing"}
+                if missing
+                else {"outcome": "refused", "err": str(ended.error)}
+            )
+        outcome = "abandoned" if ended.abandoned else "timeout" if ended.timed_out else "done"
+        return {
+            "outcome": outcome,
+            "code": ended.code,
+            "out": ended.out,
+            "err": ended.err,
+            "pid": ended.pid,
+        }
 
     def _nvml(self, seconds: float) -> dict[str, Any]:
         import importlib.util

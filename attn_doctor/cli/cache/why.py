@@ -109,7 +109,7 @@ def _lookups(program: list[str], facts: Facts, folder: Path) -> tuple[int, list[
     with tempfile.TemporaryDirectory(prefix="attn-doctor-why-") as trace:
         environ["TORCH_TRACE"] = trace
         with Running(
-            argv, env=environ, attached=True, joined=True, to=sys.stderr.fileno()
+            argv, env=environ, attached=True, joined=True, output=sys.stderr.fileno()
         ) as running:
             code = running.wait()
         return (128 - code if code is not None and code < 0 else code or 0), lookups(Path(trace))

@@ -40,7 +40,7 @@ def ask(python: str, environ: Mapping[str, str], root: str) -> tuple[Answer, ...
     try:
         said = json.loads(ran.out.strip().splitlines()[-1])
     except (ValueError, IndexError):
-        why = ran.told if not ran.ok else "it printed no answer"
+        why = ran.status if not ran.ok else "it printed no answer"
         return (Answer(name="torch", says=f"could not be asked: {why}"),)
     judges = {"torch": _torch, "triton": _triton, "cuda.pathfinder": _pathfinder}
     found = []

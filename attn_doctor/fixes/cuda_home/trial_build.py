@@ -178,4 +178,4 @@ def _last(ran: Ended) -> str:
     printed = [line.strip() for line in (ran.err + ran.out).splitlines() if line.strip()]
     faults = [line for line in printed if "error" in line.lower() or "fatal" in line.lower()]
     line = (faults or printed[-1:] or [""])[0][:300]
-    return f"{ran.told}: {line}" if line else ran.told
+    return f"{ran.status}: {line}" if line else ran.status

@@ -36,7 +36,7 @@ def asked(facts: Facts, device: str, environ: Mapping[str, str]) -> Descriptor:
     answer = _answer(ended.out)
     if answer is None:
         last = ended.err.strip().rpartition("\n")[2]
-        raise DeviceError(f"{place} did not answer: {last or ended.told}")
+        raise DeviceError(f"{place} did not answer: {last or ended.status}")
     if "failure" in answer:
         why = str(answer["failure"]).partition(". ")[0].rstrip(".")
         raise DeviceError(f"no GPU to describe: {why}")

@@ -74,7 +74,7 @@ def _gpus(request: BuildRequest) -> list[Descriptor]:
         told = msgspec.json.decode(ended.out.strip().rpartition("\n")[2], type=list[_Told])
         found = [one.descriptor() for one in told]
     except (msgspec.DecodeError, KeyError) as error:
-        raise AttnDoctorError(f"the driver did not tell of its GPUs: {ended.told}") from error
+        raise AttnDoctorError(f"the driver did not tell of its GPUs: {ended.status}") from error
     if not found:
         raise AttnDoctorError("the driver tells of no GPU")
     return found

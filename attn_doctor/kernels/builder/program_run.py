@@ -136,9 +136,8 @@ def run(
             Running(
                 program.argv,
                 env=environ,
-                log=None if show else file,
                 attached=show is not None or _replayable(),
-                to=program.output if show else file.fileno(),
+                output=program.output if show else file.fileno(),
                 joined=show is None,
             ) as running,
         ):

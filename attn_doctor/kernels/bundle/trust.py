@@ -45,7 +45,7 @@ def sign(path: Path, key: Path) -> Path:
     ended = run(argv, SECONDS)
     if not ended.ok:
         raise ArtifactError(
-            f"{path} could not be signed with {key}: {_said(ended.err, ended.told)}"
+            f"{path} could not be signed with {key}: {_said(ended.err, ended.status)}"
         )
     return signature
 
@@ -64,7 +64,7 @@ def check_signature(path: Path, signers: Path) -> str:
     names = found.out.split()
     if not found.ok or not names:
         raise ArtifactError(
-            f"{path} was not signed by anybody in {signers}: {_said(found.err, found.told)}"
+            f"{path} was not signed by anybody in {signers}: {_said(found.err, found.status)}"
         )
     argv = [program, "-Y", "verify", "-f", str(signers), "-I", names[0], "-n", NAMESPACE]
     try:
@@ -73,7 +73,7 @@ def check_signature(path: Path, signers: Path) -> str:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
     verified = run([*argv, "-s", str(signature)], SECONDS, stdin=data)
     if not verified.ok:
-        told = _said(verified.err or verified.out, verified.told)
+        told = _said(verified.err or verified.out, verified.status)
         raise ArtifactError(f"the signature of {path} does not hold: {told}")
     return names[0]
 

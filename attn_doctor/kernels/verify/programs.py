@@ -125,7 +125,7 @@ def _ran(
         variables.pop("TRITON_CACHE_DIR", None)
         variables["TRITON_HOME"] = str(cache)
     start = time.monotonic()
-    with Running(argv, env=variables, cwd=cwd, attached=True, joined=True, to=2) as running:
+    with Running(argv, env=variables, cwd=cwd, attached=True, joined=True, output=2) as running:
         code = running.wait()
     seconds = time.monotonic() - start
     code = 1 if code is None else 128 - code if code < 0 else code

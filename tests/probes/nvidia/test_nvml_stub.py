@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from attn_doctor.facts import Driver, Gpu
-from attn_doctor.host.local import LocalHost
+from attn_doctor.host.local import GRACE, LocalHost
 from attn_doctor.host.nvml_process import fold
-from attn_doctor.host.run import GRACE
 from attn_doctor.probes import nvidia
 from attn_doctor.probes.distributions import Distributions, Site
 from attn_doctor.probes.gaps import Gaps

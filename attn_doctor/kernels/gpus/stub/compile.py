@@ -158,7 +158,7 @@ def _run(command: list[str]) -> None:
             " libc6-dev; Fedora: sudo dnf install -y glibc-devel)"
         )
     raise AttnDoctorError(
-        f"{command[0]} could not compile the stub GPU ({ended.told}):\n{_told(ended.out)}\n"
+        f"{command[0]} could not compile the stub GPU ({ended.status}):\n{_told(ended.out)}\n"
         "Set CC to another gcc or clang"
     )
 

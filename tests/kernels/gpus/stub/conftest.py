@@ -112,7 +112,7 @@ def on_stub_gpu(library: Path, tmp_path: Path) -> Program:
         plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         env = environment(library, gpu, devices, plain) | variables
         ended = processes.run([sys.executable, str(program)], 60.0, env=env)
-        assert ended.ok, f"{ended.told}\n{ended.err}"
+        assert ended.ok, f"{ended.status}\n{ended.err}"
         return json.loads(ended.out.splitlines()[-1])
 
     return run

@@ -54,7 +54,7 @@ def environ(facts: Facts, cache: Path) -> dict[str, str]:
 
 def last_line(argv: list[str], environ: dict[str, str]) -> Any:
     ended = processes.run([PYTHON, *argv], 300.0, env=environ)
-    assert ended.ok, f"{ended.told}\n{ended.out}\n{ended.err}"
+    assert ended.ok, f"{ended.status}\n{ended.out}\n{ended.err}"
     return json.loads(ended.out.splitlines()[-1])
 
 

@@ -79,7 +79,7 @@ def require_hit(
         raise CacheMiss(
             f"kernels in {folder} were built without this GPU and not verified on it:\n  "
             + "\n  ".join(unverified)
-            + f"\nVerify them first: {commands.verify(folder, facts)}"
+            + f"\nProve them first: {commands.verify(folder, facts)}"
         )
     used = variables.get("TORCHINDUCTOR_CACHE_DIR", "")
     if cache_dir and os.path.realpath(used or os.curdir) != os.path.realpath(folder):

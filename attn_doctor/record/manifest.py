@@ -117,7 +117,7 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     verified: bool = False
     """The second run hit every cache and added nothing."""
     unverified: bool = False
-    """Both runs had a stub GPU: its numbers were never computed."""
+    """Both runs were on a stub GPU: no numbers were computed."""
     message: str = ""
     """What the second run compiled again, or why it was not made."""
     root: str = ""

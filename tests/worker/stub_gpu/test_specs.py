@@ -43,15 +43,15 @@ def done(environ: dict[str, str], cache: Path, action: str, **spec: object) -> d
 
 
 def test_a_spec_is_built_and_reused_and_stays_unverified(
-    null_gpu: dict[str, str], tmp_path: Path
+    stub_gpu: dict[str, str], tmp_path: Path
 ) -> None:
-    built = done(null_gpu, tmp_path, "build")
+    built = done(stub_gpu, tmp_path, "build")
     assert (built["ok"], built["unverified"], built["errors"]) == (True, True, {})
     assert built["fused"]
     assert built["compilers"] > 0
     assert not [path for path in built["files"] if "best_config" in path]
     assert (tmp_path / "attn-doctor" / "keys" / "one-here.json").is_file()
-    again = done(null_gpu, tmp_path, "prove")
+    again = done(stub_gpu, tmp_path, "prove")
     assert (again["ok"], again["unverified"], again["compilers"]) == (True, True, 0)
     assert again["counters"]["aot_autograd.autograd_cache_hit"] == 1
 

@@ -44,7 +44,7 @@ def test_names_and_kinds_in_the_catalogue() -> None:
     assert known["torch.installed"].kind == "boolean"
     assert (known["torch.archs"].kind, known["torch.archs"].items) == ("list", "number")
     assert known["gpus.count"].kind == "number"
-    assert known["toolkit.lacks.count"].element_of == "toolkits"
+    assert known["toolkit.missing_components.count"].element_of == "toolkits"
     gpu = known["gpu.sm"]
     assert (gpu.kind, gpu.element_of) == ("number", "gpus")
     assert gpu.doc == "Compute capability ×10: 89 for 8.9, 120 for 12.0."

@@ -66,9 +66,9 @@ def test_versions_stay_text() -> None:
 
 
 def test_unknown_and_none_are_told_apart() -> None:
-    again = decode(facts.to_json(Facts(gpus=(), shadows=None)))
+    again = decode(facts.to_json(Facts(gpus=(), shadowing_libraries=None)))
     assert again.gpus == ()
-    assert again.shadows is None
+    assert again.shadowing_libraries is None
 
 
 def test_facts_of_a_newer_version_are_passed_over() -> None:

@@ -95,7 +95,7 @@ def test_planted_modules_are_reported_and_not_imported(
     assert not marker.exists(), marker.read_text()
     facts = data["facts"]
     assert isinstance(facts, dict)
-    planted = " ".join(facts["python"]["planted"])
+    planted = " ".join(facts["python"]["shadowing_modules"])
     assert str(folder / "torch.py") in planted
 
 

@@ -34,7 +34,7 @@ def problems(found: Facts) -> set[str]:
 def test_nothing_pretended_changes_nothing() -> None:
     found = snapshot.load(str(MACHINES / "debian-torch-2.13-cpu" / "facts.json"))
     assert pretend(found, (), TABLES) is found
-    assert found.pretended == ()
+    assert found.simulated == ()
 
 
 def test_a_gpu_brings_a_driver_that_is_named_as_assumed() -> None:
@@ -46,7 +46,7 @@ def test_a_gpu_brings_a_driver_that_is_named_as_assumed() -> None:
     assert found.gpus[0].in_torch_archs is True
     assert (found.driver.state, found.driver.vendor) == ("ok", "nvidia")
     assert found.driver.cuda_max is not None
-    assert found.pretended == (
+    assert found.simulated == (
         "NVIDIA GeForce RTX 4090",
         f"driver {TABLES['drivers']['newest']} (assumed: the newest known)",
     )
@@ -56,7 +56,7 @@ def test_a_gpu_brings_a_driver_that_is_named_as_assumed() -> None:
 def test_a_real_driver_stays_with_a_pretended_gpu() -> None:
     found = facts("gpu=a100", machine="h200-torch-2.11-cu130")
     assert found.driver.version == "580.159.04"
-    assert found.pretended == ("NVIDIA A100-SXM4-80GB",)
+    assert found.simulated == ("NVIDIA A100-SXM4-80GB",)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_torch_brings_its_triton_and_what_was_read_of_the_old_goes() -> None:
     assert torch.archs == (70, 75, 80, 86, 90, 100, 120)
     assert torch.cubins is None
     assert (torch.path, found.cuda_wheels) == (None, None)
-    assert found.gap("torch.path") == "pretended: not given"
+    assert found.gap("torch.path") == "simulated: not given"
     assert (found.triton.version, found.triton.expected) == ("3.5.1", "==3.5.*")
-    assert "Triton 3.5.1 (comes with it)" in found.pretended
+    assert "Triton 3.5.1 (comes with it)" in found.simulated
     assert "triton/torch-mismatch" not in problems(found)
 
 
@@ -164,8 +164,8 @@ def test_packages() -> None:
     assert found.xformers.installed is False
     assert found.diffusers.extensions == ()
     assert not {one for one in problems(found) if one.startswith("flash/")}
-    assert "flash-attn 2.8.3 (assumed: built for this torch and GPU)" in found.pretended
-    assert "diffusers 0.36.0" in found.pretended
+    assert "flash-attn 2.8.3 (assumed: built for this torch and GPU)" in found.simulated
+    assert "diffusers 0.36.0" in found.simulated
 
 
 def test_the_real_modules_of_a_pretended_package_go() -> None:
@@ -175,7 +175,7 @@ def test_the_real_modules_of_a_pretended_package_go() -> None:
     found = facts("xformers=0.0.34", machine=machine)
     assert before.xformers.path != found.xformers.path
     own = [one for one in found.extensions or () if one.package == "xformers"]
-    assert [(one.name, one.path) for one in own] == [("_C", "(pretended)")]
+    assert [(one.name, one.path) for one in own] == [("_C", "(simulated)")]
 
 
 def test_variables_and_compilers() -> None:
@@ -190,7 +190,7 @@ def test_another_python() -> None:
 
 
 def test_words_may_be_repeated_and_apart() -> None:
-    assert facts("gpu=h100", "torch=2.10.0", "gpu=a100").pretended[0] == "NVIDIA A100-SXM4-80GB"
+    assert facts("gpu=h100", "torch=2.10.0", "gpu=a100").simulated[0] == "NVIDIA A100-SXM4-80GB"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_pretended_machine_is_marked_in_its_snapshot(tmp_path: Path) -> None:
 
     path = tmp_path / "facts.json"
     path.write_bytes(to_json(facts("gpu=h100")))
-    assert snapshot.load(str(path)).pretended[0] == "NVIDIA H100 80GB HBM3"
+    assert snapshot.load(str(path)).simulated[0] == "NVIDIA H100 80GB HBM3"
 
 
 def test_tools_of_this_system_are_not_taken_for_another_s() -> None:
@@ -239,6 +239,6 @@ def test_tools_of_this_system_are_not_taken_for_another_s() -> None:
     assert found.toolkits is None
     assert found.build.nvcc_is_script is None
     assert found.cc.path is None
-    assert found.gap("toolkits") == found.gap("build.version") == "pretended: not given"
+    assert found.gap("toolkits") == found.gap("build.version") == "simulated: not given"
     assert "toolkit/nvcc-wrapper" in problems(facts("os=linux"))
     assert not [rule for rule in problems(found) if rule.startswith("toolkit/")]

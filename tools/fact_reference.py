@@ -28,7 +28,7 @@ could not be read is *unknown*, and the report says why. What is simply not ther
 | text | `system.os == "linux"` | letter by letter |
 | number | `gpu.sm >= 90` | as numbers |
 | boolean | `triton.installed == true` | |
-| list | `build.lacks contains "nvcc"` | |
+| list | `build.missing_components contains "nvcc"` | |
 
 Each list has its length as a fact as well: `gpus.count`, `torch.archs.count`.
 """

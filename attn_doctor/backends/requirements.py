@@ -141,7 +141,7 @@ def _reason(name: str, lookup: Lookup, facts: Facts) -> str:
     behind = {
         "use.device": ("torch.build", "torch", "gpus", "driver"),
         "use.nvidia": ("torch.build", "torch", "gpus", "driver"),
-        "use.idle_gpu": ("driver.vendor", "gpus"),
+        "use.unusable_gpu": ("driver.vendor", "gpus"),
         "use.hub": ("extensions",),
         "use.version": (f"{lookup('use.framework')}.version",),
         "use.diffusers": ("diffusers.version",),

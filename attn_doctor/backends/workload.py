@@ -83,7 +83,7 @@ class Use(Struct, frozen=True, kw_only=True):
     """What torch computes on here: `cuda`, `rocm`, `xpu`, `mps` or `cpu`."""
     nvidia: bool | None = None
     """That is an NVIDIA GPU."""
-    idle_gpu: bool | None = None
+    unusable_gpu: bool | None = None
     """There is a GPU that this torch cannot use."""
     checks: bool | None = None
     """The framework's checks of tensors are on."""
@@ -114,7 +114,7 @@ SENTENCES: dict[str, tuple[str, str]] = {
     "use.diffusers": ("version", "Version of the Diffusers that dispatches; empty if none does."),
     "use.device": ("text", "`cuda`, `rocm`, `xpu`, `mps` or `cpu`."),
     "use.nvidia": ("boolean", "torch computes on an NVIDIA GPU here."),
-    "use.idle_gpu": ("boolean", "There is a GPU that this torch cannot use."),
+    "use.unusable_gpu": ("boolean", "There is a GPU that this torch cannot use."),
     "use.checks": ("boolean", "The framework's checks of tensors are on."),
     "use.memory_mib": ("number", "Memory of the largest GPU that CUDA shows, in MiB."),
     "use.hub": ("list", "Kernels of the Hugging Face Hub in the cache that run here."),
@@ -141,7 +141,7 @@ def use_of(facts: Facts, framework: str, title: str, newest: dict[str, str]) -> 
         diffusers=diffusers,
         device=device,
         nvidia=None if device in (None, "rocm", "xpu") else device == "cuda",
-        idle_gpu=_idle_gpu(facts, device),
+        unusable_gpu=_unusable_gpu(facts, device),
         checks=_checks(facts, framework, diffusers),
         memory_mib=_memory(facts) if device == "cuda" else None,
         hub=_hub(facts),
@@ -174,7 +174,7 @@ def _device(facts: Facts) -> str | None:
     return build if vendor == _VENDORS.get(build) else "cpu"
 
 
-def _idle_gpu(facts: Facts, device: str | None) -> bool | None:
+def _unusable_gpu(facts: Facts, device: str | None) -> bool | None:
     if device not in (None, "cpu"):
         return False
     if device is None or facts.driver.vendor is None:

@@ -110,9 +110,9 @@ def _fitting_home(facts: Facts, _: Tables) -> str | None:
     doubtful = False
     fitting = []
     for one in facts.toolkits:
-        if one.version is None or one.lacks is None or one.root is None:
+        if one.version is None or one.missing_components is None or one.root is None:
             doubtful = True
-        elif major(one.version) == first and not one.lacks:
+        elif major(one.version) == first and not one.missing_components:
             exact = series(one.version) == wanted
             fitting.append((exact, one.in_use is True, parts(one.version), one.root))
     return max(fitting)[-1] if fitting else None if doubtful else ""
@@ -156,7 +156,7 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         "built_minor": series(package.built_torch),
         "built_cuda_major": major(package.built_cuda),
         "loads": (loads := extensions.package_loads(field, facts)),
-        "fits": None if package.installed is None else loads is True,
+        "known_to_load": None if package.installed is None else loads is True,
         "gpu_code": _known(extensions.package_gpu_code(field, facts), f"{field}.gpu_code", gaps),
     }
     for name, judges in (("expected", backend_wheels.EXPECTED), ("wheel", backend_wheels.WHEEL)):
@@ -186,7 +186,7 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("triton.ptxas_version", triton_pairing.ptxas_version),
     ("triton.ptxas_blackwell_version", triton_pairing.blackwell_version),
     ("build.cuda_major", _build_cuda_major),
-    ("build.fitting_home", _fitting_home),
+    ("build.compatible_toolkit", _fitting_home),
     ("build.jobs", _jobs),
     ("manifests", kernel_drift.manifests),
 )

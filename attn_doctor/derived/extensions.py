@@ -33,9 +33,9 @@ def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
 
 def loads(one: Extension) -> bool | None:
     """False if something keeps it from loading; None if that could not be told."""
-    if one.missing or one.too_old or one.undefined:
+    if one.missing_libraries or one.outdated_libraries or one.undefined_symbol_count:
         return False
-    known = (one.missing, one.too_old, one.undefined)
+    known = (one.missing_libraries, one.outdated_libraries, one.undefined_symbol_count)
     return None if None in known else True
 
 

@@ -26,14 +26,14 @@ def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
     here = [_here(one, facts) for one in facts.manifests]
     # Among several kinds of GPU that share one folder, those of other machines are no drift.
     settled = any(
-        known and one.place != "cpu" for one, known in zip(facts.manifests, here, strict=True)
+        known and one.device_slot != "cpu" for one, known in zip(facts.manifests, here, strict=True)
     )
     found = [
         _derived(one, known, facts, settled=settled)
         for one, known in zip(facts.manifests, here, strict=True)
     ]
     return tuple(
-        msgspec.structs.replace(one, waiting=_waiting(found, number, facts))
+        msgspec.structs.replace(one, awaiting_gpu=_waiting(found, number, facts))
         for number, one in enumerate(found)
     )
 
@@ -41,28 +41,30 @@ def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
 def _waiting(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int | None:
     """Unproven kernels for a GPU that is not here, of all its indices, at its first record."""
     one = records[number]
-    if one.error or one.here is None or facts.gpus is None:
+    if one.error or one.device_present is None or facts.gpus is None:
         return None
-    if one.here or one.device in [gpu.name for gpu in facts.gpus if gpu.visible is not False]:
+    if one.device_present or one.device in [
+        gpu.name for gpu in facts.gpus if gpu.visible is not False
+    ]:
         return 0  # there are fewer of it here than where it was built for
     alike = [other for other in records if (other.folder, other.device) == (one.folder, one.device)]
     if alike[0] is not one:
         return 0
-    counts = [other.unproven for other in alike if not other.here and not other.error]
+    counts = [other.unverified for other in alike if not other.device_present and not other.error]
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 
 def _here(record: BuiltKernels, facts: Facts) -> bool | None:
     """The device that was built for is on this machine."""
-    if record.place is None:
+    if record.device_slot is None:
         return None
-    if record.place == "cpu":
+    if record.device_slot == "cpu":
         return True
     if facts.gpus is None:
         return None
     names = [gpu.name for gpu in facts.gpus if gpu.visible is not False]
-    device, _, name = record.place.partition(" ")
+    device, _, name = record.device_slot.partition(" ")
     if int(device.partition(":")[2] or 0) >= len(names):
         return False
     return True if name in names else None if None in names else False
@@ -72,12 +74,12 @@ def _derived(
     record: BuiltKernels, here: bool | None, facts: Facts, *, settled: bool
 ) -> BuiltKernels:
     if record.error or here is None:
-        return msgspec.structs.replace(record, here=here)
+        return msgspec.structs.replace(record, device_present=here)
     # What was built for another machine's GPU and has never been on it is no drift here.
-    foreign = not here and bool(record.unproven) and not record.built
+    foreign = not here and bool(record.unverified) and not record.built
     if not here and (settled or foreign or not facts.gpus):
         return msgspec.structs.replace(
-            record, here=False, drift="", unaffected="", stale=0, driver_moved=""
+            record, device_present=False, drift="", harmless_drift="", stale=0, driver_change=""
         )
     from attn_doctor.record.drift import changed_components, stale_reason
 
@@ -86,11 +88,11 @@ def _derived(
     drift = stale_reason(found)
     return msgspec.structs.replace(
         record,
-        here=here,
+        device_present=here,
         drift=drift,
-        unaffected="; ".join(one.sentence for one in found if one.effect != "rebuild"),
+        harmless_drift="; ".join(one.sentence for one in found if one.effect != "rebuild"),
         stale=(record.built or 0) + (record.warmups or 0) if drift else 0,
-        driver_moved=_order(record.driver, now.driver),
+        driver_change=_order(record.driver, now.driver),
     )
 
 
@@ -115,7 +117,7 @@ def _was(record: BuiltKernels) -> BuildEnvironment:
 def _now(record: BuiltKernels, facts: Facts, *, here: bool) -> BuildEnvironment:
     from attn_doctor.record.environment import environment_from_facts
 
-    device = (record.place or "").partition(" ")[0]
+    device = (record.device_slot or "").partition(" ")[0]
     now = environment_from_facts(facts, device, facts.env, _was(record))
     if here:
         return now

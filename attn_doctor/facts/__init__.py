@@ -17,7 +17,14 @@ import msgspec
 from msgspec import Struct
 
 from attn_doctor.facts.caches import BuiltKernels, Cache
-from attn_doctor.facts.installed import CudaWheel, Extension, Package, Shadow, Torch, Triton
+from attn_doctor.facts.installed import (
+    CudaWheel,
+    Extension,
+    Package,
+    ShadowingLibrary,
+    Torch,
+    Triton,
+)
 from attn_doctor.facts.interpreter import Python
 from attn_doctor.facts.kinds import Version
 from attn_doctor.facts.machine import Directory, PciDevice, System
@@ -41,7 +48,7 @@ __all__ = [
     "PciDevice",
     "Program",
     "Python",
-    "Shadow",
+    "ShadowingLibrary",
     "System",
     "Toolkit",
     "Torch",
@@ -99,7 +106,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     Linux and Windows."""
     cuda_wheels: tuple[CudaWheel, ...] | None = None
     """CUDA libraries installed as wheels."""
-    shadows: tuple[Shadow, ...] | None = None
+    shadowing_libraries: tuple[ShadowingLibrary, ...] | None = None
     """CUDA libraries that may be loaded in place of torch's."""
     torchvision: Package = Package()
     """torchvision."""
@@ -139,7 +146,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Folders of compiled things."""
     manifests: tuple[BuiltKernels, ...] | None = None
     """What was built ahead of time, one for each device in a cache folder."""
-    pretended: tuple[str, ...] = ()
+    simulated: tuple[str, ...] = ()
     """What was made up with `--pretend`; none of it in a real examination."""
     gaps: dict[str, str] = {}
     """For a fact that could not be read, why."""
@@ -168,7 +175,7 @@ ELEMENTS: dict[str, str] = {
     "toolkits": "toolkit",
     "extensions": "extension",
     "cuda_wheels": "wheel",
-    "shadows": "shadow",
+    "shadowing_libraries": "library",
     "caches": "cache",
     "manifests": "manifest",
 }

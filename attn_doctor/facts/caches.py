@@ -23,7 +23,7 @@ class Cache(Struct, frozen=True, kw_only=True):
     """Size of its files; of those counted, where `complete` is false."""
     entries: int | None = None
     """Number of files; of those counted, where `complete` is false."""
-    newest: str | None = None
+    last_modified: str | None = None
     """Day and time of its newest file, UTC, ISO 8601; empty if it has none."""
     complete: bool | None = None
     """All of it was counted within the time limit."""
@@ -53,21 +53,21 @@ class BuiltKernels(Struct, frozen=True, kw_only=True):
     """The cache folder it speaks of."""
     error: str | None = None
     """Why the record cannot be used; empty if it can."""
-    place: str | None = None
+    device_slot: str | None = None
     """The device that was built for: `cpu`, or as in `cuda:0 NVIDIA H200`."""
     specs: int | None = None
     """Kernel specs in the record."""
     built: int | None = None
     """Those that were built and proven to be reused."""
-    not_reused: int | None = None
+    recompiled: int | None = None
     """Those that were built, and that a fresh process compiled again."""
-    unproven: int | None = None
+    unverified: int | None = None
     """Kernels and warm-ups that were built without their GPU, or taken in without being run, and
     that still have to be compared with a float64 reference on it."""
-    waiting: int | None = None
+    awaiting_gpu: int | None = None
     """Derived: those of all records of this folder for the same GPU, if none of that name is on
     this machine; counted at the first such record, 0 at the others."""
-    kernels_alone: int | None = None
+    kernels_only: int | None = None
     """Those of which only Triton's compiled kernels were taken in."""
     failed: int | None = None
     """Those that could not be built."""
@@ -77,7 +77,7 @@ class BuiltKernels(Struct, frozen=True, kw_only=True):
     """Programs that were run to fill the caches (`build-kernels -- python …`)."""
     seconds: float | None = None
     """Seconds that building took; the next start pays them again if the kernels are lost."""
-    newest: str | None = None
+    last_build: str | None = None
     """Day and time of the last build, UTC, ISO 8601; empty if nothing was built."""
     torch: Version | None = None
     """Torch they were built with."""
@@ -103,20 +103,20 @@ class BuiltKernels(Struct, frozen=True, kw_only=True):
     """Vector instructions they were compiled for; CPU kernels only."""
     environment: tuple[str, ...] | None = None
     """Environment variables that matter and were set, as `NAME=value`."""
-    missing: int | None = None
+    missing_files: int | None = None
     """Recorded files that are gone or have another size."""
-    held_paths: tuple[str, ...] | None = None
+    embedded_paths: tuple[str, ...] | None = None
     """Folders other than this one in which its graphs were built, and beside whose files torch
     writes the results of its autotuning."""
-    held_path_blocked: str | None = None
+    blocked_embedded_path: str | None = None
     """The first of them that this user can neither write to nor create; empty if there is none."""
-    here: bool | None = None
+    device_present: bool | None = None
     """Derived: that device is on this machine."""
     drift: str | None = None
     """Derived: what has moved since, so that kernels have to be built anew; empty if nothing."""
-    unaffected: str | None = None
+    harmless_drift: str | None = None
     """Derived: what has moved since and makes no kernel stale; empty if nothing."""
     stale: int | None = None
     """Derived: specs and warm-ups that have to be built anew because of `drift`."""
-    driver_moved: str | None = None
+    driver_change: str | None = None
     """Derived: the driver is `newer` or `older` than at that time; empty if it is the same."""

@@ -30,7 +30,7 @@ class Torch(Struct, frozen=True, kw_only=True):
     """Built with the new C++ ABI of libstdc++, which extensions must share."""
     path: str | None = None
     """Folder of the package."""
-    broken: str | None = None
+    installation_error: str | None = None
     """What is wrong with the installation (`no torch folder`, …); empty if it is sound."""
     source: str | None = None
     """Where it came from: `index`, `url`, `vcs`, `local`, `editable`, `conda`, `system`."""
@@ -47,9 +47,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     """The triton requirement in its metadata, such as `==3.6.0`; empty if it has none."""
     requires_python: str | None = None
     """The Python requirement in its metadata."""
-    nvidia_wheels_missing: tuple[str, ...] | None = None
+    missing_nvidia_wheels: tuple[str, ...] | None = None
     """CUDA wheels that its metadata demands and the environment lacks."""
-    libraries_missing: tuple[str, ...] | None = None
+    missing_libraries: tuple[str, ...] | None = None
     """Libraries that its own need and the loader of Linux would not find, so that `import torch`
     fails; None on other systems."""
     cuda_major: int | None = None
@@ -162,7 +162,7 @@ class Package(Struct, frozen=True, kw_only=True):
     loads: bool | None = None
     """Derived: nothing was found that would keep its extension modules from loading, as far as
     their files tell; false if none of its main modules can load."""
-    fits: bool | None = None
+    known_to_load: bool | None = None
     """Derived: `loads` is true. It is false both where it is false and where it could not be told,
     so that a build record counts where the files say nothing."""
     gpu_code: str | None = None
@@ -187,21 +187,21 @@ class Extension(Struct, frozen=True, kw_only=True):
     """PTX in it, which the driver can compile for newer GPUs."""
     ptx_cuda: Version | None = None
     """CUDA version that a driver must support to compile that PTX; empty without PTX."""
-    missing: tuple[str, ...] | None = None
+    missing_libraries: tuple[str, ...] | None = None
     """Libraries it needs that the loader would not find when torch has been imported."""
-    elsewhere: tuple[str, ...] | None = None
+    missing_found_at: tuple[str, ...] | None = None
     """Where such libraries lie all the same, in folders that the loader does not search."""
-    undefined: int | None = None
+    undefined_symbol_count: int | None = None
     """Symbols it needs that no library defines, those of Python's own left out."""
-    undefined_first: tuple[str, ...] | None = None
+    first_undefined_symbols: tuple[str, ...] | None = None
     """The first few of these, as C++ writes them."""
-    misfit: str | None = None
+    mismatch: str | None = None
     """What symbols tell it was built for: `torch` (another torch), `cxx-abi` (the other C++ ABI),
     `symbols` (other libraries than those here), `unseen` (they were not compared: a library of
     torch's is missing, or the system is Windows); empty if they are all defined."""
-    too_old: tuple[str, ...] | None = None
+    outdated_libraries: tuple[str, ...] | None = None
     """Libraries that do not offer the version it needs, such as `libstdc++.so.6`."""
-    versions_missing: tuple[str, ...] | None = None
+    missing_symbol_versions: tuple[str, ...] | None = None
     """These versions, such as `GLIBC_2.34 of libc.so.6`."""
     cuda_major: int | None = None
     """CUDA major version whose runtime library it needs; 0 if it needs none."""
@@ -224,15 +224,15 @@ class CudaWheel(Struct, frozen=True, kw_only=True):
     """CUDA major version it belongs to."""
 
 
-class Shadow(Struct, frozen=True, kw_only=True):
+class ShadowingLibrary(Struct, frozen=True, kw_only=True):
     """A CUDA library that may be loaded in place of the one torch brought along."""
 
-    library: str | None = None
+    name: str | None = None
     """File name, such as `libcudart.so.12`."""
     path: str | None = None
     """Where it lies."""
     source: str | None = None
     """Why the loader may take it: `LD_LIBRARY_PATH`, `LD_PRELOAD`, `conda`, `system`."""
-    wins: bool | None = None
+    loaded_first: bool | None = None
     """The loader takes it before torch's own: it is in LD_PRELOAD, or in LD_LIBRARY_PATH and loaded
     by NVIDIA's libraries, which use RUNPATH, or torch's RPATH does not lead to its own."""

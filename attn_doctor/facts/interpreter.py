@@ -12,7 +12,7 @@ class Python(Struct, frozen=True, kw_only=True):
 
     path: str | None = None
     """Path of the interpreter."""
-    chosen: str | None = None
+    selection_reason: str | None = None
     """Why this interpreter is examined, such as `VIRTUAL_ENV is set`."""
     version: Version | None = None
     """Python version, such as `3.12.3`."""
@@ -46,19 +46,19 @@ class Python(Struct, frozen=True, kw_only=True):
     """Version of pip in the environment; empty if there is none."""
     uv: str | None = None
     """Path of `uv`; empty if there is none."""
-    made_by_uv: bool | None = None
+    created_by_uv: bool | None = None
     """The environment was made by uv (`uv venv`), which installs no pip."""
     user_site: str | None = None
     """The user site directory that this interpreter adds to its path; empty if it adds none."""
     pythonpath: tuple[str, ...] | None = None
     """Entries of PYTHONPATH."""
-    planted: tuple[str, ...] | None = None
+    shadowing_modules: tuple[str, ...] | None = None
     """Files outside site-packages that would be imported in place of a known package."""
-    duplicates: tuple[str, ...] | None = None
+    duplicate_distributions: tuple[str, ...] | None = None
     """Distributions found more than once, as `name: version in place, version in place`."""
-    leftovers: tuple[str, ...] | None = None
+    invalid_distributions: tuple[str, ...] | None = None
     """Half-removed distributions (`~orch…`) that pip left behind."""
     pth_code: tuple[str, ...] | None = None
     """`.pth` files that run code at every start of this interpreter."""
-    distributions: int | None = None
+    distribution_count: int | None = None
     """How many distributions are installed."""

@@ -35,7 +35,7 @@ class Toolkit(Struct, frozen=True, kw_only=True):
     """Path of its nvcc; empty if it has none."""
     ptxas: str | None = None
     """Path of its ptxas; empty if it has none."""
-    lacks: tuple[str, ...] | None = None
+    missing_components: tuple[str, ...] | None = None
     """What a torch extension would miss: `nvcc`, `headers` (of the CUDA runtime), `crt`, `cublas`,
     `cusparse`, `cusolver` (headers too, which torch's own include), `cccl`, `cudart`, `ptxas`,
     `nvvm`."""
@@ -62,9 +62,9 @@ class Build(Struct, frozen=True, kw_only=True):
     """CUDA version of that toolkit."""
     cuda_major: int | None = None
     """Derived: major part of that version."""
-    lacks: tuple[str, ...] | None = None
-    """What a build would miss there (see `toolkits[].lacks`)."""
-    fitting_home: str | None = None
+    missing_components: tuple[str, ...] | None = None
+    """What a build would miss there (see `toolkits[].missing_components`)."""
+    compatible_toolkit: str | None = None
     """Derived: root of a toolkit here that fits torch's CUDA and lacks nothing; empty if none."""
     jobs: int | None = None
     """Derived: compile jobs that fit this machine's memory and processors."""

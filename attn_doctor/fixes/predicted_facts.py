@@ -40,11 +40,11 @@ def with_torch(facts: Facts) -> Facts | None:
         cuda=cuda,
         cxx11_abi=True if parts(version) >= (2, 7) else None,
         source="index",
-        broken="",
+        installation_error="",
         has_flex=parts(version) >= (2, 5),
         requires_triton=row["pins"].get(version, f"=={row['triton']}.*"),
-        nvidia_wheels_missing=(),
-        libraries_missing=(),
+        missing_nvidia_wheels=(),
+        missing_libraries=(),
     )
     exact = row["pins"].get(version, "").removeprefix("==")
     triton = replace(

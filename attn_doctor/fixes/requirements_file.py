@@ -77,7 +77,7 @@ def _torch(facts: Facts) -> tuple[list[str], str]:
 def _sound(facts: Facts) -> bool:
     """The installed torch is a CUDA build with code for the GPUs here."""
     torch = facts.torch
-    whole = bool(torch.installed and torch.version and not torch.broken)
+    whole = bool(torch.installed and torch.version and not torch.installation_error)
     runs = all(gpu.in_torch_archs is not False for gpu in facts.gpus or ())
     return whole and torch.build == "cuda" and runs
 

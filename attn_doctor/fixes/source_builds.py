@@ -164,12 +164,12 @@ def _home(facts: Facts, obstacles: list[str], doubts: list[str]) -> str:
         else:
             obstacles.append(f"this torch was built for {torch.build}, not for CUDA")
         return ""
-    fits = build.nvcc and build.cuda_major == torch.cuda_major and not build.lacks
+    fits = build.nvcc and build.cuda_major == torch.cuda_major and not build.missing_components
     if fits:
         return build.cuda_home or ""
-    if build.fitting_home:
-        return build.fitting_home
-    if build.fitting_home is None and build.nvcc is None:
+    if build.compatible_toolkit:
+        return build.compatible_toolkit
+    if build.compatible_toolkit is None and build.nvcc is None:
         doubts.append("it could not be told which CUDA toolkits are here")
         return ""
     obstacles.append(

@@ -2,7 +2,7 @@
 
 Each word replaces a group of facts, and what contradicts it goes with it: another torch is no
 longer the files that were read. What then has to be assumed (a driver that is new enough, a Triton
-that comes with torch, packages built for this torch and GPU) is said in `Facts.pretended`; what
+that comes with torch, packages built for this torch and GPU) is said in `Facts.simulated`; what
 cannot be known stays unknown.
 """
 
@@ -62,7 +62,7 @@ def pretend(facts: Facts, given: Iterable[str], tables: Tables) -> Facts:
             told.append(f"{name}={value}" if value else f"{name} unset")
         elif key in PACKAGES:
             facts = package(facts, key, value, told)
-    return replace(facts, pretended=(*facts.pretended, *told))
+    return replace(facts, simulated=(*facts.simulated, *told))
 
 
 def _words(given: Iterable[str]) -> dict[str, str]:

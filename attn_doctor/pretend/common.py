@@ -14,7 +14,7 @@ Tables = Mapping[str, Any]
 
 ABSENT = ("absent", "none", "no")
 #: The gap of what belongs to a pretended thing and was not said.
-REASON = "pretended: not given"
+REASON = "simulated: not given"
 
 
 def checked(key: str, text: str) -> str:

@@ -19,7 +19,7 @@ def operating_system(facts: Facts, value: str, _: Tables, told: list[str]) -> Fa
     arch = "arm64" if value == "macos" else "x86_64"
     system = System(os=value, arch=arch, wsl=0, container="", musl=False)
     # What lies on this machine would not lie there: a Linux toolkit says nothing of a Windows.
-    lists = {"directories": None, "caches": None, "shadows": None, "toolkits": None}
+    lists = {"directories": None, "caches": None, "shadowing_libraries": None, "toolkits": None}
     tools = dict.fromkeys(("cc", "cxx", "cl", "ninja", "cmake"), Program())
     elsewhere = ("system", *lists, "build", *tools)
     gaps = without_gaps(facts, "manifests", *elsewhere)
@@ -39,14 +39,14 @@ def python(facts: Facts, value: str, _: Tables, told: list[str]) -> Facts:
     old = facts.python
     python = Python(
         path=old.path,
-        chosen=old.chosen,
+        selection_reason=old.selection_reason,
         version=value,
         implementation="cpython",
         environment=old.environment,
         headers=old.headers,
-        planted=(),
-        duplicates=(),
-        leftovers=(),
+        shadowing_modules=(),
+        duplicate_distributions=(),
+        invalid_distributions=(),
     )
     return replace(facts, python=python, gaps=without_gaps(facts, "python"))
 

@@ -15,18 +15,18 @@ from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_
 
 def torch(facts: Facts, value: str, tables: Tables, told: list[str]) -> Facts:
     """A release of torch from PyTorch's own index, or its absence."""
-    gaps = without_gaps(facts, "torch", "cuda_wheels", "shadows")
+    gaps = without_gaps(facts, "torch", "cuda_wheels", "shadowing_libraries")
     if value in ABSENT:
         told.append("no torch")
-        torch = Torch(installed=False, broken="")
-        return replace(facts, torch=torch, cuda_wheels=(), shadows=(), gaps=gaps)
+        torch = Torch(installed=False, installation_error="")
+        return replace(facts, torch=torch, cuda_wheels=(), shadowing_libraries=(), gaps=gaps)
     parsed = Version(checked("torch", value))
     minor = f"{parsed.major}.{parsed.minor}"
     row = next((one for one in tables["torch"]["release"] if one["minor"] == minor), None)
     local = (parsed.local or "").lower()
     build, cuda = _build(local, row, facts)
     if build == "cuda" and cuda is None:
-        gaps["torch.cuda"] = f"pretended: write the build too, such as torch={value}+cu130"
+        gaps["torch.cuda"] = f"simulated: write the build too, such as torch={value}+cu130"
     told.append(f"torch {value}" + (f" (built for CUDA {cuda})" if cuda and not local else ""))
     pinned = row["pins"].get(parsed.public, f"=={row['triton']}.*") if row else None
     torch = Torch(
@@ -37,16 +37,16 @@ def torch(facts: Facts, value: str, tables: Tables, told: list[str]) -> Facts:
         cuda=cuda,
         debug=False,
         cxx11_abi=True if (parsed.major, parsed.minor) >= (2, 7) else None,
-        broken="",
+        installation_error="",
         source="index",
         has_flex=(parsed.major, parsed.minor) >= (2, 5),
         has_build_helper=False,
         requires_triton=_requires_triton(pinned, build, facts),
-        nvidia_wheels_missing=(),
-        libraries_missing=(),
+        missing_nvidia_wheels=(),
+        missing_libraries=(),
     )
     gaps.update(dict.fromkeys(("torch", "cuda_wheels"), REASON))
-    return replace(facts, torch=torch, cuda_wheels=None, shadows=(), gaps=gaps)
+    return replace(facts, torch=torch, cuda_wheels=None, shadowing_libraries=(), gaps=gaps)
 
 
 def _requires_triton(pinned: str | None, build: str, facts: Facts) -> str | None:

@@ -173,7 +173,7 @@ def _names(host: Host, folder: str, gaps: Gaps) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        gaps.add("python.distributions", f"{folder} cannot be read: {error.strerror}")
+        gaps.add("python.distribution_count", f"{folder} cannot be read: {error.strerror}")
         return ()
 
 

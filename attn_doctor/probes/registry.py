@@ -33,7 +33,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("toolkit", ("toolkits", "build"), toolkits.read),
     Probe("torch", ("torch",), torch.read),
     Probe("triton", ("triton",), triton.read),
-    Probe("library", ("cuda_wheels", "shadows"), libraries.read),
+    Probe("library", ("cuda_wheels", "shadowing_libraries"), libraries.read),
     Probe("extension", ("extensions",), extensions.read),
     Probe("package", packages.FIELDS, packages.read),
     Probe("environment", ("env",), environment.read),

@@ -80,7 +80,9 @@ def argv_for(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
 def python_option(facts: Facts) -> tuple[str, ...]:
     """Return `--python PATH` if the user named the examined environment."""
     python = facts.python
-    return ("--python", python.path) if python.chosen == "--python" and python.path else ()
+    return (
+        ("--python", python.path) if python.selection_reason == "--python" and python.path else ()
+    )
 
 
 def attn_doctor(*words: str, facts: Facts | None = None, program: Sequence[str] = ()) -> str:

@@ -81,7 +81,7 @@ def sound(backend: Backend) -> tuple[Facts, Use, Wish]:
         diffusers="" if framework == "finetrainers" else "0.42.1",
         device=device,
         nvidia=device == "cuda",
-        idle_gpu=False,
+        unusable_gpu=False,
         checks=False,
         hub=HUB,
     )

@@ -134,10 +134,10 @@ def test_only_some() -> None:
 def test_a_machine_that_is_not_here() -> None:
     done = run("backends", "--facts", BARE, "--pretend", "gpu=rtx4090,torch=2.9.1+cu128")
     assert done.returncode == 0
-    assert "pretended: NVIDIA GeForce RTX 4090, torch 2.9.1+cu128" in done.stdout
+    assert "simulated: NVIDIA GeForce RTX 4090, torch 2.9.1+cu128" in done.stdout
     assert "not measured on sm_89" in done.stdout
     data = backends("--facts", BARE, "--pretend", "gpu=rtx4090,torch=2.9.1+cu128")
-    assert data["pretended"][0] == "NVIDIA GeForce RTX 4090"
+    assert data["simulated"][0] == "NVIDIA GeForce RTX 4090"
     assert data["rows"][0]["answers"][0]["state"] == "ready"
 
 

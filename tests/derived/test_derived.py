@@ -46,7 +46,7 @@ def derive(**fields: Any) -> Facts:
 
 
 #: What `drift` works out of each manifest.
-DRIFT = ("here", "waiting", "unaffected", "drift", "stale", "driver_moved")
+DRIFT = ("device_present", "awaiting_gpu", "harmless_drift", "drift", "stale", "driver_change")
 
 
 def documented_as_derived() -> set[str]:
@@ -66,7 +66,9 @@ def test_every_derived_fact_is_worked_out() -> None:
     worked |= {"Gpu.in_torch_archs", "Gpu.torch_code", "Extension.loads", "Extension.gpu_code"}
     worked |= {"Torch.gpu_code"}
     worked |= {f"Package.{name}" for name in ("built_minor", "built_cuda_major")}
-    worked |= {f"Package.{name}" for name in ("expected", "wheel", "loads", "fits", "gpu_code")}
+    worked |= {
+        f"Package.{name}" for name in ("expected", "wheel", "loads", "known_to_load", "gpu_code")
+    }
     worked |= {f"BuiltKernels.{name}" for name in DRIFT}
     assert worked - {"Driver.cuda_max"} == documented_as_derived()
 
@@ -306,7 +308,7 @@ def test_jobs(mib: int | None, cpus: int | None, jobs: int | None) -> None:
 
 
 def toolkit(version: str | None, root: str, lacks: tuple[str, ...] = (), **more: Any) -> Toolkit:
-    return Toolkit(version=version, root=root, lacks=lacks, **more)
+    return Toolkit(version=version, root=root, missing_components=lacks, **more)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def toolkit(version: str | None, root: str, lacks: tuple[str, ...] = (), **more:
 )
 def test_fitting_home(toolkits: tuple[Toolkit, ...] | None, expected: str | None) -> None:
     found = derive(torch=torch("2.11.0+cu130", "13.0"), toolkits=toolkits)
-    assert found.build.fitting_home == expected
+    assert found.build.compatible_toolkit == expected
 
 
 def test_build_and_python() -> None:

@@ -10,7 +10,11 @@ from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Driver, Extension, Facts, Gpu, Package, Torch
 
 THERE = Package(installed=True)
-SOUND: dict[str, Any] = {"missing": (), "too_old": (), "undefined": 0}
+SOUND: dict[str, Any] = {
+    "missing_libraries": (),
+    "outdated_libraries": (),
+    "undefined_symbol_count": 0,
+}
 
 
 def module(
@@ -95,23 +99,23 @@ def test_each_gpu_takes_the_best_of_several_files() -> None:
     ("faults", "loads"),
     [
         ({}, True),
-        ({"missing": ("libcudart.so.12",)}, False),
-        ({"undefined": 2}, False),
-        ({"too_old": ("libc.so.6",)}, False),
-        ({"missing": ("libcudart.so.12",), "undefined": None}, False),
-        ({"undefined": None}, None),
-        ({"missing": None}, None),
+        ({"missing_libraries": ("libcudart.so.12",)}, False),
+        ({"undefined_symbol_count": 2}, False),
+        ({"outdated_libraries": ("libc.so.6",)}, False),
+        ({"missing_libraries": ("libcudart.so.12",), "undefined_symbol_count": None}, False),
+        ({"undefined_symbol_count": None}, None),
+        ({"missing_libraries": None}, None),
     ],
 )
 def test_loads(faults: dict[str, Any], loads: bool | None) -> None:
     found = facts(module(**faults))
     assert (found.extensions or ())[0].loads is loads
     assert found.xformers.loads is loads
-    assert found.xformers.fits is (loads is True)
+    assert found.xformers.known_to_load is (loads is True)
 
 
 def test_of_a_package_its_main_modules_decide() -> None:
-    missing: dict[str, Any] = {"missing": ("libjpeg.so.8",)}
+    missing: dict[str, Any] = {"missing_libraries": ("libjpeg.so.8",)}
     main, image = module("_C", package="torchvision"), module("image", package="torchvision")
     broken = module("image", package="torchvision", **missing)
     assert facts(main, broken, torchvision=THERE).torchvision.loads is True
@@ -123,7 +127,7 @@ def test_of_a_package_its_main_modules_decide() -> None:
 
 def test_a_package_without_modules() -> None:
     found = facts()
-    assert (found.xformers.loads, found.xformers.fits) == (None, False)
+    assert (found.xformers.loads, found.xformers.known_to_load) == (None, False)
     assert found.xformers.gpu_code == ""
     assert found.flash_attn.gpu_code is None
     unread = derive(Facts(xformers=THERE))

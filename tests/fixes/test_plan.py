@@ -63,7 +63,7 @@ H100 = derive(
             cuda_home="/usr/local/cuda",
             nvcc="/usr/local/cuda/bin/nvcc",
             version="13.0.88",
-            lacks=(),
+            missing_components=(),
         ),
         toolkits=(),
         cxx=Program(path="/usr/bin/g++", version="12.2"),
@@ -244,7 +244,7 @@ def test_builds_are_held_where_they_cannot_succeed() -> None:
             OLDER, build=replace(H100.build, version="12.1", cuda_major=12)
         ),
         "no complete CUDA 13 toolkit": replace(
-            H100, build=replace(H100.build, nvcc="", cuda_major=None, fitting_home="")
+            H100, build=replace(H100.build, nvcc="", cuda_major=None, compatible_toolkit="")
         ),
         "no C++ compiler": replace(H100, cxx=Program(path="")),
         "Python.h is missing": replace(H100, python=replace(H100.python, headers="")),
@@ -253,7 +253,9 @@ def test_builds_are_held_where_they_cannot_succeed() -> None:
     }
     for words, facts in cases.items():
         assert any(words in one for one in preflight("sageattention", facts).obstacles), words
-    other = replace(H100, build=replace(H100.build, cuda_major=12, fitting_home="/opt/cuda-13"))
+    other = replace(
+        H100, build=replace(H100.build, cuda_major=12, compatible_toolkit="/opt/cuda-13")
+    )
     assert preflight("sageattention", other).variables["CUDA_HOME"] == "/opt/cuda-13"
 
 

@@ -127,8 +127,8 @@ def test_a_folder_that_cannot_be_read_is_a_gap() -> None:
     host = machine(answers={f"list {SITE}": {"error": "EACCES"}})
     site = scan(host, (SITE, "/gone"), "/venv", gaps)
     assert site.folders == (SITE, "/gone")
-    assert set(gaps.reasons) == {"python.distributions"}
-    assert SITE in gaps.reasons["python.distributions"]
+    assert set(gaps.reasons) == {"python.distribution_count"}
+    assert SITE in gaps.reasons["python.distribution_count"]
 
 
 def test_modules() -> None:

@@ -22,7 +22,7 @@ FACTS = Facts(
         path="/srv/venv/bin/python",
         version="3.12.3",
         environment="venv",
-        chosen="VIRTUAL_ENV is set",
+        selection_reason="VIRTUAL_ENV is set",
         pip="24.0",
         headers="/usr/include/python3.12/Python.h",
     ),

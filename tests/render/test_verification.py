@@ -9,7 +9,7 @@ from attn_doctor.kernels.verify.result import Proof
 from attn_doctor.render.caches.verification import proof_text
 from attn_doctor.render.terminal import Paper
 
-FACTS = Facts(python=Python(path="/env/bin/python", chosen="--python"))
+FACTS = Facts(python=Python(path="/env/bin/python", selection_reason="--python"))
 KERNEL = Proof(folder="/my caches", title="2×64", hit=False, key="a@cpu", was="built", message="no")
 PROGRAM = Proof(folder="/k", title="python 'a b.py'", hit=False, key="program", message="no")
 

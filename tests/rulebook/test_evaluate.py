@@ -443,6 +443,6 @@ def test_names_lead_to_values() -> None:
     # A variable that is not set reads as empty text; a list that is unknown has no length.
     assert lookup("env.CUDA_PATH") == ""
     assert lookup("caches.count") is None
-    assert lookup("python.planted.count") is None
+    assert lookup("python.shadowing_modules.count") is None
     assert known.gpus is not None
     assert lookup_in(known, "gpu", known.gpus[1])("gpu.sm") == 80

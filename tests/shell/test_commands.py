@@ -45,9 +45,9 @@ def test_an_environment_without_pip_is_served_by_uv() -> None:
 
 def test_a_call_of_attn_doctor_names_the_environment_that_the_user_named() -> None:
     command = ("attn-doctor", "build-kernels", "--cache-dir", "/opt/kernels")
-    asked = Facts(python=Python(path="/srv/my env/bin/python", chosen="--python"))
+    asked = Facts(python=Python(path="/srv/my env/bin/python", selection_reason="--python"))
     assert argv_for(command, asked) == (*command, "--python", "/srv/my env/bin/python")
-    found = Facts(python=Python(path="/srv/my env/bin/python", chosen="VIRTUAL_ENV"))
+    found = Facts(python=Python(path="/srv/my env/bin/python", selection_reason="VIRTUAL_ENV"))
     assert argv_for(command, found) == command
 
 
@@ -106,8 +106,8 @@ def test_a_command_with_a_control_character_is_not_written(facts: Facts) -> None
     assert "\n" not in attn_doctor("check", "a\nb")
 
 
-NAMED = Facts(python=Python(path="/my env/bin/python", chosen="--python"))
-ACTIVE = Facts(python=Python(path="/venv/bin/python", chosen="VIRTUAL_ENV is set"))
+NAMED = Facts(python=Python(path="/my env/bin/python", selection_reason="--python"))
+ACTIVE = Facts(python=Python(path="/venv/bin/python", selection_reason="VIRTUAL_ENV is set"))
 
 
 def test_an_environment_is_named_only_if_it_was() -> None:

@@ -72,7 +72,9 @@ def _recorded(one: Survey, facts: Facts, *, quiet: bool) -> list[Proof]:
 
 
 def _here(one: Survey) -> frozenset[str]:
-    return frozenset(str(each.place) for each in one.built if each.here is not False)
+    return frozenset(
+        str(each.device_slot) for each in one.built if each.device_present is not False
+    )
 
 
 def _folder(one: Survey) -> Path:

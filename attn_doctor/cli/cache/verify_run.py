@@ -39,7 +39,9 @@ def verified(
             results += _of_cache(one, one.manifest, facts, everything=everything, quiet=quiet)
     if everything and not results:
         folders = ", ".join(one.place.path for one in found if one.place.kind == "inductor")
-        others = dict.fromkeys(str(each.place) for one in found for each in one.built if each.place)
+        others = dict.fromkeys(
+            str(each.device_slot) for one in found for each in one.built if each.device_slot
+        )
         only = f", only for {', '.join(others)}" if others else ""
         raise AttnDoctorError(
             f"nothing was built for this machine in {folders or 'any cache'}{only}, so nothing can"
@@ -55,7 +57,7 @@ def _of_cache(
     from attn_doctor.kernels.verify.entries import unverified
     from attn_doctor.shell.commands import verify
 
-    here = {str(record.place) for record in one.built if record.here is not False}
+    here = {str(record.device_slot) for record in one.built if record.device_present is not False}
     folder = Path(one.real or one.place.path)
     if not everything:
         return _run(folder, unverified(manifest, here), facts, quiet=quiet)

@@ -24,7 +24,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     nvcc: str = ""
     """Version that its nvcc printed, or in a word why there is none; empty if it was not asked."""
     lacks: tuple[str, ...] | None = None
-    """What a build would miss (`toolkits[].lacks`); None if that could not be read."""
+    """What a build would miss (`toolkits[].missing_components`); None if that could not be read."""
     matches: bool | None = None
     """Of the same major version as torch's CUDA; None if either is unknown."""
     exact: bool = False

@@ -112,7 +112,7 @@ def _all(facts: Facts) -> tuple[Toolkit, ...]:
             version=build.version,
             source=build.cuda_home_source or "",
             nvcc=build.nvcc,
-            lacks=build.lacks,
+            missing_components=build.missing_components,
             in_use=True,
         )
         found = (*found, present)
@@ -127,9 +127,9 @@ def _looked_at(judge: _Judge, one: Toolkit) -> Candidate:
     reasons = []
     if not one.nvcc:
         reasons.append("it has no nvcc" + _only_a_wheel(root))
-    elif one.lacks:
-        reasons.append(f"it lacks {', '.join(one.lacks)}")
-    elif one.lacks is None:
+    elif one.missing_components:
+        reasons.append(f"it lacks {', '.join(one.missing_components)}")
+    elif one.missing_components is None:
         reasons.append("its folder could not be read")
     if matches is False:
         reasons.append(f"torch is built for CUDA {torch.cuda} and refuses another major version")
@@ -139,7 +139,7 @@ def _looked_at(judge: _Judge, one: Toolkit) -> Candidate:
         root=root,
         source=one.source or "",
         version=version,
-        lacks=one.lacks,
+        lacks=one.missing_components,
         nvcc="" if one.nvcc else "none",
         matches=matches,
         exact=version is not None and version == series(torch.cuda),

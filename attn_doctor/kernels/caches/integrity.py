@@ -79,7 +79,7 @@ def _obstacles(found: Survey) -> Iterator[str]:
     for one in roots(found.manifest, lambda path: writable(host, path)):
         if one.writable is False:
             yield one.sentence
-    if any(one.unproven for one in found.built) and writable(host, found.place.path) is False:
+    if any(one.unverified for one in found.built) and writable(host, found.place.path) is False:
         yield (
             "this user cannot write here: torch writes the choices of its autotuning beside"
             " the kernels, and ends the first backward with OSError where it cannot; mount it"
@@ -89,13 +89,17 @@ def _obstacles(found: Survey) -> Iterator[str]:
 
 def _waiting(found: Survey) -> dict[str, int]:
     """What only another machine can prove."""
-    absent = {one.place: one.unproven for one in found.built if one.here is False and one.unproven}
+    absent = {
+        one.device_slot: one.unverified
+        for one in found.built
+        if one.device_present is False and one.unverified
+    }
     return {str(place): int(count) for place, count in absent.items() if count}
 
 
 def _programs(found: Survey) -> Iterator[str]:
     """Warm-ups are programs of the user's, which nothing but a command of theirs runs."""
-    here = {one.place for one in found.built if one.here is not False}
+    here = {one.device_slot for one in found.built if one.device_present is not False}
     for one in found.manifest.warmups.values() if found.manifest else ():
         if one.unverified and one.device_slot in here:
             yield verify_command(found.place.path, program=one.argv)

@@ -142,7 +142,7 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
     said: dict[str, Said] = {}
     if manifest is None:
         return said
-    drift = {one.place: one for one in built if one.error == ""}
+    drift = {one.device_slot: one for one in built if one.error == ""}
     named = [
         (one.device_slot, one.build.files, one.state, one.build.at)
         for one in manifest.entries.values()
@@ -157,7 +157,7 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
             one: Said = (State.UNKNOWN, f"built for {place}; what moved since is not known")
         elif known.drift:
             one = (State.STALE, known.drift)
-        elif not known.here:
+        elif not known.device_present:
             one = (State.UNKNOWN, f"built for {place}, which is not on this machine")
         elif state == "built":
             one = (State.LIVE, f"built and verified {day[:10]}")

@@ -120,11 +120,21 @@ def _extension(
 ) -> Extension:
     clear = not links.unclear
     if not clear:
-        for name in ("missing", "elsewhere", "too_old", "versions_missing", "cuda_major"):
+        for name in (
+            "missing_libraries",
+            "missing_found_at",
+            "outdated_libraries",
+            "missing_symbol_versions",
+            "cuda_major",
+        ):
             gaps.add(name, f"{file.path}: {links.unclear}")
     unseen = symbols == WINDOWS or any(name.startswith(_TORCH) for name in links.missing)
     if isinstance(symbols, str):
-        for name in ("undefined", "undefined_first", *(() if unseen else ("misfit",))):
+        for name in (
+            "undefined_symbol_count",
+            "first_undefined_symbols",
+            *(() if unseen else ("mismatch",)),
+        ):
             gaps.add(name, symbols)
     return Extension(
         package=file.package,
@@ -133,13 +143,13 @@ def _extension(
         archs=None if code is None else order(code.cubins),
         ptx=None if code is None else order(code.ptx),
         ptx_cuda=None if code is None else cuda_of(code.isa),
-        missing=links.missing if clear else None,
-        elsewhere=links.elsewhere if clear else None,
-        too_old=links.too_old if clear else None,
-        versions_missing=links.versions if clear else None,
+        missing_libraries=links.missing if clear else None,
+        missing_found_at=links.elsewhere if clear else None,
+        outdated_libraries=links.too_old if clear else None,
+        missing_symbol_versions=links.versions if clear else None,
         cuda_major=_cuda_major(needed) if clear else None,
         **(
-            ({"misfit": "unseen"} if unseen else {})
+            ({"mismatch": "unchecked"} if unseen else {})
             if isinstance(symbols, str)
             else _about_symbols(symbols, links)
         ),
@@ -202,13 +212,15 @@ def _about_symbols(symbols: Unresolved | None, links: Links) -> dict[str, Any]:
         return {}
     # A library that is missing may be the one that has the others.
     count = symbols.torch if links.missing else symbols.count
-    misfit = ""
+    mismatch = ""
     if count:
-        misfit = "cxx-abi" if symbols.other_abi else "torch" if symbols.torch else "symbols"
+        mismatch = "cxx-abi" if symbols.other_abi else "torch" if symbols.torch else "libraries"
     return {
-        "undefined": count,
-        "undefined_first": tuple(dict.fromkeys(map(readable, symbols.first[:count])))[:SHOWN],
-        "misfit": misfit,
+        "undefined_symbol_count": count,
+        "first_undefined_symbols": tuple(dict.fromkeys(map(readable, symbols.first[:count])))[
+            :SHOWN
+        ],
+        "mismatch": mismatch,
         "cxx11_abi": symbols.cxx11_abi,
     }
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from attn_doctor.facts import CudaWheel, Shadow
+from attn_doctor.facts import CudaWheel, ShadowingLibrary
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
@@ -32,7 +32,7 @@ _UNVERSIONED = re.compile(r"nvidia-(cufft|cufile|curand|cusolver|cusparse|npp|nv
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """The CUDA wheels of the environment, and what may take their place."""
-    return {"cuda_wheels": _wheels(site), "shadows": tuple(_shadows(host, site))}
+    return {"cuda_wheels": _wheels(site), "shadowing_libraries": tuple(_shadows(host, site))}
 
 
 # Wheels
@@ -72,7 +72,7 @@ class _Own(NamedTuple):
     """It lies where the RPATH of torch's libraries points: in the same site-packages as torch."""
 
 
-def _shadows(host: Host, site: Site) -> Iterator[Shadow]:
+def _shadows(host: Host, site: Site) -> Iterator[ShadowingLibrary]:
     torch = site.module(host, "torch") if host.platform.os == "linux" else ""
     own = _own(host, site, torch) if torch else {}
     if not own:
@@ -88,17 +88,21 @@ def _shadows(host: Host, site: Site) -> Iterator[Shadow]:
             path = host.join(folder, name)
             if name in own:
                 wins = _loses(name, own[name], preloaded) or _by_runpath(name, preloaded)
-                yield Shadow(library=name, path=path, source="LD_LIBRARY_PATH", wins=wins)
+                yield ShadowingLibrary(
+                    name=name, path=path, source="LD_LIBRARY_PATH", loaded_first=wins
+                )
             elif name == "libcuda.so.1" and "stubs" in folder.split("/"):
                 # A stub is there to be linked to; every call to it fails.
-                yield Shadow(library=name, path=path, source="LD_LIBRARY_PATH", wins=True)
+                yield ShadowingLibrary(
+                    name=name, path=path, source="LD_LIBRARY_PATH", loaded_first=True
+                )
     for folder, source in last:
         # The parts of cuDNN lie beside its main library.
         for name in (name for name in sorted(own) if "_" not in name):
             path = host.join(folder, name)
             if host.is_file(path):
                 wins = _loses(name, own[name], preloaded)
-                yield Shadow(library=name, path=path, source=source, wins=wins)
+                yield ShadowingLibrary(name=name, path=path, source=source, loaded_first=wins)
 
 
 def _own(host: Host, site: Site, torch: str) -> dict[str, _Own]:
@@ -117,13 +121,13 @@ def _own(host: Host, site: Site, torch: str) -> dict[str, _Own]:
     return found
 
 
-def _in_preload(host: Host, own: dict[str, _Own]) -> Iterator[Shadow]:
+def _in_preload(host: Host, own: dict[str, _Own]) -> Iterator[ShadowingLibrary]:
     for path in re.split(r"[ :]+", host.environ.get("LD_PRELOAD", "")):
         # libcudart.so.12.4.127 is a libcudart.so.12
         file = path.rpartition("/")[2] + "."
         name = next((name for name in own if file.startswith(name + ".")), "")
         if name and host.is_file(path):
-            yield Shadow(library=name, path=path, source="LD_PRELOAD", wins=True)
+            yield ShadowingLibrary(name=name, path=path, source="LD_PRELOAD", loaded_first=True)
 
 
 def _loses(name: str, own: _Own, preloaded: frozenset[str]) -> bool:

@@ -51,9 +51,9 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_build(host, said),
             cxx11_abi=_cxx11_abi(host, path, gaps),
             path=path,
-            broken=_broken(host, one, path, said),
+            installation_error=_broken(host, one, path, said),
             source=came.source,
-            libraries_missing=_libraries(host, site, path, gaps),
+            missing_libraries=_libraries(host, site, path, gaps),
             **_gpu_code(host, path, said, gaps),
             **_flex(host, path, gaps),
             **compiled(host, site, path, gaps),
@@ -107,11 +107,11 @@ def _libraries(host: Host, site: Site, path: str, gaps: Gaps) -> tuple[str, ...]
     """What the loader of Linux would not find for `import torch`."""
     if host.platform.os != "linux" or not path:
         reason = "what torch's libraries need is looked up on Linux only" if path else "no folder"
-        gaps.add("torch.libraries_missing", reason)
+        gaps.add("torch.missing_libraries", reason)
         return None
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
     if linking.torch_unclear:
-        gaps.add("torch.libraries_missing", linking.torch_unclear)
+        gaps.add("torch.missing_libraries", linking.torch_unclear)
         return None
     return linking.torch_lacks
 
@@ -163,7 +163,7 @@ def _demands(host: Host, site: Site, one: Distribution | None, gaps: Gaps) -> di
     """What its metadata demand of Python, triton and CUDA wheels."""
     headers = site.distributions.headers(one) if one is not None else {}
     if not headers:
-        for name in ("requires_triton", "requires_python", "nvidia_wheels_missing"):
+        for name in ("requires_triton", "requires_python", "missing_nvidia_wheels"):
             gaps.add(f"torch.{name}", "torch has no readable metadata")
         return {}
     lines = headers.get("Requires-Dist", [])
@@ -171,7 +171,7 @@ def _demands(host: Host, site: Site, one: Distribution | None, gaps: Gaps) -> di
     return {
         "requires_python": headers.get("Requires-Python", [""])[0],
         "requires_triton": str(triton[0].specifier) if triton else "",
-        "nvidia_wheels_missing": _missing(host, site, lines),
+        "missing_nvidia_wheels": _missing(host, site, lines),
     }
 
 

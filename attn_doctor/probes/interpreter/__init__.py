@@ -72,12 +72,12 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     can_write = writable(host, answer["purelib"])
     if can_write is None:
         gaps.add("python.site_packages_writable", "Windows tells only when one tries to write")
-    unread = gaps.reasons.get("python.distributions", "")
-    for name in ("duplicates", "leftovers", "pth_code") if unread else ():
+    unread = gaps.reasons.get("python.distribution_count", "")
+    for name in ("duplicate_distributions", "invalid_distributions", "pth_code") if unread else ():
         gaps.add(f"python.{name}", unread)
     return Python(
         path=chosen.path,
-        chosen=chosen.why,
+        selection_reason=chosen.why,
         version=answer["version"],
         implementation=answer["implementation"],
         abi=answer["abi"],
@@ -93,14 +93,14 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
         site_packages_writable=can_write,
         pip=pip.version if pip else "",
         uv=_uv(host, answer["scripts"]),
-        made_by_uv="uv" in _settings(venv),
+        created_by_uv="uv" in _settings(venv),
         user_site=answer["user_site"] if answer["user_site"] in answer["site_packages"] else "",
         pythonpath=_pythonpath(host, {"reads_pythonpath": True}),
-        planted=planted(host, site, _pythonpath(host, answer)),
-        duplicates=None if unread else duplicates(host, site),
-        leftovers=None if unread else site.leftovers,
+        shadowing_modules=planted(host, site, _pythonpath(host, answer)),
+        duplicate_distributions=None if unread else duplicates(host, site),
+        invalid_distributions=None if unread else site.leftovers,
         pth_code=None if unread else site.pth_code,
-        distributions=None if unread else len(site.distributions),
+        distribution_count=None if unread else len(site.distributions),
     )
 
 

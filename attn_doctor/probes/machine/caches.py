@@ -206,7 +206,7 @@ def _cache(
         exists=stat if stat is None else bool(stat),
         bytes=counted.bytes if counted is not None else None,
         entries=counted.files if counted is not None else None,
-        newest=_day_and_time(counted.newest) if counted is not None else None,
+        last_modified=_day_and_time(counted.newest) if counted is not None else None,
         complete=counted.complete if counted is not None else None,
         writable=can_write,
         noexec=noexec(mount) if mount is not None else None,

@@ -104,18 +104,18 @@ def _place(
         path=path,
         folder=folder,
         error="",
-        place=place,
+        device_slot=place,
         specs=len(entries),
         built=sum(one.state == "built" for one in entries),
-        not_reused=sum(one.state == "not-reused" for one in entries),
+        recompiled=sum(one.state == "not-reused" for one in entries),
         failed=sum(one.state == "failed" for one in entries),
-        unproven=sum(one.state == "unverified" for one in entries)
+        unverified=sum(one.state == "unverified" for one in entries)
         + sum(one.unverified for one in warmups),
-        kernels_alone=sum(one.state == "cubins" for one in entries),
+        kernels_only=sum(one.state == "cubins" for one in entries),
         cleared=sum(one.state == "cleared" for one in entries),
         warmups=len(warmups),
         seconds=round(sum(one.seconds for one in builds), 1),
-        newest=max((one.at for one in builds), default=""),
+        last_build=max((one.at for one in builds), default=""),
         torch=was.torch if was else None,
         torch_cuda=was.torch_cuda if was else None,
         triton=was.triton if was else None,
@@ -132,7 +132,7 @@ def _place(
             if was
             else None
         ),
-        missing=missing,
+        missing_files=missing,
         **_held(host, gaps, place, builds, fact),
     )
 
@@ -145,9 +145,9 @@ def _held(
     can = {path: writable(host, path) for path in paths}
     blocked = next((path for path in paths if can[path] is False), "")
     if not blocked and None in can.values():
-        gaps.add(f"{fact}.held_path_blocked", "Windows tells only when one tries to write")
-        return {"held_paths": paths, "held_path_blocked": None}
-    return {"held_paths": paths, "held_path_blocked": blocked}
+        gaps.add(f"{fact}.blocked_embedded_path", "Windows tells only when one tries to write")
+        return {"embedded_paths": paths, "blocked_embedded_path": None}
+    return {"embedded_paths": paths, "blocked_embedded_path": blocked}
 
 
 def _files(entries: Iterable[Entry], warmups: Iterable[Warmup]) -> dict[str, int]:

@@ -40,7 +40,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             source=one.source,
             nvcc=cuda_root.tool(host, one.path, "nvcc"),
             ptxas=cuda_root.tool(host, one.path, "ptxas"),
-            lacks=cuda_root.lacks(host, one.path, one.tools),
+            missing_components=cuda_root.lacks(host, one.path, one.tools),
             in_use=host.real(one.path) == taken,
         )
         for index, one in enumerate(found)
@@ -175,7 +175,7 @@ def _build(host: Host, site: Site, gaps: Gaps, found: list[Root]) -> Build:
         nvcc_on_path=first,
         nvcc_is_script=_misleads(host, first),
         version=version,
-        lacks=cuda_root.lacks(host, home, tools, build=True) if home else (),
+        missing_components=cuda_root.lacks(host, home, tools, build=True) if home else (),
     )
 
 

@@ -49,7 +49,7 @@ def plain(matrix: Matrix) -> dict[str, Any]:
 
 
 def _head(facts: Facts) -> dict[str, Any]:
-    return {"schema": SCHEMA, "attn_doctor": __version__, "pretended": facts.pretended}
+    return {"schema": SCHEMA, "attn_doctor": __version__, "simulated": facts.simulated}
 
 
 def _written(data: dict[str, Any]) -> str:

@@ -69,8 +69,8 @@ def _top(matrix: Matrix, facts: Facts) -> Iterator[str]:
     yield f"### attn-doctor {__version__}: {escape(subject(matrix))}"
     yield ""
     yield f"Examined: {escape(header(facts))}. For {escape(head(matrix))}."
-    if facts.pretended:
-        yield f"Pretended: {escape(', '.join(facts.pretended))}."
+    if facts.simulated:
+        yield f"Simulated: {escape(', '.join(facts.simulated))}."
     yield ""
 
 

@@ -90,8 +90,8 @@ def why_text(
 def _top(matrix: Matrix, facts: Facts, paper: Paper) -> Iterator[str]:
     yield from opening(facts, paper)
     told = dict(blocks(facts))
-    if facts.pretended:
-        yield from paper.wrap(clean(f"pretended: {', '.join(told['pretended'])}"), 0)
+    if facts.simulated:
+        yield from paper.wrap(clean(f"simulated: {', '.join(told['simulated'])}"), 0)
     machine = told["machine"][1:2] + told["torch"][:1]
     yield from paper.wrap(clean(" · ".join((subject(matrix), *machine))), 0)
     yield from paper.wrap(f"judged from files alone, for {head(matrix)}", 0)

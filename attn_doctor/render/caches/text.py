@@ -124,13 +124,13 @@ def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
 def _waiting(one: Survey, facts: Facts) -> Iterator[str]:
     """Kernels that were built without their GPU and have not been verified on it."""
     for record in one.built:
-        if not record.unproven or record.drift:
+        if not record.unverified or record.drift:
             continue
-        if record.here is False:
-            yield f"{record.unproven} built for {record.place}, to be verified on that GPU"
+        if record.device_present is False:
+            yield f"{record.unverified} built for {record.device_slot}, to be verified on that GPU"
         else:
             prove = commands.verify(one.place.path, facts)
-            yield f"{record.unproven} built for {record.place}, not verified yet: {prove}"
+            yield f"{record.unverified} built for {record.device_slot}, not verified yet: {prove}"
 
 
 def _lock(lock: Lock) -> str:

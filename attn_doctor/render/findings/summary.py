@@ -32,14 +32,14 @@ def header(facts: Facts) -> str:
     kind = {"venv": "virtual environment", "conda": "conda environment"}.get(
         python.environment or "", ""
     )
-    told = " · ".join(filter(None, (version, kind, python.chosen)))
+    told = " · ".join(filter(None, (version, kind, python.selection_reason)))
     return clean(f"{python.path} ({told})")
 
 
 def blocks(facts: Facts) -> list[tuple[str, list[str]]]:
-    """The four blocks, each with its lines; in front of them what is pretended."""
+    """The four blocks, each with its lines; in front of them what is simulated."""
     found = [
-        *([("pretended", [", ".join(facts.pretended)])] if facts.pretended else []),
+        *([("simulated", [", ".join(facts.simulated)])] if facts.simulated else []),
         ("machine", [*_machine(facts)]),
         ("toolkit", [*_toolkit(facts)]),
         ("torch", [*_torch(facts)]),
@@ -134,7 +134,9 @@ def _toolkit(facts: Facts) -> Iterable[str]:
     elif not toolkits:
         yield "no CUDA toolkit (FlexAttention needs none; building extensions does)"
     for toolkit in toolkits or ():
-        lacks = f", lacks {', '.join(toolkit.lacks)}" if toolkit.lacks else ""
+        lacks = (
+            f", lacks {', '.join(toolkit.missing_components)}" if toolkit.missing_components else ""
+        )
         used = ", used for builds" if toolkit.in_use else ""
         yield f"CUDA {toolkit.version or '(version unknown)'} in {toolkit.root}{used}{lacks}"
     tools = [

@@ -29,7 +29,7 @@ def toolkit(root: Path, version: str, *, in_use: bool = False) -> Toolkit:
         version=version,
         source="PATH",
         nvcc=cuda_root.tool(host, str(root), "nvcc"),
-        lacks=cuda_root.lacks(host, str(root)),
+        missing_components=cuda_root.lacks(host, str(root)),
         in_use=in_use,
     )
 
@@ -195,7 +195,10 @@ def test_what_torch_takes_now_is_judged_though_it_is_no_toolkit(tmp_path: Path) 
         toolkits=(toolkit(root, "13.0"),),
         gpus=(),
         build=Build(
-            cuda_home="/usr/local", cuda_home_source="nvcc on PATH", nvcc="", lacks=("nvcc",)
+            cuda_home="/usr/local",
+            cuda_home_source="nvcc on PATH",
+            nvcc="",
+            missing_components=("nvcc",),
         ),
         torch=Torch(installed=True, build="cuda", cuda="13.0"),
     )

@@ -23,7 +23,9 @@ def test_a_toolkit_of_ones_own_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     root = make(tmp_path / "attn-doctor" / "toolkits" / "cuda-13.0", "13.0")
     (root.parent / "half-done").mkdir()
     found = [one for one in examine(LocalHost()).toolkits or () if one.source == "attn-doctor"]
-    assert [(one.root, one.version, one.lacks) for one in found] == [(str(root), "13.0", ())]
+    assert [(one.root, one.version, one.missing_components) for one in found] == [
+        (str(root), "13.0", ())
+    ]
 
 
 @pytest.mark.parametrize(

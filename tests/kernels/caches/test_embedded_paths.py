@@ -75,29 +75,29 @@ def test_the_facts_name_what_is_blocked(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     blocked, free = f"{tmp_path}/file/cache", f"{tmp_path}/free/cache"
     found = built(tmp_path / "c", manifest(blocked, free, free))
-    assert found.held_paths == (blocked, free)
-    assert found.held_path_blocked == blocked
-    assert found.unproven == 4
-    assert (found.built, found.kernels_alone) == (0, 0)
+    assert found.embedded_paths == (blocked, free)
+    assert found.blocked_embedded_path == blocked
+    assert found.unverified == 4
+    assert (found.built, found.kernels_only) == (0, 0)
     fine = built(tmp_path / "d", manifest(free))
-    assert fine.held_path_blocked == ""
+    assert fine.blocked_embedded_path == ""
 
 
 def test_an_index_that_is_not_there_is_not_here(tmp_path: Path) -> None:
     record = built(tmp_path, manifest(""))
     one = (Gpu(index=0, name="NVIDIA H200", sm=90, visible=True),)
-    second = replace(record, place="cuda:1 NVIDIA H200")
+    second = replace(record, device_slot="cuda:1 NVIDIA H200")
     found = manifests(Facts(gpus=one, manifests=(record, second)), {}) or ()
-    assert [(each.here, each.drift) for each in found] == [(True, ""), (False, "")]
+    assert [(each.device_present, each.drift) for each in found] == [(True, ""), (False, "")]
     found = manifests(Facts(gpus=one * 2, manifests=(record, second)), {}) or ()
-    assert [each.here for each in found] == [True, True]
+    assert [each.device_present for each in found] == [True, True]
 
 
 def test_kernels_of_another_machines_gpu_are_no_drift(tmp_path: Path) -> None:
     record = built(tmp_path, manifest(""))
     other = Facts(gpus=(Gpu(index=0, name="NVIDIA RTX A6000", sm=86, visible=True),))
     (here,) = manifests(replace(other, manifests=(record,)), {}) or ()
-    assert (here.here, here.drift, here.unproven) == (False, "", 2)
+    assert (here.device_present, here.drift, here.unverified) == (False, "", 2)
     # Once they were verified on their GPU, another GPU in its place is told.
     verified = replace(record, built=1, torch="2.11.0")
     (moved,) = manifests(replace(other, manifests=(verified,)), {}) or ()

@@ -198,16 +198,16 @@ def read(tmp_path: Path, facts: Facts = TODAY) -> dict[str | None, BuiltKernels]
     gaps = Gaps()
     found = of_folder(LocalHost(), str(tmp_path), gaps)
     assert gaps.reasons == {}
-    return {one.place: one for one in manifests(replace(facts, manifests=found), {}) or ()}
+    return {one.device_slot: one for one in manifests(replace(facts, manifests=found), {}) or ()}
 
 
 def test_the_record_becomes_facts(tmp_path: Path) -> None:
     found = read(folder(tmp_path))
     here, other = found[PLACE], found[A100]
-    assert (here.specs, here.built, here.warmups, here.missing) == (2, 2, 1, 0)
-    assert (here.here, here.drift, here.stale, here.seconds) == (True, "", 0, 16.0)
-    assert here.driver_moved == ""
-    assert (other.here, other.drift, other.stale) == (False, "", 0)
+    assert (here.specs, here.built, here.warmups, here.missing_files) == (2, 2, 1, 0)
+    assert (here.device_present, here.drift, here.stale, here.seconds) == (True, "", 0, 16.0)
+    assert here.driver_change == ""
+    assert (other.device_present, other.drift, other.stale) == (False, "", 0)
 
 
 def test_cleared_kernels_are_counted(tmp_path: Path) -> None:
@@ -222,21 +222,21 @@ def test_drift_shows_in_the_facts(tmp_path: Path) -> None:
     driver = Driver(version="595.1.1", state="ok")
     found = read(folder(tmp_path), replace(TODAY, torch=torch, driver=driver))[PLACE]
     assert found.drift == "built for torch 2.11.0+cu130, this is 2.12.0+cu130"
-    assert (found.stale, found.driver_moved) == (3, "newer")
-    assert "compiled kernels stay valid" in (found.unaffected or "")
+    assert (found.stale, found.driver_change) == (3, "newer")
+    assert "compiled kernels stay valid" in (found.harmless_drift or "")
 
 
 def test_an_exchanged_gpu_is_drift_unless_another_place_fits(tmp_path: Path) -> None:
     a100 = replace(TODAY, gpus=(Gpu(index=0, name="NVIDIA A10", sm=86),))
     found = read(folder(tmp_path), a100)
     assert "built on NVIDIA H200, the GPU here is NVIDIA A10" in (found[PLACE].drift or "")
-    assert found[PLACE].here is False
+    assert found[PLACE].device_present is False
 
 
 @pytest.mark.parametrize("gpus", [None, ()])
 def test_without_gpus_nothing_is_said_of_kernels_for_gpus(tmp_path: Path, gpus: Any) -> None:
     found = read(folder(tmp_path), replace(TODAY, gpus=gpus))[PLACE]
-    assert found.here is (None if gpus is None else False)
+    assert found.device_present is (None if gpus is None else False)
     assert not found.drift
 
 
@@ -244,8 +244,8 @@ def many(folder: str, name: str, *unverified: int | None) -> tuple[BuiltKernels,
     """Records for several GPUs of one kind."""
     return tuple(
         BuiltKernels(
-            path=f"{folder}/m", folder=folder, error="", place=f"cuda:{number} {name}",
-            device=name, unproven=count, built=0,
+            path=f"{folder}/m", folder=folder, error="", device_slot=f"cuda:{number} {name}",
+            device=name, unverified=count, built=0,
         )
         for number, count in enumerate(unverified)
     )  # fmt: skip
@@ -258,20 +258,20 @@ def test_what_waits_for_a_gpu_is_told_once_for_each_kind() -> None:
         *many("/other", "NVIDIA B200", 5),
     )
     found = manifests(replace(TODAY, manifests=records), {}) or ()
-    assert [one.waiting for one in found] == [0, 0, 0, 7, 0, 5]
+    assert [one.awaiting_gpu for one in found] == [0, 0, 0, 7, 0, 5]
     nobody = manifests(replace(TODAY, manifests=records, gpus=()), {}) or ()
-    assert [one.waiting for one in nobody] == [6, 0, 0, 7, 0, 5]
+    assert [one.awaiting_gpu for one in nobody] == [6, 0, 0, 7, 0, 5]
     unread = manifests(replace(TODAY, manifests=records, gpus=None), {}) or ()
-    assert {one.waiting for one in unread} == {None}
+    assert {one.awaiting_gpu for one in unread} == {None}
     (half, _) = manifests(replace(TODAY, manifests=many("/k", "NVIDIA B200", 1, None)), {}) or ()
-    assert half.waiting is None
+    assert half.awaiting_gpu is None
 
 
 def test_files_that_are_gone_are_counted(tmp_path: Path) -> None:
     folder(tmp_path)
     (tmp_path / "ab" / "two.py").unlink()
     (tmp_path / "ab" / "one.py").write_bytes(b"")
-    assert read(tmp_path)[PLACE].missing == 2
+    assert read(tmp_path)[PLACE].missing_files == 2
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,12 @@ def test_it_loads(environment: Environment) -> None:
     (found,), gaps = environment.read()
     assert gaps == {}
     assert (found.package, found.name, found.path) == ("flash_attn", "flash_attn_2_cuda", str(path))
-    assert (found.missing, found.undefined, found.misfit, found.too_old) == ((), 0, "", ())
+    assert (
+        found.missing_libraries,
+        found.undefined_symbol_count,
+        found.mismatch,
+        found.outdated_libraries,
+    ) == ((), 0, "", ())
     assert found.loads is True
     assert loads(environment, path) == ""
 
@@ -104,8 +109,8 @@ def test_it_loads(environment: Environment) -> None:
 def test_built_for_another_torch(environment: Environment) -> None:
     path = environment.extension("newer", "-Wl,--unresolved-symbols=ignore-all")
     (found,), _ = environment.read()
-    assert (found.undefined, found.undefined_first) == (1, ("c10::newer(…)",))
-    assert (found.misfit, found.loads) == ("torch", False)
+    assert (found.undefined_symbol_count, found.first_undefined_symbols) == (1, ("c10::newer(…)",))
+    assert (found.mismatch, found.loads) == ("torch", False)
     assert "undefined symbol: _ZN3c105newerEi" in loads(environment, path)
 
 
@@ -115,14 +120,14 @@ def test_a_library_is_missing_and_lies_elsewhere(environment: Environment) -> No
     path = environment.extension("old", str(beside))
     (found,), gaps = environment.read()
     assert gaps == {}
-    assert found.missing == ("libcudart.so.12",)
-    assert found.elsewhere == (str(beside),)
+    assert found.missing_libraries == ("libcudart.so.12",)
+    assert found.missing_found_at == (str(beside),)
     assert (found.cuda_major, found.loads) == (12, False)
     assert "libcudart.so.12: cannot open shared object file" in loads(environment, path)
     # The loader finds it when it is told the folder.
     named = {"LD_LIBRARY_PATH": str(beside.parent)}
     (found,), _ = environment.read(**named)
-    assert (found.missing, found.elsewhere, found.loads) == ((), (), True)
+    assert (found.missing_libraries, found.missing_found_at, found.loads) == ((), (), True)
     assert loads(environment, path, **named) == ""
 
 
@@ -134,7 +139,7 @@ def test_a_folder_that_the_extension_names(environment: Environment, tags: str) 
         "old", str(beside), f"-Wl,-rpath,$ORIGIN/nvidia/cuda_runtime/lib,{tags}"
     )
     (found,), _ = environment.read()
-    assert (found.missing, found.loads) == ((), True)
+    assert (found.missing_libraries, found.loads) == ((), True)
     assert loads(environment, path) == ""
 
 
@@ -150,7 +155,7 @@ def test_what_torch_has_loaded_counts(environment: Environment) -> None:
     )  # fmt: skip
     path = environment.extension("old", str(beside))
     (found,), _ = environment.read()
-    assert (found.missing, found.cuda_major, found.loads) == ((), 13, True)
+    assert (found.missing_libraries, found.cuda_major, found.loads) == ((), 13, True)
     assert loads(environment, path) == ""
 
 
@@ -160,7 +165,7 @@ def test_what_torch_opens_by_full_paths_counts(environment: Environment) -> None
     other = wheels / "cuda_runtime" / "lib" / "libcudart.so.12"
     library(other, "int cudart() { return 0; }", "-Wl,-soname,libcudart.so.12")
     path = environment.extension("old", str(other))
-    assert environment.read()[0][0].missing == ("libcudart.so.12",)
+    assert environment.read()[0][0].missing_libraries == ("libcudart.so.12",)
     (environment.torch / "__init__.py").write_text(
         'def _preload_cuda_deps(err=None):\n    libs = [("cuda_runtime", "libcudart.so.*[0-9]")]\n'
         'def _load_global_deps():\n    try:\n        with open("/proc/self/maps") as f:\n'
@@ -168,7 +173,7 @@ def test_what_torch_opens_by_full_paths_counts(environment: Environment) -> None
         "        pass\n"
     )
     (found,), _ = environment.read()
-    assert (found.missing, found.loads) == ((), True)
+    assert (found.missing_libraries, found.loads) == ((), True)
     assert str(path) == found.path
 
 
@@ -189,8 +194,8 @@ def test_a_library_too_old(environment: Environment, tmp_path: Path) -> None:
     script.write_text("THING_1.2 { global: *; };\nTHING_1.9 { global: newer*; } THING_1.2;\n")
     library(thing, source, f"-Wl,--version-script={script}", *named)
     (found,), _ = environment.read()
-    assert found.too_old == ("libthing.so.1",)
-    assert found.versions_missing == ("THING_1.10 of libthing.so.1",)
+    assert found.outdated_libraries == ("libthing.so.1",)
+    assert found.missing_symbol_versions == ("THING_1.10 of libthing.so.1",)
     assert found.loads is False
     assert "version `THING_1.10' not found" in loads(environment, path)
 
@@ -199,9 +204,9 @@ def test_symbols_of_a_missing_torch_library_are_unknown(environment: Environment
     environment.extension("old")
     (environment.torch / "lib" / "libc10.so").unlink()
     (found,), gaps = environment.read()
-    assert found.missing == ("libc10.so",)
-    assert (found.undefined, found.misfit) == (None, "unseen")
-    assert gaps["extensions[0].undefined"] == (
+    assert found.missing_libraries == ("libc10.so",)
+    assert (found.undefined_symbol_count, found.mismatch) == (None, "unchecked")
+    assert gaps["extensions[0].undefined_symbol_count"] == (
         "libc10.so, where its symbols would be, is not there"
     )
     assert found.loads is False
@@ -212,8 +217,13 @@ def test_a_file_that_is_damaged(environment: Environment) -> None:
     path.write_bytes(path.read_bytes()[:1000])
     (found,), gaps = environment.read()
     assert found.path == str(path)
-    assert (found.missing, found.undefined, found.archs, found.loads) == (None, None, None, None)
-    assert "lie outside the file of 1000" in gaps["extensions[0].missing"]
+    assert (found.missing_libraries, found.undefined_symbol_count, found.archs, found.loads) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert "lie outside the file of 1000" in gaps["extensions[0].missing_libraries"]
     assert "lie outside the file of 1000" in gaps["extensions[0].archs"]
 
 
@@ -228,8 +238,12 @@ def test_a_recording_that_lacks_the_answers(environment: Environment) -> None:
     asked = ("binary ", "versions ", "gpu_code ", "unresolved ")
     older = {name: one for name, one in recording.answers.items() if not name.startswith(asked)}
     (found,), gaps = environment._read(RecordedHost(older))
-    assert (found.missing, found.undefined, found.archs) == (None, None, None)
-    assert "not in the recording" in gaps["extensions[0].missing"]
+    assert (found.missing_libraries, found.undefined_symbol_count, found.archs) == (
+        None,
+        None,
+        None,
+    )
+    assert "not in the recording" in gaps["extensions[0].missing_libraries"]
 
 
 def test_of_bitsandbytes_only_the_library_for_this_cuda(environment: Environment) -> None:
@@ -286,8 +300,8 @@ def test_dlls_are_found_where_windows_looks() -> None:
     found, gaps = windows(
         ["C10.dll", "kernel32.dll", "python312.dll", "api-ms-win-crt-runtime-l1-1-0.dll"], system
     )
-    assert (found.missing, found.archs, found.misfit) == ((), ("80",), "unseen")
-    assert gaps["extensions[0].undefined"] == (
+    assert (found.missing_libraries, found.archs, found.mismatch) == ((), ("80",), "unchecked")
+    assert gaps["extensions[0].undefined_symbol_count"] == (
         "the functions that a DLL must have are not looked up"
     )
 
@@ -295,8 +309,8 @@ def test_dlls_are_found_where_windows_looks() -> None:
 def test_a_dll_of_another_cuda() -> None:
     other = r"C:\CUDA\v12.8\bin\cudart64_12.dll"
     found, _ = windows(["c10.dll", "cudart64_12.dll"], other, CUDA_PATH=r"C:\CUDA\v12.8")
-    assert found.missing == ("cudart64_12.dll",)
-    assert found.elsewhere == (other,)
+    assert found.missing_libraries == ("cudart64_12.dll",)
+    assert found.missing_found_at == (other,)
     assert found.cuda_major == 12
 
 
@@ -338,4 +352,4 @@ def test_beside_a_real_torch(tmp_path: Path) -> None:
         assert error in ran.stderr
         assert (ran.returncode == 0) is (error == "")
         assert told.loads is (error == "")
-        assert told.misfit == ("torch" if error else "")
+        assert told.mismatch == ("torch" if error else "")

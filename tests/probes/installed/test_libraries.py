@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.facts import CudaWheel, Shadow
+from attn_doctor.facts import CudaWheel, ShadowingLibrary
 from attn_doctor.host import Host
 from attn_doctor.host.recorded import RecordedHost, RecordingHost
 from attn_doctor.probes.gaps import Gaps
@@ -87,14 +87,14 @@ def copies(folder: str) -> dict[str, str]:
     return {f"{folder}/{name.rpartition('/')[2]}": "" for name in NAMES}
 
 
-def shadows(host: Host, *folders: str) -> dict[str, Shadow]:
+def shadows(host: Host, *folders: str) -> dict[str, ShadowingLibrary]:
     site = site_of(host, *(folders or (SITE,)))
-    found = libraries.read(host, site, Gaps())["shadows"]
+    found = libraries.read(host, site, Gaps())["shadowing_libraries"]
     return {one.path: one for one in found}
 
 
 def winners(host: Host, *folders: str) -> set[str]:
-    return {one.library or "" for one in shadows(host, *folders).values() if one.wins}
+    return {one.name or "" for one in shadows(host, *folders).values() if one.loaded_first}
 
 
 def test_wheels_with_and_without_a_suffix() -> None:
@@ -175,11 +175,11 @@ def test_preloaded_libraries_always_win() -> None:
     files = torch(MOST) | {"/opt/x/libcudart.so.12.4.127": "", "/opt/x/libother.so.1": ""}
     preload = "/opt/x/libother.so.1 /opt/x/libcudart.so.12.4.127:/gone/libcublas.so.12"
     assert list(shadows(machine(files, environ={"LD_PRELOAD": preload})).values()) == [
-        Shadow(
-            library="libcudart.so.12",
+        ShadowingLibrary(
+            name="libcudart.so.12",
             path="/opt/x/libcudart.so.12.4.127",
             source="LD_PRELOAD",
-            wins=True,
+            loaded_first=True,
         )
     ]
 
@@ -201,7 +201,7 @@ def test_conda_and_the_system_come_after_torch() -> None:
     }
     found = shadows(machine(files))
     assert {one.source for one in found.values()} == {"conda", "system"}
-    assert not any(one.wins for one in found.values())
+    assert not any(one.loaded_first for one in found.values())
     # The parts of cuDNN go with its main library.
     assert not any("cudnn_graph" in path for path in found)
 
@@ -211,8 +211,8 @@ def test_wheels_that_lie_apart_from_torch_lose() -> None:
     files = torch(PLAIN, other) | copies("/opt/cuda/lib64") | copies("/usr/lib64")
     host = machine(files, environ={"LD_LIBRARY_PATH": "/opt/cuda/lib64"})
     found = shadows(host, SITE, other)
-    assert found["/opt/cuda/lib64/libcublas.so.12"].wins
-    assert found["/usr/lib64/libcublas.so.12"].wins
+    assert found["/opt/cuda/lib64/libcublas.so.12"].loaded_first
+    assert found["/usr/lib64/libcublas.so.12"].loaded_first
     # A torch that loads them by their full paths loses only libcudart, which comes before.
     files = torch(MOST, other) | copies("/usr/lib64")
     assert "libcudart.so.12" in winners(machine(files), SITE, other)

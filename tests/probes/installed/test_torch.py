@@ -95,7 +95,7 @@ def test_wheel_from_pypi() -> None:
         git_version="70d99e998b4955e0049d13a98d77ae1b14db1f45",
         cxx11_abi=True,
         path=f"{SITE}/torch",
-        broken="",
+        installation_error="",
         source="index",
         has_flex=True,
         has_build_helper=False,
@@ -103,10 +103,10 @@ def test_wheel_from_pypi() -> None:
         bytecode_writable=False,
         requires_triton="==3.6.0",
         requires_python=">=3.10",
-        nvidia_wheels_missing=("nvidia-cuda-runtime", "nvidia-cudnn-cu13"),
+        missing_nvidia_wheels=("nvidia-cuda-runtime", "nvidia-cudnn-cu13"),
     )
     # Nothing but what is in libraries, which this recording lacks.
-    assert set(gaps) == {"torch.cubins", "torch.ptx", "torch.libraries_missing"}
+    assert set(gaps) == {"torch.cubins", "torch.ptx", "torch.missing_libraries"}
 
 
 def test_old_metadata_with_brackets() -> None:
@@ -115,7 +115,7 @@ def test_old_metadata_with_brackets() -> None:
         package("2.4.1+cu121", OLD_CMAKE.format(0), flex="", cuda="'12.1'"),
     )
     assert found.requires_triton == "==3.0.0"
-    assert found.nvidia_wheels_missing == ("nvidia-cudnn-cu12",)
+    assert found.missing_nvidia_wheels == ("nvidia-cudnn-cu12",)
     assert found.cxx11_abi is False
     assert (found.has_flex, found.has_build_helper) == (False, False)
 
@@ -138,7 +138,7 @@ def test_conditions_are_judged_for_the_examined_machine(
     )
     found = torch.read(host, site(host, python), Gaps())["torch"]
     assert found.requires_triton == triton
-    assert found.nvidia_wheels_missing == missing
+    assert found.missing_nvidia_wheels == missing
 
 
 @pytest.mark.parametrize(
@@ -243,15 +243,15 @@ def without(name: str) -> dict[str, str]:
 def test_broken(parts: list[dict[str, str]], broken: str, version: str) -> None:
     found, _ = read(*parts)
     assert found.installed is True
-    assert found.broken == broken
+    assert found.installation_error == broken
     assert found.version == version
 
 
 def test_what_is_left_of_an_uninstall() -> None:
     found, gaps = read({f"{SITE}/torch/lib/libtorch_cuda.so": ""})
     assert found.version is None
-    assert found.broken == "no metadata, no torch/__init__.py, no torch/version.py"
-    for name in ("version", "cuda", "build", "source", "requires_triton", "nvidia_wheels_missing"):
+    assert found.installation_error == "no metadata, no torch/__init__.py, no torch/version.py"
+    for name in ("version", "cuda", "build", "source", "requires_triton", "missing_nvidia_wheels"):
         assert gaps[f"torch.{name}"]
 
 
@@ -279,7 +279,7 @@ def test_editable_checkout() -> None:
         tree,
     )
     assert found.path == "/src/pytorch/torch"
-    assert (found.source, found.broken) == ("editable", "")
+    assert (found.source, found.installation_error) == ("editable", "")
 
 
 def test_real_files(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_real_files(tmp_path: Path) -> None:
     found = torch.read(local, scan(local, (folder,), "", Gaps(), python="3.12.3"), Gaps())["torch"]
     assert found.version == "2.11.0+cu130"
     assert found.path == os.path.join(folder, "torch")
-    assert found.broken == ""
+    assert found.installation_error == ""
 
 
 @pytest.mark.slow

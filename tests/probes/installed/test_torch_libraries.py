@@ -59,13 +59,13 @@ def installed(tmp_path: Path) -> Environment:
 
 
 def test_all_there(installed: Environment) -> None:
-    assert installed.read()[0].libraries_missing == ()
+    assert installed.read()[0].missing_libraries == ()
     assert installed.loads()
 
 
 def test_a_wheel_was_left_out(installed: Environment) -> None:
     installed.runtime.unlink()
-    assert installed.read()[0].libraries_missing == ("libcudart.so.12",)
+    assert installed.read()[0].missing_libraries == ("libcudart.so.12",)
     assert not installed.loads()
 
 
@@ -74,19 +74,19 @@ def test_the_loader_finds_it_elsewhere(installed: Environment, tmp_path: Path) -
     other.mkdir()
     installed.runtime.rename(other / installed.runtime.name)
     found, _ = installed.read(LD_LIBRARY_PATH=str(other))
-    assert found.libraries_missing == ()
+    assert found.missing_libraries == ()
     assert installed.loads(LD_LIBRARY_PATH=str(other))
 
 
 def test_what_cannot_be_read_is_unknown(installed: Environment) -> None:
     (installed.lib / "libc10_cuda.so").write_bytes(b"\x7fELF" + b"\xff" * 60)
     found, gaps = installed.read()
-    assert found.libraries_missing is None
-    assert "libc10_cuda.so: " in gaps["torch.libraries_missing"]
+    assert found.missing_libraries is None
+    assert "libc10_cuda.so: " in gaps["torch.missing_libraries"]
 
 
 def test_other_systems_are_not_judged() -> None:
     host, site = environment(package("2.11.0"), os="macos")
     gaps = Gaps()
-    assert torch.read(host, site, gaps)["torch"].libraries_missing is None
-    assert gaps.reasons["torch.libraries_missing"].endswith("on Linux only")
+    assert torch.read(host, site, gaps)["torch"].missing_libraries is None
+    assert gaps.reasons["torch.missing_libraries"].endswith("on Linux only")

@@ -177,7 +177,7 @@ def test_our_own_path_may_be_unknown() -> None:
 def test_an_activated_environment_is_examined(env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", str(env))
     python, gaps, chosen = examine(LocalHost())
-    assert python.chosen == "VIRTUAL_ENV is set"
+    assert python.selection_reason == "VIRTUAL_ENV is set"
     assert python.path == str(env / "bin" / "python")
     assert python.prefix == chosen.prefix == str(env)
     assert python.environment == "venv"
@@ -186,19 +186,23 @@ def test_an_activated_environment_is_examined(env: Path, monkeypatch: pytest.Mon
     assert [str(env)] == [str(Path(p).parents[2]) for p in chosen.site_packages]
     assert python.site_packages_writable is True
     assert python.externally_managed is False
-    assert (python.pip, python.made_by_uv, python.user_site) == ("", False, "")
-    assert (python.pythonpath, python.planted, python.duplicates) == ((), (), ())
-    assert (python.leftovers, python.pth_code, python.distributions) == ((), (), 0)
+    assert (python.pip, python.created_by_uv, python.user_site) == ("", False, "")
+    assert (python.pythonpath, python.shadowing_modules, python.duplicate_distributions) == (
+        (),
+        (),
+        (),
+    )
+    assert (python.invalid_distributions, python.pth_code, python.distribution_count) == ((), (), 0)
     assert gaps.reasons == {}
 
 
 def test_our_own_environment() -> None:
     python, gaps, _ = examine(LocalHost())
-    assert python.chosen == "runs attn-doctor"
+    assert python.selection_reason == "runs attn-doctor"
     assert python.path == sys.executable
     assert python.prefix == sys.prefix
     assert python.base_prefix == sys.base_prefix
-    assert (python.distributions or 0) >= 3
+    assert (python.distribution_count or 0) >= 3
     assert gaps.reasons == {}
     unknown = {name for name in Python.__struct_fields__ if getattr(python, name) is None}
     assert unknown <= {"minor"}, "all but the derived facts are known"
@@ -208,7 +212,7 @@ def test_our_own_environment() -> None:
 def test_a_venv_in_the_working_directory(env: Path) -> None:
     Path(".venv").symlink_to(env)
     python, _, _ = examine(LocalHost())
-    assert python.chosen == ".venv in the working directory"
+    assert python.selection_reason == ".venv in the working directory"
     assert python.prefix == str(Path.cwd() / ".venv")
 
 
@@ -218,7 +222,7 @@ def test_every_version_is_described(version: str) -> None:
     path = pythons()[version]
     python, _, _ = examine(LocalHost(), str(path))
     assert python.version == version
-    assert python.chosen == "--python"
+    assert python.selection_reason == "--python"
     assert python.environment in ("system", "venv", "conda")
     assert python.abi == "cp" + "".join(version.split(".")[:2]) + "t" * bool(python.free_threaded)
     include = Path(python.include or "")
@@ -239,7 +243,7 @@ def test_made_by_uv(env: Path, tmp_path: Path) -> None:
     shutil.copytree(env, copy, symlinks=True)
     config = copy / "pyvenv.cfg"
     config.write_text(config.read_text() + "uv = 0.9.9\nprompt = x\n")
-    assert examine(LocalHost(), str(copy))[0].made_by_uv is True
+    assert examine(LocalHost(), str(copy))[0].created_by_uv is True
 
 
 @posix
@@ -257,7 +261,7 @@ def test_packages_on_pythonpath(env: Path, tmp_path: Path, monkeypatch: pytest.M
     assert len(chosen.site_packages) == 2
     assert chosen.plain == (str(folder),)
     assert python.pythonpath == (str(folder), str(tmp_path / "plain"))
-    assert (python.distributions, python.pth_code, python.planted) == (1, (), ())
+    assert (python.distribution_count, python.pth_code, python.shadowing_modules) == (1, (), ())
 
 
 @posix
@@ -269,7 +273,7 @@ def test_an_empty_entry_of_pythonpath_is_the_working_directory(
     python, _, _ = examine(LocalHost(), str(env))
     here = Path.cwd()
     assert python.pythonpath == (str(here), str(here / "lib"))
-    assert python.planted == (f"{here}/torch.py (in PYTHONPATH)",)
+    assert python.shadowing_modules == (f"{here}/torch.py (in PYTHONPATH)",)
 
 
 @posix
@@ -294,10 +298,15 @@ def test_a_folder_that_comes_twice_counts_once(env: Path) -> None:
 def test_unreadable_site_packages_leave_gaps(env: Path) -> None:
     chosen = choose(LocalHost(), str(env))
     gaps = Gaps()
-    gaps.add("python.distributions", "/x cannot be read: Permission denied")
+    gaps.add("python.distribution_count", "/x cannot be read: Permission denied")
     site = distributions.scan(LocalHost(), (), chosen.prefix, Gaps())
     python = describe(LocalHost(), chosen, site, gaps)
-    for name in ("distributions", "duplicates", "leftovers", "pth_code"):
+    for name in (
+        "distribution_count",
+        "duplicate_distributions",
+        "invalid_distributions",
+        "pth_code",
+    ):
         assert getattr(python, name) is None
         assert gaps.reasons[f"python.{name}"] == "/x cannot be read: Permission denied"
 

@@ -170,7 +170,7 @@ def test_caches_that_do_not_exist(here: Path) -> None:
     recording = RecordingHost(LocalHost(), lambda name: True)
     found, gaps = read(recording)
     assert [one.exists for one in found.values()] == [False] * 7
-    assert all((one.bytes, one.entries, one.newest) == (0, 0, "") for one in found.values())
+    assert all((one.bytes, one.entries, one.last_modified) == (0, 0, "") for one in found.values())
     assert all(one.complete and one.writable for one in found.values())
     assert not any(one.foreign_owner or one.stale_locks for one in found.values())
     assert found["inductor"].volatile
@@ -192,7 +192,7 @@ def test_a_cache_is_counted_with_its_parts(here: Path) -> None:
     assert (found["aotautograd"].bytes, found["aotautograd"].entries) == (50, 1)
     assert found["triton"].exists is False
     day = datetime.fromtimestamp(newest.stat().st_mtime, timezone.utc)
-    assert found["inductor"].newest == day.isoformat(timespec="seconds")
+    assert found["inductor"].last_modified == day.isoformat(timespec="seconds")
     assert found["inductor"].complete
     assert gaps == {}
 
@@ -223,7 +223,9 @@ def test_a_cache_that_may_not_be_read() -> None:
     host = machine({"/home/ada/.triton/cache/x": ""}, home="/home/ada")
     found, gaps = read(host)
     one = found["triton"]
-    assert (one.exists, one.bytes, one.entries, one.newest, one.complete) == (True,) + (None,) * 4
+    assert (one.exists, one.bytes, one.entries, one.last_modified, one.complete) == (True,) + (
+        None,
+    ) * 4
     assert one.stale_locks is None
     assert gaps["caches[3]"] == "/home/ada/.triton/cache may not be read by this user"
 

@@ -60,7 +60,7 @@ def test_nothing_is_nothing() -> None:
         nvcc="",
         nvcc_on_path="",
         nvcc_is_script=False,
-        lacks=(),
+        missing_components=(),
     )
     assert gaps == {}
 
@@ -76,11 +76,11 @@ def test_a_link_and_its_target_are_one_toolkit() -> None:
         source="/usr/local",
         nvcc="/usr/local/cuda-13.0/bin/nvcc",
         ptxas="/usr/local/cuda-13.0/bin/ptxas",
-        lacks=(),
+        missing_components=(),
         in_use=True,
     )
     assert (build.cuda_home, build.cuda_home_source) == ("/usr/local/cuda", "/usr/local/cuda")
-    assert (build.version, build.lacks, gaps) == ("13.0.1", (), {})
+    assert (build.version, build.missing_components, gaps) == ("13.0.1", (), {})
 
 
 def test_a_wrapper_script_leads_torch_astray() -> None:
@@ -91,7 +91,14 @@ def test_a_wrapper_script_leads_torch_astray() -> None:
     assert build.nvcc == build.nvcc_on_path == "/usr/local/bin/nvcc"
     assert build.nvcc_is_script
     # nvcc itself still finds its own headers, ptxas and cicc; the C++ compiler and linker do not.
-    assert build.lacks == ("headers", "crt", "cublas", "cusparse", "cusolver", "cudart")
+    assert build.missing_components == (
+        "headers",
+        "crt",
+        "cublas",
+        "cusparse",
+        "cusolver",
+        "cudart",
+    )
     assert build.version == "13.0.1"
 
 
@@ -106,7 +113,7 @@ def test_nvcc_called_through_a_link_finds_none_of_its_tools() -> None:
     assert (found.root, found.source, found.in_use) == ("/usr/local/cuda-13.0", "PATH", False)
     assert build.cuda_home == "/home/me"
     assert build.nvcc_is_script is False
-    assert {"ptxas", "nvvm", "cccl"} <= set(build.lacks or ())
+    assert {"ptxas", "nvvm", "cccl"} <= set(build.missing_components or ())
     assert build.version == "13.0.1"
     assert gaps == {}
 
@@ -124,8 +131,8 @@ def test_debian_wraps_nvcc_and_is_complete_all_the_same() -> None:
         "#define CUDART_VERSION  11080\n",
     }
     (found,), build, gaps = read(machine(files, environ={"PATH": "/usr/bin"}))
-    assert (found.root, found.version, found.lacks) == ("/usr", "11.8", ())
-    assert (build.cuda_home, build.version, build.lacks) == ("/usr", "11.8", ())
+    assert (found.root, found.version, found.missing_components) == ("/usr", "11.8", ())
+    assert (build.cuda_home, build.version, build.missing_components) == ("/usr", "11.8", ())
     assert found.in_use
     assert build.nvcc_is_script is False
     assert gaps == {}
@@ -142,7 +149,7 @@ def test_conda_keeps_headers_under_targets() -> None:
     }
     host = machine(files, environ={"CONDA_PREFIX": "/conda", "PATH": "/conda/bin:/usr/bin"})
     (found,), build, _ = read(host)
-    assert (found.root, found.version, found.lacks) == ("/conda", "12.8", ())
+    assert (found.root, found.version, found.missing_components) == ("/conda", "12.8", ())
     assert build.pathfinder_home == build.cuda_home == "/conda"
     # With conda not on PATH it is found as conda's.
     host = machine(files, environ={"CONDA_PREFIX": "/conda"})
@@ -178,8 +185,8 @@ def test_wheels_are_no_complete_toolkits() -> None:
     found, build, _ = read(host, site_of(host, "/env/lib/site-packages"))
     assert [(one.source, one.version) for one in found] == [("wheel", "13.0"), ("wheel", "12.8")]
     math = ("cublas", "cusparse", "cusolver")
-    assert found[0].lacks == (*math, "cccl", "cudart")
-    assert found[1].lacks == ("nvcc", "headers", *math, "cccl", "cudart", "nvvm")
+    assert found[0].missing_components == (*math, "cccl", "cudart")
+    assert found[1].missing_components == ("nvcc", "headers", *math, "cccl", "cudart", "nvvm")
     assert found[1].nvcc == ""
     assert build.cuda_home == ""
     assert build.pathfinder_home == "/env/lib/site-packages/nvidia/cu13"
@@ -191,7 +198,7 @@ def test_cuda_home_may_point_to_a_wheel() -> None:
     found, build, _ = read(host, site_of(host, "/env/lib/site-packages"))
     assert [(one.source, one.in_use) for one in found] == [("CUDA_HOME", True), ("wheel", False)]
     assert build.cuda_home == root
-    assert "cudart" in (build.lacks or ())
+    assert "cudart" in (build.missing_components or ())
 
 
 def test_torch_and_pathfinder_prefer_different_variables() -> None:
@@ -210,7 +217,7 @@ def test_a_variable_that_leads_nowhere() -> None:
     (found,), build, gaps = read(host)
     assert not found.in_use
     assert (build.cuda_home, build.nvcc, build.version) == ("/nope", "", None)
-    assert {"nvcc", "headers", "cudart"} <= set(build.lacks or ())
+    assert {"nvcc", "headers", "cudart"} <= set(build.missing_components or ())
     assert gaps == {}
 
 
@@ -219,23 +226,23 @@ def test_folders_that_compilers_search_count_for_the_build_alone() -> None:
     files |= {f"/more/{name}": "" for name in HEADERS} | {"/libs/libcudart.so": ELF}
     environ = {"CUDA_HOME": "/opt/cuda", "CPATH": "/x:/more", "LIBRARY_PATH": "/libs"}
     (found,), build, _ = read(machine(files, environ=environ))
-    assert found.lacks == ("cublas", "cusparse", "cusolver", "cudart")
-    assert build.lacks == ()
+    assert found.missing_components == ("cublas", "cusparse", "cusolver", "cudart")
+    assert build.missing_components == ()
 
 
 def test_lib64_hides_lib_as_it_does_for_torch() -> None:
     files = without(toolkit("/opt/cuda"), "lib64")
     host = machine({**files, "/opt/cuda/lib/libcudart.so": ELF})
-    assert read(host)[0][0].lacks == ()
+    assert read(host)[0][0].missing_components == ()
     host = machine({**files, "/opt/cuda/lib/libcudart.so": ELF, "/opt/cuda/lib64/other.so": ELF})
-    assert read(host)[0][0].lacks == ("cudart",)
+    assert read(host)[0][0].missing_components == ("cudart",)
 
 
 @pytest.mark.parametrize("part", ["bin/nvcc", "ptxas", "cicc", "thrust", "cublas", "host_config"])
 def test_each_part_can_be_missed(part: str) -> None:
     names = {"bin/nvcc": "nvcc", "cicc": "nvvm", "thrust": "cccl", "host_config": "crt"}
     (found,), _, _ = read(machine(without(toolkit("/usr/local/cuda-13.0"), part)))
-    assert found.lacks == (names.get(part, part),)
+    assert found.missing_components == (names.get(part, part),)
 
 
 def test_a_version_is_read_from_text_then_from_headers() -> None:
@@ -273,7 +280,7 @@ def test_a_runtime_without_compiler_is_named_by_its_folder() -> None:
     (found,), build, gaps = read(host)
     assert (found.version, found.nvcc, found.in_use) == ("12.4", "", True)
     assert (build.cuda_home, build.nvcc) == ("/usr/local/cuda", "")
-    assert "nvcc" in (build.lacks or ())
+    assert "nvcc" in (build.missing_components or ())
     assert gaps == {}
 
 
@@ -306,7 +313,10 @@ def test_windows() -> None:
     files = {**windows_toolkit("12.8"), **windows_toolkit("13.0")}
     root = toolkits.WINDOWS + "\\v12.8"
     found, build, _ = read(machine(files, os="windows"))
-    assert [(one.version, one.lacks) for one in found] == [("12.8.1", ()), ("13.0.1", ())]
+    assert [(one.version, one.missing_components) for one in found] == [
+        ("12.8.1", ()),
+        ("13.0.1", ()),
+    ]
     # torch takes the first that a listing gives, not the newest.
     assert (build.cuda_home, build.cuda_home_source) == (root, "Program Files")
     environ = {"CUDA_PATH_V12_8": root}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from msgspec import Struct
 
@@ -45,12 +46,26 @@ class Because(Struct, frozen=True, kw_only=True):
     """Why the fact is unknown."""
 
 
+class Safety(str, Enum):
+    """Who may apply a fix."""
+
+    AUTO = "auto"
+    """Harmless, and undone without a trace."""
+    ASK = "ask"
+    """After a question."""
+    MANUAL = "manual"
+    """A person only."""
+
+
 class Fix(Struct, frozen=True, kw_only=True):
     """A remedy with its commands filled in for this machine."""
 
     title: str
-    safety: str
-    """`auto`, `ask` or `manual`."""
+    safety: Safety
+    rule: str = ""
+    """The rule that gives it; empty for a fix that code gives."""
+    remedy: int = 0
+    """Its number among all remedies of the rule, counted from 1; 0 without a rule."""
     run: tuple[tuple[str, ...], ...] = ()
     """argv lists; leading `NAME=value` elements set the environment of that command."""
     exports: dict[str, str] = {}
@@ -63,6 +78,8 @@ class Fix(Struct, frozen=True, kw_only=True):
     """Requirements: minutes, memory, tools."""
     clears: tuple[str, ...] = ()
     """Kinds of caches that become stale."""
+    done: tuple[Any, ...] = ()
+    """Conditions that hold once it worked (`rulebook.conditions.Condition`, above this module)."""
 
 
 class SourceLocation(Struct, frozen=True):

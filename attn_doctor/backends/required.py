@@ -11,7 +11,7 @@ from attn_doctor.backends.catalogue import load
 from attn_doctor.backends.name_lookup import meant
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness, Reason, Row
 from attn_doctor.backends.workload import Wish
-from attn_doctor.findings import Finding, Fix, Severity, Verdict
+from attn_doctor.findings import Finding, Fix, Safety, Severity, Verdict
 
 #: What the rule of such a finding begins with; the name follows.
 PREFIX = "required/"
@@ -82,7 +82,7 @@ def _sentence(answer: Answer) -> str:
 
 def _remedy(reason: Reason) -> Fix:
     title = reason.remedy[0].upper() + reason.remedy[1:]
-    return Fix(title=title, safety="manual", code=reason.code)
+    return Fix(title=title, safety=Safety.MANUAL, code=reason.code)
 
 
 def _fixes(answer: Answer, known: dict[str, Finding]) -> tuple[Fix, ...]:

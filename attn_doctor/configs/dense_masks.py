@@ -15,7 +15,7 @@ from attn_doctor.backends.readiness import Answer, Readiness
 from attn_doctor.configs.expected_cost import tokens_of
 from attn_doctor.configs.findings import tell
 from attn_doctor.configs.readers.settings import Reading
-from attn_doctor.findings import Because, Finding, Fix
+from attn_doctor.findings import Because, Finding, Fix, Safety
 from attn_doctor.kernels.builder import presets
 from attn_doctor.kernels.builder.refusals import REACH
 
@@ -122,4 +122,4 @@ def _smaller(reading: Reading, size: Sized, most: int, batch: int) -> Fix:
     told = f"up to {frames} frames of {size.resolution}" if frames else "a smaller size"
     each = " a sample" if batch > 1 else ""
     limit = f"at most {most:,} tokens{each}, text included"
-    return Fix(title=f"{where}{size.key}: take {told}: {limit}", safety="manual")
+    return Fix(title=f"{where}{size.key}: take {told}: {limit}", safety=Safety.MANUAL)

@@ -17,7 +17,7 @@ from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.settings import Call, Reading
 from attn_doctor.configs.script_sizes import size_of, too_large
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Because, Finding, Fix
+from attn_doctor.findings import Because, Finding, Fix, Safety
 from attn_doctor.suggest import nearest
 
 _COMPILED = (
@@ -161,7 +161,9 @@ def _without_effect(reading: Reading, call: Call, value: str, pipeline: str) -> 
         " dispatcher",
         why="The models of this pipeline keep attention processors that call torch's own function.",
         seen=(_seen(call.what, value, "native"),),
-        fixes=(Fix(title=f"{reading.file}, line {call.line}: remove the call", safety="manual"),),
+        fixes=(
+            Fix(title=f"{reading.file}, line {call.line}: remove the call", safety=Safety.MANUAL),
+        ),
         line=call.line,
     )
 
@@ -176,7 +178,9 @@ def _unknown(
         call.what,
         f"Diffusers has no attention backend {value!r}",
         seen=(_seen(call.what, value, f"one of {', '.join(names)}"),),
-        fixes=(Fix(title=f"{reading.file}, line {call.line}: {value} → {near}", safety="manual"),),
+        fixes=(
+            Fix(title=f"{reading.file}, line {call.line}: {value} → {near}", safety=Safety.MANUAL),
+        ),
         line=call.line,
     )
     why = f"line {call.line}: Diffusers raises an error"
@@ -191,14 +195,16 @@ def _told(reading: Reading, call: Call, value: str, reason: Reason, phase: str) 
         fixes: tuple[Fix, ...] = (
             Fix(
                 title=f"{reading.file}: add before the first forward pass",
-                safety="manual",
+                safety=Safety.MANUAL,
                 code=_COMPILED,
             ),
-            Fix(title=f"{reading.file}, line {call.line}: {value} → native", safety="manual"),
+            Fix(title=f"{reading.file}, line {call.line}: {value} → native", safety=Safety.MANUAL),
         )
     else:
         title = f"{value} does not work as written in {phase}: {text}"
-        other = Fix(title=f"{reading.file}, line {call.line}: {value} → native", safety="manual")
+        other = Fix(
+            title=f"{reading.file}, line {call.line}: {value} → native", safety=Safety.MANUAL
+        )
         own = remedy(reason)
         fixes = (own, other) if own else (other,)
     return tell(
@@ -229,10 +235,10 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
             f"{' and '.join(sorted(names))}: no torch has it, so this line fails",
             seen=(_seen("call", ", ".join(sorted(names)), "not there"),),
             fixes=(
-                Fix(title=f"{reading.file}, line {line}: delete it", safety="manual"),
+                Fix(title=f"{reading.file}, line {line}: delete it", safety=Safety.MANUAL),
                 Fix(
                     title="Build the kernels ahead of time",
-                    safety="ask",
+                    safety=Safety.ASK,
                     run=(("attn-doctor", "build-kernels"),),
                 ),
             ),

@@ -7,7 +7,7 @@ from functools import cache
 
 from attn_doctor.backends.readiness import Reason
 from attn_doctor.configs.readers.settings import Reading
-from attn_doctor.findings import Because, Finding, Fix, Severity, SourceLocation, Verdict
+from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, SourceLocation, Verdict
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
@@ -53,12 +53,12 @@ def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
     setting = reading.settings.get(key)
     if setting is None:
         return Fix(
-            title=f"{reading.file}: add {_pair(reading, key, new)}: {effect}", safety="manual"
+            title=f"{reading.file}: add {_pair(reading, key, new)}: {effect}", safety=Safety.MANUAL
         )
     name = setting.name
     return Fix(
         title=f"{reading.file}, line {setting.line}: {name}: {setting.text} → {new}: {effect}",
-        safety="manual",
+        safety=Safety.MANUAL,
     )
 
 
@@ -67,7 +67,7 @@ def remedy(reason: Reason) -> Fix | None:
     if not reason.remedy:
         return None
     title = f"{reason.remedy[0].upper()}{reason.remedy[1:]}"
-    return Fix(title=title, safety="manual", code=reason.code)
+    return Fix(title=title, safety=Safety.MANUAL, code=reason.code)
 
 
 def _pair(reading: Reading, key: str, value: str) -> str:

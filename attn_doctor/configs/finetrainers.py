@@ -24,7 +24,7 @@ from attn_doctor.configs.findings import (
 from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Because, Finding, Fix
+from attn_doctor.findings import Because, Finding, Fix, Safety
 from attn_doctor.suggest import nearest
 
 _PHASES = {"training": "attn_provider_training", "inference": "attn_provider_inference"}
@@ -256,7 +256,7 @@ def _seen(key: str, value: str, wanted: str) -> Because:
 
 
 def _removed(reading: Reading, key: str, line: int) -> Fix:
-    return Fix(title=f"{reading.file}, line {line}: remove {key}", safety="manual")
+    return Fix(title=f"{reading.file}, line {line}: remove {key}", safety=Safety.MANUAL)
 
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:

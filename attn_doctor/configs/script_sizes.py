@@ -15,7 +15,7 @@ from attn_doctor.configs.dense_masks import (
     taking,
 )
 from attn_doctor.configs.readers.settings import Call, Reading
-from attn_doctor.findings import Finding, Fix
+from attn_doctor.findings import Finding, Fix, Safety
 from attn_doctor.kernels.builder import presets
 
 #: Presets by the beginning of the names of their pipelines.
@@ -49,10 +49,10 @@ def too_large(
         size,
         phase=phase,
         fixes=(
-            Fix(title=told, safety="manual") if takes else None,
+            Fix(title=told, safety=Safety.MANUAL) if takes else None,
             Fix(
                 title=f"{reading.file}, line {call.line}: {value} → native: {NATIVE}",
-                safety="manual",
+                safety=Safety.MANUAL,
             ),
         ),
         line=call.line,

@@ -22,7 +22,7 @@ from attn_doctor.rulebook.conditions import (
 )
 from attn_doctor.rulebook.evaluate import filled, judge_rule, lookup_in
 from attn_doctor.rulebook.placeholders import PLACEHOLDER, unknown_in
-from attn_doctor.rulebook.rule import FixFile, Group, Rule
+from attn_doctor.rulebook.rule import Group, Rule
 
 
 class Opinion:
@@ -127,19 +127,20 @@ def fixes(rule: Rule, facts: Facts, lookup: Lookup) -> tuple[Fix, ...]:
     """What to do: the remedies that the facts call for, else those of which they say nothing."""
     called: list[Fix] = []
     doubtful: list[Fix] = []
-    for fix, lines in zip(rule.fixes, rule.fix_when, strict=True):
+    for index, lines in enumerate(rule.fix_when):
         truth = conjunction(_truth(line, lookup) for line in lines)
         if truth is not False:
-            (called if truth else doubtful).append(_written(fix, facts, lookup))
+            (called if truth else doubtful).append(_written(rule, index, facts, lookup))
     return (*called, *doubtful)
 
 
-def _written(file: FixFile, facts: Facts, lookup: Lookup) -> Fix:
+def _written(rule: Rule, index: int, facts: Facts, lookup: Lookup) -> Fix:
     """A remedy in words; a command that needs a fact nobody knows is shown with the gap named."""
     from msgspec.structs import replace
 
+    file = rule.fixes[index]
     fix = replace(
-        filled(file, facts, lookup),
+        filled(rule, index, facts, lookup),
         title=worded(file.title, lookup),
         manual=worded(file.manual, lookup),
         needs=worded(file.needs, lookup),

@@ -32,11 +32,10 @@ from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.failure_causes import causes
 from attn_doctor.fixes.journal import Journal, begin
 from attn_doctor.fixes.plan import plan as planned
-from attn_doctor.fixes.postconditions import gone, promises, unkept
+from attn_doctor.fixes.postconditions import compare_problems, unmet
 from attn_doctor.fixes.run_installer import Outcome, installer_environment, run
 from attn_doctor.fixes.source_builds import environment
 from attn_doctor.fixes.steps import Plan, Step
-from attn_doctor.rulebook.rule import Rule
 
 State = Literal["done", "failed", "not needed", "not reached", "yours"]
 #: Seconds that an installation and a build may take.
@@ -63,8 +62,8 @@ class Applied(Struct, frozen=True, kw_only=True):
     done: tuple[Done, ...]
     changes: tuple[Change, ...]
     """Distributions, before and after."""
-    vanished: tuple[Finding, ...]
-    appeared: tuple[Finding, ...]
+    resolved: tuple[Finding, ...]
+    introduced: tuple[Finding, ...]
     after: Diagnosis
 
     @property
@@ -199,7 +198,6 @@ class _Run:
 def apply(
     plan: Plan,
     before: Diagnosis,
-    rules: Sequence[Rule],
     environ: Mapping[str, str],
     watch: Watch,
     look: Callable[[], Diagnosis],
@@ -217,18 +215,18 @@ def apply(
         frozen = installers.freeze(facts, environ, journal.folder)
         journal.note("before", freeze=frozen, installed=env_snapshot.marks(there))
         wanted = [step for step in plan.steps if step.ready or step.kind == "variables"]
-        results = _all(at_work, [step for step in wanted if not step.held], look)
+        results = _all(at_work, [step for step in wanted if not step.blocked_by], look)
         now = installed(at_work.sites)
         after = look()
-        results = [_judged(one, rules, facts, after.facts) for one in results]
+        results = [_checked(one, after.facts) for one in results]
         _settle(at_work, results, now, installers.freeze(facts, environ, journal.folder))
-    vanished, appeared = gone(before.problems, after.problems)
+    resolved, introduced = compare_problems(before.problems, after.problems)
     return Applied(
         id=journal.id,
         done=tuple(results),
         changes=tuple(compared(there, now)),
-        vanished=tuple(vanished),
-        appeared=tuple(appeared),
+        resolved=tuple(resolved),
+        introduced=tuple(introduced),
         after=after,
     )
 
@@ -260,19 +258,28 @@ def _again(rest: Sequence[Step], now: Diagnosis) -> tuple[list[Step], list[Done]
         new = next((fresh[rule] for rule in step.rules if rule in fresh), None)
         if new is None:
             dropped.append(Done(step=step, state="not needed", told="torch is another one now"))
-        elif {*new.packages} == {*step.packages} and not new.held:
-            kept.append(replace(new, number=step.number, rules=step.rules, strict=step.strict))
+        elif {*new.packages} == {*step.packages} and not new.blocked_by:
+            others = (fix for fix in step.fixes if fix.rule not in new.rules)
+            kept.append(
+                replace(
+                    new,
+                    number=step.number,
+                    rules=step.rules,
+                    fixes=(*new.fixes, *others),
+                    strict=step.strict,
+                )
+            )
         else:
-            told = new.held or "another remedy is called for now: run `attn-doctor fix` again"
+            told = new.blocked_by or "another remedy is called for now: run `attn-doctor fix` again"
             dropped.append(Done(step=step, state="not reached", told=told))
     return kept, dropped
 
 
-def _judged(done: Done, rules: Sequence[Rule], before: Facts, after: Facts) -> Done:
-    """A step that ended well, but whose promise does not hold, has failed."""
+def _checked(done: Done, after: Facts) -> Done:
+    """The result after a look at the new facts: a step that broke its rules' promise has failed."""
     if done.state != "done":
         return done
-    faults = unkept(promises(done.step, rules, before), after)
+    faults = unmet(done.step.fixes, after)
     if not faults:
         return done
     return replace(done, state="failed", told="it ran, but " + "; ".join(faults))

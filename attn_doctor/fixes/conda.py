@@ -85,7 +85,7 @@ def _channel(path: str) -> str:
     return last if last.replace("-", "").replace("_", "").isalnum() else ""
 
 
-def held(
+def blocked_by(
     step: Step, owners: Mapping[str, str], prefix: str, changes: Sequence[Change] | None = None
 ) -> str:
     """Why the step is not carried out, with conda's command; empty if pip may do it.

@@ -13,7 +13,7 @@ from itertools import combinations
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Diagnosis, Finding, Fix, Severity
+from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity
 from attn_doctor.fixes import conda
 from attn_doctor.fixes.pip_arguments import (
     PipCall,
@@ -52,7 +52,7 @@ def plan(
             without.append(finding.rule)
             continue
         step = _step(finding, fix, diagnosis.facts, named=bool(named))
-        if not only_auto or step.safety == "auto":
+        if not only_auto or step.safety is Safety.AUTO:
             steps.append(step)
     steps, clashes = _without_clashes(_joined(steps))
     steps.sort(key=lambda step: step.rank)
@@ -89,7 +89,7 @@ def _chosen(fixes: Sequence[Fix], choice: int) -> Fix | None:
     if choice > 1:
         return fixes[choice - 1] if choice <= len(fixes) else None
     for fix in fixes:
-        if fix.safety != "manual" and (fix.run or fix.exports):
+        if fix.safety is not Safety.MANUAL and (fix.run or fix.exports):
             return fix
     return fixes[0] if fixes else None
 
@@ -105,6 +105,7 @@ def _step(finding: Finding, fix: Fix, facts: Facts, *, named: bool) -> Step:
         title=fix.title + subject,
         kind=kind,
         safety=fix.safety,
+        fixes=(fix,),
         run=fix.run,
         exports=fix.exports,
         manual=fix.manual,
@@ -116,20 +117,20 @@ def _step(finding: Finding, fix: Fix, facts: Facts, *, named: bool) -> Step:
         undoable=kind in ("install", "build"),
         alternatives=tuple(others),
     )
-    return replace(step, held=_held(step, facts, named=named))
+    return replace(step, blocked_by=_blocked_by(step, facts, named=named))
 
 
 def _kind(fix: Fix, calls: Sequence[PipCall | None]) -> Kind:
-    if fix.safety == "manual" or not (fix.run or fix.exports):
+    if fix.safety is Safety.MANUAL or not (fix.run or fix.exports):
         return "manual"
     if not fix.run:
         return "variables"
     return "install" if all(calls) else "command"
 
 
-def _held(step: Step, facts: Facts, *, named: bool) -> str:
+def _blocked_by(step: Step, facts: Facts, *, named: bool) -> str:
     """Why attn-doctor does not carry the step out by itself; empty if it does."""
-    if why := conda.held(step, conda.owned_by_facts(facts), facts.python.prefix or ""):
+    if why := conda.blocked_by(step, conda.owned_by_facts(facts), facts.python.prefix or ""):
         return why
     if step.kind != "command":
         return ""
@@ -196,7 +197,8 @@ def _both(one: Step, other: Step) -> Step | None:
         one,
         rules=tuple(dict.fromkeys((*one.rules, *other.rules))),
         run=run,
-        safety="ask" if "ask" in (one.safety, other.safety) else one.safety,
+        fixes=(*one.fixes, *other.fixes),
+        safety=Safety.ASK if Safety.ASK in (one.safety, other.safety) else one.safety,
         clears=tuple(dict.fromkeys((*one.clears, *other.clears))),
         stale=tuple(dict.fromkeys((*one.stale, *other.stale))),
         alternatives=tuple(dict.fromkeys((*one.alternatives, *other.alternatives))),
@@ -205,9 +207,9 @@ def _both(one: Step, other: Step) -> Step | None:
 
 
 def _without_clashes(steps: list[Step]) -> tuple[list[Step], list[Clash]]:
-    """The steps, those held that exclude each other."""
+    """The steps, those blocked that exclude each other."""
     clashes = []
-    held: dict[int, str] = {}
+    blocked: dict[int, str] = {}
     for (i, one), (j, other) in combinations(enumerate(steps), 2):
         about = _clash(one, other)
         if not about:
@@ -216,12 +218,12 @@ def _without_clashes(steps: list[Step]) -> tuple[list[Step], list[Clash]]:
         wants = (_wish(one, about), _wish(other, about))
         clashes.append(Clash(about=about, rules=rules, wants=wants))
         for index, (mine, theirs) in ((i, rules), (j, rules[::-1])):
-            held[index] = (
+            blocked[index] = (
                 f"{theirs} wants another {about}: choose with `attn-doctor fix {mine}`"
                 f" or `attn-doctor fix {theirs}`"
             )
     return [
-        replace(step, held=held[index]) if index in held else step
+        replace(step, blocked_by=blocked[index]) if index in blocked else step
         for index, step in enumerate(steps)
     ], clashes
 

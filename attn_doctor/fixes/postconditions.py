@@ -1,77 +1,33 @@
-"""Whether a step did what its rule promises: the rule's `done` lines, judged on new facts."""
+"""Evaluates on new facts what a step promised, and which problems it resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attn_doctor.facts import ELEMENTS, Facts
+from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix
-from attn_doctor.fixes.pip_arguments import pip_call
-from attn_doctor.fixes.steps import Step
-from attn_doctor.rulebook.conditions import Lookup, conjunction
-from attn_doctor.rulebook.evaluate import filled, lookup_in
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.evaluate import lookup_in
 
 
-def promises(step: Step, rules: Iterable[Rule], facts: Facts) -> list[tuple[Rule, int, int]]:
-    """For each rule of a step: its remedy (by number) and, with `for_each`, the element's number.
-
-    The remedy is found by filling each with the facts that the plan was made from.
-    """
-    wanted = {*step.rules}
-    found = []
-    for rule in rules:
-        if rule.id not in wanted:
-            continue
-        for index, fix in enumerate(rule.fixes):
-            for number, lookup in enumerate(_lookups(rule, facts)):
-                made = filled(fix, facts, lookup)
-                if _is(made, step):
-                    found.append((rule, index, number))
-                    break
-    return found
-
-
-def _is(fix: Fix, step: Step) -> bool:
-    """The remedy is what the step was made from, if need be joined with that of another rule."""
-    if step.title.startswith(fix.title) and fix.safety == step.safety:
-        return True
-    calls = [call for call in map(pip_call, fix.run) if call]
-    names = {name for call in calls for name in call.names}
-    return bool(names) and names == {*step.packages} and calls[-1].verb == "install"
-
-
-def _lookups(rule: Rule, facts: Facts) -> list[Lookup]:
-    if not rule.for_each:
-        return [lookup_in(facts)]
-    members = getattr(facts, rule.for_each) or ()
-    return [lookup_in(facts, ELEMENTS[rule.for_each], one) for one in members]
-
-
-def unkept(promised: Iterable[tuple[Rule, int, int]], facts: Facts) -> list[str]:
-    """The `done` lines that do not hold, or cannot be told, with the value seen."""
+def unmet(fixes: Iterable[Fix], facts: Facts) -> list[str]:
+    """Return the `done` conditions that do not hold or are unknown, each with the value seen."""
     faults = []
-    for rule, index, number in promised:
-        lookups = _lookups(rule, facts)
-        if number >= len(lookups):
+    lookup = lookup_in(facts)
+    for line in (line for fix in fixes for line in fix.done):
+        if line.truth(lookup):
             continue
-        lookup = lookups[number]
-        for line in rule.fix_done[index]:
-            truth = conjunction([line.truth(lookup)])
-            if truth is not True:
-                seen = lookup(line.fact)
-                value = "unknown" if seen is None else str(seen) or "empty"
-                wanted = line.wanted(lookup, held=False)
-                faults.append(f"{line.fact} is {value}, wanted {wanted}")
-    return faults
+        seen = lookup(line.fact)
+        value = "unknown" if seen is None else str(seen) or "empty"
+        faults.append(f"{line.fact} is {value}, wanted {line.wanted(lookup, held=False)}")
+    return [*dict.fromkeys(faults)]
 
 
-def gone(
+def compare_problems(
     before: Iterable[Finding], after: Iterable[Finding]
 ) -> tuple[list[Finding], list[Finding]]:
-    """Problems that vanished, and those that appeared."""
-    old = {(one.rule, one.subject): one for one in before}
-    new = {(one.rule, one.subject): one for one in after}
-    vanished = [one for key, one in old.items() if key not in new]
-    appeared = [one for key, one in new.items() if key not in old]
-    return vanished, appeared
+    """Return the problems that were resolved, and those that were introduced."""
+    old = {(finding.rule, finding.subject): finding for finding in before}
+    new = {(finding.rule, finding.subject): finding for finding in after}
+    resolved = [finding for key, finding in old.items() if key not in new]
+    introduced = [finding for key, finding in new.items() if key not in old]
+    return resolved, introduced

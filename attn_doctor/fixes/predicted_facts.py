@@ -11,7 +11,7 @@ from attn_doctor.derived import derive
 from attn_doctor.derived.releases import find, parts, series
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding
-from attn_doctor.fixes.postconditions import gone
+from attn_doctor.fixes.postconditions import compare_problems
 from attn_doctor.fixes.steps import Step
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import judge
@@ -58,15 +58,15 @@ def with_torch(facts: Facts) -> Facts | None:
 
 def following(diagnosis: Diagnosis, steps: list[Step]) -> tuple[Finding, ...]:
     """Problems that a step which moves torch would bring, such as an xformers left behind."""
-    moving = [step for step in steps if "torch" in step.packages and not step.held]
+    moving = [step for step in steps if "torch" in step.packages and not step.blocked_by]
     ahead = with_torch(diagnosis.facts) if moving else None
     if ahead is None:
         return ()
     planned = {rule for step in steps for rule in step.rules}
-    _, appeared = gone(
+    _, introduced = compare_problems(
         diagnosis.problems, [one for one in judge(ahead, library.load()) if _bad(one)]
     )
-    return tuple(one for one in appeared if one.rule not in planned)
+    return tuple(one for one in introduced if one.rule not in planned)
 
 
 def _bad(one: Finding) -> bool:

@@ -69,18 +69,20 @@ def _completed(step: Step, there: Mapping[str, object]) -> Step:
 
 
 def _not_condas(step: Step, owners: Mapping[str, str], facts: Facts) -> Step:
-    """The step held if it would overwrite what conda installed."""
+    """The step, blocked if it would overwrite what conda installed."""
     prefix = facts.python.prefix or ""
-    if step.held and step.held != conda.held(step, conda.owned_by_facts(facts), prefix):
+    if step.blocked_by and step.blocked_by != conda.blocked_by(
+        step, conda.owned_by_facts(facts), prefix
+    ):
         return step  # for another reason; this one is told again, now with conda's channel
-    return replace(step, held=conda.held(step, owners, prefix, step.changes))
+    return replace(step, blocked_by=conda.blocked_by(step, owners, prefix, step.changes))
 
 
 def _blocked(step: Step, why: str) -> Step:
     """An installation into an environment where nothing can be installed."""
-    if step.kind not in ("install", "build") or step.held:
+    if step.kind not in ("install", "build") or step.blocked_by:
         return step
-    return replace(step, held=why)
+    return replace(step, blocked_by=why)
 
 
 def _asked(step: Step, asking: Asking, earlier: Sequence[Step]) -> Step:
@@ -90,7 +92,7 @@ def _asked(step: Step, asking: Asking, earlier: Sequence[Step]) -> Step:
         first = earlier[-1].number
         return replace(step, unresolved=f"known only once step {first} is done ({found.why})")
     if found.changes is None:
-        return replace(step, held=f"it cannot be planned: {found.why}", unresolved=found.why)
+        return replace(step, blocked_by=f"it cannot be planned: {found.why}", unresolved=found.why)
     cuda = any(one.name.startswith("nvidia-") and one.new for one in found.changes)
     guess = step.estimate
     if step.kind == "install" and guess.basis:  # it installs something

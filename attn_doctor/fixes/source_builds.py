@@ -77,7 +77,7 @@ def settled(step: Step, facts: Facts) -> Step:
         wanted = {one for call in calls if call and call.verb == "install" for one in call.names}
         return replace(step, run=run, estimate=estimate(wanted, facts))
     found = preflight(name, facts)
-    held = step.held or "; ".join(found.obstacles)
+    blocked_by = step.blocked_by or "; ".join(found.obstacles)
     run = tuple(
         _alone(call).argv if call else argv for call, argv in zip(calls, step.run, strict=True)
     )
@@ -85,7 +85,7 @@ def settled(step: Step, facts: Facts) -> Step:
         step,
         kind="build",
         run=run,
-        held=held,
+        blocked_by=blocked_by,
         variables=found.variables,
         needs="; ".join(filter(None, (step.needs, *found.doubts))),
         estimate=build_estimate(name, Machine.of(facts)),

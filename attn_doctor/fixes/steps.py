@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from attn_doctor.findings import Fix, Safety
 from attn_doctor.fixes.distributions import Change
 
 Kind = Literal["install", "build", "command", "variables", "manual"]
@@ -40,8 +41,10 @@ class Step(Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...]
     title: str
     kind: Kind
-    safety: str
-    """`auto`, `ask` or `manual`."""
+    safety: Safety
+    """The strictest of its fixes."""
+    fixes: tuple[Fix, ...] = ()
+    """The remedies of its rules, with the conditions that hold once it worked."""
     run: tuple[tuple[str, ...], ...] = ()
     """argv lists as rules write them; leading `NAME=value` elements are variables."""
     exports: dict[str, str] = {}
@@ -57,7 +60,7 @@ class Step(Struct, frozen=True, kw_only=True):
     estimate: Estimate = Estimate()
     variables: dict[str, str] = {}
     """Set for its commands by attn-doctor, such as TORCH_CUDA_ARCH_LIST of a build."""
-    held: str = ""
+    blocked_by: str = ""
     """Why it is not carried out; empty if it can be."""
     undoable: bool = True
     """`fix --undo` takes it back."""
@@ -73,7 +76,7 @@ class Step(Struct, frozen=True, kw_only=True):
     @property
     def ready(self) -> bool:
         """It can be carried out."""
-        return not self.held and self.kind in ("install", "build", "command")
+        return not self.blocked_by and self.kind in ("install", "build", "command")
 
 
 class Clash(Struct, frozen=True, kw_only=True):

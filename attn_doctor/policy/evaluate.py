@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from attn_doctor.facts import Facts, Gpu
-from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.policy.policy import Ignore, Policy, PolicyError
 
 
@@ -143,5 +143,5 @@ def _finding(
         subject=subject,
         why=why,
         because=(because,),
-        fixes=(Fix(title=remedy, safety="manual"),),
+        fixes=(Fix(title=remedy, safety=Safety.MANUAL),),
     )

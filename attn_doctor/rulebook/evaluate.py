@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from attn_doctor.facts import ELEMENTS, Facts
-from attn_doctor.findings import Because, Finding, Fix, Severity, Verdict
+from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
 from attn_doctor.rulebook.placeholders import fill, unknown_in
-from attn_doctor.rulebook.rule import FixFile, Group, Rule
+from attn_doctor.rulebook.rule import Group, Rule
 
 
 def lookup_in(facts: Facts, element: str = "", value: Any = None) -> Lookup:
@@ -164,17 +164,18 @@ def _fixes(
     rule: Rule, facts: Facts, lookup: Lookup, place: str, *, doubtful: bool = False
 ) -> Iterable[Fix]:
     """The fixes that this machine calls for. `doubtful`: also those for which it cannot be told."""
-    for fix, lines in zip(rule.fixes, rule.fix_when, strict=True):
+    for index, lines in enumerate(rule.fix_when):
         truth = conjunction(line.truth(lookup) for line in lines)
         if truth or (doubtful and truth is None):
-            yield filled(fix, facts, lookup, place)
+            yield filled(rule, index, facts, lookup, place)
 
 
-def filled(fix: FixFile, facts: Facts, lookup: Lookup, place: str = "") -> Fix:
-    """The fix with this machine's values; without commands where a value is unknown.
+def filled(rule: Rule, index: int, facts: Facts, lookup: Lookup, place: str = "") -> Fix:
+    """A remedy of `rule` with this machine's values; no commands where a value is unknown.
 
-    `place` is where the judged element stands in the facts, such as `gpus[1]`.
+    `place` is the element of the facts that was evaluated, such as `gpus[1]`.
     """
+    fix = rule.fixes[index]
     parts = [*(part for argv in fix.run for part in argv), *fix.set.values()]
     missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")
     manual = fill(fix.manual, lookup)
@@ -185,7 +186,9 @@ def filled(fix: FixFile, facts: Facts, lookup: Lookup, place: str = "") -> Fix:
         manual = f"{manual} ({cannot}{': ' + reason if reason else ''})".strip()
     return Fix(
         title=fill(fix.title, lookup),
-        safety="manual" if missing else fix.safety,
+        safety=Safety.MANUAL if missing else fix.safety,
+        rule=rule.id,
+        remedy=index + 1,
         run=() if missing else tuple(tuple(fill(p, lookup) for p in argv) for argv in fix.run),
         exports={}
         if missing
@@ -193,6 +196,7 @@ def filled(fix: FixFile, facts: Facts, lookup: Lookup, place: str = "") -> Fix:
         manual=manual,
         needs=fill(fix.needs, lookup),
         clears=fix.clears,
+        done=rule.fix_done[index],
     )
 
 

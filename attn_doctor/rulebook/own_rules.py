@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
+from attn_doctor.findings import Safety
 from attn_doctor.rulebook.paths import folder
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_folder
@@ -56,5 +57,7 @@ def _read(own: Path) -> list[Rule]:
 def _harmless(rule: Rule, own: Path) -> Rule:
     for fault in pattern_faults(rule):
         raise RuleError(f"{_file_of(own, rule.id)}: {fault}")
-    fixes = tuple(replace(fix, safety="ask") if fix.safety == "auto" else fix for fix in rule.fixes)
+    fixes = tuple(
+        replace(fix, safety=Safety.ASK) if fix.safety is Safety.AUTO else fix for fix in rule.fixes
+    )
     return replace(rule, fixes=fixes)

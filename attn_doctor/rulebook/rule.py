@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from attn_doctor.findings import Safety
 from attn_doctor.rulebook.conditions import (
     Condition,
     Lookup,
@@ -21,7 +22,6 @@ from attn_doctor.rulebook.conditions import (
 )
 
 SeverityName = Literal["info", "warning", "error"]
-Safety = Literal["auto", "ask", "manual"]
 Platform = Literal["linux", "windows", "macos", "wsl"]
 Text = Annotated[str, Meta(min_length=1)]
 

@@ -15,7 +15,7 @@ import msgspec
 
 from attn_doctor.errors import RuleError
 from attn_doctor.facts import ELEMENTS, Facts
-from attn_doctor.findings import Verdict
+from attn_doctor.findings import Safety, Verdict
 from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.paths import read_toml, rule_files
@@ -29,7 +29,6 @@ from attn_doctor.rulebook.rule import (
     Platform,
     Rule,
     RuleFile,
-    Safety,
     SeverityName,
     Symptom,
     TextFile,
@@ -40,7 +39,7 @@ _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "severity": get_args(SeverityName),
-    "safety": get_args(Safety),
+    "safety": tuple(one.value for one in Safety),
     "platforms": get_args(Platform),
     "expect": tuple(one.value for one in Verdict),
 }

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from attn_doctor.explain.explanation import Explanation, Log, Match, Told
 from attn_doctor.facts import Facts, Python, System
-from attn_doctor.findings import Fix
+from attn_doctor.findings import Fix, Safety
 from attn_doctor.render.explanation.json import json
 from attn_doctor.render.explanation.markdown import markdown
 from attn_doctor.render.explanation.text import sure, text
@@ -30,11 +30,11 @@ MATCH = Match(
     fixes=(
         Fix(
             title="Install the CUDA build",
-            safety="ask",
+            safety=Safety.ASK,
             run=(("pip", "install", "torch", "--index-url", "https://x/cu124"),),
             needs="a download of some 3 GB",
         ),
-        Fix(title="Or look closer", safety="manual", manual="Ask `attn-doctor check`."),
+        Fix(title="Or look closer", safety=Safety.MANUAL, manual="Ask `attn-doctor check`."),
     ),
     evidence=("https://github.com/pytorch/pytorch/issues/1",),
     also=("xformers/needs-cuda-torch",),

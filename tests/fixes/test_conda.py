@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Package
-from attn_doctor.findings import Diagnosis
+from attn_doctor.findings import Diagnosis, Safety
 from attn_doctor.fixes import conda
 from attn_doctor.fixes.distributions import Change, installed
 from attn_doctor.fixes.plan import plan
@@ -51,7 +51,7 @@ def test_a_package_of_conda_is_not_overwritten(
     ended = uv_env.fix(TRITON, "--yes", "--format", "json")
     assert ended.returncode == 1, ended.text
     (step,) = json.loads(ended.stdout)["plan"]["steps"]
-    assert step["held"] == (
+    assert step["blocked_by"] == (
         "conda installed triton here, and pip would overwrite its files behind conda's back; use"
         f" conda: `conda install -p {uv_env.prefix} {where}triton=3.6.0`"
     )
@@ -74,7 +74,7 @@ def test_what_pip_installed_beside_conda_is_pips(
 ) -> None:
     _of_conda(uv_env, "triton", record, installer)
     told = json.loads(uv_env.fix(TRITON, "--format", "json").stdout)
-    assert not told["plan"]["steps"][0]["held"]
+    assert not told["plan"]["steps"][0]["blocked_by"]
 
 
 @pytest.mark.slow
@@ -93,12 +93,12 @@ def test_changes_that_only_the_installer_knows_of() -> None:
         rules=("a/a",),
         title="t",
         kind="install",
-        safety="ask",
+        safety=Safety.ASK,
         run=(("pip", "install", "diffusers>=0.36"),),
     )
     new, moved = Change("numpy", "", "2.4.0"), Change("numpy", "2.3.0", "2.4.0")
-    assert conda.held(step, {"numpy": ""}, "/opt/env", [new]) == ""
-    assert "`conda install -p /opt/env numpy`" in conda.held(
+    assert conda.blocked_by(step, {"numpy": ""}, "/opt/env", [new]) == ""
+    assert "`conda install -p /opt/env numpy`" in conda.blocked_by(
         step, {"numpy": ""}, "/opt/env", [moved]
     )
 
@@ -120,17 +120,17 @@ def test_a_snapshot_tells_it_as_well(run: str, command: str) -> None:
         python=replace(H100.python, prefix="/opt/e"),
     )
     found = plan(Diagnosis(facts=facts, findings=(_finding("a/a", _fix(run)),), rules=1))
-    assert found.steps[0].held.endswith(f"use conda: `conda {command}`")
+    assert found.steps[0].blocked_by.endswith(f"use conda: `conda {command}`")
     ours = plan(Diagnosis(facts=H100, findings=(_finding("a/a", _fix(run)),), rules=1))
-    assert "conda" not in ours.steps[0].held
+    assert "conda" not in ours.steps[0].blocked_by
 
 
-def test_a_build_over_condas_package_is_held() -> None:
+def test_a_build_over_condas_package_is_blocked() -> None:
     facts = replace(H100, sageattention=Package(installed=True, version="2.2.0", source="conda"))
     run = "pip install --no-build-isolation git+https://github.com/thu-ml/SageAttention"
     found = plan(Diagnosis(facts=facts, findings=(_finding("s/s", _fix(run)),), rules=1))
     assert found.steps[0].kind == "build"
-    assert "conda remove sageattention" in found.steps[0].held
+    assert "conda remove sageattention" in found.steps[0].blocked_by
 
 
 def test_names_and_channels_of_records(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_step_that_does_not_keep_its_promise_has_failed(uv_env: Environment) -
     assert step["told"] == "it ran, but triton.version is 3.5.0, wanted ≥ 3.6"
 
 
-def test_two_rules_that_want_different_releases_are_both_held(uv_env: Environment) -> None:
+def test_two_rules_that_want_different_releases_are_both_blocked(uv_env: Environment) -> None:
     uv_env.rule("old", '["pip", "install", "triton<3.6"]')
     ended = uv_env.fix("own/old", TRITON, "--yes")
     assert ended.returncode == 1

@@ -1,4 +1,4 @@
-"""From findings to a plan: order, joining, clashes, what is held, builds and wheels."""
+"""From findings to a plan: order, joining, clashes, what is blocked, builds and wheels."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from attn_doctor.facts import (
     Torch,
     Triton,
 )
-from attn_doctor.findings import Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.fixes.build_progress import Progress
 from attn_doctor.fixes.pip_arguments import conflict, merged, pip_call
 from attn_doctor.fixes.plan import plan
+from attn_doctor.fixes.postconditions import unmet
 from attn_doctor.fixes.requirements_file import requirements
 from attn_doctor.fixes.source_builds import preflight
 from attn_doctor.fixes.wheel_check import verdict
+from attn_doctor.rulebook.conditions import Condition
 
 #: A sound machine for builds: an H100 and CUDA 13.
 H100 = derive(
@@ -93,7 +95,7 @@ def _finding(rule: str, *fixes: Fix, severity: Severity = Severity.ERROR, by: st
     )
 
 
-def _fix(*run: str, safety: str = "ask", **more: object) -> Fix:
+def _fix(*run: str, safety: Safety = Safety.ASK, **more: object) -> Fix:
     return Fix(title="t", safety=safety, run=tuple(tuple(one.split()) for one in run), **more)  # type: ignore[arg-type]
 
 
@@ -106,7 +108,7 @@ def test_torch_comes_before_what_is_built_for_it() -> None:
                 _finding("b/xformers", _fix("pip install xformers==0.0.35")),
                 _finding("c/triton", _fix("pip install triton==3.6.0", clears=("triton",))),
                 _finding("d/torch", _fix("pip install torch==2.11.*")),
-                _finding("driver/e", _fix(safety="manual", manual="Reboot.")),
+                _finding("driver/e", _fix(safety=Safety.MANUAL, manual="Reboot.")),
             ),
             rules=5,
         )
@@ -130,8 +132,46 @@ def test_what_two_rules_want_alike_is_one_step() -> None:
     assert found.steps[0].run == (("pip", "install", "--upgrade", "kernels>=0.12"),)
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("commands", [("kernels", "kernels"), ("kernels", "kernels>=0.12")])
+def test_a_merged_step_asks_if_either_fix_asks(
+    order: tuple[int, int], commands: tuple[str, str]
+) -> None:
+    auto = _fix(f"pip install {commands[0]}", safety=Safety.AUTO, rule="a/a", remedy=1)
+    ask = _fix(f"pip install {commands[1]}", safety=Safety.ASK, rule="b/b", remedy=2)
+    both = (_finding("a/a", auto), _finding("b/b", ask))
+    (step,) = plan(
+        Diagnosis(facts=H100, findings=tuple(both[index] for index in order), rules=2)
+    ).steps
+    assert step.safety is Safety.ASK
+    assert {(fix.rule, fix.remedy) for fix in step.fixes} == {("a/a", 1), ("b/b", 2)}
+
+
+def test_two_harmless_fixes_stay_harmless_when_merged() -> None:
+    fix = _fix("pip install kernels", safety=Safety.AUTO)
+    findings = (_finding("a/a", fix), _finding("b/b", fix))
+    (step,) = plan(Diagnosis(facts=H100, findings=findings, rules=2)).steps
+    assert step.safety is Safety.AUTO
+
+
+def test_the_promises_of_all_merged_fixes_are_evaluated() -> None:
+    def promise(fact: str, value: str) -> Condition:
+        return Condition(fact=fact, op="==", kind="text", value=value)
+
+    fixes = (
+        _fix(done=(promise("torch.local", "cu130"), promise("torch.cuda", "12.8"))),
+        _fix(done=(promise("python.version", "3.12.4"), promise("torch.cuda", "12.8"))),
+    )
+    assert unmet(fixes, H100) == [
+        "torch.cuda is 13.0, wanted 12.8",
+        "python.version is 3.12.3, wanted 3.12.4",
+    ]
+    unknown = (_fix(done=(promise("triton.distribution", "triton"),) * 2),)
+    assert unmet(unknown, H100) == ["triton.distribution is unknown, wanted triton"]
+
+
 def test_the_first_remedy_that_can_be_carried_out_is_taken_and_others_are_named() -> None:
-    person = Fix(title="by hand", safety="manual", manual="Do it.")
+    person = Fix(title="by hand", safety=Safety.MANUAL, manual="Do it.")
     finding = _finding("a/a", person, _fix("pip install kernels"))
     found = plan(Diagnosis(facts=H100, findings=(finding,), rules=1))
     assert found.steps[0].kind == "install"
@@ -186,11 +226,11 @@ def test_clashes(left: str, right: str, about: str) -> None:
     )
     assert [clash.about for clash in found.clashes] == [about] * bool(about)
     if about:
-        assert all("choose with" in one.held for one in found.steps)
+        assert all("choose with" in one.blocked_by for one in found.steps)
         chosen = plan(
             Diagnosis(facts=OLDER, findings=(_finding("l/l", _fix(left)),), rules=1), ["l/l"]
         )
-        assert "choose" not in chosen.steps[0].held
+        assert "choose" not in chosen.steps[0].blocked_by
 
 
 def test_commands_are_merged_only_from_the_same_place() -> None:
@@ -204,16 +244,16 @@ def test_commands_are_merged_only_from_the_same_place() -> None:
     assert pip_call(("MAX_JOBS=4", "pip", "install", "a"))
 
 
-def test_root_and_what_cannot_be_undone_are_held() -> None:
+def test_root_and_what_cannot_be_undone_are_blocked() -> None:
     apt = _finding("x/gcc", _fix("sudo apt-get install -y gcc"))
-    for root, named, held in (
+    for root, named, blocked_by in (
         (False, (), "it needs root"),
         (True, (), "cannot be undone"),
         (True, ("x/gcc",), ""),
     ):
         facts = replace(H100, system=replace(H100.system, user_is_root=root))
         step = plan(Diagnosis(facts=facts, findings=(apt,), rules=1), named).steps[0]
-        assert (held in step.held) if held else not step.held
+        assert (blocked_by in step.blocked_by) if blocked_by else not step.blocked_by
         assert not step.undoable
 
 
@@ -224,18 +264,18 @@ def test_a_ready_wheel_is_pinned_so_that_nothing_is_compiled() -> None:
     assert "flash-attn==2.8.3.post1" in step.run[0]
     built = plan(Diagnosis(facts=H100, findings=(wanted,), rules=1)).steps[0]
     assert built.kind == "build"
-    assert not built.held
+    assert not built.blocked_by
     assert built.variables["FLASH_ATTN_CUDA_ARCHS"] == "90"
     assert built.variables["MAX_JOBS"] == "13"
     assert "--no-deps" in built.run[0]
     assert built.estimate.minutes is not None
 
 
-def test_builds_are_held_where_they_cannot_succeed() -> None:
+def test_builds_are_blocked_where_they_cannot_succeed() -> None:
     url = "pip install --no-build-isolation git+https://github.com/thu-ml/SageAttention"
     sage = _finding("s/s", _fix(url))
     good = plan(Diagnosis(facts=H100, findings=(sage,), rules=1)).steps[0]
-    assert not good.held
+    assert not good.blocked_by
     assert good.variables["TORCH_CUDA_ARCH_LIST"] == "9.0"
     cases = {
         "no GPU is visible": replace(H100, gpus=()),

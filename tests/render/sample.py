@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Program, Python, System, Torch, Triton
-from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Safety, Severity, Verdict
 
 ABSENT = Package(installed=False)
 FACTS = Facts(
@@ -67,11 +67,13 @@ OLD_DRIVER = Finding(
     fixes=(
         Fix(
             title="Install a torch that this driver can run",
-            safety="ask",
+            safety=Safety.ASK,
             run=(("pip", "install", "torch==2.11.0", "--index-url", "https://example.org/cu126"),),
             needs="3 GB of download",
         ),
-        Fix(title="Upgrade the driver", safety="manual", manual="Ask whoever runs the machine."),
+        Fix(
+            title="Upgrade the driver", safety=Safety.MANUAL, manual="Ask whoever runs the machine."
+        ),
     ),
     evidence=("https://example.org/driver",),
 )
@@ -96,7 +98,9 @@ def _no_permission(gpu: int) -> Finding:
         why="Other processes hold it.",
         fixes=(
             Fix(
-                title="Unset it", safety="auto", exports={"CUDA_HOME": "", "CC": "/usr/bin/gcc 12"}
+                title="Unset it",
+                safety=Safety.AUTO,
+                exports={"CUDA_HOME": "", "CC": "/usr/bin/gcc 12"},
             ),
         ),
     )

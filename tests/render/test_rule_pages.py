@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from attn_doctor.findings import Safety
 from attn_doctor.render.rules.list import rule_list
 from attn_doctor.render.rules.markdown import rule_markdown
 from attn_doctor.render.rules.text import rule_text
@@ -48,7 +49,9 @@ RULE = Rule(
     symptoms=(Symptom(pattern="plain text", logs=("first\nsecond",)),),
     symptom_needs=(("plain text",),),
     fixes=(
-        FixFile(title="Mend it", safety="ask", run=(("pip", "install", "torch=={torch.version}"),)),
+        FixFile(
+            title="Mend it", safety=Safety.ASK, run=(("pip", "install", "torch=={torch.version}"),)
+        ),
     ),
     fix_when=((),),
     fix_done=(group(all=["torch.installed == true"]).all,),
@@ -196,7 +199,7 @@ def test_every_condition_is_written_as_it_is_parsed() -> None:
 def test_commands_quote_what_a_shell_would_read() -> None:
     fix = FixFile(
         title="x",
-        safety="ask",
+        safety=Safety.ASK,
         set={"CUDA_HOME": "{build.cuda_home}"},
         unset=("CC",),
         run=(("MAX_JOBS=4", "pip", "install", "a>={torch.version}", "b; rm"),),

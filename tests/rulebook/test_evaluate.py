@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding, Severity, Verdict
+from attn_doctor.findings import Finding, Safety, Severity, Verdict
 from attn_doctor.rulebook.evaluate import judge, judge_rule, lookup_in
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_rule
@@ -352,6 +352,18 @@ def test_commands_are_filled_in(write: Write) -> None:
     assert (fix.safety, fix.needs, fix.clears) == ("ask", "3 jobs", ("inductor",))
 
 
+def test_a_fix_names_its_rule_its_number_and_what_it_promises(write: Write) -> None:
+    second = '[[fix]]\ntitle = "T"\nsafety = "auto"\nmanual = "Do it."\n'
+    rule = write("a/fix", FIX + second + "done = ['torch.build == \"cuda\"']\n")
+    first, other = fixed(rule)
+    assert (first.rule, first.remedy, first.done) == ("a/fix", 1, ())
+    assert (other.rule, other.remedy) == ("a/fix", 2)
+    assert other.safety is Safety.AUTO
+    assert [(line.fact, line.op, line.value) for line in other.done] == [
+        ("torch.build", "==", "cuda"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("torch", "build", "missing", "state"),
     [
@@ -419,7 +431,8 @@ def test_a_fix_may_name_the_element(write: Write) -> None:
     )
     rule = write("a/fix", body, head=EACH)
     found = judge_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 61}]))
-    assert [fix.run for one in found for fix in one.fixes] == [(("nvidia-smi", "-i", "0"),)]
+    (fix,) = (fix for one in found for fix in one.fixes)
+    assert fix.run == (("nvidia-smi", "-i", "0"),)
 
 
 def test_healthy_machines_get_no_fixes(write: Write) -> None:

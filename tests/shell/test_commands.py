@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.facts import Facts, Python, System
-from attn_doctor.findings import Fix
+from attn_doctor.findings import Fix, Safety
 from attn_doctor.shell.commands import (
     argv_for,
     attn_doctor,
@@ -29,7 +29,7 @@ WINDOWS = Facts(
 
 
 def _fix(*run: tuple[str, ...], **exports: str) -> Fix:
-    return Fix(title="t", safety="ask", run=run, exports=exports)
+    return Fix(title="t", safety=Safety.ASK, run=run, exports=exports)
 
 
 def test_pip_means_the_examined_environment() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from attn_doctor.cli.fix.progress import Shown
 from attn_doctor.errors import AttnDoctorError
@@ -28,7 +27,6 @@ def shown_and_done(
     apply: bool,
     yes: bool,
     look: Callable[[], Diagnosis],
-    folders: tuple[Path, ...],
     named: Sequence[str] = (),
 ) -> int:
     """Show the plan; carry it out if `apply` and the user agrees. Returns the exit code."""
@@ -55,7 +53,7 @@ def shown_and_done(
         else:
             _say(stop)
         return 1
-    applied = _applied(plan, diagnosis, look, folders, paper)
+    applied = _applied(plan, diagnosis, look, paper)
     code = _code(plan, applied, named)
     sys.stdout.write(
         fix_json(plan, facts, code, applied) if json else applied_text(applied, facts, paper)
@@ -107,15 +105,11 @@ def _applied(
     plan: Plan,
     diagnosis: Diagnosis,
     look: Callable[[], Diagnosis],
-    folders: tuple[Path, ...],
     paper: Paper,
 ) -> Applied:
-    from attn_doctor.rulebook import library
-
-    rules = library.load(folders)
     try:
         with Shown(diagnosis.facts, paper) as shown:
-            return apply(plan, diagnosis, rules, os.environ, shown, look)
+            return apply(plan, diagnosis, os.environ, shown, look)
     except KeyboardInterrupt:
         _stopped()
         raise

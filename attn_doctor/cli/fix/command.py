@@ -166,7 +166,6 @@ def fix(
             look=lambda: _diagnosis(
                 "", python or diagnosis.facts.python.path or "", timeout, folders
             ),
-            folders=folders,
             named=ids,
         )
     )

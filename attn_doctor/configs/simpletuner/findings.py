@@ -10,7 +10,7 @@ from attn_doctor.configs.prediction import Phase
 from attn_doctor.configs.simpletuner.model_inputs import KEY, inputs
 from attn_doctor.configs.simpletuner.run import Run, choices
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding, Fix, Severity
+from attn_doctor.findings import Finding, Fix, Safety, Severity
 from attn_doctor.suggest import nearest
 
 #: Names that other programs have for what SimpleTuner calls otherwise.
@@ -134,7 +134,7 @@ def _acting(run: Run) -> Iterator[Fix]:
     if run.family and run.family.routed and not run.routed and run.release.known:
         yield Fix(
             title=f"Update SimpleTuner to {run.family.routed} or newer, where {run.mechanism} acts",
-            safety="ask",
+            safety=Safety.ASK,
             run=(("pip", "install", "--upgrade", f"simpletuner>={run.family.routed}"),),
         )
     yield change(run.reading, KEY, "diffusers", "what runs anyway, and fused where torch can")
@@ -193,7 +193,7 @@ def _env(run: Run) -> Iterator[Finding]:
             Fix(
                 title=f"{reading.file}, line {written.line}: ATTENTION_MECHANISM={written.text} →"
                 f' TRAINER_EXTRA_ARGS+=" --attention_mechanism={written.text}": is passed on',
-                safety="manual",
+                safety=Safety.MANUAL,
             ),
         ),
     )

@@ -23,7 +23,7 @@ from attn_doctor.configs.prediction import Phase
 from attn_doctor.configs.simpletuner.run import Run, choices, wish
 from attn_doctor.configs.simpletuner.sizes import batch_of, largest
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding, Fix
+from attn_doctor.findings import Finding, Fix, Safety
 
 KEY = "attention_mechanism"
 #: Backends of which a mask of two dimensions is misread.
@@ -123,7 +123,7 @@ def _beyond(run: Run, phase: Phase, judge: Judge) -> Finding:
     since = run.family.dense if run.family and run.family.dense != "always" else ""
     update = Fix(
         title=f"Update SimpleTuner to {since} or newer, where this mask is over the keys alone",
-        safety="ask",
+        safety=Safety.ASK,
         run=(("pip", "install", "--upgrade", f"simpletuner>={since}"),),
     )
     size = largest(run.reading, run.preset, phase.phase)

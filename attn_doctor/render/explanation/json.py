@@ -8,7 +8,7 @@ import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, Match
-from attn_doctor.shell.commands import shell_lines
+from attn_doctor.render.findings.json import fix
 
 SCHEMA = 1
 
@@ -30,9 +30,7 @@ def json(found: Explanation, code: int) -> str:
 
 
 def _match(one: Match, found: Explanation) -> dict[str, Any]:
-    fixes = [
-        {**msgspec.to_builtins(fix), "commands": shell_lines(fix, found.facts)} for fix in one.fixes
-    ]
+    fixes = [fix(written, found.facts) for written in one.fixes]
     return {
         "rule": one.rule,
         "cause": one.cause,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from attn_doctor._version import __version__
-from attn_doctor.findings import Diagnosis, Finding
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Diagnosis, Finding, Fix
 from attn_doctor.render.grouping import counts, unchecked
 from attn_doctor.shell.commands import shell_lines
 
@@ -66,6 +67,12 @@ def _configs(configs: Sequence[Prediction]) -> list[dict[str, Any]]:
 
 def _finding(finding: Finding, diagnosis: Diagnosis) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(finding)
-    for fix, written in zip(plain["fixes"], finding.fixes, strict=True):
-        fix["commands"] = shell_lines(written, diagnosis.facts)
+    plain["fixes"] = [fix(one, diagnosis.facts) for one in finding.fixes]
     return plain
+
+
+def fix(fix: Fix, facts: Facts) -> dict[str, Any]:
+    """A fix with its lines for the shell, without the conditions that only `fix` evaluates."""
+    plain: dict[str, Any] = msgspec.to_builtins(fix)
+    del plain["done"]
+    return {**plain, "commands": shell_lines(fix, facts)}

@@ -20,7 +20,8 @@ def schema() -> dict[str, Any]:
     shapes: tuple[type, ...] = (Finding, Facts, Matrix)
     references, components = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
     finding, facts, matrix = references
-    # Renderers add what only they know.
+    # Renderers add the lines for the shell and leave out what only `fix` uses.
+    del components["Fix"]["properties"]["done"]
     components["Fix"]["properties"]["commands"] = {
         **_TEXTS,
         "description": "Lines for the shell of this machine.",

@@ -44,9 +44,9 @@ def fix_json(plan: Plan, facts: Facts, code: int, applied: Applied | None = None
                 for one in applied.done
             ],
             "changes": [msgspec.to_builtins(one) for one in applied.changes],
-            "vanished": [_finding(one) for one in applied.vanished],
-            "appeared": [_finding(one) for one in applied.appeared],
-            "left": [_finding(one) for one in applied.after.problems],
+            "resolved": [_finding(one) for one in applied.resolved],
+            "introduced": [_finding(one) for one in applied.introduced],
+            "remaining": [_finding(one) for one in applied.after.problems],
         }
     return _written(data)
 
@@ -56,6 +56,10 @@ def _plan(plan: Plan, facts: Facts) -> dict[str, Any]:
     for step, written in zip(plain["steps"], plan.steps, strict=True):
         step["commands"] = [list(installers.command(argv, facts, None)) for argv in written.run]
         step["ready"] = written.ready
+        step["remedies"] = [
+            {"rule": fix.rule, "remedy": fix.remedy} for fix in written.fixes if fix.rule
+        ]
+        del step["fixes"]
     return plain
 
 

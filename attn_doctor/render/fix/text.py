@@ -85,7 +85,7 @@ def _step(step: Step, plan: Plan, facts: Facts, paper: Paper) -> Iterator[str]:
         if {"CUDA_HOME", "CUDA_PATH"} & step.exports.keys():
             yield from _labelled("", 'or: eval "$(attn-doctor fix --cuda-home)"', paper)
     yield from _changes(step.changes, paper)
-    if step.unresolved and not step.held:
+    if step.unresolved and not step.blocked_by:
         yield from _labelled("changes", step.unresolved, paper)
     also = [
         one.name for one in step.changes or () if one.sign in "~-" and one.name not in step.packages
@@ -101,17 +101,17 @@ def _after(step: Step, plan: Plan, paper: Paper) -> Iterator[str]:
     for one in step.stale:
         size = f" ({_size(one.bytes)})" if one.bytes else ""
         yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", paper)
-    if step.kind == "command" and not step.held:
+    if step.kind == "command" and not step.blocked_by:
         yield from _labelled("undo", "--undo cannot take it back", paper)
     for other in step.alternatives:
         yield from _labelled("or", other, paper)
     rules = [rule for one in step.rules for rule in plan.explained.get(one, ())]
     if rules:
         yield from _labelled("then", f"looked at again: {', '.join(rules)}", paper)
-    if step.held:
-        yield from _labelled("held", step.held, paper, "yellow")
+    if step.blocked_by:
+        yield from _labelled("blocked", step.blocked_by, paper, "yellow")
     elif step.kind == "manual":
-        yield from _labelled("held", "only a person can do this", paper, "yellow")
+        yield from _labelled("blocked", "only a person can do this", paper, "yellow")
 
 
 def _commands(step: Step, facts: Facts) -> list[str]:
@@ -190,9 +190,9 @@ def applied_text(applied: Applied, facts: Facts, paper: Paper) -> str:
     )
     if len(applied.changes) > 2 * _SHOWN:
         lines.append(f"  … and {len(applied.changes) - 2 * _SHOWN} more")
-    for finding in applied.vanished:
+    for finding in applied.resolved:
         lines += _marked("✓", f"no longer: {finding.title} [{finding.rule}]", paper)
-    for finding in applied.appeared:
+    for finding in applied.introduced:
         lines += _marked("!", f"new: {finding.title} [{finding.rule}]", paper)
     for done in applied.done:
         lines += done_lines(done, facts, paper, whole=True)

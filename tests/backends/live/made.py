@@ -17,7 +17,7 @@ from attn_doctor.backends.live.outcome import (
     Verdict,
 )
 from attn_doctor.backends.live.ranking import ranked
-from attn_doctor.findings import Fix
+from attn_doctor.findings import Fix, Safety
 
 SMALL = Shape(name="small", batch=2, heads=4, kv_heads=4, length=320, head_dim=64)
 BIG = Shape(
@@ -58,7 +58,9 @@ FAILURE = Failure(
         title="xformers was built for another CUDA",
         why="It cannot load its kernels.",
         verdict="confirmed by this machine",
-        fixes=(Fix(title="Install the right wheel", safety="ask", run=(("pip", "install", "x"),)),),
+        fixes=(
+            Fix(title="Install the right wheel", safety=Safety.ASK, run=(("pip", "install", "x"),)),
+        ),
     ),
 )
 FAILED = Outcome(

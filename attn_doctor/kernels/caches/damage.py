@@ -124,8 +124,8 @@ def _json(tree: Tree, path: str) -> str:
     data = tree.read(path)
     try:
         json.loads(data)
-    except ValueError:
-        return "it is empty" if not data else "it is no whole JSON"
+    except (ValueError, RecursionError):
+        return "it is not complete JSON" if data else "it is empty"
     return ""
 
 
@@ -134,7 +134,7 @@ def _group(tree: Tree, path: str) -> str:
     try:
         children = json.loads(tree.read(path))["child_paths"]
         paths = [str(child) for child in children.values()]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "it does not list the files of a kernel"
     folder = os.path.dirname(tree.full(path))
     for child in paths:

@@ -55,10 +55,21 @@ def judge(
     return tuple(judges.after(found))
 
 
+def longest_lived(said: Iterable[Said]) -> Said:
+    """The state that counts among several, whatever their order: live, then unknown, then stale."""
+    order = (State.LIVE, State.UNKNOWN, State.STALE)
+    return min(said, key=lambda state: order.index(state[0]))
+
+
 def _recorded(entry: Entry, recorded: Mapping[str, Said]) -> Said | None:
-    """One live user keeps an entry live, whatever became of the others."""
+    """What the record says of an entry; None if it says nothing that holds for all of it."""
     said = [recorded[path] for path in entry.files if path in recorded]
-    return min(said, key=lambda one: one[0] is not State.LIVE) if said else None
+    if not said:
+        return None
+    state = longest_lived(said)
+    # Graphs of several programs lie under one key, and the record names only those of the builder.
+    shared = entry.part in ("fxgraph", "aotautograd") and len(said) < len(entry.files)
+    return None if shared and state[0] is State.STALE else state
 
 
 class _Judges:
@@ -141,8 +152,7 @@ class _Judges:
         system = (_json(data or b"") or {}).get("system")
         if not isinstance(system, dict):
             return _SILENT
-        gpu = (system.get("device") or {}).get("name")
-        cuda = (system.get("version") or {}).get("cuda")
+        gpu, cuda = _text(system, "device", "name"), _text(system, "version", "cuda")
         if gpu and self._now.gpus and gpu not in self._now.gpus:
             return State.STALE, f"measured on {gpu}, here is {', '.join(self._now.gpus)}"
         if cuda and self._now.cuda is not None and cuda != self._now.cuda:
@@ -186,7 +196,9 @@ class _Judges:
                 return State.STALE, why
         elif isinstance(version, str):
             said.append((UNKNOWN, f"built by Triton {version}; the one here is not known"))
-        elif "target" in told and _writes_versions(self._now.triton):
+        elif (
+            "target" in told and "triton_version" not in told and _writes_versions(self._now.triton)
+        ):
             return State.STALE, f"built by a Triton before 3.6, this is {self._now.triton}"
         else:
             said.append((UNKNOWN, "the Triton that built it left no version in it"))
@@ -265,9 +277,16 @@ class _Judges:
 def _json(data: bytes) -> dict[str, object] | None:
     try:
         found = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _text(data: dict[str, object], outer: str, inner: str) -> str:
+    """The text at `data[outer][inner]`; empty if anything else is there."""
+    section = data.get(outer)
+    value = section.get(inner) if isinstance(section, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def _writes_versions(triton: str | None) -> bool:

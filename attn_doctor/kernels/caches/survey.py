@@ -18,7 +18,7 @@ from attn_doctor.kernels.caches.entry import Contents, Judged, State
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
 from attn_doctor.kernels.caches.locations import Place, places
 from attn_doctor.kernels.caches.locks import Lock, locks
-from attn_doctor.kernels.caches.states import Said, judge
+from attn_doctor.kernels.caches.states import Said, judge, longest_lived
 
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import Manifest, Warmup
@@ -138,7 +138,10 @@ def _manifest(place: Place) -> tuple[Manifest | None, str]:
 
 
 def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mapping[str, Said]:
-    """What the builder's record says of files. A live user keeps a file live."""
+    """Path of a file → its state and the reason, from the builder's record.
+
+    Several entries may use one file: a live one keeps it live, an unknown one keeps it unknown.
+    """
     said: dict[str, Said] = {}
     if manifest is None:
         return said
@@ -166,8 +169,7 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
         else:
             one = (State.UNKNOWN, "built, and not reused by a fresh process")
         for path in files:
-            if said.get(path, (State.STALE, ""))[0] is not State.LIVE:
-                said[path] = one
+            said[path] = longest_lived(filter(None, (said.get(path), one)))
     return said
 
 

@@ -137,4 +137,4 @@ def test_timings_have_to_be_json(tmp_path: Path, make: Any) -> None:
     make.write(tmp_path / "cache" / name, json.dumps({"system": {}, "cache": {}}))
     assert broken("inductor", tmp_path) == {}
     make.write(tmp_path / "cache" / name, '{"system": {')
-    assert broken("inductor", tmp_path) == {f"cache/{name}": "it is no whole JSON"}
+    assert broken("inductor", tmp_path) == {f"cache/{name}": "it is not complete JSON"}

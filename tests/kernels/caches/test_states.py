@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 from attn_doctor.facts import Facts, Gpu, Torch, Triton
 from attn_doctor.kernels.caches.contents import sort
 from attn_doctor.kernels.caches.current_environment import Now, now
+from attn_doctor.kernels.caches.damage import damage
 from attn_doctor.kernels.caches.entry import State
 from attn_doctor.kernels.caches.file_tree import read_tree
-from attn_doctor.kernels.caches.states import judge
+from attn_doctor.kernels.caches.states import judge, longest_lived
 
 HERE = Now(
     torch="2.11.0+cu130",
@@ -171,3 +174,69 @@ def test_today_comes_from_the_facts() -> None:
     assert now(Facts()) == Now()
     assert now(Facts(torch=Torch(installed=False), triton=Triton(installed=False))).triton == ""
     assert now(Facts(gpus=(Gpu(name="A"),))).sms is None
+
+
+#: What a file may hold in place of the JSON object that is expected.
+ODD = (
+    "", "null", "3", "-1.5", '"text"', "[]", "[1, 2]", "{}", "true", "NaN", "{", "[" * 100_000,
+    '{"system": null}', '{"system": []}', '{"system": {"device": [1], "version": "x"}}',
+    '{"system": {"device": {"name": ["NVIDIA H100"]}, "version": {"cuda": 13.0}}}',
+    '{"system": {"device": {"name": 3}, "version": null}}',
+    '{"key": ["fp16", "fp16"], "configs_timings": [[{"num_warps": 4}, 0.1]]}',
+    '{"XBLOCK": 64, "num_warps": 4, "num_stages": 1, "configs_hash": "x"}',
+    '{"target": "cuda", "triton_version": 3}', '{"target": [90], "triton_version": null}',
+    '{"target": {"backend": "cuda", "arch": "90"}, "triton_version": "3.6.0"}',
+    '{"target": {"backend": "cuda", "arch": null}, "triton_version": ["3.5.0"]}',
+    '{"child_paths": null}', '{"child_paths": {"a": null}}', '{"child_paths": ["a"]}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ODD, ids=lambda text: text[:24])
+def test_odd_json_never_fails_and_is_never_stale(tmp_path: Path, make: Any, text: str) -> None:
+    """The autotuners of Triton and Inductor write JSON of their own beside kernels and graphs."""
+    root = make.inductor(tmp_path)
+    kernel = root / "triton" / "0" / make.OTHER
+    make.write(kernel / "k.json", text)
+    make.write(root / "triton" / "0" / make.KEY / "k.autotune.json", text)
+    make.write(kernel / "__grp__k.json", text)
+    make.write(root / "ab" / "k.best_config", text)
+    make.write(root / "cache" / ("d" * 51), text)
+    tree = read_tree(str(root))
+    contents = sort("inductor", tree)
+    assert not [path for path in contents.strangers if path.endswith(("json", "config"))]
+    found = judge(contents, tree, HERE)
+    assert State.STALE not in {one.state for one in found}
+    assert all(one.what for one in damage("inductor", str(root)))
+
+
+@pytest.mark.parametrize("states_", [*permutations(State)])
+def test_the_state_of_a_shared_file_does_not_depend_on_order(states_: tuple[State, ...]) -> None:
+    said = [(state, state.value) for state in states_]
+    assert longest_lived(said)[0] is State.LIVE
+    assert longest_lived([one for one in said if one[0] is not State.LIVE])[0] is State.UNKNOWN
+    assert longest_lived([one for one in said if one[0] is State.STALE])[0] is State.STALE
+
+
+@pytest.mark.parametrize("order", [*permutations(["a", "b"])])
+@pytest.mark.parametrize("other", [State.LIVE, State.UNKNOWN])
+def test_an_entry_with_one_file_that_is_not_stale_is_not_stale(
+    tmp_path: Path, make: Any, other: State, order: tuple[str, str]
+) -> None:
+    folder = tmp_path / "fxgraph" / make.FX[1:3] / make.FX
+    names = {name: f"{make.FILE[:-1]}{name}" for name in order}
+    recorded = {}
+    for name, state in zip(order, (State.STALE, other), strict=True):
+        path = make.write(folder / names[name], pickle.dumps({}, 5))
+        recorded[path.relative_to(tmp_path).as_posix()] = (state, "as recorded")
+    found = states("inductor", tmp_path, recorded=recorded)
+    assert found["fxgraph"] == (other.value, "as recorded")
+
+
+def test_a_graph_that_the_record_does_not_name_keeps_its_key(tmp_path: Path, make: Any) -> None:
+    """Another program wrote it under the same key; the record knows only the builder's."""
+    path = f"fxgraph/{make.FX[1:3]}/{make.FX}/{make.FILE}"
+    root = make.inductor(tmp_path)
+    stale = {path: (State.STALE, "built for torch 2.10")}
+    assert states("inductor", root, recorded=stale)["fxgraph"][0] == "stale"
+    make.write((root / path).with_name(make.FILE[:-1] + "a"), pickle.dumps({}, 5))
+    assert states("inductor", root, recorded=stale)["fxgraph"][0] == "unknown"

@@ -13,7 +13,7 @@ from attn_doctor.cli.format_option import Format
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.caches.clearing import Cleared, Plan
+    from attn_doctor.kernels.caches.deletion import Cleared, Plan
     from attn_doctor.render.terminal import Paper
 
 
@@ -51,8 +51,8 @@ def clear(
         raise typer.BadParameter("say what: --stale, --all, --kind KIND, or a folder")
     if everything and (stale or kind or path):
         raise typer.BadParameter("--all is every cache: it goes with no other choice")
-    from attn_doctor.kernels.caches.clearing import clear as carried_out
-    from attn_doctor.kernels.caches.clearing import plan
+    from attn_doctor.kernels.caches.deletion import clear as carried_out
+    from attn_doctor.kernels.caches.deletion import plan
     from attn_doctor.kernels.caches.survey import survey
 
     wanted = places(kind, path)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from attn_doctor.kernels.builder.cleared import Cleared
+from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.manifest import Entry
 
 #: How files with Inductor's choices among tiles end.
 CHOICES = ".best_config"
 
 
-def leavings(folder: Path, kept: Container[str] = ()) -> Iterator[Cleared]:
+def leavings(folder: Path, kept: Container[str] = ()) -> Iterator[ClearedFile]:
     """Choices among tiles timed on nothing, and locks of processes that have ended."""
     for path in sorted((*folder.glob(f"*/*{CHOICES}"), *folder.glob("locks/*"))):
         name = path.relative_to(folder).as_posix()
@@ -25,7 +25,7 @@ def leavings(folder: Path, kept: Container[str] = ()) -> Iterator[Cleared]:
             if name.startswith("locks/")
             else "a choice of tiles that was timed without a GPU"
         )
-        yield Cleared(path=str(path), bytes=path.stat().st_size, why=why)
+        yield ClearedFile(path=str(path), bytes=path.stat().st_size, why=why)
 
 
 def without_choices(entry: Entry) -> Entry:

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder import items as plan
-from attn_doctor.kernels.builder.cleared import Cleared
 from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.target import Target
+from attn_doctor.kernels.caches.deletion import ClearedFile, existing
 from attn_doctor.record.environment import environment_from_facts, slot_name, slot_of
 from attn_doctor.record.lock import FOLDER
 from attn_doctor.record.manifest import BuildEnvironment, Manifest
@@ -73,7 +73,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What a build would do."""
 
     items: tuple[PlannedBuild, ...]
-    cleared: tuple[Cleared, ...]
+    cleared: tuple[ClearedFile, ...]
     """Files that would be removed first."""
     jobs: int
     limit: str
@@ -113,7 +113,7 @@ def plan_build(
     from attn_doctor.kernels.caches import stale as drift
 
     items: list[PlannedBuild] = []
-    cleared: dict[str, Cleared] = {}
+    cleared: dict[str, ClearedFile] = {}
     moved: list[str] = []
     unknown: list[str] = []
     for device in request.devices:
@@ -129,9 +129,7 @@ def plan_build(
         if request.target is not None:
             leave_alone(manifest, place, stale, request.folder)
         moved += [one.sentence for one in stale.moved if one.sentence not in moved]
-        for doomed in stale.files:
-            path = str(Path(doomed.root, doomed.path))
-            cleared[path] = Cleared(path=path, bytes=doomed.bytes, why=doomed.why)
+        cleared |= {file.path: file for file in stale.files}
         found = plan.items(
             request.specs,
             device,
@@ -204,7 +202,7 @@ def joined(plans: Sequence[Plan]) -> Plan:
 
 def superseded(
     folder: Path, manifest: Manifest, items: Iterable[PlannedBuild]
-) -> Iterable[tuple[str, Cleared]]:
+) -> Iterable[tuple[str, ClearedFile]]:
     """Files of entries that will be built anew, unless another entry that stays has them too."""
     anew = {item.key: item for item in items if item.todo and item.state not in _OWN_WAY}
     stays: set[str] = set()
@@ -218,7 +216,7 @@ def superseded(
         if found is None or found.build is None:
             continue
         files = sorted(found.build.files.keys() - stays)
-        for one in listed(folder, files, f"{item.spec.title}: {item.why}"):
+        for one in existing(folder, files, f"{item.spec.title}: {item.why}"):
             yield one.path, one
 
 
@@ -231,13 +229,3 @@ def jiterator(request: BuildRequest) -> str:
         return ""
     found = [cache.path for cache in request.facts.caches or () if cache.kind == "jiterator"]
     return (found[0] or "") if found else ""
-
-
-def listed(folder: Path, names: Iterable[str], why: str) -> Iterable[Cleared]:
-    """Files below `folder` that are there."""
-    for name in names:
-        try:
-            size = (folder / name).lstat().st_size
-        except OSError:
-            continue
-        yield Cleared(path=str(folder / name), bytes=size, why=why)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from attn_doctor.explain.explanation import Explanation, Match
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.cleared import Cleared
 from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.target import Target
+from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.manifest import Entry
 from attn_doctor.rulebook.rule import Rule
 
@@ -45,7 +45,7 @@ class Report(Struct, frozen=True, kw_only=True):
     limit: str
     """What limits the number of jobs."""
     results: tuple[Result, ...]
-    cleared: tuple[Cleared, ...] = ()
+    cleared: tuple[ClearedFile, ...] = ()
     kept: dict[str, str] = {}
     """Files that should have been removed and could not → why."""
     notes: tuple[str, ...] = ()

@@ -19,13 +19,13 @@ from attn_doctor.files import write_atomic
 from attn_doctor.kernels.builder import items as plan
 from attn_doctor.kernels.builder import off_gpu
 from attn_doctor.kernels.builder.cross_build_residue import leavings, without_choices
-from attn_doctor.kernels.builder.deletion import Removing
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.manifest_writer import Record
 from attn_doctor.kernels.builder.plan import (
     BuildRequest,
     Plan,
+    jiterator,
     superseded,
 )
 from attn_doctor.kernels.builder.report import Report, Result, explained
@@ -33,6 +33,7 @@ from attn_doctor.kernels.builder.scheduler import Course, Step, log_of
 from attn_doctor.kernels.builder.timings import Timings
 from attn_doctor.kernels.builder.verification import claim, pool_of
 from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.caches.deletion import Deletions
 from attn_doctor.pool.pool import Pool
 from attn_doctor.pool.task import Outcome
 from attn_doctor.record.lock import FOLDER, Lock
@@ -50,7 +51,7 @@ class Build:
         self._request, self._watcher = request, watcher
         self._record = Record(request)
         self._results: dict[str, Result] = {}
-        self._removing = Removing(request)
+        self._deletions = Deletions(str(request.folder), jiterator(request))
         self.plan = self._record.plan()
         """What has to be done, by what is known so far."""
         self._begun = time.monotonic()
@@ -72,7 +73,7 @@ class Build:
             request.logs.mkdir(parents=True, exist_ok=True)
             mark = request.folder / FOLDER / MARK
             if mark.exists():
-                self._removing.damage()
+                self._deletions.delete_damaged()
             # Whoever held the lock before may have built just this.
             self._record.read()
             self.plan = self._record.plan()
@@ -106,8 +107,8 @@ class Build:
             jobs=now.jobs,
             limit=now.limit,
             results=tuple(results),
-            cleared=tuple(self._removing.cleared),
-            kept=self._removing.kept,
+            cleared=tuple(self._deletions.cleared),
+            kept=self._deletions.kept,
             notes=tuple(self.notes),
             seconds=time.monotonic() - self._begun if seconds is None else seconds,
             start_seconds=self._start_seconds,
@@ -168,7 +169,7 @@ class Build:
             course.until(lambda: len(self._record.environments) == len(request.devices))
             self._timings.last("waited_for_surroundings")
             self.plan = now = self._record.plan()
-        self._removing.remove(now.cleared)
+        self._deletions.delete(now.cleared)
         self._record.begin(now.todo)
         self._timings.last("cleared")
         doubted = self._verified_first(course, now)
@@ -214,7 +215,7 @@ class Build:
         why = "it did not hold on this GPU"
         anew = [replace(item, state="again", why=why) for item in items]
         manifest = self._record.manifest
-        self._removing.remove(one for _, one in superseded(self._request.folder, manifest, anew))
+        self._deletions.delete(one for _, one in superseded(self._request.folder, manifest, anew))
         self._record.again(anew)
 
     def _tidy(self) -> None:
@@ -225,7 +226,7 @@ class Build:
             if entry.state == "built" and entry.build is not None
             for name in entry.build.files
         }
-        self._removing.remove(leavings(self._request.folder, self._leavings | kept))
+        self._deletions.delete(leavings(self._request.folder, self._leavings | kept))
 
     def _tell(self, step: Step) -> None:
         """Pass a step on, with the entry as it was written down."""

@@ -19,7 +19,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.kernels.builder.cleared import Cleared, clear
 from attn_doctor.kernels.builder.cross_build_residue import leavings
 from attn_doctor.kernels.builder.items import missing
 from attn_doctor.kernels.builder.plan import leave_alone
@@ -31,6 +30,7 @@ from attn_doctor.kernels.builder.program_run import (
     run,
 )
 from attn_doctor.kernels.builder.unfused import unfused
+from attn_doctor.kernels.caches.deletion import ClearedFile, Deletions, existing
 from attn_doctor.record import store
 from attn_doctor.record.environment import slot_name, slot_of
 from attn_doctor.record.lock import FOLDER, Lock, Owner
@@ -66,7 +66,7 @@ class Ran(Struct, frozen=True, kw_only=True):
     """Files that the first run wrote."""
     first: dict[str, int] = {}
     """Its cache lookups."""
-    cleared: tuple[Cleared, ...] = ()
+    cleared: tuple[ClearedFile, ...] = ()
     """Stale files that were removed before, and what a refused run had compiled."""
     kept: dict[str, str] = {}
     """Files that could not be removed → why."""
@@ -142,8 +142,9 @@ def warm_up(
                 return _refused(ran, again, folder, added)
             warmup = _verified(warmup, first, again, after, _files(folder))
         if program.target is not None:
-            gone, _ = clear(leavings(folder, others), [str(folder)])
-            away = {str(Path(one.path).relative_to(folder)) for one in gone}
+            deletions = Deletions(str(folder))
+            deletions.delete(leavings(folder, others))
+            away = {str(Path(file.path).relative_to(folder)) for file in deletions.cleared}
             left = {name: size for name, size in warmup.files.items() if name not in away}
             warmup = replace(warmup, files=left)
         lock.check()
@@ -176,14 +177,14 @@ def outdated(program: Program, *, prove: bool = True) -> str:
 def _refused(ran: Ran, run: Run, folder: Path, added: Mapping[str, int]) -> Ran:
     """Nothing that a refused run has compiled may be found by another."""
     why = "compiled by a run that was refused"
-    wanted = [Cleared(path=str(folder / name), bytes=size, why=why) for name, size in added.items()]
-    done, kept = clear(wanted, [str(folder)])
+    deletions = Deletions(str(folder))
+    deletions.delete(existing(folder, added, why))
     return replace(
         ran,
         code=run.code or 1,
         refused=run.heard.refused,
-        cleared=(*ran.cleared, *done),
-        kept={**ran.kept, **kept},
+        cleared=(*ran.cleared, *deletions.cleared),
+        kept={**ran.kept, **deletions.kept},
     )
 
 
@@ -259,7 +260,7 @@ def _missed(first: Run, again: Run, written: list[str]) -> str:
     return ""
 
 
-def _clear_stale(program: Program) -> tuple[tuple[Cleared, ...], dict[str, str]]:
+def _clear_stale(program: Program) -> tuple[tuple[ClearedFile, ...], dict[str, str]]:
     """What was built for other versions goes first, as in any build."""
     from attn_doctor.kernels.caches import stale as drift
 
@@ -271,11 +272,8 @@ def _clear_stale(program: Program) -> tuple[tuple[Cleared, ...], dict[str, str]]
         leave_alone(manifest, place, stale, folder)
     if not stale.specs and not stale.warmups:
         return (), {}
-    wanted = [
-        Cleared(path=str(Path(one.root, one.path)), bytes=one.bytes, why=one.why)
-        for one in stale.files
-    ]
-    done, kept = clear(wanted, [str(folder)])
+    deletions = Deletions(str(folder))
+    deletions.delete(stale.files)
     entries = {name: one for name, one in manifest.entries.items() if name not in stale.specs}
     warmups = {name: one for name, one in manifest.warmups.items() if name not in stale.warmups}
     surroundings = {**manifest.environments, place: now}
@@ -283,7 +281,7 @@ def _clear_stale(program: Program) -> tuple[tuple[Cleared, ...], dict[str, str]]
         folder,
         replace(manifest, entries=entries, warmups=warmups, environments=surroundings),
     )
-    return done, kept
+    return tuple(deletions.cleared), deletions.kept
 
 
 def _place(program: Program) -> str:

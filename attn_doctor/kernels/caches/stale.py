@@ -7,10 +7,12 @@ today. Only files that no kernel uses which still serves are to be cleared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.drift import (
     ChangedComponent,
     changed_components,
@@ -19,18 +21,6 @@ from attn_doctor.record.drift import (
 
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import BuildEnvironment, Manifest
-
-
-class Doomed(Struct, frozen=True, kw_only=True):
-    """One file to clear."""
-
-    kind: str
-    """The cache it belongs to: `inductor` or `jiterator`."""
-    root: str
-    path: str
-    """Relative to `root`."""
-    bytes: int
-    why: str
 
 
 class Stale(Struct, frozen=True, kw_only=True):
@@ -42,7 +32,7 @@ class Stale(Struct, frozen=True, kw_only=True):
     """Manifest key of an entry → why it is stale."""
     warmups: dict[str, str] = {}
     """Manifest key of a warm-up → why it is stale."""
-    files: tuple[Doomed, ...] = ()
+    files: tuple[ClearedFile, ...] = ()
     seconds: float = 0.0
     """What building the stale entries took, which is what the next start pays again."""
 
@@ -90,7 +80,7 @@ def stale(
 
 def _stale_small_kernels(
     root: str, cuda: str | None, sms: tuple[int, ...] | None
-) -> tuple[Doomed, ...]:
+) -> tuple[ClearedFile, ...]:
     """Files of `~/.cache/torch/kernels` that were built for another CUDA or GPU than these."""
     from attn_doctor.kernels.caches.contents import contents
     from attn_doctor.kernels.caches.current_environment import Now
@@ -103,7 +93,7 @@ def _stale_small_kernels(
         return ()
     judged = judge(found, Tree(root), Now(cuda=cuda, sms=sms))
     return tuple(
-        Doomed(kind="jiterator", root=root, path=path, bytes=one.entry.bytes, why=one.why)
+        ClearedFile(path=str(Path(root, path)), bytes=one.entry.bytes, why=one.why)
         for one in judged
         if one.state is State.STALE
         for path in one.entry.files
@@ -112,7 +102,7 @@ def _stale_small_kernels(
 
 def _files(
     manifest: Manifest, specs: Mapping[str, str], warmups: Mapping[str, str], root: str
-) -> Iterable[Doomed]:
+) -> Iterable[ClearedFile]:
     """Files of stale entries that no entry uses which still serves."""
     kept: set[str] = set()
     doomed: dict[str, tuple[int, str]] = {}
@@ -128,4 +118,4 @@ def _files(
             doomed.update({path: (size, warmups[key]) for path, size in one.files.items()})
     for path, (size, why) in sorted(doomed.items()):
         if path not in kept:
-            yield Doomed(kind="inductor", root=root, path=path, bytes=size, why=why)
+            yield ClearedFile(path=str(Path(root, path)), bytes=size, why=why)

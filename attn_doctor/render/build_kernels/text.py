@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.cleared import Cleared
 from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.plan import Plan
 from attn_doctor.kernels.builder.report import Report, Result
+from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.manifest import Entry
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
@@ -130,13 +130,13 @@ def _where(folder: str, facts: Facts, paper: Paper) -> str:
 
 
 def cleared_lines(
-    files: Sequence[Cleared], word: str, paper: Paper, verbose: bool
+    files: Sequence[ClearedFile], word: str, paper: Paper, verbose: bool
 ) -> Iterator[str]:
     """Files by the reason they go for, and where they lie."""
     if not files:
         return
     yield ""
-    by_reason: dict[str, list[Cleared]] = {}
+    by_reason: dict[str, list[ClearedFile]] = {}
     for one in files:
         by_reason.setdefault(one.why, []).append(one)
     for why, group in by_reason.items():

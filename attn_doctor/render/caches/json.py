@@ -13,7 +13,7 @@ from attn_doctor._version import __version__
 from attn_doctor.kernels.caches.entry import State
 
 if TYPE_CHECKING:
-    from attn_doctor.kernels.caches.clearing import Cleared, Plan
+    from attn_doctor.kernels.caches.deletion import Cleared, Plan
     from attn_doctor.kernels.caches.integrity import Verified
     from attn_doctor.kernels.caches.survey import Survey
 
@@ -92,7 +92,7 @@ def clear_json(plans: Iterable[Plan], done: Sequence[Cleared], code: int) -> str
                 "groups": one.groups,
                 "refused": carried.plan.refused if carried else one.refused,
                 "doubts": one.doubts,
-                "strangers": one.strangers,
+                "unrelated_files": one.unrelated_files,
                 "removed": None if carried is None else carried.removed,
             }
         )

@@ -18,7 +18,7 @@ from attn_doctor.render.terminal import clean as without_controls
 from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
-    from attn_doctor.kernels.caches.clearing import Cleared, Plan
+    from attn_doctor.kernels.caches.deletion import Cleared, Plan
     from attn_doctor.kernels.caches.integrity import Verified
     from attn_doctor.kernels.caches.locks import Lock
     from attn_doctor.kernels.caches.survey import Survey
@@ -250,9 +250,9 @@ def plan_text(plans: Iterable[Plan], facts: Facts | None, paper: Paper) -> str:
             lines += _wrapped(paper, f"nothing is deleted here: {one.refused}", "yellow")
         for doubt in one.doubts:
             lines += _wrapped(paper, f"stays: {doubt}", "yellow")
-        if one.strangers and one.groups:
+        if one.unrelated_files and one.groups:
             lines += _wrapped(
-                paper, f"stays: {plural(one.strangers, 'file')} that are not the cache's"
+                paper, f"stays: {plural(one.unrelated_files, 'file')} that the cache did not write"
             )
     if facts is not None and lines:
         told = f"Held against {against(facts)}. What serves another environment counts as stale."

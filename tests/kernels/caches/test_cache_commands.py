@@ -81,7 +81,7 @@ def test_clear_stale_takes_what_cannot_serve_and_nothing_else(run: Run, full: Pa
     dry = run("clear", "--stale", "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert "built for Python 2.7" in dry.stdout
-    assert "locks of builds that died" in dry.stdout
+    assert "locks of builds that were killed" in dry.stdout
     assert "nothing was deleted" in dry.stdout
     assert (full / "py27_cpu" / "old" / "old.so").exists()
     done = run("clear", "--stale", "--yes")
@@ -235,7 +235,7 @@ def test_the_printed_command_clears_the_folder_that_was_named(
     assert words[-2] == "--python"
     again = run(*words[:-2], "--yes", python=words[-1])
     assert again.returncode == 0
-    assert "record, which nobody can read" in again.stdout
+    assert "record, which is damaged" in again.stdout
     assert not record.exists()
     assert run("verify", str(folder)).returncode == 0
 

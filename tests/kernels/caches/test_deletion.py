@@ -77,8 +77,8 @@ def test_a_file_that_changed_since_it_was_listed_stays(tmp_path: Path, make: Any
     make.write(tmp_path / "new").replace(other)
     done = remove(str(tmp_path), ["same", "grown", "other"], listed)
     assert done.files == ("same",)
-    assert done.kept["grown"] == "it has changed since it was listed"
-    assert done.kept["other"] == "another file has taken its place since it was listed"
+    assert done.kept["grown"] == "it changed after it was listed"
+    assert done.kept["other"] == "another file replaced it after it was listed"
 
 
 @root_only
@@ -129,7 +129,7 @@ def test_a_race_against_links_deletes_nothing_outside(tmp_path: Path, make: Any)
 
 def test_what_cannot_be_deleted_is_told(tmp_path: Path, make: Any) -> None:
     (tmp_path / "r" / "folder").mkdir(parents=True)
-    assert remove(str(tmp_path / "r"), ["folder"]).kept == {"folder": "it is no regular file"}
+    assert remove(str(tmp_path / "r"), ["folder"]).kept == {"folder": "it is not a regular file"}
     assert "cannot be reached" in remove(str(tmp_path / "none"), ["x"]).kept["x"]
     make.write(tmp_path / "file")
-    assert "no directory" in obstacle(str(tmp_path / "file"))
+    assert "not a folder" in obstacle(str(tmp_path / "file"))

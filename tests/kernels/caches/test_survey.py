@@ -31,10 +31,10 @@ UNKNOWN = [
     entry("live", "not-reused"),
 ]
 BUILT = (
-    BuiltKernels(error="", place="live", drift="", here=True),
-    BuiltKernels(error="", place="stale", drift="built for torch 2.10", here=True),
-    BuiltKernels(error="", place="elsewhere", drift="", here=False),
-    BuiltKernels(error="", place="not compared", drift=None, here=True),
+    BuiltKernels(error="", device_slot="live", drift="", device_present=True),
+    BuiltKernels(error="", device_slot="stale", drift="built for torch 2.10", device_present=True),
+    BuiltKernels(error="", device_slot="elsewhere", drift="", device_present=False),
+    BuiltKernels(error="", device_slot="not compared", drift=None, device_present=True),
 )
 
 

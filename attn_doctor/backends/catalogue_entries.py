@@ -1,4 +1,4 @@
-"""What the catalogue of backends holds: names, backends, their demands, and figures."""
+"""The catalogue of backends: names, backends, requirements and measurements."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from attn_doctor.rulebook.rule import Group
 Text = Annotated[str, Meta(min_length=1)]
 Link = Annotated[str, Meta(pattern="^https://")]
 Otherwise = Literal["not ready", "slow", "unknown"]
+Party = Literal["library", "framework", "package"]
 
 
 class Example(Struct, frozen=True, forbid_unknown_fields=True):
-    """Facts, and what a requirement must say of them."""
+    """Facts, and the outcome of a requirement on them."""
 
     name: Text
-    expect: Literal["met", "unmet", "unknown", "not demanded"]
+    expect: Literal["satisfied", "unsatisfied", "unknown", "not applicable"]
     facts: dict[str, Any] = {}
-    wish: dict[str, Any] = {}
-    use: dict[str, Any] = {}
+    call: dict[str, Any] = {}
+    context: dict[str, Any] = {}
     verdict: Literal["", "problem", "ok", "unknown"] = ""
     """Verdict of the rule that `problem` names."""
 
 
 class Name(Struct, frozen=True, forbid_unknown_fields=True):
-    """What one framework calls a backend."""
+    """The name of a backend in one framework."""
 
     framework: Text
     name: Text
@@ -39,14 +40,14 @@ class Name(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Framework(Struct, frozen=True, forbid_unknown_fields=True):
-    """A framework and what is known of its releases."""
+    """A framework and the releases that are known."""
 
     name: Text
     title: Text
     option: Text
     """Where the user writes the name."""
     newest: Text
-    """Last release that the table was compared with."""
+    """The last release that the table was compared with."""
     compared: tuple[Text, ...]
     """Releases whose names were read from their wheels or tags."""
     source: Link
@@ -54,7 +55,7 @@ class Framework(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Timing(Struct, frozen=True, forbid_unknown_fields=True):
-    """One backend's figures in a measurement."""
+    """Figures of one backend in a measurement."""
 
     backend: Text
     ms: float
@@ -65,26 +66,26 @@ class Timing(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Order(Struct, frozen=True, forbid_unknown_fields=True):
-    """A measurement of several backends on one GPU, or the order to go by without one."""
+    """A measurement of several backends on one GPU."""
 
     gpu: Text
     sm: tuple[int, ...]
     what: Text
     """Software and shape."""
     source: Text
-    """Who measured, and when."""
+    """The source and date of the measurement."""
     timing: tuple[Timing, ...] = ()
 
 
 class Preference(Struct, frozen=True, forbid_unknown_fields=True):
-    """The order where nothing was measured."""
+    """The order to use where nothing was measured."""
 
     why: Text
     backends: tuple[Text, ...]
 
 
 class Requirement(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One demand, ready to be judged."""
+    """One requirement of backends, with parsed conditions."""
 
     id: str
     text: str
@@ -92,53 +93,54 @@ class Requirement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     when: tuple[Condition, ...] = ()
     needs: Group = Group()
     problem: str = ""
-    """A rule whose problem is what is wrong, in place of `needs`."""
+    """A rule whose verdict decides, in place of `needs`."""
     never: bool = False
-    """It is never met where it is demanded."""
+    """Nothing satisfies it where it applies."""
     otherwise: Otherwise = "not ready"
     silent: bool = False
-    """It fails without any message: the result is wrong."""
-    by: str = "library"
-    """Who refuses: the `library` itself, a `framework` that calls it, or the `package` here."""
+    """It fails without a message: the result is wrong."""
+    by: Party = "library"
+    """What refuses: the `library` itself, a `framework` that calls it, or the `package` here."""
     rule: str = ""
     """The rule that explains more."""
     remedy: str = ""
     code: str = ""
-    """Lines for the remedy, to be copied as they are."""
+    """Lines for the remedy, to copy unchanged."""
     examples: tuple[Example, ...] = ()
 
 
-class Backend(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One backend under its canonical name, which is that of Diffusers where it has one."""
+class Backend(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One backend under its canonical name: the name of Diffusers if it has one."""
 
-    name: str
-    title: str
-    source: str
-    requires: tuple[str, ...]
-    compiled: tuple[str, ...] = ()
-    """What it demands besides when the call is compiled."""
+    name: Text
+    title: Text
+    source: Link
+    requires: tuple[Text, ...]
+    """Ids of requirements; in a file also `@set`."""
+    compiled: tuple[Text, ...] = ()
+    """Further requirements of a compiled call."""
     tags: tuple[str, ...] = ()
     """Families that rules may name in `backends`."""
     package: str = ""
     """Facts of the package behind it, such as `flash_attn`; empty for torch's own."""
     module: str = ""
     function: str = ""
-    """What a dispatcher calls in the end, for those who want to run it themselves."""
-    layout: str = ""
+    """The function that a dispatcher calls in the end, for readers who run it themselves."""
+    layout: Literal["", "bshd", "bhsd"] = ""
     """Order of that function's dimensions: batch, sequence, heads, size or batch, heads, …"""
     approximate: bool = False
-    """It rounds to 8 bits on the way, which costs exactness."""
+    """It rounds to 8 bits internally, which costs precision."""
     hardware: str = ""
-    """What it is made for, if that is not an NVIDIA GPU or the CPU."""
+    """The hardware it is made for, if that is not an NVIDIA GPU or the CPU."""
     declares: dict[str, str] = {}
-    """What frameworks say it needs, by their names."""
+    """The requirements that frameworks state, by framework."""
     truth: str = ""
-    """What the library really takes, where that differs."""
+    """What the library really accepts, where that differs."""
     note: str = ""
 
 
 class Catalogue(Struct, frozen=True, kw_only=True):
-    """Everything of `rules/tables/backends/`, references checked."""
+    """All entries of `rules/tables/backends/`, with references checked."""
 
     frameworks: tuple[Framework, ...]
     names: tuple[Name, ...]

@@ -1,54 +1,113 @@
-"""From the files in `rules/tables/backends/` to the catalogue; every reference is followed here.
+"""Reads the catalogue of backends from `rules/tables/backends/`, and follows every reference.
 
-Every error names the file and the entry in it. Needed only without a prebuilt index.
+`rules/tables/backends/README.md` describes each key. Every error names the file and the entry in
+it. Needed only without a prebuilt index.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Requirement
-from attn_doctor.backends.catalogue_schema import BackendFile, File, RequirementFile
-from attn_doctor.backends.workload import SENTENCES
+from attn_doctor.backends.attention_call import KINDS
+from attn_doctor.backends.catalogue_entries import (
+    Backend,
+    Catalogue,
+    Example,
+    Framework,
+    Link,
+    Name,
+    Order,
+    Otherwise,
+    Party,
+    Preference,
+    Requirement,
+    Text,
+)
 from attn_doctor.errors import RuleError
 from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.paths import read_toml
 from attn_doctor.rulebook.rule import Group
 
-#: Where the catalogue lies below a `rules/` folder.
+#: The catalogue's folder below a `rules/` folder.
 FOLDER = "tables/backends"
 
 
+class RequirementFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """One requirement, as written."""
+
+    id: Text
+    text: Text
+    source: Link
+    when: tuple[Text, ...] = ()
+    needs: tuple[Text, ...] = ()
+    any: tuple[Text, ...] = ()
+    problem: str = ""
+    never: bool = False
+    otherwise: Otherwise = "not ready"
+    silent: bool = False
+    by: Party = "library"
+    rule: str = ""
+    remedy: str = ""
+    code: str = ""
+    example: tuple[Example, ...] = ()
+
+
+class SetFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """Requirements that several backends share."""
+
+    name: Text
+    requires: tuple[Text, ...]
+
+
+class File(Struct, frozen=True, forbid_unknown_fields=True):
+    """One file of `rules/tables/backends/`; an unknown key is an error."""
+
+    schema: Literal[1]
+    checked: date
+    framework: tuple[Framework, ...] = ()
+    name: tuple[Name, ...] = ()
+    set: tuple[SetFile, ...] = ()
+    requirement: tuple[RequirementFile, ...] = ()
+    backend: tuple[Backend, ...] = ()
+    order: tuple[Order, ...] = ()
+    preference: Preference | None = None
+    ignore: tuple[Text, ...] = ()
+    """Rules whose problems say nothing about readiness."""
+
+
 def read(rules: Path) -> Catalogue:
-    """The catalogue of a `rules/` folder, examples included. Raises `RuleError`."""
+    """Read the catalogue of a `rules/` folder, examples included. Raises `RuleError`."""
     parts = [(path, _file(path)) for path in sorted((rules / FOLDER).glob("*.toml"))]
     if not parts:
-        raise RuleError(f"{rules / FOLDER} holds no catalogue of backends")
+        raise RuleError(f"{rules / FOLDER} has no catalogue of backends")
     requirements: dict[str, Requirement] = {}
     sets: dict[str, tuple[str, ...]] = {}
     for path, file in parts:
-        for one in file.requirement:
-            if one.id in requirements:
-                raise RuleError(f"{path}: requirement {one.id!r} is there twice")
-            requirements[one.id] = _requirement(path, one)
+        for entry in file.requirement:
+            if entry.id in requirements:
+                raise RuleError(f"{path}: requirement {entry.id!r} is defined twice")
+            requirements[entry.id] = _requirement(path, entry)
         for group in file.set:
             sets[group.name] = group.requires
     backends: dict[str, Backend] = {}
     for path, file in parts:
         for row in file.backend:
             if row.name in backends:
-                raise RuleError(f"{path}: backend {row.name!r} is there twice")
+                raise RuleError(f"{path}: backend {row.name!r} is defined twice")
             backends[row.name] = _backend(path, row, sets, requirements)
     files = [file for _, file in parts]
     preference = next((file.preference for file in files if file.preference), None)
     if preference is None:
-        raise RuleError(f"{rules / FOLDER} says no order of preference")
+        raise RuleError(f"{rules / FOLDER}: the key `preference` is missing")
     found = Catalogue(
         frameworks=tuple(one for file in files for one in file.framework),
         names=tuple(one for file in files for one in file.name),
@@ -63,18 +122,19 @@ def read(rules: Path) -> Catalogue:
 
 
 def build_index(rules: Path) -> bytes:
-    """The catalogue for the wheel, without its examples. Raises `RuleError`."""
+    """Encode the catalogue for the wheel, without its examples. Raises `RuleError`."""
     found = read(rules)
-    judged = tuple(msgspec.structs.replace(one, examples=()) for one in found.requirements)
-    return msgspec.json.encode(msgspec.structs.replace(found, requirements=judged))
+    bare = tuple(replace(entry, examples=()) for entry in found.requirements)
+    return msgspec.json.encode(replace(found, requirements=bare))
 
 
 @cache
 def known_facts() -> Mapping[str, Fact]:
     """Every fact that a condition of the catalogue may name."""
     own = {
-        name: Fact(name, kind, doc, items="text" if kind == "list" else "")
-        for name, (kind, doc) in SENTENCES.items()
+        name: Fact(name, kind, "", items="text" if kind == "list" else "")
+        for kind, names in KINDS.items()
+        for name in names
     }
     return {**catalogue(), **own}
 
@@ -89,7 +149,9 @@ def _file(path: Path) -> File:
 def _requirement(path: Path, file: RequirementFile) -> Requirement:
     try:
         if sum(map(bool, (file.problem, file.needs or file.any, file.never))) != 1:
-            raise RuleError("needs one of conditions (`needs`, `any`), `problem` and `never`")
+            raise RuleError(
+                "exactly one of conditions (`needs`, `any`), `problem` and `never` is needed"
+            )
         return Requirement(
             id=file.id,
             text=" ".join(file.text.split()),
@@ -116,23 +178,24 @@ def _lines(lines: Iterable[str]) -> tuple[Condition, ...]:
 
 def _backend(
     path: Path,
-    row: BackendFile,
+    row: Backend,
     sets: Mapping[str, tuple[str, ...]],
     requirements: Mapping[str, Requirement],
 ) -> Backend:
-    fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
+    """The backend with its sets of requirements spread out."""
+    fields = {}
     for field in ("requires", "compiled"):
-        fields[field] = tuple(dict.fromkeys(_spread(path, row.name, fields[field], sets)))
+        fields[field] = tuple(dict.fromkeys(_spread(path, row.name, getattr(row, field), sets)))
         for id in fields[field]:
             if id not in requirements:
                 raise RuleError(f"{path}: backend {row.name!r}: no requirement {id!r}")
-    return Backend(**fields)
+    return replace(row, **fields)
 
 
 def _spread(
     path: Path, name: str, ids: Iterable[str], sets: Mapping[str, tuple[str, ...]]
 ) -> Iterator[str]:
-    """`ids` with each `@set` replaced by what is in it."""
+    """`ids` with each `@set` replaced by its members."""
     for id in ids:
         if not id.startswith("@"):
             yield id
@@ -142,20 +205,22 @@ def _spread(
             raise RuleError(f"{path}: backend {name!r}: no set {id[1:]!r}")
 
 
-def _check(found: Catalogue, place: Path) -> None:
-    """Names and orders must lead to backends, and each backend have a name."""
+def _check(found: Catalogue, folder: Path) -> None:
+    """Check that names and orders lead to backends, and that each backend has a name."""
     backends = {one.name for one in found.backends}
     frameworks = {one.name for one in found.frameworks}
     for name in found.names:
         if name.backend not in backends:
-            raise RuleError(f"{place}: {name.framework} {name.name!r}: no backend {name.backend!r}")
+            raise RuleError(
+                f"{folder}: {name.framework} {name.name!r}: no backend {name.backend!r}"
+            )
         if name.framework not in frameworks:
-            raise RuleError(f"{place}: name {name.name!r}: no framework {name.framework!r}")
+            raise RuleError(f"{folder}: name {name.name!r}: no framework {name.framework!r}")
     ordered = [*found.preference.backends]
     ordered += [timing.backend for order in found.orders for timing in order.timing]
     for one in ordered:
         if one not in backends:
-            raise RuleError(f"{place}: an order names {one!r}, which is no backend")
+            raise RuleError(f"{folder}: an order names {one!r}, which is not a backend")
     nameless = backends - {one.backend for one in found.names}
     if nameless:
-        raise RuleError(f"{place}: no framework has a name for {', '.join(sorted(nameless))}")
+        raise RuleError(f"{folder}: no framework has a name for {', '.join(sorted(nameless))}")

@@ -1,168 +1,257 @@
-"""Judges backends by their demands, and by what the rules found.
+"""Evaluates the requirements of backends on facts, an attention call, and the rules' findings.
 
-Problems that rules found reach a backend in two ways: a demand may name the rule; and an error of
-a rule that lists the backend, or its family, makes it not ready without the catalogue saying so.
+Findings reach a backend in two ways: a requirement may name a rule; and an error of a rule that
+lists the backend or its family makes it not ready, without an entry in the catalogue. An unknown
+value stays unknown (Kleene's logic), with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from attn_doctor.backends.attention_call import AttentionCall, Context
 from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Requirement
-from attn_doctor.backends.problems import Problem
-from attn_doctor.backends.readiness import Answer, Demand, Outcome, Readiness, Reason
-from attn_doctor.backends.requirements import (
-    because,
-    lookup_for,
-    outcome_of,
-    said,
-    undecided,
-)
-from attn_doctor.backends.workload import Use, Wish
+from attn_doctor.backends.readiness import Answer, Outcome, Readiness, RequirementResult
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Severity, Verdict
-from attn_doctor.rulebook.placeholders import fill
+from attn_doctor.findings import Because, Finding, Severity, Verdict
+from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
+from attn_doctor.rulebook.evaluate import lookup_in
+from attn_doctor.rulebook.placeholders import fill, unknown_in
 
-#: Which of two states stands: what fails for certain outweighs what cannot be told.
-_WEIGHT = {
-    Readiness.NOT_READY: 3,
-    Readiness.UNKNOWN: 2,
-    Readiness.SLOW: 1,
-    Readiness.READY: 0,
-}
-#: Rules on one framework, which say nothing to users of another.
+#: The order of states: a certain failure outweighs an unknown, an unknown outweighs slowness.
+_WORST_FIRST = (Readiness.NOT_READY, Readiness.UNKNOWN, Readiness.SLOW, Readiness.READY)
+#: Rules on one framework, which do not concern users of another.
 _FRAMEWORK_AREAS = ("diffusers", "finetrainers", "simpletuner", "transformers", "comfyui")
+_OTHER_VENDORS = "what runs on AMD and Intel GPUs is not in this catalogue"
+#: Facts whose gaps explain why a value of the context is unknown.
+_BEHIND = {
+    "context.device": ("torch.build", "torch", "gpus", "driver"),
+    "context.nvidia": ("torch.build", "torch", "gpus", "driver"),
+    "context.unusable_gpu": ("driver.vendor", "gpus"),
+    "context.hub": ("extensions",),
+    "context.diffusers": ("diffusers.version",),
+    "driver.best_sm": ("gpus",),
+}
+_VERDICTS = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
 
-class _View:
-    """One wish: what it makes of each demand, worked out once for all backends."""
+def by_rule(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """The finding of each rule that counts for the whole machine.
 
-    def __init__(self, facts: Facts, wish: Wish, use: Use) -> None:
-        self.lookup = lookup_for(facts, wish, use)
+    A rule about each GPU is a problem only if all GPUs have it, since the best one would be used.
+    For other elements, such as caches, one problem is enough.
+    """
+    grouped: dict[str, list[Finding]] = {}
+    for finding in findings:
+        grouped.setdefault(finding.rule, []).append(finding)
+    chosen = {}
+    for rule, group in grouped.items():
+        on_gpus = any(
+            line.fact.startswith("gpu.") for one in group for line in (*one.because, *one.context)
+        )
+        pick = max if on_gpus else min
+        chosen[rule] = pick(group, key=lambda one: _VERDICTS.index(one.verdict))
+    return chosen
+
+
+def lookup_for(facts: Facts, call: AttentionCall, context: Context) -> Lookup:
+    """Return a lookup of facts, of the call (`call.…`) and of the context (`context.…`)."""
+    machine = lookup_in(facts)
+
+    def lookup(name: str) -> Any:
+        head, _, rest = name.partition(".")
+        if head == "call":
+            return getattr(call, rest)
+        return getattr(context, rest) if head == "context" else machine(name)
+
+    return lookup
+
+
+def evaluate(requirement: Requirement, lookup: Lookup, found: Mapping[str, Finding]) -> Outcome:
+    """The outcome of one requirement. `found`: the finding of each rule."""
+    applies = conjunction(line.truth(lookup) for line in requirement.when)
+    if applies is False or _needs_absent_gpu(requirement, lookup):
+        return Outcome.NOT_APPLICABLE
+    holds = _holds(requirement, lookup, found)
+    if holds is True:
+        return Outcome.SATISFIED
+    return Outcome.UNSATISFIED if holds is False and applies else Outcome.UNKNOWN
+
+
+def _needs_absent_gpu(requirement: Requirement, lookup: Lookup) -> bool:
+    """It needs a generation of GPUs, and there is no GPU: another requirement reports that."""
+    facts = {line.fact for line in (*requirement.needs.all, *requirement.needs.any)}
+    return "driver.best_sm" in facts and lookup("driver.best_sm") == 0
+
+
+def _holds(requirement: Requirement, lookup: Lookup, found: Mapping[str, Finding]) -> bool | None:
+    if requirement.never:
+        return False
+    if not requirement.problem:
+        return requirement.needs.truth(lookup)
+    finding = found.get(requirement.problem)
+    if finding is None or finding.verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
+        return True
+    return False if finding.verdict is Verdict.PROBLEM else None
+
+
+class _CallView:
+    """One call: the outcome of each requirement, computed once for all backends."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self.lookup = lookup
         self.outcomes: dict[str, Outcome] = {}
-        self.reasons: dict[str, Reason] = {}
+        self.results: dict[str, RequirementResult] = {}
 
 
-class Bench:
-    """Facts and findings on which all backends of one framework are judged."""
+class Evaluator:
+    """Facts and findings on which all backends of one framework are evaluated."""
 
     def __init__(
-        self, facts: Facts, catalogue: Catalogue, use: Use, problems: Mapping[str, Problem]
+        self, facts: Facts, catalogue: Catalogue, context: Context, found: Mapping[str, Finding]
     ) -> None:
-        self.facts = facts
-        self.use = use
-        self._demands = {one.id: one for one in catalogue.requirements}
-        self._problems = problems
-        named = {one.problem for one in catalogue.requirements} | {*catalogue.ignored}
-        self._loose = [
-            told
-            for rule, told in problems.items()
-            if rule not in named and self._speaks(rule, told)
+        self.context = context
+        self._facts, self._found = facts, found
+        self._requirements = {entry.id: entry for entry in catalogue.requirements}
+        covered = {entry.problem for entry in catalogue.requirements} | {*catalogue.ignored}
+        #: Errors of rules that no requirement names.
+        self._uncovered = [
+            finding
+            for rule, finding in found.items()
+            if rule not in covered and self._concerns(finding)
         ]
-        self._views: dict[Wish, _View] = {}
+        self._views: dict[AttentionCall, _CallView] = {}
 
-    def answer(self, backend: Backend, wish: Wish, more: Sequence[Requirement] = ()) -> Answer:
-        """A backend's readiness for a wish. `more`: demands that come with the name."""
-        view = self._view(wish)
-        reasons = [
-            self._reason(demand, outcome, view, kept=demand.id in self._demands)
-            for demand, outcome in self._outcomes(backend, wish, more)
-            if outcome in (Outcome.UNMET, Outcome.UNKNOWN)
-        ]
-        reasons += self._found(backend)
+    def answer(
+        self, backend: Backend, call: AttentionCall, more: Sequence[Requirement] = ()
+    ) -> Answer:
+        """A backend's readiness for a call. `more`: requirements that come with the name."""
+        undecided = (Outcome.UNSATISFIED, Outcome.UNKNOWN)
+        reasons = [*self._results(backend, call, more, undecided), *self._errors(backend)]
         if not reasons:
             return Answer(state=Readiness.READY)
-        reasons.sort(key=lambda one: -_WEIGHT[one.state])
+        reasons.sort(key=lambda reason: _WORST_FIRST.index(reason.state))
         return Answer(state=reasons[0].state, reasons=tuple(reasons))
 
-    def demands(
-        self, backend: Backend, wish: Wish, more: Sequence[Requirement] = ()
-    ) -> tuple[Demand, ...]:
-        """Every demand with its outcome and the values behind it."""
-        lookup = self._view(wish).lookup
-        told = [
-            Demand(
-                id=demand.id,
-                outcome=outcome,
-                text=fill(demand.text, lookup),
-                because=because(demand, lookup, self.facts, self._problems),
-                by=demand.by,
-                otherwise=demand.otherwise,
-                source=demand.source,
-                rule=demand.rule,
-            )
-            for demand, outcome in self._outcomes(backend, wish, more)
-        ]
-        return (*told, *map(_as_demand, self._found(backend)))
+    def results(
+        self, backend: Backend, call: AttentionCall, more: Sequence[Requirement] = ()
+    ) -> tuple[RequirementResult, ...]:
+        """Every requirement with its outcome and the values behind it."""
+        return (*self._results(backend, call, more, tuple(Outcome)), *self._errors(backend))
 
-    def _view(self, wish: Wish) -> _View:
-        if wish not in self._views:
-            self._views[wish] = _View(self.facts, wish, self.use)
-        return self._views[wish]
-
-    def _outcomes(
-        self, backend: Backend, wish: Wish, more: Sequence[Requirement]
-    ) -> Iterator[tuple[Requirement, Outcome]]:
-        view = self._view(wish)
-        for demand in more:
-            yield demand, outcome_of(demand, view.lookup, self._problems)
-        for id in (*backend.requires, *(backend.compiled if wish.compiled else ())):
-            demand = self._demands[id]
+    def _results(
+        self,
+        backend: Backend,
+        call: AttentionCall,
+        more: Sequence[Requirement],
+        wanted: tuple[Outcome, ...],
+    ) -> Iterator[RequirementResult]:
+        if call not in self._views:
+            self._views[call] = _CallView(lookup_for(self._facts, call, self.context))
+        view = self._views[call]
+        for requirement in more:
+            outcome = evaluate(requirement, view.lookup, self._found)
+            if outcome in wanted:
+                yield self._result(requirement, outcome, view.lookup)
+        for id in (*backend.requires, *(backend.compiled if call.compiled else ())):
+            requirement = self._requirements[id]
             if id not in view.outcomes:
-                view.outcomes[id] = outcome_of(demand, view.lookup, self._problems)
-            yield demand, view.outcomes[id]
+                view.outcomes[id] = evaluate(requirement, view.lookup, self._found)
+            if view.outcomes[id] in wanted:
+                if id not in view.results:
+                    view.results[id] = self._result(requirement, view.outcomes[id], view.lookup)
+                yield view.results[id]
 
-    def _reason(self, demand: Requirement, outcome: Outcome, view: _View, *, kept: bool) -> Reason:
-        found = view.reasons.get(demand.id) if kept else None
-        if found is None:
-            found = said(demand, outcome, view.lookup, self.facts, self._problems)
-            if kept:
-                view.reasons[demand.id] = found
-        return found
+    def _result(
+        self, requirement: Requirement, outcome: Outcome, lookup: Lookup
+    ) -> RequirementResult:
+        finding = self._found.get(requirement.problem)
+        text = fill(requirement.text, lookup)
+        state = Readiness.READY
+        if outcome is Outcome.UNSATISFIED:
+            state = Readiness(requirement.otherwise)
+            text = (finding.title if finding is not None else "") or text
+        elif outcome is Outcome.UNKNOWN:
+            state = Readiness.UNKNOWN
+        return RequirementResult(
+            id=requirement.id,
+            outcome=outcome,
+            state=state,
+            text=text,
+            because=self._because(requirement, finding, lookup),
+            by=requirement.by,
+            silent=requirement.silent,
+            rule=requirement.rule,
+            remedy=fill(requirement.remedy, lookup),
+            # A command with an unknown value cannot be run.
+            code="" if unknown_in(requirement.code, lookup) else fill(requirement.code, lookup),
+            source=requirement.source,
+        )
 
-    def _speaks(self, rule: str, told: Problem) -> bool:
-        """An error, or the doubt about one, that concerns this framework."""
-        finding = told.finding
+    def _because(
+        self, requirement: Requirement, finding: Finding | None, lookup: Lookup
+    ) -> tuple[Because, ...]:
+        """The values seen and wanted; of the conditions of `when`, the unknown ones."""
+        unknown = [line for line in requirement.when if line.truth(lookup) is None]
+        lines = [self._line(line, lookup, wanted="") for line in unknown]
+        if finding is not None:
+            # The rule's conditions are evidence; those that limit it count only if unknown.
+            return (*lines, *finding.because, *_undecided(finding.context))
+        needs = (*requirement.needs.all, *requirement.needs.any)
+        lines += [self._line(line, lookup, line.wanted(lookup, held=False)) for line in needs]
+        return tuple(lines)
+
+    def _line(self, line: Condition, lookup: Lookup, wanted: str) -> Because:
+        unknown = [name for name in (line.fact, line.other) if name and lookup(name) is None]
+        return Because(
+            fact=line.fact,
+            seen=show(lookup(line.fact)),
+            wanted=wanted,
+            truth=line.truth(lookup),
+            gap=self._gap(unknown[0], lookup) if unknown else "",
+        )
+
+    def _gap(self, name: str, lookup: Lookup) -> str:
+        """Why a value is unknown."""
+        if name == "context.nvidia" and lookup("context.device") in ("rocm", "xpu"):
+            return _OTHER_VENDORS
+        behind = _BEHIND.get(name, ())
+        if name == "context.version":
+            behind = (f"{lookup('context.framework')}.version",)
+        return next(filter(None, map(self._facts.gap, (name, *behind))), "")
+
+    def _concerns(self, finding: Finding) -> bool:
+        """An error, or the doubt about one, that concerns users of this framework."""
         if finding.severity is not Severity.ERROR or not finding.backends:
             return False
-        if told.verdict is Verdict.UNKNOWN and finding.caused_by:
+        if finding.verdict is not Verdict.PROBLEM and (
+            finding.verdict is not Verdict.UNKNOWN or finding.caused_by
+        ):
             return False
-        if told.verdict not in (Verdict.PROBLEM, Verdict.UNKNOWN):
-            return False
-        area = rule.partition("/")[0]
-        areas = (self.use.framework, *(("diffusers",) if self.use.diffusers else ()))
+        area = finding.rule.partition("/")[0]
+        areas = (self.context.framework, *(("diffusers",) if self.context.diffusers else ()))
         return area not in _FRAMEWORK_AREAS or area in areas
 
-    def _found(self, backend: Backend) -> Iterator[Reason]:
+    def _errors(self, backend: Backend) -> Iterator[RequirementResult]:
         """Errors of rules that name this backend or its family."""
-        called = {backend.name, *backend.tags}
-        for told in self._loose:
-            finding = told.finding
-            if called.isdisjoint(finding.backends):
+        for finding in self._uncovered:
+            if {backend.name, *backend.tags}.isdisjoint(finding.backends):
                 continue
-            wrong = told.verdict is Verdict.PROBLEM
-            doubt = () if wrong else tuple(undecided((*finding.context, *finding.because)))
-            yield Reason(
+            wrong = finding.verdict is Verdict.PROBLEM
+            lines = (*finding.context, *finding.because)
+            yield RequirementResult(
                 id=finding.rule,
+                outcome=Outcome.UNSATISFIED if wrong else Outcome.UNKNOWN,
                 state=Readiness.NOT_READY if wrong else Readiness.UNKNOWN,
-                text=finding.title if wrong else f"it cannot be told whether: {finding.title}",
-                because=finding.because if wrong else doubt,
+                text=finding.title if wrong else f"could not be checked: {finding.title}",
+                because=finding.because if wrong else tuple(_undecided(lines)),
                 by="package",
                 rule=finding.rule,
                 source=next(iter(finding.evidence), ""),
             )
 
 
-def _as_demand(reason: Reason) -> Demand:
-    """What a rule found, among the demands."""
-    unmet = reason.state is Readiness.NOT_READY
-    return Demand(
-        id=reason.id,
-        outcome=Outcome.UNMET if unmet else Outcome.UNKNOWN,
-        text=reason.text,
-        because=reason.because,
-        by=reason.by,
-        otherwise=Readiness.NOT_READY.value,
-        source=reason.source,
-        rule=reason.rule,
-    )
+def _undecided(lines: Iterable[Because]) -> Iterator[Because]:
+    """The lines whose truth is unknown."""
+    return (line for line in lines if line.truth is None)

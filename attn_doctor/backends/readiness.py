@@ -1,4 +1,4 @@
-"""What is said of a backend: a state, and for each state short of ready its reasons."""
+"""Results of an evaluation: the state of each backend, and the requirements that decide it."""
 
 from __future__ import annotations
 
@@ -6,70 +6,59 @@ from enum import Enum
 
 from msgspec import Struct
 
-from attn_doctor.backends.workload import Use, Wish
+from attn_doctor.backends.attention_call import AttentionCall, Context
+from attn_doctor.backends.catalogue_entries import Party
 from attn_doctor.findings import Because
 
 
 class Readiness(str, Enum):
-    """Whether a backend would do what is wished."""
+    """Whether a backend serves an attention call."""
 
     READY = "ready"
     SLOW = "slow"
-    """It works, but far below what this machine can do."""
+    """It works, but far below the speed that this machine can reach."""
     NOT_READY = "not ready"
     """It fails, or gives a wrong result."""
     UNKNOWN = "unknown"
 
 
 class Outcome(str, Enum):
-    """What became of one demand."""
+    """The result of one requirement."""
 
-    MET = "met"
-    UNMET = "unmet"
+    SATISFIED = "satisfied"
+    UNSATISFIED = "unsatisfied"
     UNKNOWN = "unknown"
-    NOT_DEMANDED = "not demanded"
+    NOT_APPLICABLE = "not applicable"
 
 
-class Reason(Struct, frozen=True, kw_only=True):
-    """One demand that is not met, or cannot be told."""
+class RequirementResult(Struct, frozen=True, kw_only=True):
+    """One requirement with its outcome and the values behind it."""
 
     id: str
-    """The demand, or the rule whose problem this is."""
+    """The requirement, or the rule whose problem this is."""
+    outcome: Outcome
     state: Readiness
-    """What it makes of the backend."""
+    """The state that it allows: `ready` unless it is unsatisfied or unknown."""
     text: str
+    """The sentence for a requirement that is unsatisfied."""
     because: tuple[Because, ...] = ()
-    by: str = "library"
-    """Who refuses: `library`, `framework` or `package`."""
+    by: Party = "library"
+    """What refuses: `library`, `framework` or `package`."""
     silent: bool = False
     """There is no error message: the result is wrong."""
     rule: str = ""
     remedy: str = ""
     code: str = ""
-    """Lines for the remedy, to be copied as they are."""
+    """Lines for the remedy, to copy unchanged."""
     source: str = ""
 
 
-class Demand(Struct, frozen=True, kw_only=True):
-    """One demand with its outcome, for those who ask why."""
-
-    id: str
-    outcome: Outcome
-    text: str
-    """What is said if it is not met."""
-    because: tuple[Because, ...]
-    by: str
-    otherwise: str
-    source: str
-    rule: str = ""
-
-
 class Answer(Struct, frozen=True, kw_only=True):
-    """A backend's readiness for one wish."""
+    """A backend's readiness for one attention call."""
 
     state: Readiness
-    reasons: tuple[Reason, ...] = ()
-    """Those that decide the state first, then others."""
+    reasons: tuple[RequirementResult, ...] = ()
+    """The unsatisfied and unknown requirements; those that decide the state come first."""
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -81,16 +70,16 @@ class Row(Struct, frozen=True, kw_only=True):
     known: bool
     """This version of the framework accepts the name."""
     answers: tuple[Answer, ...]
-    """One for each of the matrix's wishes."""
+    """One for each call of the matrix."""
     hardware: str = ""
-    """What it is made for, if that is not an NVIDIA GPU or the CPU."""
+    """The hardware it is made for, if that is not an NVIDIA GPU or the CPU."""
     package: str = ""
     """Facts of the package behind it; empty for torch's own."""
     note: str = ""
 
 
 class Recommendation(Struct, frozen=True, kw_only=True):
-    """The name to use for one wish; empty if none is ready or slow."""
+    """The name to use for one call; empty if no backend is ready or slow."""
 
     name: str
     state: Readiness
@@ -102,23 +91,23 @@ class Recommendation(Struct, frozen=True, kw_only=True):
 
 
 class Matrix(Struct, frozen=True, kw_only=True):
-    """All names of a framework, judged for each wish."""
+    """All names of a framework, evaluated for each call."""
 
     framework: str
     title: str
     version: str | None
     installed: bool | None
-    """False: not installed here, and judged as the newest known version."""
-    use: Use
-    wishes: tuple[Wish, ...]
+    """False: not installed here, and evaluated as the newest known version."""
+    context: Context
+    calls: tuple[AttentionCall, ...]
     rows: tuple[Row, ...]
     recommended: tuple[Recommendation, ...]
-    """One for each wish."""
+    """One for each call."""
     note: str = ""
 
     def row(self, name: str) -> Row:
         """The row of a name. Raises `KeyError`."""
-        for one in self.rows:
-            if one.name == name:
-                return one
+        for row in self.rows:
+            if row.name == name:
+                return row
         raise KeyError(name)

@@ -1,96 +1,111 @@
 """Backends that must be ready (`check --require`, a policy's `require`), as findings.
 
-As findings they count for the exit code and stand in every output format.
+As findings they count for the exit code and are part of every output format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
-from attn_doctor.backends.catalogue import load
-from attn_doctor.backends.name_lookup import meant
-from attn_doctor.backends.readiness import Answer, Matrix, Readiness, Reason, Row
-from attn_doctor.backends.workload import Wish
-from attn_doctor.findings import Finding, Fix, Safety, Severity, Verdict
+from msgspec.structs import replace
 
-#: What the rule of such a finding begins with; the name follows.
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.catalogue import find_name, load
+from attn_doctor.backends.matrix import matrix
+from attn_doctor.backends.readiness import Answer, Matrix, Readiness, RequirementResult, Row
+from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
+
+#: The prefix of the rule id of such a finding; the backend's name follows.
 PREFIX = "required/"
+_STATES = (Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY)
 
 
-def demanded(
-    matrix: Matrix, names: Sequence[str], findings: Iterable[Finding]
-) -> tuple[Finding, ...]:
-    """One finding for each name: a problem unless it is ready for every wish of the matrix.
+def with_required(
+    diagnosis: Diagnosis,
+    demands: Sequence[tuple[Sequence[str], Sequence[AttentionCall], str]],
+) -> Diagnosis:
+    """The diagnosis with a finding for each backend that must be ready, problems first.
 
-    `findings`, those of the rules, lend their fixes. Raises `AttnDoctorError` for a name that the
-    framework does not have.
+    A demand is names, the calls they must be ready for, and a framework. Where two demands name
+    the same backend, the first one counts. Raises `AttnDoctorError` for an unknown name.
     """
-    table = load()
-    rows = [matrix.row(meant(name, matrix.framework, table).name) for name in names]
+    found: dict[str, Finding] = {}
+    for names, calls, framework in demands:
+        if names:
+            table = matrix(diagnosis.facts, diagnosis.findings, calls, framework)
+            for finding in required(table, names, diagnosis.findings):
+                found.setdefault(finding.rule, finding)
+    if not found:
+        return diagnosis
+    problems = [one for one in found.values() if one.verdict is Verdict.PROBLEM]
+    others = [one for one in found.values() if one.verdict is not Verdict.PROBLEM]
+    return replace(diagnosis, findings=(*problems, *diagnosis.findings, *others))
+
+
+def is_unready(diagnosis: Diagnosis) -> bool:
+    """True if a backend that must be ready is not, and no policy accepts that."""
+    return any(finding.rule.startswith(PREFIX) for finding in diagnosis.problems)
+
+
+def required(
+    table: Matrix, names: Sequence[str], findings: Sequence[Finding]
+) -> tuple[Finding, ...]:
+    """One finding for each name: a problem unless it is ready for every call of the matrix.
+
+    The fixes of `findings`, those of the rules, are added. Raises `AttnDoctorError` for a name that
+    the framework does not have.
+    """
+    rows = [table.row(find_name(name, table.framework, load()).name) for name in names]
     known = {one.rule: one for one in findings if one.verdict is Verdict.PROBLEM}
-    return tuple(_finding(row, matrix, known) for row in dict.fromkeys(rows))
+    return tuple(_finding(row, table, known) for row in dict.fromkeys(rows))
 
 
-def _finding(row: Row, matrix: Matrix, known: dict[str, Finding]) -> Finding:
-    short = [
-        (wish, answer)
-        for wish, answer in zip(matrix.wishes, row.answers, strict=True)
-        if answer.state is not Readiness.READY
-    ]
-    if not short:
+def _finding(row: Row, table: Matrix, known: Mapping[str, Finding]) -> Finding:
+    rule, cause = f"{PREFIX}{row.name}", "required-backend"
+    answers = zip(table.calls, row.answers, strict=True)
+    unready = [(call, one) for call, one in answers if one.state is not Readiness.READY]
+    if not unready:
         return Finding(
-            rule=f"{PREFIX}{row.name}",
+            rule=rule,
             verdict=Verdict.OK,
             severity=Severity.ERROR,
-            cause="required-backend",
+            cause=cause,
             title=f"{row.name} is ready",
         )
-    wish, answer = max(short, key=lambda one: _weight(one[1]))
-    first = answer.reasons[0]
+    call, answer = max(unready, key=lambda pair: _STATES.index(pair[1].state))
     state = {
         Readiness.SLOW: "is slow",
         Readiness.UNKNOWN: "is not known to be ready",
     }.get(answer.state, "is not ready")
+    mask = f"with a {call.mask} mask" if call.masked else "without a mask"
     return Finding(
-        rule=f"{PREFIX}{row.name}",
+        rule=rule,
         verdict=Verdict.PROBLEM,
         severity=Severity.ERROR,
-        cause="required-backend",
-        title=f"The required backend {row.name} {state} for {_purpose(wish)}",
-        why=_sentence(answer),
-        because=first.because,
+        cause=cause,
+        title=f"The required backend {row.name} {state} for {call.phase} {mask} in {call.dtype}",
+        why="; ".join(one.text for one in answer.reasons if one.state is answer.state) + ".",
+        because=answer.reasons[0].because,
         fixes=_fixes(answer, known),
         backends=(row.backend,),
         evidence=tuple(dict.fromkeys(one.source for one in answer.reasons if one.source)),
     )
 
 
-def _weight(answer: Answer) -> int:
-    return (Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY).index(answer.state)
-
-
-def _purpose(wish: Wish) -> str:
-    mask = f"with a {wish.mask} mask" if wish.masked else "without a mask"
-    return f"{wish.phase} {mask} in {wish.dtype}"
-
-
-def _sentence(answer: Answer) -> str:
-    """The reasons of the deciding state, worst first."""
-    texts = [one.text for one in answer.reasons if one.state is answer.state]
-    return "; ".join(texts) + "."
-
-
-def _remedy(reason: Reason) -> Fix:
+def remedy(reason: RequirementResult) -> Fix | None:
+    """The catalogue's own remedy for a requirement, such as a command that installs a package."""
+    if not reason.remedy:
+        return None
     title = reason.remedy[0].upper() + reason.remedy[1:]
     return Fix(title=title, safety=Safety.MANUAL, code=reason.code)
 
 
-def _fixes(answer: Answer, known: dict[str, Finding]) -> tuple[Fix, ...]:
+def _fixes(answer: Answer, known: Mapping[str, Finding]) -> tuple[Fix, ...]:
     """The catalogue's remedies, and the fixes of the rules behind the reasons."""
     found: dict[str, Fix] = {}
     for reason in answer.reasons:
-        if reason.remedy:
-            found.setdefault(reason.remedy, _remedy(reason))
-        for fix in known[reason.rule].fixes if reason.rule in known else ():
+        own = remedy(reason)
+        rule = known.get(reason.rule)
+        for fix in (*((own,) if own else ()), *(rule.fixes if rule else ())):
             found.setdefault(fix.title, fix)
     return tuple(found.values())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from attn_doctor.backends.workload import Wish
+    from attn_doctor.backends.attention_call import AttentionCall
 
 _PANEL = "What attention is wanted"
 
@@ -110,10 +110,9 @@ def wanted(
     head_dim: int | None,
     seq: int | None,
     compiled: bool,
-) -> tuple[Wish, ...]:
-    """The wishes that the options say: each phase with each kind of mask."""
-    from attn_doctor.backends.matrix import wishes_for
-    from attn_doctor.backends.workload import MASKS, PHASES, Wish
+) -> tuple[AttentionCall, ...]:
+    """The calls that the options describe: each phase with each kind of mask."""
+    from attn_doctor.backends.attention_call import MASKS, PHASES, AttentionCall
 
     kinds = tuple(dict.fromkeys(one.strip() for one in masks.split(",") if one.strip()))
     for kind in kinds:
@@ -121,13 +120,18 @@ def wanted(
             raise typer.BadParameter(
                 f"{kind!r} is no kind of mask; one of {', '.join(MASKS)}", param_hint="--masks"
             )
-    wish = Wish(
-        causal=causal,
-        gqa=gqa,
-        dtype=dtype.value,
-        head_dim=head_dim or Wish().head_dim,
-        seq=seq or Wish().seq,
-        compiled=compiled,
+    usual = AttentionCall()
+    return tuple(
+        AttentionCall(
+            phase=one,
+            mask=mask,
+            causal=causal,
+            gqa=gqa,
+            dtype=dtype.value,
+            head_dim=head_dim or usual.head_dim,
+            seq_len=seq or usual.seq_len,
+            compiled=compiled,
+        )
+        for one in ((phase.value,) if phase else PHASES)
+        for mask in kinds or tuple(default)
     )
-    phases = (phase.value,) if phase else PHASES
-    return wishes_for(wish, phases, kinds or tuple(default))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.matrix import matrix
-from attn_doctor.backends.readiness import Answer, Readiness, Reason
-from attn_doctor.backends.workload import Wish
+from attn_doctor.backends.readiness import Answer, Readiness, RequirementResult
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Verdict
 
@@ -30,13 +30,13 @@ class Judge:
     def __init__(self, facts: Facts, findings: Sequence[Finding], framework: str) -> None:
         self._facts, self._findings, self._framework = facts, findings, framework
 
-    def answer(self, backend: str, wish: Wish) -> Answer:
-        """A backend's readiness for a wish; unknown if the framework has no name for it."""
-        table = matrix(self._facts, self._findings, (wish,), self._framework, only=(backend,))
+    def answer(self, backend: str, call: AttentionCall) -> Answer:
+        """A backend's readiness for a call; unknown if the framework has no name for it."""
+        table = matrix(self._facts, self._findings, (call,), self._framework, only=(backend,))
         rows = [row for row in table.rows if row.known] or table.rows
         return rows[0].answers[0] if rows else Answer(state=Readiness.UNKNOWN)
 
-    def faults(self, answer: Answer) -> list[Reason]:
+    def faults(self, answer: Answer) -> list[RequirementResult]:
         """The reasons against a backend that have a rule and are not the machine's own problem."""
         return [
             one

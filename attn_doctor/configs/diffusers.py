@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends import catalogue
-from attn_doctor.backends.readiness import Reason
-from attn_doctor.backends.workload import Wish
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.readiness import RequirementResult
 from attn_doctor.configs.backend_support import Judge
 from attn_doctor.configs.dense_masks import DEMAND, elements
 from attn_doctor.configs.findings import remedy, tell
@@ -105,13 +105,13 @@ def _chosen(reading: Reading, call: Call, judge: Judge) -> tuple[Phase, list[Fin
     )
     dtype = next((one.value for one in reading.calls if one.what == "dtype" and one.value), "bf16")
     size = size_of(reading) if backend == "flex" else None
-    wish = Wish(
+    attention = AttentionCall(
         phase=phase,
         dtype=dtype,
         compiled=compiled,
         mask_elements=elements(size.tokens) if size else 0,
     )
-    answer = judge.answer(backend, wish)
+    answer = judge.answer(backend, attention)
     idle = _idle(reading) if call.what in ("set_attention_backend", "attention_backend") else ""
     if idle:
         why = f"{where}: {value} has no effect: {idle} does not go through the dispatcher"
@@ -187,7 +187,9 @@ def _unknown(
     return Phase(phase=phase, asked=value, backend="", shown="unknown", why=why), [finding]
 
 
-def _told(reading: Reading, call: Call, value: str, reason: Reason, phase: str) -> Finding:
+def _told(
+    reading: Reading, call: Call, value: str, reason: RequirementResult, phase: str
+) -> Finding:
     rule, text = reason.rule, reason.text
     unfused = reason.id in ("flex-unfused", "flex-unfused-memory")
     if unfused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from attn_doctor.backends.readiness import Reason
+from attn_doctor.backends.readiness import RequirementResult
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, SourceLocation, Verdict
 from attn_doctor.rulebook import library
@@ -62,7 +62,7 @@ def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
     )
 
 
-def remedy(reason: Reason) -> Fix | None:
+def remedy(reason: RequirementResult) -> Fix | None:
     """The catalogue's own remedy, such as the command that installs what is missing."""
     if not reason.remedy:
         return None

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from attn_doctor.backends import catalogue
-from attn_doctor.backends.readiness import Reason
-from attn_doctor.backends.workload import Wish
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.readiness import RequirementResult
 from attn_doctor.configs.backend_support import MASKS, Judge
 from attn_doctor.configs.expected_cost import head_shape
 from attn_doctor.configs.findings import (
@@ -99,14 +99,14 @@ def _phase(
         return _stops(reading, phase, key, provider, provider, known)
     shape = head_shape(model.preset) if model else None
     compiled = "transformer" in reading.get("compile_modules").split()
-    wish = Wish(
+    attention = AttentionCall(
         phase=phase,
         mask=model.mask if model else "none",
         dtype=_dtype(reading),
         head_dim=shape[1] if shape else 128,
         compiled=compiled,
     )
-    answer = judge.answer(provider, wish)
+    answer = judge.answer(provider, attention)
     faults = judge.faults(answer) if provider != "native" else []
     found = [
         _told(reading, key, provider, model, phase, one)
@@ -124,8 +124,8 @@ def _phase(
             fused=fused,
             state=answer.state,
             reason=answer.reasons[0].text if answer.reasons else "",
-            dtype=wish.dtype,
-            mask=wish.mask,
+            dtype=attention.dtype,
+            mask=attention.mask,
         ),
         found,
     )
@@ -160,7 +160,7 @@ def _told(
     provider: str,
     model: _Model | None,
     phase: str,
-    reason: Reason,
+    reason: RequirementResult,
 ) -> Finding:
     rule, demand, text = reason.rule, reason.id, reason.text
     title = model.title if model else "the model"

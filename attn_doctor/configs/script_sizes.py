@@ -6,7 +6,7 @@ one that takes its sizes from elsewhere, tells nothing.
 
 from __future__ import annotations
 
-from attn_doctor.backends.workload import Wish
+from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.configs.backend_support import MASKS, Judge
 from attn_doctor.configs.dense_masks import (
     NATIVE,
@@ -38,7 +38,7 @@ def too_large(
 ) -> Finding:
     """That `value`, chosen by `call`, reads beyond the mask of this size."""
     name = "flash_varlen_hub"
-    answer = judge.answer(name, Wish(phase=phase, mask=_mask(size.preset)))
+    answer = judge.answer(name, AttentionCall(phase=phase, mask=_mask(size.preset)))
     told = f"{reading.file}, line {call.line}: {value} → " + ": ".join(taking(name, answer))
     takes = all(one.rule not in MASKS for one in answer.reasons)
     return beyond(

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from attn_doctor import snapshot
+from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.matrix import matrix
 from attn_doctor.backends.readiness import Matrix
-from attn_doctor.backends.workload import Wish
 from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
@@ -39,7 +39,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     pretend: tuple[str, ...] = ()
     framework: str = ""
-    wish: dict[str, Any] = {}
+    call: dict[str, Any] = {}
     expect: dict[str, tuple[str, ...]] = {}
 
 
@@ -67,8 +67,8 @@ def machine(name: str, *made_up: str) -> tuple[Facts, tuple[Finding, ...]]:
 
 def table(one: Scenario) -> Matrix:
     facts, findings = machine(one.machine, *one.pretend)
-    wish = msgspec.convert(one.wish, Wish)
-    return matrix(facts, findings, (wish,), one.framework)
+    call = msgspec.convert(one.call, AttentionCall)
+    return matrix(facts, findings, (call,), one.framework)
 
 
 def states(one: Scenario) -> dict[str, tuple[str, ...]]:
@@ -93,9 +93,9 @@ def _text(one: Scenario) -> str:
         lines.append(f"pretend = [{', '.join(_quoted(part) for part in one.pretend)}]")
     if one.framework:
         lines.append(f'framework = "{one.framework}"')
-    if one.wish:
-        words = (f"{key} = {_quoted(value)}" for key, value in one.wish.items())
-        lines.append(f"wish    = {{ {', '.join(words)} }}")
+    if one.call:
+        words = (f"{key} = {_quoted(value)}" for key, value in one.call.items())
+        lines.append(f"call    = {{ {', '.join(words)} }}")
     lines.append("[scenario.expect]")
     for state, names in states(one).items():
         one_line = f"{state} = [{', '.join(map(_quoted, names))}]"

@@ -1,4 +1,4 @@
-"""The catalogue of backends: its demands' examples, its index, and the frameworks' own names."""
+"""The catalogue of backends: examples of requirements, the index, and names of frameworks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from attn_doctor.backends.attention_call import KINDS, AttentionCall, Context
 from attn_doctor.backends.catalogue import load
 from attn_doctor.backends.catalogue_entries import Catalogue, Requirement
 from attn_doctor.backends.catalogue_files import build_index, known_facts, read
 from attn_doctor.backends.lint import lint, outcome
-from attn_doctor.backends.workload import SENTENCES, Use, Wish
 from attn_doctor.errors import RuleError
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.paths import folder
@@ -32,10 +32,10 @@ def test_the_linter_has_no_complaint() -> None:
     assert lint(folder(), RULES)[1] == []
 
 
-@pytest.mark.parametrize("demand", TABLE.requirements, ids=lambda one: str(one.id))
-def test_examples(demand: Requirement) -> None:
-    for example in demand.examples:
-        assert outcome(demand, example).value == example.expect, example.name
+@pytest.mark.parametrize("requirement", TABLE.requirements, ids=lambda one: str(one.id))
+def test_examples(requirement: Requirement) -> None:
+    for example in requirement.examples:
+        assert outcome(requirement, example).value == example.expect, example.name
 
 
 def test_the_index_is_the_catalogue_without_examples() -> None:
@@ -77,11 +77,11 @@ def test_finetrainers_and_diffusers_use_the_same_words() -> None:
             assert name.name == name.backend
 
 
-def test_every_wish_and_use_has_a_sentence() -> None:
-    fields = {f"wish.{name}" for name in (*Wish.__struct_fields__, *PROPERTIES)}
-    fields |= {f"use.{name}" for name in Use.__struct_fields__}
-    assert fields == set(SENTENCES)
-    assert {"wish.mask", "use.hub", "torch.version"} <= set(known_facts())
+def test_every_value_of_a_call_and_its_context_has_a_kind() -> None:
+    fields = {f"call.{name}" for name in (*AttentionCall.__struct_fields__, *PROPERTIES)}
+    fields |= {f"context.{name}" for name in Context.__struct_fields__}
+    assert fields == {name for names in KINDS.values() for name in names}
+    assert {"call.mask", "context.hub", "torch.version"} <= set(known_facts())
 
 
 def test_measured_orders_are_in_order() -> None:
@@ -117,11 +117,11 @@ needs = ['torch.installed == true']
 source = "https://x"
 [[requirement.example]]
 name = "none"
-expect = "unmet"
+expect = "unsatisfied"
 facts = { torch.installed = false }
 [[requirement.example]]
 name = "some"
-expect = "met"
+expect = "satisfied"
 facts = { torch.installed = true }
 """,
     }
@@ -153,22 +153,25 @@ facts = {{ torch.installed = false }}
     ("change", "said"),
     [
         ({"lines": "needs = ['torch.instaled == true']"}, "did you mean torch.installed?"),
-        ({"lines": ""}, "needs one of conditions"),
-        ({"lines": "needs = ['wish.mask > 3']"}, "does not fit wish.mask"),
-        ({"lines": "needs = ['torch.installed == true']\nrule = 'no/rule'"}, "which is no rule"),
-        ({"lines": "needs = ['torch.installed == true']"}, "expect = 'met'"),
-        ({"lines": "needs = ['torch.installed == true']", "expect": "met"}, "expected met, got"),
+        ({"lines": ""}, "exactly one of conditions"),
+        ({"lines": "needs = ['call.mask > 3']"}, "does not fit call.mask"),
+        ({"lines": "needs = ['torch.installed == true']\nrule = 'no/rule'"}, "which is not a rule"),
+        ({"lines": "needs = ['torch.installed == true']"}, "expect = 'satisfied'"),
+        (
+            {"lines": "needs = ['torch.installed == true']", "expect": "satisfied"},
+            "expected satisfied, got",
+        ),
         (
             {"lines": "needs = ['torch.installed == true', 'torch.debug == false']"},
             "needs line 2 is guarded by no example",
         ),
-        ({"lines": "needs = ['torch.installed == true']", "words": "{torch.x}"}, "is no fact"),
-        ({"lines": "needs = ['torch.installed == true']"}, "no backend demands 'more'"),
+        ({"lines": "needs = ['torch.installed == true']", "words": "{torch.x}"}, "is not a fact"),
+        ({"lines": "needs = ['torch.installed == true']"}, "no backend requires 'more'"),
         ({"lines": "never = true\nshape = 1"}, "unknown field"),
     ],
 )
 def test_a_faulty_demand_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    text = MORE.format(**{"words": "x", "expect": "unmet", **change})
+    text = MORE.format(**{"words": "x", "expect": "unsatisfied", **change})
     complaints = lint(catalogue(tmp_path, more=text), ["a/b"])[1]
     assert any(said in told for _, told in complaints), complaints
 
@@ -182,7 +185,7 @@ BACKEND = '[[backend]]\nname = "{}"\ntitle = "A"\nrequires = {}\nsource = "https
         ({"backends": BACKEND.format("a", '["x"]')}, "no requirement 'x'"),
         ({"backends": BACKEND.format("a", '["@x"]')}, "no set 'x'"),
         ({"more": BACKEND.format("b", "[]")}, "has a name for b"),
-        ({"more": BACKEND.format("a", "[]")}, "is there twice"),
+        ({"more": BACKEND.format("a", "[]")}, "is defined twice"),
         (
             {"more": 'name = [{framework = "diffusers", name = "b", backend = "b", since = "1"}]'},
             "no backend 'b'",

@@ -1,4 +1,4 @@
-"""What the matrix says of whole machines, and that every demand of every backend matters."""
+"""What the matrix says of whole machines, and that every requirement of every backend matters."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from attn_doctor.backends.catalogue import load
+from attn_doctor.backends.attention_call import AttentionCall, Context
+from attn_doctor.backends.catalogue import find_name, load
 from attn_doctor.backends.catalogue_entries import Backend, Example, Requirement
 from attn_doctor.backends.catalogue_files import read
-from attn_doctor.backends.evaluate import Bench
-from attn_doctor.backends.matrix import demands, matrix
-from attn_doctor.backends.name_lookup import meant
-from attn_doctor.backends.problems import Problem, problems_of
+from attn_doctor.backends.evaluate import Evaluator, by_rule
+from attn_doctor.backends.matrix import matrix, requirements
 from attn_doctor.backends.readiness import Answer, Matrix, Outcome, Readiness
-from attn_doctor.backends.workload import Use, Wish
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.findings import Finding, Severity, Verdict
@@ -47,16 +45,16 @@ def test_scenario(one: Any) -> None:
     assert scenario.states(one) == one.expect
 
 
-def rows(framework: str, *pretended: str, **wish: Any) -> Matrix:
+def rows(framework: str, *pretended: str, **call: Any) -> Matrix:
     facts, findings = scenario.machine(H200, *pretended)
-    return matrix(facts, findings, (Wish(**wish),), framework)
+    return matrix(facts, findings, (AttentionCall(**call),), framework)
 
 
 def first(found: Matrix, name: str) -> Any:
     return found.row(name).answers[0].reasons[0]
 
 
-# --- every demand of every backend decides -------------------------------------------------------
+# --- every requirement of every backend decides ----------------------------------------------
 
 
 def merged(facts: Facts, given: Mapping[str, Any]) -> Facts:
@@ -70,12 +68,12 @@ def merged(facts: Facts, given: Mapping[str, Any]) -> Facts:
     return msgspec.convert(plain, Facts)
 
 
-def sound(backend: Backend) -> tuple[Facts, Use, Wish]:
-    """A machine, a framework and a wish for which the backend is as ready as it can be."""
+def able_machine(backend: Backend) -> tuple[Facts, Context, AttentionCall]:
+    """A machine, a framework and a call for which the backend is as ready as it can be."""
     facts, _ = scenario.machine(H200, *EVERYTHING)
     framework = next(one.framework for one in TABLE.names if one.backend == backend.name)
     device = {"AMD GPU": "rocm", "Apple GPU": "mps"}.get(backend.hardware, "cuda")
-    use = Use(
+    context = Context(
         framework=framework,
         version=TABLE.framework(framework).newest,
         diffusers="" if framework == "finetrainers" else "0.42.1",
@@ -87,51 +85,56 @@ def sound(backend: Backend) -> tuple[Facts, Use, Wish]:
     )
     if "blackwell" in backend.name:
         facts = merged(facts, {"driver": {"best_sm": 120}})
-    return facts, use, Wish()
+    return facts, context, AttentionCall()
 
 
-def bench(
-    facts: Facts, use: Use, demand: Requirement | None = None, example: Example | None = None
-) -> Bench:
-    told: dict[str, Problem] = {}
-    if demand and demand.problem and example and example.verdict:
+def evaluator(
+    facts: Facts,
+    context: Context,
+    requirement: Requirement | None = None,
+    example: Example | None = None,
+) -> Evaluator:
+    found: dict[str, Finding] = {}
+    if requirement and requirement.problem and example and example.verdict:
         finding = Finding(
-            rule=demand.problem,
+            rule=requirement.problem,
             verdict=Verdict(example.verdict),
             severity=Severity.WARNING,
             cause="",
             title="",
         )
-        told = problems_of([finding])
-    return Bench(facts, TABLE, use, told)
+        found = by_rule([finding])
+    return Evaluator(facts, TABLE, context, found)
 
 
 @pytest.mark.parametrize("backend", TABLE.backends, ids=lambda one: str(one.name))
-def test_every_unmet_demand_keeps_a_backend_from_ready(backend: Backend) -> None:
-    by_id = {demand.id: demand for demand in TABLE.requirements}
+def test_every_unsatisfied_requirement_keeps_a_backend_from_ready(backend: Backend) -> None:
+    by_id = {requirement.id: requirement for requirement in TABLE.requirements}
     for id in (*backend.requires, *backend.compiled):
-        answer = unmet(backend, by_id[id])
+        answer = without(backend, by_id[id])
         assert id in {reason.id for reason in answer.reasons}
         assert answer.state is not Readiness.READY
         if by_id[id].otherwise == "not ready":
             assert answer.state is Readiness.NOT_READY, id
 
 
-def unmet(backend: Backend, demand: Requirement) -> Answer:
-    """What is said of a backend on a sound machine but for one demand."""
-    facts, use, wish = sound(backend)
-    example = next(one for one in demand.examples if one.expect == "unmet")
+def without(backend: Backend, requirement: Requirement) -> Answer:
+    """The answer for a backend on an able machine that lacks one requirement."""
+    facts, context, call = able_machine(backend)
+    example = next(one for one in requirement.examples if one.expect == "unsatisfied")
     facts = merged(facts, example.facts)
-    use = msgspec.structs.replace(use, **example.use)
-    wish = msgspec.convert({"compiled": demand.id in backend.compiled, **example.wish}, Wish)
-    return bench(facts, use, demand, example).answer(backend, wish)
+    context = msgspec.structs.replace(context, **example.context)
+    call = msgspec.convert(
+        {"compiled": requirement.id in backend.compiled, **example.call}, AttentionCall
+    )
+    return evaluator(facts, context, requirement, example).answer(backend, call)
 
 
 @pytest.mark.parametrize("backend", TABLE.backends, ids=lambda one: str(one.name))
-def test_a_sound_machine_has_only_what_no_fact_can_settle(backend: Backend) -> None:
-    """Else the test above could pass for another reason than the demand's."""
-    facts, use, wish = sound(backend)
-    answer = bench(facts, use).answer(backend, wish)
+def test_an_able_machine_leaves_only_what_no_fact_can_settle(backend: Backend) -> None:
+    """Else the test above could pass for another reason than the requirement's."""
+    facts, context, call = able_machine(backend)
+    answer = evaluator(facts, context).answer(backend, call)
     never = {one.id for one in TABLE.requirements if one.never}
     allowed = never | {"flex-unfused", "nvidia-gpu"} if backend.hardware else never
     allowed |= {"flex-unfused", "st-xformers-hopper", "npu-device", "xla-device"}
@@ -158,7 +161,7 @@ def test_flex_without_compiling_is_slow_with_figures_and_a_line_that_runs() -> N
 
 
 @pytest.mark.parametrize(
-    ("framework", "name", "pretended", "wish", "rule"),
+    ("framework", "name", "pretended", "call", "rule"),
     [
         ("diffusers", "flex", (), {"causal": True}, "flex/causal-flag"),
         ("diffusers", "flash_varlen", EVERYTHING, {"mask": "bool"}, "diffusers/varlen-mask"),
@@ -170,9 +173,9 @@ def test_flex_without_compiling_is_slow_with_figures_and_a_line_that_runs() -> N
     ],
 )  # fmt: skip
 def test_silent_wrongness_is_not_ready(
-    framework: str, name: str, pretended: tuple[str, ...], wish: dict[str, Any], rule: str
+    framework: str, name: str, pretended: tuple[str, ...], call: dict[str, Any], rule: str
 ) -> None:
-    answer = rows(framework, *pretended, **wish).row(name).answers[0]
+    answer = rows(framework, *pretended, **call).row(name).answers[0]
     assert answer.state is Readiness.NOT_READY
     silent = [reason for reason in answer.reasons if reason.silent]
     assert [reason.rule for reason in silent] == [rule]
@@ -213,7 +216,7 @@ def test_an_unknown_gpu_makes_gpu_backends_unknown() -> None:
         driver=msgspec.structs.replace(facts.driver, best_sm=None),
         gaps={**facts.gaps, "gpus": "the driver did not answer"},
     )
-    found = matrix(unknown, findings, (Wish(),), "diffusers")
+    found = matrix(unknown, findings, (AttentionCall(),), "diffusers")
     answer = found.row("_native_cudnn").answers[0]
     assert answer.state is Readiness.UNKNOWN
     assert "the driver did not answer" in {one.gap for one in answer.reasons[0].because}
@@ -243,7 +246,7 @@ def test_errors_of_rules_reach_the_backends_they_list(called: str) -> None:
         (Verdict.OK, Readiness.READY),
     ):
         more = (*findings, finding("new/rule", verdict, called))
-        found = matrix(facts, more, (Wish(),), "diffusers")
+        found = matrix(facts, more, (AttentionCall(),), "diffusers")
         answer = found.row("_native_cudnn").answers[0]
         assert answer.state is state
         assert [one.rule for one in answer.reasons] == ["new/rule"] * (verdict is not Verdict.OK)
@@ -253,8 +256,10 @@ def test_errors_of_rules_reach_the_backends_they_list(called: str) -> None:
 def test_errors_about_another_framework_do_not() -> None:
     facts, findings = scenario.machine(H200)
     more = (*findings, finding("finetrainers/x", Verdict.PROBLEM, "native"))
-    assert matrix(facts, more, (Wish(),), "diffusers").row("native").answers[0].reasons == ()
-    found = matrix(facts, more, (Wish(),), "finetrainers").row("native").answers[0]
+    assert (
+        matrix(facts, more, (AttentionCall(),), "diffusers").row("native").answers[0].reasons == ()
+    )
+    found = matrix(facts, more, (AttentionCall(),), "finetrainers").row("native").answers[0]
     assert found.state is Readiness.NOT_READY
 
 
@@ -262,33 +267,34 @@ def test_one_of_two_gpus_with_a_problem_leaves_the_other() -> None:
     facts, findings = scenario.machine(H200)
     bad = finding("new/gpu", Verdict.PROBLEM, "native", fact="gpu.sm")
     good = msgspec.structs.replace(bad, verdict=Verdict.OK, because=())
-    one = matrix(facts, (*findings, bad, good), (Wish(),), "diffusers").row("native")
+    one = matrix(facts, (*findings, bad, good), (AttentionCall(),), "diffusers").row("native")
     assert one.answers[0].state is Readiness.READY
-    both = matrix(facts, (*findings, bad, bad), (Wish(),), "diffusers").row("native")
+    both = matrix(facts, (*findings, bad, bad), (AttentionCall(),), "diffusers").row("native")
     assert both.answers[0].state is Readiness.NOT_READY
 
 
-def test_why_lists_every_demand() -> None:
+def test_why_lists_every_requirement() -> None:
     facts, findings = scenario.machine(H200)
-    backend, told = demands(facts, findings, Wish(phase="training"), "sage", "diffusers")
-    assert {one.id for one in told} == {*backend.requires, "name-known"}
-    outcomes = {one.id: one.outcome for one in told}
-    assert outcomes["sage-there"] is Outcome.UNMET
-    assert outcomes["sage-gradients"] is Outcome.UNMET
-    assert outcomes["half-precision"] is Outcome.MET
-    assert outcomes["finetrainers-imports-sage"] is Outcome.NOT_DEMANDED
+    calls = (AttentionCall(phase="training"),)
+    backend, (results,) = requirements(facts, findings, calls, "sage", "diffusers")
+    assert {one.id for one in results} == {*backend.requires, "name-known"}
+    outcomes = {one.id: one.outcome for one in results}
+    assert outcomes["sage-there"] is Outcome.UNSATISFIED
+    assert outcomes["sage-gradients"] is Outcome.UNSATISFIED
+    assert outcomes["half-precision"] is Outcome.SATISFIED
+    assert outcomes["finetrainers-imports-sage"] is Outcome.NOT_APPLICABLE
     with pytest.raises(KeyError):
-        demands(facts, findings, Wish(), "nonsense", "diffusers")
+        requirements(facts, findings, (AttentionCall(),), "nonsense", "diffusers")
 
 
-def test_the_framework_that_is_installed_is_judged() -> None:
+def test_the_framework_that_is_installed_is_evaluated() -> None:
     facts, findings = scenario.machine(H200, "simpletuner=4.10.1", "diffusers=0.42.1")
-    assert matrix(facts, findings, (Wish(),)).framework == "simpletuner"
+    assert matrix(facts, findings, (AttentionCall(),)).framework == "simpletuner"
     facts, findings = scenario.machine(H200)
-    found = matrix(facts, findings, (Wish(),))
+    found = matrix(facts, findings, (AttentionCall(),))
     assert (found.framework, found.version, found.installed) == ("diffusers", "0.42.1", False)
-    with pytest.raises(AttnDoctorError, match="one of diffusers, finetrainers, simpletuner"):
-        matrix(facts, findings, (Wish(),), "comfyui")
+    with pytest.raises(AttnDoctorError, match="choose from diffusers, finetrainers, simpletuner"):
+        matrix(facts, findings, (AttentionCall(),), "comfyui")
 
 
 @pytest.mark.parametrize(
@@ -303,7 +309,7 @@ def test_the_framework_that_is_installed_is_judged() -> None:
     ],
 )
 def test_names_are_understood_across_frameworks(name: str, framework: str, found: str) -> None:
-    assert meant(name, framework, TABLE).name == found
+    assert find_name(name, framework, TABLE).name == found
 
 
 @pytest.mark.parametrize(
@@ -311,13 +317,13 @@ def test_names_are_understood_across_frameworks(name: str, framework: str, found
     [
         ("flesh", "diffusers", "did you mean flash"),
         ("sla", "diffusers", "add --framework simpletuner"),
-        ("flash_hub", "finetrainers", "for which Finetrainers has none"),
+        ("flash_hub", "finetrainers", "Finetrainers has no name for that"),
         ("qqq", "finetrainers", "it has native"),
     ],
 )
 def test_unknown_names_lead_to_the_nearest(name: str, framework: str, said: str) -> None:
     with pytest.raises(AttnDoctorError) as error:
-        meant(name, framework, TABLE)
+        find_name(name, framework, TABLE)
     assert said in str(error.value)
 
 
@@ -328,7 +334,7 @@ def test_the_fastest_measured_is_recommended_with_its_figures() -> None:
     best = rows("diffusers", *EVERYTHING).recommended[0]
     assert (best.name, best.measured) == ("native", True)
     assert "0.41 ms a call on one NVIDIA H200, _native_cudnn 0.52 ms" in best.why
-    assert "17 times less exact" in best.why
+    assert "17 times the error" in best.why
 
 
 def test_a_wish_that_was_not_measured_says_so() -> None:
@@ -345,14 +351,16 @@ def test_another_gpu_is_not_measured() -> None:
 
 def test_compiled_flex_has_its_own_figure() -> None:
     facts, findings = scenario.machine(H200)
-    only = matrix(facts, findings, (Wish(compiled=True),), "diffusers", ("flex", "_native_flash"))
+    only = matrix(
+        facts, findings, (AttentionCall(compiled=True),), "diffusers", ("flex", "_native_flash")
+    )
     assert only.recommended[0].name == "flex"
     assert "0.60 ms" in only.recommended[0].why
 
 
 def test_nothing_ready_is_said() -> None:
     facts, findings = scenario.machine("debian-no-torch")
-    best = matrix(facts, findings, (Wish(),), "diffusers").recommended[0]
+    best = matrix(facts, findings, (AttentionCall(),), "diffusers").recommended[0]
     assert (best.name, best.state) == ("", Readiness.NOT_READY)
     slow = rows("diffusers", "gpu=t4").recommended[0]
     assert (slow.name, slow.state) == ("native", Readiness.SLOW)
@@ -368,6 +376,8 @@ def test_where_there_is_no_gpu_none_of_a_generation_is_asked_for() -> None:
 
 def test_names_that_a_release_lacks_are_told_once() -> None:
     facts, findings = scenario.machine(H200, "gpu=none", "diffusers=0.36.0")
-    page = " ".join(text(matrix(facts, findings, (Wish(),), "diffusers"), facts, Paper()).split())
+    page = " ".join(
+        text(matrix(facts, findings, (AttentionCall(),), "diffusers"), facts, Paper()).split()
+    )
     assert "Diffusers 0.36.0 has no flash_4_hub (since 0.38); no sage_blackwell_hub" in page
     assert page.count("Diffusers 0.36.0 has no") == 1

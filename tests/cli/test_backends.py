@@ -83,7 +83,7 @@ def test_the_table() -> None:
     assert all(len(line) <= 100 for line in lines if code not in line and "pip" not in line)
 
 
-def test_many_wishes_are_split_over_lines() -> None:
+def test_many_calls_are_split_over_lines() -> None:
     done = run("backends", "native", "--facts", H200, "--masks", "none,varlen,bool,float")
     lines = done.stdout.splitlines()
     assert [line.split().count("ready") for line in lines if line.startswith("native ")] == [7, 1]
@@ -92,11 +92,11 @@ def test_many_wishes_are_split_over_lines() -> None:
 
 def test_json_has_every_name_and_reason() -> None:
     data = backends("--facts", H200, "--for", "training", "--masks", "bool,none")
-    assert [(one["phase"], one["mask"]) for one in data["wishes"]] == [
+    assert [(one["phase"], one["mask"]) for one in data["calls"]] == [
         ("training", "bool"),
         ("training", "none"),
     ]
-    assert {one["recommended"]["name"] for one in data["wishes"]} == {"native"}
+    assert {one["recommended"]["name"] for one in data["calls"]} == {"native"}
     rows = {row["name"]: row for row in data["rows"]}
     assert len(rows) == 28
     reason = rows["_native_flash"]["answers"][0]["reasons"][0]
@@ -186,7 +186,7 @@ def test_check_shows_the_short_form() -> None:
 def test_check_in_json_and_markdown() -> None:
     data = json.loads(run("check", "--facts", H200, "--policy", "none", "--format", "json").stdout)
     assert data["backends"]["framework"] == "diffusers"
-    assert data["backends"]["wishes"][0]["recommended"]["name"] == "native"
+    assert data["backends"]["calls"][0]["recommended"]["name"] == "native"
     done = run("check", "--facts", H200, "--policy", "none", "--format", "markdown")
     assert "| backends | ready: native," in done.stdout
 

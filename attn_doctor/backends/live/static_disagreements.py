@@ -1,6 +1,6 @@
 """Holds what running showed against what the facts promised. Where they differ, we are wrong.
 
-Only like is compared with like: the same phase and wish on the same kind of device. What a run
+Only like is compared with like: the same phase and call on the same kind of device. What a run
 could not tell (it ran out of memory, it was cut short) contradicts nothing.
 """
 
@@ -32,7 +32,7 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 def disagreements(report: LiveReport, static: Matrix) -> tuple[Disagreement, ...]:
     """Where `report` and `static` differ. `static` is judged for the names of Diffusers."""
     device = report.device.device.split(":")[0]
-    if not device or device != static.use.device:
+    if not device or device != static.context.device:
         return ()
     return tuple(_differences(report, static))
 
@@ -42,13 +42,13 @@ def _differences(report: LiveReport, static: Matrix) -> Iterator[Disagreement]:
         result = report.of(row.name)
         if result is None:
             continue
-        for wish, answer in zip(static.wishes, row.answers, strict=True):
-            outcome = result.outcomes.get(wish.phase)
+        for call, answer in zip(static.calls, row.answers, strict=True):
+            outcome = result.outcomes.get(call.phase)
             if outcome is None or not _differs(result, outcome, answer):
                 continue
             yield Disagreement(
                 name=row.name,
-                phase=wish.phase,
+                phase=call.phase,
                 static=_static(answer),
                 live=f"{outcome.verdict.value}: {outcome.sentence}",
                 broken=not outcome.verdict.works,

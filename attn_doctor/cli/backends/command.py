@@ -27,7 +27,7 @@ from attn_doctor.cli.facts_source import Pretend, examined
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
-    from attn_doctor.backends.workload import Wish
+    from attn_doctor.backends.attention_call import AttentionCall
     from attn_doctor.findings import Diagnosis
 
 _LIVE = "Running them"
@@ -124,7 +124,7 @@ def backends(
     work, or one gives wrong numbers, crashes or hangs; 2 wrong usage or unreadable input, 3
     attn-doctor failed.
     """
-    wishes = wanted(
+    calls = wanted(
         phase,
         masks,
         ("none",) if live else ("none", "bool"),
@@ -150,9 +150,9 @@ def backends(
 
         options = Options(
             names=_canonical(names or (), chosen),
-            wish=Workload(
+            workload=Workload(
                 phase=phase.value if phase else "",
-                mask=wishes[0].mask,
+                mask=calls[0].mask,
                 causal=causal,
                 gqa=gqa,
                 dtype=dtype.value,
@@ -167,23 +167,22 @@ def backends(
         )
         raise typer.Exit(run(diagnosis, options))
     if why:
-        sys.stdout.write(_why(diagnosis, chosen, wishes, why, format))
+        sys.stdout.write(_why(diagnosis, chosen, calls, why, format))
     else:
-        sys.stdout.write(_table(diagnosis, chosen, wishes, names or (), format))
+        sys.stdout.write(_table(diagnosis, chosen, calls, names or (), format))
 
 
 def _canonical(names: Sequence[str], framework: str) -> tuple[str, ...]:
     """The backends that names of a framework lead to, by their canonical names."""
-    from attn_doctor.backends.catalogue import load
-    from attn_doctor.backends.name_lookup import meant
+    from attn_doctor.backends.catalogue import find_name, load
 
-    return tuple(dict.fromkeys(meant(name, framework, load()).backend for name in names))
+    return tuple(dict.fromkeys(find_name(name, framework, load()).backend for name in names))
 
 
 def _table(
     diagnosis: Diagnosis,
     framework: str,
-    wishes: Sequence[Wish],
+    calls: Sequence[AttentionCall],
     names: Sequence[str],
     format: Format,
 ) -> str:
@@ -191,7 +190,7 @@ def _table(
     from attn_doctor.render.terminal import Paper
 
     facts = diagnosis.facts
-    table = matrix(facts, diagnosis.findings, wishes, framework, _canonical(names, framework))
+    table = matrix(facts, diagnosis.findings, calls, framework, _canonical(names, framework))
     if format is Format.json:
         from attn_doctor.render.backends.json import json
 
@@ -206,17 +205,15 @@ def _table(
 
 
 def _why(
-    diagnosis: Diagnosis, framework: str, wishes: Sequence[Wish], name: str, format: Format
+    diagnosis: Diagnosis, framework: str, calls: Sequence[AttentionCall], name: str, format: Format
 ) -> str:
-    from attn_doctor.backends.catalogue import load
-    from attn_doctor.backends.matrix import demands, matrix
-    from attn_doctor.backends.name_lookup import meant
+    from attn_doctor.backends.catalogue import find_name, load
+    from attn_doctor.backends.matrix import matrix, requirements
 
     facts, findings = diagnosis.facts, diagnosis.findings
-    name = meant(name, framework, load()).name
-    table = matrix(facts, findings, wishes, framework)
-    found = [demands(facts, findings, wish, name, framework) for wish in wishes]
-    backend, told = found[0][0], [one[1] for one in found]
+    name = find_name(name, framework, load()).name
+    table = matrix(facts, findings, calls, framework)
+    backend, told = requirements(facts, findings, calls, name, framework)
     if format is Format.json:
         from attn_doctor.render.backends.json import why_json
 

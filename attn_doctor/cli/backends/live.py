@@ -23,7 +23,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     names: tuple[str, ...] = ()
     """Canonical names of backends; none: all."""
-    wish: Workload = Workload()
+    workload: Workload = Workload()
     device: str = ""
     """A number, as torch counts its GPUs, or `cpu`."""
     seconds: float | None = None
@@ -94,9 +94,9 @@ def ran(diagnosis: Diagnosis, options: Options) -> Ran:
         )
     with progress(quiet=options.quiet) as shown:
         report = run(
-            facts, options.names, options.wish, _limits(options), _device(options.device), shown
+            facts, options.names, options.workload, _limits(options), _device(options.device), shown
         )
-    differing = _differing(diagnosis, report, options.wish)
+    differing = _differing(diagnosis, report, options.workload)
     return Ran(report=report, differing=differing, code=exit_code(report, differing, options.names))
 
 
@@ -119,25 +119,26 @@ def _device(words: str) -> str:
 
 
 def _differing(
-    diagnosis: Diagnosis, report: LiveReport, wish: Workload
+    diagnosis: Diagnosis, report: LiveReport, workload: Workload
 ) -> tuple[Disagreement, ...]:
+    from attn_doctor.backends.attention_call import AttentionCall
     from attn_doctor.backends.live.static_disagreements import disagreements
     from attn_doctor.backends.matrix import matrix
-    from attn_doctor.backends.workload import Wish
 
-    wishes = [
-        Wish(
+    usual = AttentionCall()
+    calls = [
+        AttentionCall(
             phase=phase,
-            mask=wish.mask,
-            causal=wish.causal,
-            gqa=wish.gqa,
-            dtype=wish.dtype,
-            head_dim=wish.head_dim or Wish().head_dim,
-            seq=wish.seq or Wish().seq,
+            mask=workload.mask,
+            causal=workload.causal,
+            gqa=workload.gqa,
+            dtype=workload.dtype,
+            head_dim=workload.head_dim or usual.head_dim,
+            seq_len=workload.seq or usual.seq_len,
         )
-        for phase in wish.phases
+        for phase in workload.phases
     ]
-    static = matrix(diagnosis.facts, diagnosis.findings, wishes, "diffusers")
+    static = matrix(diagnosis.facts, diagnosis.findings, calls, "diffusers")
     return disagreements(report, static)
 
 

@@ -170,7 +170,7 @@ def check(
     configs = read(config or (), search=not facts)
     start = time.perf_counter()
     diagnosis = diagnose(examined(facts, python, timeout, pretend), start, folders)
-    wishes = wanted(
+    calls = wanted(
         phase,
         masks,
         ("none",),
@@ -182,8 +182,8 @@ def check(
         compiled=compiled,
     )
     chosen = framework.value if framework else ""
-    table = readiness.judged(diagnosis, wishes, chosen)
-    needed = wishes if phase else [one for one in wishes if one.phase == "inference"]
+    table = readiness.judged(diagnosis, calls, chosen)
+    needed = calls if phase else [one for one in calls if one.phase == "inference"]
     diagnosis = readiness.with_required(diagnosis, require or (), needed, chosen, demanded)
     configs.predict(diagnosis)
     diagnosis = with_findings(diagnosis, configs.predictions)

@@ -1,68 +1,41 @@
-"""Backends in `check`: the short table, and those that `--require` and the policy demand."""
+"""Backends in `check`: the short table, and those that `--require` and the policy require."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from attn_doctor.backends.required import PREFIX
-from attn_doctor.findings import Diagnosis, Finding, Verdict
+from attn_doctor.backends import required
+from attn_doctor.backends.matrix import matrix
+from attn_doctor.findings import Diagnosis
 
 if TYPE_CHECKING:
+    from attn_doctor.backends.attention_call import AttentionCall
     from attn_doctor.backends.readiness import Matrix
-    from attn_doctor.backends.workload import Wish
     from attn_doctor.policy.policy import Policy
 
+unready = required.is_unready
 
-def judged(diagnosis: Diagnosis, wishes: Sequence[Wish], framework: str) -> Matrix:
-    """Every backend for the wishes."""
-    from attn_doctor.backends.matrix import matrix
 
-    return matrix(diagnosis.facts, diagnosis.findings, wishes, framework)
+def judged(diagnosis: Diagnosis, calls: Sequence[AttentionCall], framework: str) -> Matrix:
+    """Every backend for the calls."""
+    return matrix(diagnosis.facts, diagnosis.findings, calls, framework)
 
 
 def with_required(
     diagnosis: Diagnosis,
     names: Iterable[str],
-    wishes: Sequence[Wish],
+    calls: Sequence[AttentionCall],
     framework: str,
     policy: Policy | None,
 ) -> Diagnosis:
-    """The diagnosis with a finding for each backend that must be ready.
+    """The diagnosis with a finding for each backend that must be ready."""
+    from attn_doctor.backends.attention_call import AttentionCall
 
-    `names`, of `--require`, must be ready for `wishes`; those of the policy for what it says.
-    Raises `AttnDoctorError` for a name that the framework does not have.
-    """
-    from msgspec.structs import replace
-
-    found: list[Finding] = []
     wanted = [one.strip() for name in names for one in name.split(",") if one.strip()]
-    if wanted:
-        found += _required(diagnosis, wanted, wishes, framework)
-    if policy is not None and policy.require:
-        from attn_doctor.backends.workload import Wish
-
+    demands: list[tuple[Sequence[str], Sequence[AttentionCall], str]] = [(wanted, calls, framework)]
+    if policy is not None:
         phases = ("inference", "training") if policy.training else ("inference",)
-        every = tuple(Wish(phase=phase) for phase in phases)
-        found += _required(diagnosis, policy.require, every, policy.framework or "diffusers")
-    if not found:
-        return diagnosis
-    unique = {one.rule: one for one in reversed(found)}.values()
-    problems = [one for one in unique if one.verdict is Verdict.PROBLEM]
-    sound = [one for one in unique if one.verdict is not Verdict.PROBLEM]
-    # Problems come first in a diagnosis.
-    return replace(diagnosis, findings=(*problems, *diagnosis.findings, *sound))
-
-
-def unready(diagnosis: Diagnosis) -> bool:
-    """A backend that must be ready is not, and no policy suppresses that."""
-    return any(one.rule.startswith(PREFIX) for one in diagnosis.problems)
-
-
-def _required(
-    diagnosis: Diagnosis, names: Sequence[str], wishes: Sequence[Wish], framework: str
-) -> tuple[Finding, ...]:
-    from attn_doctor.backends.required import demanded
-
-    table = judged(diagnosis, wishes, framework)
-    return demanded(table, names, diagnosis.findings)
+        every = tuple(AttentionCall(phase=phase) for phase in phases)
+        demands.append((policy.require, every, policy.framework or "diffusers"))
+    return required.with_required(diagnosis, demands)

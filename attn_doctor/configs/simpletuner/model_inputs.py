@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attn_doctor.backends.readiness import Readiness, Reason
+from attn_doctor.backends.readiness import Readiness, RequirementResult
 from attn_doctor.configs.backend_support import CONFIGURED, MASKS, Judge
 from attn_doctor.configs.dense_masks import (
     DEMAND,
@@ -20,7 +20,7 @@ from attn_doctor.configs.findings import (
     tell,
 )
 from attn_doctor.configs.prediction import Phase
-from attn_doctor.configs.simpletuner.run import Run, choices, wish
+from attn_doctor.configs.simpletuner.run import Run, attention_call, choices
 from attn_doctor.configs.simpletuner.sizes import batch_of, largest
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Safety
@@ -37,7 +37,7 @@ def inputs(run: Run, phase: Phase, judge: Judge, facts: Facts) -> Iterator[Findi
         return
     if phase.backend in _ROWS_MISREAD and phase.mask == "rows":
         yield _rows(run, phase, judge)
-    wanted = wish(run, phase.phase, phase.backend, phase.tokens)
+    wanted = attention_call(run, phase.phase, phase.backend, phase.tokens)
     answer = judge.answer(phase.backend, wanted)
     for reason in answer.reasons:
         if not reason.rule or reason.state is Readiness.UNKNOWN or reason.id == "st-sage-training":
@@ -152,7 +152,7 @@ def _lengths(run: Run, phase: Phase, judge: Judge) -> Fix | None:
     """A mechanism of this release that takes padding as lengths, best one that is ready."""
     if run.family is None or run.family.mask != "varlen":
         return None
-    wanted = wish(run, phase.phase, "flash_varlen", phase.tokens)
+    wanted = attention_call(run, phase.phase, "flash_varlen", phase.tokens)
     able = [
         (one.name, answer)
         for one in choices(run.release.version)
@@ -164,7 +164,7 @@ def _lengths(run: Run, phase: Phase, judge: Judge) -> Fix | None:
     return next((change(run.reading, KEY, *taking(*one)) for one in able), None)
 
 
-def _machine(run: Run, phase: Phase, reason: Reason) -> Finding:
+def _machine(run: Run, phase: Phase, reason: RequirementResult) -> Finding:
     return tell(
         reason.rule,
         run.reading,
@@ -181,7 +181,7 @@ def _machine(run: Run, phase: Phase, reason: Reason) -> Finding:
 def _instead(run: Run, phase: Phase, judge: Judge) -> str:
     """A mechanism of this release that takes what the family gives; torch's own at the least."""
     able = [one for one in choices(run.release.version) if one.name in _SAFE]
-    wanted = wish(run, phase.phase, "native", phase.tokens)
+    wanted = attention_call(run, phase.phase, "native", phase.tokens)
     for one in able:
         if one.backend.endswith("_hub") and judge.answer(one.backend, wanted).state is (
             Readiness.READY

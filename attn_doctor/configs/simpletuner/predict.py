@@ -19,9 +19,9 @@ from attn_doctor.configs.simpletuner.findings import found
 from attn_doctor.configs.simpletuner.run import (
     PHASES,
     Run,
+    attention_call,
     effective,
     understood,
-    wish,
 )
 from attn_doctor.configs.simpletuner.sizes import batch_of, largest
 from attn_doctor.facts import Facts
@@ -77,7 +77,7 @@ def _phase(run: Run, phase: str, judge: Judge) -> Phase:
     )
     if not backend or backend == "packed":
         return base
-    answer = judge.answer(backend, wish(run, phase, backend, tokens))
+    answer = judge.answer(backend, attention_call(run, phase, backend, tokens))
     # That SageAttention trains nothing is a finding of its own.
     reasons = [one for one in answer.reasons if one.id != "st-sage-training"]
     if not reasons:

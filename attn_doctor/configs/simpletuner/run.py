@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from packaging.version import InvalidVersion, Version
 
 from attn_doctor.backends import catalogue
+from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.catalogue_entries import Name
-from attn_doctor.backends.workload import Wish
 from attn_doctor.configs.dense_masks import elements
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.configs.simpletuner.families import (
@@ -25,7 +25,7 @@ from attn_doctor.configs.simpletuner.families import (
 from attn_doctor.configs.simpletuner.sizes import batch_of
 from attn_doctor.facts import Facts
 
-#: What SimpleTuner's phases are called here and in wishes.
+#: What SimpleTuner's phases are called here and in attention calls.
 PHASES = {"training": "training", "validation": "inference"}
 #: Mechanisms that take the place of torch's own function, so that every family has them.
 _HOOKS = ("sla", "metal_flash", "metal_flash_int8", "metal_flash_int4", "kohaku_fa")
@@ -213,7 +213,7 @@ def _since(run: Run, backend: str) -> str:
     return ""
 
 
-def wish(run: Run, phase: str, backend: str, tokens: int) -> Wish:
+def attention_call(run: Run, phase: str, backend: str, tokens: int) -> AttentionCall:
     """What the family asks of its attention in a phase."""
     known = run.family
     mask = (known.mask if known else "") or "none"
@@ -222,7 +222,7 @@ def wish(run: Run, phase: str, backend: str, tokens: int) -> Wish:
     wrapped = known is not None and known.name == "ltxvideo2" and backend.endswith("varlen_hub")
     if wrapped and Version(run.release.version) >= Version("4.4.0"):
         mask = "bool"  # a wrapper of SimpleTuner's turns it into one
-    found = Wish(
+    found = AttentionCall(
         phase=PHASES[phase],
         mask=mask,
         causal=bool(known and known.causal),
@@ -235,4 +235,4 @@ def wish(run: Run, phase: str, backend: str, tokens: int) -> Wish:
         return found
     dense = known is not None and run.release.known and known.dense_in(run.release.version)
     rows = elements(tokens, batch_of(run.reading, phase)) if dense else 0
-    return replace(found, seq=tokens, mask_elements=rows)
+    return replace(found, seq_len=tokens, mask_elements=rows)

@@ -9,7 +9,7 @@ import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.backends.catalogue_entries import Backend
-from attn_doctor.backends.readiness import Demand, Matrix
+from attn_doctor.backends.readiness import Matrix, RequirementResult
 from attn_doctor.facts import Facts
 
 SCHEMA = 1
@@ -24,27 +24,27 @@ def why_json(
     backend: Backend,
     matrix: Matrix,
     name: str,
-    told: Sequence[Sequence[Demand]],
+    told: Sequence[Sequence[RequirementResult]],
     facts: Facts,
 ) -> str:
-    """One name with every demand for every wish."""
-    wishes = [msgspec.to_builtins(wish) for wish in matrix.wishes]
+    """One name with every requirement for every call."""
+    calls = [msgspec.to_builtins(call) for call in matrix.calls]
     row: dict[str, Any] = msgspec.to_builtins(matrix.row(name))
     answers = [
-        {"wish": wish, **answer, "demands": msgspec.to_builtins(demands)}
-        for wish, answer, demands in zip(wishes, row.pop("answers"), told, strict=True)
+        {"call": call, **answer, "requirements": msgspec.to_builtins(requirements)}
+        for call, answer, requirements in zip(calls, row.pop("answers"), told, strict=True)
     ]
     about = {"declares": backend.declares, "truth": backend.truth, "source": backend.source}
     table = plain(matrix)
-    head = {key: table[key] for key in ("framework", "version", "installed", "use")}
+    head = {key: table[key] for key in ("framework", "version", "installed", "context")}
     return _written({**_head(facts), **head, **row, **about, "answers": answers})
 
 
 def plain(matrix: Matrix) -> dict[str, Any]:
     """The matrix as dictionaries, lists and scalars."""
     data: dict[str, Any] = msgspec.to_builtins(matrix)
-    for wish, best in zip(data["wishes"], data.pop("recommended"), strict=True):
-        wish["recommended"] = best
+    for call, best in zip(data["calls"], data.pop("recommended"), strict=True):
+        call["recommended"] = best
     return data
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from attn_doctor._version import __version__
 from attn_doctor.backends.catalogue_entries import Backend
-from attn_doctor.backends.readiness import Demand, Matrix, Outcome
+from attn_doctor.backends.readiness import Matrix, Outcome, RequirementResult
 from attn_doctor.facts import Facts
 from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.findings.readiness import head, label, reasons, subject
@@ -20,7 +20,7 @@ def markdown(matrix: Matrix, facts: Facts) -> str:
 
 def rows(matrix: Matrix) -> Iterator[str]:
     """The table."""
-    titles = [label(wish) for wish in matrix.wishes]
+    titles = [label(call) for call in matrix.calls]
     yield "| backend | " + " | ".join(map(escape, titles)) + " | why |"
     yield "|---" * (len(titles) + 2) + "|"
     for row in matrix.rows:
@@ -36,16 +36,16 @@ def why_markdown(
     backend: Backend,
     matrix: Matrix,
     name: str,
-    told: Sequence[Sequence[Demand]],
+    told: Sequence[Sequence[RequirementResult]],
     facts: Facts,
 ) -> str:
-    """One name with every demand for every wish."""
+    """One name with every requirement for every call."""
     row = matrix.row(name)
     lines = [*_top(matrix, facts), f"#### `{name}`: {escape(backend.title)}", ""]
-    for wish, answer, demands in zip(matrix.wishes, row.answers, told, strict=True):
-        lines += [f"**{escape(label(wish))}: {answer.state.value}**", ""]
-        lines += ["| demand | outcome | seen | wanted |", "|---|---|---|---|"]
-        lines += [line for demand in demands for line in _demand(demand)]
+    for call, answer, requirements in zip(matrix.calls, row.answers, told, strict=True):
+        lines += [f"**{escape(label(call))}: {answer.state.value}**", ""]
+        lines += ["| requirement | outcome | seen | wanted |", "|---|---|---|---|"]
+        lines += [line for requirement in requirements for line in _requirement(requirement)]
         lines.append("")
     for framework, words in backend.declares.items():
         lines.append(f"- declared by {framework}: {escape(words)}")
@@ -54,13 +54,17 @@ def why_markdown(
     return "\n".join([*lines, f"- <{backend.source}>"]) + "\n"
 
 
-def _demand(demand: Demand) -> Iterator[str]:
-    text = demand.text if demand.outcome in (Outcome.UNMET, Outcome.UNKNOWN) else demand.id
-    first = f"| {escape(text)} | {demand.outcome.value} |"
-    if demand.outcome is Outcome.NOT_DEMANDED or not demand.because:
+def _requirement(requirement: RequirementResult) -> Iterator[str]:
+    text = (
+        requirement.text
+        if requirement.outcome in (Outcome.UNSATISFIED, Outcome.UNKNOWN)
+        else requirement.id
+    )
+    first = f"| {escape(text)} | {requirement.outcome.value} |"
+    if requirement.outcome is Outcome.NOT_APPLICABLE or not requirement.because:
         yield f"{first} | |"
         return
-    for line in demand.because:
+    for line in requirement.because:
         yield f"{first} `{line.fact}` is {escape(line.seen)} | {escape(line.wanted)} |"
         first = "| | |"
 
@@ -75,6 +79,6 @@ def _top(matrix: Matrix, facts: Facts) -> Iterator[str]:
 
 
 def _recommended(matrix: Matrix) -> Iterator[str]:
-    for wish, one in zip(matrix.wishes, matrix.recommended, strict=True):
+    for call, one in zip(matrix.calls, matrix.recommended, strict=True):
         told = f"use `{one.name}`: {escape(one.why)}" if one.name else escape(one.why)
-        yield f"- {escape(label(wish))}: {told}"
+        yield f"- {escape(label(call))}: {told}"

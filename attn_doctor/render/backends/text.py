@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends.catalogue_entries import Backend
-from attn_doctor.backends.readiness import Demand, Matrix, Outcome, Readiness, Row
+from attn_doctor.backends.readiness import Matrix, Outcome, Readiness, RequirementResult, Row
 from attn_doctor.facts import Facts
 from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.readiness import (
@@ -14,8 +14,8 @@ from attn_doctor.render.findings.readiness import (
     labels,
     overall,
     reasons,
+    shared_label,
     subject,
-    wishes,
 )
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.terminal import Paper, clean
@@ -27,10 +27,10 @@ _WORDS = {
     Readiness.NOT_READY: ("no", "red"),
 }
 _MARKS = {
-    Outcome.MET: ("✓", "green"),
-    Outcome.UNMET: ("✗", "red"),
+    Outcome.SATISFIED: ("✓", "green"),
+    Outcome.UNSATISFIED: ("✗", "red"),
     Outcome.UNKNOWN: ("?", "blue"),
-    Outcome.NOT_DEMANDED: ("·", "dim"),
+    Outcome.NOT_APPLICABLE: ("·", "dim"),
 }
 
 _CELL = 12
@@ -61,18 +61,18 @@ def why_text(
     backend: Backend,
     matrix: Matrix,
     name: str,
-    told: Sequence[Sequence[Demand]],
+    told: Sequence[Sequence[RequirementResult]],
     facts: Facts,
     paper: Paper,
 ) -> str:
-    """One name: every condition with the value seen. `told`: the demands for each wish."""
+    """One name: every condition with the value seen. `told`: the requirements for each call."""
     row = matrix.row(name)
     lines = [*_top(matrix, facts, paper)]
     lines.append(paper.style(f"{name}: {backend.title}", "bold"))
-    for wish, answer in zip(matrix.wishes, row.answers, strict=True):
-        lines.append(f"  {label(wish)}: {_state(answer.state, paper)}")
+    for call, answer in zip(matrix.calls, row.answers, strict=True):
+        lines.append(f"  {label(call)}: {_state(answer.state, paper)}")
     lines.append("")
-    lines += _demands(matrix, told, paper)
+    lines += _requirements(matrix, told, paper)
     told_of = [one for answer in row.answers for one in answer.reasons if one.remedy]
     for remedy, code in dict.fromkeys((one.remedy, one.code) for one in told_of):
         lines += labelled("remedy", remedy, paper, indent=_INDENT)
@@ -99,7 +99,7 @@ def _top(matrix: Matrix, facts: Facts, paper: Paper) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Row], matrix: Matrix, paper: Paper) -> Iterator[str]:
-    """Rows with a word for each wish, below it the reasons; wishes that do not fit come after."""
+    """Rows with a word for each call, below it the reasons; calls that do not fit come after."""
     width = max(len(row.name) for row in rows) + 2
     columns = labels(matrix)
     fitting = max(1, (paper.width - width) // _CELL)
@@ -203,7 +203,7 @@ def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
     for name, numbers in groups.items():
         # The last one says most on how far the figures are from what is wished.
         first = matrix.recommended[numbers[-1]]
-        where = wishes(numbers, matrix)
+        where = shared_label(numbers, matrix)
         where = f"{where}: " if where else ""
         line = f"{where}use {name}: {first.why}" if name else f"{where}{first.why}"
         head_line, *rest = paper.wrap(clean(line), 2)
@@ -213,29 +213,31 @@ def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
         yield from paper.wrap("--why NAME shows every condition with the value seen.", 2)
 
 
-def _demands(matrix: Matrix, told: Sequence[Sequence[Demand]], paper: Paper) -> Iterator[str]:
-    """Each demand once, by its worst outcome, with the wishes where it has that one."""
-    order = (Outcome.UNMET, Outcome.UNKNOWN, Outcome.MET, Outcome.NOT_DEMANDED)
-    by_id: dict[str, list[tuple[int, Demand]]] = {}
-    for number, demands in enumerate(told):
-        for demand in demands:
-            by_id.setdefault(demand.id, []).append((number, demand))
+def _requirements(
+    matrix: Matrix, told: Sequence[Sequence[RequirementResult]], paper: Paper
+) -> Iterator[str]:
+    """Each requirement once, by its worst outcome, with the calls where it has that one."""
+    order = (Outcome.UNSATISFIED, Outcome.UNKNOWN, Outcome.SATISFIED, Outcome.NOT_APPLICABLE)
+    by_id: dict[str, list[tuple[int, RequirementResult]]] = {}
+    for number, requirements in enumerate(told):
+        for requirement in requirements:
+            by_id.setdefault(requirement.id, []).append((number, requirement))
     worst = {
         id: min(group, key=lambda one: order.index(one[1].outcome))[1]
         for id, group in by_id.items()
     }
-    for id, demand in sorted(worst.items(), key=lambda one: order.index(one[1].outcome)):
-        same = [number for number, one in by_id[id] if one.outcome is demand.outcome]
-        glyph, colour = _MARKS[demand.outcome]
-        words = demand.text if demand.outcome in order[:2] else id.replace("-", " ")
-        where = wishes(same, matrix)
-        title = f"{words}{f' ({where})' if where else ''}{_rule(demand.rule)}"
+    for id, requirement in sorted(worst.items(), key=lambda one: order.index(one[1].outcome)):
+        same = [number for number, one in by_id[id] if one.outcome is requirement.outcome]
+        glyph, colour = _MARKS[requirement.outcome]
+        words = requirement.text if requirement.outcome in order[:2] else id.replace("-", " ")
+        where = shared_label(same, matrix)
+        title = f"{words}{f' ({where})' if where else ''}{_rule(requirement.rule)}"
         first, *rest = paper.wrap(clean(title), 2)
         yield paper.style(glyph, colour) + " " + first[2:]
         yield from rest
-        if demand.outcome is Outcome.NOT_DEMANDED:
+        if requirement.outcome is Outcome.NOT_APPLICABLE:
             continue
-        for line in demand.because:
+        for line in requirement.because:
             wanted = f", wanted {line.wanted}" if line.wanted else ""
             gap = f" ({line.gap})" if line.gap else ""
             yield from paper.wrap(clean(f"{line.fact} is {line.seen or 'empty'}{wanted}{gap}"), 6)

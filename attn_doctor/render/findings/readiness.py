@@ -1,26 +1,26 @@
-"""What every renderer of backends needs: labels of wishes, reasons per row, names per state."""
+"""What every renderer of backends needs: labels of calls, reasons per row, names per state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attn_doctor.backends.readiness import Matrix, Readiness, Reason, Row
-from attn_doctor.backends.workload import Wish
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.readiness import Matrix, Readiness, RequirementResult, Row
 from attn_doctor.render.terminal import clean
 
-#: A reason, and for which of the wishes it decides.
-Told = tuple[str, Reason]
+#: A reason, and for which of the calls it decides.
+Told = tuple[str, RequirementResult]
 
 
-def label(wish: Wish) -> str:
+def label(call: AttentionCall) -> str:
     """`inference`, `training with a bool mask`."""
-    return wish.phase + (f" with a {wish.mask} mask" if wish.masked else "")
+    return call.phase + (f" with a {call.mask} mask" if call.masked else "")
 
 
 def labels(matrix: Matrix) -> list[tuple[str, str]]:
     """Two lines over each column: the phase and the mask."""
     return [
-        (wish.phase, f"{wish.mask} mask" if wish.masked else "no mask") for wish in matrix.wishes
+        (call.phase, f"{call.mask} mask" if call.masked else "no mask") for call in matrix.calls
     ]
 
 
@@ -34,41 +34,41 @@ def subject(matrix: Matrix) -> str:
 
 def head(matrix: Matrix) -> str:
     """What all columns have in common."""
-    wish = matrix.wishes[0]
-    parts = [wish.dtype, f"heads of {wish.head_dim}", f"{wish.seq} tokens"]
-    parts += [name for name, on in (("causal", wish.causal), ("grouped heads", wish.gqa)) if on]
-    parts.append("compiled" if wish.compiled else "not compiled")
+    call = matrix.calls[0]
+    parts = [call.dtype, f"heads of {call.head_dim}", f"{call.seq_len} tokens"]
+    parts += [name for name, on in (("causal", call.causal), ("grouped heads", call.gqa)) if on]
+    parts.append("compiled" if call.compiled else "not compiled")
     return ", ".join(parts)
 
 
 def overall(row: Row) -> Readiness:
-    """The best that a row reaches for any wish."""
+    """The best that a row reaches for any call."""
     best = (Readiness.READY, Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY)
     states = [answer.state for answer in row.answers]
     return next(state for state in best if state in states)
 
 
 def reasons(row: Row, matrix: Matrix) -> list[Told]:
-    """The reason that decides each answer, once for all wishes that share it."""
-    found: dict[str, tuple[Reason, list[int]]] = {}
+    """The reason that decides each answer, once for all calls that share it."""
+    found: dict[str, tuple[RequirementResult, list[int]]] = {}
     for number, answer in enumerate(row.answers):
         if answer.reasons:
             first = answer.reasons[0]
             found.setdefault(first.text, (first, []))[1].append(number)
-    return [(wishes(numbers, matrix), reason) for reason, numbers in found.values()]
+    return [(shared_label(numbers, matrix), reason) for reason, numbers in found.values()]
 
 
-def wishes(numbers: Sequence[int], matrix: Matrix) -> str:
-    """What the wishes with these numbers have in common; empty for all of them."""
-    every = range(len(matrix.wishes))
-    chosen = [matrix.wishes[number] for number in numbers]
+def shared_label(numbers: Sequence[int], matrix: Matrix) -> str:
+    """What the calls with these numbers have in common; empty for all of them."""
+    every = range(len(matrix.calls))
+    chosen = [matrix.calls[number] for number in numbers]
     if len(numbers) == len(every):
         return ""
     for text, fits in (
-        ("with a mask", [n for n in every if matrix.wishes[n].masked]),
-        ("without a mask", [n for n in every if not matrix.wishes[n].masked]),
-        ("in training", [n for n in every if matrix.wishes[n].phase == "training"]),
-        ("in inference", [n for n in every if matrix.wishes[n].phase == "inference"]),
+        ("with a mask", [n for n in every if matrix.calls[n].masked]),
+        ("without a mask", [n for n in every if not matrix.calls[n].masked]),
+        ("in training", [n for n in every if matrix.calls[n].phase == "training"]),
+        ("in inference", [n for n in every if matrix.calls[n].phase == "inference"]),
     ):
         if list(numbers) == fits:
             return text
@@ -76,7 +76,7 @@ def wishes(numbers: Sequence[int], matrix: Matrix) -> str:
 
 
 def _short(matrix: Matrix) -> dict[Readiness, str]:
-    """Names by the best state that they reach, with the wishes for which they do.
+    """Names by the best state that they reach, with the calls for which they do.
 
     What is made for other hardware, and what this version does not know, is left out; a package
     of which nothing works is one word.
@@ -94,7 +94,7 @@ def _short(matrix: Matrix) -> dict[Readiness, str]:
             lists[state].setdefault("", []).append(f"{name} ({len(same)})")
             continue
         numbers = [n for n, answer in enumerate(row.answers) if answer.state is state]
-        where = wishes(numbers, matrix).replace("in ", "for ", 1)
+        where = shared_label(numbers, matrix).replace("in ", "for ", 1)
         lists[state].setdefault(where, []).append(row.name)
     return {state: _grouped(groups) for state, groups in lists.items()}
 

@@ -7,11 +7,12 @@ import json as std_json
 import msgspec
 import pytest
 
+from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.live.outcome import Device, LiveReport, LiveResult, Outcome
 from attn_doctor.backends.live.static_disagreements import Disagreement, disagreements
 from attn_doctor.backends.matrix import matrix
-from attn_doctor.backends.readiness import Answer, Matrix, Readiness, Reason
-from attn_doctor.backends.workload import Wish
+from attn_doctor.backends.readiness import Answer, Matrix, Readiness, RequirementResult
+from attn_doctor.backends.readiness import Outcome as RequirementOutcome
 from attn_doctor.cli.backends.live import exit_code
 from attn_doctor.render.backends.live_json import json
 from attn_doctor.render.backends.live_markdown import markdown
@@ -28,20 +29,28 @@ from tests.backends.live.made import (
 from tests.render.sample import FACTS
 
 READY = Answer(state=Readiness.READY)
-LIBRARY = Reason(id="x", state=Readiness.NOT_READY, text="no kernel", by="library")
-FRAMEWORK = Reason(id="y", state=Readiness.NOT_READY, text="too old for it", by="framework")
+LIBRARY = RequirementResult(
+    id="x",
+    outcome=RequirementOutcome.UNSATISFIED,
+    state=Readiness.NOT_READY,
+    text="no kernel",
+    by="library",
+)
+FRAMEWORK = msgspec.structs.replace(LIBRARY, id="y", text="too old for it", by="framework")
 
 
 def static(answers: dict[str, Answer], device: str = "cuda") -> Matrix:
     """The real matrix with some answers put in place of its own."""
-    real = matrix(FACTS, (), (Wish(phase="inference"), Wish(phase="training")), "diffusers")
+    real = matrix(
+        FACTS, (), (AttentionCall(phase="inference"), AttentionCall(phase="training")), "diffusers"
+    )
     rows = tuple(
         msgspec.structs.replace(row, answers=(answers[row.name],) * 2)
         for row in real.rows
         if row.name in answers
     )
-    use = msgspec.structs.replace(real.use, device=device)
-    return msgspec.structs.replace(real, rows=rows, use=use)
+    context = msgspec.structs.replace(real.context, device=device)
+    return msgspec.structs.replace(real, rows=rows, context=context)
 
 
 def told(report: LiveReport, answers: dict[str, Answer]) -> list[tuple[str, str, bool]]:

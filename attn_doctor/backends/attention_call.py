@@ -1,8 +1,7 @@
-"""What is wanted of attention and where it would run: facts beside the machine's own.
+"""The attention call that is asked for and the context it runs in: facts beside the machine's own.
 
-`wish.…` is what the user asks for, `use.…` is what follows for a framework on this machine. The
-catalogue's conditions name them like any other fact, so a reason says value seen and value wanted.
-Nothing here looks at the machine.
+`call.…` is what the user asks for, `context.…` is what follows for a framework on this machine. The
+catalogue's conditions name them like any other fact. Nothing here looks at the machine.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ PHASES = ("inference", "training")
 MASKS = ("none", "varlen", "bool", "float")
 DTYPES = ("bf16", "fp16", "fp32")
 
-#: Tokens for which memory was measured; 16384 tokens took 80.4 GB, as the square of it says.
-_MEASURED_SEQ = 4608
+#: Tokens for which memory was measured; 16384 tokens took 80.4 GB, as the square predicts.
+_MEASURED_SEQ_LEN = 4608
 #: Values that turn the checks of Diffusers and Finetrainers on, as each compares them.
 _ON = ("1", "ON", "YES", "TRUE")
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class AttentionCall(Struct, frozen=True, kw_only=True):
     """One kind of attention call."""
 
     phase: str = "inference"
@@ -30,18 +29,18 @@ class Wish(Struct, frozen=True, kw_only=True):
     """`none`; `varlen`, boolean over the keys with the valid ones first; `bool`, boolean over the
     keys with padding anywhere; `float`, added to the scores."""
     causal: bool = False
-    """Queries see only keys up to their own place (`is_causal`)."""
+    """Queries see only keys up to their own position (`is_causal`)."""
     gqa: bool = False
     """Fewer heads of keys and values than of queries."""
     dtype: str = "bf16"
     """`bf16`, `fp16` or `fp32`."""
     head_dim: int = 128
     """Size of a head."""
-    seq: int = 4608
+    seq_len: int = 4608
     """Tokens; the default is an image of 1024×1024 in Flux."""
     mask_elements: int = 0
-    """Elements of a mask that has a row for each query; 0 for one over the keys alone, and where
-    that or its size is not known."""
+    """Elements of a mask that has a row for each query; 0 for a mask over the keys alone, and where
+    that or its size is unknown."""
     compiled: bool = False
     """The model runs under `torch.compile`, or FlexAttention itself does."""
 
@@ -57,75 +56,66 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     @property
     def unfused_mib(self) -> int:
-        """Memory of unfused FlexAttention, by what 24 heads took on an H200: it is the scores."""
+        """MiB of unfused FlexAttention, scaled from 24 heads on an H200: the scores take it."""
         measured = 13312 if self.phase == "training" else 6433
-        return round(measured * (self.seq / _MEASURED_SEQ) ** 2)
+        return round(measured * (self.seq_len / _MEASURED_SEQ_LEN) ** 2)
 
     @property
     def math_mib(self) -> int:
-        """The same of the math kernel, forward."""
-        return round(4617 * (self.seq / _MEASURED_SEQ) ** 2)
+        """MiB of the math kernel in the forward pass, scaled in the same way."""
+        return round(4617 * (self.seq_len / _MEASURED_SEQ_LEN) ** 2)
 
 
-class Use(Struct, frozen=True, kw_only=True):
-    """Where the call would run."""
+class Context(Struct, frozen=True, kw_only=True):
+    """The framework and the device that a call would use."""
 
     framework: str = "diffusers"
     """`diffusers`, `finetrainers` or `simpletuner`."""
     title: str = "Diffusers"
-    """As its makers write it."""
+    """The framework's name as its makers write it."""
     version: str | None = None
-    """Its version; the newest known one where it is not installed."""
+    """Its version; the newest known one if it is not installed."""
     diffusers: str | None = None
-    """Version of the Diffusers whose dispatcher is called; empty for Finetrainers, which has its
-    own."""
+    """Version of the Diffusers whose dispatcher is called; empty for Finetrainers, which has
+    its own dispatcher."""
     device: str | None = None
-    """What torch computes on here: `cuda`, `rocm`, `xpu`, `mps` or `cpu`."""
+    """The device type that torch uses here: `cuda`, `rocm`, `xpu`, `mps` or `cpu`."""
     nvidia: bool | None = None
-    """That is an NVIDIA GPU."""
+    """torch computes on an NVIDIA GPU here."""
     unusable_gpu: bool | None = None
-    """There is a GPU that this torch cannot use."""
+    """The machine has a GPU that this torch cannot use."""
     checks: bool | None = None
     """The framework's checks of tensors are on."""
     memory_mib: int | None = None
-    """Memory of the largest GPU that CUDA shows; None where none is used or it is not known."""
+    """Memory of the largest GPU that CUDA shows; None if there is none or it is unknown."""
     hub: tuple[str, ...] | None = None
     """Kernels of the Hugging Face Hub in the cache that load here and have code for this GPU."""
 
 
-#: What each of these facts means, with its kind, as the condition language needs it.
-SENTENCES: dict[str, tuple[str, str]] = {
-    "wish.phase": ("text", "`inference` or `training`."),
-    "wish.mask": ("text", "`none`, `varlen`, `bool` or `float`."),
-    "wish.masked": ("boolean", "There is a mask."),
-    "wish.causal": ("boolean", "`is_causal` is set."),
-    "wish.gqa": ("boolean", "Fewer heads of keys and values than of queries."),
-    "wish.dtype": ("text", "`bf16`, `fp16` or `fp32`."),
-    "wish.head_dim": ("number", "Size of a head."),
-    "wish.head_dim_by_8": ("boolean", "The size of a head is a multiple of 8."),
-    "wish.seq": ("number", "Tokens."),
-    "wish.mask_elements": ("number", "Elements of a mask with a row for each query, else 0."),
-    "wish.unfused_mib": ("number", "Memory of unfused FlexAttention with 24 heads, in MiB."),
-    "wish.math_mib": ("number", "Memory of the math kernel with 24 heads, in MiB."),
-    "wish.compiled": ("boolean", "The call runs under `torch.compile`."),
-    "use.framework": ("text", "`diffusers`, `finetrainers` or `simpletuner`."),
-    "use.title": ("text", "The framework's name as its makers write it."),
-    "use.version": ("version", "Version of the framework."),
-    "use.diffusers": ("version", "Version of the Diffusers that dispatches; empty if none does."),
-    "use.device": ("text", "`cuda`, `rocm`, `xpu`, `mps` or `cpu`."),
-    "use.nvidia": ("boolean", "torch computes on an NVIDIA GPU here."),
-    "use.unusable_gpu": ("boolean", "There is a GPU that this torch cannot use."),
-    "use.checks": ("boolean", "The framework's checks of tensors are on."),
-    "use.memory_mib": ("number", "Memory of the largest GPU that CUDA shows, in MiB."),
-    "use.hub": ("list", "Kernels of the Hugging Face Hub in the cache that run here."),
-}
+#: Kind of each value, as the condition language needs it.
+KINDS: dict[str, tuple[str, ...]] = {
+    "text": (
+        "call.phase", "call.mask", "call.dtype", "context.framework", "context.title",
+        "context.device",
+    ),
+    "number": (
+        "call.head_dim", "call.seq_len", "call.mask_elements", "call.unfused_mib",
+        "call.math_mib", "context.memory_mib",
+    ),
+    "boolean": (
+        "call.masked", "call.causal", "call.gqa", "call.head_dim_by_8", "call.compiled",
+        "context.nvidia", "context.unusable_gpu", "context.checks",
+    ),
+    "version": ("context.version", "context.diffusers"),
+    "list": ("context.hub",),
+}  # fmt: skip
 
 #: Builds of torch and the vendor whose GPUs they compute on.
 _VENDORS = {"cuda": "nvidia", "rocm": "amd", "xpu": "intel", "mps": "apple"}
 
 
-def use_of(facts: Facts, framework: str, title: str, newest: dict[str, str]) -> Use:
-    """Where a call of `framework` would run. `newest`: last known version of each framework."""
+def context_of(facts: Facts, framework: str, title: str, newest: dict[str, str]) -> Context:
+    """Context of a call of `framework`. `newest`: the last known version of each framework."""
     version = _version(facts, framework, newest)
     if framework == "diffusers":
         diffusers: str | None = version
@@ -134,7 +124,7 @@ def use_of(facts: Facts, framework: str, title: str, newest: dict[str, str]) -> 
     else:
         diffusers = ""
     device = _device(facts)
-    return Use(
+    return Context(
         framework=framework,
         title=title,
         version=version,
@@ -157,7 +147,7 @@ def _version(facts: Facts, framework: str, newest: dict[str, str]) -> str | None
 
 
 def _device(facts: Facts) -> str | None:
-    """CUDA needs a torch built for it, a driver that answers and a visible GPU; likewise others."""
+    """Device type of torch: its build, a driver that answers, and a visible GPU decide it."""
     build = facts.torch.build
     if facts.torch.installed is False or build == "cpu":
         return "cpu"
@@ -188,7 +178,7 @@ def _checks(facts: Facts, framework: str, diffusers: str | None) -> bool | None:
     value = facts.env.get("DIFFUSERS_ATTN_CHECKS", "")
     if value.upper() not in _ON:
         return False
-    # Diffusers 0.35 compares the word as it stands, later ones in capitals.
+    # Diffusers 0.35 compares the word unchanged, later releases in capitals.
     if diffusers is None:
         return True if value in _ON else None
     return value in _ON or not diffusers.startswith("0.35.")
@@ -200,13 +190,13 @@ def _memory(facts: Facts) -> int | None:
 
 
 def _hub(facts: Facts) -> tuple[str, ...] | None:
-    """Repositories of which a module in the cache loads and has code for the GPU here."""
+    """Hub repositories with a cached module that loads and has code for the GPU here."""
     if facts.extensions is None:
         return None
-    sound = (
+    usable = (
         one.name
         for one in facts.extensions
         if one.package == "hub" and one.name and one.loads and one.gpu_code in ("yes", "ptx", "")
     )
     # kernels-community/flash-attn2/_flash_attn2_cuda
-    return tuple(dict.fromkeys("/".join(name.split("/")[:2]) for name in sound))
+    return tuple(dict.fromkeys("/".join(name.split("/")[:2]) for name in usable))

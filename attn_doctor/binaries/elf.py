@@ -1,7 +1,8 @@
 """ELF files, as far as the dynamic loader reads them: what they need, and what they offer.
 
 Everything but the place of CUDA's fat binaries is taken from the dynamic segment, as the loader
-takes it; tools that strip or patch files leave that one right. Only little-endian files are read.
+takes it; tools that strip or patch files leave that one right. `Elf` reads 64-bit little-endian
+files only; `header` and `fault` read all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from attn_doctor.binaries.window import DamagedError, Nearby, Window
 #: Machines by their number, named as `uname -m` names them.
 _MACHINES = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "armv7l", 243: "riscv64", 21: "ppc64le"}
 
-_HEADER = struct.Struct("<HHIQQQIHHHHHH")  # of 64-bit files, behind the 16 bytes of identification
 _PROGRAM = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _DYNAMIC = struct.Struct("<QQ")
@@ -35,6 +35,67 @@ WHOLE = 1 << 20
 MOST_HEADERS, MOST_VERSIONS = 4096, 20_000
 
 
+#: `e_type` of a shared library, and `e_machine` of code for NVIDIA GPUs.
+_SHARED, _CUDA = 3, 190
+
+
+class Header(NamedTuple):
+    """The fields of an ELF header that say where everything else lies."""
+
+    native: bool
+    """A 64-bit little-endian file."""
+    kind: int
+    machine: int
+    programs: int
+    """Offset of the program headers in bytes; `sections` is that of the section headers."""
+    sections: int
+    program_size: int
+    program_count: int
+    section_size: int
+    section_count: int
+    names: int
+    """Number of the section that holds the sections' names."""
+
+    @property
+    def end(self) -> int:
+        """The bytes that the file must have at least."""
+        programs = self.programs + self.program_size * self.program_count
+        return max(programs, self.sections + self.section_size * self.section_count)
+
+
+def header(data: bytes) -> Header:
+    """Read the header from the first 64 bytes of a file. Raises `DamagedError`."""
+    if data[:4] != b"\x7fELF":
+        raise DamagedError("it does not begin as an ELF file does")
+    if len(data) < 64 or data[4] not in (1, 2) or data[5] not in (1, 2):
+        raise DamagedError("its ELF header is truncated")
+    wide, order = data[4] == 2, "<" if data[5] == 1 else ">"
+    layout = struct.Struct(order + ("HHIQQQIHHHHHH" if wide else "HHIIIIIHHHHHH"))
+    fields = layout.unpack_from(data, 16)
+    kind, machine, _, _, programs, sections, _, _, *sizes = fields
+    return Header(wide and order == "<", kind, machine, programs, sections, *sizes)
+
+
+def fault(data: bytes, size: int, *, cubin: bool = False) -> str:
+    """Say what is wrong with an ELF file of `size` bytes; empty if nothing is.
+
+    A linker or a copy that was killed leaves the first part of a file; loading it fails, or crashes
+    the process. Whether the code in it is right cannot be seen here. `data`: at least the first 64
+    bytes. `cubin`: it must be machine code for an NVIDIA GPU, otherwise a shared library.
+    """
+    try:
+        found = header(data)
+    except DamagedError as error:
+        return str(error)
+    if found.end > size:
+        return f"it ends after {size} of at least {found.end} bytes"
+    if cubin and found.machine != _CUDA:
+        return "it is not machine code for an NVIDIA GPU"
+    if not cubin and found.kind != _SHARED:
+        return "it is not a shared library"
+    return ""
+
+
 class Wanted(NamedTuple):
     """A version that a file wants of a library, such as `GLIBC_2.34` of `libc.so.6`."""
 
@@ -47,20 +108,17 @@ class Wanted(NamedTuple):
 class Elf:
     """One ELF file, its headers read. The `Window` stays with the caller.
 
-    Raises `DamagedError` if they cannot be right, or if it is no 64-bit little-endian ELF file.
+    Raises `DamagedError` if they cannot be right, or if it is not a 64-bit little-endian ELF file.
     """
 
     def __init__(self, window: Window) -> None:
         self.window = window
-        start = window.take(0, 16)
-        if start[:4] != b"\x7fELF":
-            raise DamagedError("it is no ELF file")
-        if start[4:6] != b"\x02\x01":
-            raise DamagedError("it is no 64-bit little-endian ELF file")
-        header = window.unpack(_HEADER, 16)
-        self.machine = _MACHINES.get(header[1], f"machine {header[1]}")
-        self._sections = (header[5], header[10], header[11], header[12])
-        segments = self._segments(header[4], header[8], header[9])
+        found = header(window.take(0, min(64, window.size)))
+        if not found.native:
+            raise DamagedError("it is not a 64-bit little-endian ELF file")
+        self.machine = _MACHINES.get(found.machine, f"machine {found.machine}")
+        self._sections = (found.sections, found.section_size, found.section_count, found.names)
+        segments = self._segments(found.programs, found.program_size, found.program_count)
         self._loads = [(one[3], one[2], one[5]) for one in segments if one[0] == _LOAD]
         places = [(one[2], one[5]) for one in segments if one[0] == _DYNAMIC_SEGMENT]
         #: Values of the dynamic section by tag.

@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.caches.locations import Place
+    from attn_doctor.kernels.caches.survey import Place
 
 
 class Kind(str, Enum):

@@ -1,7 +1,9 @@
-"""What lies in a cache folder, recognised by the structure that each cache gives itself.
+"""Recognises what lies in a cache folder, by the structure that each cache gives itself.
 
-A folder counts as a cache only if something in it has the very form that this cache writes. Even
-then, only what has that form belongs to an entry; the rest are strangers, whatever their place.
+A folder counts as a cache only if something in it has exactly the form that this cache writes.
+Even then, only files of that form belong to an entry; all other files are unrelated, wherever they
+lie. The forms are those in the sources of torch 2.5 to 2.15 and Triton 3.0 to 3.9: a pattern that
+is too narrow costs disk space, and one that is too wide could cost a user's file.
 """
 
 from __future__ import annotations
@@ -9,10 +11,113 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
+from enum import Enum
 
-from attn_doctor.kernels.caches import file_names
-from attn_doctor.kernels.caches.entry import Contents, Entry
+from msgspec import Struct
+
 from attn_doctor.kernels.caches.file_tree import Node, Tree, read_tree
+
+
+class State(str, Enum):
+    """Whether an entry can still serve this machine and environment."""
+
+    LIVE = "live"
+    STALE = "stale"
+    UNKNOWN = "unknown"
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """Files that a cache keeps and loses together. Paths are relative to the cache's root."""
+
+    part: str
+    """The part of the cache, such as `fxgraph`, `triton`, `code`."""
+    name: str
+    """Its key or folder, as the cache names it."""
+    files: tuple[str, ...]
+    bytes: int = 0
+    newest: float = 0.0
+    """When its newest file was written, seconds since 1970."""
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """An entry with its state and the reason for it."""
+
+    entry: Entry
+    state: State
+    why: str
+
+
+class Contents(Struct, frozen=True, kw_only=True):
+    """A recognised cache folder."""
+
+    kind: str
+    root: str
+    entries: tuple[Entry, ...] = ()
+    locks: tuple[str, ...] = ()
+    """Lock files, which hold no kernels."""
+    leftovers: tuple[str, ...] = ()
+    """Half-written files of writers, under their temporary names."""
+    record: tuple[str, ...] = ()
+    """Our own manifest, locks and logs."""
+    strangers: tuple[str, ...] = ()
+    """What the cache never writes: left alone whatever is cleared."""
+    bytes: int = 0
+    files: int = 0
+    complete: bool = True
+    unreadable: tuple[str, ...] = ()
+    unrecognised: str = ""
+    """Why this folder is not taken for that cache; then nothing in it may be deleted."""
+
+
+_HASH = r"[a-z2-7]{50,52}"
+FX_KEY = re.compile(rf"f{_HASH}")
+AOT_KEY = re.compile(rf"a{_HASH}")
+#: Keys of generated code, as other entries mention them.
+CODE_KEY = re.compile(rb"\bc[a-z2-7]{51}\b")
+#: `3f/c3fakd….main.cpp`: the folder is the second and third letter of the name.
+CODE = re.compile(
+    r"(?P<two>[a-z0-9]{2})/(?:__pycache__/)?(?P<key>[a-z](?P=two)[a-z2-7]{48,50})(?:\.[\w.-]+)?"
+)
+#: A kernel's folder: base32 (Triton 3.1 and later), hexadecimal, or base64 for URLs.
+TRITON_KEY = re.compile(r"[A-Z2-7]{52}|[0-9a-f]{64}|[A-Za-z0-9_-]{43}")
+TRITON_FILE = re.compile(
+    r"(?:__grp__)?[\w.+-]+\.(?:ttir|ttgir|llir|llvm|ptx|cubin|sass|hsaco|amdgcn|spv|zebin|json|source"
+    r"|gluon|so|pyd|dll|exp|lib|o|obj|c|cpp)"
+)
+#: `add_kernel_arch9.0_nvrtc13.0_sass_7012_<sha1>`; on ROCm `_archgfx942:sramecc+…`.
+JITERATOR = re.compile(
+    r"(?P<kernel>\w+)_arch(?P<arch>[\w.:+-]+?)_nvrtc(?P<nvrtc>\d+\.\d+)_(?P<form>sass|ptx)_\d+_[0-9a-f]{40}"
+)
+DRIVER = re.compile(r"index|[0-9a-f]/[0-9a-f]/[0-9a-f]{10,32}")
+CUTE = re.compile(r"[0-9a-f]{64}/(?:\w+/)?[0-9a-f]{64}\.o")
+EXTENSION_FOLDER = re.compile(
+    r"py(?P<python>\d{2,3})t?_(?P<build>cu\d{2,4}|cpu|rocm[\w.]*|xpu[\w.]*)"
+)
+#: What torch and ninja write into the folder of an extension; a user's own sources lie elsewhere.
+EXTENSION_FILE = re.compile(
+    r"build\.ninja|\.ninja_log|\.ninja_deps|(?:main|cuda|sycl)\.(?:cpp|cu|sycl|hip)"
+    r"|[\w.+-]+\.(?:o|obj|d|so|pyd|dll|lib|exp)"
+)
+HUB_REPO = re.compile(r"(?:models|kernels)--[\w.-]+--[\w.-]+")
+HUB_VARIANT = re.compile(
+    r"torch(?P<torch>\d{2,3})-(?:cxx11-)?(?P<build>cu\d{2,3}|rocm\d+|xpu\w*|cpu)-[\w-]+"
+)
+
+#: Temporary names under which entries are written before they are renamed, with the writer's
+#: process where the name tells it: torch, Triton, jiterator, FlashAttention 4.
+LEFTOVER = re.compile(
+    r"(?:^|/)(?:\.(?P<torch>\d+)\.\d+\.tmp|tmp\.pid_(?P<triton>\d+)_[\w-]+(?:/[^/]+)?"
+    r"|tmp\.[0-9a-f-]{36}(?:/[^/]+)*|\w+_nvrtc[\w.]+_tmp_(?P<jiterator>\d+)"
+    r"|\.[0-9a-f]{64}\.[0-9a-f]{16}\.tmp\.o)$"
+)
+
+
+def writer(path: str) -> int | None:
+    """The process that was writing a leftover; None if its name does not tell."""
+    found = LEFTOVER.search(path)
+    number = next(filter(None, found.groups()), None) if found else None
+    return int(number) if number else None
+
 
 #: What each kind of cache is, in a reader's words.
 KINDS = {
@@ -51,7 +156,7 @@ def sort(kind: str, tree: Tree) -> Contents:
             continue
         if kind == "inductor" and node.path.startswith(f"{_OURS}/"):
             (record if node.kind == "file" else strangers).append(node.path)
-        elif node.kind == "file" and file_names.LEFTOVER.search(node.path) and kind != "hub":
+        elif node.kind == "file" and LEFTOVER.search(node.path) and kind != "hub":
             leftovers.append(node.path)
         elif _is_lock(kind, node):
             locks.append(node.path)
@@ -135,7 +240,7 @@ def _inductor(_: Tree) -> Sorter:
             return _kernel(rest[1:] if rest and rest[0].isdigit() else rest)
         if (first, rest[:1]) == (".triton", ["cache"]):
             return _kernel(rest[1:])  # a build without its GPU keeps Triton's own folder here
-        if found := file_names.CODE.fullmatch(node.path):
+        if found := CODE.fullmatch(node.path):
             return "code", found["key"]
         if found := re.fullmatch(r"(?P<two>[a-z0-9]{2})/[\w.-]+\.best_config", node.path):
             return "autotune", node.path
@@ -156,7 +261,7 @@ def _inductor(_: Tree) -> Sorter:
 
 def _graph(part: str, rest: list[str]) -> tuple[str, str] | None:
     key = rest[-2] if len(rest) >= 2 else ""
-    pattern = file_names.FX_KEY if part == "fxgraph" else file_names.AOT_KEY
+    pattern = FX_KEY if part == "fxgraph" else AOT_KEY
     nested = len(rest) == 3 and rest[0] == key[1:3] if part == "fxgraph" else len(rest) == 2
     good = nested and pattern.fullmatch(key) and re.fullmatch(r"[a-z2-7]{40,60}", rest[-1])
     return (part, key) if good else None
@@ -164,9 +269,9 @@ def _graph(part: str, rest: list[str]) -> tuple[str, str] | None:
 
 def _kernel(parts: list[str]) -> tuple[str, str] | None:
     """A file of a Triton kernel; `parts` is its path below Triton's own folder."""
-    if len(parts) != 2 or not file_names.TRITON_KEY.fullmatch(parts[0]):
+    if len(parts) != 2 or not TRITON_KEY.fullmatch(parts[0]):
         return None
-    return ("triton", parts[0]) if file_names.TRITON_FILE.fullmatch(parts[1]) else None
+    return ("triton", parts[0]) if TRITON_FILE.fullmatch(parts[1]) else None
 
 
 def _triton(_: Tree) -> Sorter:
@@ -184,7 +289,7 @@ def _extensions(tree: Tree) -> Sorter:
     }
 
     def place(node: Node) -> tuple[str, str] | None:
-        known = node.folder in built and file_names.EXTENSION_FILE.fullmatch(node.name)
+        known = node.folder in built and EXTENSION_FILE.fullmatch(node.name)
         return ("extension", node.folder) if known else None
 
     return place
@@ -198,20 +303,18 @@ def _head(tree: Tree, node: Node) -> bytes:
 
 
 def _jiterator(_: Tree) -> Sorter:
-    return lambda node: ("kernel", node.path) if file_names.JITERATOR.fullmatch(node.path) else None
+    return lambda node: ("kernel", node.path) if JITERATOR.fullmatch(node.path) else None
 
 
 def _driver(tree: Tree) -> Sorter:
     # A lone file called index may be anybody's, and entries without their index are no cache.
-    kept = [path for path in tree.nodes if file_names.DRIVER.fullmatch(path)]
+    kept = [path for path in tree.nodes if DRIVER.fullmatch(path)]
     whole = "index" in kept and len(kept) > 1
-    return lambda node: (
-        ("driver", "index") if whole and file_names.DRIVER.fullmatch(node.path) else None
-    )
+    return lambda node: ("driver", "index") if whole and DRIVER.fullmatch(node.path) else None
 
 
 def _cute(_: Tree) -> Sorter:
-    return lambda node: ("kernel", node.path) if file_names.CUTE.fullmatch(node.path) else None
+    return lambda node: ("kernel", node.path) if CUTE.fullmatch(node.path) else None
 
 
 def _hub(tree: Tree) -> Sorter:
@@ -223,8 +326,7 @@ def _hub(tree: Tree) -> Sorter:
             kernels |= {
                 repo
                 for repo in parts[:1]
-                if file_names.HUB_REPO.fullmatch(repo)
-                and file_names.HUB_VARIANT.fullmatch(parts[4])
+                if HUB_REPO.fullmatch(repo) and HUB_VARIANT.fullmatch(parts[4])
             }
 
     def place(node: Node) -> tuple[str, str] | None:

@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.kernels.caches.file_tree import Node
+from attn_doctor.record.manifest import NAME
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.survey import Survey
@@ -342,7 +343,7 @@ class Deletions:
 
         Every file is read for that, so this is done only after a build that was killed.
         """
-        from attn_doctor.kernels.caches.damage import damage
+        from attn_doctor.kernels.caches.integrity import damage
 
         for found in damage("inductor", self._roots[0]):
             if not found.harmless:
@@ -470,9 +471,8 @@ def _all(found: Survey) -> list[Group]:
 
 def _useless(found: Survey) -> Iterable[Group]:
     """Stale entries by reason, broken entries, and what crashed processes left."""
-    from attn_doctor.kernels.caches.damage import leftovers, look
-    from attn_doctor.kernels.caches.entry import State
-    from attn_doctor.kernels.caches.survey import RECORD
+    from attn_doctor.kernels.caches.contents import State
+    from attn_doctor.kernels.caches.integrity import leftovers, look
 
     reasons: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
@@ -487,7 +487,7 @@ def _useless(found: Survey) -> Iterable[Group]:
     broken = [one for one in look(found.contents, found.tree) if one.path not in gone]
     files = [path for one in broken for path in one.remove if path not in gone]
     yield _group(found, "truncated or corrupt, or with paths to another folder", files, len(broken))
-    record = [RECORD] if found.torn else []
+    record = [NAME] if found.torn else []
     yield _group(found, "attn-doctor's record, which is damaged", record)
     rests = [one.path for one in leftovers(found.contents, found.tree)]
     yield _group(found, "incomplete files of processes that were killed", rests)

@@ -82,11 +82,9 @@ def _stale_small_kernels(
     root: str, cuda: str | None, sms: tuple[int, ...] | None
 ) -> tuple[ClearedFile, ...]:
     """Files of `~/.cache/torch/kernels` that were built for another CUDA or GPU than these."""
-    from attn_doctor.kernels.caches.contents import contents
-    from attn_doctor.kernels.caches.current_environment import Now
-    from attn_doctor.kernels.caches.entry import State
+    from attn_doctor.kernels.caches.contents import State, contents
     from attn_doctor.kernels.caches.file_tree import Tree
-    from attn_doctor.kernels.caches.states import judge
+    from attn_doctor.kernels.caches.states import Now, judge
 
     found = contents("jiterator", root)
     if found.unrecognised:

@@ -1,8 +1,8 @@
-"""Whether each entry of a cache can still serve: live, stale, or not to be told, with the reason.
+"""Says whether each entry of a cache can still serve: live, stale, or unknown, with the reason.
 
-Stale is said only on evidence: versions and GPUs that an entry itself names, folder and file names
-that carry them, or the builder's record. Most of torch's own entries name none of that (their keys
-are digests), so without a record they stay unknown; being unknown harms nobody.
+An entry is stale only on evidence: versions and GPUs that the entry itself names, folder and file
+names that hold them, or the builder's record. Most of torch's own entries name none of these,
+because their keys are digests. Without a record they stay unknown, which does no harm.
 """
 
 from __future__ import annotations
@@ -12,15 +12,74 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from attn_doctor.kernels.caches import file_names, pickles
-from attn_doctor.kernels.caches.current_environment import Now
-from attn_doctor.kernels.caches.entry import (
+from msgspec import Struct
+
+from attn_doctor.facts import Facts, Gpu
+from attn_doctor.kernels.caches import pickles
+from attn_doctor.kernels.caches.contents import (
+    CODE_KEY,
+    EXTENSION_FOLDER,
+    FX_KEY,
+    HUB_VARIANT,
+    JITERATOR,
     Contents,
     Entry,
     Judged,
     State,
 )
 from attn_doctor.kernels.caches.file_tree import Tree
+
+
+class Now(Struct, frozen=True, kw_only=True):
+    """Today's machine and environment. None: could not tell; empty: there is none."""
+
+    torch: str | None = None
+    cuda: str | None = None
+    """CUDA that torch was built for, such as `13.0`; empty in other builds."""
+    triton: str | None = None
+    python: str | None = None
+    """Python as file names write it, such as `312`."""
+    sms: tuple[int, ...] | None = None
+    """Compute capabilities ×10 of the GPUs that CUDA shows."""
+    gpus: tuple[str, ...] | None = None
+    """Their names."""
+
+
+def now(facts: Facts) -> Now:
+    """Today, from the facts of the examined environment."""
+    torch, triton = facts.torch, facts.triton
+    shown = None if facts.gpus is None else [one for one in facts.gpus if one.visible is not False]
+    return Now(
+        torch=_version(torch.installed, torch.version),
+        cuda=torch.cuda
+        if torch.build == "cuda"
+        else ""
+        if torch.build
+        else _absent(torch.installed),
+        triton=_version(triton.installed, triton.version),
+        python=(facts.python.minor or "").replace(".", "") or None,
+        sms=_sms(shown),
+        gpus=_names(shown),
+    )
+
+
+def _version(installed: bool | None, version: str | None) -> str | None:
+    return "" if installed is False else version
+
+
+def _absent(installed: bool | None) -> str | None:
+    return "" if installed is False else None
+
+
+def _sms(shown: list[Gpu] | None) -> tuple[int, ...] | None:
+    found = [] if shown is None else [gpu.sm for gpu in shown if gpu.sm is not None]
+    return None if shown is None or len(found) < len(shown) else tuple(sorted(set(found)))
+
+
+def _names(shown: list[Gpu] | None) -> tuple[str, ...] | None:
+    found = [] if shown is None else [gpu.name for gpu in shown if gpu.name]
+    return None if shown is None or len(found) < len(shown) else tuple(dict.fromkeys(found))
+
 
 #: What an entry is, and why.
 Said = tuple[State, str]
@@ -118,9 +177,9 @@ class _Judges:
             if data is None:
                 return _UNREAD
             for text in pickles.texts(data):
-                for key in file_names.CODE_KEY.findall(text):
+                for key in CODE_KEY.findall(text):
                     self._uses.setdefault(key.decode(), []).append(entry.name)
-                if file_names.FX_KEY.fullmatch(text[:60].decode("latin-1")):
+                if FX_KEY.fullmatch(text[:60].decode("latin-1")):
                     self._uses.setdefault(text.decode(), []).append(entry.name)
                 if said is _SILENT or said[0] is State.LIVE:
                     said = self._mentioned(text) or said
@@ -225,7 +284,7 @@ class _Judges:
     # The others
 
     def _extension(self, entry: Entry) -> Said:
-        found = file_names.EXTENSION_FOLDER.fullmatch(entry.name.partition("/")[0])
+        found = EXTENSION_FOLDER.fullmatch(entry.name.partition("/")[0])
         if found is None:
             return UNKNOWN, "TORCH_EXTENSIONS_DIR leaves versions out of the folder's name"
         python, build = found["python"], found["build"]
@@ -241,7 +300,7 @@ class _Judges:
         return UNKNOWN, f"its folder is that of {found[0]}, but it does not tell the torch"
 
     def _small_kernel(self, entry: Entry) -> Said:
-        found = file_names.JITERATOR.fullmatch(entry.name)
+        found = JITERATOR.fullmatch(entry.name)
         if found is None or not re.fullmatch(r"\d+\.\d+", found["arch"]):
             return _SILENT
         nvrtc, cuda = found["nvrtc"], self._now.cuda
@@ -257,7 +316,7 @@ class _Judges:
             found[0]: found
             for path in entry.files
             for part in path.split("/")[4:5]
-            if (found := file_names.HUB_VARIANT.fullmatch(part))
+            if (found := HUB_VARIANT.fullmatch(part))
         }
         torch = re.match(r"(\d+)\.(\d+)", self._now.torch or "")
         if torch is None or not variants:

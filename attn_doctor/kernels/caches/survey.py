@@ -1,4 +1,4 @@
-"""Every cache of this machine with its entries, their states, and what its place is worth."""
+"""Every cache of this machine with its location, its entries, their states, and its remarks."""
 
 from __future__ import annotations
 
@@ -12,19 +12,56 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import BuiltKernels, Cache, Facts
 from attn_doctor.host import Host
-from attn_doctor.kernels.caches.contents import sort
-from attn_doctor.kernels.caches.current_environment import now
-from attn_doctor.kernels.caches.entry import Contents, Judged, State
+from attn_doctor.kernels.caches.contents import Contents, Judged, State, guess, sort
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
-from attn_doctor.kernels.caches.locations import Place, places
 from attn_doctor.kernels.caches.locks import Lock, locks
-from attn_doctor.kernels.caches.states import Said, judge, longest_lived
+from attn_doctor.kernels.caches.states import Said, judge, longest_lived, now
+from attn_doctor.probes.machine.caches import cute, locate
+from attn_doctor.record.manifest import NAME
 
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import Manifest, Warmup
 
-#: The builder's record, below the cache folder.
-RECORD = "attn-doctor/manifest.json"
+
+class Place(Struct, frozen=True):
+    """A cache's folder, and the variable that names it (or `default`)."""
+
+    kind: str
+    path: str
+    source: str
+
+
+def places(host: Host) -> tuple[Place, ...]:
+    """The folders of all caches, whether they exist or not."""
+    found = [
+        Place(one.kind, one.path, one.source)
+        for one in locate(host)
+        if one.kind not in ("fxgraph", "aotautograd")  # parts of Inductor's folder
+    ]
+    if not any(one.kind == "cute" for one in found):
+        # Kept earlier, when FlashAttention 4 was told to; it is no longer.
+        path, source = cute(host)
+        if host.is_dir(path):
+            found.append(Place("cute", path, source))
+    found.append(Place("hub", *_hub(host)))
+    inside = host.join(found[0].path, "triton")
+    # Triton's folder may be named to lie in Inductor's, where it is counted already.
+    return tuple(
+        one
+        for one in found
+        if one.kind != "triton" or not host.join(one.path, "").startswith(host.join(inside, ""))
+    )
+
+
+def _hub(host: Host) -> tuple[str, str]:
+    """As the `kernels` package: its own variable, else the folder of the Hub's downloads."""
+    for name in ("KERNELS_CACHE", "HF_KERNELS_CACHE", "HF_HUB_CACHE"):
+        if host.environ.get(name):
+            return host.join(host.platform.cwd, host.environ[name]), name
+    if host.environ.get("HF_HOME"):
+        return host.join(host.platform.cwd, host.environ["HF_HOME"], "hub"), "HF_HOME"
+    home = host.environ.get("XDG_CACHE_HOME") or host.join(host.platform.home, ".cache")
+    return host.join(home, "huggingface", "hub"), "default"
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -53,7 +90,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     @property
     def torn(self) -> bool:
         """There is a record, and nobody could read it: it is cut short or no JSON."""
-        return self.manifest is None and not self.unread and RECORD in self.contents.record
+        return self.manifest is None and not self.unread and NAME in self.contents.record
 
     def count(self, state: State) -> int:
         """How many entries are in that state."""
@@ -73,8 +110,6 @@ def chosen(host: Host, kinds: Iterable[str] = (), path: str = "") -> tuple[Place
     known = [one for one in every if one.path == full and (not wanted or one.kind in wanted)]
     if known:
         return tuple(known)
-    from attn_doctor.kernels.caches.contents import guess
-
     # To look through a link is harmless; what deletes refuses links by itself.
     kind = next(iter(wanted), "") or guess(os.path.realpath(full))
     return (Place(kind, full, "named"),) if kind else ()

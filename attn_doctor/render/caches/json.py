@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from attn_doctor._version import __version__
-from attn_doctor.kernels.caches.entry import State
+from attn_doctor.kernels.caches.contents import State
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.deletion import Cleared, Plan

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.caches.contents import KINDS
-from attn_doctor.kernels.caches.entry import State
+from attn_doctor.kernels.caches.contents import KINDS, State
 from attn_doctor.render.findings.summary import header
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import age, size

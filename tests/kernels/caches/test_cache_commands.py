@@ -363,7 +363,7 @@ def test_names_that_are_no_text_are_shown_and_left_alone(
 def test_what_torch_really_writes_is_known_sound_and_hit(run: Run, tmp_path: Path) -> None:
     """Needs an interpreter with torch and a C++ compiler, named by ATTN_DOCTOR_TORCH_PYTHON."""
     from attn_doctor.kernels.caches.contents import contents
-    from attn_doctor.kernels.caches.damage import damage
+    from attn_doctor.kernels.caches.integrity import damage
 
     python = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON")
     if not python:

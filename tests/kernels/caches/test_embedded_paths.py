@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from attn_doctor.derived.kernel_drift import manifests
 from attn_doctor.facts import BuiltKernels, Facts, Gpu
 from attn_doctor.host.local import LocalHost
-from attn_doctor.kernels.caches.embedded_paths import roots
+from attn_doctor.kernels.caches.integrity import roots
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.manifests import of_folder
 from attn_doctor.record.manifest import Manifest, Warmup

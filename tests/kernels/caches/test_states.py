@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from attn_doctor.facts import Facts, Gpu, Torch, Triton
-from attn_doctor.kernels.caches.contents import sort
-from attn_doctor.kernels.caches.current_environment import Now, now
-from attn_doctor.kernels.caches.damage import damage
-from attn_doctor.kernels.caches.entry import State
+from attn_doctor.kernels.caches.contents import State, sort
 from attn_doctor.kernels.caches.file_tree import read_tree
-from attn_doctor.kernels.caches.states import judge, longest_lived
+from attn_doctor.kernels.caches.integrity import damage
+from attn_doctor.kernels.caches.states import Now, judge, longest_lived, now
 
 HERE = Now(
     torch="2.11.0+cu130",

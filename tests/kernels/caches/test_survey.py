@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attn_doctor.facts import BuiltKernels
-from attn_doctor.kernels.caches.entry import State
+from attn_doctor.kernels.caches.contents import State
 from attn_doctor.kernels.caches.survey import recorded
 from attn_doctor.record.manifest import Build, Entry, Manifest, Warmup
 from attn_doctor.record.spec import KernelSpec

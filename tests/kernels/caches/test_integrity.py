@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attn_doctor.binaries import whole_file
+from attn_doctor.binaries import elf
 from attn_doctor.kernels.caches import pickles
-from attn_doctor.kernels.caches.damage import damage
+from attn_doctor.kernels.caches.integrity import damage
 
 
 def broken(kind: str, root: Path) -> dict[str, str]:
@@ -109,11 +109,11 @@ def test_a_folder_that_is_no_cache_has_no_damage(tmp_path: Path, make: Any) -> N
 
 def test_a_real_library_is_whole_and_every_front_of_it_is_not(real_library: Path) -> None:
     data = real_library.read_bytes()
-    assert whole_file.fault(data[:64], len(data)) == ""
-    assert "ends after" in whole_file.fault(data[:64], len(data) - 1)
-    assert whole_file.fault(data[:64], len(data), cubin=True)
-    assert whole_file.fault(data[:3], 3)
-    assert whole_file.fault(data[:20], 20)
+    assert elf.fault(data[:64], len(data)) == ""
+    assert "ends after" in elf.fault(data[:64], len(data) - 1)
+    assert elf.fault(data[:64], len(data), cubin=True)
+    assert elf.fault(data[:3], 3)
+    assert elf.fault(data[:20], 20)
 
 
 @given(st.recursive(st.integers() | st.text() | st.binary(), lambda e: st.lists(e) | st.tuples(e)))
@@ -129,7 +129,7 @@ def test_whole_pickles_are_whole_and_fronts_of_them_are_not(value: object) -> No
 def test_nothing_makes_the_readers_fail(data: bytes) -> None:
     pickles.fault(data)
     list(pickles.texts(data))
-    whole_file.fault(data, len(data))
+    elf.fault(data, len(data))
 
 
 def test_timings_have_to_be_json(tmp_path: Path, make: Any) -> None:

@@ -23,6 +23,8 @@ def filled(hint: Any, number: int = 1) -> Any:
         return filled(next(one for one in args if one is not type(None)), number)
     if origin is tuple:
         return (filled(args[0], 1), filled(args[0], 2))
+    if origin is typing.Literal:
+        return args[number % len(args)]
     if origin is dict:
         return {"CUDA_HOME": "/opt/cuda", "PATH": 'ä "quoted"\n'}
     if issubclass(hint, msgspec.Struct):

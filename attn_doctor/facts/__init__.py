@@ -1,12 +1,12 @@
-"""The facts: everything the probes may learn, and the only names that rules may use.
+"""The facts: everything that probes can learn, and the only names that rules may use.
 
 A fact's name is its attribute path from `Facts` (`torch.version`, `gpus[0].sm`). ``None`` has
-one meaning, *could not tell*; the reason stands in `Facts.gaps`. Something that is simply not
-there is ``installed = False`` or an empty path, never a missing value. The sentence under each
-field is its documentation; `docs/facts.md` is generated from these modules. Each is called as the
-room of `probes` that fills it; caches, which are found in `machine`, have one of their own.
+one meaning, *unknown*; `Facts.gaps` holds the reason. Something that is absent is
+``installed = False`` or an empty path, never a missing value. The sentence under each field is its
+documentation; `tools/fact_reference.py` writes `docs/facts.md` from these modules. Each module has
+the name of the package of `probes` that fills it; `caches` is filled by `probes/machine`.
 
-Nothing here reads the machine and nothing here judges it.
+Nothing here reads the machine or evaluates it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
     "to_json",
 ]
 
-#: Version of the snapshot format. It rises when a fact is renamed or changes its meaning.
+#: Version of the snapshot format. A released fact that is renamed or redefined raises it.
 SCHEMA = 1
 
 
@@ -102,12 +102,12 @@ class Facts(Struct, frozen=True, kw_only=True):
     triton: Triton = Triton()
     """Triton."""
     extensions: tuple[Extension, ...] | None = None
-    """Compiled modules of the packages of interest, and of kernels from the Hub for this torch; on
-    Linux and Windows."""
+    """Compiled modules of known packages, and of kernels from the Hub for this torch. Linux and
+    Windows only."""
     cuda_wheels: tuple[CudaWheel, ...] | None = None
     """CUDA libraries installed as wheels."""
     shadowing_libraries: tuple[ShadowingLibrary, ...] | None = None
-    """CUDA libraries that may be loaded in place of torch's."""
+    """CUDA libraries that the loader may take instead of torch's."""
     torchvision: Package = Package()
     """torchvision."""
     torchaudio: Package = Package()
@@ -141,24 +141,24 @@ class Facts(Struct, frozen=True, kw_only=True):
     finetrainers: Package = Package()
     """Finetrainers."""
     env: dict[str, str] = {}
-    """Environment variables that matter here; one that is not set reads as empty text."""
+    """Environment variables that affect attention, builds and caches; empty if not set."""
     caches: tuple[Cache, ...] | None = None
-    """Folders of compiled things."""
+    """Cache folders of compiled code."""
     manifests: tuple[BuiltKernels, ...] | None = None
-    """What was built ahead of time, one for each device in a cache folder."""
+    """Kernels that were built ahead of time, one element for each device in a cache folder."""
     simulated: tuple[str, ...] = ()
-    """What was made up with `--pretend`; none of it in a real examination."""
+    """Values given with `--pretend`, and those assumed with them; empty for a real machine."""
     gaps: dict[str, str] = {}
-    """For a fact that could not be read, why."""
+    """For each fact that could not be read, the reason."""
 
     def gap(self, name: str) -> str:
-        """Why the fact `name` is unknown: its own reason, or that of the probe it belongs to."""
+        """Return why the fact `name` is unknown: its own reason, or that of its probe."""
         parts = name.split(".")
         for length in range(len(parts), 0, -1):
             reason = self.gaps.get(".".join(parts[:length]))
             if reason:
                 return reason
-        # `caches[0].noexec` may be unknown for the reason that holds for all `caches`.
+        # `caches[0].noexec` may be unknown for a reason that applies to all `caches`.
         return self.gaps.get(name.partition("[")[0], "")
 
 
@@ -167,7 +167,7 @@ PACKAGES: tuple[str, ...] = tuple(
     field.name for field in msgspec.structs.fields(Facts) if isinstance(field.default, Package)
 )
 
-#: What one element of each list of facts is called in rules with `for_each`.
+#: Name of one element of each list of facts, in rules with `for_each`.
 ELEMENTS: dict[str, str] = {
     "directories": "directory",
     "pci": "device",
@@ -182,11 +182,11 @@ ELEMENTS: dict[str, str] = {
 
 
 def to_json(facts: Facts) -> bytes:
-    """`facts` as one JSON object, fields in the order of their classes."""
+    """Return `facts` as one JSON object, fields in the order of their classes."""
     return msgspec.json.format(msgspec.json.encode(facts), indent=1)
 
 
 def to_builtins(facts: Facts) -> dict[str, Any]:
-    """`facts` as plain dictionaries, lists and scalars."""
+    """Return `facts` as plain dictionaries, lists and scalars."""
     plain: dict[str, Any] = msgspec.to_builtins(facts)
     return plain

@@ -1,45 +1,45 @@
-"""Folders of compiled things, and what was built into them ahead of time."""
+"""Cache folders, and the kernels that were built into them ahead of time."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from attn_doctor.facts.kinds import Version
+from attn_doctor.facts.kinds import DriverChange, Version
 
 
 class Cache(Struct, frozen=True, kw_only=True):
-    """A folder of compiled things."""
+    """A cache folder of compiled code."""
 
     kind: str | None = None
     """`inductor` and its parts `fxgraph` and `aotautograd`, `triton`, `extensions`, `jiterator`,
-    `driver`, and `cute` where FlashAttention 4 is told to keep its kernels."""
+    `driver`, and `cute` if FlashAttention 4 is set to keep its kernels."""
     path: str | None = None
-    """Where it lies, or would be made."""
+    """Its path, whether it exists or not."""
     source: str | None = None
-    """The variable that sets the place, or `default`."""
+    """The variable that sets its path, or `default`."""
     exists: bool | None = None
-    """It is there."""
+    """The folder exists."""
     bytes: int | None = None
-    """Size of its files; of those counted, where `complete` is false."""
+    """Size of its files; only of those counted if `complete` is false."""
     entries: int | None = None
-    """Number of files; of those counted, where `complete` is false."""
+    """Number of its files; only of those counted if `complete` is false."""
     last_modified: str | None = None
-    """Day and time of its newest file, UTC, ISO 8601; empty if it has none."""
+    """Date and time of its newest file, UTC, ISO 8601; empty if it has no files."""
     complete: bool | None = None
-    """All of it was counted within the time limit."""
+    """All files were counted within the time limit."""
     writable: bool | None = None
-    """This user may write to it, or could create it."""
+    """This user can write to it, or can create it."""
     noexec: bool | None = None
-    """It lies on a `noexec` mount."""
+    """It is on a `noexec` mount."""
     filesystem: str | None = None
-    """Kind of file system it lies on."""
+    """Type of its file system."""
     network: bool | None = None
-    """The file system lies on another machine."""
+    """Its file system is on another machine."""
     volatile: bool | None = None
-    """It lies under the temporary directory, in memory, or in a container's own layer: lost at
-    reboot or when the container ends."""
+    """Its files are lost at reboot or when the container ends: it is in the temporary directory, in
+    memory, or in a container's own layer."""
     stale_locks: int | None = None
-    """Lock files of extension builds that are older than an hour, as no live build leaves them."""
+    """Lock files of extension builds older than an hour; no running build leaves such a lock."""
     foreign_owner: bool | None = None
     """It belongs to another user."""
 
@@ -48,75 +48,75 @@ class BuiltKernels(Struct, frozen=True, kw_only=True):
     """What `attn-doctor build-kernels` recorded for one device in one cache folder."""
 
     path: str | None = None
-    """The record (manifest.json)."""
+    """Path of the manifest (`manifest.json`)."""
     folder: str | None = None
-    """The cache folder it speaks of."""
+    """The cache folder that it describes."""
     error: str | None = None
-    """Why the record cannot be used; empty if it can."""
+    """Why the manifest cannot be used; empty if it can."""
     device_slot: str | None = None
-    """The device that was built for: `cpu`, or as in `cuda:0 NVIDIA H200`."""
+    """The device of these kernels: `cpu`, or index and name, such as `cuda:0 NVIDIA H200`."""
     specs: int | None = None
-    """Kernel specs in the record."""
+    """Kernel specs in the manifest."""
     built: int | None = None
-    """Those that were built and proven to be reused."""
+    """Specs that were built and verified: a fresh process reused them."""
     recompiled: int | None = None
-    """Those that were built, and that a fresh process compiled again."""
+    """Specs that were built, but that a fresh process compiled again."""
     unverified: int | None = None
-    """Kernels and warm-ups that were built without their GPU, or taken in without being run, and
-    that still have to be compared with a float64 reference on it."""
+    """Specs and warm-ups that were built without their GPU, or imported without a run. They still
+    have to be compared with a float64 reference on that GPU."""
     awaiting_gpu: int | None = None
-    """Derived: those of all records of this folder for the same GPU, if none of that name is on
-    this machine; counted at the first such record, 0 at the others."""
+    """Derived: unverified specs and warm-ups of this folder for a GPU that this machine does not
+    have. Counted at the first manifest for that GPU, 0 at the others."""
     kernels_only: int | None = None
-    """Those of which only Triton's compiled kernels were taken in."""
+    """Specs of which only Triton's compiled kernels were imported."""
     failed: int | None = None
-    """Those that could not be built."""
+    """Specs that could not be built."""
     cleared: int | None = None
-    """Those whose files were cleared and that have not been built again."""
+    """Specs whose files were deleted and that were not built again."""
     warmups: int | None = None
     """Programs that were run to fill the caches (`build-kernels -- python …`)."""
     seconds: float | None = None
-    """Seconds that building took; the next start pays them again if the kernels are lost."""
+    """Build time in seconds; the next start needs it again if the kernels are lost."""
     last_build: str | None = None
-    """Day and time of the last build, UTC, ISO 8601; empty if nothing was built."""
+    """Date and time of the last build, UTC, ISO 8601; empty if nothing was built."""
     torch: Version | None = None
-    """Torch they were built with."""
+    """torch of the build."""
     torch_cuda: str | None = None
     """CUDA of that torch; empty for a CPU build."""
     triton: Version | None = None
-    """Triton they were built with; empty without one."""
+    """Triton of the build; empty if there was none."""
     ptxas: str | None = None
-    """ptxas they were compiled by."""
+    """ptxas of the build."""
     python: Version | None = None
-    """Python they were built under."""
+    """Python of the build."""
     device: str | None = None
     """Name of the GPU, or `cpu`."""
     sm: int | None = None
     """Its compute capability ×10."""
     driver: Version | None = None
-    """GPU driver at that time."""
+    """GPU driver of the build."""
     cc: str | None = None
-    """C compiler at that time."""
+    """C compiler of the build."""
     cxx: str | None = None
-    """C++ compiler at that time."""
+    """C++ compiler of the build."""
     cpu: str | None = None
-    """Vector instructions they were compiled for; CPU kernels only."""
+    """Vector instructions of the compiled code; CPU kernels only."""
     environment: tuple[str, ...] | None = None
-    """Environment variables that matter and were set, as `NAME=value`."""
+    """Environment variables of the build that affect kernels, as `NAME=value`."""
     missing_files: int | None = None
-    """Recorded files that are gone or have another size."""
+    """Recorded files that are missing or have another size."""
     embedded_paths: tuple[str, ...] | None = None
-    """Folders other than this one in which its graphs were built, and beside whose files torch
-    writes the results of its autotuning."""
+    """Other folders in which its graphs were built. torch writes autotuning results beside the
+    files there."""
     blocked_embedded_path: str | None = None
     """The first of them that this user can neither write to nor create; empty if there is none."""
     device_present: bool | None = None
-    """Derived: that device is on this machine."""
+    """Derived: this machine has that device."""
     drift: str | None = None
-    """Derived: what has moved since, so that kernels have to be built anew; empty if nothing."""
+    """Derived: changes since the build that require a rebuild; empty if there are none."""
     harmless_drift: str | None = None
-    """Derived: what has moved since and makes no kernel stale; empty if nothing."""
+    """Derived: changes since the build that require no rebuild; empty if there are none."""
     stale: int | None = None
-    """Derived: specs and warm-ups that have to be built anew because of `drift`."""
-    driver_change: str | None = None
-    """Derived: the driver is `newer` or `older` than at that time; empty if it is the same."""
+    """Derived: specs and warm-ups that have to be rebuilt because of `drift`."""
+    driver_change: DriverChange | None = None
+    """Derived: the driver is `newer` or `older` than at the build; empty if it is the same."""

@@ -1,133 +1,145 @@
-"""What is installed in the examined environment: torch, Triton, packages, and their libraries."""
+"""Packages of the examined environment: torch, Triton, others, and their libraries."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from attn_doctor.facts.kinds import Version
+from attn_doctor.facts.kinds import (
+    ArchsSource,
+    ExtensionMismatch,
+    GpuCode,
+    Origin,
+    PrebuiltWheel,
+    TorchBuild,
+    Version,
+)
 
 
 class Torch(Struct, frozen=True, kw_only=True):
     """The torch of the examined environment, read as text and never imported."""
 
     installed: bool | None = None
-    """A torch distribution or package is there."""
+    """A torch distribution or package is installed."""
     version: Version | None = None
-    """Version with its local part, such as `2.11.0+cu130`."""
+    """Its version with the local part, such as `2.11.0+cu130`."""
     local: str | None = None
     """Local part of the version (`cu130`, `cpu`, `rocm6.4`); empty if there is none."""
-    build: str | None = None
-    """What it was built for: `cuda`, `rocm`, `xpu`, `cpu` or `mps`."""
+    build: TorchBuild | None = None
+    """Platform of the build: `cuda`, `rocm`, `xpu`, `cpu` or `mps`."""
     cuda: Version | None = None
-    """CUDA version it was built for; None unless `torch.build` is `cuda`."""
+    """CUDA version of the build; None unless `torch.build` is `cuda`."""
     hip: Version | None = None
-    """ROCm version it was built for; None unless `torch.build` is `rocm`."""
+    """ROCm version of the build; None unless `torch.build` is `rocm`."""
     debug: bool | None = None
     """A debug build."""
     git_version: str | None = None
-    """Commit it was built from."""
+    """Commit of the build."""
     cxx11_abi: bool | None = None
-    """Built with the new C++ ABI of libstdc++, which extensions must share."""
+    """Built with the new C++ ABI of libstdc++. Extensions must use the same ABI."""
     path: str | None = None
     """Folder of the package."""
     installation_error: str | None = None
-    """What is wrong with the installation (`no torch folder`, …); empty if it is sound."""
-    source: str | None = None
-    """Where it came from: `index`, `url`, `vcs`, `local`, `editable`, `conda`, `system`."""
+    """What is wrong with the installation (`no torch folder`, …); empty if nothing is."""
+    source: Origin | None = None
+    """Where it was installed from: `index`, `url`, `vcs`, `local`, `editable`, `conda`,
+    `system`."""
     has_flex: bool | None = None
     """The module `torch.nn.attention.flex_attention` is in the package."""
     has_build_helper: bool | None = None
     """That module defines `build_flex_attention_kernels`, which no released torch does."""
     bytecode: bool | None = None
-    """Its modules, those of its compiler too, are kept compiled for this interpreter (as `.pyc`
-    files), so that importing them need not compile them. One out of date counts as kept."""
+    """Its modules have `.pyc` files for this interpreter, so that an import does not compile them.
+    An outdated `.pyc` file counts too."""
     bytecode_writable: bool | None = None
-    """This user may write such files where they belong."""
+    """This user may write these `.pyc` files."""
     requires_triton: str | None = None
     """The triton requirement in its metadata, such as `==3.6.0`; empty if it has none."""
     requires_python: str | None = None
     """The Python requirement in its metadata."""
     missing_nvidia_wheels: tuple[str, ...] | None = None
-    """CUDA wheels that its metadata demands and the environment lacks."""
+    """CUDA wheels that its metadata requires and that are not installed."""
     missing_libraries: tuple[str, ...] | None = None
-    """Libraries that its own need and the loader of Linux would not find, so that `import torch`
-    fails; None on other systems."""
+    """Libraries that torch's own libraries need and that the loader of Linux would not find, so
+    that `import torch` fails; None on other systems."""
     cuda_major: int | None = None
     """Derived: major part of `torch.cuda`."""
     cuda_tag: str | None = None
-    """Derived: the name of its CUDA in wheel indexes, such as `cu130`."""
+    """Derived: name of its CUDA version in wheel indexes, such as `cu130`."""
     minor: str | None = None
     """Derived: major and minor version, such as `2.11`."""
     cubins: tuple[str, ...] | None = None
-    """Machine code for GPUs that most kernels of its CUDA library carry, read from the file, by the
-    names that CUDA gives them: `80`, `90a`. Single kernels may be there for more."""
+    """GPU architectures with machine code in most kernels of its CUDA library, by CUDA's names:
+    `80`, `90a`. A few kernels may have code for more. Read from the file."""
     ptx: tuple[str, ...] | None = None
-    """PTX that most of those kernels carry, which the driver can compile for newer GPUs."""
+    """GPU architectures with PTX in most of those kernels. The driver can compile it for newer
+    GPUs."""
     archs: tuple[int, ...] | None = None
-    """Derived: compute capabilities ×10 that it carries machine code for: those of `torch.cubins`,
-    else those that the release's own wheels are known to have."""
-    archs_source: str | None = None
-    """Derived: how `torch.archs` is known: `file` or `table`; empty if it is not."""
-    gpu_code: str | None = None
-    """Derived: the worst `gpus[].torch_code` of the GPUs that CUDA shows; empty without any."""
+    """Derived: compute capabilities ×10 with machine code: those of `torch.cubins`, else those that
+    the release's own wheels are known to have."""
+    archs_source: ArchsSource | None = None
+    """Derived: source of `torch.archs`: `file` or `table`; empty if unknown."""
+    gpu_code: GpuCode | None = None
+    """Derived: the worst `gpus[].torch_code` of the GPUs visible to CUDA; empty if there is
+    none."""
     min_driver: Version | None = None
-    """Derived: lowest driver that runs its CUDA on this system (minor version compatibility)."""
+    """Derived: lowest driver version for its CUDA on this system (minor version compatibility)."""
     index_for_driver: str | None = None
     """Derived: the torch wheel index for this driver and these GPUs, such as `cu128`; empty if
     there is none."""
     pin_for_driver: str | None = None
-    """Derived: what to install from that index: `torch==2.11.*` to stay with the installed release
-    where the index has it, else `torch`; empty if there is no index."""
+    """Derived: what to install from that index: `torch==2.11.*`, the installed release, if the
+    index has it, else `torch`; empty if there is no index."""
     max_python: Version | None = None
-    """Derived: newest Python that `torch.compile` of this torch accepts."""
+    """Derived: newest Python that `torch.compile` of this torch supports."""
 
 
 class Triton(Struct, frozen=True, kw_only=True):
     """Triton, the compiler behind FlexAttention and parts of SageAttention."""
 
     installed: bool | None = None
-    """A distribution that provides the module `triton` is there."""
+    """A distribution with the module `triton` is installed."""
     version: Version | None = None
     """Its version."""
     distribution: str | None = None
-    """The distribution that provides it: `triton`, `triton-windows`, `pytorch-triton`, …"""
+    """The distribution that contains it: `triton`, `triton-windows`, `pytorch-triton`, …"""
     path: str | None = None
     """Folder of the package."""
     providers: tuple[str, ...] | None = None
-    """All distributions that provide the module; more than one overwrite each other."""
+    """All distributions that contain the module. Several of them overwrite each other's files."""
     backends: tuple[str, ...] | None = None
     """Backends in the package, such as `nvidia`, `amd`."""
     setuptools_missing: bool | None = None
-    """It imports setuptools, as releases before 3.3 do at their first line, and there is none."""
+    """It imports setuptools, as releases before 3.3 do, and setuptools is not installed."""
     ptxas: str | None = None
     """Path of the bundled ptxas; empty if there is none."""
     ptxas_version: Version | None = None
-    """Derived: its CUDA version."""
+    """Derived: CUDA version of that ptxas."""
     ptxas_blackwell: str | None = None
     """Path of the second bundled ptxas, for newer GPUs; empty if there is none."""
     ptxas_blackwell_version: Version | None = None
-    """Derived: its CUDA version."""
+    """Derived: CUDA version of that ptxas."""
     expected: str | None = None
-    """Derived: the version this torch pairs with, as a specifier such as `==3.6.*`."""
+    """Derived: the version for this torch, as a specifier such as `==3.6.*`."""
     pin: str | None = None
     """Derived: the requirement to install for this torch and system, such as `triton==3.6.0`."""
 
 
 class Package(Struct, frozen=True, kw_only=True):
-    """One package of interest in the examined environment, read from its metadata and files."""
+    """One known package of the examined environment, read from its metadata and files."""
 
     installed: bool | None = None
-    """Its distribution is there."""
+    """It is installed."""
     version: Version | None = None
     """Its version."""
     distribution: str | None = None
-    """Name of the distribution that provides it."""
+    """Name of its distribution."""
     path: str | None = None
     """Folder of its module; empty if the module's files are missing."""
-    source: str | None = None
-    """Where it came from: `index`, `url`, `vcs`, `local`, `editable`, `conda`, `system`."""
+    source: Origin | None = None
+    """Where it was installed from: `index`, `url`, `vcs`, `local`, `editable`, `conda`,
+    `system`."""
     source_url: str | None = None
-    """The URL or path it was installed from, without credentials; empty if none is recorded."""
+    """The URL or path that it was installed from, without credentials; empty if not recorded."""
     python_tag: str | None = None
     """Python tag of its wheel, such as `cp312` or `py3`."""
     abi_tag: str | None = None
@@ -135,17 +147,17 @@ class Package(Struct, frozen=True, kw_only=True):
     platform_tag: str | None = None
     """Platform tag of its wheel."""
     built_torch: Version | None = None
-    """Torch it was compiled against, from its own build record or the wheel's name."""
+    """torch that it was compiled against, from its own build record or the wheel's name."""
     built_cuda: Version | None = None
-    """CUDA it was compiled with, from the same places; may be a major version only."""
+    """CUDA that it was compiled with, from the same sources; sometimes only a major version."""
     built_cxx11_abi: bool | None = None
-    """C++ ABI it was compiled with, from the wheel's name."""
+    """It was compiled with the new C++ ABI of libstdc++, from the wheel's name."""
     built_python: Version | None = None
-    """Python it was compiled for, from its build record or the names of its extensions."""
+    """Python that it was compiled for, from its build record or the names of its extensions."""
     extensions: tuple[str, ...] | None = None
     """Names of its compiled extension modules."""
     requires_torch: str | None = None
-    """The torch requirement in its metadata, such as `==2.10.0`, else in its wheel's name
+    """The torch requirement in its metadata, such as `==2.10.0`, or in its wheel's name
     (`torch2.9.0andhigher`); empty if there is none."""
     requires_python: str | None = None
     """The Python requirement in its metadata."""
@@ -154,63 +166,63 @@ class Package(Struct, frozen=True, kw_only=True):
     built_cuda_major: int | None = None
     """Derived: major part of `built_cuda`."""
     expected: str | None = None
-    """Derived: versions that fit the installed torch, as a specifier, where a table tells; of
-    flash-attn those with a ready wheel."""
-    wheel: str | None = None
-    """Derived: `yes` if a ready wheel exists for this torch, CUDA and Python, `no` if pip would
-    compile it from source; None if the tables do not tell."""
+    """Derived: versions compatible with the installed torch, as a specifier, from tables; for
+    flash-attn the versions with a prebuilt wheel."""
+    wheel: PrebuiltWheel | None = None
+    """Derived: `yes` if a prebuilt wheel exists for this torch, CUDA and Python; `no` if pip would
+    compile it from source; None if the tables do not list it."""
     loads: bool | None = None
-    """Derived: nothing was found that would keep its extension modules from loading, as far as
-    their files tell; false if none of its main modules can load."""
+    """Derived: no reason was found, in the files of its extension modules, why they could not be
+    loaded; false if none of its main modules can be."""
     known_to_load: bool | None = None
-    """Derived: `loads` is true. It is false both where it is false and where it could not be told,
-    so that a build record counts where the files say nothing."""
-    gpu_code: str | None = None
-    """Derived: what its modules hold for the GPUs that CUDA shows, at worst: `yes` (machine code),
-    `ptx` (the driver has to compile it at the first start), `no`; empty if they hold no GPU code
-    or CUDA shows no GPU."""
+    """Derived: `loads` is true. False if `loads` is false or unknown, so that rules use the build
+    record when the files give no answer."""
+    gpu_code: GpuCode | None = None
+    """Derived: code in its modules for the GPUs visible to CUDA, the worst case: `yes` (machine
+    code), `ptx` (the driver compiles it at the first start), `no`; empty if they contain no GPU
+    code or no GPU is visible."""
 
 
 class Extension(Struct, frozen=True, kw_only=True):
     """One compiled module, read and not loaded."""
 
     package: str | None = None
-    """Whose it is: a group of facts such as `flash_attn`, or `hub` for a kernel from the Hub."""
+    """Its package, by the name of its facts, such as `flash_attn`; `hub` for a Hub kernel."""
     name: str | None = None
-    """Its file's name up to the first dot; for a kernel from the Hub its repository too."""
+    """Its file name up to the first dot; for a Hub kernel with its repository."""
     path: str | None = None
-    """Its file."""
+    """Path of its file."""
     archs: tuple[str, ...] | None = None
-    """Machine code for GPUs in it, by the names that CUDA gives them: `80`, `90a` (only that
+    """GPU architectures with machine code in it, by CUDA's names: `80`, `90a` (only that
     architecture), `120f` (its family)."""
     ptx: tuple[str, ...] | None = None
-    """PTX in it, which the driver can compile for newer GPUs."""
+    """GPU architectures with PTX in it. The driver can compile it for newer GPUs."""
     ptx_cuda: Version | None = None
     """CUDA version that a driver must support to compile that PTX; empty without PTX."""
     missing_libraries: tuple[str, ...] | None = None
-    """Libraries it needs that the loader would not find when torch has been imported."""
+    """Libraries it needs that the loader would not find after `import torch`."""
     missing_found_at: tuple[str, ...] | None = None
-    """Where such libraries lie all the same, in folders that the loader does not search."""
+    """Paths of these libraries in folders that the loader does not search."""
     undefined_symbol_count: int | None = None
-    """Symbols it needs that no library defines, those of Python's own left out."""
+    """Number of symbols it needs that no library defines, without those of Python itself."""
     first_undefined_symbols: tuple[str, ...] | None = None
-    """The first few of these, as C++ writes them."""
-    mismatch: str | None = None
-    """What symbols tell it was built for: `torch` (another torch), `cxx-abi` (the other C++ ABI),
-    `symbols` (other libraries than those here), `unseen` (they were not compared: a library of
-    torch's is missing, or the system is Windows); empty if they are all defined."""
+    """The first few of these symbols, demangled."""
+    mismatch: ExtensionMismatch | None = None
+    """What it was built for, according to its undefined symbols: `torch` (another torch), `cxx-abi`
+    (the other C++ ABI), `libraries` (other versions of other libraries), `unchecked` (not compared:
+    a library of torch is missing, or the system is Windows); empty if all symbols are defined."""
     outdated_libraries: tuple[str, ...] | None = None
-    """Libraries that do not offer the version it needs, such as `libstdc++.so.6`."""
+    """Libraries without a symbol version that it needs, such as `libstdc++.so.6`."""
     missing_symbol_versions: tuple[str, ...] | None = None
-    """These versions, such as `GLIBC_2.34 of libc.so.6`."""
+    """These symbol versions, such as `GLIBC_2.34 of libc.so.6`."""
     cuda_major: int | None = None
-    """CUDA major version whose runtime library it needs; 0 if it needs none."""
+    """CUDA major version of the runtime library it needs; 0 if it needs none."""
     cxx11_abi: bool | None = None
-    """The C++ ABI that its calls into torch are written in; None if they do not show it."""
+    """Its calls into torch use the new C++ ABI of libstdc++; None if they do not show it."""
     loads: bool | None = None
-    """Derived: nothing was found that would keep it from loading."""
-    gpu_code: str | None = None
-    """Derived: as `gpu_code` of packages, for this module alone."""
+    """Derived: no reason was found why it could not be loaded."""
+    gpu_code: GpuCode | None = None
+    """Derived: as `gpu_code` of packages, for this module only."""
 
 
 class CudaWheel(Struct, frozen=True, kw_only=True):
@@ -221,18 +233,18 @@ class CudaWheel(Struct, frozen=True, kw_only=True):
     version: Version | None = None
     """Its version."""
     cuda_major: int | None = None
-    """CUDA major version it belongs to."""
+    """CUDA major version that it belongs to."""
 
 
 class ShadowingLibrary(Struct, frozen=True, kw_only=True):
-    """A CUDA library that may be loaded in place of the one torch brought along."""
+    """A CUDA library that the loader may take instead of the one installed with torch."""
 
     name: str | None = None
     """File name, such as `libcudart.so.12`."""
     path: str | None = None
-    """Where it lies."""
+    """Its path."""
     source: str | None = None
     """Why the loader may take it: `LD_LIBRARY_PATH`, `LD_PRELOAD`, `conda`, `system`."""
     loaded_first: bool | None = None
-    """The loader takes it before torch's own: it is in LD_PRELOAD, or in LD_LIBRARY_PATH and loaded
-    by NVIDIA's libraries, which use RUNPATH, or torch's RPATH does not lead to its own."""
+    """The loader takes it before torch's own: it is in LD_PRELOAD; or it is in LD_LIBRARY_PATH and
+    NVIDIA's libraries, which use RUNPATH, load it; or torch's RPATH does not lead to its own."""

@@ -1,14 +1,14 @@
-"""The Python under examination."""
+"""The examined Python."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from attn_doctor.facts.kinds import Version
+from attn_doctor.facts.kinds import PythonEnvironment, Version
 
 
 class Python(Struct, frozen=True, kw_only=True):
-    """The interpreter under examination, which need not be the one that runs attn-doctor."""
+    """The examined interpreter, which may differ from the one that runs attn-doctor."""
 
     path: str | None = None
     """Path of the interpreter."""
@@ -30,35 +30,35 @@ class Python(Struct, frozen=True, kw_only=True):
     """Root of the environment (`sys.prefix`)."""
     base_prefix: str | None = None
     """Root of the Python installation underneath (`sys.base_prefix`)."""
-    environment: str | None = None
+    environment: PythonEnvironment | None = None
     """`venv`, `conda` or `system`."""
     externally_managed: bool | None = None
     """The distribution forbids pip to install here (PEP 668)."""
     headers: str | None = None
     """Path of `Python.h`; empty if it is not there."""
     include: str | None = None
-    """Directory where `Python.h` belongs."""
+    """Directory that should contain `Python.h`."""
     site_packages: tuple[str, ...] | None = None
-    """Directories that hold its distributions, in import order."""
+    """Directories with its distributions, in import order."""
     site_packages_writable: bool | None = None
-    """This user may install packages where pip would put them (`purelib`)."""
+    """This user may write to the directory where pip installs packages (`purelib`)."""
     pip: Version | None = None
     """Version of pip in the environment; empty if there is none."""
     uv: str | None = None
     """Path of `uv`; empty if there is none."""
     created_by_uv: bool | None = None
-    """The environment was made by uv (`uv venv`), which installs no pip."""
+    """The environment was created by uv (`uv venv`), which installs no pip."""
     user_site: str | None = None
     """The user site directory that this interpreter adds to its path; empty if it adds none."""
     pythonpath: tuple[str, ...] | None = None
     """Entries of PYTHONPATH."""
     shadowing_modules: tuple[str, ...] | None = None
-    """Files outside site-packages that would be imported in place of a known package."""
+    """Files outside site-packages that Python imports in place of a known package."""
     duplicate_distributions: tuple[str, ...] | None = None
-    """Distributions found more than once, as `name: version in place, version in place`."""
+    """Distributions installed more than once, as `name: version in folder, version in folder`."""
     invalid_distributions: tuple[str, ...] | None = None
-    """Half-removed distributions (`~orch…`) that pip left behind."""
+    """Partly removed distributions (`~orch…`), which pip calls invalid."""
     pth_code: tuple[str, ...] | None = None
-    """`.pth` files that run code at every start of this interpreter."""
+    """`.pth` files that run code whenever this interpreter starts."""
     distribution_count: int | None = None
-    """How many distributions are installed."""
+    """Number of installed distributions."""

@@ -1,10 +1,10 @@
-"""The machine itself: its system, the places that are written to, and what is on its PCI bus."""
+"""The machine: its operating system, directories that are written to, and its PCI devices."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from attn_doctor.facts.kinds import Version
+from attn_doctor.facts.kinds import PciVendor, Purpose, Version
 
 
 class System(Struct, frozen=True, kw_only=True):
@@ -19,11 +19,11 @@ class System(Struct, frozen=True, kw_only=True):
     distribution_version: Version | None = None
     """Release of the distribution, such as `22.04`."""
     distribution_name: str | None = None
-    """Name of the distribution as a person would write it."""
+    """Full name of the distribution, such as `Ubuntu 22.04.4 LTS`."""
     wsl: int | None = None
-    """0 outside WSL, else 1 or 2 for the generation of WSL."""
+    """Version of WSL, 1 or 2; 0 outside WSL."""
     container: str | None = None
-    """Kind of container (`docker`, `podman`, `kubernetes`, `apptainer`, `lxc`, `other`), empty
+    """Kind of container: `docker`, `podman`, `kubernetes`, `apptainer`, `lxc` or `other`; empty
     outside one."""
     arch: str | None = None
     """Processor architecture: `x86_64`, `aarch64`, …"""
@@ -32,17 +32,17 @@ class System(Struct, frozen=True, kw_only=True):
     musl: bool | None = None
     """The C library is musl (Alpine), for which torch publishes no wheels."""
     cpus: int | None = None
-    """Processors this process may use."""
+    """Processors that this process may use."""
     ram_total_mib: int | None = None
-    """Physical memory in MiB, or the container's limit where that is smaller."""
+    """Physical memory in MiB, or the container's limit if that is smaller."""
     ram_available_mib: int | None = None
-    """Memory that can be had without swapping, in MiB."""
+    """Memory available without swapping, in MiB."""
     shm_total_mib: int | None = None
     """Size of /dev/shm in MiB."""
     shm_free_mib: int | None = None
     """Free space in /dev/shm in MiB."""
     ldconfig: str | None = None
-    """Path of `ldconfig`, which Triton asks for libcuda; empty if there is none."""
+    """Path of `ldconfig`, which Triton runs to find libcuda; empty if there is none."""
     user_is_root: bool | None = None
     """attn-doctor runs as root."""
 
@@ -50,36 +50,36 @@ class System(Struct, frozen=True, kw_only=True):
 class Directory(Struct, frozen=True, kw_only=True):
     """A directory that compilers and caches write to."""
 
-    purpose: str | None = None
+    purpose: Purpose | None = None
     """`home`, `tmp` or `cache`."""
     path: str | None = None
     """Absolute path."""
     exists: bool | None = None
     """The directory exists."""
     writable: bool | None = None
-    """This user may create files in it, or could create it."""
+    """This user may create files in it, or can create it."""
     noexec: bool | None = None
     """It is mounted `noexec`: compiled code in it cannot be loaded."""
     filesystem: str | None = None
-    """Kind of file system, such as `ext4`, `tmpfs`, `nfs4`, `overlay`."""
+    """Type of file system, such as `ext4`, `tmpfs`, `nfs4`, `overlay`."""
     network: bool | None = None
-    """The file system lies on another machine."""
+    """The file system is on another machine."""
     free_mib: int | None = None
     """Free space in MiB."""
 
 
 class PciDevice(Struct, frozen=True, kw_only=True):
-    """A display or compute device on the PCI bus, seen without any driver."""
+    """A display or compute device on the PCI bus, read without its driver."""
 
     address: str | None = None
     """PCI address, such as `0000:01:00.0`."""
-    vendor: str | None = None
+    vendor: PciVendor | None = None
     """`nvidia`, `amd`, `intel` or `other`."""
     device_id: str | None = None
     """Four hexadecimal digits."""
     name: str | None = None
-    """Product name from a PCI id table; empty if the id is in none."""
+    """Product name from a table of PCI ids; empty if the id is not in a table."""
     sm: int | None = None
-    """Compute capability ×10 of an NVIDIA product; None if the table does not tell."""
+    """Compute capability ×10 of an NVIDIA product; None if the table does not list it."""
     kernel_driver: str | None = None
-    """Kernel driver bound to it, such as `nvidia`, `nouveau`, `vfio-pci`; empty if none is."""
+    """Its kernel driver, such as `nvidia`, `nouveau`, `vfio-pci`; empty if it has none."""

@@ -1,50 +1,50 @@
-"""NVIDIA's GPUs and the driver that shows them."""
+"""NVIDIA GPUs and their driver."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from attn_doctor.facts.kinds import Version
+from attn_doctor.facts.kinds import DriverState, GpuCode, GpuVendor, Mig, Version
 
 
 class Driver(Struct, frozen=True, kw_only=True):
-    """The GPU driver. What it supports is one of three versions called CUDA."""
+    """The GPU driver. The CUDA version that it supports differs from torch's and the toolkit's."""
 
-    state: str | None = None
+    state: DriverState | None = None
     """`ok`, or why no GPU can be used: `no-driver` (a GPU without NVIDIA driver), `no-device`
     (driver, but no GPU), `no-gpu` (neither), `no-permission`, `library-mismatch`, `no-library`,
     `container-without-runtime`, `wsl-stub`, `not-answering`, `gpu-lost`, `error`."""
     error: str | None = None
-    """What the driver or NVML answered, word for word; empty if nothing went wrong."""
+    """The driver's or NVML's own error text; empty if there was no error."""
     version: Version | None = None
-    """Version of the NVIDIA driver; of the kernel module where it differs from the library."""
+    """Version of the NVIDIA driver; of its kernel module if module and library differ."""
     library_version: Version | None = None
     """Version of the user-space library (libnvidia-ml)."""
     source: str | None = None
     """Where the driver's version was read."""
     open_module: bool | None = None
-    """The kernel module is NVIDIA's open one."""
+    """The kernel module is NVIDIA's open-source one."""
     cuda_max: Version | None = None
-    """Highest CUDA version this driver runs."""
+    """Highest CUDA version that this driver supports."""
     libcuda: str | None = None
-    """Path of `libcuda.so.1` (`nvcuda.dll`) as the loader would find it; empty if it would not."""
+    """Path of the `libcuda.so.1` (`nvcuda.dll`) that the loader finds; empty if it finds none."""
     libcuda_linkable: bool | None = None
-    """An unversioned `libcuda.so` stands beside it, which Triton up to 3.5 links against."""
+    """An unversioned `libcuda.so` is in the same folder; Triton up to 3.5 links against it."""
     libcuda_compat: bool | None = None
-    """The libcuda that would be loaded is a forward-compatibility one (`cuda-compat`)."""
+    """The loader would take a forward-compatibility libcuda (`cuda-compat`)."""
     device_nodes: bool | None = None
-    """`/dev/nvidiactl` (on WSL `/dev/dxg`) exists and may be opened by this user."""
-    vendor: str | None = None
-    """Whose GPU there is to use: `nvidia`, `amd`, `intel`, `apple`; empty if none was found."""
+    """`/dev/nvidiactl` (on WSL `/dev/dxg`) exists and this user may open it."""
+    vendor: GpuVendor | None = None
+    """Vendor of the usable GPU: `nvidia`, `amd`, `intel`, `apple`; empty if none was found."""
     best_sm: int | None = None
-    """Derived: highest compute capability ×10 of the GPUs that CUDA shows; 0 if it shows none."""
+    """Derived: highest compute capability ×10 of the GPUs visible to CUDA; 0 if there is none."""
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One NVIDIA GPU, as NVML describes it."""
+    """One NVIDIA GPU, as NVML reports it."""
 
     index: int | None = None
-    """NVML's index, which follows the PCI bus."""
+    """NVML's index, in the order of PCI addresses."""
     name: str | None = None
     """Product name."""
     sm: int | None = None
@@ -55,7 +55,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Memory in MiB."""
     memory_free_mib: int | None = None
     """Free memory in MiB."""
-    mig: str | None = None
+    mig: Mig | None = None
     """`enabled`, `disabled`, or `unsupported`."""
     mig_devices: int | None = None
     """MIG instances on this GPU."""
@@ -64,14 +64,14 @@ class Gpu(Struct, frozen=True, kw_only=True):
     persistence: bool | None = None
     """Persistence mode is on."""
     processes: int | None = None
-    """Processes that use it now."""
+    """Number of processes that use it now."""
     uuid: str | None = None
-    """NVML's unique id; left out of reports."""
+    """NVML's unique id; removed from reports."""
     pci_bus_id: str | None = None
     """PCI address."""
     visible: bool | None = None
     """CUDA_VISIBLE_DEVICES does not hide it."""
     in_torch_archs: bool | None = None
-    """Derived: the installed torch carries code for it, machine code or PTX."""
-    torch_code: str | None = None
-    """Derived: what that is: `yes` (machine code), `ptx` (the driver has to compile it), `no`."""
+    """Derived: the installed torch contains code for it, machine code or PTX."""
+    torch_code: GpuCode | None = None
+    """Derived: torch's code for it: `yes` (machine code), `ptx` (the driver compiles it), `no`."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from packaging.version import Version
 
 from attn_doctor.facts import Facts, Torch, Triton
+from attn_doctor.facts.kinds import TorchBuild
 from attn_doctor.pretend.common import ABSENT, REASON, Tables, checked, without_gaps
 
 
@@ -55,12 +56,15 @@ def _requires_triton(pinned: str | None, build: str, facts: Facts) -> str | None
     return pinned
 
 
-def _build(local: str, row: Mapping[str, Any] | None, facts: Facts) -> tuple[str, str | None]:
+def _build(
+    local: str, row: Mapping[str, Any] | None, facts: Facts
+) -> tuple[TorchBuild, str | None]:
     """What it is built for, and its CUDA: by its local part, else as PyPI has it."""
     tag = re.match(r"cu(\d+)(\d)", local)
     if tag:
         return "cuda", f"{tag[1]}.{tag[2]}"
-    for build in ("rocm", "xpu", "cpu"):
+    builds: tuple[TorchBuild, ...] = ("rocm", "xpu", "cpu")
+    for build in builds:
         if local.startswith(build):
             return build, None
     if facts.system.os == "macos":

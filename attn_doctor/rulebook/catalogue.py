@@ -80,6 +80,8 @@ def _kind(hint: object) -> str:
     for meta in getattr(hint, "__metadata__", ()):
         if isinstance(meta, Meta) and meta.extra and "kind" in meta.extra:
             return str(meta.extra["kind"])
+    if typing.get_origin(hint) is typing.Literal:
+        return "text"
     return _SCALARS[hint]
 
 

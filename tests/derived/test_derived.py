@@ -24,6 +24,7 @@ from attn_doctor.facts import (
     Torch,
     Triton,
 )
+from attn_doctor.facts.kinds import TorchBuild
 from attn_doctor.rulebook import paths
 from attn_doctor.rulebook.catalogue import sentences
 
@@ -36,7 +37,7 @@ PYTHON = Python(version="3.12.3", free_threaded=False)
 def torch(version: str, cuda: str | None = None, **more: Any) -> Torch:
     """A wheel of PyTorch's own."""
     local = version.partition("+")[2]
-    build = "cuda" if cuda else "cpu"
+    build: TorchBuild = "cuda" if cuda else "cpu"
     known = {"installed": True, "source": "index", "local": local, "cxx11_abi": True}
     return Torch(version=version, cuda=cuda, build=build, **{**known, **more})
 

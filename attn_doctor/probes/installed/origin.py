@@ -12,6 +12,7 @@ import re
 import msgspec
 from msgspec import Struct
 
+from attn_doctor.facts import kinds
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.redact import redact
@@ -20,7 +21,7 @@ from attn_doctor.redact import redact
 class Origin(Struct, frozen=True, kw_only=True):
     """Where a distribution was installed from; `why` says why `source` is not known."""
 
-    source: str | None = None
+    source: kinds.Origin | None = None
     url: str = ""
     wheel: str = ""
     """File name of the wheel, where `direct_url.json` gives it."""
@@ -64,7 +65,7 @@ def origin(host: Host, site: Site, one: Distribution) -> Origin:
         return Origin(source="vcs", url=url)
     folder = _unquote(re.sub(r"^file:/{2,3}(?=/|[A-Za-z]:)", "", direct.url))
     if direct.dir_info is not None:
-        source = "editable" if direct.dir_info.get("editable") is True else "local"
+        source: kinds.Origin = "editable" if direct.dir_info.get("editable") is True else "local"
         return Origin(source=source, url=url, folder=folder)
     name = folder.split("?")[0].split("#")[0].rpartition("/")[2]
     return Origin(

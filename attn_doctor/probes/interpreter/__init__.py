@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from attn_doctor.facts import Python
+from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
@@ -152,7 +153,7 @@ def _settings(config: str) -> dict[str, str]:
     return {key.strip().lower(): value.strip() for key, _, value in pairs}
 
 
-def _environment(host: Host, answer: dict[str, Any]) -> str:
+def _environment(host: Host, answer: dict[str, Any]) -> PythonEnvironment:
     if answer["pyvenv"]:
         return "venv"
     return "conda" if host.is_dir(host.join(answer["prefix"], "conda-meta")) else "system"

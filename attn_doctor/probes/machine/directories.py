@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from attn_doctor.facts import Directory
+from attn_doctor.facts.kinds import Purpose
 from attn_doctor.host import Host, expand
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
@@ -38,7 +39,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     return {"directories": tuple(found)}
 
 
-def places(host: Host) -> dict[str, str]:
+def places(host: Host) -> dict[Purpose, str]:
     """Purpose → path, of the directories that are wanted, whether they exist or not."""
     home = host.join(host.platform.cwd, host.platform.home)
     return {"home": home, "tmp": _tmp(host), "cache": _cache(host, home)}
@@ -68,7 +69,7 @@ def _cache(host: Host, home: str) -> str:
 
 
 def _directory(
-    host: Host, purpose: str, path: str, known: tuple[Mount, ...]
+    host: Host, purpose: Purpose, path: str, known: tuple[Mount, ...]
 ) -> tuple[Directory, dict[str, str]]:
     """The facts of one directory, and why some of them are unknown."""
     reasons: dict[str, str] = {}

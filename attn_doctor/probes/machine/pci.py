@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from attn_doctor.facts import PciDevice
+from attn_doctor.facts.kinds import PciVendor
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 
 BUS = "/sys/bus/pci/devices"
 PNPUTIL_SECONDS = 2.0
-_VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel"}
+_VENDORS: dict[str, PciVendor] = {"10de": "nvidia", "1002": "amd", "8086": "intel"}
 #: Display controllers (VGA, XGA, 3D) and processing accelerators (some AMD Instinct).
 _CLASSES = ("0x03", "0x12")
 _ID_FILES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")

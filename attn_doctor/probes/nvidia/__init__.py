@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from attn_doctor.facts import Driver, Gpu, PciDevice
+from attn_doctor.facts.kinds import DriverState, GpuVendor
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
@@ -176,7 +177,9 @@ def _libcuda_known(seen: _Seen, heard: Answers) -> bool:
     return bool(seen.libraries.cuda) or not (seen.libraries.why or unseen)
 
 
-def _libcuda(host: Host, seen: _Seen, heard: Answers, verdict: str | None) -> dict[str, Any]:
+def _libcuda(
+    host: Host, seen: _Seen, heard: Answers, verdict: DriverState | None
+) -> dict[str, Any]:
     path = seen.libraries.cuda
     if not _libcuda_known(seen, heard):
         return {"libcuda": None, "libcuda_linkable": None, "libcuda_compat": None}
@@ -189,7 +192,9 @@ def _libcuda(host: Host, seen: _Seen, heard: Answers, verdict: str | None) -> di
     }
 
 
-def _versions(host: Host, seen: _Seen, heard: Answers, verdict: str | None) -> dict[str, Any]:
+def _versions(
+    host: Host, seen: _Seen, heard: Answers, verdict: DriverState | None
+) -> dict[str, Any]:
     nvml = heard.nvml
     own = heard.smi.gpus[0].get("driver_version") if heard.smi.gpus else None
     told = ((seen.module, seen.source), (nvml.get("driver_version"), "NVML"), (own, "nvidia-smi"))
@@ -205,7 +210,7 @@ def _versions(host: Host, seen: _Seen, heard: Answers, verdict: str | None) -> d
     }
 
 
-def _vendor(host: Host, seen: _Seen, heard: Answers) -> str | None:
+def _vendor(host: Host, seen: _Seen, heard: Answers) -> GpuVendor | None:
     """Whose GPU there is; NVIDIA's before AMD's before Intel's, as torch would choose."""
     if host.platform.os == "macos" and host.platform.machine == "arm64":
         return "apple"
@@ -255,7 +260,9 @@ def _why_no_state(seen: _Seen, heard: Answers) -> str:
     return f"no NVIDIA driver was found, and whether there is a GPU is unknown: {seen.bus_reason}"
 
 
-def _gpus(host: Host, verdict: str | None, heard: Answers, gaps: Gaps) -> tuple[Gpu, ...] | None:
+def _gpus(
+    host: Host, verdict: DriverState | None, heard: Answers, gaps: Gaps
+) -> tuple[Gpu, ...] | None:
     if heard.smi.gpus:
         return from_smi(heard.smi, host.environ, gaps)
     if heard.nvml.get("count") is not None:

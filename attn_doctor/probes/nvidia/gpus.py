@@ -151,7 +151,7 @@ def _smi_gpu(number: int, one: Mapping[str, str]) -> Gpu:
         compute_capability=capability or None,
         memory_total_mib=_whole(one.get("memory.total")),
         memory_free_mib=_whole(one.get("memory.free")),
-        mig=mig or "unsupported",
+        mig="enabled" if mig == "enabled" else "disabled" if mig == "disabled" else "unsupported",
         mig_devices=None if mig == "enabled" else 0,
         # Exclusive_Process
         compute_mode=one["compute_mode"].lower().replace("_", "-")

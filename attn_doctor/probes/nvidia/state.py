@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from attn_doctor.facts.kinds import DriverState
+
 #: NVML's error numbers (nvmlReturn_t), as far as they decide the state; the rest are `error`.
 #: https://docs.nvidia.com/deploy/nvml-api/latest/nvml-api-reference.html
 NO_PERMISSION = 4  # "does not have permission to talk to the driver"
@@ -21,7 +23,7 @@ LIB_RM_VERSION_MISMATCH = 18
 GPU_NOT_FOUND = 28
 UNKNOWN = 999
 
-_BY_CODE = {
+_BY_CODE: dict[int, DriverState] = {
     NO_PERMISSION: "no-permission",
     NOT_FOUND: "no-device",
     GPU_NOT_FOUND: "no-device",
@@ -66,7 +68,7 @@ class Traces(Struct, frozen=True, kw_only=True):
     """An NVIDIA GPU is on the PCI bus; None if the bus could not be read."""
 
 
-def state(seen: Traces) -> str | None:
+def state(seen: Traces) -> DriverState | None:
     """The state of the driver; None if the traces do not tell."""
     if not seen.answered:
         return "not-answering"
@@ -90,7 +92,7 @@ def state(seen: Traces) -> str | None:
     return "error"
 
 
-def _running(seen: Traces) -> str:
+def _running(seen: Traces) -> DriverState:
     """NVML is up; something else may still keep CUDA from running."""
     if seen.gpus is None:
         return "error"
@@ -111,7 +113,7 @@ def _running(seen: Traces) -> str:
     return "ok"
 
 
-def _unreached(seen: Traces) -> str | None:
+def _unreached(seen: Traces) -> DriverState | None:
     """NVML is not there, or it found no driver."""
     if seen.wsl:
         if seen.wsl_libraries:

@@ -13,6 +13,7 @@ import pytest
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, Python, System
+from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.fixes.cuda_home import marked_block
 from attn_doctor.fixes.cuda_home.start_files import Keeping, keeping
 from attn_doctor.fixes.cuda_home.write_files import append, write
@@ -25,7 +26,7 @@ EXPORTS = Exports(variables={"CUDA_HOME": "/o p", "CUDA_PATH": "/o p"}, path="/o
 OTHER = Exports(variables={"CUDA_HOME": "/new", "CUDA_PATH": "/new"})
 
 
-def facts(prefix: Path | None = None, kind: str = "system") -> Facts:
+def facts(prefix: Path | None = None, kind: PythonEnvironment = "system") -> Facts:
     python = Python(path="/usr/bin/python3", prefix=str(prefix or "/usr"), environment=kind)
     return Facts(python=python, system=System(os="linux"))
 

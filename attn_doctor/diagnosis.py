@@ -24,7 +24,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.registry import PROBES, Probe
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.evaluate import judge
+from attn_doctor.rulebook.evaluate import evaluate_rules
 
 #: Seconds that the probes may take together; a check ends soon after, whatever happens.
 LIMIT = 4.0
@@ -118,13 +118,13 @@ def diagnose(facts: Facts, start: float | None = None, folders: Sequence[Path] =
     `start`: when the work began, by `time.perf_counter`.
     """
     rules = library.load(folders)
-    findings = judge(facts, rules)
+    findings = evaluate_rules(facts, rules)
     for finding in findings if _log.isEnabledFor(logging.DEBUG) else ():
         _log_unknown(finding)
     return Diagnosis(
         facts=facts,
         findings=findings,
-        rules=sum(rule.judges for rule in rules),
+        rules=sum(rule.has_conditions for rule in rules),
         seconds=0.0 if start is None else time.perf_counter() - start,
     )
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from attn_doctor import facts
-from attn_doctor.rulebook.catalogue import KINDS, catalogue, sentences
+from attn_doctor.rulebook.fact_catalogue import KINDS, catalogue, sentences
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("rules/*.md")])

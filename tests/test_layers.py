@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
         "_version binaries env_vars errors facts processes redact suggest worker",
-        "files log",
+        "files log toml_files",
         "findings host pool pretend record snapshot",
         "anonymize derived probes rulebook shell",
         "diagnosis explain kernels.caches kernels.gpus policy",

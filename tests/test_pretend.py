@@ -15,7 +15,7 @@ from attn_doctor.findings import Verdict
 from attn_doctor.pretend import KEYS, PACKAGES, pretend
 from attn_doctor.probes.installed.packages import FIELDS
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.evaluate import judge
+from attn_doctor.rulebook.evaluate import evaluate_rules
 
 MACHINES = Path(__file__).parent / "machines"
 TABLES: Any = library.tables()
@@ -28,7 +28,7 @@ def facts(*words: str, machine: str = "debian-torch-2.11-cu130-no-gpu") -> Facts
 
 
 def problems(found: Facts) -> set[str]:
-    return {one.rule for one in judge(found, RULES) if one.verdict is Verdict.PROBLEM}
+    return {one.rule for one in evaluate_rules(found, RULES) if one.verdict is Verdict.PROBLEM}
 
 
 def test_nothing_pretended_changes_nothing() -> None:

@@ -11,9 +11,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from attn_doctor.rulebook import paths
+from attn_doctor.rulebook import library
 
-TABLES: Mapping[str, Any] = paths.read_tables(paths.folder())
+TABLES: Mapping[str, Any] = library.read_tables(library.folder())
 #: The tables of releases, and what their rows are called by.
 RELEASES = {
     "torch": "minor",

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from attn_doctor.facts import ELEMENTS
-from attn_doctor.rulebook.catalogue import Fact, catalogue, sentences
+from attn_doctor.rulebook.fact_catalogue import Fact, catalogue, sentences
 
 PAGE = Path(__file__).parents[1] / "docs" / "facts.md"
 

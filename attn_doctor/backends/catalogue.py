@@ -13,7 +13,7 @@ import msgspec
 
 from attn_doctor.backends.catalogue_entries import Catalogue, Name
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.rulebook.paths import PACKAGE, folder
+from attn_doctor.rulebook.library import PACKAGE, folder
 from attn_doctor.suggest import did_you_mean
 
 #: The prebuilt catalogue's file name in the wheel's `_rules`.

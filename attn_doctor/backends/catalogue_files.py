@@ -32,10 +32,10 @@ from attn_doctor.backends.catalogue_entries import (
     Text,
 )
 from attn_doctor.errors import RuleError
-from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import Condition, parse
-from attn_doctor.rulebook.paths import read_toml
+from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
 from attn_doctor.rulebook.rule import Group
+from attn_doctor.toml_files import read_toml
 
 #: The catalogue's folder below a `rules/` folder.
 FOLDER = "tables/backends"
@@ -141,7 +141,7 @@ def known_facts() -> Mapping[str, Fact]:
 
 def _file(path: Path) -> File:
     try:
-        return msgspec.convert(read_toml(path), File)
+        return msgspec.convert(read_toml(path, RuleError), File)
     except msgspec.ValidationError as error:
         raise RuleError(f"{path}: {error}") from None
 

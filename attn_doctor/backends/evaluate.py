@@ -15,9 +15,9 @@ from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Requireme
 from attn_doctor.backends.readiness import Answer, Outcome, Readiness, RequirementResult
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Severity, Verdict
-from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
-from attn_doctor.rulebook.evaluate import lookup_in
-from attn_doctor.rulebook.placeholders import fill, unknown_in
+from attn_doctor.rulebook.conditions import conjunction
+from attn_doctor.rulebook.evaluate import FactLookup
+from attn_doctor.rulebook.texts import fill, unknown_in
 
 #: The order of states: a certain failure outweighs an unknown, an unknown outweighs slowness.
 _WORST_FIRST = (Readiness.NOT_READY, Readiness.UNKNOWN, Readiness.SLOW, Readiness.READY)
@@ -55,22 +55,33 @@ def by_rule(findings: Iterable[Finding]) -> dict[str, Finding]:
     return chosen
 
 
-def lookup_for(facts: Facts, call: AttentionCall, context: Context) -> Lookup:
-    """Return a lookup of facts, of the call (`call.…`) and of the context (`context.…`)."""
-    machine = lookup_in(facts)
+class CallLookup(FactLookup):
+    """Looks up facts, values of the call (`call.…`) and of the context (`context.…`)."""
 
-    def lookup(name: str) -> Any:
+    def __init__(self, facts: Facts, call: AttentionCall, context: Context) -> None:
+        super().__init__(facts)
+        self._sources: dict[str, object] = {"call": call, "context": context}
+
+    def __call__(self, name: str) -> Any:
+        """The value of a name; None if it is unknown."""
         head, _, rest = name.partition(".")
-        if head == "call":
-            return getattr(call, rest)
-        return getattr(context, rest) if head == "context" else machine(name)
+        if head in self._sources:
+            return getattr(self._sources[head], rest)
+        return super().__call__(name)
 
-    return lookup
+    def gap(self, name: str) -> str:
+        """Why a value is unknown."""
+        if name == "context.nvidia" and self("context.device") in ("rocm", "xpu"):
+            return _OTHER_VENDORS
+        behind = _BEHIND.get(name, ())
+        if name == "context.version":
+            behind = (f"{self('context.framework')}.version",)
+        return next(filter(None, map(super().gap, (name, *behind))), "")
 
 
-def evaluate(requirement: Requirement, lookup: Lookup, found: Mapping[str, Finding]) -> Outcome:
+def evaluate(requirement: Requirement, lookup: FactLookup, found: Mapping[str, Finding]) -> Outcome:
     """The outcome of one requirement. `found`: the finding of each rule."""
-    applies = conjunction(line.truth(lookup) for line in requirement.when)
+    applies = conjunction(map(lookup.truth, requirement.when))
     if applies is False or _needs_absent_gpu(requirement, lookup):
         return Outcome.NOT_APPLICABLE
     holds = _holds(requirement, lookup, found)
@@ -79,17 +90,19 @@ def evaluate(requirement: Requirement, lookup: Lookup, found: Mapping[str, Findi
     return Outcome.UNSATISFIED if holds is False and applies else Outcome.UNKNOWN
 
 
-def _needs_absent_gpu(requirement: Requirement, lookup: Lookup) -> bool:
+def _needs_absent_gpu(requirement: Requirement, lookup: FactLookup) -> bool:
     """It needs a generation of GPUs, and there is no GPU: another requirement reports that."""
     facts = {line.fact for line in (*requirement.needs.all, *requirement.needs.any)}
     return "driver.best_sm" in facts and lookup("driver.best_sm") == 0
 
 
-def _holds(requirement: Requirement, lookup: Lookup, found: Mapping[str, Finding]) -> bool | None:
+def _holds(
+    requirement: Requirement, lookup: FactLookup, found: Mapping[str, Finding]
+) -> bool | None:
     if requirement.never:
         return False
     if not requirement.problem:
-        return requirement.needs.truth(lookup)
+        return lookup.truth(requirement.needs)
     finding = found.get(requirement.problem)
     if finding is None or finding.verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
         return True
@@ -99,7 +112,7 @@ def _holds(requirement: Requirement, lookup: Lookup, found: Mapping[str, Finding
 class _CallView:
     """One call: the outcome of each requirement, computed once for all backends."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: FactLookup) -> None:
         self.lookup = lookup
         self.outcomes: dict[str, Outcome] = {}
         self.results: dict[str, RequirementResult] = {}
@@ -148,7 +161,7 @@ class Evaluator:
         wanted: tuple[Outcome, ...],
     ) -> Iterator[RequirementResult]:
         if call not in self._views:
-            self._views[call] = _CallView(lookup_for(self._facts, call, self.context))
+            self._views[call] = _CallView(CallLookup(self._facts, call, self.context))
         view = self._views[call]
         for requirement in more:
             outcome = evaluate(requirement, view.lookup, self._found)
@@ -164,7 +177,7 @@ class Evaluator:
                 yield view.results[id]
 
     def _result(
-        self, requirement: Requirement, outcome: Outcome, lookup: Lookup
+        self, requirement: Requirement, outcome: Outcome, lookup: FactLookup
     ) -> RequirementResult:
         finding = self._found.get(requirement.problem)
         text = fill(requirement.text, lookup)
@@ -190,36 +203,15 @@ class Evaluator:
         )
 
     def _because(
-        self, requirement: Requirement, finding: Finding | None, lookup: Lookup
+        self, requirement: Requirement, finding: Finding | None, lookup: FactLookup
     ) -> tuple[Because, ...]:
         """The values seen and wanted; of the conditions of `when`, the unknown ones."""
-        unknown = [line for line in requirement.when if line.truth(lookup) is None]
-        lines = [self._line(line, lookup, wanted="") for line in unknown]
+        lines = [lookup.because(line) for line in requirement.when if lookup.truth(line) is None]
         if finding is not None:
             # The rule's conditions are evidence; those that limit it count only if unknown.
             return (*lines, *finding.because, *_undecided(finding.context))
         needs = (*requirement.needs.all, *requirement.needs.any)
-        lines += [self._line(line, lookup, line.wanted(lookup, held=False)) for line in needs]
-        return tuple(lines)
-
-    def _line(self, line: Condition, lookup: Lookup, wanted: str) -> Because:
-        unknown = [name for name in (line.fact, line.other) if name and lookup(name) is None]
-        return Because(
-            fact=line.fact,
-            seen=show(lookup(line.fact)),
-            wanted=wanted,
-            truth=line.truth(lookup),
-            gap=self._gap(unknown[0], lookup) if unknown else "",
-        )
-
-    def _gap(self, name: str, lookup: Lookup) -> str:
-        """Why a value is unknown."""
-        if name == "context.nvidia" and lookup("context.device") in ("rocm", "xpu"):
-            return _OTHER_VENDORS
-        behind = _BEHIND.get(name, ())
-        if name == "context.version":
-            behind = (f"{lookup('context.framework')}.version",)
-        return next(filter(None, map(self._facts.gap, (name, *behind))), "")
+        return (*lines, *(lookup.because(line, fault=False) for line in needs))
 
     def _concerns(self, finding: Finding) -> bool:
         """An error, or the doubt about one, that concerns users of this framework."""

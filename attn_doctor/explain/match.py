@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec import Struct
 
 from attn_doctor.explain.normalize import Page
-from attn_doctor.rulebook.keywords import keyword
+from attn_doctor.rulebook.patterns import keyword
 from attn_doctor.rulebook.rule import Rule
 
 #: Occurrences of one symptom on a page that are looked at.

@@ -11,16 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_doctor.explain.evaluate import (
-    Opinion,
-    by_log,
-    by_machine,
-    differing,
+    Evaluation,
+    evaluate_on_log,
+    evaluate_on_machine,
+    first_lookup,
     fixes,
-    lookup_here,
-    lookup_told,
 )
 from attn_doctor.explain.explanation import Explanation, Log, Match, Told
-from attn_doctor.explain.partial_text import worded
 from attn_doctor.explain.symptom_match import (
     BENIGN,
     HARMLESS,
@@ -33,8 +30,9 @@ from attn_doctor.explain.tracebacks import Kind
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.rulebook.conditions import show
-from attn_doctor.rulebook.evaluate import lookup_in
+from attn_doctor.rulebook.evaluate import FactLookup
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.texts import fill_known
 
 _BASE = 0.45
 #: Each further symptom of the same rule, and each further rule with the same cause.
@@ -59,11 +57,11 @@ class _Candidate:
         self.rule = rule
         self.sightings = sightings
         self.best = max(sightings, key=lambda one: (one.worth, -one.line))
-        self.log = by_log(rule, told)
-        self.here: Opinion | None = None
+        self.log = evaluate_on_log(rule, told)
+        self.here: Evaluation | None = None
         self.finding: Finding | None = None
         if machine is not None:
-            self.here, self.finding = by_machine(rule, machine)
+            self.here, self.finding = evaluate_on_machine(rule, machine)
         self.weight = self._weigh()
 
     def _weigh(self) -> float:
@@ -161,13 +159,13 @@ def _place(one: _Candidate) -> tuple[float, int, int, str]:
 def _match(group: Sequence[_Candidate], facts: Facts, machine: Facts | None) -> Match:
     best = group[0]
     rule, seen, found = best.rule, best.best, best.finding
-    told = lookup_told(facts, rule)
+    told = first_lookup(rule, facts, partial=True)
     if machine is None:
-        remedies = fixes(rule, facts, told)
+        remedies = fixes(rule, told)
     elif found is not None and found.fixes:
         remedies = found.fixes
     else:
-        remedies = fixes(rule, machine, lookup_here(machine, rule))
+        remedies = fixes(rule, first_lookup(rule, machine))
     return Match(
         rule=rule.id,
         cause=rule.cause,
@@ -178,8 +176,8 @@ def _match(group: Sequence[_Candidate], facts: Facts, machine: Facts | None) -> 
         rank=seen.rank,
         times=len({(one.file, one.line) for each in group for one in each.sightings}),
         severity=rule.severity,
-        title=found.title if found is not None else worded(rule.title, told),
-        why=found.why if found is not None else worded(rule.why, told),
+        title=found.title if found is not None else fill_known(rule.title, told),
+        why=found.why if found is not None else fill_known(rule.why, told),
         verdict=_verdict(best),
         fixes=remedies,
         evidence=rule.evidence,
@@ -203,14 +201,24 @@ def _verdict(one: _Candidate) -> str:
 
 def _told(facts: Facts, names: set[str], machine: Facts | None) -> tuple[Told, ...]:
     gpu = facts.gpus[0] if facts.gpus else None
-    lookup = lookup_in(facts, "gpu", gpu)
-    values = {
-        name: facts.env.get(name[4:]) if name.startswith("env.") else lookup(name)
-        for name in sorted(names)
-    }
-    here = {} if machine is None else {name: other for name, _, other in differing(values, machine)}
+    lookup = FactLookup(facts, "gpu", gpu, partial=True)
+    values = {name: lookup(name) for name in sorted(names)}
+    here = {} if machine is None else _differing(values, machine)
     return tuple(
         Told(name, show(value), here.get(name, ""))
         for name, value in values.items()
         if value is not None and not name.endswith(".installed")
     )
+
+
+def _differing(stated: Mapping[str, Any], machine: Facts) -> dict[str, str]:
+    """This machine's values of facts that the log states otherwise."""
+    lookup = FactLookup(machine)
+    values = {}
+    for name in ("system.os", "python.version", "torch.version"):
+        there, here = stated.get(name), lookup(name)
+        if there is None or here in (None, ""):
+            continue
+        if here != str(there) and not str(here).startswith((f"{there}.", f"{there}+")):
+            values[name] = str(here)
+    return values

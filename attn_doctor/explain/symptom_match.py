@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from attn_doctor.explain.match import Hit
 from attn_doctor.explain.tracebacks import Course, Kind, Place
-from attn_doctor.rulebook.pattern_literals import plain_length
+from attn_doctor.rulebook.patterns import plain_length
 
 #: Messages with many reasons: whatever else was found is likelier to be the root.
 _GENERAL = re.compile(

@@ -6,19 +6,19 @@ from collections.abc import Iterable
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix
-from attn_doctor.rulebook.evaluate import lookup_in
+from attn_doctor.rulebook.evaluate import FactLookup
 
 
 def unmet(fixes: Iterable[Fix], facts: Facts) -> list[str]:
     """Return the `done` conditions that do not hold or are unknown, each with the value seen."""
     faults = []
-    lookup = lookup_in(facts)
+    lookup = FactLookup(facts)
     for line in (line for fix in fixes for line in fix.done):
         if line.truth(lookup):
             continue
         seen = lookup(line.fact)
         value = "unknown" if seen is None else str(seen) or "empty"
-        faults.append(f"{line.fact} is {value}, wanted {line.wanted(lookup, held=False)}")
+        faults.append(f"{line.fact} is {value}, wanted {line.wanted(lookup, fault=False)}")
     return [*dict.fromkeys(faults)]
 
 

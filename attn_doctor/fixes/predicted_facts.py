@@ -14,7 +14,7 @@ from attn_doctor.findings import Diagnosis, Finding
 from attn_doctor.fixes.postconditions import compare_problems
 from attn_doctor.fixes.steps import Step
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.evaluate import judge
+from attn_doctor.rulebook.evaluate import evaluate_rules
 
 
 def with_torch(facts: Facts) -> Facts | None:
@@ -64,7 +64,7 @@ def following(diagnosis: Diagnosis, steps: list[Step]) -> tuple[Finding, ...]:
         return ()
     planned = {rule for step in steps for rule in step.rules}
     _, introduced = compare_problems(
-        diagnosis.problems, [one for one in judge(ahead, library.load()) if _bad(one)]
+        diagnosis.problems, [one for one in evaluate_rules(ahead, library.load()) if _bad(one)]
     )
     return tuple(one for one in introduced if one.rule not in planned)
 

@@ -118,7 +118,7 @@ def _section(path: Path, data: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _data(path: Path) -> dict[str, Any]:
-    from attn_doctor.rulebook.paths import read_toml
+    from attn_doctor.toml_files import read_toml
 
     try:
         size = path.stat().st_size

@@ -5,9 +5,9 @@
     value     = "text" | number | true | false | ["…", …] | fact
 
 A fact that could not be read makes its line *unknown*, and groups of lines follow Kleene's
-logic, so a gap gives neither a false alarm nor a false "ok". Versions compare by PEP 440;
+logic: a gap causes neither a false alarm nor a false "ok". Versions compare by PEP 440;
 a local part (`+cu130`) counts only if the line names one, and `2.10.0a0` counts as 2.10, since
-vendors' builds of a release carry such versions.
+builds of a release by vendors have such versions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from packaging.specifiers import SpecifierSet
 
-    from attn_doctor.rulebook.catalogue import Fact
+    from attn_doctor.rulebook.fact_catalogue import Fact
 
 #: Gives the value of a fact by its name, None if it is unknown.
 Lookup = Callable[[str], Any]
@@ -47,8 +47,8 @@ _LINE = re.compile(
     r"(?P<value>.+)|(?P<known>[a-z_][\w.]*) +(?P<is>is (?:un)?known)"
 )
 _NAME = re.compile(r"[a-z_]\w*(?:\.\w+)+")
-#: Operators that make sense for each kind of fact on the left.
-_FITTING = {
+#: Operators that can follow each kind of fact.
+_OPERATORS = {
     "version": {*_ORDERS, "in", "not in", "satisfies", "matches"},
     "number": {*_ORDERS, "in", "not in"},
     "boolean": {"==", "!="},
@@ -66,25 +66,27 @@ class Condition(Struct, frozen=True, array_like=True):
     value: Any = None
     other: str = ""
 
-    def truth(self, lookup: Lookup) -> bool | None:
-        """True, false, or None where a fact it needs is unknown."""
+    def truth(self, lookup: Lookup, *, partial: bool = False) -> bool | None:
+        """True, false, or None where a fact it needs is unknown.
+
+        `partial`: the facts are not all that could be known, as those of a log are not, so that
+        `is known` is itself unknown for a fact without a value.
+        """
         seen = lookup(self.fact)
-        if self.op == "is known":
-            return seen is not None
-        if self.op == "is unknown":
-            return seen is None
+        if self.op in ("is known", "is unknown"):
+            return None if partial and seen is None else (seen is None) == (self.op == "is unknown")
         wanted = lookup(self.other) if self.other else self.value
         if seen is None or wanted is None:
             return None
         try:
             return _compare(self.kind, self.op, seen, wanted)
         except ValueError:  # packaging: InvalidVersion, InvalidSpecifier
-            # A version such as `unknown` or `2.4-custom`: it was read, but orders with nothing.
+            # A version such as `unknown` or `2.4-custom`: it was read, but cannot be compared.
             return None
 
-    def wanted(self, lookup: Lookup, *, held: bool) -> str:
-        """What the fact should have been. `held`: the line being true is the fault."""
-        op = _OPPOSITE[self.op] if held else self.op
+    def wanted(self, lookup: Lookup, *, fault: bool) -> str:
+        """The value that the fact should have. `fault`: the truth of the line that is a fault."""
+        op = _OPPOSITE[self.op] if fault else self.op
         if self.op.startswith("is "):
             return op.removeprefix("is ")
         value = lookup(self.other) if self.other else self.value
@@ -96,7 +98,7 @@ class Condition(Struct, frozen=True, array_like=True):
         if op == "!=" and text == "":
             return "some"
         if op == "<=" and text == "0":
-            return "0"  # nothing that is counted here goes below
+            return "0"  # no number here is negative
         symbol = {"!=": "not", "<=": "≤", ">=": "≥", "in": "one of", "not in": "none of"}
         return f"{symbol.get(op, op)} {text}".strip()
 
@@ -130,21 +132,22 @@ def negation(truth: bool | None) -> bool | None:
 
 
 def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
-    """Parse one line. `element` is the name that `for_each` gives, whose facts may be used.
+    """Parse one line. `element` is the name that `for_each` gives; its facts may be used.
 
-    Raises `RuleError` with what is wrong and, for a misspelt fact, the nearest name.
+    Raises `RuleError` that says what is wrong and, for a misspelt fact, the nearest name.
     """
     match = _LINE.fullmatch(line.strip())
     if match is None:
-        raise RuleError(f"{line!r} is not `fact operator value`; operators: {_operators()}")
+        operators = " ".join((*_ORDERS, *_WORDS, "is known", "is unknown"))
+        raise RuleError(f"{line!r} is not `fact operator value`; operators: {operators}")
     name = match["fact"] or match["known"]
     kind = _kind(name, facts, element)
     if match["is"]:
         return Condition(name, match["is"], kind)
     op, text = match["op"], match["value"].strip()
-    if op not in _FITTING[kind]:
-        fitting = " ".join(sorted(_FITTING[kind]))
-        raise RuleError(f"`{op}` does not fit {name}, a {kind}; use one of {fitting}")
+    if op not in _OPERATORS[kind]:
+        operators = " ".join(sorted(_OPERATORS[kind]))
+        raise RuleError(f"`{op}` does not fit {name}, a {kind}; use one of {operators}")
     if _NAME.fullmatch(text):
         other = _kind(text, facts, element)
         _check_pair(name, kind, op, text, other)
@@ -157,10 +160,6 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
     return Condition(name, op, kind, value)
 
 
-def _operators() -> str:
-    return " ".join((*_ORDERS, *_WORDS, "is known", "is unknown"))
-
-
 def _kind(name: str, facts: Mapping[str, Fact], element: str) -> str:
     fact = facts.get(name)
     if fact is not None and (not fact.element_of or name.split(".", maxsplit=1)[0] == element):
@@ -171,7 +170,7 @@ def _kind(name: str, facts: Mapping[str, Fact], element: str) -> str:
 
 
 def _check_pair(name: str, kind: str, op: str, other: str, other_kind: str) -> None:
-    """Two facts in one line must be of kinds that the operator can compare."""
+    """The kinds of two facts in one line must be comparable by the operator."""
     fits = {
         "satisfies": other_kind == "text",
         "in": other_kind == "list",
@@ -183,7 +182,7 @@ def _check_pair(name: str, kind: str, op: str, other: str, other_kind: str) -> N
 
 
 def _check_value(name: str, kind: str, op: str, value: Any) -> None:
-    """The value on the right must be one that the fact can ever have."""
+    """The value on the right must be one that the fact can have."""
     wanted: tuple[type, ...] = (str,)
     if op in ("in", "not in"):
         fits = isinstance(value, list) and bool(value)
@@ -200,9 +199,9 @@ def _check_value(name: str, kind: str, op: str, value: Any) -> None:
         elif op == "matches":
             re.compile(value)
         elif kind == "version":
-            for one in value if isinstance(value, list) else [value]:
+            for version in value if isinstance(value, list) else [value]:
                 # The empty version means that there is none.
-                _ = one and ParsedVersion(one)
+                _ = version and ParsedVersion(version)
     except (ValueError, re.error) as error:
         raise RuleError(f"{name} {op} {json.dumps(value)}: {error}") from None
 
@@ -216,7 +215,7 @@ def _compare(kind: str, op: str, seen: Any, wanted: Any) -> bool:
         return _satisfies(seen, wanted)
     if kind == "version":
         if op in ("in", "not in"):
-            return any(_ordered("==", seen, one) for one in wanted) == (op == "in")
+            return any(_ordered("==", seen, version) for version in wanted) == (op == "in")
         return _ordered(op, seen, wanted)
     if op in ("in", "not in"):
         return bool(seen in wanted) == (op == "in")
@@ -236,7 +235,7 @@ def _apply(op: str, left: Any, right: Any) -> bool:
 
 def _ordered(op: str, seen: str, wanted: str) -> bool:
     if not seen or not wanted:
-        # The empty version is "there is none"; it equals itself and orders with nothing.
+        # The empty version means that there is none; it equals only itself and has no order.
         if op in ("==", "!="):
             return (seen == wanted) == (op == "==")
         raise InvalidVersion(seen or wanted)
@@ -256,13 +255,13 @@ def _version(text: str, local: bool) -> ParsedVersion:
 @lru_cache(maxsize=512)
 def _satisfies(seen: str, wanted: str) -> bool:
     specifiers = _specifiers(wanted)
-    # A package of a nightly demands that nightly: `==2.13.0.dev20261101`.
+    # A package of a nightly requires that nightly: `==2.13.0.dev20261101`.
     whole = "+" in wanted or bool(specifiers.prereleases)
     return specifiers.contains(_version(seen, whole), prereleases=True)
 
 
 def _specifiers(text: str) -> SpecifierSet:
-    # Imported on demand: it takes as long as judging all rules does.
+    # Imported on demand: it takes as long as the evaluation of all rules.
     from packaging.specifiers import SpecifierSet
 
     return SpecifierSet(text)

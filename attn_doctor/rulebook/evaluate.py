@@ -1,6 +1,8 @@
-"""Rules judge facts: verdicts, the reasons for them, and which problem explains which.
+"""The one evaluator of conditions: verdicts of rules, the reasons for them, and fixes filled in.
 
-Pure: the same facts and rules always give the same findings.
+Rules, backend requirements and explanations of logs use it. Each gives a `FactLookup`, which says
+what a name means and why its value is unknown. Pure: the same facts and rules always give the same
+findings.
 """
 
 from __future__ import annotations
@@ -10,105 +12,132 @@ from typing import Any
 
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
-from attn_doctor.rulebook.conditions import Condition, Lookup, conjunction, show
-from attn_doctor.rulebook.placeholders import fill, unknown_in
+from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import Group, Rule
+from attn_doctor.rulebook.texts import fill, unknown_in
 
 
-def lookup_in(facts: Facts, element: str = "", value: Any = None) -> Lookup:
-    """A function from fact names to values; `element` names one member of a list, `value`."""
+class FactLookup:
+    """Gives the value of a fact by the name that rules write, and why it is unknown.
 
-    def lookup(name: str) -> Any:
+    `element` is the name of a member of a list of facts (`gpu`), `member` that member, and `place`
+    where it is in the facts (`gpus[1]`). `partial` facts, such as those extracted from a log, say
+    nothing about what they do not name: an unset variable is unknown, and so is `is known`.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        element: str = "",
+        member: Any = None,
+        place: str = "",
+        *,
+        partial: bool = False,
+    ) -> None:
+        self.facts = facts
+        self.partial = partial
+        self._element = element
+        self._member = member
+        self._place = place
+
+    def __call__(self, name: str) -> Any:
+        """The value of a fact; None if it is unknown."""
         head, _, rest = name.partition(".")
         if head == "env":
-            return facts.env.get(rest, "")
-        target: Any = facts
+            return self.facts.env.get(rest, None if self.partial else "")
+        target: Any = self.facts
         path = name
-        if head == element:
-            target, path = value, rest
+        if head == self._element:
+            target, path = self._member, rest
         for part in path.split("."):
             if target is None:
                 return None
             target = len(target) if part == "count" else getattr(target, part)
         return target
 
-    return lookup
+    def gap(self, name: str) -> str:
+        """The reason why a fact is unknown; that of an element's fact is kept by its place."""
+        head, _, rest = name.partition(".")
+        if self._place and head in ELEMENTS.values():
+            name = f"{self._place}.{rest}"
+        return self.facts.gap(name)
+
+    def truth(self, part: Condition | Group) -> bool | None:
+        """True, false, or None where a fact that decides is unknown."""
+        return part.truth(self, partial=self.partial)
+
+    def because(self, line: Condition, *, fault: bool | None = None) -> Because:
+        """A line with the value seen. `fault`: the truth of the line that is a fault, if any is."""
+        names = filter(None, (line.fact, line.other))
+        missing = next((name for name in names if self(name) is None), None)
+        return Because(
+            fact=line.fact,
+            seen=show(self(line.fact)),
+            wanted="" if fault is None else line.wanted(self, fault=fault),
+            truth=self.truth(line),
+            gap="" if missing is None else self.gap(missing),
+        )
 
 
-def judge(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
-    """Every rule's findings: problems by severity, each with its consequences, then the rest."""
-    found = [
-        (rule, finding) for rule in rules if rule.judges for finding in judge_rule(rule, facts)
-    ]
-    return _ordered(_with_causes(found))
-
-
-def judge_rule(rule: Rule, facts: Facts) -> list[Finding]:
-    """One rule's findings: one for the machine, or one for each element of its list."""
-    return [_finding(rule, facts, lookup, place) for lookup, place in _subjects(rule, facts)]
-
-
-def verdicts(rule: Rule, facts: Facts) -> set[Verdict]:
-    """The verdicts alone, without the words: what the linter asks thousands of times."""
-    return {_verdict(rule, facts, lookup) for lookup, _ in _subjects(rule, facts)}
-
-
-def _subjects(rule: Rule, facts: Facts) -> list[tuple[Lookup, str]]:
-    """What a rule judges: the machine, or each element of a list with its place in the facts."""
+def lookups(rule: Rule, facts: Facts, *, partial: bool = False) -> list[FactLookup]:
+    """The subjects of a rule: the machine, or each element of its list of facts."""
     if not rule.for_each:
-        return [(lookup_in(facts), "")]
+        return [FactLookup(facts, partial=partial)]
     element = ELEMENTS[rule.for_each]
     members: tuple[Any, ...] | None = getattr(facts, rule.for_each)
     if members is None:
-        return [(lookup_in(facts, element), rule.for_each)]
+        return [FactLookup(facts, element, place=rule.for_each, partial=partial)]
     return [
-        (lookup_in(facts, element, member), f"{rule.for_each}[{index}]")
+        FactLookup(facts, element, member, f"{rule.for_each}[{index}]", partial=partial)
         for index, member in enumerate(members)
     ]
 
 
-def _finding(rule: Rule, facts: Facts, lookup: Lookup, place: str) -> Finding:
-    """The finding on one subject; `place` is where its element stands in the facts."""
-    verdict = _verdict(rule, facts, lookup)
-    if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
-        return Finding(
-            rule=rule.id,
-            verdict=verdict,
-            severity=Severity(rule.severity),
-            cause=rule.cause,
-            title=rule.title,
-        )
-    problem = verdict is Verdict.PROBLEM
-    return Finding(
-        rule=rule.id,
-        verdict=verdict,
-        severity=Severity(rule.severity),
-        cause=rule.cause,
-        title=fill(rule.title, lookup),
-        subject=fill(rule.subject, lookup) if problem else "",
-        why=fill(rule.why, lookup),
-        because=_reasons(rule.when, facts, lookup, place, faults=True),
-        context=_reasons(rule.applies, facts, lookup, place, faults=False),
-        # Where no fix fits for certain, those that may fit are better than none.
-        fixes=(
-            tuple(_fixes(rule, facts, lookup, place))
-            or tuple(_fixes(rule, facts, lookup, place, doubtful=True))
-            if problem
-            else ()
-        ),
-        backends=rule.backends,
-        evidence=rule.evidence,
-    )
+def evaluate_rules(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
+    """Every rule's findings: problems by severity, each with its consequences, then the rest."""
+    findings = [
+        (rule, finding)
+        for rule in rules
+        if rule.has_conditions
+        for finding in evaluate_rule(rule, facts)
+    ]
+    return _ordered(_with_causes(findings))
 
 
-def _verdict(rule: Rule, facts: Facts, lookup: Lookup) -> Verdict:
-    applies = conjunction((_on_platform(rule, facts), rule.applies.truth(lookup)))
+def evaluate_rule(rule: Rule, facts: Facts) -> list[Finding]:
+    """One rule's findings: one for the machine, or one for each element of its list."""
+    return [_finding(rule, lookup) for lookup in lookups(rule, facts)]
+
+
+def verdicts(rule: Rule, facts: Facts) -> set[Verdict]:
+    """The verdicts alone, without the words: what the linter needs thousands of times."""
+    return {verdict_on(rule, lookup) for lookup in lookups(rule, facts)}
+
+
+def verdict_on(rule: Rule, lookup: FactLookup) -> Verdict:
+    """The verdict of a rule on one subject."""
+    applies = _applies(rule, lookup)
     if applies is False:
         return Verdict.NOT_APPLICABLE
-    wrong = rule.when.truth(lookup)
+    wrong = lookup.truth(rule.when)
     if wrong is False:
         return Verdict.OK
     return Verdict.PROBLEM if applies and wrong else Verdict.UNKNOWN
+
+
+def denial(rule: Rule, lookup: FactLookup) -> str:
+    """The first line that excludes a problem, as `fact is value`."""
+    group = rule.applies if _applies(rule, lookup) is False else rule.when
+    lines = [(line, False) for line in (*group.all, *group.any)]
+    lines += [(line, True) for line in group.none]
+    for line, excludes in lines:
+        if lookup.truth(line) is excludes:
+            return f"{line.fact} is {show(lookup(line.fact)) or 'empty'}"
+    return f"this is {lookup.facts.system.os}"
+
+
+def _applies(rule: Rule, lookup: FactLookup) -> bool | None:
+    return conjunction((_on_platform(rule, lookup.facts), lookup.truth(rule.applies)))
 
 
 def _on_platform(rule: Rule, facts: Facts) -> bool | None:
@@ -122,65 +151,58 @@ def _on_platform(rule: Rule, facts: Facts) -> bool | None:
     return None if system.wsl is None else system.wsl > 0
 
 
-def _reasons(
-    group: Group, facts: Facts, lookup: Lookup, place: str, *, faults: bool
-) -> tuple[Because, ...]:
-    """Each line of a group with the value seen. `faults`: being so is what is wrong."""
-    held = [*((line, True) for line in (*group.all, *group.any))]
-    held += ((line, False) for line in group.none)
-    return tuple(_because(line, facts, lookup, place, faults, true) for line, true in held)
-
-
-def _because(
-    line: Condition, facts: Facts, lookup: Lookup, place: str, faults: bool, true: bool
-) -> Because:
-    seen = lookup(line.fact)
-    return Because(
-        fact=line.fact,
-        seen=show(seen),
-        wanted=line.wanted(lookup, held=true) if faults else "",
-        truth=line.truth(lookup),
-        gap=_gap(line, facts, lookup, place),
+def _finding(rule: Rule, lookup: FactLookup) -> Finding:
+    verdict = verdict_on(rule, lookup)
+    if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
+        return Finding(
+            rule=rule.id,
+            verdict=verdict,
+            severity=Severity(rule.severity),
+            cause=rule.cause,
+            title=rule.title,
+        )
+    problem = verdict is Verdict.PROBLEM
+    # Where no fix is certain to fit, those that may fit are better than none.
+    certain, possible = fitting_fixes(rule, lookup) if problem else ((), ())
+    when = rule.when
+    return Finding(
+        rule=rule.id,
+        verdict=verdict,
+        severity=Severity(rule.severity),
+        cause=rule.cause,
+        title=fill(rule.title, lookup),
+        subject=fill(rule.subject, lookup) if problem else "",
+        why=fill(rule.why, lookup),
+        because=(
+            *(lookup.because(line, fault=True) for line in (*when.all, *when.any)),
+            *(lookup.because(line, fault=False) for line in when.none),
+        ),
+        context=tuple(map(lookup.because, rule.applies.lines)),
+        fixes=tuple(fill_fix(rule, index, lookup) for index in certain or possible),
+        backends=rule.backends,
+        evidence=rule.evidence,
     )
 
 
-def _gap(line: Condition, facts: Facts, lookup: Lookup, place: str) -> str:
-    """Why the line cannot be told, if it cannot."""
-    for name in filter(None, (line.fact, line.other)):
-        if lookup(name) is None:
-            return _reason(name, facts, place)
-    return ""
-
-
-def _reason(name: str, facts: Facts, place: str) -> str:
-    """Why a fact is unknown; one of an element (`gpu.sm`) by its place, such as `gpus[1]`."""
-    head, _, rest = name.partition(".")
-    if place and head in ELEMENTS.values():
-        name = f"{place}.{rest}"
-    return facts.gap(name)
-
-
-def _fixes(
-    rule: Rule, facts: Facts, lookup: Lookup, place: str, *, doubtful: bool = False
-) -> Iterable[Fix]:
-    """The fixes that this machine calls for. `doubtful`: also those for which it cannot be told."""
+def fitting_fixes(rule: Rule, lookup: FactLookup) -> tuple[list[int], list[int]]:
+    """The numbers of the fixes that the facts call for, and of those that they do not exclude."""
+    certain: list[int] = []
+    possible: list[int] = []
     for index, lines in enumerate(rule.fix_when):
-        truth = conjunction(line.truth(lookup) for line in lines)
-        if truth or (doubtful and truth is None):
-            yield filled(rule, index, facts, lookup, place)
+        truth = conjunction(map(lookup.truth, lines))
+        if truth is not False:
+            (certain if truth else possible).append(index)
+    return certain, possible
 
 
-def filled(rule: Rule, index: int, facts: Facts, lookup: Lookup, place: str = "") -> Fix:
-    """A remedy of `rule` with this machine's values; no commands where a value is unknown.
-
-    `place` is the element of the facts that was evaluated, such as `gpus[1]`.
-    """
+def fill_fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
+    """Fix number `index` with this machine's values; without commands where a value is unknown."""
     fix = rule.fixes[index]
     parts = [*(part for argv in fix.run for part in argv), *fix.set.values()]
     missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")
     manual = fill(fix.manual, lookup)
     if missing:
-        reason = _reason(missing, facts, place)
+        reason = lookup.gap(missing)
         state = "unknown" if lookup(missing) is None else "empty"
         cannot = f"attn-doctor cannot write the command: {missing} is {state}"
         manual = f"{manual} ({cannot}{': ' + reason if reason else ''})".strip()
@@ -200,12 +222,12 @@ def filled(rule: Rule, index: int, facts: Facts, lookup: Lookup, place: str = ""
     )
 
 
-def _with_causes(found: list[tuple[Rule, Finding]]) -> list[Finding]:
+def _with_causes(findings: list[tuple[Rule, Finding]]) -> list[Finding]:
     """Each finding with the problem that explains it, where one of its rule's `requires` is one."""
     from msgspec.structs import replace
 
-    wrong = {finding.rule for _, finding in found if finding.verdict is Verdict.PROBLEM}
-    requires = {rule.id: rule.requires for rule, _ in found}
+    wrong = {finding.rule for _, finding in findings if finding.verdict is Verdict.PROBLEM}
+    requires = {rule.id: rule.requires for rule, _ in findings}
 
     def root(id: str, seen: frozenset[str]) -> str:
         for needed in requires.get(id, ()):
@@ -214,7 +236,7 @@ def _with_causes(found: list[tuple[Rule, Finding]]) -> list[Finding]:
         return id
 
     explained = []
-    for rule, finding in found:
+    for rule, finding in findings:
         cause = root(rule.id, frozenset({rule.id}))
         open_question = finding.verdict in (Verdict.PROBLEM, Verdict.UNKNOWN)
         if open_question and cause != rule.id:
@@ -228,14 +250,16 @@ _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APP
 
 def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
     """Problems, unknowns, the rest; a root cause before its consequences; the worst first."""
-    worst: dict[str, int] = {}
-    for one in findings:
-        if one.verdict is Verdict.PROBLEM and not one.caused_by:
-            worst[one.rule] = one.severity.rank
+    worst = {
+        finding.rule: finding.severity.rank
+        for finding in findings
+        if finding.verdict is Verdict.PROBLEM and not finding.caused_by
+    }
 
-    def place(one: Finding) -> tuple[int, int, str, bool, int, str]:
-        root = one.caused_by or one.rule
-        rank = worst.get(root, one.severity.rank)
-        return (_ORDER[one.verdict], -rank, root, bool(one.caused_by), -one.severity.rank, one.rule)
+    def position(finding: Finding) -> tuple[int, int, str, bool, int, str]:
+        root = finding.caused_by or finding.rule
+        own = finding.severity.rank
+        rank = worst.get(root, own)
+        return _ORDER[finding.verdict], -rank, root, bool(finding.caused_by), -own, finding.rule
 
-    return tuple(sorted(findings, key=place))
+    return tuple(sorted(findings, key=position))

@@ -1,7 +1,7 @@
 """Where the rules and tables come from: the index in the wheel, or the files in a checkout.
 
 A wheel carries `attn_doctor/_rules/index.json`, one file with every rule parsed and every table,
-so that starting up does not read a hundred TOML files. An editable install or a checkout reads
+so that starting up does not read hundreds of TOML files. An editable install or a checkout reads
 `rules/` itself.
 """
 
@@ -16,29 +16,39 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from attn_doctor.rulebook.paths import PACKAGE, folder, read_tables
+from attn_doctor.errors import RuleError
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.toml_files import read_toml
+
+#: The folder of attn-doctor's own code.
+PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class _Index(Struct):
-    """The prebuilt index. Tables are decoded only when they are asked for."""
+    """The prebuilt index. Tables are decoded only when they are needed."""
 
     rules: tuple[Rule, ...]
     tables: msgspec.Raw
 
 
-def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
-    """All rules, in the order of their ids; from the index their examples are left out.
+def folder() -> Path:
+    """The folder of the rule files that belong to this installation."""
+    packed = PACKAGE / "_rules"
+    return packed if packed.is_dir() else PACKAGE.parent / "rules"
 
-    `folders` hold a team's own rules, which are added. Raises `RuleError` if one is not fit to be.
+
+def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
+    """All rules, in the order of their ids; those of the index have no examples.
+
+    `folders` hold a team's own rules, which are added. Raises `RuleError` for one that is refused.
     """
     index = _index()
-    rules = index.rules if index is not None else _own()
+    rules = index.rules if index is not None else _from_files()
     if not folders:
         return rules
-    from attn_doctor.rulebook.own_rules import with_own
+    from attn_doctor.rulebook.rule_files import with_own
 
-    return with_own(rules, folders)
+    return with_own(rules, folder(), folders)
 
 
 @cache
@@ -49,6 +59,12 @@ def tables() -> Mapping[str, Any]:
         return read_tables(folder())
     decoded: Mapping[str, Any] = msgspec.json.decode(index.tables)
     return decoded
+
+
+def read_tables(rules: Path) -> dict[str, Any]:
+    """The tables of a `rules/` folder by file name. Raises `RuleError`."""
+    paths = sorted((rules / "tables").glob("*.toml"))
+    return {path.stem: read_toml(path, RuleError) for path in paths}
 
 
 @cache
@@ -63,18 +79,16 @@ def _index() -> _Index | None:
 
 def build_index(rules: Path) -> bytes:
     """The index of a `rules/` folder, for the wheel. Raises `RuleError` on a faulty rule."""
-    judged = tuple(msgspec.structs.replace(rule, examples=()) for rule in _read(rules))
-    return msgspec.json.encode({"rules": judged, "tables": read_tables(rules)})
+    from attn_doctor.rulebook.rule_files import read_folder
+
+    without_examples = [msgspec.structs.replace(rule, examples=()) for rule in read_folder(rules)]
+    return msgspec.json.encode({"rules": without_examples, "tables": read_tables(rules)})
 
 
 @cache
-def _own() -> tuple[Rule, ...]:
-    """Our own rules of a checkout, read once: they serve findings and what speaks of them."""
-    return _read(folder())
-
-
-def _read(rules: Path) -> tuple[Rule, ...]:
+def _from_files() -> tuple[Rule, ...]:
+    """The rules of a checkout, read once."""
     # Only without an index: reading TOML files and checking each fact takes time.
     from attn_doctor.rulebook.rule_files import read_folder
 
-    return read_folder(rules)
+    return read_folder(folder())

@@ -7,6 +7,7 @@ lines it claims to match and against what a pattern must not do, and its referen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
@@ -17,17 +18,14 @@ from msgspec.structs import replace
 from attn_doctor.errors import RuleError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
-from attn_doctor.rulebook import library, paths
-from attn_doctor.rulebook.evaluate import verdicts
-from attn_doctor.rulebook.rule import Group, Rule
-from attn_doctor.rulebook.rule_files import example_facts, read_rule
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.evaluate import evaluate_rule, verdicts
+from attn_doctor.rulebook.patterns import pattern_faults
+from attn_doctor.rulebook.rule import Example, Group, Rule, Symptom
+from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
 from attn_doctor.rulebook.scaffold import unfilled
-from attn_doctor.rulebook.single_rule_checks import (
-    example_fault,
-    pattern_faults,
-    symptom_fault,
-    worst,
-)
+
+_WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
 
 class Complaint(Struct, frozen=True):
@@ -58,7 +56,7 @@ def lint(folder: Path) -> tuple[tuple[Rule, ...], list[Complaint]]:
     """
     rules: list[Rule] = []
     complaints = list(_misplaced(folder))
-    for path in paths.rule_files(folder):
+    for path in rule_paths(folder):
         try:
             rules.append(read_rule(path, folder))
         except RuleError as error:
@@ -97,7 +95,7 @@ def _misplaced(folder: Path) -> Iterator[Complaint]:
 
 def _surroundings(folder: Path, rules: Iterable[Rule]) -> _Surroundings:
     own = {rule.id: rule.requires for rule in rules}
-    tables = paths.read_tables(folder)
+    tables = library.read_tables(folder)
     if "causes" in tables:
         return _Surroundings(own, frozenset(tables["causes"].get("cause", ())))
     ours = {rule.id: rule.requires for rule in library.load()}
@@ -110,7 +108,7 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     empty = unfilled(rule)
     if empty:
         yield f"is still to be filled in: {', '.join(empty)}"
-    if rule.judges:
+    if rule.has_conditions:
         expected = {example.expect for example in rule.examples}
         missing = [verdict for verdict in ("problem", "ok", "unknown") if verdict not in expected]
         if missing:
@@ -185,3 +183,32 @@ def _behind(id: str, requires: Mapping[str, Sequence[str]]) -> set[str]:
                 found.add(needed)
                 pending.append(needed)
     return found
+
+
+def outcome(rule: Rule, example: Example) -> tuple[Verdict, list[str]]:
+    """The worst verdict of a rule on an example's facts, and the commands it offers."""
+    findings = evaluate_rule(rule, example_facts(example.name, example.facts))
+    commands = [" ".join(argv) for one in findings for fix in one.fixes for argv in fix.run]
+    return worst({finding.verdict for finding in findings}), commands
+
+
+def example_fault(rule: Rule, example: Example) -> str:
+    """In what the rule disagrees with an example; empty if it does not."""
+    verdict, commands = outcome(rule, example)
+    if verdict.value != example.expect:
+        return f"example {example.name!r}: expected {example.expect}, got {verdict.value}"
+    if example.run is not None and list(example.run) != commands:
+        return f"example {example.name!r}: expected {list(example.run)}, got {commands}"
+    return ""
+
+
+def symptom_fault(symptom: Symptom, line: str) -> str:
+    """Says so if a symptom does not match a line that it claims; else empty."""
+    if re.search(symptom.pattern, line):
+        return ""
+    return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
+
+
+def worst(found: set[Verdict]) -> Verdict:
+    """The verdict of those found that an example names; not applicable where none was."""
+    return next((one for one in _WORST if one in found), Verdict.NOT_APPLICABLE)

@@ -1,26 +1,35 @@
 """What can be known of a symptom's pattern without running it: its plain text, and its dangers.
 
-Python's regular expressions can take time that grows out of all proportion to the text. A log is
-written by strangers and may be huge, so a rule's pattern must be one whose work is bounded, and
-must hold plain text that every match contains (`plain.py`).
+A log without the plain text that every match contains is never searched for the pattern, which is
+what makes hundreds of rules quick. Python's regular expressions can take time that grows out of all
+proportion to the text. A log may come from anywhere and be huge, so the work of a rule's pattern
+must be bounded.
 """
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from attn_doctor.rulebook.pattern_literals import (
-    REPEATS,
-    SHORTEST,
-    SMALL,
-    Node,
-    Nodes,
-    body,
-    needed,
-    parsed,
-)
+from attn_doctor.rulebook.rule import Rule
 
+if sys.version_info >= (3, 11):
+    from re import _parser as parser
+else:
+    import sre_parse as parser
+
+#: The shortest plain text that is worth looking for.
+_SHORTEST = 4
+#: A repetition of at most this length costs next to nothing.
+_SMALL = 16
+#: Names of repetitions in the parser.
+_REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+
+_Node = tuple[Any, Any]
+_Nodes = Sequence[_Node]
 #: How often a repetition without end is taken to repeat: about the length of a long line.
 _ENDLESS = 4000
 #: Steps at one place of the text that a pattern may cost at worst; some ten milliseconds.
@@ -41,48 +50,220 @@ _CATEGORIES = {
     "CATEGORY_NOT_WORD": _EVERYTHING - _WORDS,
 }
 
+# Plain text
+
+
+def required_texts(pattern: str) -> tuple[str, ...]:
+    """Texts of which every match of `pattern` contains one, in lower case; empty if there are none.
+
+    Lower case whatever the pattern says of case, so that one lowered copy of a log serves all.
+    """
+    return _cover(_parsed(pattern)) or ()
+
+
+def plain_length(pattern: str) -> int:
+    """How many characters of a match are given word for word, in the longest alternative."""
+    return _plain(_parsed(pattern))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(pattern: str) -> _Nodes:
+    """The parts of a pattern, as Python's own parser names them."""
+    nodes: Any = parser.parse(pattern)
+    return list(nodes)
+
+
+def _cover(nodes: _Nodes) -> tuple[str, ...] | None:
+    """The best choice of texts such that every match contains one of them."""
+    best: tuple[str, ...] | None = None
+    for texts in _covers(nodes):
+        if best is None or _worth(texts) > _worth(best):
+            best = texts
+    return best
+
+
+def _worth(texts: tuple[str, ...]) -> tuple[bool, bool, int, int]:
+    """Rare words are worth more than long texts: they decide how much of a log is read."""
+    shortest = min(map(len, texts))
+    return shortest >= _SHORTEST, all(map(is_rare, texts)), shortest, -len(texts)
+
+
+def _covers(nodes: _Nodes) -> Iterator[tuple[str, ...]]:
+    run = ""
+    for op, value in (*nodes, ("END", None)):
+        letter = _letter(str(op), value)
+        if letter:
+            run += letter
+            continue
+        if run:
+            yield (run,)
+        run = ""
+        name = str(op)
+        if name in ("SUBPATTERN", "ATOMIC_GROUP", *_REPEATS):
+            inner = _cover(_body(name, value)) if name not in _REPEATS or value[0] else None
+            if inner:
+                yield inner
+        elif name == "BRANCH":
+            parts = [_cover(part) for part in value[1]]
+            if all(parts):
+                yield tuple(dict.fromkeys(text for part in parts for text in part or ()))
+
+
+def _letter(name: str, value: Any) -> str:
+    """The one character that a node stands for, case aside; empty if there are several."""
+    if name == "LITERAL":
+        return chr(value).lower()
+    if name == "IN" and all(str(op) == "LITERAL" for op, _ in value):
+        letters = {chr(code).lower() for _, code in value}
+        return letters.pop() if len(letters) == 1 else ""
+    return ""
+
+
+def _body(name: str, value: Any) -> _Nodes:
+    """The nodes inside a group or a repetition."""
+    nodes: _Nodes = value if name == "ATOMIC_GROUP" else value[-1]
+    return nodes
+
+
+def _plain(nodes: _Nodes) -> int:
+    total = 0
+    for op, value in nodes:
+        name = str(op)
+        if _letter(name, value):
+            total += 1
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
+            total += _plain(_body(name, value))
+        elif name == "BRANCH":
+            total += max(map(_plain, value[1]))
+        elif name in _REPEATS:
+            total += min(value[0], _SMALL) * _plain(value[-1])
+    return total
+
+
+# Keywords, by which a text is looked for in a huge log. A symptom with an ordinary keyword makes
+# `explain` read closely what it could pass over.
+
+_WORD = re.compile(r"[a-z_]{3,}")
+#: Words of many logs and of ordinary prose, which say nothing about a failure.
+_ORDINARY = frozenset(
+    """
+    about access account active actual add after again all already also always and another any api
+    application are area argument arguments array ask assert attempted available back backend bad
+    base based batch because been before begin being below best between block both build building
+    built but buy call called can cannot case cause center change changed character check checkpoint
+    class clear click close code color column com come command comment common company compare
+    complete computer config connection contact contain contains content context control copy
+    correct correctly cost could count country create created credit cuda current currently custom
+    data date day days default define defined delete description design detail details determine
+    development device devices did different direct directory disable display document does done
+    down download driver each early easy edit education either else email embed enable end ensure
+    enter entry environment epoch error event every example except exception execute execution exist
+    exit expect expected experience extra fact fail failed fallen falling false family far feature
+    file files final find first float following for form format forward found free from full
+    function game general get getting give given global going good got gpu great group guide handle
+    has have head health help here high higher history home hour how http human image implemented
+    import include included index info information initialize input insert install installed instead
+    int internal internally into invalid issue item items its job join just keep key keys kind know
+    known language large last later lead learn length less let level library license life light like
+    limit line link list little live load loading local located location log long loss low lower
+    machine made main make man management many map mask match matches material max maximum may mean
+    member memory message method min mind mode model modified module modules month more most move
+    much multiple must name named need needed never new next non none normal normalized not note now
+    null number object occurred off offer old one only open operation option options order original
+    other our out output over own package page part party pass password path people period
+    permission person photo place plan platform play please point policy position possible post
+    power present price private problem process product program project properties property
+    protection provide provided provider public published query question range rank rate read ready
+    real reason receive record recover reduce refer register registered release remove rent report
+    request requested require required requirement requirements requires reserved resource resources
+    response rest result return returned returns review right root row run running runtime safe sale
+    same save saved say school science search second section security see select selected send sent
+    series server service set setting several shape share shared shop should show sign signal
+    similar since single site size small software some sort source special specific specified stage
+    standard start state statement station status step steps still stock stop store story string
+    student study style sub subject such suggest suite support supported supports sure system table
+    take taken target team technology tensor tensors term test text than thank that the their them
+    then there these they thing think this those thread through time title today together token
+    tokens too tool top torch total trade trained training travel treatment true trust try turn type
+    under unexpected unit university unknown until update upon url use used user users using valid
+    value values variable various version versions very via video view visit want warning was water
+    way web website week well were what when where which while white who whole why will with within
+    without woman word work worker world would write year yes yet you your
+    """.split()  # noqa: SIM905 - a list literal of these would be a page of quotes
+)
+
+
+def keyword(text: str) -> str:
+    """The rarest word of a text, in lower case; empty if it has none of three letters."""
+    words: list[str] = _WORD.findall(text.lower())
+    return max(words, key=_rarity, default="")
+
+
+def is_rare(text: str) -> bool:
+    """Some word of the text stands in few logs."""
+    word = keyword(text)
+    return bool(word) and word not in _ORDINARY
+
+
+def _rarity(word: str) -> tuple[bool, bool, int]:
+    return word not in _ORDINARY, len(word) > 3, min(len(word), 12) + 4 * ("_" in word)
+
+
+# Dangers
+
+
+def pattern_faults(rule: Rule) -> Iterator[str]:
+    """Patterns of a rule that could keep a reader of logs or facts busy forever."""
+    for symptom in rule.symptoms:
+        for danger in dangers(symptom.pattern):
+            yield f"symptom {symptom.pattern!r} {danger}"
+    for line in rule.conditions:
+        if line.op == "matches" and not line.other:
+            for danger in dangers(line.value, log=False):
+                yield f"condition on {line.fact}: {line.value!r} {danger}"
+
 
 def dangers(pattern: str, *, log: bool = True) -> list[str]:
     """Why `pattern` must not be used on a log, each as one sentence; none if it may.
 
     `log=False`: on the value of a fact, which is no page to be searched for plain text first.
     """
-    nodes = parsed(pattern)
+    nodes = _parsed(pattern)
     found = list(dict.fromkeys(_constructs(nodes)))
     found += dict.fromkeys(_costs(nodes))
-    if log and not any(len(text) >= SHORTEST for text in needed(pattern)[:1]):
+    if log and not any(len(text) >= _SHORTEST for text in required_texts(pattern)[:1]):
         found.append(
-            f"has no plain text of {SHORTEST} characters that every match contains; without it"
+            f"has no plain text of {_SHORTEST} characters that every match contains; without it"
             " every line of a log would have to be searched"
         )
     return found
 
 
-def _constructs(nodes: Nodes) -> Iterator[str]:
+def _constructs(nodes: _Nodes) -> Iterator[str]:
     """What cannot be matched in bounded time, or not by every engine."""
     for op, value in nodes:
         name = str(op)
         if name in ("GROUPREF", "GROUPREF_EXISTS"):
             yield "refers back to a group; write out what is meant"
         elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            yield from _constructs(body(name, value))
+            yield from _constructs(_body(name, value))
         elif name in ("ASSERT", "ASSERT_NOT"):
             yield from _constructs(value[1])
         elif name == "BRANCH":
             for part in value[1]:
                 yield from _constructs(part)
-        elif name in REPEATS:
-            if value[1] > SMALL:
+        elif name in _REPEATS:
+            if value[1] > _SMALL:
                 yield from _overlapping(value[-1])
             yield from _constructs(value[-1])
 
 
-def _overlapping(nodes: Nodes) -> Iterator[str]:
+def _overlapping(nodes: _Nodes) -> Iterator[str]:
     """Alternatives under a repetition that can begin alike: each repeat doubles the ways."""
     for op, value in nodes:
         name = str(op)
         if name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            yield from _overlapping(body(name, value))
+            yield from _overlapping(_body(name, value))
         elif name == "BRANCH":
             firsts = [_firsts(part) for part in value[1]]
             clash = any(a & b for i, a in enumerate(firsts) for b in firsts[i + 1 :])
@@ -103,7 +284,7 @@ _Row = list[_Piece]
 _PLACE = _Piece(frozenset(), 0, 0)
 
 
-def _costs(nodes: Nodes) -> Iterator[str]:
+def _costs(nodes: _Nodes) -> Iterator[str]:
     rows = _rows(nodes)
     if any(row and row[0].most >= _ENDLESS for row in rows):
         yield (
@@ -121,32 +302,32 @@ def _costs(nodes: Nodes) -> Iterator[str]:
 def _steps(row: _Row, index: int) -> int:
     """How many ways there are for one repetition and those that can share its text."""
     start, steps = row[index], row[index].most
-    if steps <= SMALL:
+    if steps <= _SMALL:
         return 0
     between: _Row = []
     for piece in row[index + 1 :]:
         apart = any(not one.chars & start.chars or not one.chars & piece.chars for one in between)
-        if piece.most > SMALL and piece.chars & start.chars and not apart:
+        if piece.most > _SMALL and piece.chars & start.chars and not apart:
             steps *= piece.most
         if piece.least:
             between.append(piece)
     return steps
 
 
-def _lookarounds(nodes: Nodes) -> Iterator[Nodes]:
+def _lookarounds(nodes: _Nodes) -> Iterator[_Nodes]:
     for op, value in nodes:
         name = str(op)
         if name in ("ASSERT", "ASSERT_NOT"):
             yield value[1]
             yield from _lookarounds(value[1])
-        elif name in ("SUBPATTERN", "ATOMIC_GROUP", *REPEATS):
-            yield from _lookarounds(body(name, value))
+        elif name in ("SUBPATTERN", "ATOMIC_GROUP", *_REPEATS):
+            yield from _lookarounds(_body(name, value))
         elif name == "BRANCH":
             for part in value[1]:
                 yield from _lookarounds(part)
 
 
-def _rows(nodes: Nodes) -> list[_Row]:
+def _rows(nodes: _Nodes) -> list[_Row]:
     """The pattern laid out flat, once for each way through its alternatives."""
     rows: list[_Row] = [[]]
     for op, value in nodes:
@@ -159,10 +340,10 @@ def _ways(name: str, value: Any) -> list[_Row]:
     if name in ("AT", "ASSERT", "ASSERT_NOT", "GROUPREF", "GROUPREF_EXISTS"):
         return [[_PLACE]]
     if name in ("SUBPATTERN", "ATOMIC_GROUP"):
-        return _rows(body(name, value))
+        return _rows(_body(name, value))
     if name == "BRANCH":
         return [row for part in value[1] for row in _rows(part)]
-    if name in REPEATS:
+    if name in _REPEATS:
         return _repeated(value[0], min(value[1], _ENDLESS), _rows(value[-1]))
     return [[_Piece(_set(name, value), 1, 1)]]
 
@@ -171,7 +352,7 @@ def _repeated(least: int, most: int, bodies: list[_Row]) -> list[_Row]:
     if most == 1:
         return bodies if least else [*bodies, []]
     pieces = [piece for row in bodies for piece in row]
-    if all(piece.most <= SMALL for piece in pieces):
+    if all(piece.most <= _SMALL for piece in pieces):
         chars = frozenset().union(*(piece.chars for piece in pieces))
         return [[_Piece(chars, min(least, 1), most)]]
     # A repetition inside a repetition: what the body ends with meets what it begins with.
@@ -191,7 +372,7 @@ def _set(name: str, value: Any) -> frozenset[int]:
     return _EVERYTHING
 
 
-def _class(items: Sequence[Node]) -> frozenset[int]:
+def _class(items: Sequence[_Node]) -> frozenset[int]:
     chars: set[int] = set()
     negated = False
     for op, value in items:
@@ -207,7 +388,7 @@ def _class(items: Sequence[Node]) -> frozenset[int]:
     return _EVERYTHING - chars if negated else frozenset(chars)
 
 
-def _firsts(nodes: Nodes) -> frozenset[int]:
+def _firsts(nodes: _Nodes) -> frozenset[int]:
     """The characters that a part can begin with; empty if it can be empty."""
     chars: set[int] = set()
     for row in _rows(nodes):

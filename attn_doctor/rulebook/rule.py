@@ -1,7 +1,7 @@
-"""What a rule file may say, and the rule that comes of it.
+"""The shape of a rule file, and the rule that is read from it.
 
-The structs whose names end in `File` are the file's own shape, and `rules/rule.schema.json` is
-made from them; an unknown key is an error. `Rule` is the same with its conditions parsed.
+The structs whose names end in `File` are the shape of the file, and `rules/rule.schema.json` is
+generated from them; an unknown key is an error. `Rule` is the same with its conditions parsed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class GroupFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """Lines of conditions: all must hold, at least one of `any`, and none of `none`."""
+    """Condition lines: every line of `all`, at least one of `any`, and none of `none` must hold."""
 
     all: tuple[Text, ...] = ()
     any: tuple[Text, ...] = ()
@@ -47,7 +47,7 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
     pattern: Text
     logs: Annotated[tuple[Text, ...], Meta(min_length=1)]
     facts: dict[str, str] = {}
-    """Facts that named groups of the pattern tell, such as `torch = "torch.version"`."""
+    """Facts that named groups of the pattern extract, such as `torch = "torch.version"`."""
 
 
 class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,13 +67,13 @@ class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Example(Struct, frozen=True, forbid_unknown_fields=True):
-    """Facts and what the rule must say of them."""
+    """Facts, and the verdict that the rule must give on them."""
 
     name: Text
     expect: Literal["problem", "ok", "unknown", "not applicable"]
     facts: dict[str, Any] = {}
     run: tuple[Text, ...] | None = None
-    """The commands it must offer, as one line each."""
+    """The commands that the rule must offer, one line each."""
 
 
 class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,20 +105,25 @@ class Group(Struct, frozen=True):
     any: tuple[Condition, ...] = ()
     none: tuple[Condition, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.all or self.any or self.none)
+    @property
+    def lines(self) -> tuple[Condition, ...]:
+        """Every line of the group."""
+        return (*self.all, *self.any, *self.none)
 
-    def truth(self, lookup: Lookup) -> bool | None:
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def truth(self, lookup: Lookup, *, partial: bool = False) -> bool | None:
         """All, any and none of its lines under Kleene's logic; an empty group is true."""
-        parts = [conjunction(line.truth(lookup) for line in self.all)]
+        parts = [line.truth(lookup, partial=partial) for line in self.all]
         if self.any:
-            parts.append(disjunction(line.truth(lookup) for line in self.any))
-        parts.extend(negation(line.truth(lookup)) for line in self.none)
+            parts.append(disjunction(line.truth(lookup, partial=partial) for line in self.any))
+        parts.extend(negation(line.truth(lookup, partial=partial)) for line in self.none)
         return conjunction(parts)
 
 
 class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rule, ready to judge. See `rules/README.md` for the meaning of each field."""
+    """A rule, ready to be evaluated. See `rules/README.md` for the meaning of each field."""
 
     id: str
     severity: SeverityName
@@ -146,8 +151,13 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     examples: tuple[Example, ...] = ()
 
     @property
-    def judges(self) -> bool:
-        """It judges facts; a rule without `[when]` only reads logs."""
+    def conditions(self) -> tuple[Condition, ...]:
+        """Every condition line of the rule, those of its fixes included."""
+        return (*self.applies.lines, *self.when.lines, *sum((*self.fix_when, *self.fix_done), ()))
+
+    @property
+    def has_conditions(self) -> bool:
+        """It has conditions on facts; a rule without `[when]` only reads logs."""
         return bool(self.when)
 
 

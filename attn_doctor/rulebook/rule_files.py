@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Safety, Verdict
-from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import Condition, parse
-from attn_doctor.rulebook.paths import read_toml, rule_files
-from attn_doctor.rulebook.pattern_literals import needed
-from attn_doctor.rulebook.placeholders import PLACEHOLDER
+from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
+from attn_doctor.rulebook.patterns import pattern_faults, required_texts
 from attn_doctor.rulebook.rule import (
     Example,
     FixFile,
@@ -33,13 +32,15 @@ from attn_doctor.rulebook.rule import (
     Symptom,
     TextFile,
 )
+from attn_doctor.rulebook.texts import PLACEHOLDER
 from attn_doctor.suggest import hint
+from attn_doctor.toml_files import read_toml
 
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "severity": get_args(SeverityName),
-    "safety": tuple(one.value for one in Safety),
+    "safety": tuple(safety.value for safety in Safety),
     "platforms": get_args(Platform),
     "expect": tuple(one.value for one in Verdict),
 }
@@ -50,9 +51,48 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def rule_paths(rules: Path) -> list[Path]:
+    """The files below a folder that are rules, in the order of their ids."""
+    return sorted(
+        path for path in rules.glob("*/*.toml") if path.parent.name not in ("tables", "i18n")
+    )
+
+
 def read_folder(rules: Path) -> tuple[Rule, ...]:
     """Every rule below a folder, examples included, ordered by id. Raises `RuleError`."""
-    return tuple(read_rule(path, rules) for path in rule_files(rules))
+    return tuple(read_rule(path, rules) for path in rule_paths(rules))
+
+
+def with_own(ours: Iterable[Rule], folder: Path, folders: Iterable[Path]) -> tuple[Rule, ...]:
+    """Our rules, whose files are in `folder`, and a team's own rules in `folders`, ordered by id.
+
+    A team's rules were not reviewed with attn-doctor. So each of their fixes asks first, a pattern
+    that a log could stall is refused, and an id names one rule only: they never replace ours.
+    An unfinished rule (an example, an unguarded line) is a matter for `rules lint`.
+    Raises `RuleError` for a rule that cannot be used.
+    """
+    rules = {rule.id: rule for rule in ours}
+    files = {id: folder / f"{id}.toml" for id in rules}
+    for own in {path.resolve(): path for path in folders}.values():
+        if not own.is_dir():
+            raise RuleError(f"{own} is not a folder; name one that holds <area>/<rule>.toml files")
+        added = read_folder(own)
+        if not added:
+            raise RuleError(f"{own} has no rules; their files are <area>/<rule>.toml")
+        for rule in added:
+            file = own / f"{rule.id}.toml"
+            if rule.id in rules:
+                raise RuleError(
+                    f"{file}: {files[rule.id]} has the id {rule.id} already; rename one of them"
+                )
+            for fault in pattern_faults(rule):
+                raise RuleError(f"{file}: {fault}")
+            fixes = [
+                replace(fix, safety=Safety.ASK) if fix.safety is Safety.AUTO else fix
+                for fix in rule.fixes
+            ]
+            files[rule.id], rules[rule.id] = file, replace(rule, fixes=tuple(fixes))
+    return tuple(sorted(rules.values(), key=lambda rule: rule.id))
 
 
 def read_rule(path: Path, root: Path) -> Rule:
@@ -61,7 +101,7 @@ def read_rule(path: Path, root: Path) -> Rule:
     if not is_id(id):
         raise RuleError(f"{path}: a rule is named area/name in lower case with hyphens")
     try:
-        file = msgspec.convert(read_toml(path), RuleFile)
+        file = msgspec.convert(read_toml(path, RuleError), RuleFile)
         return _rule(id, file)
     except (msgspec.ValidationError, RuleError) as error:
         if str(error).startswith(str(path)):
@@ -76,7 +116,7 @@ def _rule(id: str, file: RuleFile) -> Rule:
             raise RuleError(f"for_each: no list {file.for_each!r}; one of {', '.join(ELEMENTS)}")
         element = ELEMENTS[file.for_each]
     if file.when is None and not file.symptom:
-        raise RuleError("needs [when] to judge facts, [[symptom]] to read logs, or both")
+        raise RuleError("needs [when] with conditions, [[symptom]] with patterns for logs, or both")
     for symptom in file.symptom:
         _check_pattern(symptom.pattern)
     fixes = range(len(file.fix))
@@ -97,7 +137,7 @@ def _rule(id: str, file: RuleFile) -> Rule:
         applies=_group("applies", file.applies, element),
         when=_group("when", file.when or GroupFile(), element),
         symptoms=file.symptom,
-        symptom_needs=tuple(needed(symptom.pattern) for symptom in file.symptom),
+        symptom_needs=tuple(required_texts(symptom.pattern) for symptom in file.symptom),
         fixes=file.fix,
         fix_when=tuple(_lines(f"fix {i + 1}.when", file.fix[i].when, element) for i in fixes),
         fix_done=tuple(_lines(f"fix {i + 1}.done", file.fix[i].done, "") for i in fixes),
@@ -172,7 +212,7 @@ def _check_placeholders(rule: Rule, element: str) -> None:
         for name in PLACEHOLDER.findall(text):
             fact = _facts().get(name)
             if fact is None or (fact.element_of and name.split(".")[0] != element):
-                raise RuleError(f"{{{name}}} in {text!r} is no fact that this rule can use")
+                raise RuleError(f"{{{name}}} in {text!r} is not a fact that this rule can use")
 
 
 def _readable(message: str) -> str:

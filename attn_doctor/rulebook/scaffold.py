@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from datetime import date
 
-from attn_doctor.rulebook.catalogue import catalogue
+from attn_doctor.rulebook.fact_catalogue import catalogue
 from attn_doctor.rulebook.patterns import dangers
 from attn_doctor.rulebook.rule import Rule
 

@@ -21,9 +21,9 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.evaluate import judge
-from attn_doctor.rulebook.paths import read_toml
+from attn_doctor.rulebook.evaluate import evaluate_rules
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.toml_files import read_toml
 
 HERE = Path(__file__).parent
 FILE = HERE / "scenarios.toml"
@@ -62,7 +62,7 @@ def machine(name: str, *made_up: str) -> tuple[Facts, tuple[Finding, ...]]:
     """A recorded machine with something pretended, and what the rules say of it."""
     facts = snapshot.load(str(MACHINES / name / "facts.json"))
     facts = derive(pretend(facts, made_up, tables()))
-    return facts, judge(facts, rules())
+    return facts, evaluate_rules(facts, rules())
 
 
 def table(one: Scenario) -> Matrix:

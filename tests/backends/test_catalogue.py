@@ -17,7 +17,7 @@ from attn_doctor.backends.catalogue_files import build_index, known_facts, read
 from attn_doctor.backends.lint import lint, outcome
 from attn_doctor.errors import RuleError
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.paths import folder
+from attn_doctor.rulebook.library import folder
 
 ROOT = Path(__file__).parents[2]
 TABLE = read(folder())

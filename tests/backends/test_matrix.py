@@ -20,7 +20,7 @@ from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.findings import Finding, Severity, Verdict
 from attn_doctor.render.backends.text import text
 from attn_doctor.render.terminal import Paper
-from attn_doctor.rulebook.paths import folder
+from attn_doctor.rulebook.library import folder
 from tests.backends import scenario
 
 SCENARIOS = scenario.scenarios()

@@ -14,7 +14,7 @@ import pytest
 
 from attn_doctor import __main__
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.paths import folder
+from attn_doctor.rulebook.library import folder
 
 MACHINES = Path(__file__).parents[1] / "machines"
 H200 = str(MACHINES / "h200-torch-2.11-cu130" / "facts.json")

@@ -93,7 +93,7 @@ def test_strict_tells_what_could_not_be_told(tmp_path: Path) -> None:
         (("check", "--format", "xml"), "xml"),
         (("check", "--timeout", "soon"), "soon"),
         (("chekc",), "chekc"),
-        (("rules", "lint", "/nowhere"), "/nowhere is no folder"),
+        (("rules", "lint", "/nowhere"), "/nowhere is not a folder"),
     ],
 )
 def test_wrong_usage_is_code_2_and_no_traceback(arguments: tuple[str, ...], told: str) -> None:

@@ -140,8 +140,8 @@ def test_list_takes_every_filter_at_once() -> None:
         (("new", "torch/cpu-build", "--directory", "/nowhere"), "attn-doctor's own"),
         (("new", "flash/thing", "--from-log", "/nowhere/log"), "/nowhere/log cannot be read"),
         (("test", "cpu-biuld"), "did you mean torch/cpu-build"),
-        (("test", "--directory", "/nowhere"), "/nowhere is no folder"),
-        (("lint", "/nowhere"), "/nowhere is no folder"),
+        (("test", "--directory", "/nowhere"), "/nowhere is not a folder"),
+        (("lint", "/nowhere"), "/nowhere is not a folder"),
     ],
 )
 def test_wrong_names_are_code_2_with_the_nearest(arguments: tuple[str, ...], told: str) -> None:
@@ -311,7 +311,7 @@ def test_explain_and_show_know_a_teams_rules(own: Path) -> None:
         ("mirror/x", OWN.replace("torch.version <", "torch.versoin <"), "did you mean"),
         ("mirror/x", OWN.replace("mirror has", "(a+)+mirror has"), "mirror/x.toml: symptom"),
         ("mirror/x", OWN.replace('< "2.9"', 'matches "^(a+)+$"'), "condition on torch.version"),
-        ("torch/cpu-build", OWN, "is the id of"),
+        ("torch/cpu-build", OWN, "has the id torch/cpu-build already"),
     ],
     ids=["no TOML", "no fact", "a slow symptom", "a slow condition", "an id of ours"],
 )
@@ -337,7 +337,7 @@ def test_two_folders_with_one_id_are_both_named(own: Path, tmp_path: Path) -> No
 
 
 def test_an_empty_folder_of_rules_is_a_mistake(tmp_path: Path, snapshot: str) -> None:
-    for folder, told in ((tmp_path / "none", "is no folder"), (tmp_path, "holds no rules")):
+    for folder, told in ((tmp_path / "none", "is not a folder"), (tmp_path, "has no rules")):
         done = run("check", "--facts", snapshot, "--rules", str(folder))
         assert done.returncode == 2
         assert told in done.stderr

@@ -11,7 +11,7 @@ from attn_doctor.configs.readers.kinds import read
 from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Python, System, Torch
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.evaluate import judge
+from attn_doctor.rulebook.evaluate import evaluate_rules
 
 #: Read once: without an index that takes a second.
 RULES = library.load()
@@ -60,7 +60,7 @@ def machine(simpletuner: str = "4.8.0", diffusers: str = "0.40.0", sm: int = 90)
 def predicted(path: Path, facts: Facts | None = None) -> Prediction:
     """What is said of a file on a machine."""
     facts = facts or machine()
-    return predict(read(path), facts, judge(facts, RULES))
+    return predict(read(path), facts, evaluate_rules(facts, RULES))
 
 
 def written(folder: Path, name: str = "config.json", **settings: object) -> Path:

@@ -25,10 +25,10 @@ from attn_doctor.facts import (
     Triton,
 )
 from attn_doctor.facts.kinds import TorchBuild
-from attn_doctor.rulebook import paths
-from attn_doctor.rulebook.catalogue import sentences
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.fact_catalogue import sentences
 
-TABLES: Mapping[str, Any] = paths.read_tables(paths.folder())
+TABLES: Mapping[str, Any] = library.read_tables(library.folder())
 LINUX = System(os="linux", arch="x86_64", musl=False)
 WINDOWS = System(os="windows", arch="x86_64", musl=False)
 PYTHON = Python(version="3.12.3", free_threaded=False)

@@ -10,7 +10,7 @@ import pytest
 from attn_doctor.explain.extract import statements
 from attn_doctor.explain.log_facts import facts_from
 from attn_doctor.facts import Facts
-from attn_doctor.rulebook.evaluate import lookup_in
+from attn_doctor.rulebook.evaluate import FactLookup
 
 TABLES = {
     "pci-nvidia": {
@@ -105,7 +105,7 @@ def told(log: str) -> tuple[Facts, set[str]]:
 def test_statements(log: str, expected: dict[str, Any]) -> None:
     facts, names = told(log)
     gpu = facts.gpus[0] if facts.gpus else None
-    lookup = lookup_in(facts, "gpu", gpu)
+    lookup = FactLookup(facts, "gpu", gpu)
     assert {name: lookup(name) for name in expected} == expected
     assert set(expected) - {"driver.vendor", "torch.build", "torch.installed"} <= names
 

@@ -13,13 +13,12 @@ from attn_doctor.render.rules.list import rule_list
 from attn_doctor.render.rules.markdown import rule_markdown
 from attn_doctor.render.rules.text import rule_text
 from attn_doctor.render.terminal import Paper
-from attn_doctor.rulebook.catalogue import Fact, catalogue
 from attn_doctor.rulebook.conditions import parse
-from attn_doctor.rulebook.library import build_index
-from attn_doctor.rulebook.paths import folder
-from attn_doctor.rulebook.reader_text import commands, line, phrase
+from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
+from attn_doctor.rulebook.library import build_index, folder
 from attn_doctor.rulebook.rule import FixFile, Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import read_folder
+from attn_doctor.rulebook.texts import commands, line, phrase
 
 FACTS: dict[str, Fact] = catalogue()
 RULES = read_folder(folder())

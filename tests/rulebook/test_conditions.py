@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_doctor.errors import RuleError
-from attn_doctor.rulebook.catalogue import KINDS, catalogue
 from attn_doctor.rulebook.conditions import (
     Condition,
     conjunction,
@@ -21,6 +20,7 @@ from attn_doctor.rulebook.conditions import (
     parse,
     show,
 )
+from attn_doctor.rulebook.fact_catalogue import KINDS, catalogue
 from attn_doctor.rulebook.rule_files import read_rule
 
 Truth = bool | None
@@ -246,13 +246,13 @@ def test_the_empty_groups() -> None:
 )
 def test_what_the_fact_should_have_been(line: str, held: bool, wanted: str) -> None:
     condition = parse(line, catalogue(), "gpu")
-    assert condition.wanted(lambda _: None, held=held) == wanted
+    assert condition.wanted(lambda _: None, fault=held) == wanted
 
 
 def test_the_value_of_another_fact_is_shown() -> None:
     condition = parse("triton.version satisfies triton.expected", catalogue())
-    assert condition.wanted({"triton.expected": "==3.6.*"}.get, held=False) == "==3.6.*"
-    assert condition.wanted(lambda _: None, held=False) == "unknown"
+    assert condition.wanted({"triton.expected": "==3.6.*"}.get, fault=False) == "==3.6.*"
+    assert condition.wanted(lambda _: None, fault=False) == "unknown"
 
 
 @pytest.mark.parametrize(

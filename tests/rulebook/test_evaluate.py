@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Safety, Severity, Verdict
-from attn_doctor.rulebook.evaluate import judge, judge_rule, lookup_in
+from attn_doctor.rulebook.evaluate import FactLookup, evaluate_rule, evaluate_rules
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import read_rule
 
@@ -55,7 +55,7 @@ def facts(**groups: Any) -> Facts:
 
 def one(rule: Rule, known: Facts) -> Finding:
     """The only finding of a rule."""
-    (finding,) = judge_rule(rule, known)
+    (finding,) = evaluate_rule(rule, known)
     return finding
 
 
@@ -201,13 +201,13 @@ OLD = "[when]\nall = ['gpu.sm < 80']\n"
 
 def test_each_element_is_judged_by_itself(write: Write) -> None:
     rule = write("a/old", OLD, head=EACH)
-    found = judge_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 90}, {}]))
+    found = evaluate_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 90}, {}]))
     assert [one.verdict for one in found] == [Verdict.PROBLEM, Verdict.OK, Verdict.UNKNOWN]
     assert [one.subject for one in found] == ["GPU 0", "", ""]
 
 
 def test_no_elements_no_findings(write: Write) -> None:
-    assert judge_rule(write("a/old", OLD, head=EACH), facts(gpus=[])) == []
+    assert evaluate_rule(write("a/old", OLD, head=EACH), facts(gpus=[])) == []
 
 
 def test_a_list_that_is_unknown_is_one_question(write: Write) -> None:
@@ -219,14 +219,14 @@ def test_a_list_that_is_unknown_is_one_question(write: Write) -> None:
 
 def test_the_gap_of_one_element(write: Write) -> None:
     known = facts(gpus=[{"sm": 90}, {}], gaps={"gpus[1].sm": "GPU 1 is lost"})
-    found = judge_rule(write("a/old", OLD, head=EACH), known)
+    found = evaluate_rule(write("a/old", OLD, head=EACH), known)
     assert [one.because[0].gap for one in found if one.because] == ["GPU 1 is lost"]
 
 
 def test_an_element_beside_other_facts(write: Write) -> None:
     rule = write("a/arch", "[when]\nall = ['gpu.sm not in torch.archs']\n", head=EACH)
     known = facts(torch={"archs": [80, 90]}, gpus=[{"sm": 90}, {"sm": 120}])
-    assert [one.verdict for one in judge_rule(rule, known)] == [Verdict.OK, Verdict.PROBLEM]
+    assert [one.verdict for one in evaluate_rule(rule, known)] == [Verdict.OK, Verdict.PROBLEM]
 
 
 # Causes
@@ -242,7 +242,7 @@ BROKEN = {"build": "cpu"}
 
 
 def causes(rules: list[Rule], known: Facts) -> dict[str, str]:
-    return {finding.rule: finding.caused_by for finding in judge(known, rules)}
+    return {finding.rule: finding.caused_by for finding in evaluate_rules(known, rules)}
 
 
 def test_an_echo_names_the_first_problem_of_the_chain(write: Write) -> None:
@@ -295,7 +295,7 @@ def test_the_worst_first_and_echoes_behind_their_root(write: Write) -> None:
         problem(write, "z/error", "error"),
     ]
     known = facts(torch={"build": "cpu", "installed": False})
-    assert [one.rule for one in judge(known, rules)] == [
+    assert [one.rule for one in evaluate_rules(known, rules)] == [
         "z/error",
         "b/consequence-of-error",
         "c/warning",
@@ -308,7 +308,7 @@ def test_the_worst_first_and_echoes_behind_their_root(write: Write) -> None:
 
 def test_rules_that_only_read_logs_are_not_judged(write: Write) -> None:
     rule = write("a/log", "[[symptom]]\npattern = 'some text'\nlogs = ['some text']\n")
-    assert judge(facts(torch=BROKEN), [rule]) == ()
+    assert evaluate_rules(facts(torch=BROKEN), [rule]) == ()
 
 
 def test_severity_and_backends_are_carried_over(write: Write) -> None:
@@ -430,7 +430,7 @@ def test_a_fix_may_name_the_element(write: Write) -> None:
         "when = ['gpu.sm >= 70']\n"
     )
     rule = write("a/fix", body, head=EACH)
-    found = judge_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 61}]))
+    found = evaluate_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 61}]))
     (fix,) = (fix for one in found for fix in one.fixes)
     assert fix.run == (("nvidia-smi", "-i", "0"),)
 
@@ -448,7 +448,7 @@ def test_names_lead_to_values() -> None:
         gpus=[{"sm": 90}, {"sm": 80}],
         env={"CUDA_HOME": "/opt/cuda"},
     )
-    lookup = lookup_in(known)
+    lookup = FactLookup(known)
     assert lookup("torch.version") == "2.11.0"
     assert lookup("torch.archs.count") == 2
     assert lookup("gpus.count") == 2
@@ -458,4 +458,4 @@ def test_names_lead_to_values() -> None:
     assert lookup("caches.count") is None
     assert lookup("python.shadowing_modules.count") is None
     assert known.gpus is not None
-    assert lookup_in(known, "gpu", known.gpus[1])("gpu.sm") == 80
+    assert FactLookup(known, "gpu", known.gpus[1])("gpu.sm") == 80

@@ -10,9 +10,8 @@ import pytest
 
 from attn_doctor.errors import RuleError
 from attn_doctor.findings import Verdict
-from attn_doctor.rulebook.evaluate import judge_rule
-from attn_doctor.rulebook.library import build_index
-from attn_doctor.rulebook.paths import folder, read_tables
+from attn_doctor.rulebook.evaluate import evaluate_rule
+from attn_doctor.rulebook.library import build_index, folder, read_tables
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.rule_files import example_facts, read_folder, read_rule
 
@@ -71,8 +70,8 @@ def test_rules_from_the_index_judge_like_those_from_the_files() -> None:
     for rule in read_folder(folder()):
         for example in rule.examples:
             facts = example_facts(example.name, example.facts)
-            findings = judge_rule(packed[rule.id], facts)
-            assert findings == judge_rule(rule, facts)
+            findings = evaluate_rule(packed[rule.id], facts)
+            assert findings == evaluate_rule(rule, facts)
             seen |= {finding.verdict for finding in findings}
     assert seen == set(Verdict)
 

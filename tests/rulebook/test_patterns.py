@@ -6,10 +6,8 @@ import re
 
 import pytest
 
-from attn_doctor.rulebook import paths, rule_files
-from attn_doctor.rulebook.keywords import keyword
-from attn_doctor.rulebook.pattern_literals import needed, plain_length
-from attn_doctor.rulebook.patterns import dangers
+from attn_doctor.rulebook import library, rule_files
+from attn_doctor.rulebook.patterns import dangers, keyword, plain_length, required_texts
 from tests.effort import at_most
 
 
@@ -31,16 +29,16 @@ from tests.effort import at_most
     ],
 )
 def test_needed(pattern: str, texts: tuple[str, ...]) -> None:
-    assert needed(pattern) == texts
+    assert required_texts(pattern) == texts
 
 
 def test_every_line_that_a_rule_matches_holds_what_is_needed() -> None:
-    for rule in rule_files.read_folder(paths.folder()):
+    for rule in rule_files.read_folder(library.folder()):
         for symptom in rule.symptoms:
             for line in symptom.logs:
                 match = re.search(symptom.pattern, line)
                 if match is not None:
-                    assert any(text in match[0].lower() for text in needed(symptom.pattern))
+                    assert any(text in match[0].lower() for text in required_texts(symptom.pattern))
 
 
 @pytest.mark.parametrize(

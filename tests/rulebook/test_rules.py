@@ -10,11 +10,10 @@ from datetime import date, timedelta
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.rulebook.lint import lint, lint_rule
-from attn_doctor.rulebook.paths import folder
-from attn_doctor.rulebook.placeholders import PLACEHOLDER
+from attn_doctor.rulebook.library import folder
+from attn_doctor.rulebook.lint import lint, lint_rule, outcome
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.single_rule_checks import outcome
+from attn_doctor.rulebook.texts import PLACEHOLDER
 
 RULES, COMPLAINTS = lint(folder())
 BY_ID = {rule.id: rule for rule in RULES}

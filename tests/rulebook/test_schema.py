@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.rulebook.paths import folder, read_toml, rule_files
+from attn_doctor.rulebook.library import folder
 from attn_doctor.rulebook.rule import schema
+from attn_doctor.rulebook.rule_files import rule_paths
+from attn_doctor.toml_files import read_toml
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = schema()
-FILES = rule_files(folder())
+FILES = rule_paths(folder())
 _TYPES = {"string": str, "array": list, "object": dict, "boolean": bool, "null": type(None)}
 
 

@@ -122,7 +122,7 @@ def _rule(rule: Rule, meaning: str, explains: list[str], file: str, format: Show
         return rule_markdown(rule, meaning=meaning, explains=explains)
     from attn_doctor.render.rules.text import rule_text
     from attn_doctor.render.terminal import Paper
-    from attn_doctor.rulebook.catalogue import catalogue
+    from attn_doctor.rulebook.fact_catalogue import catalogue
 
     paper = Paper.of(sys.stdout, dict(os.environ))
     facts = {fact.name: fact.doc for fact in catalogue().values()}
@@ -147,7 +147,7 @@ def _cause(found: Meant, meaning: str, explains: dict[str, list[str]], format: S
 
 def _file(id: str, folders: tuple[Path, ...]) -> str:
     """Where a rule is written; empty if its file is not there to be read."""
-    from attn_doctor.rulebook.paths import folder
+    from attn_doctor.rulebook.library import folder
 
     places = (one / f"{id}.toml" for one in (folder(), *folders))
     return next((str(path) for path in places if path.is_file()), "")

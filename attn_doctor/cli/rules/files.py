@@ -76,9 +76,9 @@ def new(
     from datetime import date
 
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.rulebook.reader_text import named
     from attn_doctor.rulebook.rule_files import is_id
     from attn_doctor.rulebook.scaffold import FILL_IN, scaffold
+    from attn_doctor.rulebook.texts import named
 
     if not is_id(id) or id.startswith(("tables/", "i18n/")):
         raise AttnDoctorError(
@@ -143,7 +143,7 @@ def run(
 
 def _results(rule: Rule) -> Iterator[tuple[str, str]]:
     """Each example and each line of a rule, with what is wrong with it if anything is."""
-    from attn_doctor.rulebook.single_rule_checks import example_fault, symptom_fault
+    from attn_doctor.rulebook.lint import example_fault, symptom_fault
 
     for example in rule.examples:
         yield f"example {example.name!r}: {example.expect}", example_fault(rule, example)
@@ -163,12 +163,12 @@ def _tally(rule: Rule) -> str:
 
 def _folder(given: Path | None) -> Path:
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.rulebook import paths
+    from attn_doctor.rulebook import library
 
-    folder = given or paths.folder()
+    folder = given or library.folder()
     if not folder.is_dir():
         raise AttnDoctorError(
-            f"{folder} is no folder; name one that holds <area>/<rule>.toml files"
+            f"{folder} is not a folder; name one that holds <area>/<rule>.toml files"
         )
     return folder
 
@@ -176,7 +176,7 @@ def _folder(given: Path | None) -> Path:
 def _no_rules(folder: Path) -> Exception:
     from attn_doctor.errors import AttnDoctorError
 
-    return AttnDoctorError(f"{folder} holds no rules; they are named <area>/<rule>.toml")
+    return AttnDoctorError(f"{folder} has no rules; their files are <area>/<rule>.toml")
 
 
 def _near(path: Path) -> Path:

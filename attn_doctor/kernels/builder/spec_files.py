@@ -90,8 +90,7 @@ def _kernel(
 
 def _toml(path: Path) -> dict[str, Any]:
     """A TOML file of ordinary size. Raises `AttnDoctorError` naming file and place."""
-    from attn_doctor.errors import RuleError
-    from attn_doctor.rulebook.paths import read_toml
+    from attn_doctor.toml_files import read_toml
 
     try:
         told = path.stat()
@@ -104,9 +103,4 @@ def _toml(path: Path) -> dict[str, Any]:
         raise AttnDoctorError(
             f"{path}: {told.st_size} bytes; a file of kernels has at most {_LARGEST}"
         )
-    try:
-        return read_toml(path)
-    except RuleError as error:
-        raise AttnDoctorError(str(error)) from None
-    except RecursionError:
-        raise AttnDoctorError(f"{path}: is nested too deeply") from None
+    return read_toml(path)

@@ -17,8 +17,9 @@ import msgspec
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus.descriptor import Descriptor, identifier
-from attn_doctor.rulebook.paths import folder, read_toml
+from attn_doctor.rulebook.library import folder
 from attn_doctor.suggest import nearest
+from attn_doctor.toml_files import read_toml
 
 _DESCRIBE = "run `attn-doctor describe-gpu -o gpu.toml` where the GPU is, and give that file"
 

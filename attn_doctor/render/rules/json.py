@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from attn_doctor.rulebook.conditions import Condition
-from attn_doctor.rulebook.reader_text import commands, line
 from attn_doctor.rulebook.rule import Group, Rule
+from attn_doctor.rulebook.texts import commands, line
 
 SCHEMA = 1
 
@@ -24,7 +24,7 @@ def list_json(rules: Sequence[Rule]) -> str:
             "cause": rule.cause,
             "backends": rule.backends,
             "platforms": rule.platforms,
-            "judges": rule.judges,
+            "has_conditions": rule.has_conditions,
             "reads_logs": bool(rule.symptoms),
         }
         for rule in rules

@@ -9,8 +9,8 @@ from itertools import groupby
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.rules.text import COLOURS
 from attn_doctor.render.terminal import Paper, clean
-from attn_doctor.rulebook.reader_text import named
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.texts import named
 
 _MARKS = {"error": "✗", "warning": "!", "info": "i"}
 _NAMES = {"error": "error", "warning": "warning", "info": "note"}

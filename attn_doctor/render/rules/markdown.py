@@ -9,13 +9,13 @@ from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.rules.text import SAFETY, SYSTEMS
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.conditions import Condition
-from attn_doctor.rulebook.reader_text import (
+from attn_doctor.rulebook.rule import FixFile, Group, Rule
+from attn_doctor.rulebook.texts import (
     commands,
     named,
     phrase,
     phrases,
 )
-from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
 
 def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()) -> str:

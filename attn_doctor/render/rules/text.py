@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.rulebook.conditions import Condition
-from attn_doctor.rulebook.reader_text import (
+from attn_doctor.rulebook.rule import FixFile, Group, Rule
+from attn_doctor.rulebook.texts import (
     commands,
     facts_named,
     named,
     phrase,
     phrases,
 )
-from attn_doctor.rulebook.rule import FixFile, Group, Rule
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 #: What the safety of a fix means.

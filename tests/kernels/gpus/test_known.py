@@ -12,7 +12,8 @@ from attn_doctor.kernels.gpus import known
 from attn_doctor.kernels.gpus.descriptor import NEEDED, Descriptor
 from attn_doctor.render.build_kernels.targets import CAPABILITIES, listing_json, listing_text
 from attn_doctor.render.terminal import Paper
-from attn_doctor.rulebook.paths import folder, read_toml
+from attn_doctor.rulebook.library import folder
+from attn_doctor.toml_files import read_toml
 
 FILES = sorted((folder() / "tables" / "targets").glob("*.toml"))
 #: Of these, what decides what a kernel may take follows from the compute capability.

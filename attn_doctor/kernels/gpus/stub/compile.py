@@ -88,10 +88,10 @@ def _compiler(facts: Facts) -> str:
 def _fix(facts: Facts) -> str:
     """What the rules say against a missing compiler, or missing headers of the C library."""
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.evaluate import judge
+    from attn_doctor.rulebook.evaluate import evaluate_rules
 
     rules = [rule for rule in library.load(()) if rule.id.endswith("c-compiler-missing")]
-    for finding in judge(facts, rules):
+    for finding in evaluate_rules(facts, rules):
         for fix in finding.fixes:
             commands = shell_lines(fix, facts)
             if commands or fix.manual:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attn_doctor.explain.partial_text import worded
+from attn_doctor.rulebook.texts import fill_known
 
 KNOWN = {"torch.version": "2.6.0", "gpu.name": "NVIDIA T4"}
 
@@ -42,13 +42,13 @@ KNOWN = {"torch.version": "2.6.0", "gpu.name": "NVIDIA T4"}
     ],
 )
 def test_worded(text: str, known: str, unknown: str) -> None:
-    assert worded(text, KNOWN.get) == known
-    assert worded(text, lambda name: None) == unknown
+    assert fill_known(text, KNOWN.get) == known
+    assert fill_known(text, lambda name: None) == unknown
 
 
 def test_a_glued_value_goes_with_what_it_is_glued_to() -> None:
     assert (
-        worded("flash-attn refuses the GPU (sm_{gpu.sm})", KNOWN.get)
+        fill_known("flash-attn refuses the GPU (sm_{gpu.sm})", KNOWN.get)
         == "flash-attn refuses the GPU"
     )
-    assert worded("flash-attn refuses sm_{gpu.sm}", KNOWN.get) == "flash-attn refuses"
+    assert fill_known("flash-attn refuses sm_{gpu.sm}", KNOWN.get) == "flash-attn refuses"

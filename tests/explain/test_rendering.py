@@ -24,7 +24,7 @@ MATCH = Match(
     rank="3",
     times=8,
     severity="error",
-    title="torch 2.6.0+cpu is a CPU build, on a machine with an NVIDIA GPU",
+    title="torch 2.6.0+cpu is a CPU build, but this machine has an NVIDIA GPU",
     why="It holds no CUDA code.",
     verdict="confirmed by this machine",
     fixes=(
@@ -133,7 +133,7 @@ def test_json() -> None:
 def test_markdown() -> None:
     whole = markdown(FOUND)
     for part in (
-        "**torch 2.6.0+cpu is a CPU build, on a machine with an NVIDIA GPU**",
+        "**torch 2.6.0+cpu is a CPU build, but this machine has an NVIDIA GPU**",
         "train.log, line 1234:",
         "```\nAssertionError: Torch not compiled with CUDA enabled\n```",
         "- confirmed by this machine",

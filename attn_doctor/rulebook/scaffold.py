@@ -40,7 +40,7 @@ why   = \"\"\"{fill}: the mechanism, not the advice, in at most three sentences.
 all = ['{package}.installed == true']
 
 [when]                    # what is wrong; each line is shown with value seen and value wanted
-all = ['torch.build == "{fill}"']
+all = ['torch.local == "{fill}"']
 # any  = ['…']            # at least one of these
 # none = ['…']            # not one of these
 
@@ -52,7 +52,7 @@ run    = [["pip", "install", "{fill}"]]    # one argument an element; there is n
 # needs  = "…"            # what it takes: minutes, memory, tools
 # clears = ["triton", "inductor"]    # caches that are stale afterwards
 # when   = ['system.os == "linux"']    # offer it only where this holds
-done   = ['torch.build != "{fill}"']    # what must hold afterwards
+done   = ['torch.local != "{fill}"']    # what must hold afterwards
 
 [[symptom]]               # what the failure prints, for `attn-doctor explain`
 pattern = {pattern}
@@ -63,14 +63,14 @@ name   = "{fill}: the report it came from"
 expect = "problem"
 [example.facts]
 {package}.installed = true
-torch.build = "{fill}"
+torch.local = "{fill}"
 {told}
 [[example]]
 name   = "{fill}: the same, as it should be"
 expect = "ok"
 [example.facts]
 {package}.installed = true
-torch.build = "cuda"
+torch.local = "cu130"
 
 [[example]]
 name   = "what decides could not be read"
@@ -83,7 +83,7 @@ name   = "{package} is not installed"
 expect = "not applicable"
 [example.facts]
 {package}.installed = false
-torch.build = "{fill}"
+torch.local = "{fill}"
 """
 
 

@@ -1,4 +1,4 @@
-"""`--pretend`: what is replaced, what goes with it, what is assumed and said."""
+"""`--pretend`: facts that it replaces, removes and assumes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from attn_doctor import snapshot
 from attn_doctor.diagnosis import derive
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts
+from attn_doctor.facts import PACKAGES, Facts
 from attn_doctor.findings import Verdict
-from attn_doctor.pretend import KEYS, PACKAGES, pretend
+from attn_doctor.pretend import KEYS, pretend
 from attn_doctor.probes.installed.packages import FIELDS
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rules
@@ -31,13 +31,13 @@ def problems(found: Facts) -> set[str]:
     return {one.rule for one in evaluate_rules(found, RULES) if one.verdict is Verdict.PROBLEM}
 
 
-def test_nothing_pretended_changes_nothing() -> None:
+def test_without_words_the_facts_stay_the_same() -> None:
     found = snapshot.load(str(MACHINES / "debian-torch-2.13-cpu" / "facts.json"))
     assert pretend(found, (), TABLES) is found
     assert found.simulated == ()
 
 
-def test_a_gpu_brings_a_driver_that_is_named_as_assumed() -> None:
+def test_a_simulated_gpu_assumes_a_driver_and_names_it() -> None:
     found = facts("gpu=rtx4090")
     assert found.gpus is not None
     assert (found.gpus[0].name, found.gpus[0].sm) == ("NVIDIA GeForce RTX 4090", 89)
@@ -53,7 +53,7 @@ def test_a_gpu_brings_a_driver_that_is_named_as_assumed() -> None:
     assert not {one for one in problems(found) if one.startswith(("driver/", "torch/"))}
 
 
-def test_a_real_driver_stays_with_a_pretended_gpu() -> None:
+def test_a_simulated_gpu_keeps_the_real_driver() -> None:
     found = facts("gpu=a100", machine="h200-torch-2.11-cu130")
     assert found.driver.version == "580.159.04"
     assert found.simulated == ("NVIDIA A100-SXM4-80GB",)
@@ -168,7 +168,7 @@ def test_packages() -> None:
     assert "diffusers 0.36.0" in found.simulated
 
 
-def test_the_real_modules_of_a_pretended_package_go() -> None:
+def test_a_simulated_package_replaces_the_real_modules() -> None:
     """Else the old file would be judged under the new version."""
     machine = "debian-torch-2.13-cpu-xformers-sage1"
     before = facts(machine=machine)
@@ -202,31 +202,31 @@ def test_words_may_be_repeated_and_apart() -> None:
         ("gpu=voodoo", "or name its capability"),
         ("flashattn=2.8", "did you mean flash-attn?"),
         ("zzz=1", "not known"),
-        ("torch=new", "new is no version"),
-        ("driver=fresh", "is no version"),
-        ("flash-attn=x", "x is no version"),
+        ("torch=new", "new is not a version"),
+        ("driver=fresh", "is not a version"),
+        ("flash-attn=x", "x is not a version"),
         ("sm=fast", "write the capability"),
         ("sm=9", "write the capability"),
         ("os=beos", "one of linux, windows, macos"),
         ("memory=24", "name a GPU too"),
         ("gpu=h100,memory=lots", "write GiB"),
-        ("env.SECRET_KEY=1", "no variable that attn-doctor looks at"),
+        ("env.SECRET_KEY=1", "not a variable that attn-doctor reads"),
     ],
 )
-def test_what_is_not_understood_is_said(words: str, said: str) -> None:
+def test_unknown_words_are_refused(words: str, said: str) -> None:
     with pytest.raises(AttnDoctorError) as error:
         facts(words)
     assert said in str(error.value)
 
 
-def test_every_package_of_interest_may_be_pretended() -> None:
+def test_every_known_package_can_be_simulated() -> None:
     assert set(PACKAGES) == set(FIELDS)
     for name in PACKAGES:
         assert getattr(facts(f"{name.replace('_', '-')}=9.9"), name).version == "9.9"
     assert not set(KEYS) & set(PACKAGES)
 
 
-def test_a_pretended_machine_is_marked_in_its_snapshot(tmp_path: Path) -> None:
+def test_a_snapshot_marks_a_simulated_machine(tmp_path: Path) -> None:
     from attn_doctor.facts import to_json
 
     path = tmp_path / "facts.json"

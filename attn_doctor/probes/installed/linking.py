@@ -1,22 +1,59 @@
-"""Where the dynamic loader of Linux would find the libraries that an extension needs.
+"""Finds the libraries that an extension needs, as the loaders of Linux and Windows would.
 
-An extension is imported after torch, so every library that torch has loaded counts as found,
-wherever it lies: what its own libraries need, and what it opens by full paths. Then come the
-folders that the extension names, LD_LIBRARY_PATH and the system's folders. What a package itself
-opens before (its own other libraries) is taken as found if it lies in the package. What an
-extension opens later by `dlopen` is not seen.
+Linux (`Linking`): an extension is imported after torch, so every library that torch has loaded
+counts as found, wherever it is: those that torch's own libraries need, and those that torch opens
+by full path. Then the loader searches the folders that the extension names, LD_LIBRARY_PATH and the
+system's folders. A library in the extension's own package counts as found, because the package can
+open it first. Libraries that an extension opens later by `dlopen` are not seen.
+
+Windows (`Dlls`): since Python 3.8 neither PATH nor the working directory is searched. A DLL must be
+beside the extension, beside the interpreter, in a folder that a package has added, or in Windows
+itself. torch adds its own `lib` folder. Folders that other packages add during their import are not
+seen; a DLL in the package's own folders counts as found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
 
 from attn_doctor.binaries.binary import Binary, Versions
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.installed.libraries import opened_by
-from attn_doctor.probes.installed.links import Links, reader
 from attn_doctor.probes.machine import loader
+
+
+class Links(NamedTuple):
+    """How the needs of one extension are met."""
+
+    missing: tuple[str, ...]
+    """Libraries that the loader would not find."""
+    elsewhere: tuple[str, ...]
+    """Where some of these lie all the same."""
+    providers: tuple[str, ...]
+    """Libraries in whose symbols its own are looked up, in the loader's order."""
+    too_old: tuple[str, ...]
+    """Libraries that do not offer a version that is needed."""
+    versions: tuple[str, ...]
+    """These versions: `GLIBC_2.34 of libc.so.6`."""
+    unclear: str
+    """Why some of this could not be told; empty if it could."""
+
+
+def reader(host: Host) -> Callable[[str], Binary]:
+    """What reads the needs of a file, of each file once; `damaged` if it cannot be read."""
+
+    @cache
+    def binary(path: str) -> Binary:
+        try:
+            return host.binary(path)
+        except OSError as error:
+            return Binary(damaged=f"it cannot be read: {error.strerror}")
+
+    return binary
+
 
 #: Parts of the GNU C library, all of one version.
 _GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "ld-linux")
@@ -235,3 +272,63 @@ def _offers(given: tuple[str, ...], wanted: str) -> bool:
 def _numbers(text: str) -> tuple[int, ...]:
     parts = text.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+
+
+#: Sets of functions that Windows maps to DLLs of its own.
+_VIRTUAL = ("api-ms-win-", "ext-ms-")
+
+
+class Dlls:
+    """The view of one environment on Windows; every file and folder is read once."""
+
+    def __init__(self, host: Host, site: Site, torch: str) -> None:
+        self._host, self._site = host, site
+        windows = host.environ.get("SystemRoot") or host.environ.get("SYSTEMROOT") or r"C:\Windows"
+        self._folders = [
+            *([host.join(torch, "lib")] if torch else []),
+            site.prefix,
+            host.join(site.prefix, "DLLs"),
+            host.join(site.prefix, "Library", "bin"),
+            host.join(windows, "System32"),
+            windows,
+        ]
+        self._names: dict[str, frozenset[str]] = {}
+        #: What the file at a path needs.
+        self.binary = reader(host)
+
+    def links(self, path: str, package: str) -> Links:
+        """The needs of the extension at `path`, which belongs to the folder `package`."""
+        host, binary = self._host, self.binary(path)
+        own = [host.parent(path), package, host.join(package, "lib"), package + ".libs"]
+        # The interpreter's own DLL may lie with the base installation, which is loaded already.
+        missing = [
+            name
+            for name in binary.needed
+            if not name.lower().startswith((*_VIRTUAL, "python3"))
+            and not any(name.lower() in self._list(folder) for folder in (*own, *self._folders))
+        ]
+        return Links(
+            missing=tuple(missing),
+            elsewhere=tuple(place for name in missing if (place := self._elsewhere(name))),
+            providers=(),
+            too_old=(),
+            versions=(),
+            unclear=binary.damaged,
+        )
+
+    def _elsewhere(self, name: str) -> str:
+        host, home = self._host, self._host.environ.get("CUDA_PATH", "")
+        folders = [host.join(home, "bin"), host.join(home, "bin", "x64")] if home else []
+        for one in self._site.folders:
+            place = host.join(one, "nvidia")
+            folders += [host.join(place, inner, "bin") for inner in host.try_list(place)]
+        for folder in folders:
+            if name.lower() in self._list(folder):
+                return host.join(folder, name)
+        return ""
+
+    def _list(self, folder: str) -> frozenset[str]:
+        if folder not in self._names:
+            names = self._host.try_list(folder) if folder else ()
+            self._names[folder] = frozenset(name.lower() for name in names)
+        return self._names[folder]

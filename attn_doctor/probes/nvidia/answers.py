@@ -1,4 +1,8 @@
-"""Asks the driver: NVML in a child process, and nvidia-smi where NVML itself is out of reach."""
+"""Asks the driver: NVML in a child process, and nvidia-smi if NVML itself cannot be reached.
+
+NVML cannot be reached from a Python without ctypes or from an environment without nvidia-ml-py.
+Only the nvidia-smi that the driver installs in a known place is run, never one found on PATH.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,64 @@ from typing import Any
 from msgspec import Struct
 
 from attn_doctor.host import Host
-from attn_doctor.probes.nvidia import smi
-from attn_doctor.probes.nvidia.gpus import clean
-from attn_doctor.probes.nvidia.smi import Smi
 
-SECONDS = 2.5
+SMI_SECONDS = 2.0
+PLACES = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi")
+FIELDS = (
+    *("index", "name", "compute_cap", "uuid", "pci.bus_id", "memory.total", "memory.free"),
+    *("compute_mode", "persistence_mode", "mig.mode.current", "driver_version"),
+)
+_MISMATCH = "Driver/library version mismatch"
+
+
+class Smi(Struct, frozen=True, kw_only=True):
+    """What nvidia-smi said."""
+
+    code: int | None = None
+    """0, or NVML's error number, which nvidia-smi ends with; None if it was not run."""
+    error: str = ""
+    """Its message, or why it could not be asked."""
+    gpus: tuple[dict[str, str], ...] = ()
+    """For each GPU the `FIELDS`; one that nvidia-smi cannot tell is missing."""
+
+
+def _ask_smi(host: Host) -> Smi:
+    """The driver and the GPUs, as nvidia-smi lists them."""
+    places: tuple[str, ...] = PLACES
+    if host.windows:
+        root = host.environ.get("SYSTEMROOT", "C:\\Windows")
+        places = (host.join(root, "System32", "nvidia-smi.exe"),)
+    program = next((path for path in places if host.is_file(path)), "")
+    if not program:
+        return Smi()
+    query = f"--query-gpu={','.join(FIELDS)}"
+    ran = host.run([program, query, "--format=csv,noheader,nounits"], SMI_SECONDS)
+    if ran.ok:
+        return Smi(code=0, gpus=tuple(map(_smi_fields, filter(None, ran.out.splitlines()))))
+    if ran.outcome != "done" or not ran.code:
+        return Smi(error=ran.why_not("nvidia-smi", SMI_SECONDS))
+    # Failed to initialize NVML: Driver/library version mismatch
+    # NVML library version: 570.86
+    lines = (ran.out + ran.err).strip().splitlines()
+    error = lines[0].removeprefix("Failed to initialize NVML: ") if lines else ""
+    return Smi(code=18 if _MISMATCH in error else ran.code, error=error)
+
+
+def _smi_fields(line: str) -> dict[str, str]:
+    # 0, NVIDIA H100 80GB HBM3, 9.0, GPU-5a…, 00000000:18:00.0, 81559, 80970, Default, Enabled,
+    # Disabled, 580.95.05
+    values = zip(FIELDS, (value.strip() for value in line.split(",")), strict=False)
+    return {field: value for field, value in values if not value.startswith("[")}
+
+
+NVML_SECONDS = 2.5
 #: A failure for which NVML has no number: it crashed, or nvidia-ml-py could not call it.
 BROKEN = -1
+
+
+def clean(text: str, length: int = 96) -> str:
+    """Text of a driver, fit to be shown: no control characters, no more than NVML's own limit."""
+    return "".join(one if one.isprintable() else "?" for one in text)[:length]
 
 
 class Answers(Struct, frozen=True, kw_only=True):
@@ -34,7 +89,7 @@ class Answers(Struct, frozen=True, kw_only=True):
 
 def ask(host: Host, present: bool) -> Answers:
     """The answers of the driver; `present` says that there are signs of one."""
-    seconds = SECONDS * host.patience
+    seconds = NVML_SECONDS * host.patience
     nvml = host.nvml(seconds)
     reason = _unanswered(nvml, seconds)
     late = reason != "" and nvml.get("outcome") in ("timeout", "abandoned")
@@ -47,7 +102,7 @@ def ask(host: Host, present: bool) -> Answers:
     if nvml.get("last") == "start":  # it got as far as nvmlInit, and hung there or crashed
         return Answers(nvml=nvml, code=BROKEN, error=reason, unanswered=reason, hung=late)
     # NVML was not reached. If that took all the time there was, nvidia-smi gets none.
-    second = smi.ask(host) if present and not late else Smi()
+    second = _ask_smi(host) if present and not late else Smi()
     why = "; ".join(filter(None, (reason, second.error if second.code is None else "")))
     error = clean(second.error, 300)
     return Answers(nvml=nvml, smi=second, code=second.code, error=error, unanswered=why)

@@ -11,7 +11,7 @@ from attn_doctor.host.recorded import RecordedHost, key
 from attn_doctor.probes import nvidia
 from attn_doctor.probes.distributions import Distributions, Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.nvidia.smi import FIELDS
+from attn_doctor.probes.nvidia.answers import FIELDS
 
 Answers = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attn_doctor.probes.nvidia.visible import Identity, visible
+from attn_doctor.probes.nvidia.gpus import Identity, visible
 
 MIG = ("MIG-aaaa1111", "MIG-aaaa2222")
 SAME = tuple(Identity(uuid=f"GPU-{n}0000000-{n}", model="H100 90") for n in range(4))

@@ -1,7 +1,7 @@
-"""The way in: runs the command line and turns whatever happens into an exit code.
+"""Entry point: runs the command line and turns every outcome into an exit code.
 
 0 healthy · 1 problems found · 2 wrong usage or unreadable input · 3 attn-doctor itself failed ·
-4 (with --strict) something could not be told · 130 interrupted.
+4 (with --strict) a rule could not be evaluated · 130 interrupted.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from attn_doctor.errors import AttnDoctorError
 
 
 def main() -> None:
-    """Run attn-doctor and leave with its exit code."""
+    """Run attn-doctor and exit with its exit code."""
     code = _run()
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
         pass
-    # Not sys.exit: a probe may still wait for a driver that never answers, and Python would
-    # wait for its threads.
+    # Not sys.exit: Python would wait for its threads, and a probe may still wait for a driver that
+    # never answers.
     os._exit(code)
 
 
@@ -29,12 +29,12 @@ def _run() -> int:
     try:
         from attn_doctor import log
         from attn_doctor.cli import run
-        from attn_doctor.cli.output_encoding import bear
+        from attn_doctor.cli.output_encoding import make_lossless
 
         if os.environ.get(log.VARIABLE):
             log.enable(os.environ[log.VARIABLE])
 
-        bear(sys.stdout, sys.stderr)
+        make_lossless(sys.stdout, sys.stderr)
         run()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
@@ -44,7 +44,7 @@ def _run() -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader has gone, as `attn-doctor check | head` does.
+        # The reader has closed the pipe, as in `attn-doctor check | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
@@ -53,7 +53,7 @@ def _run() -> int:
 
 
 def _bug() -> int:
-    """Our own failure: what is needed to report it, then exit code 3."""
+    """Report a failure of attn-doctor itself with all that an issue needs; exit code 3."""
     import traceback
 
     from attn_doctor._version import __version__

@@ -1,7 +1,7 @@
-"""The whole way in one place: host → probes → facts → derived facts → rules → findings.
+"""A check as a whole: host → probes → facts → derived facts → rules → findings.
 
-Probes run side by side, each in a thread of its own, because most of their time is waiting. A
-probe that is late or fails costs its own facts, with the reason as a gap, and nothing else.
+Probes run in parallel, each in its own thread, because they mostly wait. A probe that is late or
+fails costs only its own facts; the reason is recorded as a gap.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor import derived
 from attn_doctor._version import __version__
 from attn_doctor.anonymize import rewritten
+from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_json
 from attn_doctor.findings import Diagnosis, Finding, Verdict
 from attn_doctor.host import Host
@@ -26,14 +31,23 @@ from attn_doctor.probes.registry import PROBES, Probe
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rules
 
-#: Seconds that the probes may take together; a check ends soon after, whatever happens.
+if TYPE_CHECKING:
+    # Imported on demand: most commands only examine.
+    from attn_doctor.backends.attention_call import AttentionCall
+    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.backends.required import Demand
+    from attn_doctor.configs.prediction import Prediction
+    from attn_doctor.configs.readers.settings import Reading
+    from attn_doctor.policy.policy import Policy
+
+#: Seconds that the probes may take together; a check ends soon after in any case.
 LIMIT = 4.0
 
 _log = logging.getLogger(__name__)
 
 
 class _Running(threading.Thread):
-    """One probe at work. Its result is read only once it has ended."""
+    """A thread that runs one probe. Its result is read only after it has ended."""
 
     def __init__(self, probe: Probe, host: Host, site: Site) -> None:
         super().__init__(daemon=True, name=probe.name)
@@ -55,10 +69,10 @@ class _Running(threading.Thread):
 
 
 def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
-    """All facts of `host` and of the interpreter at `python` (or the one `interpreter` chooses).
+    """Return all facts of `host` and of the interpreter at `python`, by default the active one.
 
     Raises `ExaminationError` if that interpreter cannot be examined. Takes at most about
-    `limit` seconds; what has not answered by then is a gap.
+    `limit` seconds; a probe that has not answered by then leaves gaps.
     """
     end = time.monotonic() + limit
     host.patience = max(1.0, limit / LIMIT)
@@ -75,16 +89,16 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
     )
     running = [_Running(probe, host, site) for probe in PROBES]
     fields: dict[str, object] = {"python": interpreter.describe(host, chosen, site, gaps)}
-    for one in running:
-        one.join(max(0.0, end - time.monotonic()))
-        late = one.is_alive()
-        reason = f"the {one.probe.name} probe did not answer within {limit:g} s"
-        if late or one.failure:
-            for name in one.probe.fields:
-                gaps.add(name, one.failure or reason)
+    for thread in running:
+        thread.join(max(0.0, end - time.monotonic()))
+        late = thread.is_alive()
+        reason = f"the {thread.probe.name} probe did not answer within {limit:g} s"
+        if late or thread.failure:
+            for name in thread.probe.fields:
+                gaps.add(name, thread.failure or reason)
             continue
-        fields.update(one.result)
-        for name, why in one.gaps.reasons.items():
+        fields.update(thread.result)
+        for name, why in thread.gaps.reasons.items():
             gaps.add(name, why)
     facts = Facts(
         attn_doctor=__version__,
@@ -96,7 +110,7 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
 
 
 def _printable(facts: Facts) -> Facts:
-    """The facts without bytes that are no text, which paths and variables may hold on Linux."""
+    """The facts without undecodable bytes, which paths and variables may hold on Linux."""
     try:
         to_json(facts)
     except UnicodeEncodeError:
@@ -105,15 +119,15 @@ def _printable(facts: Facts) -> Facts:
 
 
 def derive(facts: Facts) -> Facts:
-    """The same facts with all that follows from them and from today's tables.
+    """Return the facts with all that follows from them and from today's tables.
 
-    Snapshots are derived anew as well: the tables may know more than when they were taken.
+    Snapshots are derived again too: the tables may know more than at the time of the snapshot.
     """
     return derived.derive(facts, library.tables())
 
 
-def diagnose(facts: Facts, start: float | None = None, folders: Sequence[Path] = ()) -> Diagnosis:
-    """What the rules say of `facts`, those of a team in `folders` included.
+def evaluate(facts: Facts, start: float | None = None, folders: Sequence[Path] = ()) -> Diagnosis:
+    """The findings of all rules on `facts`, those of a team's `folders` included.
 
     `start`: when the work began, by `time.perf_counter`.
     """
@@ -135,3 +149,122 @@ def _log_unknown(finding: Finding) -> None:
         for line in (*finding.context, *finding.because):
             if line.truth is None:
                 _log.debug("%s: %s is unknown: %s", finding.rule, line.fact, line.gap or "no value")
+
+
+class CheckRequest(Struct, frozen=True, kw_only=True):
+    """Everything that a check is asked for."""
+
+    facts: Callable[[], Facts]
+    """Examines the machine, or reads a snapshot."""
+    folder: Path = Path()
+    """The working directory: a policy and a configuration are looked for here."""
+    environ: Mapping[str, str] = {}
+    rules: tuple[Path, ...] = ()
+    """Folders of a team's own rules."""
+    calls: tuple[AttentionCall, ...] = ()
+    """The attention calls that backends are evaluated for."""
+    framework: str = ""
+    """The framework whose names are used; empty for the installed trainer, else Diffusers."""
+    require: tuple[str, ...] = ()
+    """Names of backends that must be ready."""
+    required_calls: tuple[AttentionCall, ...] = ()
+    """The calls that they must be ready for."""
+    configs: tuple[str, ...] | None = None
+    """Paths of training configurations; None for the one that SimpleTuner would read here."""
+    policy: Policy | None = None
+    baseline: str = ""
+    """Path of an earlier JSON result, whose problems do not count."""
+
+
+class CheckResult(Struct, frozen=True, kw_only=True):
+    """The diagnosis of a check, and what was evaluated beside the rules."""
+
+    diagnosis: Diagnosis
+    backends: Matrix
+    configs: tuple[Prediction, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Why a configuration that the user did not name was not read."""
+
+
+def diagnose(request: CheckRequest) -> CheckResult:
+    """Examine, then apply rules, required backends, configurations, policy and baseline.
+
+    Raises `AttnDoctorError` for a configuration, baseline or name that is wrong. Configurations are
+    read before anything is examined, since a wrong path should not cost a second.
+    """
+    from attn_doctor.backends.matrix import matrix
+    from attn_doctor.backends.required import with_required
+
+    readings, unread = _configurations(request)
+    start = time.perf_counter()
+    folders = (*request.rules, *(request.policy.folders if request.policy else ()))
+    diagnosis = evaluate(request.facts(), start, folders)
+    facts, found = diagnosis.facts, diagnosis.findings
+    backends = matrix(facts, found, request.calls, request.framework)
+    diagnosis = with_required(diagnosis, _required(request))
+    predictions: tuple[Prediction, ...] = ()
+    if readings:
+        from attn_doctor.configs.predict import predict
+
+        predictions = tuple(predict(one, facts, diagnosis.findings) for one in readings)
+        added = [finding for one in predictions for finding in one.findings]
+        diagnosis = _with_findings(diagnosis, added)
+    if request.policy is not None:
+        from attn_doctor.policy.evaluate import judged
+
+        diagnosis = judged(diagnosis, request.policy, date.today())
+    if request.baseline:
+        from attn_doctor.policy.baseline import against, read
+
+        diagnosis = against(diagnosis, read(Path(request.baseline)), request.baseline)
+    return CheckResult(
+        diagnosis=diagnosis, backends=backends, configs=predictions, unread=tuple(unread)
+    )
+
+
+def _configurations(request: CheckRequest) -> tuple[list[Reading], list[str]]:
+    """The configurations that are named, or the one that lies here; and why one was not read."""
+    if request.configs is not None and not request.configs:
+        return [], []
+    from attn_doctor.configs.readers import kinds
+    from attn_doctor.configs.readers.locations import found_in, named
+
+    if request.configs is not None:
+        paths = [named(Path(path), request.environ) for path in request.configs]
+        return [kinds.read(*path) for path in paths], []
+    path = found_in(request.folder, request.environ)
+    try:
+        return [kinds.read(*path)] if path else [], []
+    except AttnDoctorError as error:
+        return [], [str(error)]
+
+
+def _required(request: CheckRequest) -> list[Demand]:
+    """The backends that must be ready: those of the request, and those of the policy."""
+    from attn_doctor.backends.attention_call import AttentionCall
+    from attn_doctor.backends.required import Demand
+
+    demands = [Demand(request.require, request.required_calls, request.framework)]
+    policy = request.policy
+    if policy is not None:
+        phases = ("inference", "training") if policy.training else ("inference",)
+        calls = tuple(AttentionCall(phase=phase) for phase in phases)
+        demands.append(Demand(policy.require, calls, policy.framework or "diffusers"))
+    return demands
+
+
+def _with_findings(diagnosis: Diagnosis, added: Sequence[Finding]) -> Diagnosis:
+    """The diagnosis with further root causes, each among those of its severity."""
+    if not added:
+        return diagnosis
+    problems = [one for one in diagnosis.findings if one.verdict is Verdict.PROBLEM]
+    others = [one for one in diagnosis.findings if one.verdict is not Verdict.PROBLEM]
+    # A consequence stays behind its root cause, and the added findings are all root causes.
+    merged: list[Finding] = []
+    for finding in sorted(added, key=lambda one: -one.severity.rank):
+        while problems and (
+            problems[0].caused_by or problems[0].severity.rank > finding.severity.rank
+        ):
+            merged.append(problems.pop(0))
+        merged.append(finding)
+    return replace(diagnosis, findings=(*merged, *problems, *others))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.backends.attention_call import AttentionCall
@@ -20,20 +21,26 @@ PREFIX = "required/"
 _STATES = (Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY)
 
 
-def with_required(
-    diagnosis: Diagnosis,
-    demands: Sequence[tuple[Sequence[str], Sequence[AttentionCall], str]],
-) -> Diagnosis:
+class Demand(Struct, frozen=True):
+    """Backends that must be ready."""
+
+    names: Sequence[str]
+    calls: Sequence[AttentionCall]
+    framework: str = ""
+    """The framework whose names they are; empty for the installed trainer, else Diffusers."""
+
+
+def with_required(diagnosis: Diagnosis, demands: Sequence[Demand]) -> Diagnosis:
     """The diagnosis with a finding for each backend that must be ready, problems first.
 
-    A demand is names, the calls they must be ready for, and a framework. Where two demands name
-    the same backend, the first one counts. Raises `AttnDoctorError` for an unknown name.
+    Where two demands name the same backend, the first one counts. Raises `AttnDoctorError` for an
+    unknown name.
     """
     found: dict[str, Finding] = {}
-    for names, calls, framework in demands:
-        if names:
-            table = matrix(diagnosis.facts, diagnosis.findings, calls, framework)
-            for finding in required(table, names, diagnosis.findings):
+    for demand in demands:
+        if demand.names:
+            table = matrix(diagnosis.facts, diagnosis.findings, demand.calls, demand.framework)
+            for finding in required(table, demand.names, diagnosis.findings):
                 found.setdefault(finding.rule, finding)
     if not found:
         return diagnosis

@@ -1,6 +1,6 @@
-"""The command line: a room for each command, thin: parse, call, render, exit code.
+"""The command line: each command parses, calls, renders and returns an exit code.
 
-Only the command that was asked for imports what it needs; `attn-doctor check` has to be quick.
+Only the requested command is imported, because `attn-doctor check` has to be quick.
 """
 
 from __future__ import annotations
@@ -13,7 +13,15 @@ from typing import Annotated
 
 import typer
 
-#: Command → module below this package and what to take of it, in the order of the help page.
+EPILOG = """
+Without a command, `attn-doctor` runs `check`.
+
+Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3 attn-doctor failed, 4
+(with --strict) a rule could not be evaluated, 130 interrupted.
+
+Set ATTN_DOCTOR_LOG=debug to log each step to standard error.
+"""
+#: Command → its module below this package and the name there, in the order of the help page.
 _COMMANDS = {
     "check": ("check.command", "check"),
     "backends": ("backends.command", "backends"),
@@ -27,24 +35,32 @@ _COMMANDS = {
 }
 
 
+#: Options of `attn-doctor` itself. A command line that begins with another option, or is empty,
+#: means `check`.
+_OWN_OPTIONS = ("-h", "--help", "--version", "--install-completion", "--show-completion")
+
+
 def run() -> None:
-    """Do what the command line says. Raises `SystemExit`."""
-    app_for(sys.argv[1:])()
+    """Run the command line. Raises `SystemExit`."""
+    words = sys.argv[1:]
+    if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
+        words = ["check", *words]
+    app_for(words)(args=words)
 
 
 def app_for(words: Sequence[str]) -> typer.Typer:
-    """The application for a command line: its one command, or all where it names none.
+    """The application for a command line: its one command, or all commands if it names none.
 
     typer builds every command that it knows at each start, which takes longer than a check.
     """
     app = typer.Typer(
         name="attn-doctor",
-        help="Which attention kernels work on this machine, why the others do not, and the fix.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        # Brackets stay as they are, and paragraphs are filled to the width of the terminal.
+        # Brackets stay unchanged, and paragraphs are filled to the width of the terminal.
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EPILOG,
     )
     app.callback()(main)
     first = next((word for word in words if not word.startswith("-")), "")
@@ -55,17 +71,17 @@ def app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def _add(app: typer.Typer, name: str) -> None:
-    place, attribute = _COMMANDS[name]
-    module = importlib.import_module(f"attn_doctor.cli.{place}")
-    found = getattr(module, attribute)
-    if isinstance(found, typer.Typer):
-        app.add_typer(found, name=name)
+    location, attribute = _COMMANDS[name]
+    module = importlib.import_module(f"attn_doctor.cli.{location}")
+    command = getattr(module, attribute)
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
     else:
-        app.command(name, epilog=getattr(module, "EPILOG", None))(found)
+        app.command(name, epilog=getattr(module, "EPILOG", None))(command)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from attn_doctor._version import __version__
 
         typer.echo(f"attn-doctor {__version__}")
@@ -80,4 +96,4 @@ def main(
         ),
     ] = False,
 ) -> None:
-    """Which attention kernels work on this machine, why the others do not, and the fix."""
+    """Find out which attention kernels work on this machine, why others do not, and the fix."""

@@ -1,4 +1,4 @@
-"""The options that say what attention is wanted, for `backends` and `check` alike."""
+"""The options of `backends` and `check` for the attention calls to evaluate."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from attn_doctor.backends.attention_call import AttentionCall
 
-_PANEL = "What attention is wanted"
+_PANEL = "Attention calls"
 
 
 class Framework(str, Enum):
-    """Whose names are judged."""
+    """Frameworks with names for backends."""
 
     diffusers = "diffusers"
     finetrainers = "finetrainers"
@@ -23,115 +24,131 @@ class Framework(str, Enum):
 
 
 class Phase(str, Enum):
-    """What it is for."""
+    """Training needs gradients."""
 
     training = "training"
     inference = "inference"
 
 
 class Dtype(str, Enum):
-    """Numbers that queries, keys and values are in."""
+    """Number types of queries, keys and values."""
 
     bf16 = "bf16"
     fp16 = "fp16"
     fp32 = "fp32"
 
 
-FrameworkOption = Annotated[
-    Framework | None,
-    typer.Option(
-        "--framework",
-        help="Whose names to judge. Default: the trainer that is installed, else Diffusers.",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-For = Annotated[
-    Phase | None,
-    typer.Option("--for", help="Default: both.", show_default=False, rich_help_panel=_PANEL),
-]
-Masks = Annotated[
-    str,
-    typer.Option(
-        "--masks",
-        metavar="KIND,…",
-        help="none; varlen (boolean over keys, padding at the end); bool (padding anywhere); float"
-        " (added to the scores).",
-        show_default=False,
-        rich_help_panel=_PANEL,
-    ),
-]
-Causal = Annotated[bool, typer.Option("--causal", help="With is_causal.", rich_help_panel=_PANEL)]
-Gqa = Annotated[
-    bool,
-    typer.Option(
-        "--gqa", help="Fewer heads of keys and values than of queries.", rich_help_panel=_PANEL
-    ),
-]
-DtypeOption = Annotated[
-    Dtype,
-    typer.Option("--dtype", help="Numbers that attention computes in.", rich_help_panel=_PANEL),
-]
-HeadDim = Annotated[
-    int | None,
-    typer.Option(
-        "--head-dim",
-        min=1,
-        max=4096,
-        help="Size of a head.",
-        show_default="128",
-        rich_help_panel=_PANEL,
-    ),
-]
-Seq = Annotated[
-    int | None,
-    typer.Option(
-        "--seq",
-        min=1,
-        help="Tokens; those of an image of 1024² in Flux by default.",
-        show_default="4608",
-        rich_help_panel=_PANEL,
-    ),
-]
-Compiled = Annotated[
-    bool,
-    typer.Option("--compiled", help="The model runs under torch.compile.", rich_help_panel=_PANEL),
-]
+class CallOptions(Struct, frozen=True, kw_only=True):
+    """Options that describe attention calls, and the framework that makes them."""
 
+    framework: Annotated[
+        Framework | None,
+        typer.Option(
+            metavar="NAME",
+            help="Use the names of this framework: diffusers, finetrainers or simpletuner."
+            " Default: the installed trainer, else diffusers.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    phase: Annotated[
+        Phase | None,
+        typer.Option(
+            "--for",
+            metavar="PHASE",
+            help="training or inference. Default: both.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    mask: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND,…",
+            help="none; varlen (boolean over keys, padding at the end); bool (boolean, padding"
+            " anywhere); float (added to the scores).",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    causal: Annotated[
+        bool, typer.Option("--causal", help="With is_causal.", rich_help_panel=_PANEL)
+    ] = False
+    gqa: Annotated[
+        bool,
+        typer.Option(
+            "--gqa", help="Fewer heads of keys and values than of queries.", rich_help_panel=_PANEL
+        ),
+    ] = False
+    dtype: Annotated[
+        Dtype,
+        typer.Option(
+            metavar="TYPE",
+            help="Type of queries, keys and values: bf16, fp16 or fp32.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = Dtype.bf16
+    head_dim: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=4096,
+            metavar="N",
+            help="Size of a head. Default: 128.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    seq_len: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Tokens. Default: 4608, an image of 1024×1024 in Flux.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compiled", help="The model runs under torch.compile.", rich_help_panel=_PANEL
+        ),
+    ] = False
 
-def wanted(
-    phase: Phase | None,
-    masks: str,
-    default: Sequence[str],
-    *,
-    causal: bool,
-    gqa: bool,
-    dtype: Dtype,
-    head_dim: int | None,
-    seq: int | None,
-    compiled: bool,
-) -> tuple[AttentionCall, ...]:
-    """The calls that the options describe: each phase with each kind of mask."""
-    from attn_doctor.backends.attention_call import MASKS, PHASES, AttentionCall
+    @property
+    def framework_name(self) -> str:
+        """The framework, or an empty text for the default."""
+        return self.framework.value if self.framework else ""
 
-    kinds = tuple(dict.fromkeys(one.strip() for one in masks.split(",") if one.strip()))
-    for kind in kinds:
-        if kind not in MASKS:
-            raise typer.BadParameter(
-                f"{kind!r} is no kind of mask; one of {', '.join(MASKS)}", param_hint="--masks"
+    def calls(self, masks: Sequence[str]) -> tuple[AttentionCall, ...]:
+        """The calls: each phase with each kind of mask, by default with each of `masks`."""
+        from attn_doctor.backends.attention_call import MASKS, PHASES, AttentionCall
+
+        kinds = split(self.mask)
+        for kind in kinds:
+            if kind not in MASKS:
+                raise typer.BadParameter(
+                    f"{kind!r} is not a kind of mask; choose from {', '.join(MASKS)}",
+                    param_hint="--mask",
+                )
+        usual = AttentionCall()
+        return tuple(
+            AttentionCall(
+                phase=phase,
+                mask=mask,
+                causal=self.causal,
+                gqa=self.gqa,
+                dtype=self.dtype.value,
+                head_dim=self.head_dim or usual.head_dim,
+                seq_len=self.seq_len or usual.seq_len,
+                compiled=self.compiled,
             )
-    usual = AttentionCall()
-    return tuple(
-        AttentionCall(
-            phase=one,
-            mask=mask,
-            causal=causal,
-            gqa=gqa,
-            dtype=dtype.value,
-            head_dim=head_dim or usual.head_dim,
-            seq_len=seq or usual.seq_len,
-            compiled=compiled,
+            for phase in ((self.phase.value,) if self.phase else PHASES)
+            for mask in kinds or masks
         )
-        for one in ((phase.value,) if phase else PHASES)
-        for mask in kinds or tuple(default)
-    )
+
+
+def split(words: str) -> tuple[str, ...]:
+    """The items of a list with commas, each once."""
+    return tuple(dict.fromkeys(word.strip() for word in words.split(",") if word.strip()))

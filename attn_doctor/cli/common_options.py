@@ -15,6 +15,29 @@ Python = Annotated[
         show_default=False,
     ),
 ]
+Timeout = Annotated[
+    float,
+    typer.Option(min=0.1, metavar="SECONDS", help="Longest time that the examination may take."),
+]
+Snapshot = Annotated[
+    str,
+    typer.Option(
+        "--facts",
+        metavar="FILE",
+        help="Examine a snapshot (- for stdin) instead of this machine.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write to this file instead of standard output.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", "-n", help="Show what would be done and change nothing.")
@@ -37,6 +60,8 @@ Verbose = Annotated[
         "--verbose",
         "-v",
         count=True,
+        metavar="",
+        show_default=False,
         callback=_log_if_twice,
         help="Show more; -vv also logs each step to standard error.",
     ),

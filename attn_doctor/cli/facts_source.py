@@ -15,7 +15,7 @@ Pretend = Annotated[
     typer.Option(
         "--pretend",
         metavar="KEY=VALUE,…",
-        help="Judge as if it were so: gpu=rtx4090 (2xh100, none), sm, memory, driver, torch,"
+        help="Evaluate another machine: gpu=rtx4090 (2xh100, none), sm, memory, driver, torch,"
         " triton, python, os, cc, env.NAME, or a package: flash-attn=2.8.3, xformers=absent.",
         show_default=False,
     ),
@@ -27,7 +27,7 @@ def examined(snapshot: str, python: str, timeout: float, pretended: Sequence[str
     from attn_doctor.diagnosis import derive
 
     if snapshot and python:
-        raise typer.BadParameter("--facts judges a snapshot: --python has no meaning with it")
+        raise typer.BadParameter("--facts examines a snapshot: drop --python")
     if snapshot:
         from attn_doctor.snapshot import load
 

@@ -1,8 +1,8 @@
-"""Output that never fails for want of a character.
+"""Writes output without encoding errors.
 
-A terminal or a pipe may take less than Unicode: `LC_ALL=C`, Windows' code pages. What it cannot
-show is then written in plain letters (`>=` for `≥`), and a byte of a path that is no text as its
-number, where Python would end the program with an error.
+A terminal or a pipe may take less than Unicode: `LC_ALL=C`, Windows' code pages. Characters that
+it cannot show are written in ASCII (`>=` for `≥`), and undecodable bytes of a path as numbers.
+Python would end the program with an error.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _PLAIN = "attn-doctor-plain"
 _CHOSEN = "PYTHONIOENCODING"
 
 
-def bear(*streams: TextIO) -> None:
-    """Let these streams take every text.
+def make_lossless(*streams: TextIO) -> None:
+    """Make these streams accept every text.
 
-    On Windows files and pipes are written in UTF-8, as JSON, XML and Markdown are read; the code
-    page that Python would choose is only right for the console.
+    On Windows files and pipes are written in UTF-8, the encoding of JSON, XML and Markdown. The
+    code page that Python would choose is right for the console only.
     """
     codecs.register_error(_PLAIN, _plainly)
     for stream in streams:
@@ -35,7 +35,7 @@ def bear(*streams: TextIO) -> None:
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:
-    """What to write for characters that cannot be encoded."""
+    """The replacement for characters that cannot be encoded."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     from attn_doctor.render.terminal import plain

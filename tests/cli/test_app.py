@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 import pytest
 
 from attn_doctor.cli import _COMMANDS, app_for
 from tests.command import run
+
+H200 = Path(__file__).parents[1] / "machines" / "h200-torch-2.11-cu130" / "facts.json"
 
 
 def names(*words: str) -> set[str]:
@@ -30,6 +36,34 @@ def test_all_are_there_for_help_and_for_mistakes() -> None:
 def test_completion_sees_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_ATTN_DOCTOR_COMPLETE", "complete_bash")
     assert names("check") == set(_COMMANDS)
+
+
+@pytest.mark.parametrize("words", [(), ("--json",), ("--python", sys.executable)], ids=str)
+def test_a_command_line_without_a_command_is_a_check(words: tuple[str, ...]) -> None:
+    done = run(*words, "--policy", "none") if words else run()
+    assert done.returncode in (0, 1), done.stderr
+    assert "attn-doctor" in done.stdout
+    if words == ("--json",):
+        assert json.loads(done.stdout)["schema"] == 1
+
+
+def test_help_and_version_are_not_a_check() -> None:
+    assert "COMMAND" in run("--help").stdout
+    assert run("--version").stdout.startswith("attn-doctor ")
+
+
+@pytest.mark.parametrize("command", ["check", "backends"])
+def test_json_and_output_are_one_option_each(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    done = run(command, "--json", "-o", str(file), "--facts", str(H200))
+    assert done.stdout == ""
+    assert json.loads(file.read_text("utf-8"))["schema"] == 1
+
+
+def test_two_formats_cannot_share_an_output(tmp_path: Path) -> None:
+    done = run("check", "--json", "--format", "markdown", "-o", str(tmp_path / "x"))
+    assert done.returncode == 2
+    assert "markdown and json would both go to" in done.text
 
 
 @pytest.mark.parametrize("name", _COMMANDS)

@@ -84,14 +84,14 @@ def test_the_table() -> None:
 
 
 def test_many_calls_are_split_over_lines() -> None:
-    done = run("backends", "native", "--facts", H200, "--masks", "none,varlen,bool,float")
+    done = run("backends", "native", "--facts", H200, "--mask", "none,varlen,bool,float")
     lines = done.stdout.splitlines()
     assert [line.split().count("ready") for line in lines if line.startswith("native ")] == [7, 1]
     assert all(len(line) <= 100 for line in lines)
 
 
 def test_json_has_every_name_and_reason() -> None:
-    data = backends("--facts", H200, "--for", "training", "--masks", "bool,none")
+    data = backends("--facts", H200, "--for", "training", "--mask", "bool,none")
     assert [(one["phase"], one["mask"]) for one in data["calls"]] == [
         ("training", "bool"),
         ("training", "none"),
@@ -154,7 +154,7 @@ def test_this_machine_itself() -> None:
     [
         (("--why", "flesh"), "did you mean flash"),
         (("flesh",), "did you mean flash"),
-        (("--masks", "round"), "one of none, varlen, bool, float"),
+        (("--mask", "round"), "choose from none, varlen, bool, float"),
         (("--pretend", "gpu=rtx409"), "did you mean rtx4090"),
         (("--framework", "comfyui"), "comfyui"),
         (("--live",), "--live runs the backends here"),
@@ -204,9 +204,9 @@ REQUIRED = ("check", "--facts", H200, "--policy", "none", "--require")
         (("native", "--fail-on", "never"), 0, ""),
         (("flex",), 1, "The required backend flex is slow for inference"),
         (("flex", "--compiled"), 0, ""),
-        (("_native_flash", "--masks", "bool"), 1, "with a bool mask"),
+        (("_native_flash", "--mask", "bool"), 1, "with a bool mask"),
         (("flash", "--pretend", "flash-attn=2.8.3"), 0, ""),
-        (("flash", "--pretend", "flash-attn=2.8.3", "--masks", "float"), 1, "takes no mask"),
+        (("flash", "--pretend", "flash-attn=2.8.3", "--mask", "float"), 1, "takes no mask"),
         (("sage", "--pretend", "sageattention=2.2.0"), 0, ""),
         (("sage", "--pretend", "sageattention=2.2.0", "--for", "training"), 1, "no backward pass"),
         (("flash-attn-2", "--framework", "simpletuner"), 1, "flash-attn-2 is not ready"),
@@ -225,7 +225,7 @@ def test_an_unknown_required_backend_is_wrong_usage() -> None:
     assert "did you mean flash" in done.stderr
 
 
-def test_required_backends_stand_in_the_formats_of_ci() -> None:
+def test_required_backends_are_in_the_formats_of_ci() -> None:
     case = 'classname="attn-doctor.required" name="flash"'
     assert case in run(*REQUIRED, "native,flash", "--format", "junit").stdout
     data = json.loads(run(*REQUIRED, "flash", "--format", "json").stdout)

@@ -89,7 +89,7 @@ def test_strict_tells_what_could_not_be_told(tmp_path: Path) -> None:
     [
         (("check", "--facts", "/nowhere/facts.json"), "/nowhere/facts.json cannot be read"),
         (("check", "--python", "/nowhere/python"), "/nowhere/python"),
-        (("check", "--facts", "-", "--python", "x"), "--python has no meaning"),
+        (("check", "--facts", "-", "--python", "x"), "drop --python"),
         (("check", "--format", "xml"), "xml"),
         (("check", "--timeout", "soon"), "soon"),
         (("chekc",), "chekc"),

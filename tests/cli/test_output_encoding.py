@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from attn_doctor.cli.output_encoding import bear
+from attn_doctor.cli.output_encoding import make_lossless
 from tests.command import process, run
 
 
@@ -32,7 +32,7 @@ def test_json_stays_json() -> None:
 def test_what_stands_for_a_character() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    bear(stream)
+    make_lossless(stream)
     stream.write("2.4 ≥ 2.5 → …\udcff☠")
     stream.flush()
     assert raw.getvalue() == rb"2.4 >= 2.5 -> ...\xff?"
@@ -42,11 +42,11 @@ def test_files_and_pipes_of_windows_are_utf_8(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.delenv("PYTHONIOENCODING", raising=False)
     stream = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
-    bear(stream)
+    make_lossless(stream)
     assert stream.encoding == "utf-8"
     monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
     chosen = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
-    bear(chosen)
+    make_lossless(chosen)
     assert chosen.encoding == "cp1252"
 
 
@@ -57,4 +57,4 @@ def test_help_pages_keep_brackets_and_fill_their_lines() -> None:
     assert (
         " Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3" in narrow
     )
-    assert "\n attn-doctor failed, 4 (with --strict) something could not be told." in narrow
+    assert "\n attn-doctor failed, 4 (with --strict) a rule could not be evaluated." in narrow

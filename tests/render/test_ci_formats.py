@@ -17,7 +17,7 @@ from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.github import github
 from attn_doctor.render.findings.gitlab import gitlab
 from attn_doctor.render.findings.junit import junit
-from attn_doctor.render.findings.locations import fingerprint, stand_in
+from attn_doctor.render.findings.locations import default_file, fingerprint
 from attn_doctor.render.findings.sarif import sarif
 from attn_doctor.rulebook import library
 from tests.render.sample import CONSEQUENCE, DIAGNOSIS, FACTS, HEALTHY, OLD_DRIVER
@@ -129,8 +129,8 @@ def test_a_fingerprint_survives_new_details_and_tells_subjects_apart() -> None:
 
 
 def test_the_most_telling_file_stands_in(tmp_path: Path) -> None:
-    assert stand_in(tmp_path) == ""
+    assert default_file(tmp_path) == ""
     (tmp_path / "README.md").touch()
-    assert stand_in(tmp_path) == "README.md"
+    assert default_file(tmp_path) == "README.md"
     (tmp_path / "pyproject.toml").touch()
-    assert stand_in(tmp_path) == "pyproject.toml"
+    assert default_file(tmp_path) == "pyproject.toml"

@@ -1,4 +1,4 @@
-"""`attn-doctor backends`: which attention backends would work here, by name, and why not."""
+"""`attn-doctor backends`: the attention backends that would work here, by name, and why not."""
 
 from __future__ import annotations
 
@@ -9,93 +9,60 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
-from attn_doctor.cli.attention_options import (
-    Causal,
-    Compiled,
-    Dtype,
-    DtypeOption,
-    For,
-    FrameworkOption,
-    Gqa,
-    HeadDim,
-    Masks,
-    Seq,
-    wanted,
-)
-from attn_doctor.cli.facts_source import Pretend, examined
-from attn_doctor.cli.rules_option import Folders, rule_folders
+from attn_doctor.cli.attention_options import CallOptions
+from attn_doctor.cli.check.formats import Output, deliver
+from attn_doctor.cli.common_options import Json
+from attn_doctor.cli.common_options import Output as OutputOption
+from attn_doctor.cli.option_groups import grouped
+from attn_doctor.cli.source_options import SourceOptions
 
 if TYPE_CHECKING:
     from attn_doctor.backends.attention_call import AttentionCall
     from attn_doctor.findings import Diagnosis
+    from attn_doctor.render.terminal import Paper
 
-_LIVE = "Running them"
+_LIVE = "Running the backends"
 
 
 class Format(str, Enum):
-    """How the table is written."""
+    """Formats of the table."""
 
     text = "text"
     json = "json"
     markdown = "markdown"
 
 
-def backends(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME…]", help="Only these backends. Default: all.", show_default=False
-        ),
-    ] = None,
-    why: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Every condition of one backend with the value seen."),
-    ] = "",
-    framework: FrameworkOption = None,
-    phase: For = None,
-    masks: Masks = "",
-    causal: Causal = False,
-    gqa: Gqa = False,
-    dtype: DtypeOption = Dtype.bf16,
-    head_dim: HeadDim = None,
-    seq: Seq = None,
-    compiled: Compiled = False,
-    pretend: Pretend = None,
-    python: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="Interpreter or environment to examine, as in check."),
-    ] = "",
-    facts: Annotated[
-        str,
-        typer.Option(
-            "--facts", metavar="FILE", help="Judge a snapshot (- for stdin), not this machine."
-        ),
-    ] = "",
-    rules: Folders = None,
-    format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.1, metavar="SECONDS", help="Longest time the examination may take."),
-    ] = 4.0,
+class LiveOptions(Struct, frozen=True, kw_only=True):
+    """Options for running the backends."""
+
     live: Annotated[
         bool,
         typer.Option(
             "--live",
-            help="Run them, forward and backward, each in a process of its own.",
+            help="Run them, forward and backward, each in its own process.",
             rich_help_panel=_LIVE,
         ),
-    ] = False,
+    ] = False
     device: Annotated[
         str,
-        typer.Option(metavar="N|cpu", help="The GPU, as torch counts them.", rich_help_panel=_LIVE),
-    ] = "",
+        typer.Option(
+            metavar="cuda:N|cpu",
+            help="The device, as torch counts GPUs.",
+            show_default=False,
+            rich_help_panel=_LIVE,
+        ),
+    ] = ""
     live_seconds: Annotated[
         float | None,
         typer.Option(
-            min=1, metavar="SECONDS", help="Longest time one may take.", rich_help_panel=_LIVE
+            min=1,
+            metavar="SECONDS",
+            help="Longest time that one backend may take.",
+            rich_help_panel=_LIVE,
         ),
-    ] = None,
+    ] = None
     live_share: Annotated[
         float | None,
         typer.Option(
@@ -105,78 +72,120 @@ def backends(
             help="Part of the free GPU memory to use at most.",
             rich_help_panel=_LIVE,
         ),
-    ] = None,
+    ] = None
     live_network: Annotated[
         bool,
         typer.Option(
             "--live-network",
-            help="Let kernels of the Hugging Face Hub be downloaded; only cached ones run else.",
+            help="Allow downloads of kernels from the Hugging Face Hub. Default: only cached"
+            " kernels run.",
             rich_help_panel=_LIVE,
         ),
-    ] = False,
+    ] = False
+
+
+@grouped
+def backends(
+    *,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME…]", help="Only these backends. Default: all.", show_default=False
+        ),
+    ] = None,
+    why: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Show every condition of one backend with the value seen.",
+            show_default=False,
+        ),
+    ] = "",
+    source: SourceOptions,
+    calls: CallOptions,
+    format: Annotated[
+        Format,
+        typer.Option(metavar="NAME", help="Format of the result: text, json or markdown."),
+    ] = Format.text,
+    json: Json = False,
+    output: OutputOption = "",
+    live: LiveOptions,
 ) -> None:
-    """Say which attention backends would work here, by the names that frameworks use.
+    """Report which attention backends would work here, by the names that frameworks use.
 
-    Judged from files and the driver's answers alone: nothing is imported or run, unless with
-    --live. A wrong result without an error message counts as not ready.
+    Reads files and the driver's answers only: nothing is imported or run, unless with --live. A
+    wrong result without an error message counts as not ready.
 
-    Exit codes: 0 judged, 1 only with --live: a backend that was named or foretold as ready does not
-    work, or one gives wrong numbers, crashes or hangs; 2 wrong usage or unreadable input, 3
-    attn-doctor failed.
+    Exit codes: 0 evaluated, 1 only with --live: a backend that was named or expected to be ready
+    does not work, or one gives wrong numbers, crashes or hangs; 2 wrong usage or unreadable input,
+    3 attn-doctor failed.
     """
-    calls = wanted(
-        phase,
-        masks,
-        ("none",) if live else ("none", "bool"),
-        causal=causal,
-        gqa=gqa,
-        dtype=dtype,
-        head_dim=head_dim,
-        seq=seq,
-        compiled=compiled,
-    )
-    if live and (facts or pretend or why):
+    wanted = calls.calls(("none",) if live.live else ("none", "bool"))
+    if live.live and (source.facts or source.pretend or why):
         raise typer.BadParameter("--live runs the backends here: drop --facts, --pretend and --why")
-    from attn_doctor.diagnosis import diagnose
-
-    diagnosis = diagnose(examined(facts, python, timeout, pretend), None, rule_folders(rules))
     from attn_doctor.backends.matrix import framework_of
+    from attn_doctor.diagnosis import evaluate
 
-    chosen = framework_of(diagnosis.facts, framework.value if framework else "")
-    if live:
-        from attn_doctor.backends.live.plan import Workload
-        from attn_doctor.cli.backends.live import Options
-        from attn_doctor.cli.backends.live import live as run
-
-        options = Options(
-            names=_canonical(names or (), chosen),
-            workload=Workload(
-                phase=phase.value if phase else "",
-                mask=calls[0].mask,
-                causal=causal,
-                gqa=gqa,
-                dtype=dtype.value,
-                head_dim=head_dim,
-                seq=seq,
-            ),
-            device=device,
-            seconds=live_seconds,
-            share=live_share,
-            network=live_network,
-            format=format.value,
-        )
-        raise typer.Exit(run(diagnosis, options))
-    if why:
-        sys.stdout.write(_why(diagnosis, chosen, calls, why, format))
+    diagnosis = evaluate(source.read(), None, source.rule_folders)
+    framework = framework_of(diagnosis.facts, calls.framework_name)
+    form = Format.json if json else format
+    chosen = _canonical(names or (), framework)
+    code = 0
+    if live.live:
+        code, text = _live(diagnosis, chosen, calls, wanted, live, form, output)
+    elif why:
+        text = _why(diagnosis, framework, wanted, why, form, _paper(output))
     else:
-        sys.stdout.write(_table(diagnosis, chosen, calls, names or (), format))
+        text = _table(diagnosis, framework, wanted, chosen, form, _paper(output))
+    deliver([Output(form.value, output)], lambda _: text)
+    raise typer.Exit(code)
+
+
+def _paper(output: str) -> Paper:
+    from attn_doctor.render.terminal import Paper
+
+    return Paper() if output else Paper.of(sys.stdout, dict(os.environ))
 
 
 def _canonical(names: Sequence[str], framework: str) -> tuple[str, ...]:
-    """The backends that names of a framework lead to, by their canonical names."""
+    """The canonical names of the backends that these names of a framework mean."""
     from attn_doctor.backends.catalogue import find_name, load
 
     return tuple(dict.fromkeys(find_name(name, framework, load()).backend for name in names))
+
+
+def _live(
+    diagnosis: Diagnosis,
+    names: tuple[str, ...],
+    calls: CallOptions,
+    wanted: Sequence[AttentionCall],
+    live: LiveOptions,
+    format: Format,
+    output: str,
+) -> tuple[int, str]:
+    from attn_doctor.backends.live.plan import Workload
+    from attn_doctor.cli.backends.live import Options, ran, show
+
+    options = Options(
+        names=names,
+        workload=Workload(
+            phase=calls.phase.value if calls.phase else "",
+            mask=wanted[0].mask,
+            causal=calls.causal,
+            gqa=calls.gqa,
+            dtype=calls.dtype.value,
+            head_dim=calls.head_dim,
+            seq=calls.seq_len,
+        ),
+        device=live.device,
+        seconds=live.live_seconds,
+        share=live.live_share,
+        network=live.live_network,
+        format=format.value,
+        path=output,
+    )
+    found = ran(diagnosis, options)
+    return found.code, show(found, diagnosis, options)
 
 
 def _table(
@@ -185,12 +194,12 @@ def _table(
     calls: Sequence[AttentionCall],
     names: Sequence[str],
     format: Format,
+    paper: Paper,
 ) -> str:
     from attn_doctor.backends.matrix import matrix
-    from attn_doctor.render.terminal import Paper
 
     facts = diagnosis.facts
-    table = matrix(facts, diagnosis.findings, calls, framework, _canonical(names, framework))
+    table = matrix(facts, diagnosis.findings, calls, framework, names)
     if format is Format.json:
         from attn_doctor.render.backends.json import json
 
@@ -201,11 +210,16 @@ def _table(
         return markdown(table, facts)
     from attn_doctor.render.backends.text import text
 
-    return text(table, facts, Paper.of(sys.stdout, dict(os.environ)))
+    return text(table, facts, paper)
 
 
 def _why(
-    diagnosis: Diagnosis, framework: str, calls: Sequence[AttentionCall], name: str, format: Format
+    diagnosis: Diagnosis,
+    framework: str,
+    calls: Sequence[AttentionCall],
+    name: str,
+    format: Format,
+    paper: Paper,
 ) -> str:
     from attn_doctor.backends.catalogue import find_name, load
     from attn_doctor.backends.matrix import matrix, requirements
@@ -213,17 +227,15 @@ def _why(
     facts, findings = diagnosis.facts, diagnosis.findings
     name = find_name(name, framework, load()).name
     table = matrix(facts, findings, calls, framework)
-    backend, told = requirements(facts, findings, calls, name, framework)
+    backend, results = requirements(facts, findings, calls, name, framework)
     if format is Format.json:
         from attn_doctor.render.backends.json import why_json
 
-        return why_json(backend, table, name, told, facts)
+        return why_json(backend, table, name, results, facts)
     if format is Format.markdown:
         from attn_doctor.render.backends.markdown import why_markdown
 
-        return why_markdown(backend, table, name, told, facts)
+        return why_markdown(backend, table, name, results, facts)
     from attn_doctor.render.backends.text import why_text
-    from attn_doctor.render.terminal import Paper
 
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    return why_text(backend, table, name, told, facts, paper)
+    return why_text(backend, table, name, results, facts, paper)

@@ -1,4 +1,4 @@
-"""`--live` of `check` and `backends`: run the backends and show what came out."""
+"""`--live` of `check` and `backends`: run the backends and show the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What `--live` was asked to do; what is None or empty is as usual."""
+    """Options of a live run; None and empty values mean the default."""
 
     names: tuple[str, ...] = ()
     """Canonical names of backends; none: all."""
@@ -36,7 +36,7 @@ class Options(Struct, frozen=True, kw_only=True):
     top: bool = True
     """Text begins with the examined interpreter."""
     path: str = ""
-    """The file that it is written to; empty for standard output."""
+    """The output file; empty for standard output."""
 
     def written_as(self, format: str, path: str) -> Options:
         """The same in another format."""
@@ -46,24 +46,17 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """A run with what it was held against."""
+    """A run, and where it differs from the static evaluation."""
 
     report: LiveReport
     differing: tuple[Disagreement, ...]
     code: int
 
 
-def live(diagnosis: Diagnosis, options: Options) -> int:
-    """Run, show, and return the exit code."""
-    found = ran(diagnosis, options)
-    sys.stdout.write(show(found, diagnosis, options))
-    return found.code
-
-
 def added(written: str, found: Ran, diagnosis: Diagnosis, options: Options) -> str:
-    """What `check` has written in a format, with what running showed added to it.
+    """Add the results of a run to what `check` has written in a format.
 
-    Formats of CI services hold findings only and stay as they are; the exit code tells.
+    Formats of CI services hold findings only and stay unchanged; the exit code has the result.
     """
     if options.format == "json":
         import msgspec
@@ -110,12 +103,12 @@ def _limits(options: Options) -> Limits:
 
 
 def _device(words: str) -> str:
-    """A device as torch calls it."""
+    """The name of a device in torch."""
     if words.isdigit():
         return f"cuda:{words}"
     if words in ("", "cpu", "cuda", "mps") or words.removeprefix("cuda:").isdigit():
         return words
-    raise typer.BadParameter(f"--device takes the number of a GPU, or cpu; {words!r} is neither")
+    raise typer.BadParameter(f"--device {words}: write cuda:0 (the number of the GPU) or cpu")
 
 
 def _differing(
@@ -149,11 +142,11 @@ def exit_code(
     *,
     chosen: bool = False,
 ) -> int:
-    """0 if all is as it should be, else 1.
+    """0 if the run shows no problem, else 1.
 
-    That is: nothing could run, the `chosen` device cannot be used, one of `names` does not work,
-    or something that was promised does not. What says that it cannot run here is no problem unless
-    it was named; what crashes, hangs or gives wrong numbers is one always.
+    Problems: nothing could run, the `chosen` device cannot be used, one of `names` does not work,
+    or a backend that was expected to be ready does not. A backend that refuses to run here is a
+    problem only if it was named; a crash, a hang or wrong numbers always are.
     """
     from attn_doctor.backends.live.outcome import Verdict
 
@@ -169,7 +162,7 @@ def exit_code(
 
 
 def show(found: Ran, diagnosis: Diagnosis, options: Options) -> str:
-    """The result in the format that was asked for."""
+    """The result in the requested format."""
     facts, report, differing = diagnosis.facts, found.report, found.differing
     if options.format == "json":
         from attn_doctor.render.backends.live_json import json

@@ -1,46 +1,46 @@
-"""`attn-doctor check`: examine this machine and say what is wrong with it."""
+"""`attn-doctor check`: examine this machine and report what is wrong with it."""
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
-from attn_doctor.cli.attention_options import (
-    Causal,
-    Compiled,
-    Dtype,
-    DtypeOption,
-    For,
-    FrameworkOption,
-    Gqa,
-    HeadDim,
-    Masks,
-    Seq,
-    wanted,
-)
-from attn_doctor.cli.check.configs import (
-    Config,
-    Preflight,
-    read,
-    with_findings,
-)
+from attn_doctor.cli.attention_options import CallOptions, split
 from attn_doctor.cli.check.formats import Output, deliver, outputs
-from attn_doctor.cli.common_options import Verbose
-from attn_doctor.cli.facts_source import Pretend, examined
-from attn_doctor.cli.rules_option import Folders, here, rule_folders
-from attn_doctor.findings import Diagnosis, Severity
+from attn_doctor.cli.common_options import Json, Verbose
+from attn_doctor.cli.common_options import Output as OutputOption
+from attn_doctor.cli.option_groups import grouped
+from attn_doctor.cli.rules_option import here
+from attn_doctor.cli.source_options import SourceOptions
+from attn_doctor.findings import Severity
 
 if TYPE_CHECKING:
-    from attn_doctor.backends.readiness import Matrix
+    from attn_doctor.cli.backends.live import Ran
+    from attn_doctor.diagnosis import CheckResult
+    from attn_doctor.policy.policy import Policy
 
-#: How a diagnosis can be written; the first is the default.
+#: The formats of a diagnosis; the first is the default.
 FORMATS = ("text", "json", "markdown", "github", "sarif", "junit", "gitlab")
+EPILOG = """
+**Examples**
+
+`attn-doctor check --python ComfyUI/venv` examines another environment.
+
+`attn-doctor check --pretend gpu=rtx4090,torch=2.9.1+cu128` evaluates a machine that is not here.
+
+`attn-doctor check --require sage --for inference` fails unless SageAttention is ready.
+
+`attn-doctor check --config config.json` predicts the backend that a training configuration runs.
+"""
+_RESULT = "Result"
+_RULES = "Policy and required backends"
+_LIVE = "Running the backends"
 
 
 class FailOn(str, Enum):
@@ -52,41 +52,9 @@ class FailOn(str, Enum):
     never = "never"
 
 
-def check(
-    python: Annotated[
-        str,
-        typer.Option(
-            metavar="PATH",
-            help="Interpreter or environment to examine. Default: VIRTUAL_ENV, CONDA_PREFIX, a"
-            " .venv here or above, else the one that runs attn-doctor.",
-        ),
-    ] = "",
-    facts: Annotated[
-        str,
-        typer.Option(
-            "--facts", metavar="FILE", help="Judge a snapshot (- for stdin), not this machine."
-        ),
-    ] = "",
-    pretend: Pretend = None,
-    rules: Folders = None,
-    format: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[:FILE]",
-            help=f"How to write the result: {', '.join(FORMATS)}. With :FILE into a file; may be"
-            " repeated.",
-            show_default="text",
-        ),
-    ] = None,
-    fail_on: Annotated[
-        FailOn | None,
-        typer.Option(
-            metavar="LEVEL",
-            help="Exit with 1 if a problem at least this bad is found: error, warning, info; never"
-            " for none.",
-            show_default="error",
-        ),
-    ] = None,
+class PolicyOptions(Struct, frozen=True, kw_only=True):
+    """Options that decide which findings count."""
+
     require: Annotated[
         list[str] | None,
         typer.Option(
@@ -94,187 +62,257 @@ def check(
             help="Backends that must be ready: exit with 1 unless all are. For inference, unless"
             " --for says otherwise. May be repeated.",
             show_default=False,
+            rich_help_panel=_RULES,
         ),
-    ] = None,
-    framework: FrameworkOption = None,
-    phase: For = None,
-    masks: Masks = "",
-    causal: Causal = False,
-    gqa: Gqa = False,
-    dtype: DtypeOption = Dtype.bf16,
-    head_dim: HeadDim = None,
-    seq: Seq = None,
-    compiled: Compiled = False,
-    config: Config = None,
+    ] = None
+    fail_on: Annotated[
+        FailOn | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="Exit with 1 if a problem at least this bad is found: error (the default),"
+            " warning, info; never for none.",
+            show_default=False,
+            rich_help_panel=_RULES,
+        ),
+    ] = None
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with 4 if a rule could not be evaluated.",
+            rich_help_panel=_RULES,
+        ),
+    ] = False
     baseline: Annotated[
         str,
         typer.Option(
-            metavar="FILE", help="Count only problems that this earlier `--format json` lacks."
+            metavar="FILE",
+            help="Count only problems that this earlier JSON result does not have.",
+            show_default=False,
+            rich_help_panel=_RULES,
         ),
-    ] = "",
+    ] = ""
     policy: Annotated[
         str,
         typer.Option(
             metavar="FILE",
-            help="What the project demands and accepts. Default: the nearest attn-doctor.toml, or"
-            " [tool.attn-doctor] in pyproject.toml; the word none for no policy.",
+            help="What the project requires and accepts. Default: the nearest attn-doctor.toml, or"
+            " [tool.attn-doctor] in pyproject.toml; none for no policy.",
+            show_default=False,
+            rich_help_panel=_RULES,
         ),
-    ] = "",
+    ] = ""
     explain_policy: Annotated[
-        bool, typer.Option("--explain-policy", help="Show the policy in force, and leave.")
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 4 if anything could not be told.")
-    ] = False,
-    verbose: Verbose = 0,
+        bool,
+        typer.Option(
+            "--explain-policy", help="Show the policy in force and exit.", rich_help_panel=_RULES
+        ),
+    ] = False
+
+    def read(self) -> Policy | None:
+        """The policy that `--policy` names, else the nearest one, or None."""
+        if self.policy == "none":
+            return None
+        from attn_doctor.policy.policy import find, read
+
+        path = Path(self.policy) if self.policy else find(here())
+        return read(path) if path else None
+
+
+class ResultOptions(Struct, frozen=True, kw_only=True):
+    """Options for the form of the result."""
+
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[:FILE]",
+            help=f"Format of the result: {', '.join(FORMATS)}. With :FILE into a file; may be"
+            " repeated. Default: text.",
+            show_default=False,
+            rich_help_panel=_RESULT,
+        ),
+    ] = None
+    json: Json = False
+    output: OutputOption = ""
+    verbose: Verbose = 0
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show only errors, warnings and the last line.")
-    ] = False,
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.1, metavar="SECONDS", help="Longest time the examination may take."),
-    ] = 4.0,
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            help="Show only errors, warnings and the last line.",
+            rich_help_panel=_RESULT,
+        ),
+    ] = False
+
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs that are asked for."""
+        given = [*(self.format or ()), *(("json",) if self.json else ())]
+        return outputs(given, FORMATS, self.output)
+
+
+@grouped
+def check(
+    source: SourceOptions,
+    calls: CallOptions,
+    counting: PolicyOptions,
+    result: ResultOptions,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            help="Training configuration to predict the backend of: SimpleTuner's config.json,"
+            " .toml or .env or their folder, a launch script, a Python script. May be repeated."
+            " Default: the one that SimpleTuner would read here; none for no file.",
+            show_default=False,
+        ),
+    ] = None,
     live: Annotated[
         bool,
         typer.Option(
             "--live",
-            help="Also run every backend, forward and backward, each in a process of its own.",
+            help="Also run every backend, forward and backward, each in its own process.",
+            rich_help_panel=_LIVE,
         ),
     ] = False,
     device: Annotated[
         str,
-        typer.Option(metavar="N|cpu", help="With --live: the GPU, as torch counts them."),
+        typer.Option(
+            metavar="cuda:N|cpu",
+            help="With --live: the device, as torch counts GPUs.",
+            show_default=False,
+            rich_help_panel=_LIVE,
+        ),
     ] = "",
 ) -> None:
-    """Examine the machine and the Python environment, and say what is wrong with them.
+    """Examine the machine and the Python environment, and report what is wrong with them.
 
     Reads only: nothing is imported, executed, changed or sent. Only --live runs what it examines.
 
     Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3 attn-doctor
-    failed, 4 (with --strict) something could not be told.
+    failed, 4 (with --strict) a rule could not be evaluated.
     """
-    if live and pretend:
-        raise typer.BadParameter("--live runs the backends: it cannot pretend")
-    if live and facts:
-        raise typer.BadParameter("--live runs the backends: it needs a machine, not a snapshot")
-    from attn_doctor.cli.check import policy as policies
-    from attn_doctor.cli.check import readiness
-    from attn_doctor.diagnosis import diagnose
-
-    asked = outputs(format or (), FORMATS)
-    demanded = policies.in_force(policy)
-    if explain_policy:
-        policies.show(demanded)
-        raise typer.Exit
-    folders = (*rule_folders(rules), *(demanded.folders if demanded else ()))
-    configs = read(config or (), search=not facts)
-    start = time.perf_counter()
-    diagnosis = diagnose(examined(facts, python, timeout, pretend), start, folders)
-    calls = wanted(
-        phase,
-        masks,
-        ("none",),
-        causal=causal,
-        gqa=gqa,
-        dtype=dtype,
-        head_dim=head_dim,
-        seq=seq,
-        compiled=compiled,
-    )
-    chosen = framework.value if framework else ""
-    table = readiness.judged(diagnosis, calls, chosen)
-    needed = calls if phase else [one for one in calls if one.phase == "inference"]
-    diagnosis = readiness.with_required(diagnosis, require or (), needed, chosen, demanded)
-    configs.predict(diagnosis)
-    diagnosis = with_findings(diagnosis, configs.predictions)
-    diagnosis = policies.applied(diagnosis, demanded, baseline)
-    least = fail_on.value if fail_on else (demanded and demanded.fail_on) or "error"
-    severity = None if least == "never" else Severity(least)
+    if live and (source.pretend or source.facts):
+        raise typer.BadParameter("--live runs the backends here: drop --facts and --pretend")
+    from attn_doctor.backends.required import is_unready
+    from attn_doctor.diagnosis import CheckRequest, diagnose
     from attn_doctor.render.grouping import exit_code
 
-    code = exit_code(diagnosis, severity, strict=strict)
-    if readiness.unready(diagnosis):
-        code = 1  # whatever else is let pass
+    asked = result.outputs()
+    policy = counting.read()
+    if counting.explain_policy:
+        _explain_policy(policy)
+        raise typer.Exit
+    wanted = calls.calls(("none",))
+    own_phase = [one for one in wanted if calls.phase or one.phase == "inference"]
+    checked = diagnose(
+        CheckRequest(
+            facts=source.read,
+            folder=here(),
+            environ=os.environ,
+            rules=source.rule_folders,
+            calls=wanted,
+            framework=calls.framework_name,
+            require=split(",".join(counting.require or ())),
+            required_calls=tuple(own_phase),
+            configs=_paths(config, search=not source.facts),
+            policy=policy,
+            baseline=counting.baseline,
+        )
+    )
+    least = counting.fail_on.value if counting.fail_on else (policy and policy.fail_on) or "error"
+    severity = None if least == "never" else Severity(least)
+    code = exit_code(checked.diagnosis, severity, strict=counting.strict)
+    if is_unready(checked.diagnosis):
+        code = 1  # whatever --fail-on allows
+    ran: Ran | None = None
     if live:
         from attn_doctor.cli.backends import live as backends_live
 
         options = backends_live.Options(
-            device=device, verbose=bool(verbose), quiet=quiet, top=False
+            device=device, verbose=bool(result.verbose), quiet=result.quiet, top=False
         )
-        found = backends_live.ran(diagnosis, options)
-        code = max(code, found.code)
-    look = _Look(code, severity, folders, bool(verbose), quiet, table, configs)
+        ran = backends_live.ran(checked.diagnosis, options)
+        code = max(code, ran.code)
 
-    def written(one: Output) -> str:
-        text = _rendered(diagnosis, one, look)
-        if not live:
+    def written(output: Output) -> str:
+        own_rules = (*source.rule_folders, *(policy.folders if policy else ()))
+        view = _View(code, severity, own_rules, result)
+        text = _rendered(checked, output, view)
+        if ran is None:
             return text
-        return backends_live.added(text, found, diagnosis, options.written_as(one.name, one.path))
+        form = options.written_as(output.name, output.path)
+        return backends_live.added(text, ran, checked.diagnosis, form)
 
     deliver(asked, written)
     raise typer.Exit(code)
 
 
-class _Look:
-    """What renderers need beside the diagnosis."""
-
-    def __init__(
-        self,
-        code: int,
-        fail_on: Severity | None,
-        folders: tuple[Path, ...],
-        verbose: bool,
-        quiet: bool,
-        backends: Matrix,
-        preflight: Preflight,
-    ) -> None:
-        self.code, self.fail_on, self.folders = code, fail_on, folders
-        self.verbose, self.quiet = verbose, quiet
-        self.backends, self.preflight = backends, preflight
+def _paths(config: list[str] | None, *, search: bool) -> tuple[str, ...] | None:
+    """The configurations to read; None for the one that lies here."""
+    if config == ["none"]:
+        return ()
+    return tuple(config) if config else None if search else ()
 
 
-def _rendered(diagnosis: Diagnosis, output: Output, look: _Look) -> str:
+def _explain_policy(policy: Policy | None) -> None:
+    from datetime import date
+
+    from attn_doctor.render.findings.policy import policy_text
+
+    sys.stdout.write(policy_text(policy, date.today()))
+
+
+class _View(Struct, frozen=True):
+    """What renderers need beside the result."""
+
+    code: int
+    fail_on: Severity | None
+    folders: tuple[Path, ...]
+    options: ResultOptions
+
+
+def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
+    diagnosis, backends, configs = checked.diagnosis, checked.backends, checked.configs
     if output.name == "json":
         from attn_doctor.render.findings.json import json
 
-        return json(diagnosis, look.code, look.backends, look.preflight.predictions)
+        return json(diagnosis, view.code, backends, configs)
     if output.name == "markdown":
         from attn_doctor.render.findings.markdown import markdown
 
-        return markdown(diagnosis, look.backends, look.preflight.predictions)
+        return markdown(diagnosis, backends, configs)
     if output.name == "junit":
         from attn_doctor.render.findings.junit import junit
 
-        return junit(diagnosis, look.fail_on)
+        return junit(diagnosis, view.fail_on)
     if output.name in ("github", "sarif", "gitlab"):
-        return _for_ci(diagnosis, output.name, look)
+        return _for_ci(checked, output.name, view)
     from attn_doctor.render.findings.text import text
     from attn_doctor.render.terminal import Paper
 
-    paper = Paper() if output.path else Paper.of(sys.stdout, dict(os.environ))
     return text(
         diagnosis,
-        paper,
-        verbose=look.verbose,
-        quiet=look.quiet,
-        backends=look.backends,
-        configs=look.preflight.predictions,
-        unread=look.preflight.unread,
+        Paper() if output.path else Paper.of(sys.stdout, dict(os.environ)),
+        verbose=bool(view.options.verbose),
+        quiet=view.options.quiet,
+        backends=backends,
+        configs=configs,
+        unread=checked.unread,
     )
 
 
-def _for_ci(diagnosis: Diagnosis, name: str, look: _Look) -> str:
+def _for_ci(checked: CheckResult, name: str, view: _View) -> str:
     """The formats whose results point at a file of the repository."""
-    from attn_doctor.render.findings.locations import stand_in
+    from attn_doctor.render.findings.locations import default_file
 
-    file = stand_in(here())
+    diagnosis, file = checked.diagnosis, default_file(here())
     if name == "github":
-        from attn_doctor.cli.check.github import summarise
+        from attn_doctor.cli.check.formats import append_summary
         from attn_doctor.render.findings.github import github
         from attn_doctor.render.findings.markdown import markdown
 
-        page = markdown(diagnosis, look.backends, look.preflight.predictions)
-        summarise(page, os.environ)
+        append_summary(markdown(diagnosis, checked.backends, checked.configs), os.environ)
         return github(diagnosis, file)
     if name == "gitlab":
         from attn_doctor.render.findings.gitlab import gitlab
@@ -283,4 +321,4 @@ def _for_ci(diagnosis: Diagnosis, name: str, look: _Look) -> str:
     from attn_doctor.render.findings.sarif import sarif
     from attn_doctor.rulebook import library
 
-    return sarif(diagnosis, library.load(look.folders), look.code, file)
+    return sarif(diagnosis, library.load(view.folders), view.code, file)

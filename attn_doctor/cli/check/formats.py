@@ -1,9 +1,9 @@
-"""The option `--format NAME[:FILE]`, which may be repeated: several readers, one examination."""
+"""Outputs of a check: `--format NAME[:FILE]`, which may be repeated, and GitHub's job summary."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +14,9 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import write_atomic
 from attn_doctor.suggest import did_you_mean
 
+#: Bytes that GitHub takes of one step's summary.
+SUMMARY_LIMIT = 1 << 20
+
 
 class Output(Struct, frozen=True):
     """One format, and the file that it goes to; "" is standard output."""
@@ -22,18 +25,19 @@ class Output(Struct, frozen=True):
     path: str = ""
 
 
-def outputs(given: Sequence[str], known: Sequence[str]) -> tuple[Output, ...]:
-    """What `--format` asks for; the first of `known` if nothing does.
+def outputs(given: Sequence[str], known: Sequence[str], path: str = "") -> tuple[Output, ...]:
+    """The outputs that `--format` names; the first of `known` if it names none.
 
-    Raises `typer.BadParameter` for a format that does not exist, and if two would go to standard
-    output, where a reader could not part them.
+    `path`, of `--output`, is the file of the one that names none. Raises `typer.BadParameter` for
+    an unknown format, and if two would go to the same place, where a reader could not part them.
     """
-    asked = [_output(one, known) for one in given] or [Output(known[0])]
-    on_screen = [one.name for one in asked if not one.path]
-    if len(on_screen) > 1:
+    asked = [_output(word, known) for word in given] or [Output(known[0])]
+    asked = [one if one.path else Output(one.name, path) for one in asked]
+    same = [one.name for one in asked if one.path == path]
+    if len(same) > 1:
         raise typer.BadParameter(
-            f"{' and '.join(on_screen)} would both go to standard output: give all but one a file,"
-            f" such as --format {on_screen[1]}:FILE",
+            f"{' and '.join(same)} would both go to {path or 'standard output'}: give all but one"
+            f" a file, such as --format {same[1]}:FILE",
             param_hint="--format",
         )
     return tuple(asked)
@@ -79,3 +83,26 @@ def _write(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise AttnDoctorError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def append_summary(markdown: str, environ: Mapping[str, str]) -> None:
+    """Append `markdown` to the job summary; do nothing outside GitHub Actions.
+
+    Raises `AttnDoctorError` if the file that GitHub names cannot be written.
+    """
+    path = environ.get("GITHUB_STEP_SUMMARY", "")
+    if not path:
+        return
+    data = markdown.encode("utf-8", "replace")
+    if len(data) > SUMMARY_LIMIT:
+        data = (
+            data[: SUMMARY_LIMIT - 100].rsplit(b"\n", 1)[0]
+            + b"\n\n(cut here: GitHub takes 1 MiB)\n"
+        )
+    try:
+        with Path(path).open("ab") as file:
+            file.write(data)
+    except OSError as error:
+        raise AttnDoctorError(
+            f"GITHUB_STEP_SUMMARY={path}: cannot be written: {error.strerror}"
+        ) from None

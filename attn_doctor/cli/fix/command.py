@@ -195,16 +195,16 @@ def _earlier(
 
 
 def _diagnosis(facts: str, python: str, timeout: float, folders: tuple[Path, ...]) -> Diagnosis:
-    from attn_doctor.diagnosis import derive, diagnose, examine
+    from attn_doctor.diagnosis import derive, evaluate, examine
 
     start = time.perf_counter()
     if facts:
         from attn_doctor import snapshot
 
-        return diagnose(derive(snapshot.load(facts)), start, folders)
+        return evaluate(derive(snapshot.load(facts)), start, folders)
     from attn_doctor.host.local import LocalHost
 
-    return diagnose(examine(LocalHost(), python, timeout), start, folders)
+    return evaluate(examine(LocalHost(), python, timeout), start, folders)
 
 
 def _meant(named: list[str], folders: tuple[Path, ...]) -> list[str]:

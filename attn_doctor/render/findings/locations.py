@@ -14,7 +14,7 @@ from pathlib import Path
 from attn_doctor.findings import Finding, SourceLocation
 
 #: Files of a repository that say what its environment should be, the most telling first.
-_TELLING = (
+_FILES = (
     "attn-doctor.toml",
     "pyproject.toml",
     "requirements.txt",
@@ -42,6 +42,6 @@ def location(finding: Finding, file: str) -> SourceLocation:
     return finding.location or SourceLocation(file)
 
 
-def stand_in(folder: Path, names: Iterable[str] = _TELLING) -> str:
+def default_file(folder: Path, names: Iterable[str] = _FILES) -> str:
     """The file in `folder` that findings about the machine point at; "" if there is none."""
     return next((name for name in names if (folder / name).is_file()), "")

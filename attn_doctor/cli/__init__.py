@@ -26,7 +26,7 @@ _COMMANDS = {
     "check": ("check.command", "check"),
     "backends": ("backends.command", "backends"),
     "explain": ("explain", "explain"),
-    "fix": ("fix.command", "fix"),
+    "fix": ("fix.command", "app"),
     "report": ("report", "report"),
     "build-kernels": ("build_kernels.command", "build_kernels"),
     "describe-gpu": ("build_kernels.describe_gpu", "describe_gpu"),

@@ -1,13 +1,14 @@
-"""Carries a plan out: one step after another, each journalled, each taken back if it fails.
+"""Applies a plan: one step after another, each journalled, each rolled back if it fails.
 
-Before an installer runs, the environment's folders are kept; when it fails or is interrupted they
-are brought back at once, so that no step is half done. What was done by earlier steps stays, and
-`fix --undo` takes it back.
+Before an installer runs, the environment's folders are copied; when it fails or is interrupted they
+are restored at once, so that no step is half done. The changes of earlier steps are kept, and
+`fix undo` undoes them.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import time
@@ -19,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.explain.engine import explanation, read
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding
 from attn_doctor.fixes import env_snapshot, installers, link_copy
@@ -29,26 +31,28 @@ from attn_doctor.fixes.distributions import (
     installed,
 )
 from attn_doctor.fixes.env_snapshot import Part
-from attn_doctor.fixes.failure_causes import causes
+from attn_doctor.fixes.installers import Outcome, installer_environment, run
 from attn_doctor.fixes.journal import Journal, begin
 from attn_doctor.fixes.plan import plan as planned
 from attn_doctor.fixes.postconditions import compare_problems, unmet
-from attn_doctor.fixes.run_installer import Outcome, installer_environment, run
 from attn_doctor.fixes.source_builds import environment
 from attn_doctor.fixes.steps import Plan, Step
+from attn_doctor.rulebook import library
+from attn_doctor.shell.commands import split_assignments
 
 State = Literal["done", "failed", "not needed", "not reached", "yours"]
-#: Seconds that an installation and a build may take.
+_log = logging.getLogger(__name__)
+#: Seconds that a step may take, by its kind.
 _LIMITS = {"install": 3600.0, "build": 4 * 3600.0, "command": 1800.0}
 
 
-class Done(Struct, frozen=True, kw_only=True):
-    """What became of one step."""
+class StepResult(Struct, frozen=True, kw_only=True):
+    """The result of one step."""
 
     step: Step
     state: State
-    told: str = ""
-    """Why it failed or was not carried out."""
+    detail: str = ""
+    """Why it failed or was not applied."""
     causes: tuple[str, ...] = ()
     """What `explain` finds in its log."""
     log: str = ""
@@ -56,10 +60,10 @@ class Done(Struct, frozen=True, kw_only=True):
 
 
 class Applied(Struct, frozen=True, kw_only=True):
-    """What became of the plan."""
+    """The results of a plan."""
 
     id: str
-    done: tuple[Done, ...]
+    results: tuple[StepResult, ...]
     changes: tuple[Change, ...]
     """Distributions, before and after."""
     resolved: tuple[Finding, ...]
@@ -68,12 +72,12 @@ class Applied(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """Every step that could be carried out was, and did what its rule promises."""
-        return all(one.state in ("done", "not needed", "yours") for one in self.done)
+        """Every step that could be applied was, and did what its rules promise."""
+        return all(result.state in ("done", "not needed", "yours") for result in self.results)
 
 
 class Watch(Protocol):
-    """Whoever shows the progress."""
+    """Shows the progress."""
 
     def started(self, step: Step) -> None:
         """A step begins."""
@@ -81,7 +85,7 @@ class Watch(Protocol):
     def line(self, step: Step, text: str) -> None:
         """Its installer printed a line."""
 
-    def ended(self, done: Done) -> None:
+    def ended(self, result: StepResult) -> None:
         """A step ended."""
 
 
@@ -97,11 +101,11 @@ class _Run:
         self.environ = dict(environ)
         self.folders = env_snapshot.places(facts, environ, journal.folder)
         self.kept: tuple[Part, ...] = ()
-        """The copies from before the first installation, which --undo goes back to."""
+        """The copies from before the first installation, which undo restores."""
         self.sites = list(facts.python.site_packages or self.folders[:1])
 
-    def carry_out(self, step: Step) -> Done:
-        """One step, from its first line in the journal to its last."""
+    def apply(self, step: Step) -> StepResult:
+        """Apply one step, from its first line in the journal to its last."""
         self.watch.started(step)
         if step.kind == "variables":
             # For the commands that follow; the user's shell cannot be reached from here.
@@ -109,20 +113,20 @@ class _Run:
                 self.environ[name] = value
                 if not value:
                     del self.environ[name]
-            return self._ended(Done(step=step, state="yours"))
+            return self._ended(StepResult(step=step, state="yours"))
         self.journal.note("step", number=step.number, state="started", run=step.run)
         log = self.journal.folder / f"step-{step.number}.log"
         start = time.monotonic()
         parts: tuple[Part, ...] = ()
         try:
-            self._room(step)
+            self._check_disk(step)
             if step.undoable:
                 parts = env_snapshot.keep(self.journal, self.folders, f"step-{step.number}")
             ended = self._commands(step, log)
         except AttnDoctorError as error:
-            return self._ended(Done(step=step, state="failed", told=str(error)))
+            return self._ended(StepResult(step=step, state="failed", detail=str(error)))
         except BaseException:
-            self._take_back(step, parts)
+            self._roll_back(step, parts)
             raise
         seconds = time.monotonic() - start
         if ended.ok and not self.kept:
@@ -130,29 +134,31 @@ class _Run:
         elif ended.ok:
             env_snapshot.forget(parts)
         else:
-            told = installers.failure(ended)
-            faults = self._take_back(step, parts)
-            told += "; what it had done was taken back" if parts and not faults else ""
+            detail = installers.failure(ended)
+            faults = self._roll_back(step, parts)
+            detail += "; its changes were undone" if parts and not faults else ""
             return self._ended(
-                Done(
+                StepResult(
                     step=step,
                     state="failed",
-                    told="; ".join([told, *faults]),
-                    causes=causes(log),
+                    detail="; ".join([detail, *faults]),
+                    causes=_causes(log),
                     log=str(log),
                     seconds=seconds,
                 )
             )
-        return self._ended(Done(step=step, state="done", log=str(log), seconds=seconds))
+        return self._ended(StepResult(step=step, state="done", log=str(log), seconds=seconds))
 
-    def _ended(self, done: Done) -> Done:
+    def _ended(self, result: StepResult) -> StepResult:
+        step = result.step
+        _log.debug("step %d %s after %.1f s", step.number, result.state, result.seconds)
         self.journal.note(
-            "step", number=done.step.number, state=done.state, told=done.told, log=done.log
+            "step", number=step.number, state=result.state, detail=result.detail, log=result.log
         )
-        self.watch.ended(done)
-        return done
+        self.watch.ended(result)
+        return result
 
-    def _room(self, step: Step) -> None:
+    def _check_disk(self, step: Step) -> None:
         free = shutil.disk_usage(self.folders[0]).free >> 20
         if step.estimate.disk_mib > free:
             raise AttnDoctorError(
@@ -167,10 +173,10 @@ class _Run:
         constraint.write_text("\n".join(lines) + "\n", encoding="utf-8")
         ended = Outcome(code=0)
         for argv in step.run:
-            given = dict(one.split("=", 1) for one in _leading(argv))
+            given = dict(pair.split("=", 1) for pair in split_assignments(argv)[0])
             command = installers.command(argv, self.facts, constraint)
             if step.kind == "build":
-                command = (*command, "-v")  # what the compilers do is shown only then
+                command = (*command, "-v")  # pip shows the compilers' output only then
             ended = run(
                 command,
                 seconds=_LIMITS.get(step.kind, 3600.0),
@@ -187,10 +193,10 @@ class _Run:
                 break
         return ended
 
-    def _take_back(self, step: Step, parts: Sequence[Part]) -> list[str]:
+    def _roll_back(self, step: Step, parts: Sequence[Part]) -> list[str]:
         faults = env_snapshot.roll_back(parts)
         if parts and not faults:
-            self.journal.note("taken back", label=f"step-{step.number}")
+            self.journal.note("rolled back", label=f"step-{step.number}")
             env_snapshot.forget(parts)
         return faults
 
@@ -202,28 +208,28 @@ def apply(
     watch: Watch,
     look: Callable[[], Diagnosis],
 ) -> Applied:
-    """Carry out all steps of `plan` that can be. `look` examines the environment again.
+    """Apply all steps of `plan` that can be applied. `look` examines the environment again.
 
-    Raises `AttnDoctorError` before anything is changed if nothing can be; Ctrl-C goes through,
-    after the step at work was taken back.
+    Raises `AttnDoctorError` before anything is changed if the environment cannot be read or kept.
+    Ctrl-C is passed on, after the current step was rolled back.
     """
     facts = before.facts
     title = ", ".join(rule for step in plan.ready for rule in step.rules)
     with begin(environ, f"fix {title}", facts.python.path or "") as journal:
-        at_work = _Run(journal, facts, environ, watch)
-        there = installed(at_work.sites)
+        run_state = _Run(journal, facts, environ, watch)
+        there = installed(run_state.sites)
         frozen = installers.freeze(facts, environ, journal.folder)
         journal.note("before", freeze=frozen, installed=env_snapshot.marks(there))
         wanted = [step for step in plan.steps if step.ready or step.kind == "variables"]
-        results = _all(at_work, [step for step in wanted if not step.blocked_by], look)
-        now = installed(at_work.sites)
+        results = _apply_all(run_state, [step for step in wanted if not step.blocked_by], look)
+        now = installed(run_state.sites)
         after = look()
-        results = [_checked(one, after.facts) for one in results]
-        _settle(at_work, results, now, installers.freeze(facts, environ, journal.folder))
+        results = [_checked(result, after.facts) for result in results]
+        _settle(run_state, results, now, installers.freeze(facts, environ, journal.folder))
     resolved, introduced = compare_problems(before.problems, after.problems)
     return Applied(
         id=journal.id,
-        done=tuple(results),
+        results=tuple(results),
         changes=tuple(compared(there, now)),
         resolved=tuple(resolved),
         introduced=tuple(introduced),
@@ -231,33 +237,37 @@ def apply(
     )
 
 
-def _all(at_work: _Run, steps: Sequence[Step], look: Callable[[], Diagnosis]) -> list[Done]:
-    """Every step in turn. After a failure the others are not begun: they may build on it."""
-    results: list[Done] = []
+def _apply_all(
+    run_state: _Run, steps: Sequence[Step], look: Callable[[], Diagnosis]
+) -> list[StepResult]:
+    """Apply every step in turn. After a failure no other begins: it may depend on the first."""
+    results: list[StepResult] = []
     rest = list(steps)
     while rest:
         step = rest.pop(0)
-        done = at_work.carry_out(step)
-        results.append(done)
-        if done.state == "failed":
-            results += [Done(step=one, state="not reached") for one in rest]
+        result = run_state.apply(step)
+        results.append(result)
+        if result.state == "failed":
+            results += [StepResult(step=later, state="not reached") for later in rest]
             break
         if "torch" in step.packages and rest:
-            # Which xformers fits depends on the torch that is there now.
-            rest, dropped = _again(rest, look())
+            # Which xformers fits depends on the torch that is installed now.
+            rest, dropped = _replanned(rest, look())
             results += dropped
     return results
 
 
-def _again(rest: Sequence[Step], now: Diagnosis) -> tuple[list[Step], list[Done]]:
-    """The remaining steps as the environment calls for them now."""
+def _replanned(rest: Sequence[Step], now: Diagnosis) -> tuple[list[Step], list[StepResult]]:
+    """The remaining steps as the environment needs them now, and those that are dropped."""
     rules = {rule for step in rest for rule in step.rules}
     fresh = {rule: step for step in planned(now, rules).steps for rule in step.rules}
     kept, dropped = [], []
     for step in rest:
         new = next((fresh[rule] for rule in step.rules if rule in fresh), None)
         if new is None:
-            dropped.append(Done(step=step, state="not needed", told="torch is another one now"))
+            dropped.append(
+                StepResult(step=step, state="not needed", detail="the new torch does not need it")
+            )
         elif {*new.packages} == {*step.packages} and not new.blocked_by:
             others = (fix for fix in step.fixes if fix.rule not in new.rules)
             kept.append(
@@ -270,42 +280,41 @@ def _again(rest: Sequence[Step], now: Diagnosis) -> tuple[list[Step], list[Done]
                 )
             )
         else:
-            told = new.blocked_by or "another remedy is called for now: run `attn-doctor fix` again"
-            dropped.append(Done(step=step, state="not reached", told=told))
+            why = new.blocked_by or "another fix is needed now: run `attn-doctor fix` again"
+            dropped.append(StepResult(step=step, state="not reached", detail=why))
     return kept, dropped
 
 
-def _checked(done: Done, after: Facts) -> Done:
+def _checked(result: StepResult, after: Facts) -> StepResult:
     """The result after a look at the new facts: a step that broke its rules' promise has failed."""
-    if done.state != "done":
-        return done
-    faults = unmet(done.step.fixes, after)
+    faults = unmet(result.step.fixes, after) if result.state == "done" else []
     if not faults:
-        return done
-    return replace(done, state="failed", told="it ran, but " + "; ".join(faults))
+        return result
+    return replace(result, state="failed", detail="it ran, but " + "; ".join(faults))
 
 
 def _settle(
-    at_work: _Run, results: Sequence[Done], now: Mapping[str, Installed], frozen: Sequence[str]
+    run_state: _Run,
+    results: Sequence[StepResult],
+    now: Mapping[str, Installed],
+    frozen: Sequence[str],
 ) -> None:
-    """Write down how it ended, and what came new: only that may be removed later."""
-    failed = any(one.state == "failed" for one in results)
+    """Write down how it ended, and which files are new: only these may be removed later."""
+    failed = any(result.state == "failed" for result in results)
     new = [
         os.path.join(part.folder, path)
-        for part in at_work.kept
+        for part in run_state.kept
         for path in link_copy.changes(part.folder, part.copy).new
     ]
-    (at_work.journal.folder / "new.json").write_text(json.dumps(new), encoding="utf-8")
-    at_work.journal.note("after", freeze=list(frozen), installed=env_snapshot.marks(now))
-    at_work.journal.note("end", result="failed" if failed else "done")
+    (run_state.journal.folder / "new.json").write_text(json.dumps(new), encoding="utf-8")
+    run_state.journal.note("after", freeze=list(frozen), installed=env_snapshot.marks(now))
+    run_state.journal.note("end", result="failed" if failed else "done")
 
 
-def _leading(argv: Sequence[str]) -> list[str]:
-    """The `NAME=value` elements before the command."""
-    found = []
-    for word in argv:
-        name, equals, _ = word.partition("=")
-        if not equals or not name.isidentifier():
-            break
-        found.append(word)
-    return found
+def _causes(log: Path) -> tuple[str, ...]:
+    """The causes that `explain` finds in `log`, the likeliest first, as `title [rule]`."""
+    if not log.is_file():
+        return ()
+    rules = library.load()
+    found = explanation(read([str(log)], rules), rules, library.tables, None)
+    return tuple(f"{match.title} [{match.rule}]" for match in found.matches[:3])

@@ -60,7 +60,7 @@ class Progress:
         return min(self._round_start, self._start) if self._rounds == 1 else self._round_start
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """In words: `step 3 of 12, about 4 min left`."""
         words = []
         if self._counted is not None:

@@ -20,8 +20,8 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.fixes import link_copy
 from attn_doctor.fixes.distributions import Installed, owners
+from attn_doctor.fixes.installers import installer_environment
 from attn_doctor.fixes.journal import MARKER, Journal
-from attn_doctor.fixes.run_installer import installer_environment
 from attn_doctor.processes import run
 
 UNDO = ".attn-doctor-undo"
@@ -73,7 +73,7 @@ def keep(journal: Journal, folders: Sequence[str], label: str) -> tuple[Part, ..
         journal.note("unkept", label=label)
         if isinstance(error, OSError):
             raise AttnDoctorError(
-                f"{folders[0]} cannot be kept for --undo: {error.strerror}; nothing was changed"
+                f"{folders[0]} cannot be copied for undo: {error.strerror}; nothing was changed"
             ) from None
         raise
     journal.note("kept", label=label)

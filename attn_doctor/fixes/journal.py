@@ -15,6 +15,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +23,6 @@ from typing import Any
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import sync, write_atomic
-from attn_doctor.fixes.run_lock import held, lock
-from attn_doctor.fixes.state_folder import fixes_folder
 
 #: Stands in each folder that a run made, with the run's id: only such a folder is ever removed.
 MARKER = ".attn-doctor-made"
@@ -79,7 +78,7 @@ class Journal:
         return real
 
     def make_folder(self, path: str | Path) -> Path:
-        """Make a folder that `--undo` may remove with all that is put into it.
+        """Make a folder that undo may remove with all its contents.
 
         Raises `AttnDoctorError` if something is there already.
         """
@@ -143,7 +142,7 @@ class Run:
 
     @property
     def changed(self) -> bool:
-        """It began to change something, which `--undo` could take back."""
+        """It began to change something that undo can restore."""
         return any(line["event"] in ("file", "folder", "packages") for line in self.lines)
 
 
@@ -266,3 +265,59 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(found, dict) and "event" in found:
             yield found
+
+
+def fixes_folder(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> Path:
+    """The folder that holds one folder for each run of `fix`; it need not exist yet.
+
+    `$XDG_STATE_HOME/attn-doctor/fixes`, else `~/.local/state/attn-doctor/fixes`; on Windows
+    below `%LOCALAPPDATA%`. Raises `AttnDoctorError` where none of these is set.
+    """
+    state = environ.get("XDG_STATE_HOME", "")
+    if os.path.isabs(state):  # the specification says to ignore a relative one
+        return Path(state, "attn-doctor", "fixes")
+    if windows and environ.get("LOCALAPPDATA"):
+        return Path(environ["LOCALAPPDATA"], "attn-doctor", "fixes")
+    home = environ.get("USERPROFILE" if windows else "HOME", "")
+    if os.path.isabs(home):
+        return Path(home, ".local", "state", "attn-doctor", "fixes")
+    raise AttnDoctorError(
+        "fix keeps what undo needs in your state folder, and neither XDG_STATE_HOME nor HOME"
+        " names one; set XDG_STATE_HOME to a folder that lasts, then run fix again"
+    )
+
+
+def lock(path: Path) -> int:
+    """Take the lock at `path` and return the file descriptor that holds it.
+
+    Raises `OSError` if another process holds it, or the file cannot be made.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _take(handle)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def held(path: Path) -> bool:
+    """Some process holds the lock at `path` now."""
+    if not path.exists():
+        return False
+    try:
+        os.close(lock(path))
+    except OSError:
+        return True
+    return False
+
+
+def _take(handle: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,7 +2,7 @@
 
 Files are linked, not copied, into a folder beside: installers replace files and never write into
 them, so a link keeps the old contents. Files that something might write into (`.pth` files and
-metadata) are copied, and so is everything where links cannot be made. This is what lets `--undo`
+metadata) are copied, and so is everything where links cannot be made. This is what lets `fix undo`
 bring back an environment exactly, without a network, whatever state an installer left it in.
 """
 

@@ -21,7 +21,7 @@ from attn_doctor.fixes.pip_arguments import (
     merged,
     pip_call,
 )
-from attn_doctor.fixes.predicted_facts import following
+from attn_doctor.fixes.postconditions import following
 from attn_doctor.fixes.source_builds import settled
 from attn_doctor.fixes.steps import Clash, Kind, Plan, Stale, Step
 
@@ -140,8 +140,8 @@ def _blocked_by(step: Step, facts: Facts, *, named: bool) -> str:
         return ""
     if not named:
         return (
-            "it changes the machine and cannot be undone by --undo; it is carried out only if"
-            f" named: `attn-doctor fix {step.rules[0]}`"
+            "it changes the machine and cannot be undone; attn-doctor applies it only by name:"
+            f" `attn-doctor fix {step.rules[0]}`"
         )
     return ""
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
+from attn_doctor.derived import derive
+from attn_doctor.derived.releases import find, parts, series
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding, Fix
-from attn_doctor.rulebook.evaluate import FactLookup
+from attn_doctor.findings import Diagnosis, Finding, Fix
+from attn_doctor.fixes.steps import Step
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.evaluate import FactLookup, evaluate_rules
 
 
 def unmet(fixes: Iterable[Fix], facts: Facts) -> list[str]:
@@ -31,3 +37,59 @@ def compare_problems(
     resolved = [finding for key, finding in old.items() if key not in new]
     introduced = [finding for key, finding in new.items() if key not in old]
     return resolved, introduced
+
+
+def with_torch(facts: Facts) -> Facts | None:
+    """The facts with the CUDA build of torch that suits driver and GPUs; None if none is known."""
+    tag, pin = facts.torch.index_for_driver, facts.torch.pin_for_driver
+    if not tag:
+        return None
+    table = library.tables()["torch"]
+    minor = series((pin or "").partition("==")[2].replace(".*", ".0")) or str(table["newest"])
+    row = find(table, minor)
+    cuda = (
+        next((one for one in row["cuda"] if f"cu{one.replace('.', '')}" == tag), "") if row else ""
+    )
+    if row is None or not cuda:
+        return None
+    version = max(row["pins"], key=parts, default=f"{minor}.0")
+    torch = replace(
+        facts.torch,
+        installed=True,
+        version=f"{version}+{tag}",
+        local=tag,
+        build="cuda",
+        cuda=cuda,
+        cxx11_abi=True if parts(version) >= (2, 7) else None,
+        source="index",
+        installation_error="",
+        has_flex=parts(version) >= (2, 5),
+        requires_triton=row["pins"].get(version, f"=={row['triton']}.*"),
+        missing_nvidia_wheels=(),
+        missing_libraries=(),
+    )
+    exact = row["pins"].get(version, "").removeprefix("==")
+    triton = replace(
+        facts.triton, installed=True, version=exact or f"{row['triton']}.0", distribution="triton"
+    )
+    gaps = {
+        name: why for name, why in facts.gaps.items() if not name.startswith(("torch", "triton"))
+    }
+    return derive(replace(facts, torch=torch, triton=triton, gaps=gaps), library.tables())
+
+
+def following(diagnosis: Diagnosis, steps: list[Step]) -> tuple[Finding, ...]:
+    """Problems that a step which moves torch would bring, such as an xformers left behind."""
+    moving = [step for step in steps if "torch" in step.packages and not step.blocked_by]
+    ahead = with_torch(diagnosis.facts) if moving else None
+    if ahead is None:
+        return ()
+    planned = {rule for step in steps for rule in step.rules}
+    _, introduced = compare_problems(
+        diagnosis.problems, [one for one in evaluate_rules(ahead, library.load()) if _bad(one)]
+    )
+    return tuple(one for one in introduced if one.rule not in planned)
+
+
+def _bad(one: Finding) -> bool:
+    return one.verdict.value == "problem" and not one.caused_by and one.severity.rank > 0

@@ -7,7 +7,7 @@ say; what must be compiled is a comment, since no requirements file can say how.
 from __future__ import annotations
 
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.predicted_facts import with_torch
+from attn_doctor.fixes.postconditions import with_torch
 from attn_doctor.fixes.wheel_check import Verdict, verdict
 
 _INDEX = "https://download.pytorch.org/whl/"

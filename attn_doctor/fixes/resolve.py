@@ -1,31 +1,35 @@
-"""Asks the installer what a step would change, before anything is changed.
+"""Asks the installer of the examined environment which packages each step would change.
 
-The answer is the installer's own (`--dry-run`), with the constraints that the step will have. A
-step that compiles is not asked about: to tell, pip would have to run the package's setup.
+The answer is the installer's own (`--dry-run`), with the constraints that the step will have. It
+works in a private folder and installs nothing. It is not asked about a step that compiles: for an
+answer, pip would have to run the package's setup.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
-from attn_doctor.fixes import installers
-from attn_doctor.fixes.distributions import Change, Installed, normal
+from attn_doctor.fixes import conda, installers
+from attn_doctor.fixes.distributions import Change, Installed, installed, normal
+from attn_doctor.fixes.installers import installer_environment, run
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
-from attn_doctor.fixes.run_installer import installer_environment, run
-from attn_doctor.fixes.steps import Step
+from attn_doctor.fixes.source_builds import estimate, lacking
+from attn_doctor.fixes.steps import Plan, Step
 
 #: `` + torch==2.11.0`` as uv prints it.
 _UV_LINE = re.compile(r"\s*([+~-]) ([A-Za-z0-9_.-]+)(?:==(\S+)| @ \S+|)(?: \(from .*\))?")
 
 
 class Asking(Struct, frozen=True):
-    """What is needed to ask."""
+    """What a question to the installer needs."""
 
     facts: Facts
     there: Mapping[str, Installed]
@@ -39,21 +43,21 @@ class Resolved(Struct, frozen=True, kw_only=True):
     """The installer's answer."""
 
     changes: tuple[Change, ...] | None = None
-    """None if it could not tell."""
+    """None if it has no answer."""
     why: str = ""
-    """Why it could not."""
+    """Why it has none."""
     strict: bool = True
-    """Nothing else has to move. If not, packages that no step names give way."""
+    """No other package has to change. If False, packages that no step names change too."""
 
 
 def ask(step: Step, asking: Asking, label: str) -> Resolved:
-    """What one step would change."""
+    """Return what one step would change."""
     calls = [call for call in map(pip_call, step.run) if call]
     changes: dict[str, Change] = {}
     strict = True
     for number, call in enumerate(calls):
         if step.kind == "build" and call.names <= {*step.packages}:
-            # It is not asked about: only its own package changes, for it has --no-deps.
+            # No question is needed: only its own package changes, because of --no-deps.
             for name in call.names:
                 old = asking.there.get(name)
                 changes[name] = Change(name, old.version if old else "", "built here")
@@ -73,7 +77,7 @@ def ask(step: Step, asking: Asking, label: str) -> Resolved:
 
 
 def ask_together(steps: Sequence[Step], asking: Asking) -> str:
-    """Why the packages of all steps do not fit together; empty if they do."""
+    """Return why the packages of all steps do not fit together; empty if they do."""
     calls = [
         call
         for step in steps
@@ -96,7 +100,7 @@ def ask_together(steps: Sequence[Step], asking: Asking) -> str:
 
 
 def _ask(call: PipCall, moving: Sequence[str], asking: Asking, label: str) -> Resolved:
-    """Ask with everything else held, and if that cannot be, with torch and its own held."""
+    """Ask with all other packages pinned; without a solution, with torch's own pinned only."""
     first = None
     for strict in (True, False):
         path = asking.folder / f"constraints-{label}{'' if strict else '-loose'}.txt"
@@ -130,10 +134,10 @@ def _asked(call: PipCall, constraint: Path, asking: Asking, label: str) -> Resol
         text = log.read_text(encoding="utf-8", errors="replace")
         return Resolved(changes=tuple(_from_uv(text)))
     try:
-        told = json.loads(report.read_text(encoding="utf-8"))
+        data = json.loads(report.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Resolved(why="this pip cannot report what it would do; pip 23 and later can")
-    return Resolved(changes=tuple(_from_pip(told, asking.there)))
+    return Resolved(changes=tuple(_from_pip(data, asking.there)))
 
 
 def _from_pip(report: Mapping[str, object], there: Mapping[str, Installed]) -> list[Change]:
@@ -161,3 +165,82 @@ def _from_uv(text: str) -> list[Change]:
         Change(name, old.get(name, ""), new.get(name, ""))
         for name in sorted(old.keys() | new.keys())
     ]
+
+
+def prepared(
+    plan: Plan,
+    facts: Facts,
+    environ: Mapping[str, str],
+    *,
+    local: bool,
+    resolve: bool,
+    watch: Callable[[str], None] = lambda _: None,
+) -> Plan:
+    """Return the plan with what each step would change, and what blocks it.
+
+    `watch` gets a text for each question. Raises nothing: the plan says what is unknown.
+    """
+    if not local:
+        return plan  # a snapshot has only the facts of its environment
+    there = installed(facts.python.site_packages or ())
+    owners = conda.owned(facts, there)
+    steps = [_unless_conda(_completed(step, there), owners, facts) for step in plan.steps]
+    blocked = installers.obstacle(facts)
+    if blocked:
+        steps = [_blocked(step, blocked) for step in steps]
+    asked = [step for step in steps if step.ready and step.kind in ("install", "build")]
+    if not asked or not resolve:
+        return replace(plan, steps=tuple(steps))
+    with tempfile.TemporaryDirectory(prefix="attn-doctor-") as folder:
+        asking = Asking(facts, there, environ, Path(folder))
+        for index, step in enumerate(steps):
+            if step in asked:
+                watch(f"asking {installers.name(facts)} about step {step.number}")
+                earlier = [one for one in steps[:index] if one.ready and "torch" in one.packages]
+                found = _resolved(step, asking, earlier)
+                steps[index] = _unless_conda(found, owners, facts)
+        ready = [step for step in steps if step.ready]
+        together = ask_together(ready, asking) if len(ready) > 1 else ""
+    return replace(plan, steps=tuple(steps), together=together)
+
+
+def _completed(step: Step, there: Mapping[str, object]) -> Step:
+    """Put the packages that a build needs and the environment lacks before the build."""
+    if step.kind != "build":
+        return step
+    name = next((one for one in step.packages if one in ("flash-attn", "sageattention")), "")
+    missing = lacking(name, there) if name else []
+    if not missing:
+        return step
+    return replace(step, run=(("pip", "install", *missing), *step.run))
+
+
+def _unless_conda(step: Step, owners: Mapping[str, str], facts: Facts) -> Step:
+    """Block the step if it would overwrite what conda installed."""
+    prefix = facts.python.prefix or ""
+    by_facts = conda.blocked_by(step, conda.owned_by_facts(facts), prefix)
+    if step.blocked_by and step.blocked_by != by_facts:
+        return step  # for another reason; conda's is written again, now with the channel
+    return replace(step, blocked_by=conda.blocked_by(step, owners, prefix, step.changes))
+
+
+def _blocked(step: Step, why: str) -> Step:
+    """Block an installation into an environment where nothing can be installed."""
+    if step.kind not in ("install", "build") or step.blocked_by:
+        return step
+    return replace(step, blocked_by=why)
+
+
+def _resolved(step: Step, asking: Asking, earlier: Sequence[Step]) -> Step:
+    """Add what the step would change. After an `earlier` step that changes torch it may fit."""
+    found = ask(step, asking, str(step.number))
+    if found.changes is None and earlier:
+        first = earlier[-1].number
+        return replace(step, unresolved=f"known only once step {first} is done ({found.why})")
+    if found.changes is None:
+        return replace(step, blocked_by=f"it cannot be planned: {found.why}", unresolved=found.why)
+    cuda = any(one.name.startswith("nvidia-") and one.new for one in found.changes)
+    guess = step.estimate
+    if step.kind == "install" and guess.basis:  # it installs something
+        guess = estimate(step.packages, asking.facts, cuda=cuda)
+    return replace(step, changes=found.changes, strict=found.strict, estimate=guess)

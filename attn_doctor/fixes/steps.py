@@ -63,7 +63,7 @@ class Step(Struct, frozen=True, kw_only=True):
     blocked_by: str = ""
     """Why it is not carried out; empty if it can be."""
     undoable: bool = True
-    """`fix --undo` takes it back."""
+    """`fix undo` takes it back."""
     alternatives: tuple[str, ...] = ()
     """Titles of the other remedies of its rules."""
     changes: tuple[Change, ...] | None = None

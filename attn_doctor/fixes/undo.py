@@ -6,10 +6,13 @@ and the copy from before stays where it is. What is going to be done is listed b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import stat
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +29,6 @@ from attn_doctor.fixes.distributions import (
 )
 from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.journal import MARKER, Run, digest, reopen, runs
-from attn_doctor.fixes.orphan_installers import end_orphan
 
 
 class Undo(Struct, frozen=True, kw_only=True):
@@ -70,7 +72,7 @@ def chosen(environ: Mapping[str, str], id: str) -> Run:
         found = [one for one in every if one.id.startswith(id)]
         if len(found) != 1:
             what = "several runs" if found else "no run"
-            raise AttnDoctorError(f"{what} {id}: `attn-doctor fix --history` lists them")
+            raise AttnDoctorError(f"{what} {id}: `attn-doctor fix history` lists them")
     else:
         found = [one for one in every if one.changed and one.state != "undone"][:1]
         if not found:
@@ -83,7 +85,7 @@ def chosen(environ: Mapping[str, str], id: str) -> Run:
     return run
 
 
-def undoing(run: Run) -> Undo:
+def undo_plan(run: Run) -> Undo:
     """What taking `run` back would do. Raises `AttnDoctorError` if its copies are gone."""
     refused: list[str] = []
     files = _files(run, refused)
@@ -169,7 +171,7 @@ def _folders(run: Run, refused: list[str]) -> list[str]:
 
 def _parts(run: Run) -> tuple[Part, ...]:
     """The kept copies to go back to: those from before the first step that was not taken back."""
-    back = {str(line["label"]) for line in (*run.all("taken back"), *run.all("unkept"))}
+    back = {str(line["label"]) for line in (*run.all("rolled back"), *run.all("unkept"))}
     whole = {str(line["label"]) for line in run.all("kept")}
     for line in run.all("packages"):
         label = str(line["label"])
@@ -288,3 +290,48 @@ def _still(wanted: Undo) -> list[Change]:
     before = installed([one.copy for one in wanted.parts])
     now = installed([one.folder for one in wanted.parts])
     return [one for one in compared(before, now) if one.name not in wanted.theirs]
+
+
+#: Seconds that the installer has to go away once it was ended.
+_GRACE = 10.0
+
+
+def end_orphan(run: Run) -> None:
+    """End the installer of a run that was killed itself.
+
+    Raises `AttnDoctorError` if the run is still at work, or its installer does not end.
+    """
+    process = int(run.first("begin").get("process", 0))
+    if _alive(process):
+        raise AttnDoctorError(
+            f"run {run.id} is still at work (process {process}): wait for it, or end it"
+        )
+    for line in list(run.all("child"))[-1:]:
+        _kill(int(line["process"]), float(line["time"]))
+    end = time.monotonic() + _GRACE
+    while Run(run.folder).state == "running":
+        if time.monotonic() > end:
+            raise AttnDoctorError(f"an installer of run {run.id} is still at work and does not end")
+        time.sleep(0.05)
+
+
+def _kill(process: int, noted: float) -> None:
+    """Kill an installer with its group, if it is the process that was started at that time."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        found = psutil.Process(process)
+        if abs(found.create_time() - noted) > 5:
+            return  # the number was given to another process since
+        if hasattr(os, "killpg"):
+            os.killpg(process, signal.SIGKILL)
+        else:
+            for one in [*found.children(recursive=True), found]:
+                one.kill()
+
+
+def _alive(process: int) -> bool:
+    """Whether there is such a process. `os.kill(process, 0)` would be Ctrl-C to it on Windows."""
+    import psutil
+
+    return process > 0 and bool(psutil.pid_exists(process))

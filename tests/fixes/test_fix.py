@@ -38,20 +38,20 @@ def test_a_plan_is_shown_and_not_carried_out_without_a_terminal(uv_env: Environm
     assert not uv_env.state.exists()
 
 
-def test_a_step_is_applied_and_taken_back_exactly(either: Environment) -> None:
+def test_a_step_is_applied_and_undone_exactly(either: Environment) -> None:
     frozen, before = either.freeze(), either.tree()
     ended = either.fix(TRITON, "--yes")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "~ triton 3.5.0 → 3.6.0" in ended.stdout
     assert "no longer: Triton 3.5.0 does not pair" in ended.stdout
     assert either.freeze() == frozen.replace("triton==3.5.0", "triton==3.6.0")
-    undone = either.fix("--undo", examine=False)
+    undone = either.fix("undo", examine=False)
     assert undone.returncode == 0, undone.stdout + undone.stderr
-    assert "line for line what it was" in undone.stdout
+    assert "exactly as before" in undone.stdout
     assert either.freeze() == frozen
     assert either.tree() == before
-    assert "undone" in either.fix("--history", examine=False).stdout
-    again = either.fix("--undo", examine=False)
+    assert "undone" in either.fix("history", examine=False).stdout
+    again = either.fix("undo", examine=False)
     assert again.returncode == 2
     assert "nothing to undo" in again.stderr
 
@@ -71,7 +71,7 @@ def test_a_step_that_does_not_keep_its_promise_has_failed(uv_env: Environment) -
     assert ended.returncode == 1
     step = json.loads(ended.stdout)["applied"]["steps"][0]
     assert step["state"] == "failed"
-    assert step["told"] == "it ran, but triton.version is 3.5.0, wanted ≥ 3.6"
+    assert step["detail"] == "it ran, but triton.version is 3.5.0, wanted ≥ 3.6"
 
 
 def test_two_rules_that_want_different_releases_are_both_blocked(uv_env: Environment) -> None:
@@ -90,7 +90,7 @@ def test_a_failed_step_leaves_nothing_and_the_next_is_not_reached(uv_env: Enviro
     before = uv_env.tree()
     ended = uv_env.fix("own/a-broken", "own/b-other", "--yes", "--no-resolve")
     assert ended.returncode == 1, ended.stderr
-    assert "what it had done was taken back" in ended.text
+    assert "its changes were undone" in ended.text
     assert "not reached" in ended.text
     assert "cause: " in ended.text
     assert "[flash/build-isolation]" in ended.text
@@ -103,8 +103,8 @@ def test_what_others_changed_since_is_left(uv_env: Environment) -> None:
     assert uv_env.fix(TRITON, "--yes").returncode == 0
     assert uv_env.fix("own/other", "--yes").returncode == 1  # the rule still finds its problem
     (uv_env.site / "mine.pth").write_text("# mine\n")
-    first = json.loads(uv_env.fix("--history", "--format", "json", examine=False).stdout)["runs"][1]
-    undone = uv_env.fix("--undo", first["id"], examine=False)
+    first = json.loads(uv_env.fix("history", "--format", "json", examine=False).stdout)["runs"][1]
+    undone = uv_env.fix("undo", first["id"], examine=False)
     assert "+ other==1.0" in undone.stdout, undone.text
     assert undone.returncode == 1
     assert "triton==3.5.0" in uv_env.freeze()
@@ -116,7 +116,7 @@ def test_a_distribution_that_was_changed_again_is_left(uv_env: Environment) -> N
     assert uv_env.fix(TRITON, "--yes").returncode == 0
     remove = [uv_env.uv, "pip", "uninstall", "-q", "--python", str(uv_env.python), "triton"]
     subprocess.run(remove, check=True, env=uv_env.variables)
-    undone = uv_env.fix("--undo", examine=False)
+    undone = uv_env.fix("undo", examine=False)
     assert undone.returncode == 1
     assert "triton was changed again since" in undone.stdout
     assert "triton" not in uv_env.freeze()
@@ -130,7 +130,7 @@ def test_a_distribution_that_was_changed_again_is_left(uv_env: Environment) -> N
         for where in ("keeping", "building", "installing")
     ],
 )
-def test_a_run_that_is_cut_off_is_taken_back(
+def test_a_run_that_is_cut_off_is_undone(
     request: pytest.FixtureRequest, how: str, where: str
 ) -> None:
     # uv installs too quickly to be caught at it.
@@ -152,14 +152,14 @@ def test_a_run_that_is_cut_off_is_taken_back(
         assert running.returncode == 130, out + err
         assert "Stopped" in err
         assert env.tree() == before
-        assert "stopped" in env.fix("--history", examine=False).stdout
+        assert "stopped" in env.fix("history", examine=False).stdout
         return
-    history = env.fix("--history", examine=False).stdout
+    history = env.fix("history", examine=False).stdout
     assert "interrupted" in history or "running" in history
     refused = env.fix(TRITON, "--yes", "--no-resolve")
     assert refused.returncode == 1
-    assert "--undo" in refused.stdout
-    undone = env.fix("--undo", examine=False)
+    assert "undo" in refused.stdout
+    undone = env.fix("undo", examine=False)
     assert undone.returncode == 0, undone.stdout + undone.stderr
     assert env.freeze() == frozen
     assert env.tree() == before
@@ -171,11 +171,11 @@ def test_an_undo_that_is_cut_off_can_be_run_again(uv_env: Environment) -> None:
     env.rule("bulk", '["pip", "install", "bulk>=2"]')
     frozen, before = env.freeze(), env.tree()
     assert env.fix("own/bulk", "--yes", "--no-resolve").returncode == 1  # the rule finds it still
-    running = env.started("--undo", examine=False)
+    running = env.started("undo", examine=False)
     until(lambda: env.wrote('"undoing"', "journal.jsonl"))
     running.kill()
     running.communicate()
-    undone = env.fix("--undo", examine=False)
+    undone = env.fix("undo", examine=False)
     assert undone.returncode == 0, undone.text
     assert env.freeze() == frozen
     assert env.tree() == before
@@ -238,7 +238,7 @@ def test_a_disk_that_takes_nothing(uv_env: Environment, tmp_path: Path, fault: s
         ended = env.fix("own/bulk", "--yes", "--no-resolve")
         text = ended.text
         assert ended.returncode in (1, 2)
-        wanted = "No space left" if "kept for --undo" in text else "the disk is full"
+        wanted = "No space left" if "copied for undo" in text else "the disk is full"
         assert (wanted if fault == "full" else "cannot be written by this user") in text
         assert env.tree() == before
     finally:

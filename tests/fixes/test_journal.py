@@ -16,9 +16,8 @@ from attn_doctor.fixes.distributions import (
     owners,
 )
 from attn_doctor.fixes.installers import constraints
-from attn_doctor.fixes.journal import MARKER, begin, runs
-from attn_doctor.fixes.state_folder import fixes_folder
-from attn_doctor.fixes.undo import chosen, undo, undoing
+from attn_doctor.fixes.journal import MARKER, begin, fixes_folder, runs
+from attn_doctor.fixes.undo import chosen, undo, undo_plan
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_files_are_restored_and_those_changed_since_are_left(
     later.write_text("by someone else\n")
     run = chosen(environ, "")
     assert run.state == "done"
-    undone = undo(run, undoing(run))
+    undone = undo(run, undo_plan(run))
     assert [fault for fault in undone.faults if str(later) in fault]
     assert old.read_text() == "before\n"
     assert old.stat().st_mode & 0o777 == 0o600
@@ -77,7 +76,7 @@ def test_a_folder_without_our_mark_is_left(tmp_path: Path, environ: dict[str, st
             journal.make_folder(made)
     (made / MARKER).write_text("another run\n")
     run = chosen(environ, "")
-    assert undo(run, undoing(run)).faults
+    assert undo(run, undo_plan(run)).faults
     assert made.is_dir()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.facts import Facts, Python
-from attn_doctor.fixes.lock_files import warning
+from attn_doctor.fixes.installers import lock_file_warning
 
 
 def venv(prefix: Path) -> Facts:
@@ -25,13 +25,16 @@ def venv(prefix: Path) -> Facts:
 )
 def test_a_project_takes_its_environment_back(lock: str, told: str, tmp_path: Path) -> None:
     (tmp_path / lock).touch()
-    assert told in warning(venv(tmp_path / ".venv"))
-    assert warning(venv(tmp_path / ".venv")).startswith(str(tmp_path / lock))
+    assert told in lock_file_warning(venv(tmp_path / ".venv"))
+    assert lock_file_warning(venv(tmp_path / ".venv")).startswith(str(tmp_path / lock))
 
 
 def test_no_project(tmp_path: Path) -> None:
     (tmp_path / "uv.lock").mkdir()  # a folder is no lock file
-    assert warning(venv(tmp_path / ".venv")) == ""
-    assert warning(Facts()) == ""
+    assert lock_file_warning(venv(tmp_path / ".venv")) == ""
+    assert lock_file_warning(Facts()) == ""
     (tmp_path / "poetry.lock").touch()
-    assert warning(Facts(python=Python(prefix=str(tmp_path / "env"), environment="conda"))) == ""
+    assert (
+        lock_file_warning(Facts(python=Python(prefix=str(tmp_path / "env"), environment="conda")))
+        == ""
+    )

@@ -9,20 +9,20 @@ import sys
 import psutil
 import pytest
 
-from attn_doctor.fixes import orphan_installers
+from attn_doctor.fixes import undo
 
 
 def test_a_process_is_there_or_gone() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with child:
-        assert orphan_installers._alive(child.pid)
-    assert not orphan_installers._alive(child.pid)
-    assert not orphan_installers._alive(0)
+        assert undo._alive(child.pid)
+    assert not undo._alive(child.pid)
+    assert not undo._alive(0)
 
 
 def test_looking_for_a_process_sends_it_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """On Windows signal 0 is Ctrl-C; psutil asks in another way there."""
     monkeypatch.setattr(psutil, "pid_exists", lambda process: process == 7)
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a signal was sent"))
-    assert orphan_installers._alive(7)
-    assert not orphan_installers._alive(8)
+    assert undo._alive(7)
+    assert not undo._alive(8)

@@ -411,16 +411,16 @@ def test_requirements_of_a_sound_machine_and_of_one_to_be_mended() -> None:
 def test_progress_counts_what_ninja_counts() -> None:
     now = [0.0]
     progress = Progress((1.0, 2.0), clock=lambda: now[0])
-    assert progress.told == "1 to 2 min left"
+    assert progress.text == "1 to 2 min left"
     now[0] = 60.0
     progress.line("  [1/10] nvcc -c a.cu")
     now[0] = 120.0
     progress.line("  [2/10] nvcc -c b.cu")
-    assert progress.told.startswith("step 2 of 10, ")
+    assert progress.text.startswith("step 2 of 10, ")
     low, high = progress.left or (0.0, 0.0)
     assert low < 480 < high
     progress.line("no count here [x/y]")
-    assert progress.told.startswith("step 2 of 10")
+    assert progress.text.startswith("step 2 of 10")
     late = Progress((0.1, 0.2), clock=lambda: now[0])
     now[0] += 60
-    assert late.told == "longer than estimated"
+    assert late.text == "longer than estimated"

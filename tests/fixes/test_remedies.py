@@ -1,4 +1,4 @@
-"""Which remedy is taken, what `--forget` keeps, and whether written requirements install."""
+"""Which fix is applied, what `fix forget` keeps, and whether written requirements install."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_remedy_that_is_not_there_cannot_be_chosen(uv_env: Environment) -> Non
     before = uv_env.tree()
     ended = uv_env.fix("own/two", "--yes", "--choose", "3")
     assert ended.returncode == 2
-    assert "own/two has no remedy number 3" in ended.text
+    assert "own/two has no fix number 3" in ended.text
     ended = uv_env.fix("--yes", "--choose", "2")
     assert ended.returncode == 2
     assert "--choose belongs to a RULE" in ended.text
@@ -55,21 +55,21 @@ def test_an_interrupted_run_is_forgotten_and_what_it_did_stays(uv_env: Environme
     until(lambda: env.wrote("Building", "*.log"))
     running.send_signal(signal.SIGKILL)
     running.communicate(timeout=120)
-    assert "--forget" in env.fix(TRITON, "--yes", "--no-resolve").stdout
+    assert "fix forget" in env.fix(TRITON, "--yes", "--no-resolve").stdout
     copies = env.site.parent / ".attn-doctor-undo"
     copies = copies if copies.exists() else env.site / ".attn-doctor-undo"
     assert list(copies.iterdir())
-    (run,) = json.loads(env.fix("--history", "--format", "json", examine=False).stdout)["runs"]
+    (run,) = json.loads(env.fix("history", "--format", "json", examine=False).stdout)["runs"]
     kept = env.freeze()
     assert "other==1.0" in kept
-    forgotten = env.fix("--forget", run["id"], examine=False)
+    forgotten = env.fix("forget", run["id"], examine=False)
     assert forgotten.returncode == 0, forgotten.text
     assert f"removing {copies}" in forgotten.text
     assert not copies.exists()
-    # Unlike --undo, it leaves things as they are, and there is nothing left to take back.
+    # Unlike undo, it changes nothing, and afterwards there is nothing left to undo.
     assert env.freeze() == kept
-    assert "kept" in env.fix("--history", examine=False).stdout
-    undone = env.fix("--undo", run["id"], examine=False)
+    assert "kept" in env.fix("history", examine=False).stdout
+    undone = env.fix("undo", run["id"], examine=False)
     assert undone.returncode != 0
     assert env.freeze() == kept
     # And other runs may begin again.
@@ -78,9 +78,9 @@ def test_an_interrupted_run_is_forgotten_and_what_it_did_stays(uv_env: Environme
 
 
 def test_no_run_to_forget(uv_env: Environment) -> None:
-    ended = uv_env.fix("--forget", "20200101", examine=False)
+    ended = uv_env.fix("forget", "20200101", examine=False)
     assert ended.returncode == 2
-    assert "no run 20200101: `attn-doctor fix --history` lists them" in ended.text
+    assert "no run 20200101: `attn-doctor fix history` lists them" in ended.text
 
 
 @pytest.mark.parametrize("installer", ["pip", "uv"])
@@ -92,7 +92,7 @@ def test_written_requirements_install(
     more.mkdir()
     wheel(more, "xformers", "0.0.35", {"xformers/__init__.py": ""}, ("torch>=2.10",))
     path = tmp_path / "requirements.txt"
-    ended = env.fix("--write-requirements", str(path))
+    ended = env.fix("requirements", "-o", str(path))
     assert ended.returncode == 0, ended.text
     pip = [str(env.python), "-m", "pip", "install", "-q", "-f", str(more), "-r", str(path)]
     uv = [env.uv, "pip", "install", "-q", "--python", str(env.python)]

@@ -9,10 +9,9 @@ import msgspec
 
 from attn_doctor.facts import Facts, Gpu, Program, Torch
 from attn_doctor.fixes.cuda_home.advice import Advice, Way
-from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice
+from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice, Report
 from attn_doctor.fixes.cuda_home.confirm import Answer
-from attn_doctor.fixes.cuda_home.report import Report
-from attn_doctor.fixes.cuda_home.start_files import Change, Keeping
+from attn_doctor.fixes.cuda_home.start_files import Change, FileChanges
 from attn_doctor.render.fix.cuda_home import as_json, as_text, changes
 from attn_doctor.render.terminal import Paper
 from attn_doctor.shell.exports import Exports
@@ -50,7 +49,7 @@ NOTHING = msgspec.structs.replace(
         release="12.8", ways=(Way(title="with conda", commands=("conda create",)),), note="no nvcc"
     ),
 )
-KEEPING = Keeping(
+KEEPING = FileChanges(
     kind="shell",
     changes=(
         Change(path=Path("/h/.bashrc"), real=Path("/h/dot/bashrc"), before=b"a", after=b"b"),

@@ -1,25 +1,43 @@
-"""The part of `attn-doctor fix` that shows a plan, asks, and carries it out."""
+"""The part of `attn-doctor fix` that shows a plan, asks, applies it, and shows the progress."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
-from attn_doctor.cli.fix.progress import Shown
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Severity
-from attn_doctor.fixes import installers, lock_files
-from attn_doctor.fixes.apply import Applied, apply
+from attn_doctor.fixes import installers
+from attn_doctor.fixes.apply import Applied, StepResult, apply
+from attn_doctor.fixes.build_progress import Progress
 from attn_doctor.fixes.journal import runs
-from attn_doctor.fixes.steps import Plan
+from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.render.fix.json import fix_json
-from attn_doctor.render.fix.text import applied_text, plan_text
+from attn_doctor.render.fix.text import applied_text, plan_text, result_lines
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Paper, clean
+
+#: Seconds between two states of the progress line.
+_EVERY = 0.5
 
 
-def shown_and_done(
+def show_plan(plan: Plan, diagnosis: Diagnosis, *, json: bool, why: str = "") -> int:
+    """Show a plan and `why` it is not applied. Returns the exit code: 0 if it has no step."""
+    code = 1 if plan.steps or plan.without else 0
+    if json:
+        sys.stdout.write(fix_json(plan, diagnosis.facts, code))
+    elif not code:
+        _say("Nothing to fix: no problem with a known fix was found.")
+    else:
+        _show(plan, diagnosis.facts)
+        _say(why or "Nothing was changed: this is only the plan.")
+    return code
+
+
+def show_and_apply(
     plan: Plan,
     diagnosis: Diagnosis,
     *,
@@ -29,30 +47,24 @@ def shown_and_done(
     look: Callable[[], Diagnosis],
     named: Sequence[str] = (),
 ) -> int:
-    """Show the plan; carry it out if `apply` and the user agrees. Returns the exit code."""
+    """Show the plan; apply it if `apply` and the user agrees. Returns the exit code.
+
+    `look` examines the environment again, after a step and at the end.
+    """
     facts = diagnosis.facts
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    if not plan.steps and not plan.without:
-        if json:
-            sys.stdout.write(fix_json(plan, facts, 0))
-        else:
-            _say("Nothing to mend: no rule that was asked for finds a problem with a remedy.")
-        return 0
+    if not apply or not (plan.steps or plan.without):
+        return show_plan(plan, diagnosis, json=json)
+    why = _obstacle(plan, facts.python.path or "")
+    if not why and not yes and (json or not sys.stdin.isatty()):
+        why = "Nothing was changed. To apply the plan, run the same command with --yes."
+    if why:
+        return show_plan(plan, diagnosis, json=json, why=why)
     if not json:
-        installer = installers.name(facts) if not installers.obstacle(facts) else ""
-        sys.stdout.write(plan_text(plan, facts, paper, installer, lock_files.warning(facts)))
-    stop = _why_not(plan, facts.python.path or "", apply=apply)
-    if not stop and not yes:
-        if json or not sys.stdin.isatty():
-            stop = "Nothing was done. To carry it out: run the same command with --yes."
-        elif not agreed(f"Carry out {plural(len(plan.ready), 'step')}?"):
-            stop = "Nothing was done."
-    if stop:
-        if json:
-            sys.stdout.write(fix_json(plan, facts, 1))
-        else:
-            _say(stop)
+        _show(plan, facts)
+    if not yes and not agreed(f"Apply {plural(len(plan.ready), 'step')}?"):
+        _say("Nothing was changed.")
         return 1
+    paper = Paper.of(sys.stdout, dict(os.environ))
     applied = _applied(plan, diagnosis, look, paper)
     code = _code(plan, applied, named)
     sys.stdout.write(
@@ -61,77 +73,136 @@ def shown_and_done(
     return code
 
 
+def _show(plan: Plan, facts: Facts) -> None:
+    paper = Paper.of(sys.stdout, dict(os.environ))
+    installer = installers.name(facts) if not installers.obstacle(facts) else ""
+    sys.stdout.write(plan_text(plan, facts, paper, installer, installers.lock_file_warning(facts)))
+
+
 def _code(plan: Plan, applied: Applied, named: Sequence[str]) -> int:
-    """0 if every step did its work and what was to be mended is; else 1."""
+    """0 if every step worked and what was to be fixed is fixed; else 1."""
     wanted = {*named, *(rule for step in plan.steps for rule in step.rules)}
-    left = [
-        one
-        for one in applied.after.problems
-        if one.rule in wanted or (not named and one.severity is Severity.ERROR)
+    remaining = [
+        finding
+        for finding in applied.after.problems
+        if finding.rule in wanted or (not named and finding.severity is Severity.ERROR)
     ]
-    return 0 if applied.ok and not left else 1
+    return 0 if applied.ok and not remaining else 1
 
 
-def _why_not(plan: Plan, python: str, *, apply: bool) -> str:
-    """Why the plan is not carried out, whatever the user says; empty if it can be."""
-    interrupted = [
-        one for one in runs(os.environ) if one.state in ("interrupted", "running") and one.changed
-    ]
-    mine = [one for one in interrupted if one.python in ("", python)]
-    if not apply:
-        return "Nothing was done: this is the plan only."
+def _obstacle(plan: Plan, python: str) -> str:
+    """Why the plan is not applied, whatever the user answers; empty if it can be."""
     if not plan.ready:
-        return "Nothing was done: no step can be carried out by attn-doctor."
-    if mine:
-        state = "is at work" if mine[0].state == "running" else "was interrupted"
-        return (
-            f"Nothing was done: run {mine[0].id} of fix {state} here."
-            f" `attn-doctor fix --undo {mine[0].id}` takes it back,"
-            f" `attn-doctor fix --forget {mine[0].id}` leaves things as they are."
-        )
+        return "Nothing was changed: attn-doctor can apply none of these steps itself."
+    for run in runs(os.environ):
+        if run.changed and run.state in ("interrupted", "running") and run.python in ("", python):
+            state = "is running" if run.state == "running" else "was interrupted"
+            return (
+                f"Nothing was changed: run {run.id} of fix {state} in this environment."
+                f" `attn-doctor fix undo {run.id}` undoes it,"
+                f" `attn-doctor fix forget {run.id}` keeps its changes."
+            )
     if plan.together:
-        return "Nothing was done: name the RULE to begin with."
+        return "Nothing was changed: name the RULE to begin with."
     return ""
 
 
 def agreed(question: str) -> bool:
-    """Ask on the terminal; anything but yes is no."""
+    """Ask on the terminal; every answer but yes means no."""
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _applied(
-    plan: Plan,
-    diagnosis: Diagnosis,
-    look: Callable[[], Diagnosis],
-    paper: Paper,
+    plan: Plan, diagnosis: Diagnosis, look: Callable[[], Diagnosis], paper: Paper
 ) -> Applied:
     try:
-        with Shown(diagnosis.facts, paper) as shown:
-            return apply(plan, diagnosis, os.environ, shown, look)
+        with _Progress(diagnosis.facts, paper) as progress:
+            return apply(plan, diagnosis, os.environ, progress, look)
     except KeyboardInterrupt:
-        _stopped()
+        _report_stop()
         raise
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise AttnDoctorError(f"fix had to stop: {error.strerror}{where}") from None
 
 
-def _stopped() -> None:
+def _report_stop() -> None:
     last = next(iter(runs(os.environ)), None)
     if last is None:
         return
     done = [line for line in last.all("step") if line["state"] == "done"]
     kept = (
-        f"What {plural(len(done), 'earlier step')} did stays; `attn-doctor fix --undo {last.id}`"
-        " takes it back."
+        f"The changes of {plural(len(done), 'earlier step')} are kept; `attn-doctor fix undo"
+        f" {last.id}` undoes them."
         if done
-        else "Nothing of it is left."
+        else "The run changed nothing else."
     )
-    sys.stderr.write(f"\nStopped: the step at work was taken back. {kept}\n")
+    sys.stderr.write(f"\nStopped: the current step was undone. {kept}\n")
 
 
 def _say(text: str) -> None:
     paper = Paper.of(sys.stdout, dict(os.environ))
     sys.stdout.write("\n".join(paper.glyphs(line) for line in paper.wrap(text, 0)) + "\n")
+
+
+class _Progress:
+    """The progress on standard error: one line that is rewritten, or a line for each step."""
+
+    def __init__(self, facts: Facts, paper: Paper) -> None:
+        self._facts, self._paper = facts, paper
+        self._live = sys.stderr.isatty()
+        self._step: Step | None = None
+        self._progress = Progress(None)
+        self._last = ""
+        self._stop = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> _Progress:  # noqa: PYI034 (Self is newer than Python 3.10)
+        if self._live:
+            self._ticker.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._clear()
+
+    def started(self, step: Step) -> None:
+        """A step begins."""
+        self._progress = Progress(step.estimate.minutes)
+        self._step, self._last = step, ""
+        if not self._live:
+            self._write(f"{step.number}. {step.title} …", end="\n")
+
+    def line(self, _: Step, text: str) -> None:
+        """Its installer printed a line."""
+        self._progress.line(text)
+        self._last = text.strip()
+
+    def ended(self, result: StepResult) -> None:
+        """A step ended."""
+        self._step = None
+        self._clear()
+        for line in result_lines(result, self._facts, self._paper, whole=False):
+            self._write(line, end="\n")
+
+    def _tick(self) -> None:
+        while not self._stop.wait(_EVERY):
+            step = self._step
+            if step is None:
+                continue
+            minutes, seconds = divmod(int(self._progress.elapsed), 60)
+            words = [f"{step.number}. {minutes}:{seconds:02d}", self._progress.text, self._last]
+            text = "  ".join(clean(word) for word in words if word)
+            self._write(text[: max(20, self._paper.width - 1)], end="\r")
+
+    def _clear(self) -> None:
+        if self._live:
+            sys.stderr.write("\x1b[2K\r")
+            sys.stderr.flush()
+
+    def _write(self, text: str, *, end: str) -> None:
+        self._clear()
+        sys.stderr.write(self._paper.glyphs(text) + end)
+        sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`attn-doctor fix`: plan what mends the findings, show it, ask, do it, look again."""
+"""`attn-doctor fix`: plan fixes for the findings, show the plan, ask, apply it, check again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import sys
 import time
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from attn_doctor.cli.common_options import DryRun, Json, Output, Python, Snapshot, Timeout, Yes
 from attn_doctor.cli.format_option import Format
 from attn_doctor.cli.rules_option import Folders, rule_folders
 from attn_doctor.errors import AttnDoctorError
@@ -21,182 +23,291 @@ if TYPE_CHECKING:
     from attn_doctor.render.terminal import Paper
 
 
+class _FixGroup(TyperGroup):
+    """`fix RULE` means `fix apply RULE`, and `fix --cuda-home` means `fix cuda-home`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the name of the subcommand in front where it is left out."""
+        if "--cuda-home" in args:
+            args = ["cuda-home", *(word for word in args if word != "--cuda-home")]
+        elif not args or args[0] not in (*self.commands, "-h", "--help"):
+            args = ["apply", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_FixGroup)
+
+
 class Only(str, Enum):
     """Which steps are planned."""
 
     auto = "auto"
 
 
-def fix(
-    rules_: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RULE…]",
-            help="Rules whose findings are mended; default: all errors and warnings. With --undo:"
-            " the run to take back.",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, do nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; carry it out.")] = False,
-    only: Annotated[
-        Only | None,
-        typer.Option(help="Only steps that rules call harmless.", show_default=False),
-    ] = None,
-    choose: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Take the Nth remedy of the RULEs named.")
-    ] = 1,
-    resolve: Annotated[
-        bool,
-        typer.Option(
-            "--resolve/--no-resolve", help="Ask the installer what each step would change."
-        ),
-    ] = True,
-    python: Annotated[
-        str, typer.Option(metavar="PATH", help="Interpreter or environment, as in check.")
-    ] = "",
-    facts: Annotated[
-        str,
-        typer.Option("--facts", metavar="FILE", help="Plan for a snapshot; nothing is done."),
-    ] = "",
-    rules: Folders = None,
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
-    undo: Annotated[
-        bool, typer.Option("--undo", help="Take back the last run, or the one named.")
-    ] = False,
-    history: Annotated[bool, typer.Option("--history", help="List the runs of fix.")] = False,
-    forget: Annotated[
-        str,
-        typer.Option(metavar="RUN", help="Keep what a run did, and remove what --undo needs."),
-    ] = "",
-    wheels: Annotated[
-        bool,
-        typer.Option("--wheels", help="Say which packages pip would download, and which compile."),
-    ] = False,
-    write_requirements: Annotated[
-        str,
-        typer.Option(
-            metavar="FILE", help="Write the set of releases that fits this machine; - for stdout."
-        ),
-    ] = "",
-    cuda_home: Annotated[
-        bool, typer.Option("--cuda-home", help="Find the CUDA toolkit to build with.")
-    ] = False,
-    shell: Annotated[
-        str, typer.Option(metavar="SHELL", help="With --cuda-home: bash, zsh, fish, powershell.")
-    ] = "",
-    write: Annotated[bool, typer.Option("--write", help="With --cuda-home: make it last.")] = False,
-    write_to: Annotated[
-        str,
-        typer.Option(metavar="WHERE", help="With --write: environment, shell or github."),
-    ] = "",
-    install: Annotated[
-        bool, typer.Option("--install", help="With --cuda-home: install a toolkit from wheels.")
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time of an examination.")
-    ] = 4.0,
-) -> None:
-    """Mend what check finds: plan, show, ask, carry out, and look again.
+Rules = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RULE…]",
+        help="Rules whose findings are fixed; default: all errors and warnings.",
+        show_default=False,
+    ),
+]
+OnlySafe = Annotated[
+    Only | None,
+    typer.Option("--only", help="auto: only steps that need no confirmation.", show_default=False),
+]
+Choose = Annotated[
+    int, typer.Option("--choose", min=1, metavar="N", help="Use the Nth fix of the RULEs named.")
+]
+Resolve = Annotated[
+    bool,
+    typer.Option(
+        "--resolve/--no-resolve", help="Ask the installer which packages each step would change."
+    ),
+]
+OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
 
-    Each run is journalled: `fix --undo` brings packages and files back. Without a terminal and
-    without --yes, only the plan is shown.
 
-    Exit codes: 0 nothing (left) to mend, 1 a plan that was not carried out, a step that failed or
-    problems left, 2 wrong usage or an environment that cannot be changed, 130 interrupted.
+@app.callback()
+def _fix() -> None:
+    """Fix what `check` finds: plan, confirm, apply, check again.
+
+    `attn-doctor fix [RULE…]` is short for `attn-doctor fix apply [RULE…]`, and `attn-doctor fix
+    --cuda-home` for `attn-doctor fix cuda-home`. Each run keeps a journal: `fix undo` restores
+    packages and files.
     """
-    named = rules_ or []
-    _exclusive(
-        {
-            "--undo": undo,
-            "--history": history,
-            "--forget": bool(forget),
-            "--wheels": wheels,
-            "--write-requirements": bool(write_requirements),
-            "--cuda-home": cuda_home,
-        }
-    )
-    if facts and python:
-        raise typer.BadParameter("--facts plans for a snapshot: --python has no meaning with it")
-    belonging = {
-        "--shell": shell, "--write": write, "--write-to": write_to, "--install": install
-    }  # fmt: skip
-    _belong(belonging, cuda_home)
-    json = format is Format.json
-    if cuda_home:
-        from attn_doctor.cli.fix import cuda_home as toolkits
 
-        raise typer.Exit(
-            toolkits.cuda_home(
-                python=python,
-                facts=facts,
-                shell=shell,
-                write=write,
-                write_to=write_to or "auto",
-                install=install,
-                dry_run=dry_run,
-                yes=yes,
-                format=format.value,
-                timeout=timeout,
-            )
-        )
-    if history or undo or forget:
-        raise typer.Exit(_earlier(named, undo, forget, dry_run, yes, json))
+
+@app.command("apply")
+def apply_command(
+    rules_: Rules = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    only: OnlySafe = None,
+    choose: Choose = 1,
+    resolve: Resolve = True,
+    python: Python = "",
+    facts: Snapshot = "",
+    rules: Folders = None,
+    format: OutputFormat = Format.text,
+    json: Json = False,
+    timeout: Timeout = 4.0,
+) -> None:
+    """Plan fixes for the findings, show the plan, ask, apply it, and check again.
+
+    If stdin is not a terminal, only the plan is shown, unless --yes is given.
+
+    Exit codes: 0 nothing (left) to fix, 1 the plan was not applied, a step failed or problems
+    remain, 2 wrong usage or an environment that cannot be changed, 130 interrupted.
+    """
     if dry_run and yes:
-        raise typer.BadParameter("--dry-run does nothing and --yes does it: choose one")
-    folders = rule_folders(rules)
-    diagnosis = _diagnosis(facts, python, timeout, folders)
-    if wheels:
-        raise typer.Exit(_wheels(diagnosis, json))
-    if write_requirements:
-        from attn_doctor.cli.fix.requirements import write_to as requirements_to
-
-        raise typer.Exit(requirements_to(write_requirements, diagnosis.facts))
-    ids = _meant(named, folders)
-    plan = _planned(diagnosis, ids, only, choose, local=not facts, resolve=resolve)
-    from attn_doctor.cli.fix.apply import shown_and_done
+        raise typer.BadParameter("--dry-run changes nothing and --yes applies the plan: choose one")
+    folders, machine = rule_folders(rules), (facts, python, timeout)
+    diagnosis, plan, named = _planned(machine, folders, rules_, only, choose, resolve)
+    from attn_doctor.cli.fix.apply import show_and_apply
 
     raise typer.Exit(
-        shown_and_done(
+        show_and_apply(
             plan,
             diagnosis,
-            json=json,
+            json=json or format is Format.json,
             apply=not dry_run and not facts,
             yes=yes,
             look=lambda: _diagnosis(
-                "", python or diagnosis.facts.python.path or "", timeout, folders
+                ("", python or diagnosis.facts.python.path or "", timeout), folders
             ),
-            named=ids,
+            named=named,
         )
     )
 
 
-def _exclusive(given: dict[str, bool]) -> None:
-    several = [name for name, there in given.items() if there]
-    if len(several) > 1:
-        raise typer.BadParameter(f"{' and '.join(several)} do different things: choose one")
+@app.command("plan")
+def plan_command(
+    rules_: Rules = None,
+    only: OnlySafe = None,
+    choose: Choose = 1,
+    resolve: Resolve = True,
+    python: Python = "",
+    facts: Snapshot = "",
+    rules: Folders = None,
+    format: OutputFormat = Format.text,
+    json: Json = False,
+    timeout: Timeout = 4.0,
+) -> None:
+    """Show what `fix apply` would do, and change nothing.
+
+    Exit codes: 0 nothing to fix, 1 a plan was shown, 2 wrong usage.
+    """
+    machine = (facts, python, timeout)
+    diagnosis, plan, _ = _planned(machine, rule_folders(rules), rules_, only, choose, resolve)
+    from attn_doctor.cli.fix.apply import show_plan
+
+    raise typer.Exit(show_plan(plan, diagnosis, json=json or format is Format.json))
 
 
-def _belong(given: dict[str, object], cuda_home: bool) -> None:
-    for option, value in given.items():
-        if value and not cuda_home:
-            raise typer.BadParameter(f"{option} belongs to --cuda-home")
+@app.command("undo")
+def undo_command(
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="Run to undo; default: the last one.")
+    ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    format: OutputFormat = Format.text,
+    json: Json = False,
+) -> None:
+    """Undo a run: restore packages and files. What was changed since then is kept and reported.
+
+    Exit codes: 0 all is as before the run, 1 something was not restored, 2 no such run.
+    """
+    from attn_doctor.cli.fix import runs
+
+    plain = json or format is Format.json
+    raise typer.Exit(runs.undo(run, dry_run=dry_run, yes=yes, json=plain))
 
 
-def _earlier(
-    named: list[str], undo: bool, forget: str, dry_run: bool, yes: bool, json: bool
-) -> int:
-    """What concerns earlier runs."""
-    from attn_doctor.cli.fix import undo as runs
+@app.command("history")
+def history_command(format: OutputFormat = Format.text, json: Json = False) -> None:
+    """List the runs of fix, the newest first."""
+    from attn_doctor.cli.fix import runs
 
-    if undo:
-        return runs.undo(named, dry_run=dry_run, yes=yes, json=json)
-    return runs.forget(forget) if forget else runs.history(json=json)
+    raise typer.Exit(runs.history(json=json or format is Format.json))
 
 
-def _diagnosis(facts: str, python: str, timeout: float, folders: tuple[Path, ...]) -> Diagnosis:
+@app.command("forget")
+def forget_command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Run to forget; see fix history.")],
+) -> None:
+    """Keep what a run changed, and delete the copies that `fix undo` needs."""
+    from attn_doctor.cli.fix import runs
+
+    raise typer.Exit(runs.forget(run))
+
+
+@app.command("wheels")
+def wheels_command(
+    python: Python = "",
+    facts: Snapshot = "",
+    format: OutputFormat = Format.text,
+    json: Json = False,
+    timeout: Timeout = 4.0,
+) -> None:
+    """Show for which packages a ready wheel fits, and which pip would compile."""
+    from attn_doctor.fixes.source_builds import compiling
+    from attn_doctor.fixes.wheel_check import verdicts
+
+    known = _diagnosis(_machine(facts, python, timeout), ()).facts
+    found = [
+        (verdict, compiling(verdict.name, known) if verdict.wheel != "yes" else ())
+        for verdict in verdicts(known)
+    ]
+    if json or format is Format.json:
+        from attn_doctor.render.fix.json import wheels_json
+
+        sys.stdout.write(wheels_json(found))
+    else:
+        from attn_doctor.render.fix.text import wheels_text
+
+        sys.stdout.write(wheels_text(found, _paper()))
+
+
+@app.command("requirements")
+def requirements_command(
+    output: Output = "",
+    python: Python = "",
+    facts: Snapshot = "",
+    timeout: Timeout = 4.0,
+) -> None:
+    """Write a requirements file with the releases that fit this machine.
+
+    An existing file is not overwritten.
+    """
+    from attn_doctor.fixes.requirements_file import requirements
+
+    text = requirements(_diagnosis(_machine(facts, python, timeout), ()).facts)
+    if output in ("", "-"):
+        sys.stdout.write(text)
+        return
+    try:
+        with Path(output).open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError:
+        raise AttnDoctorError(f"{output} exists; choose another name") from None
+    except OSError as error:
+        raise AttnDoctorError(f"{output} cannot be written: {error.strerror}") from None
+    sys.stdout.write(f"Wrote {output}.\n")
+
+
+@app.command("cuda-home")
+def cuda_home_command(
+    shell: Annotated[
+        str,
+        typer.Option(
+            "--shell",
+            metavar="SHELL",
+            help="bash, zsh, sh, fish, powershell or cmd; default: the shell in use.",
+        ),
+    ] = "",
+    write: Annotated[
+        bool, typer.Option("--write", help="Also write the lines to a file for later shells.")
+    ] = False,
+    write_to: Annotated[
+        str,
+        typer.Option(
+            "--write-to",
+            metavar="WHERE",
+            help="With --write: environment (activation hooks), shell (start file) or github.",
+        ),
+    ] = "",
+    install: Annotated[
+        bool,
+        typer.Option("--install", help="If no toolkit fits, install one from NVIDIA's wheels."),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    python: Python = "",
+    format: OutputFormat = Format.text,
+    json: Json = False,
+    timeout: Timeout = 4.0,
+) -> None:
+    """Find the CUDA toolkit to build with, and print lines that select it in your shell.
+
+    Lines for the shell go to standard output, everything else to standard error:
+
+    - bash, zsh, sh: `eval "$(attn-doctor fix --cuda-home)"`
+    - fish: `attn-doctor fix --cuda-home | source`
+    - PowerShell: `Invoke-Expression "$(attn-doctor fix --cuda-home)"`
+
+    Exit codes: 0 a toolkit fits and torch uses it, 1 none fits, torch uses another one, or nothing
+    was written, 2 wrong usage.
+    """
+    from attn_doctor.cli.fix.cuda_home import cuda_home
+
+    raise typer.Exit(
+        cuda_home(
+            python=python,
+            shell=shell,
+            write=write,
+            write_to=write_to or "auto",
+            install=install,
+            dry_run=dry_run,
+            yes=yes,
+            json=json or format is Format.json,
+            timeout=timeout,
+        )
+    )
+
+
+def _machine(facts: str, python: str, timeout: float) -> tuple[str, str, float]:
+    """A snapshot or an interpreter, and the time limit. Raises `BadParameter` for both."""
+    if facts and python:
+        raise typer.BadParameter("--facts uses a snapshot: --python has no effect with it")
+    return facts, python, timeout
+
+
+def _diagnosis(machine: tuple[str, str, float], folders: tuple[Path, ...]) -> Diagnosis:
     from attn_doctor.diagnosis import derive, evaluate, examine
 
+    facts, python, timeout = machine
     start = time.perf_counter()
     if facts:
         from attn_doctor import snapshot
@@ -207,65 +318,49 @@ def _diagnosis(facts: str, python: str, timeout: float, folders: tuple[Path, ...
     return evaluate(examine(LocalHost(), python, timeout), start, folders)
 
 
-def _meant(named: list[str], folders: tuple[Path, ...]) -> list[str]:
-    """The ids of the rules that the user named, a cause standing for all of its rules."""
+def _planned(
+    machine: tuple[str, str, float],
+    folders: tuple[Path, ...],
+    words: list[str] | None,
+    only: Only | None,
+    choose: int,
+    resolve: bool,
+) -> tuple[Diagnosis, Plan, list[str]]:
+    """The diagnosis, the plan, and the ids of the rules that the user named."""
+    from attn_doctor.fixes.plan import plan
+    from attn_doctor.fixes.resolve import prepared
+
+    diagnosis = _diagnosis(_machine(*machine), folders)
+    named = _named(words or [], folders)
+    if choose > 1 and not named:
+        raise typer.BadParameter("--choose belongs to a RULE: name the rule")
+    found = plan(diagnosis, named, only_auto=only is not None, choice=choose)
+    if choose > 1 and not found.steps and found.without:
+        raise AttnDoctorError(f"{', '.join(found.without)} has no fix number {choose}")
+    found = prepared(
+        found,
+        diagnosis.facts,
+        os.environ,
+        local=not machine[0],
+        resolve=resolve,
+        watch=_show_waiting if sys.stderr.isatty() else lambda _: None,
+    )
+    return diagnosis, found, named
+
+
+def _named(words: list[str], folders: tuple[Path, ...]) -> list[str]:
+    """The ids of the rules that the user named; a cause means all of its rules."""
     from attn_doctor.rulebook import library
     from attn_doctor.rulebook.rule_lookup import meant
 
     every = library.load(folders)
     causes = library.tables()["causes"]["cause"]
-    return [rule.id for word in named for rule in meant(word, every, causes).rules]
+    return [rule.id for word in words for rule in meant(word, every, causes).rules]
 
 
-def _planned(
-    diagnosis: Diagnosis,
-    ids: list[str],
-    only: Only | None,
-    choose: int,
-    *,
-    local: bool,
-    resolve: bool,
-) -> Plan:
-    from attn_doctor.fixes.plan import plan
-    from attn_doctor.fixes.prepare import prepared
-
-    if choose > 1 and not ids:
-        raise typer.BadParameter("--choose belongs to a RULE: name the one it is about")
-    found = plan(diagnosis, ids, only_auto=only is not None, choice=choose)
-    if choose > 1 and not found.steps and found.without:
-        raise AttnDoctorError(f"{', '.join(found.without)} has no remedy number {choose}")
-    return prepared(
-        found,
-        diagnosis.facts,
-        os.environ,
-        local=local,
-        resolve=resolve,
-        watch=_asking if sys.stderr.isatty() else lambda _: None,
-    )
-
-
-def _asking(text: str) -> None:
+def _show_waiting(text: str) -> None:
     sys.stderr.write(f"\x1b[2K\r{text} …\r")
     sys.stderr.flush()
-
-
-def _wheels(diagnosis: Diagnosis, json: bool) -> int:
-    from attn_doctor.fixes.source_builds import compiling
-    from attn_doctor.fixes.wheel_check import verdicts
-
-    facts = diagnosis.facts
-    found = [
-        (one, compiling(one.name, facts) if one.wheel != "yes" else ()) for one in verdicts(facts)
-    ]
-    if json:
-        from attn_doctor.render.fix.json import wheels_json
-
-        sys.stdout.write(wheels_json(found))
-    else:
-        from attn_doctor.render.fix.text import wheels_text
-
-        sys.stdout.write(wheels_text(found, _paper()))
-    return 0
 
 
 def _paper() -> Paper:

@@ -1,7 +1,7 @@
-"""`attn-doctor fix --cuda-home`: choose the CUDA toolkit for builds, and tell the shell.
+"""`attn-doctor fix --cuda-home`: choose the CUDA toolkit for builds, and print lines for the shell.
 
-Standard output holds nothing but the lines for the shell, so that `eval` can take them; everything
-that is meant for a person goes to standard error.
+Standard output holds nothing but the lines for the shell, so that `eval` can read them; everything
+for a person goes to standard error.
 """
 
 from __future__ import annotations
@@ -9,83 +9,80 @@ from __future__ import annotations
 import os
 import sys
 
+from attn_doctor.cli.fix.apply import agreed
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.cuda_home.report import Report
-from attn_doctor.fixes.cuda_home.start_files import Keeping
+from attn_doctor.fixes.cuda_home.candidate import Report
+from attn_doctor.fixes.cuda_home.start_files import FileChanges
 from attn_doctor.fixes.cuda_home.toolkit_from_wheels import Installation
 from attn_doctor.host import Host
 from attn_doctor.render.terminal import Paper
-from attn_doctor.shell.exports import Exports
 from attn_doctor.shell.quote import Shell
 
 
 def cuda_home(
     *,
-    python: str = "",
-    facts: str = "",
-    shell: str = "",
-    write: bool = False,
-    write_to: str = "auto",
-    install: bool = False,
-    yes: bool = False,
-    dry_run: bool = False,
-    format: str = "text",
-    timeout: float = 15.0,
+    python: str,
+    shell: str,
+    write: bool,
+    write_to: str,
+    install: bool,
+    yes: bool,
+    dry_run: bool,
+    json: bool,
+    timeout: float,
 ) -> int:
     """Do what the command line asks for; returns the exit code.
 
-    0: a toolkit was chosen, and torch takes it. 1: none fits, or torch takes another one. Raises
-    `AttnDoctorError` for what the user has to set right first.
+    0: a toolkit was chosen, and torch uses it. 1: none fits, torch uses another one, or nothing was
+    written. Raises `AttnDoctorError` for what the user has to correct first.
     """
     from attn_doctor.diagnosis import examine
     from attn_doctor.fixes.cuda_home import start_files
     from attn_doctor.host.local import LocalHost
     from attn_doctor.shell import detect
 
-    if facts:
-        raise AttnDoctorError(
-            "fix --cuda-home tries compilers out on this machine: --facts has no meaning with it"
-        )
     asking = detect.named(shell) if shell else None
     if write_to not in start_files.KINDS:
         raise AttnDoctorError(f"--write-to {write_to}: it takes {', '.join(start_files.KINDS)}")
     asking = asking or detect.detect(dict(os.environ))
     host = LocalHost()
-    report = _judged(host, examine(host, python, timeout), asking)
+    report = _report(host, examine(host, python, timeout), asking)
     if install and report.chosen is not None:
-        _say("A toolkit that fits is here already; nothing is installed.\n")
+        _say("A toolkit that fits is installed already; nothing is installed.\n")
     elif install:
-        if not _installed(host, report.facts, yes=yes, dry_run=dry_run):
+        if not _install(host, report.facts, yes=yes, dry_run=dry_run):
             return 0 if dry_run else 1
         host = LocalHost()
-        report = _judged(host, examine(host, python, timeout), asking)
-    if format != "json":
-        _tell(report)
+        report = _report(host, examine(host, python, timeout), asking)
+    if not json:
+        _explain(report)
     if report.chosen is None or report.refuted:
-        if format == "json":
-            sys.stdout.write(_json(report))
+        if json:
+            _write_json(report)
         return 1
-    return _kept(host, report, write_to if write else "", format, yes=yes, dry_run=dry_run)
+    return _result(host, report, write_to if write else "", json=json, yes=yes, dry_run=dry_run)
 
 
-def _kept(host: Host, report: Report, kind: str, format: str, *, yes: bool, dry_run: bool) -> int:
-    """Write the choice where `kind` says, if anywhere, and print it. Returns the exit code."""
-    keeping = _keeping(host, report, kind) if kind else None
+def _result(
+    host: Host, report: Report, write_to: str, *, json: bool, yes: bool, dry_run: bool
+) -> int:
+    """Write the choice where `write_to` says, if anywhere, and print it. Returns the exit code."""
+    plan = _file_changes(host, report, write_to) if write_to else None
     written, undo = False, ""
-    if keeping is not None and dry_run:
-        _say(f"Nothing is written (--dry-run). It would be:\n{_changes(keeping)}")
-    elif keeping is not None:
-        written, undo = _write(keeping, report.facts, yes=yes)
-    if format == "json":
-        sys.stdout.write(_json(report, keeping, written=written, undo=undo))
+    if plan is not None and dry_run:
+        _say(f"Nothing is written (--dry-run). These are the changes:\n{_changes(plan)}")
+    elif plan is not None:
+        written, undo = _write_files(plan, report.facts, yes=yes)
+    if json:
+        _write_json(report, plan, written=written, undo=undo)
     else:
-        _print_lines(report, keeping)
-    return 0 if written or dry_run or keeping is None else 1
+        _print_lines(report, plan)
+    return 0 if written or dry_run or plan is None else 1
 
 
-def _judged(host: Host, facts: Facts, shell: Shell) -> Report:
-    """Every toolkit weighed, the lines for the shell, and what torch makes of them."""
+def _report(host: Host, facts: Facts, shell: Shell) -> Report:
+    """Every toolkit evaluated, the lines for the shell, and what torch resolves with them."""
     from attn_doctor.fixes.cuda_home import confirm, exports
     from attn_doctor.fixes.cuda_home.advice import advice
     from attn_doctor.fixes.cuda_home.evaluate import choose
@@ -119,8 +116,8 @@ def _judged(host: Host, facts: Facts, shell: Shell) -> Report:
 # Installing
 
 
-def _installed(host: Host, facts: Facts, *, yes: bool, dry_run: bool) -> bool:
-    """Show what would be installed, ask, and do it. False if it was only shown or not wanted."""
+def _install(host: Host, facts: Facts, *, yes: bool, dry_run: bool) -> bool:
+    """Show what would be installed, ask, and install it. False if nothing was installed."""
     from attn_doctor.fixes.cuda_home import toolkit_from_wheels
     from attn_doctor.fixes.journal import begin
 
@@ -139,7 +136,7 @@ def _installed(host: Host, facts: Facts, *, yes: bool, dry_run: bool) -> bool:
             toolkit_from_wheels.install(host, wanted, environ, journal, waiting.say)
     finally:
         waiting.done()
-    _say(f"{wanted.root} is there. Undo: attn-doctor fix --undo {journal.id}\n")
+    _say(f"Installed {wanted.root}. Undo: attn-doctor fix undo {journal.id}\n")
     return True
 
 
@@ -148,15 +145,15 @@ def _installation(wanted: Installation) -> str:
     return (
         f"To be installed:\n  folder    {wanted.root} (new)\n"
         f"  wheels    {wanted.requirement}{source}\n"
-        f"  download  about {wanted.download_mib} MiB, less what the installer has kept\n"
+        f"  download  about {wanted.download_mib} MiB, less what is in the installer's cache\n"
         f"  disk      about {wanted.disk_mib} MiB\n  command   {' '.join(wanted.argv)}\n"
     )
 
 
-# Keeping
+# Writing files
 
 
-def _keeping(host: Host, report: Report, kind: str) -> Keeping:
+def _file_changes(host: Host, report: Report, kind: str) -> FileChanges:
     """The files to write, for a PATH that does not hold the toolkit's folder yet."""
     from attn_doctor.fixes.cuda_home import exports, start_files
 
@@ -164,30 +161,30 @@ def _keeping(host: Host, report: Report, kind: str) -> Keeping:
         raise AssertionError
     environ = dict(os.environ)
     folder = host.join(report.chosen.root, "bin")
-    parts = [one for one in environ.get("PATH", "").split(os.pathsep) if one != folder]
+    parts = [part for part in environ.get("PATH", "").split(os.pathsep) if part != folder]
     environ["PATH"] = os.pathsep.join(parts)
-    needed: Exports = exports.needed(host, report.chosen, environ)
-    return start_files.keeping(report.facts, needed, report.shell, environ, kind)
+    needed = exports.needed(host, report.chosen, environ)
+    return start_files.file_changes(report.facts, needed, report.shell, environ, kind)
 
 
-def _write(keeping: Keeping, facts: Facts, *, yes: bool) -> tuple[bool, str]:
-    """Show, ask and write. Returns whether all stands as wanted, and the id for `--undo`."""
-    from attn_doctor.fixes.cuda_home import write_files
+def _write_files(plan: FileChanges, facts: Facts, *, yes: bool) -> tuple[bool, str]:
+    """Show, ask and write. Returns whether all files are as wanted, and the run to undo."""
+    from attn_doctor.fixes.cuda_home import start_files
     from attn_doctor.fixes.journal import begin
 
-    if not any(one.needed for one in keeping.changes):
-        _say(f"Nothing to write:\n{_changes(keeping)}")
+    if not any(change.needed for change in plan.changes):
+        _say(f"Nothing to write:\n{_changes(plan)}")
         return True, ""
-    _say(f"To be written:\n{_changes(keeping)}")
-    if keeping.kind == "github":
-        write_files.append(keeping)
+    _say(f"To be written:\n{_changes(plan)}")
+    if plan.kind == "github":
+        start_files.append(plan)
         return True, ""
     if not _agreed("Write it?", yes=yes):
         return False, ""
     environ = dict(os.environ)
     with begin(environ, title="fix --cuda-home --write", python=facts.python.path or "") as journal:
-        write_files.write(keeping, journal)
-    _say(f"Written. Now {keeping.then}. Undo: attn-doctor fix --undo {journal.id}\n")
+        start_files.write(plan, journal)
+    _say(f"Written. Now {plan.then}. Undo: attn-doctor fix undo {journal.id}\n")
     return True, journal.id
 
 
@@ -195,10 +192,9 @@ def _agreed(question: str, *, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        _say("Nothing was changed: nobody can be asked here. Add --yes to do it.\n")
+        _say("Nothing was changed: stdin is not a terminal. Add --yes to apply it.\n")
         return False
-    _say(f"{question} [y/N] ")
-    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+    if agreed(question):
         return True
     _say("Nothing was changed.\n")
     return False
@@ -216,45 +212,45 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _changes(keeping: Keeping) -> str:
+def _changes(plan: FileChanges) -> str:
     from attn_doctor.render.fix.cuda_home import changes
 
-    return changes(keeping, _paper())
+    return changes(plan, _paper())
 
 
-def _tell(report: Report) -> None:
+def _explain(report: Report) -> None:
     from attn_doctor.render.fix.cuda_home import as_text
 
     _say(as_text(report, _paper()))
     if report.refuted:
         _say(
-            "\ntorch takes another toolkit in spite of CUDA_HOME: something sets it when Python"
-            " starts (a .pth file, sitecustomize). Nothing was printed for the shell.\n"
+            "\ntorch uses another toolkit in spite of CUDA_HOME: something sets it when Python"
+            " starts (a .pth file, sitecustomize). No lines were printed for the shell.\n"
         )
 
 
-def _print_lines(report: Report, keeping: Keeping | None) -> None:
+def _print_lines(report: Report, plan: FileChanges | None) -> None:
     """The lines, for `eval`; on a terminal also how to use them."""
     from attn_doctor.shell.detect import how_to_eval
 
     if sys.stdout.isatty():
-        if keeping is not None:
+        if plan is not None:
             return
         how = how_to_eval(report.shell, "attn-doctor fix --cuda-home")
-        _say(f"\nFor this shell: {how}\nThe lines, for {report.shell}:\n")
+        _say(f"\nTo set them in this shell: {how}\nThe lines, for {report.shell}:\n")
     sys.stdout.write("".join(f"{line}\n" for line in report.lines))
 
 
-def _json(
-    report: Report, keeping: Keeping | None = None, *, written: bool = False, undo: str = ""
-) -> str:
+def _write_json(
+    report: Report, plan: FileChanges | None = None, *, written: bool = False, undo: str = ""
+) -> None:
     from attn_doctor.render.fix.cuda_home import as_json
 
-    return as_json(report, keeping, written=written, undo=undo)
+    sys.stdout.write(as_json(report, plan, written=written, undo=undo))
 
 
 class _Waiting:
-    """One line on a terminal that says what is being waited for."""
+    """One line on a terminal that names what the command is waiting for."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

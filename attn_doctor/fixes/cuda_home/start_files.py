@@ -16,6 +16,7 @@ from msgspec import Struct
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home import marked_block
+from attn_doctor.fixes.journal import Journal
 from attn_doctor.shell.detect import start_file
 from attn_doctor.shell.exports import Exports, enter_lines, leave_lines, start_lines
 from attn_doctor.shell.quote import Shell
@@ -55,7 +56,7 @@ class Change(Struct, frozen=True, kw_only=True):
         return self.before != self.after
 
 
-class Keeping(Struct, frozen=True, kw_only=True):
+class FileChanges(Struct, frozen=True, kw_only=True):
     """What keeping the choice takes."""
 
     kind: str
@@ -67,9 +68,9 @@ class Keeping(Struct, frozen=True, kw_only=True):
     """What the user does to have it in the shell at hand."""
 
 
-def keeping(
+def file_changes(
     facts: Facts, exports: Exports, shell: Shell, environ: Mapping[str, str], kind: str
-) -> Keeping:
+) -> FileChanges:
     """The files to write. Raises `AttnDoctorError` if one of them cannot or must not be written."""
     if kind == "auto":
         kind = _usual(facts, environ)
@@ -97,15 +98,15 @@ def _usual(facts: Facts, environ: Mapping[str, str]) -> str:
 # Places
 
 
-def _shell(facts: Facts, exports: Exports, shell: Shell, environ: Mapping[str, str]) -> Keeping:
+def _shell(facts: Facts, exports: Exports, shell: Shell, environ: Mapping[str, str]) -> FileChanges:
     path = start_file(shell, environ, macos=facts.system.os == "macos")
     before = _read(path)
     after = marked_block.with_block(before or b"", start_lines(exports, shell), str(path))
     change = _change(path, before, after or b"")
-    return Keeping(kind="shell", changes=(change,), exports=exports, then="open a new shell")
+    return FileChanges(kind="shell", changes=(change,), exports=exports, then="open a new shell")
 
 
-def _venv(exports: Exports, shell: Shell, prefix: Path) -> Keeping:
+def _venv(exports: Exports, shell: Shell, prefix: Path) -> FileChanges:
     """The environment's own activation scripts, all that are there."""
     changes: list[Change] = []
     notes: list[str] = []
@@ -133,7 +134,7 @@ def _venv(exports: Exports, shell: Shell, prefix: Path) -> Keeping:
         )
     activate = {"fish": "activate.fish", "powershell": "Activate.ps1"}.get(shell, "activate")
     source = ". " if shell in ("sh", "powershell") else "source "
-    return Keeping(
+    return FileChanges(
         kind="environment",
         changes=tuple(changes),
         exports=exports,
@@ -142,7 +143,7 @@ def _venv(exports: Exports, shell: Shell, prefix: Path) -> Keeping:
     )
 
 
-def _conda(exports: Exports, prefix: Path) -> Keeping:
+def _conda(exports: Exports, prefix: Path) -> FileChanges:
     """Hook files of our own, which conda reads when the environment is entered and left."""
     changes = []
     for ending, family in _CONDA:
@@ -154,7 +155,7 @@ def _conda(exports: Exports, prefix: Path) -> Keeping:
             before = _read(path)
             after = marked_block.with_block(before or b"", lines, str(path))
             changes.append(_change(path, before, after or b""))
-    return Keeping(
+    return FileChanges(
         kind="environment",
         changes=tuple(changes),
         exports=exports,
@@ -162,7 +163,7 @@ def _conda(exports: Exports, prefix: Path) -> Keeping:
     )
 
 
-def _github(exports: Exports, environ: Mapping[str, str]) -> Keeping:
+def _github(exports: Exports, environ: Mapping[str, str]) -> FileChanges:
     """The files through which one step of a GitHub Actions job speaks to the next ones."""
     changes = []
     texts = {"GITHUB_ENV": [f"{name}={value}" for name, value in exports.variables.items()]}
@@ -178,7 +179,7 @@ def _github(exports: Exports, environ: Mapping[str, str]) -> Keeping:
         new = [line for line in lines if line not in known]
         after = before + gap + "".join(f"{line}\n" for line in new).encode() if new else before
         changes.append(_change(path, before, after))
-    return Keeping(
+    return FileChanges(
         kind="github",
         changes=tuple(changes),
         exports=exports,
@@ -238,3 +239,34 @@ def _same(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except OSError:
         return False
+
+
+def write(keeping: FileChanges, journal: Journal) -> tuple[Change, ...]:
+    """Write every file that is not yet as it should be; returns those that were written.
+
+    Raises `AttnDoctorError` if a file changed since it was read, or cannot be written.
+    """
+    needed = tuple(one for one in keeping.changes if one.needed)
+    for change in needed:
+        _unchanged(change)
+        journal.write_file(change.path, change.after)
+    return needed
+
+
+def append(keeping: FileChanges) -> tuple[Change, ...]:
+    """Add to the files of GitHub Actions, which last for one step and are never put back."""
+    needed = tuple(one for one in keeping.changes if one.needed)
+    for change in needed:
+        with change.real.open("ab") as file:
+            file.write(change.after[len(change.before or b"") :])
+    return needed
+
+
+def _unchanged(change: Change) -> None:
+    """The file is as it was when the change was worked out and shown."""
+    try:
+        now = change.real.read_bytes() if os.path.lexists(change.real) else None
+    except OSError as error:
+        raise AttnDoctorError(f"{change.real} cannot be read: {error.strerror}") from None
+    if now != change.before:
+        raise AttnDoctorError(f"{change.real} has changed in the meantime; run this again")

@@ -22,8 +22,8 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home import trial_build
 from attn_doctor.fixes.cuda_home.advice import own_root, wheels_hold_nvcc
+from attn_doctor.fixes.installers import installer_environment, run
 from attn_doctor.fixes.journal import MARKER, Journal
-from attn_doctor.fixes.run_installer import installer_environment, run
 from attn_doctor.host import Host
 from attn_doctor.probes.toolchain import cuda_root
 
@@ -68,7 +68,7 @@ def plan(host: Host, facts: Facts, environ: Mapping[str, str]) -> Installation:
         raise AttnDoctorError("there is no folder for a toolkit: set HOME or XDG_DATA_HOME")
     if os.path.lexists(root):
         raise AttnDoctorError(
-            f"{root} is there and does not serve; attn-doctor fix --undo removes what an earlier"
+            f"{root} is there and does not serve; attn-doctor fix undo removes what an earlier"
             " run made, else move it away"
         )
     linked, exact = _of_environment(facts, release)

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.cuda_home.candidate import Candidate
-from attn_doctor.fixes.cuda_home.report import Report
-from attn_doctor.fixes.cuda_home.start_files import Keeping
+from attn_doctor.fixes.cuda_home.candidate import Candidate, Report
+from attn_doctor.fixes.cuda_home.start_files import FileChanges
 from attn_doctor.render.terminal import Paper, clean
 
 SCHEMA = 1
@@ -109,7 +108,7 @@ def _advice(report: Report, paper: Paper) -> Iterator[str]:
         yield from paper.wrap(f"({advice.note}.)", 2)
 
 
-def changes(keeping: Keeping, paper: Paper) -> str:
+def changes(keeping: FileChanges, paper: Paper) -> str:
     """The files that would change, and what they set."""
     lines: list[str] = []
     for one in keeping.changes:
@@ -125,7 +124,7 @@ def changes(keeping: Keeping, paper: Paper) -> str:
     return paper.glyphs("\n".join(lines) + "\n")
 
 
-def as_json(report: Report, keeping: Keeping | None, *, written: bool, undo: str) -> str:
+def as_json(report: Report, keeping: FileChanges | None, *, written: bool, undo: str) -> str:
     """The same as one JSON object."""
     exports = report.exports
     data = {

@@ -36,12 +36,12 @@ def fix_json(plan: Plan, facts: Facts, code: int, applied: Applied | None = None
                     "number": one.step.number,
                     "rules": one.step.rules,
                     "state": one.state,
-                    "told": one.told,
+                    "detail": one.detail,
                     "causes": one.causes,
                     "log": one.log,
                     "seconds": round(one.seconds, 1),
                 }
-                for one in applied.done
+                for one in applied.results
             ],
             "changes": [msgspec.to_builtins(one) for one in applied.changes],
             "resolved": [_finding(one) for one in applied.resolved],

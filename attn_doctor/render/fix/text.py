@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
-from attn_doctor.fixes.apply import Applied, Done
+from attn_doctor.fixes.apply import Applied, StepResult
 from attn_doctor.fixes.build_progress import span
 from attn_doctor.fixes.distributions import Change
 from attn_doctor.fixes.journal import Run
@@ -102,7 +102,7 @@ def _after(step: Step, plan: Plan, paper: Paper) -> Iterator[str]:
         size = f" ({_size(one.bytes)})" if one.bytes else ""
         yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", paper)
     if step.kind == "command" and not step.blocked_by:
-        yield from _labelled("undo", "--undo cannot take it back", paper)
+        yield from _labelled("undo", "this step cannot be undone", paper)
     for other in step.alternatives:
         yield from _labelled("or", other, paper)
     rules = [rule for one in step.rules for rule in plan.explained.get(one, ())]
@@ -194,37 +194,37 @@ def applied_text(applied: Applied, facts: Facts, paper: Paper) -> str:
         lines += _marked("✓", f"no longer: {finding.title} [{finding.rule}]", paper)
     for finding in applied.introduced:
         lines += _marked("!", f"new: {finding.title} [{finding.rule}]", paper)
-    for done in applied.done:
-        lines += done_lines(done, facts, paper, whole=True)
+    for result in applied.results:
+        lines += result_lines(result, facts, paper, whole=True)
     lines.append("")
     rest = applied.after.problems
     what = "No problems are left." if not rest else f"Left: {tally(applied.after)}."
     again = " Next: `attn-doctor check`." if rest else ""
-    undo = f" Undo: `attn-doctor fix --undo {applied.id}`" if applied.changes else ""
+    undo = f" Undo: `attn-doctor fix undo {applied.id}`" if applied.changes else ""
     lines += paper.wrap(f"{what}{again}{undo}", 0)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
-def done_lines(done: Done, facts: Facts, paper: Paper, *, whole: bool) -> Iterator[str]:
-    """What became of one step; `whole`: only what a reader has to act on."""
-    title = f"{done.step.number}. {done.step.title}"
-    if done.state == "failed" and not whole:
+def result_lines(result: StepResult, facts: Facts, paper: Paper, *, whole: bool) -> Iterator[str]:
+    """The result of one step; `whole`: only results that need a reaction."""
+    title = f"{result.step.number}. {result.step.title}"
+    if result.state == "failed" and not whole:
         yield from _marked("✗", title, paper)
-    elif done.state == "failed":
-        yield from _marked("✗", f"{title}: {done.told}", paper)
-        for cause in done.causes:
+    elif result.state == "failed":
+        yield from _marked("✗", f"{title}: {result.detail}", paper)
+        for cause in result.causes:
             yield from paper.wrap(f"cause: {clean(cause)}", 4)
-        if done.log:
-            yield from paper.wrap(f"log: {done.log} (`attn-doctor explain {done.log}`)", 4)
-    elif done.state == "yours" and whole:
+        if result.log:
+            yield from paper.wrap(f"log: {result.log} (`attn-doctor explain {result.log}`)", 4)
+    elif result.state == "yours" and whole:
         yield from _marked("!", f"{title}: in your own shell, run", paper)
-        for command in _commands(done.step, facts):
+        for command in _commands(result.step, facts):
             yield "    " + paper.style(clean(command), "green")
-    elif done.state in ("not needed", "not reached") and whole:
-        told = f" ({done.told})" if done.told else ""
-        yield from _marked("!", f"{title}: {done.state}{told}", paper)
-    elif done.state == "done" and not whole:
-        yield from _marked("✓", f"{title}  ({done.seconds:.0f} s)", paper)
+    elif result.state in ("not needed", "not reached") and whole:
+        detail = f" ({result.detail})" if result.detail else ""
+        yield from _marked("!", f"{title}: {result.state}{detail}", paper)
+    elif result.state == "done" and not whole:
+        yield from _marked("✓", f"{title}  ({result.seconds:.0f} s)", paper)
 
 
 def undo_text(undo: Undo, paper: Paper) -> str:

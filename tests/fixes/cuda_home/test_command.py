@@ -44,8 +44,9 @@ class Machine(NamedTuple):
             **variables,
         }
         command = [sys.executable, "-m", "attn_doctor", "fix"]
+        cuda_home = {"--cuda-home", "cuda-home"} & {*arguments}
         return subprocess.run(
-            [*command, *arguments, "--python", str(self.python)],
+            [*command, *arguments, *(["--python", str(self.python)] if cuda_home else [])],
             env=environ, capture_output=True, text=True, timeout=60, check=False,
             stdin=subprocess.DEVNULL, cwd="/",
         )  # fmt: skip
@@ -106,12 +107,21 @@ def test_json_says_all_of_it(machine: Machine) -> None:
     assert found["written"] is False
 
 
+@pytest.mark.parametrize("arguments", [("cuda-home", "--json"), ("--json", "--cuda-home")])
+def test_the_option_and_the_subcommand_are_the_same(
+    machine: Machine, arguments: tuple[str, ...]
+) -> None:
+    ran = machine.run(*arguments, "--shell", "bash")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["lines"][0] == f"export CUDA_HOME='{machine.toolkit}';"
+
+
 def test_writing_asks_first_is_repeatable_and_is_undone(machine: Machine) -> None:
     file = machine.python.parent / "activate"
     before = file.read_bytes()
     asked = machine.run("--cuda-home", "--write", "--shell", "bash")
     assert asked.returncode == 1
-    assert "nobody can be asked here" in asked.stderr
+    assert "stdin is not a terminal" in asked.stderr
     shown = machine.run("--cuda-home", "--write", "--dry-run", "--shell", "bash")
     assert shown.returncode == 0
     assert str(file) in shown.stderr
@@ -123,7 +133,7 @@ def test_writing_asks_first_is_repeatable_and_is_undone(machine: Machine) -> Non
     again = machine.run("--cuda-home", "--write", "--yes", "--shell", "bash")
     assert "Nothing to write" in again.stderr
     assert file.read_bytes() == after
-    undone = machine.run("--undo", "--yes")
+    undone = machine.run("undo", "--yes")
     assert undone.returncode == 0, undone.stdout + undone.stderr
     assert file.read_bytes() == before
 

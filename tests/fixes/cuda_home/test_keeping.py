@@ -15,8 +15,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, Python, System
 from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.fixes.cuda_home import marked_block
-from attn_doctor.fixes.cuda_home.start_files import Keeping, keeping
-from attn_doctor.fixes.cuda_home.write_files import append, write
+from attn_doctor.fixes.cuda_home.start_files import FileChanges, append, file_changes, write
 from attn_doctor.fixes.journal import begin
 from attn_doctor.shell.exports import Exports
 from attn_doctor.shell.quote import Shell
@@ -34,12 +33,12 @@ def facts(prefix: Path | None = None, kind: PythonEnvironment = "system") -> Fac
 def kept(
     tmp_path: Path, found: Facts, kind: str, shell: Shell = "bash", exports: Exports = EXPORTS,
     **more: str,
-) -> Keeping:  # fmt: skip
+) -> FileChanges:  # fmt: skip
     environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **more}
-    return keeping(found, exports, shell, environ, kind)
+    return file_changes(found, exports, shell, environ, kind)
 
 
-def write_it(tmp_path: Path, wanted: Keeping) -> None:
+def write_it(tmp_path: Path, wanted: FileChanges) -> None:
     with begin({"HOME": str(tmp_path)}, title="test") as journal:
         write(wanted, journal)
 
@@ -133,7 +132,7 @@ def test_a_read_only_home_is_refused(tmp_path: Path) -> None:
 
 def test_no_home(tmp_path: Path) -> None:
     with pytest.raises(AttnDoctorError, match="HOME is not set"):
-        keeping(facts(), EXPORTS, "bash", {}, "shell")
+        file_changes(facts(), EXPORTS, "bash", {}, "shell")
 
 
 def test_a_file_that_changed_since_it_was_shown_is_not_overwritten(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from attn_doctor.fixes.cuda_home.toolkit_from_wheels import (
     plan,
 )
 from attn_doctor.fixes.journal import begin
-from attn_doctor.fixes.undo import chosen, undo, undoing
+from attn_doctor.fixes.undo import chosen, undo, undo_plan
 from attn_doctor.host import Space
 from attn_doctor.host.local import LocalHost
 from attn_doctor.probes.toolchain import cuda_root
@@ -196,7 +196,7 @@ def test_an_installed_toolkit_is_taken_back_whole(tmp_path: Path) -> None:
     id = carried_out(tmp_path, wanted)
     assert cuda_root.lacks(LocalHost(), str(root)) == ()
     run = chosen({"HOME": str(tmp_path)}, id)
-    assert undo(run, undoing(run)).faults == ()
+    assert undo(run, undo_plan(run)).faults == ()
     assert not root.exists()
     assert ready.is_dir()
 
@@ -247,5 +247,5 @@ def test_a_killed_installation_is_taken_back(tmp_path: Path) -> None:
     assert (root / "wheels").is_dir()
     run = chosen({"HOME": str(tmp_path)}, "")
     # The installer outlived it, and is ended first.
-    assert undo(run, undoing(run)).faults == ()
+    assert undo(run, undo_plan(run)).faults == ()
     assert not root.exists()

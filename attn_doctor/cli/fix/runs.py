@@ -1,59 +1,55 @@
-"""`attn-doctor fix --undo`, `--history` and `--forget`."""
+"""`attn-doctor fix undo`, `history` and `forget`: earlier runs of fix."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-import typer
-
 from attn_doctor.cli.fix.apply import agreed
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes import env_snapshot
 from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.journal import Run, reopen, runs
-from attn_doctor.fixes.undo import Undone, chosen, undoing
-from attn_doctor.fixes.undo import undo as take_back
+from attn_doctor.fixes.undo import Undone, chosen, undo_plan
+from attn_doctor.fixes.undo import undo as apply_undo
 from attn_doctor.render.fix.json import history_json, undo_json
 from attn_doctor.render.fix.text import history_text, undo_text
 from attn_doctor.render.terminal import Paper
 
 
-def undo(named: list[str], *, dry_run: bool, yes: bool, json: bool) -> int:
-    """Take a run back. Returns the exit code: 1 if something could not be."""
-    if len(named) > 1:
-        raise typer.BadParameter("--undo takes one run back; `fix --history` lists them")
+def undo(id: str, *, dry_run: bool, yes: bool, json: bool) -> int:
+    """Undo a run. Returns the exit code: 1 if something was not restored."""
     paper = Paper.of(sys.stdout, dict(os.environ))
-    run = chosen(os.environ, named[0] if named else "")
-    wanted = undoing(run)
+    run = chosen(os.environ, id)
+    plan = undo_plan(run)
     if not json:
-        sys.stdout.write(undo_text(wanted, paper))
+        sys.stdout.write(undo_text(plan, paper))
         sys.stdout.flush()
     ask = sys.stdin.isatty() and not yes and not json
-    if dry_run or (ask and not agreed("Take it back?")):
-        sys.stdout.write(undo_json(wanted, 1) if json else "Nothing was done.\n")
+    if dry_run or (ask and not agreed("Undo it?")):
+        sys.stdout.write(undo_json(plan, 1) if json else "Nothing was changed.\n")
         return 1
-    undone = take_back(run, wanted)
+    undone = apply_undo(run, plan)
     differs = _freeze_differs(run)
     code = 1 if undone.faults or undone.changes or differs else 0
     sys.stdout.write(
-        undo_json(wanted, code, undone) if json else _told(run, undone, differs, paper)
+        undo_json(plan, code, undone) if json else _result(run, undone, differs, paper)
     )
     return code
 
 
-def _told(run: Run, undone: Undone, differs: str, paper: Paper) -> str:
-    lines = [f"! {one}" for one in undone.faults]
+def _result(run: Run, undone: Undone, differs: str, paper: Paper) -> str:
+    lines = [f"! {fault}" for fault in undone.faults]
     if differs:
         lines.append(f"! {differs}")
     if not lines:
-        frozen = " What is installed is line for line what it was." if run.first("before") else ""
-        lines = [f"✓ Run {run.id} is taken back.{frozen}"]
+        same = " The installed packages are exactly as before." if run.first("before") else ""
+        lines = [f"✓ Run {run.id} is undone.{same}"]
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
 def _freeze_differs(run: Run) -> str:
-    """How what the installer says is installed differs from before; empty if it does not."""
+    """How the installer's list of packages differs from before; empty if it does not."""
     before = run.first("before").get("freeze")
     if before is None or not run.python:
         return ""
@@ -65,11 +61,11 @@ def _freeze_differs(run: Run) -> str:
         facts = examine(LocalHost(), run.python)
         now = installers.freeze(facts, os.environ, run.folder)
     except AttnDoctorError as error:
-        return f"it could not be compared with before: {error}"
+        return f"the packages could not be compared with those before the run: {error}"
     lost, added = sorted({*before} - {*now}), sorted({*now} - {*before})
     if not lost and not added:
         return ""
-    return "it differs from before: " + ", ".join(
+    return "the packages differ from those before the run: " + ", ".join(
         [*(f"- {line}" for line in lost), *(f"+ {line}" for line in added)]
     )
 
@@ -83,13 +79,13 @@ def history(*, json: bool) -> int:
 
 
 def forget(id: str) -> int:
-    """Keep what a run did, and remove the copies that only --undo needs."""
+    """Keep what a run changed, and delete the copies that only undo needs."""
     run = chosen(os.environ, id)
     with reopen(run) as journal:
-        copies = [Part(one[0], one[1]) for line in run.all("packages") for one in line["parts"]]
-        for root in sorted({os.path.dirname(one.copy) for one in copies}):
+        copies = [Part(*part) for line in run.all("packages") for part in line["parts"]]
+        for root in sorted({os.path.dirname(part.copy) for part in copies}):
             sys.stdout.write(f"removing {root}\n")
         env_snapshot.forget(copies)
         journal.note("end", result="kept")
-    sys.stdout.write(f"Run {run.id} stays as it is; its packages cannot be undone any more.\n")
+    sys.stdout.write(f"Run {run.id} is kept; its package changes cannot be undone any more.\n")
     return 0

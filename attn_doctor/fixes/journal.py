@@ -215,8 +215,11 @@ def digest(path: Path) -> str:
 
 
 def _new_id() -> str:
-    """Sorts by time, and two in one second differ: `20261121-150233-7c1a`."""
-    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(2)
+    """An id that sorts by time to the millisecond: `20261121-150233042-7c`."""
+    now = time.time()
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}{int(now * 1000) % 1000:03d}-" + (
+        secrets.token_hex(1)
+    )
 
 
 def _before(real: Path) -> os.stat_result | None:

@@ -43,7 +43,7 @@ def test_a_step_is_applied_and_undone_exactly(either: Environment) -> None:
     ended = either.fix(TRITON, "--yes")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "~ triton 3.5.0 → 3.6.0" in ended.stdout
-    assert "no longer: Triton 3.5.0 does not pair" in ended.stdout
+    assert "resolved: Triton 3.5.0 does not fit" in ended.stdout
     assert either.freeze() == frozen.replace("triton==3.5.0", "triton==3.6.0")
     undone = either.fix("undo", examine=False)
     assert undone.returncode == 0, undone.stdout + undone.stderr

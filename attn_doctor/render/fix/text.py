@@ -191,14 +191,14 @@ def applied_text(applied: Applied, facts: Facts, paper: Paper) -> str:
     if len(applied.changes) > 2 * _SHOWN:
         lines.append(f"  … and {len(applied.changes) - 2 * _SHOWN} more")
     for finding in applied.resolved:
-        lines += _marked("✓", f"no longer: {finding.title} [{finding.rule}]", paper)
+        lines += _marked("✓", f"resolved: {finding.title} [{finding.rule}]", paper)
     for finding in applied.introduced:
-        lines += _marked("!", f"new: {finding.title} [{finding.rule}]", paper)
+        lines += _marked("!", f"introduced: {finding.title} [{finding.rule}]", paper)
     for result in applied.results:
         lines += result_lines(result, facts, paper, whole=True)
     lines.append("")
     rest = applied.after.problems
-    what = "No problems are left." if not rest else f"Left: {tally(applied.after)}."
+    what = "No problems remain." if not rest else f"Remaining: {tally(applied.after)}."
     again = " Next: `attn-doctor check`." if rest else ""
     undo = f" Undo: `attn-doctor fix undo {applied.id}`" if applied.changes else ""
     lines += paper.wrap(f"{what}{again}{undo}", 0)

@@ -130,7 +130,7 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
     "FlexAttention guide: checklist 2": (
         "flex/could-not-compile",
         "toolkit/cuda-home-wrong",
-        "toolkit/hard-wired-cuda-12-4",
+        "toolkit/hard-coded-cuda-12-4",
         "toolkit/nvcc-torch-major-mismatch",
         "triton/c-compiler-missing",
         "triton/python-headers-missing",
@@ -224,7 +224,7 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
         "sage/build-no-target-gpu",
     ),
     "pip install -U xformers --index-url …/whl/cu126": (
-        "xformers/install-moves-torch",
+        "xformers/install-replaces-torch",
         "xformers/built-for-other-cuda",
         "xformers/no-wheel",
     ),

@@ -13,8 +13,8 @@ Folders = Annotated[
     typer.Option(
         "--rules",
         metavar="DIR",
-        help="Folder of rules of your own, beside ours; may be repeated. ATTN_DOCTOR_RULES, a list"
-        " like PATH, names others.",
+        help="Folder of your own rules, in addition to ours; can be repeated. ATTN_DOCTOR_RULES, a"
+        " list like PATH, names more.",
         show_default=False,
     ),
 ]
@@ -22,12 +22,12 @@ Folders = Annotated[
 
 def rule_folders(given: list[Path] | None) -> tuple[Path, ...]:
     """The folders of the option, then those of the environment variable."""
-    named = os.environ.get("ATTN_DOCTOR_RULES", "")
-    return (*(given or ()), *(Path(one) for one in named.split(os.pathsep) if one))
+    more = os.environ.get("ATTN_DOCTOR_RULES", "").split(os.pathsep)
+    return (*(given or ()), *(Path(path) for path in more if path))
 
 
 def here() -> Path:
-    """The working directory; the topmost folder where it has been removed under us."""
+    """The working directory; the topmost folder if it has been removed."""
     try:
         return Path.cwd()
     except FileNotFoundError:

@@ -48,7 +48,7 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
         return rules
     from attn_doctor.rulebook.rule_files import with_own
 
-    return with_own(rules, folder(), folders)
+    return with_own(rules, folder(), required_sets(), folders)
 
 
 @cache
@@ -59,6 +59,12 @@ def tables() -> Mapping[str, Any]:
         return read_tables(folder())
     decoded: Mapping[str, Any] = msgspec.json.decode(index.tables)
     return decoded
+
+
+def required_sets() -> Mapping[str, Sequence[str]]:
+    """The sets of rules that `requires` may name."""
+    sets: Mapping[str, Sequence[str]] = tables()["requires"]["set"]
+    return sets
 
 
 def read_tables(rules: Path) -> dict[str, Any]:

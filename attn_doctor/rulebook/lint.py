@@ -1,8 +1,8 @@
-"""The linter for rules: each must say what it must, and every line of it must matter.
+"""The linter for rules: every rule must be complete, and every line of it must matter.
 
-A rule that loads is well formed (`reading.py`). Here its examples are run, each of its condition
-lines is dropped in turn to see whether an example notices, each symptom is held against the real
-lines it claims to match and against what a pattern must not do, and its references are followed.
+A rule that loads is well formed (`rule_files.py`). The linter runs its examples, drops each of its
+condition lines in turn to see whether an example notices, matches each symptom against its example
+lines, refuses dangerous patterns, and follows references to other rules.
 """
 
 from __future__ import annotations
@@ -38,42 +38,42 @@ class Complaint(Struct, frozen=True):
     """The file cannot be read as a rule or table at all."""
 
 
-class _Surroundings(Struct, frozen=True):
-    """What a rule may refer to."""
+class _Known(Struct, frozen=True):
+    """The names to which a rule may refer."""
 
     requires: dict[str, tuple[str, ...]]
-    """What each rule requires, by its id."""
+    """The rules that each rule requires, by its id."""
     causes: frozenset[str]
     taken: frozenset[str] = frozenset()
-    """Ids of our rules, where the folder adds to them."""
+    """Ids of our rules, if the folder adds to them."""
 
 
 def lint(folder: Path) -> tuple[tuple[Rule, ...], list[Complaint]]:
     """The rules of a folder and all complaints about it, in the order of their files.
 
     A folder without `tables/causes.toml` adds to our rules: it may refer to them and to our
-    causes, and must not use their ids.
+    causes, and must not reuse their ids.
     """
     rules: list[Rule] = []
     complaints = list(_misplaced(folder))
+    sets = library.required_sets()
     for path in rule_paths(folder):
         try:
-            rules.append(read_rule(path, folder))
+            rules.append(read_rule(path, folder, sets))
         except RuleError as error:
             id = path.relative_to(folder).with_suffix("").as_posix()
             complaints.append(_unreadable(id, path, error))
     try:
-        around = _surroundings(folder, rules)
+        known = _known_names(folder, rules)
     except RuleError as error:
         complaints.append(_unreadable("tables", folder / "tables", error))
         return tuple(rules), complaints
     for rule in rules:
         file = str(folder / f"{rule.id}.toml")
         complaints += [
-            Complaint(rule.id, text, file)
-            for text in (*lint_rule(rule), *_references(rule, around))
+            Complaint(rule.id, text, file) for text in (*lint_rule(rule), *_references(rule, known))
         ]
-    return tuple(rules), sorted(complaints, key=lambda one: one.file)
+    return tuple(rules), sorted(complaints, key=lambda complaint: complaint.file)
 
 
 def _unreadable(id: str, path: Path, error: RuleError) -> Complaint:
@@ -84,30 +84,30 @@ def _unreadable(id: str, path: Path, error: RuleError) -> Complaint:
 
 
 def _misplaced(folder: Path) -> Iterator[Complaint]:
-    """Files that nothing reads, because a rule's place is one folder down."""
+    """Files that are never read, because a rule belongs in a folder of its area."""
     for path in (*folder.glob("*.toml"), *folder.glob("*/*/*.toml")):
         if path.parent in (folder / "tables" / "backends", folder / "tables" / "targets"):
             continue  # the catalogue of backends and the known GPUs have their own readers
         id = path.relative_to(folder).with_suffix("").as_posix()
         if not id.startswith("."):
-            yield Complaint(id, "is never read: a rule's place is <area>/<name>.toml", str(path))
+            yield Complaint(id, "is never read: a rule belongs in <area>/<name>.toml", str(path))
 
 
-def _surroundings(folder: Path, rules: Iterable[Rule]) -> _Surroundings:
+def _known_names(folder: Path, rules: Iterable[Rule]) -> _Known:
     own = {rule.id: rule.requires for rule in rules}
     tables = library.read_tables(folder)
     if "causes" in tables:
-        return _Surroundings(own, frozenset(tables["causes"].get("cause", ())))
+        return _Known(own, frozenset(tables["causes"].get("cause", ())))
     ours = {rule.id: rule.requires for rule in library.load()}
     causes = library.tables()["causes"]["cause"]
-    return _Surroundings({**ours, **own}, frozenset(causes), frozenset(ours))
+    return _Known({**ours, **own}, frozenset(causes), frozenset(ours))
 
 
 def lint_rule(rule: Rule) -> Iterator[str]:
-    """What is wrong with one rule by itself."""
+    """Complaints that need no other rule."""
     empty = unfilled(rule)
     if empty:
-        yield f"is still to be filled in: {', '.join(empty)}"
+        yield f"is not filled in yet: {', '.join(empty)}"
     if rule.has_conditions:
         expected = {example.expect for example in rule.examples}
         missing = [verdict for verdict in ("problem", "ok", "unknown") if verdict not in expected]
@@ -116,25 +116,25 @@ def lint_rule(rule: Rule) -> Iterator[str]:
         yield from filter(None, (example_fault(rule, example) for example in rule.examples))
         yield from _guards(rule)
     if rule.severity != "info" and not rule.fixes:
-        yield "has no [[fix]]; say at least what a person should do (`manual`)"
+        yield "has no [[fix]]; write at least what a person should do (`manual`)"
     for fix in rule.fixes:
         if not (fix.run or fix.set or fix.unset or fix.manual):
-            yield f"fix {fix.title!r} has neither `run`, `set`, `unset` nor `manual`"
+            yield f"fix {fix.title!r} needs `run`, `set`, `unset` or `manual`"
     yield from pattern_faults(rule)
     for symptom in rule.symptoms:
-        yield from filter(None, (symptom_fault(symptom, line) for line in symptom.logs))
-    # A day more, since it is tomorrow already where the author may live.
+        yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
+    # One day of tolerance: it may be tomorrow already where the author lives.
     if rule.checked > date.today() + timedelta(days=1):
-        yield f"was checked on {rule.checked}, which is to come"
+        yield f"was checked on {rule.checked}, which is in the future"
 
 
 def _guards(rule: Rule) -> Iterator[str]:
-    """Lines that could be deleted without any example noticing."""
+    """Lines whose removal changes no example's verdict."""
     given = [example_facts(example.name, example.facts) for example in rule.examples]
     outcomes = _verdicts(rule, given)
     for name, without in _reduced(rule):
         if _verdicts(without, given) == outcomes:
-            yield f"{name} is guarded by no example: all give the same verdict without it"
+            yield f"no example guards {name}: all give the same verdict without it"
 
 
 def _verdicts(rule: Rule, given: Iterable[Facts]) -> list[Verdict]:
@@ -142,7 +142,7 @@ def _verdicts(rule: Rule, given: Iterable[Facts]) -> list[Verdict]:
 
 
 def _reduced(rule: Rule) -> Iterator[tuple[str, Rule]]:
-    """The rule without each of its condition lines in turn, and which line it was."""
+    """The rule without each of its condition lines in turn, with the name of that line."""
     for group_name in ("applies", "when"):
         group: Group = getattr(rule, group_name)
         for part in ("all", "any", "none"):
@@ -158,42 +158,42 @@ def _reduced(rule: Rule) -> Iterator[tuple[str, Rule]]:
         yield "platforms", replace(rule, platforms=())
 
 
-def _references(rule: Rule, around: _Surroundings) -> Iterator[str]:
-    if rule.id in around.taken:
+def _references(rule: Rule, known: _Known) -> Iterator[str]:
+    if rule.id in known.taken:
         yield "has the id of one of attn-doctor's own rules; choose another name"
     for needed in rule.requires:
-        if needed not in around.requires:
-            yield f"requires {needed!r}, which is no rule"
+        if needed not in known.requires:
+            yield f"requires {needed!r}, which is not a rule"
         elif needed == rule.id:
             yield "requires itself"
-        elif rule.id in _behind(needed, around.requires):
-            # Each would be explained by the other, and neither be shown as the root.
+        elif rule.id in _behind(needed, known.requires):
+            # Each would be explained by the other, and neither would be the root cause.
             yield f"requires {needed!r}, which requires it in turn"
-    if around.causes and rule.cause not in around.causes and "cause" not in unfilled(rule):
+    if known.causes and rule.cause not in known.causes and "cause" not in unfilled(rule):
         yield f"cause {rule.cause!r} is not in tables/causes.toml"
 
 
 def _behind(id: str, requires: Mapping[str, Sequence[str]]) -> set[str]:
-    """Every rule that the rule `id` requires, by way of others too."""
-    found: set[str] = set()
+    """Every rule that the rule `id` requires, directly or through others."""
+    reached: set[str] = set()
     pending = [id]
     while pending:
         for needed in requires.get(pending.pop(), ()):
-            if needed not in found:
-                found.add(needed)
+            if needed not in reached:
+                reached.add(needed)
                 pending.append(needed)
-    return found
+    return reached
 
 
 def outcome(rule: Rule, example: Example) -> tuple[Verdict, list[str]]:
-    """The worst verdict of a rule on an example's facts, and the commands it offers."""
+    """The worst verdict of a rule on an example's facts, and the commands that it offers."""
     findings = evaluate_rule(rule, example_facts(example.name, example.facts))
     commands = [" ".join(argv) for one in findings for fix in one.fixes for argv in fix.run]
     return worst({finding.verdict for finding in findings}), commands
 
 
 def example_fault(rule: Rule, example: Example) -> str:
-    """In what the rule disagrees with an example; empty if it does not."""
+    """How the rule disagrees with an example; empty if it agrees."""
     verdict, commands = outcome(rule, example)
     if verdict.value != example.expect:
         return f"example {example.name!r}: expected {example.expect}, got {verdict.value}"
@@ -203,12 +203,12 @@ def example_fault(rule: Rule, example: Example) -> str:
 
 
 def symptom_fault(symptom: Symptom, line: str) -> str:
-    """Says so if a symptom does not match a line that it claims; else empty."""
+    """A sentence if a symptom does not match its example line; else empty."""
     if re.search(symptom.pattern, line):
         return ""
     return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
 
 
-def worst(found: set[Verdict]) -> Verdict:
-    """The verdict of those found that an example names; not applicable where none was."""
-    return next((one for one in _WORST if one in found), Verdict.NOT_APPLICABLE)
+def worst(verdicts: set[Verdict]) -> Verdict:
+    """The verdict that an example expects of several subjects; not applicable without subjects."""
+    return next((verdict for verdict in _WORST if verdict in verdicts), Verdict.NOT_APPLICABLE)

@@ -42,12 +42,20 @@ class TextFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
-    """A line that the failure prints, as a regular expression, with real lines it must match."""
+    """A line that the failure prints, as a regular expression, with lines that it must match."""
 
     pattern: Text
-    logs: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    logs: tuple[Text, ...] = ()
+    """Lines that a program printed, unchanged."""
+    reports: tuple[Text, ...] = ()
+    """The same in words of people: titles of issues, and paraphrases."""
     facts: dict[str, str] = {}
     """Facts that named groups of the pattern extract, such as `torch = "torch.version"`."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Every line that the pattern must match, those of programs first."""
+        return (*self.logs, *self.reports)
 
 
 class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,6 +97,7 @@ class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
     platforms: tuple[Platform, ...] = ()
     row: str = ""
     requires: tuple[Text, ...] = ()
+    """Rules whose problem explains this one; `@name` is a set of `tables/requires.toml`."""
     for_each: str = ""
     subject: str = ""
     applies: GroupFile = GroupFile()

@@ -1,4 +1,4 @@
-"""From a rule file to a rule: shape, facts, operators and references are checked here.
+"""Read rule files, and check their shape, facts, operators and references.
 
 Every error names the file, the place in it, and what to write instead.
 """
@@ -6,7 +6,7 @@ Every error names the file, the place in it, and what to write instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -36,6 +36,9 @@ from attn_doctor.rulebook.texts import PLACEHOLDER
 from attn_doctor.suggest import hint
 from attn_doctor.toml_files import read_toml
 
+#: Sets of ids for `requires`, by name.
+Sets = Mapping[str, Sequence[str]]
+
 _ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -47,7 +50,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def is_id(text: str) -> bool:
-    """`text` is shaped like the id of a rule, `area/name`."""
+    """`text` has the form of a rule id, `area/name`."""
     return _ID.fullmatch(text) is not None
 
 
@@ -58,12 +61,17 @@ def rule_paths(rules: Path) -> list[Path]:
     )
 
 
-def read_folder(rules: Path) -> tuple[Rule, ...]:
-    """Every rule below a folder, examples included, ordered by id. Raises `RuleError`."""
-    return tuple(read_rule(path, rules) for path in rule_paths(rules))
+def read_folder(rules: Path, sets: Sets | None = None) -> tuple[Rule, ...]:
+    """Every rule below a folder, examples included, ordered by id. Raises `RuleError`.
+
+    `sets`: our sets for `requires`, for a folder without a table of its own.
+    """
+    return tuple(read_rule(path, rules, sets) for path in rule_paths(rules))
 
 
-def with_own(ours: Iterable[Rule], folder: Path, folders: Iterable[Path]) -> tuple[Rule, ...]:
+def with_own(
+    ours: Iterable[Rule], folder: Path, sets: Sets, folders: Iterable[Path]
+) -> tuple[Rule, ...]:
     """Our rules, whose files are in `folder`, and a team's own rules in `folders`, ordered by id.
 
     A team's rules were not reviewed with attn-doctor. So each of their fixes asks first, a pattern
@@ -76,7 +84,7 @@ def with_own(ours: Iterable[Rule], folder: Path, folders: Iterable[Path]) -> tup
     for own in {path.resolve(): path for path in folders}.values():
         if not own.is_dir():
             raise RuleError(f"{own} is not a folder; name one that holds <area>/<rule>.toml files")
-        added = read_folder(own)
+        added = read_folder(own, sets)
         if not added:
             raise RuleError(f"{own} has no rules; their files are <area>/<rule>.toml")
         for rule in added:
@@ -95,21 +103,22 @@ def with_own(ours: Iterable[Rule], folder: Path, folders: Iterable[Path]) -> tup
     return tuple(sorted(rules.values(), key=lambda rule: rule.id))
 
 
-def read_rule(path: Path, root: Path) -> Rule:
-    """The rule in `path`, whose id is its path below `root`. Raises `RuleError`."""
+def read_rule(path: Path, root: Path, sets: Sets | None = None) -> Rule:
+    """The rule in `path`; its id is the path below `root`. Raises `RuleError`."""
     id = path.relative_to(root).with_suffix("").as_posix()
     if not is_id(id):
         raise RuleError(f"{path}: a rule is named area/name in lower case with hyphens")
     try:
         file = msgspec.convert(read_toml(path, RuleError), RuleFile)
-        return _rule(id, file)
+        own = _own_sets(root)
+        return _rule(id, file, _requires(file.requires, sets if own is None else own))
     except (msgspec.ValidationError, RuleError) as error:
         if str(error).startswith(str(path)):
             raise
         raise RuleError(f"{path}: {_readable(str(error))}") from None
 
 
-def _rule(id: str, file: RuleFile) -> Rule:
+def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
     element = ""
     if file.for_each:
         if file.for_each not in ELEMENTS:
@@ -119,6 +128,8 @@ def _rule(id: str, file: RuleFile) -> Rule:
         raise RuleError("needs [when] with conditions, [[symptom]] with patterns for logs, or both")
     for symptom in file.symptom:
         _check_pattern(symptom.pattern)
+        if not symptom.lines:
+            raise RuleError(f"symptom {symptom.pattern!r} needs `logs`, `reports`, or both")
     fixes = range(len(file.fix))
     rule = Rule(
         id=id,
@@ -131,7 +142,7 @@ def _rule(id: str, file: RuleFile) -> Rule:
         backends=file.backends,
         platforms=file.platforms,
         row=file.row,
-        requires=file.requires,
+        requires=requires,
         for_each=file.for_each,
         subject=file.subject,
         applies=_group("applies", file.applies, element),
@@ -150,7 +161,7 @@ def _rule(id: str, file: RuleFile) -> Rule:
 
 
 def example_facts(name: str, given: dict[str, Any]) -> Facts:
-    """Facts of an example: what it does not give is unknown. Raises `RuleError`."""
+    """Facts of an example; those that it does not give are unknown. Raises `RuleError`."""
     for fact in _leaves(given):
         if fact not in _facts():
             raise RuleError(f"example {name!r}: no fact {fact!r}{hint(fact, _facts(), count=1)}")
@@ -171,6 +182,26 @@ def _leaves(given: dict[str, Any], prefix: str = "") -> Iterator[str]:
                 yield from _leaves(member, ELEMENTS.get(name, name) + ".")
         else:
             yield name
+
+
+def _requires(names: Iterable[str], sets: Sets | None) -> tuple[str, ...]:
+    """Ids of the rules that are named, with each `@set` replaced by its members."""
+    ids: list[str] = []
+    for name in names:
+        if not name.startswith("@"):
+            ids.append(name)
+        elif name[1:] in (sets or {}):
+            ids += (sets or {})[name[1:]]
+        else:
+            raise RuleError(f"requires: no set {name!r}{hint(name[1:], sets or (), count=1)}")
+    return tuple(dict.fromkeys(ids))
+
+
+@cache
+def _own_sets(root: Path) -> Sets | None:
+    """The sets of a folder's `tables/requires.toml`; None without that file."""
+    path = root / "tables" / "requires.toml"
+    return read_toml(path, RuleError)["set"] if path.is_file() else None
 
 
 def _group(where: str, file: GroupFile, element: str) -> Group:
@@ -216,14 +247,14 @@ def _check_placeholders(rule: Rule, element: str) -> None:
 
 
 def _readable(message: str) -> str:
-    """The place first, where msgspec writes `… - at `$.fix[0].safety``, and what to write."""
+    """A message of msgspec (`… - at `$.fix[0].safety``) with the place first and a suggestion."""
     match = re.fullmatch(r"(?P<fault>.*?)(?: - at `\$\.?(?P<place>.*)`)?", message)
     fault, place = (match["fault"], match["place"] or "") if match else (message, "")
     return f"{place}: {fault}{_hint(fault, place)}".removeprefix(": ")
 
 
 def _hint(fault: str, place: str) -> str:
-    """The key or value that was probably meant, where msgspec names only the wrong one."""
+    """A suggestion: msgspec names only the wrong key or value."""
     unknown = re.search(r"unknown field `(.*)`", fault)
     if unknown:
         shapes = (RuleFile, TextFile, GroupFile, Symptom, FixFile, Example)

@@ -1,4 +1,4 @@
-"""Which rules a person means: by id, by the last part of one, or by a cause."""
+"""Find rules by what a person types: an id, the last part of one, a cause, or filters."""
 
 from __future__ import annotations
 
@@ -11,58 +11,53 @@ from attn_doctor.rulebook.rule import Rule
 from attn_doctor.suggest import hint, nearest
 
 
-class Meant(Struct, frozen=True):
-    """The rules that a word stands for; more than one only if it is a cause."""
+class FoundRules(Struct, frozen=True):
+    """The rules that a word names; more than one only if it is a cause."""
 
     rules: tuple[Rule, ...]
     cause: str = ""
-    """Set if the word was a cause's label."""
+    """Set if the word is the label of a cause."""
 
 
-def meant(word: str, rules: Sequence[Rule], causes: Mapping[str, str]) -> Meant:
-    """What `word` stands for. Raises `AttnDoctorError`, with the nearest names, if nothing."""
-    named = tuple(rule for rule in rules if rule.id == word)
-    if named:
-        return Meant(named)
+def find_rules(word: str, rules: Sequence[Rule], causes: Mapping[str, str]) -> FoundRules:
+    """The rules that `word` names. Raises `AttnDoctorError`, with the nearest names, if none."""
+    exact = tuple(rule for rule in rules if rule.id == word)
+    if exact:
+        return FoundRules(exact)
     by_cause = tuple(rule for rule in rules if rule.cause == word)
     if by_cause or word in causes:
-        return Meant(by_cause, word)
-    last = tuple(rule for rule in rules if rule.id.partition("/")[2] == word)
-    if len(last) == 1:
-        return Meant(last)
-    if last:
-        ids = ", ".join(rule.id for rule in last)
+        return FoundRules(by_cause, word)
+    by_name = tuple(rule for rule in rules if rule.id.partition("/")[2] == word)
+    if len(by_name) == 1:
+        return FoundRules(by_name)
+    if by_name:
+        ids = ", ".join(rule.id for rule in by_name)
         raise AttnDoctorError(f"{word!r} is the name of several rules; write one of {ids}")
-    if any(rule.id.startswith(f"{word.rstrip('/')}/") for rule in rules):
-        area = word.rstrip("/")
+    area = word.rstrip("/")
+    if any(rule.id.startswith(f"{area}/") for rule in rules):
         raise AttnDoctorError(
             f"{area!r} is an area; `attn-doctor rules list --area {area}` shows its rules"
         )
-    raise AttnDoctorError(f"no rule or cause {word!r}{_nearest(word, rules, causes)}")
-
-
-def _nearest(word: str, rules: Iterable[Rule], causes: Iterable[str]) -> str:
-    """The nearest ids; a word without an area is held against names and causes as well."""
-    names = {rule.id: rule.id for rule in rules}
+    ids_by_name = {rule.id: rule.id for rule in rules}
     if "/" not in word:
-        names.update({id.partition("/")[2]: id for id in names})
-        names.update({cause: cause for cause in causes})
-    near = dict.fromkeys(names[name] for name in nearest(word, names, 3))
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+        ids_by_name.update({id.partition("/")[2]: id for id in ids_by_name})
+        ids_by_name.update({cause: cause for cause in causes})
+    near = dict.fromkeys(ids_by_name[name] for name in nearest(word, ids_by_name, 3))
+    suggestion = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise AttnDoctorError(f"no rule or cause {word!r}{suggestion}")
 
 
-def selected(
+def select_rules(
     rules: Iterable[Rule], *, area: str = "", severity: str = "", cause: str = "", backend: str = ""
 ) -> list[Rule]:
-    """The rules that fit every filter given.
+    """The rules that pass every filter given.
 
-    Raises `AttnDoctorError` for a name that no rule has, since it is more likely misspelt.
+    Raises `AttnDoctorError` for a name that no rule has, since it is probably misspelt.
     """
     rules = list(rules)
-    areas = {rule.id.partition("/")[0] for rule in rules}
-    _known("area", area, areas)
-    _known("cause", cause, {rule.cause for rule in rules})
-    _known("backend", backend, {name for rule in rules for name in rule.backends})
+    _check_known("area", area, {rule.id.partition("/")[0] for rule in rules})
+    _check_known("cause", cause, {rule.cause for rule in rules})
+    _check_known("backend", backend, {name for rule in rules for name in rule.backends})
     return [
         rule
         for rule in rules
@@ -73,7 +68,7 @@ def selected(
     ]
 
 
-def _known(kind: str, name: str, names: Iterable[str]) -> None:
+def _check_known(kind: str, name: str, names: Iterable[str]) -> None:
     if name and name not in (known := sorted(names)):
         few = f"one of {', '.join(known)}" if len(known) < 30 else ""
         raise AttnDoctorError(f"no rule has the {kind} {name!r}{hint(name, known, few)}")

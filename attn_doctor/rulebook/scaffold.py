@@ -1,6 +1,6 @@
-"""A new rule file with everything filled in that can be, and the rest marked.
+"""The text of a new rule file: as much as possible is filled in, and the rest is marked.
 
-The file loads from the start, its examples agree with it, and the linter lists what is left.
+The file can be read at once, its examples agree with it, and the linter lists the marks.
 """
 
 from __future__ import annotations
@@ -14,66 +14,66 @@ from attn_doctor.rulebook.fact_catalogue import catalogue
 from attn_doctor.rulebook.patterns import dangers
 from attn_doctor.rulebook.rule import Rule
 
-#: Stands wherever a person has to write.
+#: The mark of everything that a person has to write.
 FILL_IN = "FILL IN"
-#: Areas that are named after what people call a package, not after its facts.
+#: Areas with the everyday name of a package, and the name of its facts.
 _PACKAGES = {"flash": "flash_attn", "sage": "sageattention", "flex": "torch"}
-#: Characters of a line that its pattern is made of.
+#: Characters of a line from which its pattern is made.
 _LONGEST = 160
 
 _FILE = """\
 schema   = 1
 severity = "error"        # info | warning | error
 cause    = {cause}    # a label of tables/causes.toml; `attn-doctor rules show LABEL` explains one
-backends = []             # what does not work because of it: flex, flash, sage, xformers, …
+backends = []             # backends that do not work because of it: flex, flash, sage, xformers, …
 # platforms = ["linux", "windows", "macos", "wsl"]    # where it can happen; left out: everywhere
-# requires  = ["driver/no-driver"]    # problems that would explain this one
-# row       = "…"         # the statement of a guide that it answers
-evidence = ["https://{fill}"]    # what supports it: an issue, a release's source, a document
+# requires  = ["driver/no-driver", "@no-cuda-torch"]    # problems that explain this one, or a set
+evidence = ["https://{fill}"]    # sources: an issue, the source of a release, a document
 checked  = {today}     # the day the evidence was read
 
 [text]                    # {{torch.version}} and the like are replaced by this machine's values
 title = "{fill}: what is wrong, with the values, no full stop"
 why   = \"\"\"{fill}: the mechanism, not the advice, in at most three sentences.\"\"\"
 
-[applies]                 # where the rule has something to say
+[applies]                 # where the rule applies
 all = ['{package}.installed == true']
 
 [when]                    # what is wrong; each line is shown with value seen and value wanted
 all = ['torch.local == "{fill}"']
 # any  = ['…']            # at least one of these
-# none = ['…']            # not one of these
+# none = ['…']            # none of these
 
 [[fix]]
 title  = "{fill}"
-safety = "ask"            # auto: harmless and undoable · ask · manual: a person must
-run    = [["pip", "install", "{fill}"]]    # one argument an element; there is no shell
-# manual = "…"            # what no command can do
-# needs  = "…"            # what it takes: minutes, memory, tools
+safety = "ask"            # auto: harmless, can be undone · ask: asks first · manual: by hand
+run    = [["pip", "install", "{fill}"]]    # one element per argument; no shell runs it
+# manual = "…"            # instructions where no command exists
+# needs  = "…"            # requirements: minutes, memory, tools
 # clears = ["triton", "inductor"]    # caches that are stale afterwards
 # when   = ['system.os == "linux"']    # offer it only where this holds
-done   = ['torch.local != "{fill}"']    # what must hold afterwards
+done   = ['torch.local != "{fill}"']    # conditions that must hold afterwards
 
-[[symptom]]               # what the failure prints, for `attn-doctor explain`
+[[symptom]]               # a line that the failure prints, for `attn-doctor explain`
 pattern = {pattern}
-logs    = [{log}]    # real lines, which the pattern must match
+logs    = [{log}]    # lines that a program printed, unchanged
+# reports = ["…"]         # the same in words of people, such as the title of an issue
 
 [[example]]               # facts that are not given are unknown
-name   = "{fill}: the report it came from"
+name   = "{fill}: the report that it comes from"
 expect = "problem"
 [example.facts]
 {package}.installed = true
 torch.local = "{fill}"
-{told}
+{notes}
 [[example]]
-name   = "{fill}: the same, as it should be"
+name   = "{fill}: the same without the fault"
 expect = "ok"
 [example.facts]
 {package}.installed = true
 torch.local = "cu130"
 
 [[example]]
-name   = "what decides could not be read"
+name   = "the deciding fact could not be read"
 expect = "unknown"
 [example.facts]
 {package}.installed = true
@@ -92,17 +92,17 @@ def scaffold(
     today: date,
     line: str = FILL_IN,
     cause: str = FILL_IN,
-    told: Iterable[tuple[str, str]] = (),
+    facts: Iterable[tuple[str, str]] = (),
 ) -> str:
     """The text of a new rule file.
 
-    `line` is what the failure printed, `told` are facts that its log tells with their values.
+    `line` is a line that the failure printed, `facts` are facts of its log with their values.
     """
     area = id.partition("/")[0]
     package = _PACKAGES.get(area, area)
     if f"{package}.installed" not in catalogue():
         package = "torch"
-    notes = "".join(f"# The log tells: {fact} = {_quoted(value)}\n" for fact, value in told)
+    notes = "".join(f"# From the log: {fact} = {_quoted(value)}\n" for fact, value in facts)
     return _FILE.format(
         fill=FILL_IN,
         cause=_quoted(cause),
@@ -110,12 +110,12 @@ def scaffold(
         package=package,
         pattern=_literal(pattern_for(line)),
         log=_quoted(line),
-        told=notes,
+        notes=notes,
     )
 
 
 def unfilled(rule: Rule) -> list[str]:
-    """The keys of a rule in which something is still to be filled in."""
+    """The keys of a rule that still contain the mark."""
     keys = {
         "cause": rule.cause,
         "evidence": rule.evidence,
@@ -130,7 +130,7 @@ def unfilled(rule: Rule) -> list[str]:
     return [key for key, value in keys.items() if FILL_IN in repr(value)]
 
 
-# What differs from machine to machine: addresses, paths, versions and numbers.
+# Text that differs between machines: addresses, paths, versions and numbers.
 _VARYING = re.compile(
     r"(?P<hex>\b0x[0-9a-fA-F]+)"
     r"|(?P<path>(?:/[\w.+@-]+){2,}/?|\b[A-Za-z]:\\[^\s'\",:;)]+)"
@@ -144,7 +144,7 @@ _GENERAL = {
 
 
 def pattern_for(line: str) -> str:
-    """A pattern that finds a line again on another machine, and costs nothing to look for."""
+    """A pattern that matches the same line of another machine, and is cheap to search for."""
     line = line.strip().splitlines()[0][:_LONGEST]
     parts, end = [], 0
     for match in _VARYING.finditer(line):

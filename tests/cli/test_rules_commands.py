@@ -134,13 +134,13 @@ def test_list_takes_every_filter_at_once() -> None:
         (("show", "cpu-biuld"), "did you mean torch/cpu-build"),
         (("show", "torch/cpu-biuld"), "did you mean torch/cpu-build"),
         (("show", "torch"), "rules list --area torch"),
-        (("new", "Flash/Thing"), "no id for a rule"),
-        (("new", "../thing"), "no id for a rule"),
-        (("new", "tables/thing"), "no id for a rule"),
-        (("new", "torch/cpu-build", "--directory", "/nowhere"), "attn-doctor's own"),
+        (("new", "Flash/Thing"), "is not an id of a rule"),
+        (("new", "../thing"), "is not an id of a rule"),
+        (("new", "tables/thing"), "is not an id of a rule"),
+        (("new", "torch/cpu-build", "--rules", "/nowhere"), "attn-doctor's own"),
         (("new", "flash/thing", "--from-log", "/nowhere/log"), "/nowhere/log cannot be read"),
         (("test", "cpu-biuld"), "did you mean torch/cpu-build"),
-        (("test", "--directory", "/nowhere"), "/nowhere is not a folder"),
+        (("test", "--rules", "/nowhere"), "/nowhere is not a folder"),
         (("lint", "/nowhere"), "/nowhere is not a folder"),
     ],
 )
@@ -174,33 +174,33 @@ def test_show_takes_a_cause_and_lists_its_rules() -> None:
     assert "torch/cpu-build  " in done.stdout
 
 
-def test_a_new_rule_loads_and_the_linter_tells_what_is_left(tmp_path: Path) -> None:
+def test_a_new_rule_loads_and_the_linter_lists_what_is_left(tmp_path: Path) -> None:
     folder = str(tmp_path / "mine")
-    done = run("rules", "new", "sage/wrong-thing", "--directory", folder)
+    done = run("rules", "new", "sage/wrong-thing", "--rules", folder)
     assert done.returncode == 0, done.stderr
     linted = run("rules", "lint", folder)
     assert linted.returncode == 1, linted.stderr
     complaint, summary = linted.stdout.splitlines()
-    assert complaint.startswith(f"{folder}/sage/wrong-thing.toml: is still to be filled in: cause,")
+    assert complaint.startswith(f"{folder}/sage/wrong-thing.toml: is not filled in yet: cause,")
     assert summary == "1 complaint about 1 rule"
-    assert run("rules", "test", "--directory", folder).returncode == 0
+    assert run("rules", "test", "--rules", folder).returncode == 0
 
 
 def test_a_filled_in_rule_passes(tmp_path: Path) -> None:
     """What the linter asks for is enough."""
     folder = tmp_path / "mine"
-    run("rules", "new", "sage/wrong-thing", "--directory", str(folder))
+    run("rules", "new", "sage/wrong-thing", "--rules", str(folder))
     path = folder / "sage" / "wrong-thing.toml"
     text = path.read_text("utf-8").replace('cause    = "FILL IN"', 'cause    = "torch-cpu-only"')
     path.write_text(text.replace("FILL IN", "cpu9"), "utf-8")
     done = run("rules", "lint", str(folder))
-    assert done.stdout == "1 rule is sound; 4 examples agree\n"
+    assert done.stdout == "No complaints about 1 rule: 4 examples, 1 log line, 0 reports\n"
     assert done.returncode == 0
 
 
 def test_new_overwrites_nothing(tmp_path: Path) -> None:
     put(tmp_path, "sage/mine", "kept")
-    done = run("rules", "new", "sage/mine", "--directory", str(tmp_path))
+    done = run("rules", "new", "sage/mine", "--rules", str(tmp_path))
     assert done.returncode == 2
     assert "exists" in done.stderr
     assert (tmp_path / "sage" / "mine.toml").read_text("utf-8") == "kept"
@@ -212,21 +212,21 @@ def test_new_takes_symptom_cause_and_facts_from_a_log(tmp_path: Path) -> None:
         '  File "train.py", line 3, in <module>\n    import flash_attn\n'
         "ImportError: /opt/v/flash_attn_2_cuda.so: undefined symbol: _ZN3c105ErrorC2E\n"
     )
-    arguments = ("new", "flash/mine", "--from-log", "-", "--directory", str(tmp_path))
+    arguments = ("new", "flash/mine", "--from-log", "-", "--rules", str(tmp_path))
     done = run("rules", *arguments, input=log.encode())
     assert done.returncode == 0, done.stderr
     assert "Note: flash/" in done.stdout
-    assert "finds this line already" in done.stdout
+    assert "matches this line already" in done.stdout
     text = (tmp_path / "flash" / "mine.toml").read_text("utf-8")
     assert 'cause    = "ext-torch-abi-mismatch"' in text
-    assert '# The log tells: torch.version = "2.8.0+cu128"' in text
-    tested = run("rules", "test", "mine", "--directory", str(tmp_path))
+    assert '# From the log: torch.version = "2.8.0+cu128"' in text
+    tested = run("rules", "test", "mine", "--rules", str(tmp_path))
     assert "line 'ImportError: /opt/v/flash_attn_2_cuda.so: undefined symbol" in tested.stdout
     assert tested.returncode == 0
 
 
 def test_a_log_without_a_failure_makes_no_rule(tmp_path: Path) -> None:
-    arguments = ("new", "flash/mine", "--from-log", "-", "--directory", str(tmp_path))
+    arguments = ("new", "flash/mine", "--from-log", "-", "--rules", str(tmp_path))
     done = run("rules", *arguments, input=b"Epoch 1/10\nEpoch 2/10\n")
     assert done.returncode == 2
     assert "shows no failure" in done.stderr
@@ -242,14 +242,14 @@ def test_the_tests_of_our_own_rules_pass() -> None:
 
 def test_a_failing_example_and_a_line_not_found_are_named(own: Path) -> None:
     put(own, "mirror/wrong", OWN.replace('< "2.9"', '< "2.8"').replace("has no torch \\d", "gone"))
-    done = run("rules", "test", "--directory", str(own))
+    done = run("rules", "test", "--rules", str(own))
     assert done.returncode == 1
     assert "ok    mirror/old-torch  4 examples, 1 line" in done.stdout
     assert "FAIL  mirror/wrong" in done.stdout
     assert "example 'the old image': expected problem, got ok" in done.stdout
     assert "symptom 'mirror gone' does not match its own line" in done.stdout
     assert done.stdout.endswith("10 tests, 2 failures\n")
-    one = run("rules", "test", "wrong", "--directory", str(own))
+    one = run("rules", "test", "wrong", "--rules", str(own))
     assert one.returncode == 1
     assert "ok    mirror/wrong  example 'the new image': ok" in one.stdout
     assert "mirror/old-torch" not in one.stdout
@@ -277,7 +277,7 @@ def test_a_teams_rule_may_refer_to_ours(own: Path) -> None:
     assert run("rules", "lint", str(own)).returncode == 0
     put(own, "mirror/second", text.replace("no-driver", "no-drivel"))
     done = run("rules", "lint", str(own))
-    assert "requires 'driver/no-drivel', which is no rule" in done.stdout
+    assert "requires 'driver/no-drivel', which is not a rule" in done.stdout
 
 
 def test_check_judges_by_a_teams_rules_and_never_repairs_unasked(own: Path, snapshot: str) -> None:

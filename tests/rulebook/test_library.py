@@ -1,7 +1,8 @@
-"""The prebuilt index holds the rules themselves, and a faulty rule file says what to mend."""
+"""The prebuilt index holds the rules themselves, and a faulty rule file says what to correct."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import pytest
 from attn_doctor.errors import RuleError
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook.evaluate import evaluate_rule
-from attn_doctor.rulebook.library import build_index, folder, read_tables
+from attn_doctor.rulebook.library import build_index, folder, read_tables, required_sets
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.rule_files import example_facts, read_folder, read_rule
+from attn_doctor.rulebook.rule_files import example_facts, read_folder, read_rule, rule_paths
 
 GOOD = """\
 schema   = 1
@@ -143,6 +144,12 @@ FAULTS = {
         "example[0].expect:",
         "one of problem, ok, unknown, not applicable",
     ),
+    "unknown set": (
+        "checked  =",
+        'requires = ["@no-cuda-troch"]\nchecked  =',
+        "requires:",
+        "no-cuda-torch?",
+    ),
     "insecure link": ("https://", "http://", "evidence[0]:", "^https://"),
 }
 
@@ -154,7 +161,7 @@ def test_a_faulty_rule_says_where_and_what_to_write(
     assert old in GOOD
     path = write(tmp_path, GOOD.replace(old, new))
     with pytest.raises(RuleError) as caught:
-        read_rule(path, tmp_path)
+        read_rule(path, tmp_path, required_sets())
     sentence = str(caught.value)
     assert sentence.startswith(f"{path}: ")
     assert place in sentence
@@ -162,7 +169,7 @@ def test_a_faulty_rule_says_where_and_what_to_write(
     assert "\n" not in sentence
 
 
-def test_a_rule_that_judges_nothing_and_reads_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_rule_without_conditions_and_symptoms_is_refused(tmp_path: Path) -> None:
     text = GOOD.replace("[when]\nall = ['torch.build == \"cpu\"']\n", "")
     head, _, tail = text.partition("[[symptom]]")
     path = write(tmp_path, head + tail[tail.index("[[example]]") :])
@@ -171,7 +178,7 @@ def test_a_rule_that_judges_nothing_and_reads_nothing_is_refused(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["torch/Some-Rule.toml", "torch/some_rule.toml", "a b/c.toml"])
-def test_a_name_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_name_that_is_not_an_id_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(RuleError, match="area/name in lower case with hyphens"):
         read_rule(write(tmp_path, GOOD, name), tmp_path)
 
@@ -190,3 +197,39 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.write_bytes(b'schema = 1\ntitle = "\xff"\n')
     with pytest.raises(RuleError, match=r"x\.toml: cannot be read: .*utf-8"):
         read_rule(path, tmp_path)
+
+
+# Sets in `requires`, and reports
+
+
+def test_a_set_of_required_rules_is_replaced_by_its_members(tmp_path: Path) -> None:
+    text = GOOD.replace("checked  =", 'requires = ["a/b", "@no-cuda-torch", "a/b"]\nchecked  =')
+    rule = read_rule(write(tmp_path, text), tmp_path, required_sets())
+    assert rule.requires == ("a/b", "torch/not-installed", "torch/cpu-build")
+
+
+def test_a_rulebook_may_have_sets_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "requires.toml").write_text('[set]\nours = ["x/y"]\n')
+    text = GOOD.replace("checked  =", 'requires = ["@ours"]\nchecked  =')
+    assert read_rule(write(tmp_path, text), tmp_path).requires == ("x/y",)
+
+
+def test_every_set_is_used_and_names_rules() -> None:
+    ids = {path.relative_to(folder()).with_suffix("").as_posix() for path in rule_paths(folder())}
+    texts = [path.read_text(encoding="utf-8") for path in rule_paths(folder())]
+    for name, members in read_tables(folder())["requires"]["set"].items():
+        assert set(members) <= ids
+        assert sum(f'"@{name}"' in text for text in texts) > 1
+
+
+def test_reports_are_kept_apart_from_printed_lines(tmp_path: Path) -> None:
+    text = GOOD.replace("logs    =", 'reports = ["title: not compiled with CUDA"]\nlogs    =')
+    (symptom,) = read_rule(write(tmp_path, text), tmp_path).symptoms
+    assert symptom.lines == (*symptom.logs, "title: not compiled with CUDA")
+    alone = re.sub(r"(?m)^logs    = .*$", "", text)
+    (symptom,) = read_rule(write(tmp_path, alone), tmp_path).symptoms
+    assert symptom.logs == ()
+    neither = re.sub(r"(?m)^(logs   |reports) = .*$", "", text)
+    with pytest.raises(RuleError, match="needs `logs`, `reports`, or both"):
+        read_rule(write(tmp_path, neither), tmp_path)

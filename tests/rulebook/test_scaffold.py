@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 
@@ -38,7 +36,7 @@ def test_a_new_rule_of_any_area_needs_nothing_but_words(tmp_path: Path, area: st
     path.parent.mkdir()
     path.write_text(scaffold(f"{area}/thing", date(2026, 11, 21)), "utf-8")
     rule = read_rule(path, tmp_path)
-    assert list(lint_rule(rule)) == [f"is still to be filled in: {', '.join(unfilled(rule))}"]
+    assert list(lint_rule(rule)) == [f"is not filled in yet: {', '.join(unfilled(rule))}"]
     assert rule.checked == date(2026, 11, 21)
     assert {one.expect for one in rule.examples} == {"problem", "ok", "unknown", "not applicable"}
 
@@ -54,12 +52,3 @@ def test_any_line_makes_a_file_that_loads(
     symptom = read_rule(path, folder).symptoms[0]
     assert symptom.logs == (line,)
     assert re.search(symptom.pattern, line)
-
-
-def test_nothing_of_a_teams_rules_is_loaded_without_them() -> None:
-    code = (
-        "import sys; from attn_doctor.rulebook import library; library.load();"
-        " print('attn_doctor.rulebook.own_rules' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
-    assert done.stdout.split() == [b"False"]

@@ -351,11 +351,11 @@ def _planned(
 def _named(words: list[str], folders: tuple[Path, ...]) -> list[str]:
     """The ids of the rules that the user named; a cause means all of its rules."""
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.rule_lookup import meant
+    from attn_doctor.rulebook.rule_lookup import find_rules
 
     every = library.load(folders)
     causes = library.tables()["causes"]["cause"]
-    return [rule.id for word in words for rule in meant(word, every, causes).rules]
+    return [rule.id for word in words for rule in find_rules(word, every, causes).rules]
 
 
 def _show_waiting(text: str) -> None:

@@ -1,24 +1,20 @@
-"""`attn-doctor rules`: look at the rulebook. `files.py` has what checks and writes rules."""
+"""`attn-doctor rules`: show the rulebook. `authoring.py` has the commands for authors of rules."""
 
 from __future__ import annotations
 
 import os
 import sys
 from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from attn_doctor.cli.common_options import Json
 from attn_doctor.cli.format_option import Format
-from attn_doctor.cli.rules import files
+from attn_doctor.cli.rules import authoring
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
-if TYPE_CHECKING:
-    from attn_doctor.rulebook.rule import Rule
-    from attn_doctor.rulebook.rule_lookup import Meant
-
-app = typer.Typer(help="Look at the rulebook, check it, and add to it.", no_args_is_help=True)
+app = typer.Typer(help="Show, check and extend the rulebook.", no_args_is_help=True)
 
 
 class ShowFormat(str, Enum):
@@ -39,37 +35,39 @@ class Severity(str, Enum):
 
 @app.callback()
 def _rules() -> None:
-    """Look at the rulebook, check it, and add to it."""
+    """Show, check and extend the rulebook."""
 
 
 @app.command("list")
 def list_(
-    area: Annotated[str, typer.Option(metavar="AREA", help="Only this area, as flex.")] = "",
+    area: Annotated[str, typer.Option(metavar="AREA", help="Only this area, such as flex.")] = "",
     severity: Annotated[
         Severity | None, typer.Option(help="Only this severity.", show_default=False)
     ] = None,
     cause: Annotated[str, typer.Option(metavar="CAUSE", help="Only this cause.")] = "",
     backend: Annotated[
-        str, typer.Option(metavar="BACKEND", help="Only what concerns this backend, as sage.")
+        str,
+        typer.Option(metavar="BACKEND", help="Only rules about this backend, such as sage."),
     ] = "",
     rules: Folders = None,
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="How to write the list.")] = Format.text,
+    json: Json = False,
 ) -> None:
-    """List the rules, one a line, area by area.
+    """List the rules, one per line, grouped by area.
 
     Exit codes: 0 listed, 2 an area, cause or backend that no rule has.
     """
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.rule_lookup import selected
+    from attn_doctor.rulebook.rule_lookup import select_rules
 
-    chosen = selected(
+    chosen = select_rules(
         library.load(rule_folders(rules)),
         area=area,
         severity=severity.value if severity else "",
         cause=cause,
         backend=backend,
     )
-    if format is Format.json:
+    if json or format is Format.json:
         from attn_doctor.render.rules.json import list_json
 
         sys.stdout.write(list_json(chosen))
@@ -85,75 +83,76 @@ def list_(
 def show(
     name: Annotated[
         str,
-        typer.Argument(metavar="ID", help="A rule, its last part, or the label of a cause."),
+        typer.Argument(metavar="ID", help="Id of a rule, its last part, or the label of a cause."),
     ],
     rules: Folders = None,
-    format: Annotated[ShowFormat, typer.Option(help="How to write it.")] = ShowFormat.text,
+    format: Annotated[ShowFormat, typer.Option(help="How to write the rule.")] = ShowFormat.text,
+    json: Json = False,
 ) -> None:
-    """Show all that a rule says: what is wrong, how it shows, what mends it, and the evidence.
+    """Show one rule: what is wrong, how it appears in a log, how to fix it, and the evidence.
 
     Exit codes: 0 shown, 2 no such rule.
     """
     from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.rule_lookup import meant
+    from attn_doctor.rulebook.rule_lookup import find_rules
 
+    format = ShowFormat.json if json else format
     folders = rule_folders(rules)
     every = library.load(folders)
     causes = library.tables()["causes"]["cause"]
-    found = meant(name, every, causes)
-    explains = {rule.id: [one.id for one in every if rule.id in one.requires] for rule in every}
+    found = find_rules(name, every, causes)
+    explains: dict[str, list[str]] = {rule.id: [] for rule in every}
+    for rule in every:
+        for needed in rule.requires:
+            explains.setdefault(needed, []).append(rule.id)
     if found.cause:
-        sys.stdout.write(_cause(found, causes.get(found.cause, ""), explains, format))
+        meaning = causes.get(found.cause, "")
+        if format is ShowFormat.json:
+            from attn_doctor.render.rules.json import cause_json
+
+            text = cause_json(found.cause, meaning, found.rules, explains)
+        elif format is ShowFormat.markdown:
+            from attn_doctor.render.rules.markdown import cause_markdown
+
+            text = cause_markdown(found.cause, meaning, found.rules)
+        else:
+            from attn_doctor.render.rules.text import cause_text
+            from attn_doctor.render.terminal import Paper
+
+            paper = Paper.of(sys.stdout, dict(os.environ))
+            text = cause_text(found.cause, meaning, found.rules, paper)
+        sys.stdout.write(text)
         return
-    rule = found.rules[0]
-    file = _file(rule.id, folders)
+    (rule,) = found.rules
     meaning = causes.get(rule.cause, "")
-    sys.stdout.write(_rule(rule, meaning, explains[rule.id], file, format))
-
-
-def _rule(rule: Rule, meaning: str, explains: list[str], file: str, format: ShowFormat) -> str:
+    # Empty if the file is not installed, as in a wheel with an index.
+    paths = (folder / f"{rule.id}.toml" for folder in (library.folder(), *folders))
+    file = next((str(path) for path in paths if path.is_file()), "")
     if format is ShowFormat.json:
         from attn_doctor.render.rules.json import rule_json
 
-        return rule_json(rule, meaning=meaning, explains=explains, file=file)
-    if format is ShowFormat.markdown:
+        text = rule_json(rule, meaning=meaning, explains=explains[rule.id], file=file)
+    elif format is ShowFormat.markdown:
         from attn_doctor.render.rules.markdown import rule_markdown
 
-        return rule_markdown(rule, meaning=meaning, explains=explains)
-    from attn_doctor.render.rules.text import rule_text
-    from attn_doctor.render.terminal import Paper
-    from attn_doctor.rulebook.fact_catalogue import catalogue
+        text = rule_markdown(rule, meaning=meaning, explains=explains[rule.id])
+    else:
+        from attn_doctor.render.rules.text import rule_text
+        from attn_doctor.render.terminal import Paper
+        from attn_doctor.rulebook.fact_catalogue import catalogue
 
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    facts = {fact.name: fact.doc for fact in catalogue().values()}
-    return rule_text(rule, paper, meaning=meaning, explains=explains, facts=facts, file=file)
-
-
-def _cause(found: Meant, meaning: str, explains: dict[str, list[str]], format: ShowFormat) -> str:
-    if format is ShowFormat.json:
-        from attn_doctor.render.rules.json import cause_json
-
-        return cause_json(found.cause, meaning, found.rules, explains)
-    if format is ShowFormat.markdown:
-        from attn_doctor.render.rules.markdown import cause_markdown
-
-        return cause_markdown(found.cause, meaning, found.rules)
-    from attn_doctor.render.rules.text import cause_text
-    from attn_doctor.render.terminal import Paper
-
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    return cause_text(found.cause, meaning, found.rules, paper)
+        text = rule_text(
+            rule,
+            Paper.of(sys.stdout, dict(os.environ)),
+            meaning=meaning,
+            explains=explains[rule.id],
+            facts={fact.name: fact.doc for fact in catalogue().values()},
+            file=file,
+        )
+    sys.stdout.write(text)
 
 
-def _file(id: str, folders: tuple[Path, ...]) -> str:
-    """Where a rule is written; empty if its file is not there to be read."""
-    from attn_doctor.rulebook.library import folder
-
-    places = (one / f"{id}.toml" for one in (folder(), *folders))
-    return next((str(path) for path in places if path.is_file()), "")
-
-
-# Here, so that the help names what readers need first.
-app.command("new")(files.new)
-app.command("test")(files.run)
-app.command("lint")(files.lint)
+# Added here, so that the help lists the commands for readers first.
+app.command("new")(authoring.new)
+app.command("test")(authoring.run)
+app.command("lint")(authoring.lint)

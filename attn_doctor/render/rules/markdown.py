@@ -79,7 +79,7 @@ def _symptoms(rule: Rule) -> Iterator[str]:
     if not rule.symptoms:
         return
     yield from ("**Shows in a log as**", "")
-    yield from _fenced("text", (symptom.logs[0].rstrip() for symptom in rule.symptoms))
+    yield from _fenced("text", (symptom.lines[0].rstrip() for symptom in rule.symptoms))
 
 
 def _fix(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:

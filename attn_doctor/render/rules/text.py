@@ -105,7 +105,7 @@ def _symptoms(rule: Rule, paper: Paper) -> Iterator[str]:
     yield paper.style("Shows in a log as", "bold")
     for symptom in rule.symptoms:
         # As it was printed: a broken line could not be found again in the log.
-        yield from (f"  {clean(line.rstrip())}" for line in symptom.logs[0].splitlines())
+        yield from (f"  {clean(line.rstrip())}" for line in symptom.lines[0].splitlines())
     yield ""
 
 

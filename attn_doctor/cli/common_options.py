@@ -38,6 +38,15 @@ Output = Annotated[
         show_default=False,
     ),
 ]
+CacheDir = Annotated[
+    str,
+    typer.Option(
+        "--cache-dir",
+        metavar="DIR",
+        help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", "-n", help="Show what would be done and change nothing.")

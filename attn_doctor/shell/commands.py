@@ -108,7 +108,7 @@ def build(
 
 def verify(folder: Path | str, facts: Facts | None = None, program: Sequence[str] = ()) -> str:
     """Return the command that verifies the kernels of `folder`, or those `program` compiles."""
-    return attn_doctor("cache", "verify", str(folder), facts=facts, program=program)
+    return attn_doctor("cache", "verify", "--cache-dir", str(folder), facts=facts, program=program)
 
 
 def why(folder: Path | str, facts: Facts | None = None, program: Sequence[str] = ()) -> str:

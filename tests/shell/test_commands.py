@@ -119,9 +119,11 @@ def test_an_environment_is_named_only_if_it_was() -> None:
 
 
 def test_folders_and_programs_are_quoted() -> None:
-    assert verify(Path("/opt/my kernels")) == "attn-doctor cache verify '/opt/my kernels'"
+    assert (
+        verify(Path("/opt/my kernels")) == "attn-doctor cache verify --cache-dir '/opt/my kernels'"
+    )
     assert verify("/k", ACTIVE, ["python", "a b.py"]) == (
-        "attn-doctor cache verify /k -- python 'a b.py'"
+        "attn-doctor cache verify --cache-dir /k -- python 'a b.py'"
     )
     assert build("/k", NAMED, "--target", "h200", program=["x"]) == (
         "attn-doctor build-kernels --cache-dir /k --target h200 --python '/my env/bin/python' -- x"

@@ -1,4 +1,4 @@
-"""`attn-doctor cache export` and `cache import`: built kernels as one file, and back."""
+"""`attn-doctor cache export` and `cache import`: copy built kernels as one file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.cache.options import Python, examined
+from attn_doctor.cli.cache.options import examined
+from attn_doctor.cli.common_options import CacheDir, DryRun, Json, Python
 from attn_doctor.cli.format_option import Format
 
 if TYPE_CHECKING:
@@ -17,38 +18,31 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.builder.plan import BuildRequest
     from attn_doctor.kernels.bundle.artifact import Artifact
 
-Folder = Annotated[
-    str,
-    typer.Option(
-        metavar="DIR",
-        help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own.",
-    ),
-]
-
 
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the artifact.")],
-    cache_dir: Folder = "",
+    cache_dir: CacheDir = "",
     python: Python = "",
     sign_with: Annotated[
         Path | None,
         typer.Option(
             metavar="KEY",
-            help="Sign it with this SSH key, into FILE.sig; a .pub file: through ssh-agent.",
+            help="Sign the artifact with this SSH key, into FILE.sig. A .pub file: use ssh-agent.",
             show_default=False,
         ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    json: Json = False,
 ) -> None:
-    """Write all that was built in a cache folder into one file, for machines of the same kind.
+    """Write the built kernels of a cache folder into one file, for machines of the same kind.
 
-    Kernels for several GPUs go into the same file; so do warm-ups, without their programs. What was
-    built without its GPU travels as unverified. The SHA-256 that is printed is what the other side
-    needs (`cache import --sha256`), told by another way than the file itself; or sign the file, and
-    give your public key.
+    The file holds the kernels for all GPUs, and warm-ups without their programs. Kernels that were
+    built without their GPU stay unverified. The other machine needs the printed SHA-256 (`cache
+    import --sha256`), sent separately from the file; or sign the file and give your public key.
 
     Exit codes: 0 written, 2 nothing to export, or the file cannot be written.
     """
+    format = Format.json if json else format
     from attn_doctor.kernels.builder.devices import cache_folder
     from attn_doctor.kernels.bundle.pack import choose, pack
     from attn_doctor.kernels.bundle.trust import sign
@@ -69,67 +63,68 @@ def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artifact of `cache export`.")],
     sha256: Annotated[
         str,
-        typer.Option(metavar="HEX", help="The digest that whoever made it told you."),
+        typer.Option(metavar="HEX", help="Expected SHA-256 of the artifact."),
     ] = "",
     signers: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Whose signature counts: a list of OpenSSH public keys, each line `name key`.",
+            help="Trusted signers: a file of OpenSSH public keys, one `name key` per line.",
             show_default=False,
         ),
     ] = None,
-    cache_dir: Folder = "",
+    cache_dir: CacheDir = "",
     python: Python = "",
-    no_prove: Annotated[
+    no_verify: Annotated[
         bool,
         typer.Option(
             "--no-verify",
-            help="Run nothing: take it in unverified, as where an image is built without the GPU.",
+            help="Run nothing: import unverified kernels, for example into an image that is built"
+            " without the GPU.",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Show what it holds and whether it fits here.")
-    ] = False,
-    format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
+    dry_run: DryRun = False,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    json: Json = False,
 ) -> None:
-    """Take in kernels that another machine built, once they are verified here.
+    """Import kernels that another machine built, after verifying them here.
 
-    An artifact holds pickles and machine code, which torch loads: importing one from somebody else
-    runs their code. So it needs a digest or a signature that you trust. Every kernel then runs in a
-    fresh process, must hit every cache, and is compared with a float64 reference; only what holds
-    is taken in. torch, Triton, Python's minor version and the compute capability must be the
-    builder's. Where only the GPU's name or settings such as CXX differ, Triton's kernels are taken
-    in alone, which spares most of the compiling. Warm-ups are taken in unverified: `cache verify --
-    COMMAND` proves them.
+    An artifact holds pickles and machine code, which torch loads: importing one runs its author's
+    code. So it needs a digest or a signature that you trust. Every kernel then runs in a fresh
+    process, must hit every cache, and is compared with a float64 reference. Only verified kernels
+    are imported. torch, Triton, Python's minor version and the compute capability must be the
+    builder's. If only the GPU's name or settings such as CXX differ, only Triton's kernels are
+    imported, which saves most of the compilation. Warm-ups are imported unverified: verify them
+    with `cache verify -- COMMAND`.
 
-    Exit codes: 0 taken in as said, 1 it does not fit this machine or a kernel did not hold, 2 it is
-    not trusted, damaged or no artifact.
+    Exit codes: 0 imported, 1 it does not fit this machine or a kernel failed its verification, 2 it
+    is not trusted, damaged or not an artifact.
     """
+    format = Format.json if json else format
     if not (sha256 or signers or dry_run):
         raise typer.BadParameter(
-            "an artifact can run code as you: say why to trust it, with --sha256 HEX (printed by"
-            " `cache export`) or --signers FILE. --dry-run looks without opening it"
+            "an artifact can run code as you: confirm its origin with --sha256 HEX (printed by"
+            " `cache export`) or --signers FILE. --dry-run shows its description only"
         )
     from attn_doctor.kernels.builder.devices import cache_folder
     from attn_doctor.kernels.bundle import artifact as artifacts
 
     facts = examined(python)
     if dry_run:
-        raise typer.Exit(_looked_at(artifacts.head(file), file, facts, format))
-    from attn_doctor.cli.cache.verify_run import request_for
+        raise typer.Exit(_preview(artifacts.head(file), file, facts, format))
     from attn_doctor.kernels.bundle.unpack import private
+    from attn_doctor.kernels.verify.run import request_for
 
     folder = cache_folder(facts, cache_dir)
     with private(file, folder) as copy:
         who = _trusted(copy, sha256, signers)
         artifact = artifacts.head(copy)
         request = request_for(folder, facts)
-        raise typer.Exit(_taken_in(copy, artifact, who, request, format, run=not no_prove))
+        raise typer.Exit(_import(copy, artifact, who, request, format, run=not no_verify))
 
 
 def _trusted(copy: Path, sha256: str, signers: Path | None) -> str:
-    """Why the artifact is trusted. Raises `ArtifactError` if it is not; both must hold if given."""
+    """Say why the artifact is trusted. Raises `ArtifactError` if a given check fails."""
     from attn_doctor.kernels.bundle.trust import check_digest, check_signature
 
     if sha256:
@@ -137,20 +132,20 @@ def _trusted(copy: Path, sha256: str, signers: Path | None) -> str:
     return f"signed by {check_signature(copy, signers)}" if signers else "has the digest you gave"
 
 
-def _looked_at(artifact: Artifact, file: Path, facts: Facts, format: Format) -> int:
+def _preview(artifact: Artifact, file: Path, facts: Facts, format: Format) -> int:
     from attn_doctor.kernels.bundle.compatibility import Layer, fits
-    from attn_doctor.render.caches.bundle import looked_json, looked_text
+    from attn_doctor.render.caches.bundle import preview_json, preview_text
 
     found = fits(artifact, facts, os.environ)
     code = int(not any(one.layer in (Layer.EXACT, Layer.KERNELS) for one in found.values()))
     if format is Format.json:
-        sys.stdout.write(looked_json(artifact, file, found, code))
+        sys.stdout.write(preview_json(artifact, file, found, code))
     else:
-        sys.stdout.write(looked_text(artifact, file, found))
+        sys.stdout.write(preview_text(artifact, file, found))
     return code
 
 
-def _taken_in(
+def _import(
     copy: Path, artifact: Artifact, who: str, request: BuildRequest, format: Format, *, run: bool
 ) -> int:
     from attn_doctor.errors import AttnDoctorError
@@ -164,12 +159,12 @@ def _taken_in(
     layers = {one.layer for one in found.values()}
     usable = {Layer.EXACT, Layer.KERNELS} | (set() if run else {Layer.ABSENT})
     if not layers & usable:
-        return _looked_at(artifact, Path(copy.name), request.facts, format)
+        return _preview(artifact, Path(copy.name), request.facts, format)
     if format is Format.text and run:
         count = sum(found[one.device_slot].layer in usable for one in artifact.entries.values())
         kernels = "1 kernel" if count == 1 else f"{count} kernels"
         if count:
-            sys.stderr.write(f"Proving {kernels}, {who}, in fresh processes …\n")
+            sys.stderr.write(f"Verifying {kernels} ({who}) in fresh processes …\n")
     try:
         done = unpack(copy, artifact, request, Watcher(), found, run=run)
     except PoolError as error:

@@ -1,4 +1,4 @@
-"""`attn-doctor cache`: look at the caches of compiled kernels, and keep them honest."""
+"""`attn-doctor cache`: examine, verify, clear and copy the caches of compiled kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attn_doctor.cli.cache import (
 from attn_doctor.cli.program_arguments import WithProgram
 
 app = typer.Typer(
-    help="Look at the caches of compiled kernels: what is in them, what is broken, clearing.",
+    help="Examine, verify, clear and copy the caches of compiled kernels.",
     no_args_is_help=True,
 )
 app.command("status")(status.status)
@@ -29,4 +29,4 @@ app.command("why")(why.why)
 
 @app.callback()
 def _cache() -> None:
-    """Look at the caches of compiled kernels: what is in them, what is broken, clearing."""
+    """Examine, verify, clear and copy the caches of compiled kernels."""

@@ -1,4 +1,4 @@
-"""`attn-doctor cache env`: where caches should lie so that they last, as lines for the shell."""
+"""`attn-doctor cache env`: set the variables of a cache folder that lasts, in the shell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from attn_doctor.cli.common_options import Json
 from attn_doctor.cli.format_option import Format
 
 
@@ -26,26 +27,27 @@ class Shell(str, Enum):
 
 def env(
     shell: Annotated[
-        Shell, typer.Option(help="The shell that will read the lines. auto: the one that asks.")
+        Shell, typer.Option(help="Shell that reads the lines. auto: the calling shell.")
     ] = Shell.auto,
     format: Annotated[
         Format, typer.Option(help="text: lines for the shell; json: with the reasons.")
     ] = Format.text,
+    json: Json = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only the lines, no reasons.")
+        bool, typer.Option("--quiet", "-q", help="Print only the lines, without reasons.")
     ] = False,
 ) -> None:
-    """Print where torch and Triton should keep compiled kernels, so that they survive.
+    """Print where torch and Triton should keep compiled kernels, so that they last.
 
-    Looks for a folder that outlives reboots and containers, is this user's own, allows compiled
-    code to be loaded, lies on a disk of this machine and has room. Lines for the shell go to
-    standard output, reasons to standard error. Nothing is created or changed.
+    Looks for a folder that survives reboots and containers, belongs to this user, allows loading
+    compiled code, lies on a local disk and has free space. Lines for the shell go to standard
+    output, reasons to standard error. Nothing is created or changed.
 
     - bash, zsh, sh: `eval "$(attn-doctor cache env)"`
     - fish: `attn-doctor cache env | source`
     - PowerShell: `attn-doctor cache env | Out-String | Invoke-Expression`
 
-    Exit codes: 0 a good place was found, or the best one with its fault told; 1 there is none.
+    Exit codes: 0 a good place was found, or the best one, with its fault; 1 there is none.
     """
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.caches.recommended_location import choose
@@ -59,7 +61,7 @@ def env(
         if shell is Shell.auto
         else named(shell.value)
     )
-    if format is Format.json:
+    if json or format is Format.json:
         import msgspec
 
         whole = {"schema": 1, "shell": name, **msgspec.to_builtins(choice)}

@@ -1,4 +1,4 @@
-"""What the commands of `attn-doctor cache` have in common: which caches, held against what."""
+"""Options that the commands of `attn-doctor cache` share, and the caches that they select."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.caches.survey import Place
+    from attn_doctor.kernels.caches.survey import CacheLocation
 
 
 class Kind(str, Enum):
@@ -26,60 +26,66 @@ class Kind(str, Enum):
     hub = "hub"
 
 
-Python = Annotated[
-    str,
-    typer.Option(
-        metavar="PATH",
-        help="Interpreter or environment that entries are held against, as in check.",
-    ),
-]
 Kinds = Annotated[
     list[Kind] | None,
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="Only this kind, may be given again: inductor, triton, extensions, jiterator, driver,"
+        help="Only this kind of cache; repeatable: inductor, triton, extensions, jiterator, driver,"
         " cute, hub.",
         show_default=False,
     ),
 ]
-Where = Annotated[
+OneCache = Annotated[
     str,
-    typer.Argument(metavar="[PATH]", help="Only the cache in this folder.", show_default=False),
+    typer.Option(
+        "--cache-dir",
+        metavar="DIR",
+        help="Only the cache in this folder. Default: every known cache.",
+        show_default=False,
+    ),
 ]
 
 
 def examined(python: str) -> Facts:
-    """The facts that entries are held against."""
+    """Return the facts that entries are compared with."""
     from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
 
     return examine(LocalHost(), python)
 
 
-def places(kinds: Sequence[Kind] | None, path: str) -> tuple[Place, ...]:
-    """The caches that were asked for. Raises a usage error for a folder that is none."""
-    from attn_doctor.host.local import LocalHost
-    from attn_doctor.kernels.caches.survey import chosen
+def selected(
+    kinds: Sequence[Kind] | None, cache_dir: str, *, hub: bool = True
+) -> tuple[CacheLocation, ...]:
+    """Return the selected caches. Raises a usage error for a folder that is not a cache.
 
-    found = chosen(LocalHost(), [kind.value for kind in kinds or ()], path)
-    if path and not found:
+    `hub`: include the downloads from the Hugging Face Hub also where nothing is selected.
+    """
+    from attn_doctor.host.local import LocalHost
+    from attn_doctor.kernels.caches.survey import selected_locations
+
+    found = selected_locations(LocalHost(), [kind.value for kind in kinds or ()], cache_dir)
+    if cache_dir and not found:
         raise typer.BadParameter(
-            f"{path} {_why_not(path)} (`attn-doctor cache status` lists the caches that are known)"
+            f"--cache-dir {cache_dir} {_why_not(cache_dir)} (`attn-doctor cache status` lists the"
+            " known caches)"
         )
-    return found
+    if hub or kinds or cache_dir:
+        return found
+    return tuple(location for location in found if location.kind != Kind.hub.value)
 
 
 def _why_not(path: str) -> str:
-    """Why a path is no cache, as far as can be said of it."""
+    """Say why a path is not a cache."""
     if not os.path.lexists(path):
         return "does not exist"
     if not os.path.isdir(path):
-        return "is not a folder" if os.path.exists(path) else "is a link that leads nowhere"
+        return "is not a folder" if os.path.exists(path) else "is a link to a missing file"
     try:
         empty = not os.listdir(path)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     if empty:
-        return "is empty, so there is nothing to look at"
+        return "is empty"
     return "is not recognised as a cache of compiled kernels, so it is left alone"

@@ -1,4 +1,4 @@
-"""`attn-doctor cache status`: every cache with its size, age, and what in it still serves."""
+"""`attn-doctor cache status`: every cache with its size, its age, and the state of its entries."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli.cache.options import Kinds, Python, Where, examined, places
+from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
+from attn_doctor.cli.common_options import Json, Python, Verbose
 from attn_doctor.cli.format_option import Format
 
-#: Seconds for opening entries of one cache, unless all are asked for.
+#: Seconds for opening the entries of one cache.
 SECONDS = 10.0
 
 
 def status(
-    path: Where = "",
+    cache_dir: OneCache = "",
     kind: Kinds = None,
     python: Python = "",
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Also why entries are unknown, and the record."),
-    ] = False,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    json: Json = False,
+    verbose: Verbose = 0,
 ) -> None:
-    """Show every cache: where it lies, whose it is, its size and age, entries live and stale.
+    """Show every cache: location, owner, size, age, and the state of its entries.
 
-    Stale is what cannot serve this environment on this machine; unknown is what does not tell.
-    Reads only; nothing in a cache is loaded or run.
+    An entry is live, stale (it cannot serve this environment on this machine) or unknown. With -v
+    the reasons for unknown entries and the record of built kernels are shown too. This command only
+    reads; nothing from a cache is loaded or run.
 
-    Exit codes: 0 shown, 2 a folder that is no cache.
+    Exit codes: 0 shown, 2 --cache-dir is not a cache.
     """
     from attn_doctor.kernels.caches.survey import survey
 
-    wanted = places(kind, path)
+    locations = selected(kind, cache_dir)
     facts = examined(python)
-    found = [survey(place, facts, SECONDS) for place in wanted]
-    if format is Format.json:
+    surveys = [survey(location, facts, SECONDS) for location in locations]
+    if json or format is Format.json:
         from attn_doctor.render.caches.json import status_json
 
-        sys.stdout.write(status_json(found))
+        sys.stdout.write(status_json(surveys))
         return
     from attn_doctor.render.caches.text import status_text
     from attn_doctor.render.terminal import Paper
 
     paper = Paper.of(sys.stdout, dict(os.environ))
-    sys.stdout.write(status_text(found, facts, paper, verbose=verbose))
+    sys.stdout.write(status_text(surveys, facts, paper, verbose=bool(verbose)))

@@ -1,4 +1,4 @@
-"""`attn-doctor cache why`: which component moved, so that a kernel is compiled again."""
+"""`attn-doctor cache why`: which component changed, so that a kernel is compiled again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.cache.options import Python, examined
+from attn_doctor.cli.cache.options import examined
+from attn_doctor.cli.common_options import CacheDir, Json, Python
 from attn_doctor.cli.format_option import Format
 from attn_doctor.errors import AttnDoctorError
 
@@ -24,31 +25,28 @@ def why(
         list[str] | None,
         typer.Argument(
             metavar="[-- COMMAND…]",
-            help="A program that compiles what should be there: it is run, and each graph that it"
-            " does not find is explained.",
+            help="A program that compiles kernels which should be in the cache. It is run, and each"
+            " graph that misses is explained.",
             show_default=False,
         ),
     ] = None,
-    cache_dir: Annotated[
-        str,
-        typer.Option(
-            metavar="DIR",
-            help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own.",
-        ),
-    ] = "",
+    cache_dir: CacheDir = "",
     python: Python = "",
-    format: Annotated[Format, typer.Option(help="How to write it.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    json: Json = False,
 ) -> None:
-    """Name what moved since kernels were built, so that they are not reused.
+    """Name the components that changed since kernels were built, so that they are not reused.
 
-    Without a command, the record of `build-kernels` is compared with this machine: torch, Triton,
-    GPU, Python, compilers, environment variables, mask files. With one, the command runs with the
-    cache, and the keys that it looks for are compared, component by component, with those that were
-    built: tensors (dtype, shape, strides), settings, the traced graph. The command's kernels are
-    compiled and cached as always.
+    Without a command, compares the record of `build-kernels` with this machine: torch, Triton, GPU,
+    Python, compilers, environment variables, mask files. With a command, runs it with the cache and
+    compares the keys that it looks up, component by component, with those that were built: tensors
+    (dtype, shape, strides), settings, the traced graph. The command's kernels are compiled and
+    cached as usual.
 
-    Exit codes: 0 everything is reused, 1 something is not, 2 nothing was built, or no such program.
+    Exit codes: 0 everything is reused, 1 a kernel is not reused, 2 nothing was built, or the
+    program does not exist.
     """
+    format = Format.json if json else format
     from attn_doctor.kernels.builder.devices import cache_folder, precompiles
     from attn_doctor.kernels.verify.why import places
     from attn_doctor.record import store

@@ -19,7 +19,7 @@ from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact
 from attn_doctor.kernels.bundle.compatibility import Fit, Layer
-from attn_doctor.kernels.verify.entries import measured, proved, stamped
+from attn_doctor.kernels.verify.entries import measured, run_in_fresh_processes, verified_in
 from attn_doctor.record import key_parts, store
 from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.manifest import (
@@ -142,7 +142,7 @@ class Taking:
         surroundings = self._artifact.environments
         manifest = replace(store.empty(), environments=surroundings, entries=runnable)
         store.save(room, manifest)
-        return proved(_inside(self._request, room), runnable, watcher)
+        return run_in_fresh_processes(_inside(self._request, room), runnable, watcher)
 
     def _mask(self, entry: Entry) -> str:
         """Why an entry with a mask of the user's own cannot be run here; empty if it can."""
@@ -192,7 +192,7 @@ class Taking:
                 self._request.facts, place.partition(" ")[0], self._request.environ, was
             )
             if place in verified:
-                found[place] = stamped(was, now)
+                found[place] = verified_in(was, now)
             else:
                 found.setdefault(place, now if place in alone - named else was)
         return found

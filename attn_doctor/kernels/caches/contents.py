@@ -39,7 +39,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     """When its newest file was written, seconds since 1970."""
 
 
-class Judged(Struct, frozen=True, kw_only=True):
+class EvaluatedEntry(Struct, frozen=True, kw_only=True):
     """An entry with its state and the reason for it."""
 
     entry: Entry
@@ -56,17 +56,17 @@ class Contents(Struct, frozen=True, kw_only=True):
     locks: tuple[str, ...] = ()
     """Lock files, which hold no kernels."""
     leftovers: tuple[str, ...] = ()
-    """Half-written files of writers, under their temporary names."""
+    """Incomplete files of writers, under their temporary names."""
     record: tuple[str, ...] = ()
     """Our own manifest, locks and logs."""
-    strangers: tuple[str, ...] = ()
-    """What the cache never writes: left alone whatever is cleared."""
+    unrelated_files: tuple[str, ...] = ()
+    """Files that the cache did not write. They are never deleted."""
     bytes: int = 0
     files: int = 0
     complete: bool = True
     unreadable: tuple[str, ...] = ()
     unrecognised: str = ""
-    """Why this folder is not taken for that cache; then nothing in it may be deleted."""
+    """Why this folder is not that cache; then nothing in it may be deleted."""
 
 
 _HASH = r"[a-z2-7]{50,52}"
@@ -119,7 +119,7 @@ def writer(path: str) -> int | None:
     return int(number) if number else None
 
 
-#: What each kind of cache is, in a reader's words.
+#: What each kind of cache holds.
 KINDS = {
     "inductor": "torch.compile: graphs, generated code and the Triton kernels of FlexAttention",
     "triton": "Triton kernels that torch.compile does not make (SageAttention, xformers, users)",
@@ -130,32 +130,32 @@ KINDS = {
     "hub": "kernels downloaded from the Hugging Face Hub",
 }
 
-#: Where a node belongs: (part, name of the entry), or None for a stranger.
+#: The part and the name of the entry that a node belongs to; None for an unrelated file.
 Sorter = Callable[[Node], "tuple[str, str] | None"]
 
 _OURS = "attn-doctor"
 
 
 def contents(kind: str, root: str, seconds: float = float("inf")) -> Contents:
-    """What lies at `root`, taken for a cache of that kind. Reading stops after `seconds`."""
+    """Read the folder `root` as a cache of that kind. Reading stops after `seconds`."""
     if os.path.islink(root):
         return Contents(kind=kind, root=root, unrecognised="it is a symbolic link")
     return sort(kind, read_tree(root, seconds))
 
 
 def sort(kind: str, tree: Tree) -> Contents:
-    """The same of a folder that was read already."""
+    """Sort the files of a folder that was read already into entries."""
     sorter = _SORTERS[kind](tree)
     members: dict[tuple[str, str], list[Node]] = {}
     locks: list[str] = []
     leftovers: list[str] = []
     record: list[str] = []
-    strangers: list[str] = []
+    unrelated: list[str] = []
     for node in tree.nodes.values():
         if node.kind == "dir":
             continue
         if kind == "inductor" and node.path.startswith(f"{_OURS}/"):
-            (record if node.kind == "file" else strangers).append(node.path)
+            (record if node.kind == "file" else unrelated).append(node.path)
         elif node.kind == "file" and LEFTOVER.search(node.path) and kind != "hub":
             leftovers.append(node.path)
         elif _is_lock(kind, node):
@@ -163,7 +163,7 @@ def sort(kind: str, tree: Tree) -> Contents:
         else:
             place = sorter(node) if node.kind == "file" or kind == "hub" else None
             if place is None:
-                strangers.append(node.path)
+                unrelated.append(node.path)
             else:
                 members.setdefault(place, []).append(node)
     entries = tuple(_entry(*place, nodes) for place, nodes in sorted(members.items()))
@@ -175,7 +175,7 @@ def sort(kind: str, tree: Tree) -> Contents:
         locks=() if nothing and kind != "extensions" else tuple(locks),
         leftovers=() if nothing else tuple(leftovers),
         record=tuple(record),
-        strangers=tuple(strangers),
+        unrelated_files=tuple(unrelated),
         bytes=sum(node.size for node in tree.files),
         files=sum(1 for _ in tree.files),
         complete=tree.complete,
@@ -185,7 +185,7 @@ def sort(kind: str, tree: Tree) -> Contents:
 
 
 def guess(root: str) -> str:
-    """The kind of cache that lies at `root`; empty if it has the form of none."""
+    """Return the kind of the cache at `root`; empty if it has the form of none."""
     if os.path.islink(root) or not os.path.isdir(root):
         return ""
     tree = read_tree(root)
@@ -193,7 +193,7 @@ def guess(root: str) -> str:
     best = max(found, key=lambda kind: found[kind])
     if found[best]:
         return best
-    # A build that was ended before anything was compiled leaves its record alone.
+    # A build that was killed before it compiled anything leaves only its record.
     return "inductor" if f"{_OURS}/manifest.json" in tree.nodes else ""
 
 
@@ -239,7 +239,7 @@ def _inductor(_: Tree) -> Sorter:
         if first == "triton":
             return _kernel(rest[1:] if rest and rest[0].isdigit() else rest)
         if (first, rest[:1]) == (".triton", ["cache"]):
-            return _kernel(rest[1:])  # a build without its GPU keeps Triton's own folder here
+            return _kernel(rest[1:])  # Triton's own folder, in a build without its GPU
         if found := CODE.fullmatch(node.path):
             return "code", found["key"]
         if found := re.fullmatch(r"(?P<two>[a-z0-9]{2})/[\w.-]+\.best_config", node.path):
@@ -307,7 +307,7 @@ def _jiterator(_: Tree) -> Sorter:
 
 
 def _driver(tree: Tree) -> Sorter:
-    # A lone file called index may be anybody's, and entries without their index are no cache.
+    # A file called index alone may be unrelated, and entries need their index.
     kept = [path for path in tree.nodes if DRIVER.fullmatch(path)]
     whole = "index" in kept and len(kept) > 1
     return lambda node: ("driver", "index") if whole and DRIVER.fullmatch(node.path) else None
@@ -318,7 +318,7 @@ def _cute(_: Tree) -> Sorter:
 
 
 def _hub(tree: Tree) -> Sorter:
-    """Downloads that hold build variants of kernels; models in the same folder are strangers."""
+    """Downloads that hold build variants of kernels; models in the same folder are unrelated."""
     kernels = set()
     for node in tree.nodes.values():
         parts = node.path.split("/")

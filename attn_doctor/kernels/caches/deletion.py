@@ -397,7 +397,7 @@ class Cleared(Struct, frozen=True):
 
 def plan(found: Survey, *, everything: bool) -> Plan:
     """List what to delete: all entries, or only what is useless (stale, broken, abandoned)."""
-    empty = Plan(kind=found.place.kind, root=found.place.path)
+    empty = Plan(kind=found.location.kind, root=found.location.path)
     if not found.exists:
         return empty
     contents = found.contents
@@ -406,18 +406,18 @@ def plan(found: Survey, *, everything: bool) -> Plan:
     groups = _all(found) if everything else [*_useless(found)]
     groups = [one for one in groups if one.files]
     if not groups:
-        return replace(empty, doubts=_doubts(found), unrelated_files=len(contents.strangers))
+        return replace(empty, doubts=_doubts(found), unrelated_files=len(contents.unrelated_files))
     held = [lock for lock in found.locks if lock.holder]
     why = obstacle(contents.root)
     if not why and held:
         why = f"in use: {held[0].holder} holds {held[0].path}"
     return Plan(
-        kind=found.place.kind,
-        root=found.place.path,
+        kind=found.location.kind,
+        root=found.location.path,
         groups=tuple(groups),
         refused=why,
         doubts=_doubts(found),
-        unrelated_files=len(contents.strangers),
+        unrelated_files=len(contents.unrelated_files),
         listed=found.tree.nodes,
     )
 
@@ -472,22 +472,22 @@ def _all(found: Survey) -> list[Group]:
 def _useless(found: Survey) -> Iterable[Group]:
     """Stale entries by reason, broken entries, and what crashed processes left."""
     from attn_doctor.kernels.caches.contents import State
-    from attn_doctor.kernels.caches.integrity import leftovers, look
+    from attn_doctor.kernels.caches.integrity import damaged_files, leftovers
 
     reasons: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
     gone: set[str] = set()
-    for one in found.judged:
+    for one in found.evaluated:
         if one.state is State.STALE:
             reasons.setdefault(one.why, []).extend(one.entry.files)
             counts[one.why] = counts.get(one.why, 0) + 1
             gone.update(one.entry.files)
     for why, files in reasons.items():
         yield _group(found, why, files, counts[why])
-    broken = [one for one in look(found.contents, found.tree) if one.path not in gone]
+    broken = [one for one in damaged_files(found.contents, found.tree) if one.path not in gone]
     files = [path for one in broken for path in one.remove if path not in gone]
     yield _group(found, "truncated or corrupt, or with paths to another folder", files, len(broken))
-    record = [NAME] if found.torn else []
+    record = [NAME] if found.record_damaged else []
     yield _group(found, "attn-doctor's record, which is damaged", record)
     rests = [one.path for one in leftovers(found.contents, found.tree)]
     yield _group(found, "incomplete files of processes that were killed", rests)

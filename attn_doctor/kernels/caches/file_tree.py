@@ -1,7 +1,7 @@
-"""A folder as a list of what lies in it, read without following any link.
+"""Lists the content of a folder without following links.
 
-Other file systems mounted inside are not entered. What changes while it is read may be missed;
-whoever deletes checks each file again (`removal`).
+Other file systems mounted inside are not entered. Changes during the walk may be missed; `deletion`
+checks each file again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from typing import Literal
 
 from msgspec import Struct
 
+NodeKind = Literal["file", "dir", "link", "mount", "other"]
+
 
 class Node(Struct, frozen=True):
-    """One thing in the folder. `kind`: file, dir, link, mount (another file system) or other."""
+    """One file or folder. `kind` is mount for another file system."""
 
     path: str
     """Relative to the folder, with `/` on every system."""
-    kind: str
+    kind: NodeKind
     size: int = 0
     mtime: float = 0.0
     uid: int = 0
@@ -38,14 +41,14 @@ class Node(Struct, frozen=True):
 
 
 class Tree(Struct, frozen=True):
-    """All that was found below `root`."""
+    """Everything below `root`."""
 
     root: str
     nodes: dict[str, Node] = {}
     complete: bool = True
-    """False where the time limit cut the walk short."""
+    """False if the time limit ended the walk."""
     unreadable: tuple[str, ...] = ()
-    """Folders that this user may not look into."""
+    """Folders that this user may not list."""
 
     def full(self, path: str) -> str:
         """The absolute path of something in the tree."""
@@ -59,18 +62,18 @@ class Tree(Struct, frozen=True):
     def read(self, path: str, limit: int = 1 << 26) -> bytes:
         """The first `limit` bytes of a file; a link in its place is not followed.
 
-        Raises OSError if it has gone, became something else, or may not be read.
+        Raises OSError if it does not exist, is not a regular file any more, or may not be read.
         """
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         handle = os.open(self.full(path), flags | getattr(os, "O_BINARY", 0))
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError("it is no regular file")
+                raise OSError("it is not a regular file")
             return file.read(limit)
 
 
 def read_tree(root: str, seconds: float = float("inf")) -> Tree:
-    """What lies below `root`, for at most `seconds`. An empty tree if `root` cannot be listed."""
+    """Walk `root` for at most `seconds`. Returns an empty tree if `root` cannot be listed."""
     end = time.monotonic() + seconds
     nodes: dict[str, Node] = {}
     unreadable: list[str] = []
@@ -100,7 +103,7 @@ def _node(entry: os.DirEntry[str], folder: str, device: int) -> Node | None:
     path = f"{folder}/{entry.name}" if folder else entry.name
     try:
         found = entry.stat(follow_symlinks=False)
-        # Windows leaves device and inode out of what it tells on listing.
+        # On Windows, listing a folder gives neither device nor inode.
         if os.name == "nt":
             found = os.lstat(entry.path)
     except OSError:
@@ -111,8 +114,8 @@ def _node(entry: os.DirEntry[str], folder: str, device: int) -> Node | None:
     return Node(path, kind, found.st_size, found.st_mtime, found.st_uid, found.st_dev, found.st_ino)
 
 
-def _kind(found: os.stat_result, entry: os.DirEntry[str]) -> str:
-    # A junction of Windows leads elsewhere just as a symbolic link does.
+def _kind(found: os.stat_result, entry: os.DirEntry[str]) -> NodeKind:
+    # A junction of Windows is a kind of symbolic link.
     junction = getattr(entry, "is_junction", None)
     if stat.S_ISLNK(found.st_mode) or (junction is not None and junction()):
         return "link"

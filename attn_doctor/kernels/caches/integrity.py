@@ -23,42 +23,51 @@ from attn_doctor.record.manifest import NAME, Manifest
 from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
+    from attn_doctor.facts import Facts
     from attn_doctor.kernels.caches.survey import Survey
 
 
-class Root(Struct, frozen=True, kw_only=True):
-    """One folder whose path graphs hold."""
+class EmbeddedPath(Struct, frozen=True, kw_only=True):
+    """One folder whose path graphs contain.
+
+    A graph with Triton kernels of several configurations keeps the path of its code. torch
+    reads and writes the fastest configuration there. If that folder cannot be created, the first
+    such kernel raises OSError in the user's backward pass. Measured with torch 2.11. Whether a
+    graph has such kernels is not examined; those of FlexAttention in training have them.
+    """
 
     path: str
     count: int
-    """Entries and warm-ups that hold it."""
+    """Entries and warm-ups that contain it."""
     writable: bool | None
     """This user can write there, or create it. None: not known."""
 
     @property
     def sentence(self) -> str:
-        """What that means, and the ways out."""
+        """The consequence, and the fixes."""
         number = "1 entry was" if self.count == 1 else f"{self.count} entries were"
         return (
-            f"{number} built in {self.path}, which their graphs hold: torch writes the choices of"
-            " its autotuning there, and this user cannot create it, so the first backward ends with"
-            f" OSError. Import into that very folder (--cache-dir {self.path}), create it for this"
-            f" user (sudo install -d -o $USER {self.path}), or build here"
+            f"{number} built in {self.path}, and their graphs contain that path: torch writes the"
+            " results of its autotuning there. This user cannot create it, so the first backward"
+            f" ends with OSError. Import into that folder (--cache-dir {self.path}), create it for"
+            f" this user (sudo install -d -o $USER {self.path}), or build here"
         )
 
 
-def roots(manifest: Manifest, writable: Callable[[str], bool | None]) -> tuple[Root, ...]:
-    """The folders, other than the cache's own, whose paths graphs for a GPU hold."""
+def embedded_paths(
+    manifest: Manifest, writable: Callable[[str], bool | None]
+) -> tuple[EmbeddedPath, ...]:
+    """Return the folders, other than the cache's own, whose paths graphs for a GPU contain."""
     counts: dict[str, int] = {}
-    for path in _held(manifest):
+    for path in _paths(manifest):
         counts[path] = counts.get(path, 0) + 1
     return tuple(
-        Root(path=path, count=count, writable=writable(path))
+        EmbeddedPath(path=path, count=count, writable=writable(path))
         for path, count in sorted(counts.items())
     )
 
 
-def _held(manifest: Manifest) -> Iterator[str]:
+def _paths(manifest: Manifest) -> Iterator[str]:
     for entry in manifest.entries.values():
         if entry.device_slot != "cpu" and entry.build is not None and entry.build.root:
             yield entry.build.root
@@ -67,35 +76,35 @@ def _held(manifest: Manifest) -> Iterator[str]:
             yield warmup.root
 
 
-#: Seconds after which a half-written file belongs to no writer that can still be at work.
+#: Seconds after which the writer of an incomplete file cannot be running any more.
 ABANDONED = 3600.0
-#: A library of this size needs no more than its header read.
+#: Bytes of a library that are read: its header.
 _HEADER = 64
 
 
 class Damage(Struct, frozen=True, kw_only=True):
-    """One file that cannot serve."""
+    """One file that cannot be used."""
 
     path: str
     """Relative to the cache's root."""
     what: str
     remove: tuple[str, ...]
-    """The files that have to go with it, so that the entry is compiled anew."""
+    """The files to delete with it, so that the entry is compiled again."""
     harmless: bool = False
     """Nothing reads it: it only takes space."""
 
 
 def damage(kind: str, root: str) -> tuple[Damage, ...]:
-    """All damage in the cache at `root`; nothing if it is not recognised as that cache."""
+    """Return all damage in the cache at `root`; nothing if it is not recognised as that cache."""
     tree = read_tree(root)
     found = sort(kind, tree)
     if found.unrecognised or os.path.islink(root):
         return ()
-    return (*look(found, tree), *leftovers(found, tree))
+    return (*damaged_files(found, tree), *leftovers(found, tree))
 
 
-def look(contents: Contents, tree: Tree) -> Iterator[Damage]:
-    """Entries that are cut short or corrupt."""
+def damaged_files(contents: Contents, tree: Tree) -> Iterator[Damage]:
+    """Find files of entries that are truncated or corrupt."""
     for entry in contents.entries:
         for path in entry.files:
             if tree.nodes[path].kind != "file":
@@ -106,14 +115,14 @@ def look(contents: Contents, tree: Tree) -> Iterator[Damage]:
 
 
 def leftovers(contents: Contents, tree: Tree) -> Iterator[Damage]:
-    """Half-written files whose writer has gone; those of a process that runs are left out."""
+    """Find incomplete files whose writer is not running any more."""
     for path in contents.leftovers:
         node = tree.nodes[path]
         pid = writer(path)
         age = time.time() - node.mtime
         if age < ABANDONED and (pid is None or _runs(pid)):
             continue
-        what = "left behind by a process that was ended while it wrote"
+        what = "left by a process that was killed while it wrote"
         yield Damage(path=path, what=what, remove=(path,), harmless=True)
 
 
@@ -139,7 +148,7 @@ def _fault(tree: Tree, entry: Entry, path: str) -> str:
 
 
 def _check(part: str, path: str) -> Callable[[Tree, str], str] | None:
-    """How to tell that such a file is whole; None if nothing is known of it."""
+    """Return the check for such a file; None if its form is unknown."""
     name = path.rpartition("/")[2]
     if part in ("fxgraph", "aotautograd") or (part == "dynamo" and name.endswith(".pkl")):
         return _pickle
@@ -178,7 +187,7 @@ def _json(tree: Tree, path: str) -> str:
 
 
 def _group(tree: Tree, path: str) -> str:
-    """Triton's list of a kernel's files, with absolute paths."""
+    """Check Triton's list of a kernel's files, with absolute paths."""
     try:
         children = json.loads(tree.read(path))["child_paths"]
         paths = [str(child) for child in children.values()]
@@ -187,9 +196,9 @@ def _group(tree: Tree, path: str) -> str:
     folder = os.path.dirname(tree.full(path))
     for child in paths:
         if not os.path.lexists(child):
-            return f"it leads to {child}, which is not there"
+            return f"it names {child}, which does not exist"
         if not _same_folder(os.path.dirname(child), folder):
-            return f"it leads to another folder, {os.path.dirname(child)}"
+            return f"it names another folder, {os.path.dirname(child)}"
     return ""
 
 
@@ -213,12 +222,12 @@ def _elf(tree: Tree, path: str, *, cubin: bool) -> str:
         return "it is empty"
     head = tree.read(path, _HEADER)
     if not cubin and head[:4] in (b"\xcf\xfa\xed\xfe", b"MZ\x90\x00"):
-        return ""  # macOS and Windows write libraries of their own form
+        return ""  # libraries of macOS and Windows have other forms
     return elf.fault(head, tree.nodes[path].size, cubin=cubin)
 
 
 def _runs(pid: int) -> bool:
-    """A process of that number is here; a number from another machine may be anybody's."""
+    """A process with that number runs here; a number of another machine may match any process."""
     if os.name == "nt":
         return True
     try:
@@ -230,58 +239,59 @@ def _runs(pid: int) -> bool:
     return True
 
 
-class Verified(Struct, frozen=True, kw_only=True):
-    """What was found in one cache."""
+class Integrity(Struct, frozen=True, kw_only=True):
+    """The result of checking one cache."""
 
     kind: str
     root: str
     checked: int
-    """Files that were looked at."""
+    """Number of files."""
     damage: tuple[Damage, ...] = ()
-    """What a process would fall over, or compile again."""
+    """Files that make a process fail, or compile again."""
     leftovers: tuple[Damage, ...] = ()
-    """What only takes space."""
+    """Files that only take space."""
     unreadable: tuple[str, ...] = ()
     unrecognised: str = ""
     entries: int = 0
     """Kernels in the builder's record."""
     obstacles: tuple[str, ...] = ()
-    """What would stop torch from using it, in sentences."""
-    waiting: dict[str, int] = {}
-    """Device that is not here → kernels and warm-ups to be verified there."""
-    programs: tuple[str, ...] = ()
-    """Commands that prove warm-ups for devices of this machine."""
+    """What prevents torch from using the cache, in sentences."""
+    unverified_elsewhere: dict[str, int] = {}
+    """Device slot that is not here → number of kernels and warm-ups to verify there."""
+    verify_commands: tuple[str, ...] = ()
+    """Commands that verify warm-ups for devices of this machine."""
 
     @property
-    def sound(self) -> bool:
-        """Nothing in it is broken or in the way, and all of it could be read."""
+    def ok(self) -> bool:
+        """Nothing is broken, every file could be read, and torch can use the cache."""
         return not (self.damage or self.unreadable or self.unrecognised or self.obstacles)
 
 
-def verify(found: Survey) -> Verified:
-    """Look at every file of a cache. Nothing is loaded, run or changed."""
+def check(survey: Survey, facts: Facts) -> Integrity:
+    """Check every file of a cache. Nothing is loaded, run or changed."""
+    found = survey
     contents = found.contents
     if contents.unrecognised:
-        return Verified(
-            kind=found.place.kind,
-            root=found.place.path,
+        return Integrity(
+            kind=found.location.kind,
+            root=found.location.path,
             checked=0,
             unrecognised=contents.unrecognised,
             unreadable=contents.unreadable,
         )
-    broken = [*look(contents, found.tree)]
+    broken = [*damaged_files(contents, found.tree)]
     broken += _record(found, {one.path for one in broken})
-    return Verified(
-        kind=found.place.kind,
-        root=found.place.path,
+    return Integrity(
+        kind=found.location.kind,
+        root=found.location.path,
         checked=sum(len(entry.files) for entry in contents.entries),
         damage=tuple(broken),
         leftovers=tuple(leftovers(contents, found.tree)),
         unreadable=contents.unreadable,
         entries=0 if found.manifest is None else len(found.manifest.entries),
         obstacles=tuple(_obstacles(found)),
-        waiting=_waiting(found),
-        programs=tuple(_programs(found)),
+        unverified_elsewhere=_elsewhere(found),
+        verify_commands=tuple(_verify_commands(found, facts)),
     )
 
 
@@ -290,23 +300,23 @@ def _obstacles(found: Survey) -> Iterator[str]:
     from attn_doctor.probes.machine.mounts import writable
 
     if found.manifest is None:
-        if found.unread:
-            yield found.unread
+        if found.record_unreadable:
+            yield found.record_unreadable
         return
     host = LocalHost()
-    for one in roots(found.manifest, lambda path: writable(host, path)):
+    for one in embedded_paths(found.manifest, lambda path: writable(host, path)):
         if one.writable is False:
             yield one.sentence
-    if any(one.unverified for one in found.built) and writable(host, found.place.path) is False:
+    if any(one.unverified for one in found.built) and writable(host, found.location.path) is False:
         yield (
-            "this user cannot write here: torch writes the choices of its autotuning beside"
-            " the kernels, and ends the first backward with OSError where it cannot; mount it"
+            "this user cannot write here: torch writes the results of its autotuning beside the"
+            " kernels, and otherwise the first backward ends with OSError; mount the folder"
             " writable until the kernels are verified"
         )
 
 
-def _waiting(found: Survey) -> dict[str, int]:
-    """What only another machine can prove."""
+def _elsewhere(found: Survey) -> dict[str, int]:
+    """What only another machine can verify."""
     absent = {
         one.device_slot: one.unverified
         for one in found.built
@@ -315,19 +325,19 @@ def _waiting(found: Survey) -> dict[str, int]:
     return {str(place): int(count) for place, count in absent.items() if count}
 
 
-def _programs(found: Survey) -> Iterator[str]:
-    """Warm-ups are programs of the user's, which nothing but a command of theirs runs."""
+def _verify_commands(found: Survey, facts: Facts) -> Iterator[str]:
+    """Warm-ups are programs of the user, who has to start them."""
     here = {one.device_slot for one in found.built if one.device_present is not False}
     for one in found.manifest.warmups.values() if found.manifest else ():
         if one.unverified and one.device_slot in here:
-            yield commands.verify(found.place.path, program=one.argv)
+            yield commands.verify(found.location.path, facts, program=one.argv)
 
 
 def _record(found: Survey, known: set[str]) -> Iterator[Damage]:
-    """Files that the builder's record names and that are gone, or have another size."""
+    """Files of the builder's record that are missing or have another size."""
     manifest = found.manifest
     if manifest is None:
-        if found.torn:
+        if found.record_damaged:
             what = "it cannot be read as a record of built kernels"
             yield Damage(path=NAME, what=what, remove=(NAME,))
         return
@@ -345,7 +355,7 @@ def _record(found: Survey, known: set[str]) -> Iterator[Damage]:
         if path in known or (node is not None and node.size == size):
             continue
         if node is None:
-            yield Damage(path=path, what="the record names it, and it is gone", remove=())
+            yield Damage(path=path, what="the record names it, but it is missing", remove=())
         else:
             what = f"it has {node.size} bytes, the record says {size}"
             yield Damage(path=path, what=what, remove=(path,))

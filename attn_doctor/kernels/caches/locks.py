@@ -32,15 +32,15 @@ class Holder(Struct, frozen=True):
 
 
 class Holders(Struct, frozen=True):
-    """Which of the files are open, and by whom."""
+    """Which of the files are open, and in which process."""
 
     by_path: dict[str, Holder] = {}
     whole: bool = False
-    """Every process of this system was looked at, so that the other files are nobody's."""
+    """Every process of this system was examined, so the other files are not open."""
 
 
 def holders(paths: Iterable[str]) -> Holders:
-    """The processes that have one of `paths` open."""
+    """Find the processes that have one of `paths` open."""
     wanted = {}
     for path in paths:
         try:
@@ -65,7 +65,7 @@ def holders(paths: Iterable[str]) -> Holders:
 
 
 def locked(path: str) -> bool | None:
-    """The file is locked in the kernel by another process; None if that cannot be told."""
+    """Say whether another process has locked the file in the kernel; None if that is unknown."""
     try:
         import fcntl
     except ImportError:
@@ -87,7 +87,7 @@ def locked(path: str) -> bool | None:
 
 
 def _open_files(pid: int) -> set[tuple[int, int]] | None:
-    """Device and inode of each file a process has open; None if it may not be asked."""
+    """Device and inode of each open file of a process; None if access is denied."""
     found = set()
     try:
         with os.scandir(f"/proc/{pid}/fd") as links:
@@ -105,7 +105,7 @@ def _open_files(pid: int) -> set[tuple[int, int]] | None:
 
 
 def _contained() -> bool:
-    """This process is not in the system's own process namespace, so others may be out of sight."""
+    """This process is not in the system's own process namespace, so others may be invisible."""
     try:
         return os.readlink("/proc/self/ns/pid") != "pid:[4026531836]"
     except OSError:
@@ -121,26 +121,26 @@ def _command(pid: int) -> str:
     return " ".join(word for word in words if word)[:80] or "?"
 
 
-#: Seconds after which an extension's lock that no process has open is its dead maker's. Nothing
-#: compiles for an hour in one go.
+#: Seconds after which an extension's lock that no process has open counts as abandoned. Nothing
+#: compiles for an hour without a pause.
 STALE = 3600.0
 
 
 class Lock(Struct, frozen=True, kw_only=True):
-    """A lock that matters now: one that is held, or one that holds others up for nothing."""
+    """A lock that matters now: held by a process, or abandoned while later builds wait for it."""
 
     path: str
     """Relative to the cache's root."""
     holder: str
-    """Who holds it; empty if nobody does."""
+    """The process that holds it; empty if none does."""
     stale: bool = False
-    """Its owner is gone, and it has to be removed."""
+    """Its owner has exited, and it has to be removed."""
     doubt: str = ""
-    """Why it cannot be told whether it is stale."""
+    """Why it is unknown whether it is stale."""
 
 
 def locks(contents: Contents, tree: Tree, network: bool | None = None) -> tuple[Lock, ...]:
-    """Held and stale locks. `network`: the cache lies on another machine's disk."""
+    """Return held and stale locks. `network`: the cache is on a disk of another machine."""
     if contents.kind == "extensions":
         return tuple(_batons(contents, tree, network))
     found = [*_builder(contents)]
@@ -153,7 +153,7 @@ def locks(contents: Contents, tree: Tree, network: bool | None = None) -> tuple[
 
 
 def _batons(contents: Contents, tree: Tree, network: bool | None) -> list[Lock]:
-    """The `lock` files of extension builds."""
+    """Return the `lock` files of extension builds."""
     paths = {path: tree.full(path) for path in contents.locks}
     seen = holders(paths.values())
     found = []
@@ -163,18 +163,18 @@ def _batons(contents: Contents, tree: Tree, network: bool | None) -> list[Lock]:
         if owner is not None:
             found.append(Lock(path=path, holder=str(owner)))
         elif network:
-            doubt = "it lies on a network disk, so a build on another machine may hold it"
+            doubt = "it is on a network disk, so a build on another machine may hold it"
             found.append(Lock(path=path, holder="", doubt=doubt))
         elif age > STALE or seen.whole:
             found.append(Lock(path=path, holder="", stale=True))
         else:
-            doubt = "not all processes could be looked at, and it is less than an hour old"
+            doubt = "not all processes could be examined, and it is less than an hour old"
             found.append(Lock(path=path, holder="", doubt=doubt))
     return found
 
 
 def _builder(contents: Contents) -> list[Lock]:
-    """The lock of `build-kernels`, unless its owner is known to be dead."""
+    """Return the lock of `build-kernels`, unless its owner has exited."""
     if contents.kind != "inductor" or not contents.record:
         return []
     from attn_doctor.record.lock import FOLDER, alive, owner

@@ -1,7 +1,7 @@
-"""What no longer serves since kernels were built, what that costs, and exactly what to clear.
+"""Finds entries of the record that are stale, what rebuilding them costs, and their files.
 
-The builder's manifest says what each place (a device) was built in; `moved` holds that against
-today. Only files that no kernel uses which still serves are to be cleared.
+The manifest holds the build environment of each device slot; `changed_components` compares it with
+the present one. A file that a valid entry uses too is never deleted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class Stale(Struct, frozen=True, kw_only=True):
-    """What no longer serves one place of one cache folder."""
+    """What is stale for one device slot of one cache folder."""
 
     moved: tuple[ChangedComponent, ...] = ()
-    """What moved, also where that needs no rebuild."""
+    """Every component that changed, also those that need no rebuild."""
     specs: dict[str, str] = {}
     """Manifest key of an entry → why it is stale."""
     warmups: dict[str, str] = {}
     """Manifest key of a warm-up → why it is stale."""
     files: tuple[ClearedFile, ...] = ()
     seconds: float = 0.0
-    """What building the stale entries took, which is what the next start pays again."""
+    """What building the stale entries took; the next start takes as long again."""
 
 
 def stale(
@@ -47,11 +47,11 @@ def stale(
     jiterator: str = "",
     sms: tuple[int, ...] | None = None,
 ) -> Stale:
-    """What to clear of `place` in the cache folder `root`. Other places are left alone.
+    """Find what to delete of `place`, a device slot, in the cache folder `root`.
 
-    `only`: manifest keys that are stale whatever moved, as when a mask's source changed.
-    `jiterator`: that cache's folder; where torch's version or CUDA moved, its files for another
-    CUDA (and, if `sms` are given, for other GPUs than those) go too.
+    `only`: manifest keys that are stale for another reason, such as a changed source of a mask.
+    `jiterator`: that cache's folder; if torch's version or CUDA changed, its files for another
+    CUDA (and, if `sms` are given, for other GPUs) are stale too.
     """
     was = manifest.environments.get(place)
     changes = changed_components(was, now) if was is not None else ()
@@ -81,18 +81,18 @@ def stale(
 def _stale_small_kernels(
     root: str, cuda: str | None, sms: tuple[int, ...] | None
 ) -> tuple[ClearedFile, ...]:
-    """Files of `~/.cache/torch/kernels` that were built for another CUDA or GPU than these."""
+    """Find files of `~/.cache/torch/kernels` that were built for another CUDA or GPU."""
     from attn_doctor.kernels.caches.contents import State, contents
     from attn_doctor.kernels.caches.file_tree import Tree
-    from attn_doctor.kernels.caches.states import Now, judge
+    from attn_doctor.kernels.caches.states import CurrentEnvironment, evaluate_entries
 
     found = contents("jiterator", root)
     if found.unrecognised:
         return ()
-    judged = judge(found, Tree(root), Now(cuda=cuda, sms=sms))
+    evaluated = evaluate_entries(found, Tree(root), CurrentEnvironment(cuda=cuda, sms=sms))
     return tuple(
         ClearedFile(path=str(Path(root, path)), bytes=one.entry.bytes, why=one.why)
-        for one in judged
+        for one in evaluated
         if one.state is State.STALE
         for path in one.entry.files
     )
@@ -101,19 +101,19 @@ def _stale_small_kernels(
 def _files(
     manifest: Manifest, specs: Mapping[str, str], warmups: Mapping[str, str], root: str
 ) -> Iterable[ClearedFile]:
-    """Files of stale entries that no entry uses which still serves."""
+    """Find files of stale entries that no valid entry uses."""
     kept: set[str] = set()
-    doomed: dict[str, tuple[int, str]] = {}
+    to_delete: dict[str, tuple[int, str]] = {}
     for key, entry in manifest.entries.items():
         files = entry.build.files if entry.build is not None else {}
         if key not in specs:
             kept |= set(files)
-        doomed.update({path: (size, specs[key]) for path, size in files.items() if key in specs})
+        to_delete.update({path: (size, specs[key]) for path, size in files.items() if key in specs})
     for key, one in manifest.warmups.items():
         if key not in warmups:
             kept |= set(one.files)
         else:
-            doomed.update({path: (size, warmups[key]) for path, size in one.files.items()})
-    for path, (size, why) in sorted(doomed.items()):
+            to_delete.update({path: (size, warmups[key]) for path, size in one.files.items()})
+    for path, (size, why) in sorted(to_delete.items()):
         if path not in kept:
             yield ClearedFile(path=str(Path(root, path)), bytes=size, why=why)

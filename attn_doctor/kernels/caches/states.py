@@ -24,32 +24,32 @@ from attn_doctor.kernels.caches.contents import (
     JITERATOR,
     Contents,
     Entry,
-    Judged,
+    EvaluatedEntry,
     State,
 )
 from attn_doctor.kernels.caches.file_tree import Tree
 
 
-class Now(Struct, frozen=True, kw_only=True):
-    """Today's machine and environment. None: could not tell; empty: there is none."""
+class CurrentEnvironment(Struct, frozen=True, kw_only=True):
+    """The versions and GPUs of today. None: unknown; empty: there is none."""
 
     torch: str | None = None
     cuda: str | None = None
     """CUDA that torch was built for, such as `13.0`; empty in other builds."""
     triton: str | None = None
     python: str | None = None
-    """Python as file names write it, such as `312`."""
+    """Python as in file names, such as `312`."""
     sms: tuple[int, ...] | None = None
     """Compute capabilities ×10 of the GPUs that CUDA shows."""
     gpus: tuple[str, ...] | None = None
     """Their names."""
 
 
-def now(facts: Facts) -> Now:
-    """Today, from the facts of the examined environment."""
+def current_environment(facts: Facts) -> CurrentEnvironment:
+    """Return the versions and GPUs that the facts of the examined environment name."""
     torch, triton = facts.torch, facts.triton
     shown = None if facts.gpus is None else [one for one in facts.gpus if one.visible is not False]
-    return Now(
+    return CurrentEnvironment(
         torch=_version(torch.installed, torch.version),
         cuda=torch.cuda
         if torch.build == "cuda"
@@ -81,97 +81,97 @@ def _names(shown: list[Gpu] | None) -> tuple[str, ...] | None:
     return None if shown is None or len(found) < len(shown) else tuple(dict.fromkeys(found))
 
 
-#: What an entry is, and why.
-Said = tuple[State, str]
+#: The state of an entry, and the reason.
+StateReason = tuple[State, str]
 
 UNKNOWN = State.UNKNOWN
-_SILENT: Said = (UNKNOWN, "its key is a digest that does not tell what it was built for")
-_UNREAD: Said = (UNKNOWN, "it could not be read")
+_SILENT: StateReason = (UNKNOWN, "its key is a digest, which does not show what it was built for")
+_UNREAD: StateReason = (UNKNOWN, "it could not be read")
 
 
-def judge(
+def evaluate_entries(
     contents: Contents,
     tree: Tree,
-    now: Now,
-    recorded: Mapping[str, Said] | None = None,
+    now: CurrentEnvironment,
+    recorded: Mapping[str, StateReason] | None = None,
     seconds: float = float("inf"),
-) -> tuple[Judged, ...]:
-    """Every entry with its state. `recorded`: what the builder's record says of files, by path.
+) -> tuple[EvaluatedEntry, ...]:
+    """Return every entry with its state. `recorded`: path of a file → its state in the record.
 
-    After `seconds` no further entry is opened: the rest stay unknown and say so.
+    After `seconds` no further entry is opened: the others are unknown and say so.
     """
     end = time.monotonic() + seconds
-    judges = _Judges(tree, now, contents)
-    found: list[Judged] = []
+    evaluator = _Evaluator(tree, now, contents)
+    found: list[EvaluatedEntry] = []
     for entry in contents.entries:
         said = _recorded(entry, recorded or {})
         if said is None:
             if time.monotonic() > end:
-                said = (UNKNOWN, "not looked into: the time was up")
+                said = (UNKNOWN, "not examined: the time limit was reached")
             else:
-                said = judges.of(contents.kind, entry)
-        found.append(Judged(entry=entry, state=said[0], why=said[1]))
-    return tuple(judges.after(found))
+                said = evaluator.of(contents.kind, entry)
+        found.append(EvaluatedEntry(entry=entry, state=said[0], why=said[1]))
+    return tuple(evaluator.after(found))
 
 
-def longest_lived(said: Iterable[Said]) -> Said:
+def prevailing(said: Iterable[StateReason]) -> StateReason:
     """The state that counts among several, whatever their order: live, then unknown, then stale."""
     order = (State.LIVE, State.UNKNOWN, State.STALE)
     return min(said, key=lambda state: order.index(state[0]))
 
 
-def _recorded(entry: Entry, recorded: Mapping[str, Said]) -> Said | None:
+def _recorded(entry: Entry, recorded: Mapping[str, StateReason]) -> StateReason | None:
     """What the record says of an entry; None if it says nothing that holds for all of it."""
     said = [recorded[path] for path in entry.files if path in recorded]
     if not said:
         return None
-    state = longest_lived(said)
+    state = prevailing(said)
     # Graphs of several programs lie under one key, and the record names only those of the builder.
     shared = entry.part in ("fxgraph", "aotautograd") and len(said) < len(entry.files)
     return None if shared and state[0] is State.STALE else state
 
 
-class _Judges:
-    """Reads entries of one cache; remembers which graphs mention which code."""
+class _Evaluator:
+    """Reads the entries of one cache, and remembers which graphs mention which code."""
 
-    def __init__(self, tree: Tree, now: Now, contents: Contents) -> None:
+    def __init__(self, tree: Tree, now: CurrentEnvironment, contents: Contents) -> None:
         self._tree = tree
         self._now = now
         self._uses: dict[str, list[str]] = {}
         self._graphs = {entry.name for entry in contents.entries if entry.part == "fxgraph"}
-        self._parts: dict[str, Callable[[Entry], Said]] = {
+        self._parts: dict[str, Callable[[Entry], StateReason]] = {
             "triton": self._kernel,
             "fxgraph": self._graph,
             "aotautograd": self._graph,
             "code": self._code,
             "autotune": self._timings,
         }
-        self._kinds: dict[str, Callable[[Entry], Said]] = {
+        self._kinds: dict[str, Callable[[Entry], StateReason]] = {
             "extensions": self._extension,
             "jiterator": self._small_kernel,
             "hub": self._download,
         }
 
-    def of(self, kind: str, entry: Entry) -> Said:
-        """What an entry itself tells."""
+    def of(self, kind: str, entry: Entry) -> StateReason:
+        """Return the state that the content and the names of an entry show."""
         work = self._parts.get(entry.part) or self._kinds.get(kind)
         return _SILENT if work is None else work(entry)
 
-    def after(self, found: list[Judged]) -> Iterable[Judged]:
-        """Generated code that only stale graphs mention is stale with them."""
+    def after(self, found: list[EvaluatedEntry]) -> Iterable[EvaluatedEntry]:
+        """Mark generated code as stale if only stale graphs mention it."""
         states = {one.entry.name: one.state for one in found}
         for one in found:
             users = [states[user] for user in self._uses.get(one.entry.name, [])]
             unknown = one.state is UNKNOWN and one.entry.part in ("code", "fxgraph")
             if unknown and users and all(state is State.STALE for state in users):
                 why = "only stale entries use it"
-                one = Judged(entry=one.entry, state=State.STALE, why=why)
+                one = EvaluatedEntry(entry=one.entry, state=State.STALE, why=why)
             yield one
 
     # torch.compile
 
-    def _graph(self, entry: Entry) -> Said:
-        said: Said = _SILENT
+    def _graph(self, entry: Entry) -> StateReason:
+        said: StateReason = _SILENT
         for path in entry.files:
             data = self._read(path)
             if data is None:
@@ -183,16 +183,16 @@ class _Judges:
                     self._uses.setdefault(text.decode(), []).append(entry.name)
                 if said is _SILENT or said[0] is State.LIVE:
                     said = self._mentioned(text) or said
-        # That its kernels fit is necessary for a graph to serve, and not enough.
+        # A graph needs fitting kernels, but they are not sufficient.
         return _SILENT if said[0] is State.LIVE else said
 
-    def _mentioned(self, text: bytes) -> Said | None:
-        """What a kernel's description or source inside a graph tells."""
+    def _mentioned(self, text: bytes) -> StateReason | None:
+        """The state that a kernel's description or source inside a graph shows."""
         if text[:1] == b"{" and b'"target"' in text[:4096]:
             return self._described(text)
         return self._compiled_for(text)
 
-    def _code(self, entry: Entry) -> Said:
+    def _code(self, entry: Entry) -> StateReason:
         for path in entry.files:
             data = self._read(path) if path.endswith(".py") else b""
             said = self._compiled_for(data) if data else None
@@ -200,13 +200,13 @@ class _Judges:
                 return said
         return _SILENT
 
-    def _compiled_for(self, text: bytes) -> Said | None:
+    def _compiled_for(self, text: bytes) -> StateReason | None:
         # DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, …)
         found = re.search(rb"DeviceProperties\(type='cuda',[^)]{0,200}?\bcc=(\d{2,3})\b", text)
         return self._sm(int(found[1])) if found else None
 
-    def _timings(self, entry: Entry) -> Said:
-        """`cache/<hash>` tells the GPU and the CUDA that were measured."""
+    def _timings(self, entry: Entry) -> StateReason:
+        """`cache/<hash>` names the GPU and the CUDA of the measurement."""
         data = self._read(entry.files[0]) if entry.files[0].startswith("cache/") else None
         system = (_json(data or b"") or {}).get("system")
         if not isinstance(system, dict):
@@ -220,47 +220,49 @@ class _Judges:
 
     # Triton
 
-    def _kernel(self, entry: Entry) -> Said:
+    def _kernel(self, entry: Entry) -> StateReason:
         for path in entry.files:
             name = path.rpartition("/")[2]
             if name.endswith(".json") and not name.startswith("__grp__"):
                 data = self._read(path)
                 said = self._described(data) if data is not None else _UNREAD
-                return said or (UNKNOWN, "its description does not tell what it was built for")
+                return said or (UNKNOWN, "its description does not show what it was built for")
             # cuda_utils.cpython-312-x86_64-linux-gnu.so, __triton_launcher.cp312-win_amd64.pyd
             if name.endswith((".so", ".pyd")):
                 return self._helper(name)
-        return UNKNOWN, "it holds no description"
+        return UNKNOWN, "it has no description"
 
-    def _helper(self, name: str) -> Said:
+    def _helper(self, name: str) -> StateReason:
         """A module that Triton compiles for itself, such as its connection to the driver."""
         found = re.search(r"\.(?:cpython-|cp)(\d{2,3})t?-", name)
-        title = f"Triton's helper {name.partition('.')[0]}, no kernel"
+        title = f"Triton's helper {name.partition('.')[0]}, not a kernel"
         if found is None or self._now.python is None:
-            return UNKNOWN, f"{title}; its versions are not known"
+            return UNKNOWN, f"{title}; its versions are unknown"
         if found[1] != self._now.python:
             built = f"built for Python {_dotted(found[1])}"
             return State.STALE, f"{title}, {built}, {_here(self._now.python)}"
         return UNKNOWN, f"{title}, for this Python"
 
-    def _described(self, data: bytes) -> Said | None:
-        told = _json(data) or {}
-        version, target = told.get("triton_version"), told.get("target")
-        said: list[Said] = []
+    def _described(self, data: bytes) -> StateReason | None:
+        described = _json(data) or {}
+        version, target = described.get("triton_version"), described.get("target")
+        said: list[StateReason] = []
         if isinstance(version, str) and self._now.triton is not None:
             if not self._now.triton:
-                said.append((UNKNOWN, f"built by Triton {version}, and no Triton is here"))
+                said.append((UNKNOWN, f"built by Triton {version}, and no Triton is installed"))
             elif not _same(version, self._now.triton):
                 why = f"built by Triton {version}, this is {self._now.triton}"
                 return State.STALE, why
         elif isinstance(version, str):
-            said.append((UNKNOWN, f"built by Triton {version}; the one here is not known"))
+            said.append((UNKNOWN, f"built by Triton {version}; the installed version is unknown"))
         elif (
-            "target" in told and "triton_version" not in told and _writes_versions(self._now.triton)
+            "target" in described
+            and "triton_version" not in described
+            and _writes_versions(self._now.triton)
         ):
             return State.STALE, f"built by a Triton before 3.6, this is {self._now.triton}"
         else:
-            said.append((UNKNOWN, "the Triton that built it left no version in it"))
+            said.append((UNKNOWN, "its Triton wrote no version into it"))
         if isinstance(target, dict) and target.get("backend") == "cuda":
             arch = target.get("arch")
             at = self._sm(arch) if isinstance(arch, int) else None
@@ -271,9 +273,9 @@ class _Judges:
             said.append((UNKNOWN, "it was not built for an NVIDIA GPU"))
         return said[0] if said else (State.LIVE, f"built by Triton {version} for this GPU")
 
-    def _sm(self, sm: int) -> Said:
+    def _sm(self, sm: int) -> StateReason:
         if self._now.sms is None:
-            return UNKNOWN, "the GPUs here are not known"
+            return UNKNOWN, "the GPUs here are unknown"
         if not self._now.sms:
             return UNKNOWN, f"built for sm_{sm}, and no GPU is here to compare with"
         if sm not in self._now.sms:
@@ -283,23 +285,23 @@ class _Judges:
 
     # The others
 
-    def _extension(self, entry: Entry) -> Said:
+    def _extension(self, entry: Entry) -> StateReason:
         found = EXTENSION_FOLDER.fullmatch(entry.name.partition("/")[0])
         if found is None:
-            return UNKNOWN, "TORCH_EXTENSIONS_DIR leaves versions out of the folder's name"
+            return UNKNOWN, "with TORCH_EXTENSIONS_DIR the folder's name has no versions"
         python, build = found["python"], found["build"]
         if self._now.python is not None and python != self._now.python:
             return State.STALE, f"built for Python {_dotted(python)}, {_here(self._now.python)}"
         if self._now.cuda is not None and build.startswith("cu"):
-            # With a torch for the CPU beside it, another environment may be the one that uses it.
-            mine = "cu" + self._now.cuda.replace(".", "")
+            # If this torch is for the CPU, another environment may use the extension.
+            own = "cu" + self._now.cuda.replace(".", "")
             if not self._now.cuda:
                 return UNKNOWN, f"built for {build}, and the torch here has no CUDA"
-            if build != mine:
-                return State.STALE, f"built for {build}, the torch here is {mine}"
-        return UNKNOWN, f"its folder is that of {found[0]}, but it does not tell the torch"
+            if build != own:
+                return State.STALE, f"built for {build}, the torch here is {own}"
+        return UNKNOWN, f"its folder is {found[0]}, which does not show the torch"
 
-    def _small_kernel(self, entry: Entry) -> Said:
+    def _small_kernel(self, entry: Entry) -> StateReason:
         found = JITERATOR.fullmatch(entry.name)
         if found is None or not re.fullmatch(r"\d+\.\d+", found["arch"]):
             return _SILENT
@@ -311,7 +313,7 @@ class _Judges:
             return sm
         return (State.LIVE, f"for this GPU and CUDA {nvrtc}") if cuda else (UNKNOWN, sm[1])
 
-    def _download(self, entry: Entry) -> Said:
+    def _download(self, entry: Entry) -> StateReason:
         variants = {
             found[0]: found
             for path in entry.files
@@ -320,9 +322,9 @@ class _Judges:
         }
         torch = re.match(r"(\d+)\.(\d+)", self._now.torch or "")
         if torch is None or not variants:
-            return UNKNOWN, "the torch here is not known"
-        mine = torch[1] + torch[2]
-        if any(one["torch"] == mine for one in variants.values()):
+            return UNKNOWN, "the torch here is unknown"
+        own = torch[1] + torch[2]
+        if any(one["torch"] == own for one in variants.values()):
             return UNKNOWN, f"it has a variant for torch {torch[0]}"
         return State.STALE, f"it has no variant for torch {torch[0]}: {', '.join(sorted(variants))}"
 
@@ -349,13 +351,13 @@ def _text(data: dict[str, object], outer: str, inner: str) -> str:
 
 
 def _writes_versions(triton: str | None) -> bool:
-    """This Triton puts its version into every kernel's description, as 3.6 was seen to do."""
+    """This Triton writes its version into every kernel's description; observed with 3.6."""
     found = re.match(r"(\d+)\.(\d+)", triton or "")
     return found is not None and (int(found[1]), int(found[2])) >= (3, 6)
 
 
 def _same(one: str, other: str) -> bool:
-    """Versions agree as far as both tell: `3.5.0` and `3.5.0.post21` are the same Triton."""
+    """The release numbers agree: `3.5.0` and `3.5.0.post21` are the same Triton."""
     return re.split(r"[+-]|\.post", one)[0] == re.split(r"[+-]|\.post", other)[0]
 
 

@@ -12,10 +12,15 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import BuiltKernels, Cache, Facts
 from attn_doctor.host import Host
-from attn_doctor.kernels.caches.contents import Contents, Judged, State, guess, sort
+from attn_doctor.kernels.caches.contents import Contents, EvaluatedEntry, State, guess, sort
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
 from attn_doctor.kernels.caches.locks import Lock, locks
-from attn_doctor.kernels.caches.states import Said, judge, longest_lived, now
+from attn_doctor.kernels.caches.states import (
+    StateReason,
+    current_environment,
+    evaluate_entries,
+    prevailing,
+)
 from attn_doctor.probes.machine.caches import cute, locate
 from attn_doctor.record.manifest import NAME
 
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from attn_doctor.record.manifest import Manifest, Warmup
 
 
-class Place(Struct, frozen=True):
+class CacheLocation(Struct, frozen=True):
     """A cache's folder, and the variable that names it (or `default`)."""
 
     kind: str
@@ -31,21 +36,21 @@ class Place(Struct, frozen=True):
     source: str
 
 
-def places(host: Host) -> tuple[Place, ...]:
-    """The folders of all caches, whether they exist or not."""
+def locations(host: Host) -> tuple[CacheLocation, ...]:
+    """Return the folders of all caches, whether they exist or not; each folder once."""
     found = [
-        Place(one.kind, one.path, one.source)
+        CacheLocation(one.kind, one.path, one.source)
         for one in locate(host)
         if one.kind not in ("fxgraph", "aotautograd")  # parts of Inductor's folder
     ]
     if not any(one.kind == "cute" for one in found):
-        # Kept earlier, when FlashAttention 4 was told to; it is no longer.
+        # An earlier setting of FlashAttention 4 left it; the current environment does not use it.
         path, source = cute(host)
         if host.is_dir(path):
-            found.append(Place("cute", path, source))
-    found.append(Place("hub", *_hub(host)))
+            found.append(CacheLocation("cute", path, source))
+    found.append(CacheLocation("hub", *_hub(host)))
     inside = host.join(found[0].path, "triton")
-    # Triton's folder may be named to lie in Inductor's, where it is counted already.
+    # Triton's folder may lie in Inductor's folder, where it is already counted.
     return tuple(
         one
         for one in found
@@ -54,7 +59,7 @@ def places(host: Host) -> tuple[Place, ...]:
 
 
 def _hub(host: Host) -> tuple[str, str]:
-    """As the `kernels` package: its own variable, else the folder of the Hub's downloads."""
+    """Like the `kernels` package: its own variable, else the folder of the Hub's downloads."""
     for name in ("KERNELS_CACHE", "HF_KERNELS_CACHE", "HF_HUB_CACHE"):
         if host.environ.get(name):
             return host.join(host.platform.cwd, host.environ[name]), name
@@ -65,44 +70,45 @@ def _hub(host: Host) -> tuple[str, str]:
 
 
 class Survey(Struct, frozen=True, kw_only=True):
-    """One cache folder as it is now."""
+    """One cache folder in its present state."""
 
-    place: Place
+    location: CacheLocation
     exists: bool = False
     real: str = ""
-    """Where it really lies, if a link leads there."""
+    """The real path, if the location is a link."""
     owner: str = ""
-    mine: bool | None = None
-    """It belongs to this user. None: this system does not tell."""
+    owned_by_user: bool | None = None
+    """None: this system has no owners."""
     tree: Tree
     contents: Contents
-    judged: tuple[Judged, ...] = ()
+    evaluated: tuple[EvaluatedEntry, ...] = ()
     locks: tuple[Lock, ...] = ()
     facts: Cache = Cache()
-    """What the probe says of its place: file system, network, volatile, noexec."""
+    """Facts about its folder: file system, network, volatile, noexec."""
     manifest: Manifest | None = None
-    unread: str = ""
-    """Why there is a record and it says nothing to us: a newer attn-doctor wrote it, it may not be
-    read."""
+    record_unreadable: str = ""
+    """Why the record cannot be used: a newer attn-doctor wrote it, or it may not be read."""
     built: tuple[BuiltKernels, ...] = ()
-    """What the record says, one for each device, held against today."""
+    """What the record says, one for each device, compared with the present environment."""
 
     @property
-    def torn(self) -> bool:
-        """There is a record, and nobody could read it: it is cut short or no JSON."""
-        return self.manifest is None and not self.unread and NAME in self.contents.record
+    def record_damaged(self) -> bool:
+        """There is a record, but it is truncated or not JSON."""
+        return self.manifest is None and not self.record_unreadable and NAME in self.contents.record
 
     def count(self, state: State) -> int:
-        """How many entries are in that state."""
-        return sum(one.state is state for one in self.judged)
+        """Count the entries in a state."""
+        return sum(one.state is state for one in self.evaluated)
 
 
-def chosen(host: Host, kinds: Iterable[str] = (), path: str = "") -> tuple[Place, ...]:
-    """The caches that were asked for; all if none were named.
+def selected_locations(
+    host: Host, kinds: Iterable[str] = (), path: str = ""
+) -> tuple[CacheLocation, ...]:
+    """Return the selected caches; all if nothing is selected.
 
-    `path`: a folder, whose kind is told by what lies in it if no cache is known to lie there.
+    `path`: a folder. If it is not the folder of a known cache, its content determines its kind.
     """
-    every = places(host)
+    every = locations(host)
     wanted = set(kinds)
     if not path:
         return tuple(one for one in every if not wanted or one.kind in wanted)
@@ -110,74 +116,82 @@ def chosen(host: Host, kinds: Iterable[str] = (), path: str = "") -> tuple[Place
     known = [one for one in every if one.path == full and (not wanted or one.kind in wanted)]
     if known:
         return tuple(known)
-    # To look through a link is harmless; what deletes refuses links by itself.
+    # Reading through a link is harmless; deletion refuses links.
     kind = next(iter(wanted), "") or guess(os.path.realpath(full))
-    return (Place(kind, full, "named"),) if kind else ()
+    return (CacheLocation(kind, full, "named"),) if kind else ()
 
 
-def survey(place: Place, facts: Facts, seconds: float = float("inf")) -> Survey:
-    """The cache at `place`, held against the facts. Entries are opened for at most `seconds`."""
+def survey(location: CacheLocation, facts: Facts, seconds: float = float("inf")) -> Survey:
+    """The cache at `location` and compare it with the facts; entries are opened for `seconds`."""
     try:
-        found = os.stat(place.path)
+        found = os.stat(location.path)
     except OSError:
-        empty = Tree(place.path)
-        return Survey(place=place, tree=empty, contents=Contents(kind=place.kind, root=place.path))
-    tree = read_tree(place.path)
-    contents = sort(place.kind, tree)
+        empty = Tree(location.path)
+        return Survey(
+            location=location, tree=empty, contents=Contents(kind=location.kind, root=location.path)
+        )
+    tree = read_tree(location.path)
+    contents = sort(location.kind, tree)
     known = next(
-        (one for one in facts.caches or () if (one.kind, one.path) == (place.kind, place.path)),
+        (
+            one
+            for one in facts.caches or ()
+            if (one.kind, one.path) == (location.kind, location.path)
+        ),
         Cache(),
     )
-    manifest, unread = _manifest(place)
-    built = _built(place, facts) if manifest is not None else ()
-    real = os.path.realpath(place.path)
+    manifest, unreadable = _manifest(location)
+    built = _built(location, facts) if manifest is not None else ()
+    real = os.path.realpath(location.path)
     return Survey(
-        place=place,
+        location=location,
         exists=True,
-        real=real if real != os.path.abspath(place.path) else "",
+        real=real if real != os.path.abspath(location.path) else "",
         owner=_name(found.st_uid),
-        mine=found.st_uid == os.geteuid() if hasattr(os, "geteuid") else None,
+        owned_by_user=found.st_uid == os.geteuid() if hasattr(os, "geteuid") else None,
         tree=tree,
         contents=contents,
-        judged=judge(contents, tree, now(facts), recorded(manifest, built), seconds),
+        evaluated=evaluate_entries(
+            contents, tree, current_environment(facts), recorded(manifest, built), seconds
+        ),
         locks=locks(contents, tree, known.network),
         facts=known,
         manifest=manifest,
-        unread=unread,
+        record_unreadable=unreadable,
         built=built,
     )
 
 
-def _built(place: Place, facts: Facts) -> tuple[BuiltKernels, ...]:
-    """The record of this very folder, which need not be the one that torch would use now."""
+def _built(location: CacheLocation, facts: Facts) -> tuple[BuiltKernels, ...]:
+    """The record of this folder, which need not be the folder that torch would use now."""
     from attn_doctor.derived.kernel_drift import manifests
     from attn_doctor.host.local import LocalHost
     from attn_doctor.probes.gaps import Gaps
     from attn_doctor.probes.machine.manifests import of_folder
 
-    found = of_folder(LocalHost(), place.path, Gaps())
+    found = of_folder(LocalHost(), location.path, Gaps())
     return manifests(replace(facts, manifests=found), {}) or ()
 
 
-def _manifest(place: Place) -> tuple[Manifest | None, str]:
-    """The builder's record of a cache, and why it says nothing."""
-    if place.kind != "inductor":
+def _manifest(location: CacheLocation) -> tuple[Manifest | None, str]:
+    """The builder's record of a cache, and why it cannot be used."""
+    if location.kind != "inductor":
         return None, ""
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.record.store import load
 
     try:
-        return load(Path(place.path)), ""
+        return load(Path(location.path)), ""
     except AttnDoctorError as error:
         return None, str(error)
 
 
-def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mapping[str, Said]:
+def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mapping[str, StateReason]:
     """Path of a file → its state and the reason, from the builder's record.
 
     Several entries may use one file: a live one keeps it live, an unknown one keeps it unknown.
     """
-    said: dict[str, Said] = {}
+    said: dict[str, StateReason] = {}
     if manifest is None:
         return said
     drift = {one.device_slot: one for one in built if one.error == ""}
@@ -192,7 +206,10 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
     for place, files, state, day in named:
         known = drift.get(place)
         if known is None or known.drift is None:
-            one: Said = (State.UNKNOWN, f"built for {place}; what moved since is not known")
+            one: StateReason = (
+                State.UNKNOWN,
+                f"built for {place}; whether it still fits is unknown",
+            )
         elif known.drift:
             one = (State.STALE, known.drift)
         elif not known.device_present:
@@ -200,11 +217,11 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
         elif state == "built":
             one = (State.LIVE, f"built and verified {day[:10]}")
         elif state == "unverified":
-            one = (State.UNKNOWN, "built without its GPU, and not yet verified on it")
+            one = (State.UNKNOWN, "built without its GPU, and not verified on it yet")
         else:
-            one = (State.UNKNOWN, "built, and not reused by a fresh process")
+            one = (State.UNKNOWN, "built, but not reused by a fresh process")
         for path in files:
-            said[path] = longest_lived(filter(None, (said.get(path), one)))
+            said[path] = prevailing(filter(None, (said.get(path), one)))
     return said
 
 

@@ -1,8 +1,8 @@
-"""Proving on its own GPU what was built without it, and writing down that it was.
+"""Verifies kernels on their own GPU that were built without it, and records the results.
 
 Each kernel runs in a fresh process, must hit every cache, and is compared with a float64 reference,
-gradients included. Until then an entry is `unverified`: the compiler is the same, but nothing that
-was computed on a stub GPU is worth comparing.
+gradients included. Until then an entry is `unverified`: the compiler is the same, but numbers that
+come from a stub GPU mean nothing.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from attn_doctor.record.manifest import (
     Manifest,
 )
 
-#: The message of a proof in which nothing but C compilers ran.
+#: The message of a run in which only C compilers ran.
 _HELPER = re.compile(r"\d+ compilers? ran in a fresh process: (?:[\w+.-]*(?:cc|clang)[\d.-]*)")
-#: What moves without making a kernel stale, and is that of the machine where it was verified.
-_STAMPED = ("driver", "python", "cc", "cxx")
+#: Components that differ without making a kernel stale; recorded as on the verifying machine.
+_OF_VERIFICATION = ("driver", "python", "cc", "cxx")
 
 
-def stamped(was: BuildEnvironment, now: BuildEnvironment) -> BuildEnvironment:
-    """The surroundings something was built in, with those it was verified in where that is known.
+def verified_in(was: BuildEnvironment, now: BuildEnvironment) -> BuildEnvironment:
+    """Return the build environment with the known components of the verifying environment.
 
-    No key holds the driver; the builder had none. Settings are those of the keys, and stay.
+    No key holds the driver; the builder had none. Settings are part of the keys, and stay.
     """
-    told = {name: value for name in _STAMPED if (value := getattr(now, name)) is not None}
-    return replace(was, **told, environment=now.environment)
+    known = {name: value for name in _OF_VERIFICATION if (value := getattr(now, name)) is not None}
+    return replace(was, **known, environment=now.environment)
 
 
-def unverified(manifest: Manifest, places: Iterable[str]) -> dict[str, Entry]:
-    """Manifest key → entry for one of these places that waits for its proof."""
-    wanted = set(places)
+def unverified(manifest: Manifest, slots: Iterable[str]) -> dict[str, Entry]:
+    """Manifest key → unverified entry for one of these device slots."""
+    wanted = set(slots)
     return {
         key: one
         for key, one in manifest.entries.items()
@@ -53,14 +53,14 @@ def unverified(manifest: Manifest, places: Iterable[str]) -> dict[str, Entry]:
     }
 
 
-def proved(
+def run_in_fresh_processes(
     request: BuildRequest, keys: Iterable[str], watcher: Watcher | None = None
 ) -> dict[str, Entry]:
-    """Run entries of the record in fresh processes, as `builder.run.prove` does.
+    """Run entries of the record in fresh processes, each compared with a float64 reference.
 
     On a machine where Triton never ran, the first process compiles Triton's own connection to the
-    driver, a small C library that belongs to no kernel. Whatever only that kept from passing is
-    run once more; a kernel that is missing would show as a Triton kernel.
+    driver, a small C library that belongs to no kernel. An entry that failed only for that is run
+    once more; a missing kernel would show as a Triton kernel.
     """
     found = prove(request, keys, watcher)
     again = [key for key, one in found.items() if _HELPER.fullmatch(one.message)]
@@ -68,7 +68,7 @@ def proved(
 
 
 def unwritable(folder: Path) -> str:
-    """Why nothing can be written in a cache folder; empty if it can."""
+    """Say why this process cannot write in a cache folder; empty if it can."""
     place = folder / FOLDER
     try:
         place.mkdir(exist_ok=True)
@@ -78,10 +78,10 @@ def unwritable(folder: Path) -> str:
         return error.strerror or str(error)
 
 
-def write_down(request: BuildRequest, found: Mapping[str, Entry]) -> list[str]:
-    """Record what a proof of unverified entries came to. Returns the keys that count as built now.
+def record(request: BuildRequest, found: Mapping[str, Entry]) -> list[str]:
+    """Record the verification of unverified entries. Returns the keys that are verified now.
 
-    An entry that failed stays in the record with what was wrong, so that nothing takes it for good.
+    An entry that failed stays in the record with its fault, so that it is not treated as valid.
     Raises `AttnDoctorError` if the record cannot be written.
     """
     folder = request.folder
@@ -93,7 +93,7 @@ def write_down(request: BuildRequest, found: Mapping[str, Entry]) -> list[str]:
                 own = entries.get(key)
                 if own is None or own.state != "unverified":
                     continue
-                entries[key] = _judged(own, one)
+                entries[key] = _after(own, one)
                 built += [key] if one.state == "built" else []
             surroundings = dict(manifest.environments)
             for place in {entries[key].device_slot for key in built}:
@@ -101,19 +101,19 @@ def write_down(request: BuildRequest, found: Mapping[str, Entry]) -> list[str]:
                 now = environment_from_facts(
                     request.facts, place.partition(" ")[0], request.environ, was
                 )
-                surroundings[place] = stamped(was, now)
+                surroundings[place] = verified_in(was, now)
             lock.check()
             store.save(folder, replace(manifest, entries=entries, environments=surroundings))
     except OSError as error:
         raise AttnDoctorError(
-            f"{error.filename or folder} cannot be written, so the proof is not recorded:"
+            f"{error.filename or folder} cannot be written, so the verification is not recorded:"
             f" {error.strerror}"
         ) from None
     return built
 
 
-def _judged(own: Entry, found: Entry) -> Entry:
-    """The recorded entry after its proof. A miss says nothing against the kernels themselves."""
+def _after(own: Entry, found: Entry) -> Entry:
+    """The recorded entry after its run. A miss does not mean that the kernels are wrong."""
     if found.state not in ("built", "failed") or own.build is None or found.build is None:
         return replace(own, message=found.message)
     build = measured(own.build, found.build, verified=found.state == "built")
@@ -121,7 +121,7 @@ def _judged(own: Entry, found: Entry) -> Entry:
 
 
 def measured(own: Build, found: Build, *, verified: bool) -> Build:
-    """The recorded build with what its proof measured: files and keys stay as they are."""
+    """The recorded build with the measurements of its verification; files and keys stay."""
     return replace(
         own,
         at=found.at,

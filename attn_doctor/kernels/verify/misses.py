@@ -42,8 +42,8 @@ class Miss(Struct, frozen=True, kw_only=True):
 
     what: str
     """As in `cpp.cxx: g++ here, /opt/gcc/bin/g++ there`."""
-    todo: str
-    """What brings the hit back, in one sentence without its point."""
+    fix: str
+    """What makes it hit again, as a sentence without its full stop."""
 
 
 def misses(
@@ -86,7 +86,7 @@ def of_factor(name: str, was: str, now: str) -> Miss:
             return _pair("GPU", names[0]["name"], names[1]["name"], _OTHER_GPU)
         return _pair("CUDA or Triton", was, now, _WHEELS)
     if name in ("torch_version", "torch's own code"):
-        return Miss(what="torch's own files: not those it was built with", todo=_WHEELS)
+        return Miss(what="torch's own files: not those it was built with", fix=_WHEELS)
     return _pair(name, was, now, _CODE)
 
 
@@ -94,8 +94,8 @@ def _of_setting(name: str, was: str, now: str) -> Miss:
     variable = _SETTINGS.get(name) or f"TORCHINDUCTOR_{name.upper().replace('.', '_')}"
     if name in _SETTINGS:
         return _pair(name, was, now, f"{_back(variable, was)}, {_AGAIN}")
-    todo = f"set it in the program as it was there ({variable}, where torch reads that), {_AGAIN}"
-    return _pair(f"Inductor's setting {name}", was, now, todo)
+    fix = f"set it in the program as it was there ({variable}, where torch reads that), {_AGAIN}"
+    return _pair(f"Inductor's setting {name}", was, now, fix)
 
 
 def _of_move(one: ChangedComponent) -> Miss:
@@ -103,13 +103,13 @@ def _of_move(one: ChangedComponent) -> Miss:
     if name in ("torch", "torch_cuda", "triton", "python"):
         return _pair(name, one.was, one.now, _WHEELS)
     if name in ("torch_key", "triton_key"):
-        return Miss(what=f"{name}: another one here and there", todo=_WHEELS)
+        return Miss(what=f"{name}: another one here and there", fix=_WHEELS)
     if name in ("device", "sm"):
         return _pair("GPU" if name == "device" else "sm", one.was, one.now, _OTHER_GPU)
     if name.isupper():
         return _pair(name, one.was or "not set", one.now or "not set",
                      f"{_back(name, one.was)}, {_AGAIN}")  # fmt: skip
-    return Miss(what=one.sentence, todo=_AGAIN.removeprefix("or "))
+    return Miss(what=one.sentence, fix=_AGAIN.removeprefix("or "))
 
 
 def _back(variable: str, was: str) -> str:
@@ -118,8 +118,8 @@ def _back(variable: str, was: str) -> str:
     return f"unset {variable}" if unset else f"set {variable}={was}"
 
 
-def _pair(name: str, was: str, now: str, todo: str) -> Miss:
-    return Miss(what=f"{name}: {now or 'none'} here, {was or 'none'} there", todo=todo)
+def _pair(name: str, was: str, now: str, fix: str) -> Miss:
+    return Miss(what=f"{name}: {now or 'none'} here, {was or 'none'} there", fix=fix)
 
 
 def _plain(value: str) -> str:

@@ -88,7 +88,7 @@ def _takes_over(stage: Stage) -> Iterator[str]:
     for name, text in sorted(stage.environment.items()):
         yield f"ENV {name}={_value(text)}"
     yield "# Unverified until it was run on the GPU itself, once:"
-    yield f"#   attn-doctor cache verify {shlex.quote(stage.folder)}"
+    yield f"#   attn-doctor cache verify --cache-dir {shlex.quote(stage.folder)}"
 
 
 def _folders(stage: Stage) -> Iterator[str]:

@@ -46,7 +46,7 @@ def next_steps(folder: str, targets: Sequence[Target], paper: Paper, *, packed: 
     )
     lines += paper.wrap(clean(words), 0)
     # A command is never wrapped: it is there to be copied.
-    lines.append(f"  attn-doctor cache verify {place}")
+    lines.append(f"  attn-doctor cache verify --cache-dir {place}")
     lines.append(f"  export {' '.join(variables(place))}")
     return lines
 

@@ -1,4 +1,4 @@
-"""What `cache export` and `cache import` say."""
+"""The output of `cache export` and `cache import`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 Fits = Mapping[str, "Fit"]
 
-#: Layer → mark and words, for whoever only looks.
+#: Layer → mark and explanation, for --dry-run.
 _LAYERS = {
-    "exact": ("✓", "this machine is alike: graphs and kernels fit"),
-    "kernels": ("!", "Triton's kernels alone would serve; all graphs would be lowered again"),
-    "absent": ("·", "that GPU is not here: it can be taken in unverified, with --no-verify"),
+    "exact": ("✓", "graphs and kernels fit this machine"),
+    "kernels": ("!", "only Triton's kernels fit; all graphs would be lowered again"),
+    "absent": ("·", "that GPU is not here: import it unverified, with --no-verify"),
     "elsewhere": ("·", "not needed here"),
-    "nothing": ("✗", "nothing of it would be reused"),
+    "nothing": ("✗", "nothing would be reused"),
 }
 
 
@@ -40,7 +40,7 @@ def exported_text(
     left_out: Mapping[str, str],
     signature: Path | None,
 ) -> str:
-    """What was written, what was not, and the command for the other side."""
+    """What was written, what was left out, and the command for the other machine."""
     return _text(_exported(artifact, file, digest, bytes, left_out, signature))
 
 
@@ -62,7 +62,8 @@ def _exported(
         yield f"  left out: {name}: {reason}"
     waiting = sum(one.state == "unverified" for one in artifact.entries.values())
     if waiting:
-        yield f"{plural(waiting, 'kernel')} of it unverified: the import proves them on their GPU."
+        verb = "is" if waiting == 1 else "are"
+        yield f"{plural(waiting, 'kernel')} {verb} unverified; the import verifies them on the GPU."
     yield "On the other machine:"
     yield f"  {commands.attn_doctor('cache', 'import', file.name, '--sha256', digest)}"
 
@@ -76,7 +77,7 @@ def _counted(artifact: Artifact) -> str:
 def exported_json(
     artifact: Artifact, file: Path, digest: str, bytes: int, left_out: Mapping[str, str]
 ) -> str:
-    """The same for programs."""
+    """The same as JSON."""
     return _json(
         file=str(file),
         bytes=bytes,
@@ -89,7 +90,7 @@ def exported_json(
     )
 
 
-def looked_text(artifact: Artifact, file: Path, fits: Fits) -> str:
+def preview_text(artifact: Artifact, file: Path, fits: Fits) -> str:
     """What an artifact holds, and whether it fits this machine."""
     lines = [f"{file}: {_counted(artifact)}, made {artifact.made}"]
     lines += [
@@ -110,16 +111,16 @@ def _fit(artifact: Artifact, fits: Fits) -> Iterator[str]:
             yield f"    {one.why}"
     layers = {one.layer.value for one in fits.values()}
     if layers == {"nothing"}:
-        yield "Nothing of it would be reused here. Build instead: attn-doctor build-kernels"
+        yield "Nothing would be reused here. Build instead: attn-doctor build-kernels"
     elif layers <= {"nothing", "absent"}:
         yield (
-            "Nothing of it can be verified here. For an image: the same command with --no-verify;"
-            " `attn-doctor cache verify` on the machine with the GPU then proves it."
+            "Nothing can be verified here. For an image, use the same command with --no-verify;"
+            " then run `attn-doctor cache verify` on the machine with the GPU."
         )
 
 
-def looked_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
-    """The same for programs."""
+def preview_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
+    """The same as JSON."""
     return _json(
         exit_code=code,
         file=str(file),
@@ -131,7 +132,7 @@ def looked_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
 
 
 def imported_text(done: Imported, fits: Fits, folder: str) -> str:
-    """What was verified and is in use now, what waits for a proof, and what was not taken."""
+    """What was imported and verified, what is still unverified, and what was not imported."""
     return _text(_imported(done, fits, folder))
 
 
@@ -139,23 +140,24 @@ def _imported(done: Imported, fits: Fits, folder: str) -> Iterator[str]:
     for entry in done.verified.values():
         yield f"✓ {_title(entry)}: every cache hit, error {_errors(entry)}{_first(entry)}"
     for entry in done.unverified.values():
-        yield f"! {_title(entry)}: taken in unverified"
+        yield f"! {_title(entry)}: imported, unverified"
     for entry in done.kernels.values():
         served = ", and all of them were found" if entry.build and entry.build.hits else ""
         yield f"! {_title(entry)}: {entry.message}{served}{_first(entry)}"
     for warmup in done.warmups.values():
-        alone = f": {warmup.message}" if warmup.message else ": taken in unverified"
+        alone = f": {warmup.message}" if warmup.message else ": imported, unverified"
         yield f"! {' '.join(warmup.argv)} ({warmup.device_slot}){alone}"
     for entry in done.refused.values():
         yield f"✗ {_title(entry)}: {entry.message or entry.state}"
     for place, one in fits.items():
         if one.layer.value in ("nothing", "absent", "elsewhere"):
             mark = "✗" if one.layer.value == "nothing" else "·"
-            # Where nothing was run, absence is no obstacle.
+            # Without a run, a missing GPU is not an obstacle.
             if not (one.layer.value == "absent" and (done.unverified or done.present)):
-                yield f"{mark} for {place}, not taken: {one.why}"
+                yield f"{mark} for {place}, not imported: {one.why}"
     if done.present:
-        yield f"{plural(len(done.present), 'kernel')} of it were here already"
+        verb = "was" if len(done.present) == 1 else "were"
+        yield f"{plural(len(done.present), 'kernel')} {verb} already here"
     yield from _sums(done, folder)
 
 
@@ -166,19 +168,19 @@ def _sums(done: Imported, folder: str) -> Iterator[str]:
     elif done.anything:
         yield f"{files} now in {folder}"
     elif not done.present:
-        yield f"Nothing was taken in; {folder} is as it was."
+        yield f"Nothing was imported; {folder} is unchanged."
     if done.helpers:
         place = shlex.quote(folder)
         yield f"Start programs with TORCHINDUCTOR_CACHE_DIR={place} TRITON_HOME={place}"
     if done.kernels:
         yield (
-            "What Triton compiled, most of the time that building takes, is there. The rest is"
-            f" built by: {commands.build(folder)}"
+            "Triton's kernels, which take most of the build time, are imported. Build the rest:"
+            f" {commands.build(folder)}"
         )
     if done.unverified:
-        yield f"Before they count as ready, on their GPU: {commands.verify(folder)}"
+        yield f"Verify them on their GPU before use: {commands.verify(folder)}"
     if any(one.unverified for one in done.warmups.values()):
-        yield f"Warm-ups are verified by their program: {commands.verify(folder)} -- COMMAND"
+        yield f"Verify warm-ups by running their program: {commands.verify(folder)} -- COMMAND"
 
 
 def _title(entry: Entry) -> str:
@@ -196,13 +198,13 @@ def _first(entry: Entry) -> str:
 
 
 def imported_json(done: Imported, fits: Fits, folder: str, code: int) -> str:
-    """The same for programs."""
+    """The same as JSON."""
     return _json(
         exit_code=code,
         folder=folder,
         verified=[_entry(one) for one in done.verified.values()],
         unverified=[_entry(one) for one in done.unverified.values()],
-        kernels_alone=[_entry(one) for one in done.kernels.values()],
+        kernels_only=[_entry(one) for one in done.kernels.values()],
         warmups=[one.argv for one in done.warmups.values()],
         refused=[_entry(one) for one in done.refused.values()],
         present=done.present,

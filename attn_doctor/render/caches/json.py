@@ -1,4 +1,7 @@
-"""The same for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+"""`cache status`, `cache verify` and `cache clear` as JSON.
+
+`SCHEMA` increases when a key is renamed or changes its meaning.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from attn_doctor.kernels.caches.contents import State
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.deletion import Cleared, Plan
-    from attn_doctor.kernels.caches.integrity import Verified
+    from attn_doctor.kernels.caches.integrity import Integrity
     from attn_doctor.kernels.caches.survey import Survey
 
 SCHEMA = 1
@@ -28,13 +31,13 @@ def status_json(found: Sequence[Survey]) -> str:
 def _cache(one: Survey) -> dict[str, Any]:
     newest = max((entry.newest for entry in one.contents.entries), default=0.0)
     return {
-        "kind": one.place.kind,
-        "path": one.place.path,
-        "source": one.place.source,
+        "kind": one.location.kind,
+        "path": one.location.path,
+        "source": one.location.source,
         "exists": one.exists,
-        "real_path": one.real or one.place.path,
+        "real_path": one.real or one.location.path,
         "owner": one.owner,
-        "mine": one.mine,
+        "owned_by_user": one.owned_by_user,
         "recognised": not one.contents.unrecognised,
         "unrecognised": one.contents.unrecognised,
         "bytes": one.contents.bytes,
@@ -49,7 +52,7 @@ def _cache(one: Survey) -> dict[str, Any]:
         "reasons": [
             {"state": state.value, "why": why, "entries": count}
             for (state, why), count in Counter(
-                (each.state, each.why) for each in one.judged
+                (each.state, each.why) for each in one.evaluated
             ).items()
         ],
         "entries": [
@@ -62,41 +65,41 @@ def _cache(one: Survey) -> dict[str, Any]:
                 "state": each.state.value,
                 "why": each.why,
             }
-            for each in one.judged
+            for each in one.evaluated
         ],
         "locks": one.locks,
         "leftovers": one.contents.leftovers,
-        "strangers": one.contents.strangers,
+        "unrelated_files": one.contents.unrelated_files,
         "unreadable": one.contents.unreadable,
         "record": one.manifest,
     }
 
 
-def verify_json(found: Iterable[Verified], code: int, proof: Sequence[Any] = ()) -> str:
+def verify_json(found: Iterable[Integrity], code: int, results: Sequence[Any] = ()) -> str:
     """What is broken, and the exit code."""
-    caches = [{**msgspec.to_builtins(one), "sound": one.sound} for one in found]
-    return _text({"exit_code": code, "caches": caches, "kernels": [*proof]})
+    caches = [{**msgspec.to_builtins(one), "ok": one.ok} for one in found]
+    return _text({"exit_code": code, "caches": caches, "kernels": [*results]})
 
 
 def clear_json(plans: Iterable[Plan], done: Sequence[Cleared], code: int) -> str:
-    """What would go, or went."""
+    """What would be deleted, or was deleted."""
     removed = {(one.plan.kind, one.plan.root): one for one in done}
     data = []
     for one in plans:
-        carried = removed.get((one.kind, one.root))
+        cleared = removed.get((one.kind, one.root))
         data.append(
             {
                 "kind": one.kind,
                 "path": one.root,
                 "bytes": one.bytes,
                 "groups": one.groups,
-                "refused": carried.plan.refused if carried else one.refused,
+                "refused": cleared.plan.refused if cleared else one.refused,
                 "doubts": one.doubts,
                 "unrelated_files": one.unrelated_files,
-                "removed": None if carried is None else carried.removed,
+                "removed": None if cleared is None else cleared.removed,
             }
         )
-    return _text({"exit_code": code, "carried_out": bool(done), "caches": data})
+    return _text({"exit_code": code, "applied": bool(done), "caches": data})
 
 
 def _day(seconds: float) -> str:

@@ -18,40 +18,40 @@ from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.deletion import Cleared, Plan
-    from attn_doctor.kernels.caches.integrity import Verified
+    from attn_doctor.kernels.caches.integrity import Integrity
     from attn_doctor.kernels.caches.locks import Lock
     from attn_doctor.kernels.caches.survey import Survey
 
 _COLUMN = 12
 
 
-def against(facts: Facts) -> str:
-    """What entries are held against: one environment, on this machine."""
-    told = [f"torch {facts.torch.version}" if facts.torch.version else "no torch"]
+def compared_with(facts: Facts) -> str:
+    """The environment and the GPUs that entries are compared with."""
+    parts = [f"torch {facts.torch.version}" if facts.torch.version else "no torch"]
     if facts.triton.version:
-        told.append(f"triton {facts.triton.version}")
+        parts.append(f"triton {facts.triton.version}")
     shown = [gpu.name for gpu in facts.gpus or () if gpu.visible is not False and gpu.name]
-    told += dict.fromkeys(shown)
-    return clean(f"{header(facts)}: {', '.join(told)}{'' if shown else ', no GPU'}")
+    parts += dict.fromkeys(shown)
+    return clean(f"{header(facts)}: {', '.join(parts)}{'' if shown else ', no GPU'}")
 
 
 def status_text(found: Sequence[Survey], facts: Facts, paper: Paper, *, verbose: bool) -> str:
-    """Every cache that is there, and in one line those that are not."""
-    lines = paper.wrap(f"Caches of compiled kernels, held against {against(facts)}", 0)
+    """Every cache that exists, and in one line the kinds that do not."""
+    lines = paper.wrap(f"Caches of compiled kernels, compared with {compared_with(facts)}", 0)
     lines.append("")
     for one in found:
         if one.exists:
             lines += [*_cache(one, facts, paper, verbose=verbose), ""]
-    absent = [one.place.kind for one in found if not one.exists]
+    absent = [one.location.kind for one in found if not one.exists]
     if absent:
-        lines += [*paper.wrap(f"Not there: {', '.join(absent)}.", 0)]
+        lines += [*paper.wrap(f"Not found: {', '.join(absent)}.", 0)]
     lines += _total(found, facts, paper)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
 def _cache(one: Survey, facts: Facts, paper: Paper, *, verbose: bool) -> Iterator[str]:
     contents = one.contents
-    kind = paper.style(f"{one.place.kind:<{_COLUMN}}", "bold")
+    kind = paper.style(f"{one.location.kind:<{_COLUMN}}", "bold")
     if contents.unrecognised:
         yield f"{kind}{paper.style('not recognised', 'yellow')}: {clean(contents.unrecognised)}"
     elif not contents.entries:
@@ -65,70 +65,72 @@ def _cache(one: Survey, facts: Facts, paper: Paper, *, verbose: bool) -> Iterato
             f"newest {age(time.time() - newest)}",
         )
         yield kind + " · ".join(words)
-    yield from _indented(paper, f"{one.place.path} ({_where(one)})")
+    yield from _indented(paper, f"{one.location.path} ({_where(one)})")
     for text in _remarks(one, facts):
         yield from _indented(paper, f"! {text}", "yellow")
     yield from _reasons(one, paper, verbose=verbose)
     if verbose:
-        yield from _indented(paper, KINDS[one.place.kind])
+        yield from _indented(paper, KINDS[one.location.kind])
         yield from _record(one, paper)
 
 
 def _states(one: Survey, paper: Paper) -> str:
     colours = {State.LIVE: "green", State.STALE: "yellow", State.UNKNOWN: "dim"}
-    told = [
+    counts = [
         paper.style(f"{one.count(state)} {state.value}", colours[state])
         for state in State
         if one.count(state)
     ]
-    return ", ".join(told)
+    return ", ".join(counts)
 
 
 def _where(one: Survey) -> str:
-    source = "default place" if one.place.source == "default" else one.place.source
+    source = "default location" if one.location.source == "default" else one.location.source
     parts = [source, f"owner {one.owner}" if one.owner else "", one.facts.filesystem or ""]
     return ", ".join(filter(None, parts))
 
 
 def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
-    """What is wrong with the cache's place, and who is at work in it."""
+    """What is wrong with the cache's location, and which processes use it."""
     one, facts = survey, survey.facts
     if one.real:
-        yield f"a symbolic link leads there; the files lie in {one.real}"
+        yield f"this is a symbolic link; the files are in {one.real}"
     faults = {
-        "it belongs to another user, who decides what this user runs": one.mine is False,
-        "it lies on another machine's disk, where processes disturb each other": facts.network,
+        "it belongs to another user, who can change the code that this user runs": one.owned_by_user
+        is False,
+        "it is on a network disk, where processes of several machines disturb each other"
+        "": facts.network,
         "its file system is mounted noexec: compiled code in it cannot be loaded": facts.noexec,
-        "it does not outlive a reboot or the container; `attn-doctor cache env` names a place that"
-        " does": facts.volatile,
+        "it is lost at a reboot or with the container; `attn-doctor cache env` names a folder that"
+        " lasts": facts.volatile,
         "this user cannot write there": facts.writable is False,
     }
     yield from (text for text, true in faults.items() if true)
-    if one.unread:
-        yield one.unread
-    if one.torn:
-        yield "its record of built kernels cannot be read"
+    if one.record_unreadable:
+        yield one.record_unreadable
+    if one.record_damaged:
+        yield "its record of built kernels is damaged"
     yield from map(_lock, one.locks)
     yield from _waiting(one, environment)
     contents = one.contents
     if contents.leftovers:
-        yield plural(len(contents.leftovers), "half-written file")
+        yield plural(len(contents.leftovers), "incomplete file")
     if contents.unreadable:
         yield f"cannot be read: {', '.join(contents.unreadable[:3])}"
-    if contents.strangers and contents.entries:
-        count = plural(len(contents.strangers), "file")
-        yield f"{count} of another kind; whatever is cleared, they stay"
+    if contents.unrelated_files and contents.entries:
+        count = plural(len(contents.unrelated_files), "file")
+        yield f"{count} that the cache did not write; they are never deleted"
 
 
 def _waiting(one: Survey, facts: Facts) -> Iterator[str]:
-    """Kernels that were built without their GPU and have not been verified on it."""
+    """Kernels that were built without their GPU and are not verified yet."""
     for record in one.built:
         if not record.unverified or record.drift:
             continue
         if record.device_present is False:
-            yield f"{record.unverified} built for {record.device_slot}, to be verified on that GPU"
+            yield f"{record.unverified} built for {record.device_slot}, to verify on that GPU"
         else:
-            prove = commands.verify(one.place.path, facts)
+            prove = commands.verify(one.location.path, facts)
             yield f"{record.unverified} built for {record.device_slot}, not verified yet: {prove}"
 
 
@@ -136,28 +138,28 @@ def _lock(lock: Lock) -> str:
     if lock.holder:
         return f"in use: {lock.holder} holds {lock.path}"
     if lock.stale:
-        return f"the build that made {lock.path} is gone, and later builds wait for it"
-    return f"{lock.path} may be a dead build's: {lock.doubt}"
+        return f"the build that created {lock.path} was killed, and later builds wait for it"
+    return f"{lock.path} may be abandoned: {lock.doubt}"
 
 
 def _reasons(one: Survey, paper: Paper, *, verbose: bool) -> Iterator[str]:
     for state in (State.STALE, State.UNKNOWN) if verbose else (State.STALE,):
-        reasons = Counter(each.why for each in one.judged if each.state is state)
+        reasons = Counter(each.why for each in one.evaluated if each.state is state)
         for why, count in reasons.most_common():
             yield from _indented(paper, f"{count} {state.value}: {why}")
 
 
 def _record(one: Survey, paper: Paper) -> Iterator[str]:
-    """What `build-kernels` wrote down of each kernel."""
+    """What `build-kernels` recorded about each kernel."""
     for entry in one.manifest.entries.values() if one.manifest else ():
-        told = [f"{entry.state}: {entry.spec.title} on {entry.device_slot}"]
+        parts = [f"{entry.state}: {entry.spec.title} on {entry.device_slot}"]
         if entry.build is not None:
-            told.append(f"{entry.build.seconds:.1f} s")
+            parts.append(f"{entry.build.seconds:.1f} s")
         if entry.message:
-            told.append(entry.message)
+            parts.append(entry.message)
         if entry.cause:
-            told.append(f"rule {entry.cause}")
-        yield from _indented(paper, " · ".join(told))
+            parts.append(f"rule {entry.cause}")
+        yield from _indented(paper, " · ".join(parts))
     for warmup in one.manifest.warmups.values() if one.manifest else ():
         state = "verified" if warmup.verified and not warmup.unverified else "not verified"
         yield from _indented(paper, f"warm-up, {state}: {' '.join(warmup.argv)} {warmup.message}")
@@ -172,23 +174,23 @@ def _total(found: Sequence[Survey], facts: Facts, paper: Paper) -> list[str]:
     stale = sum(one.count(State.STALE) for one in there)
     text = f"{size(sum(one.contents.bytes for one in there))} in {plural(len(there), 'cache')}."
     if stale:
-        named = [one.place.path for one in there if one.place.source == "named"]
+        named = next((one.location.path for one in there if one.location.source == "named"), "")
         text += (
             f" Stale entries only take space: `{_clear(named, facts)}` removes them."
-            " Entries of another environment count as stale here; name it with --python."
+            " Entries of another environment count as stale here; name that environment with"
+            " --python."
         )
     return paper.wrap(text, 0)
 
 
-def _clear(named: Sequence[str], facts: Facts) -> str:
-    """The command that clears what no longer serves; a folder that was named is named again."""
-    return commands.attn_doctor("cache", "clear", *named[:1], "--stale", facts=facts)
+def _clear(folder: str, facts: Facts) -> str:
+    """The command that deletes useless files, in the folder that the user named."""
+    where = ("--cache-dir", folder) if folder else ()
+    return commands.attn_doctor("cache", "clear", *where, "--stale", facts=facts)
 
 
-def verify_text(
-    found: Sequence[Verified], facts: Facts, paper: Paper, named: Sequence[str] = ()
-) -> str:
-    """What is broken, and what mends it. `named`: the folder that was asked for, if one was."""
+def verify_text(found: Sequence[Integrity], facts: Facts, paper: Paper, folder: str = "") -> str:
+    """What is broken, and the fix. `folder`: the cache that the user named."""
     lines: list[str] = []
     for one in found:
         lines += [*_verified(one, paper)]
@@ -198,19 +200,19 @@ def verify_text(
         gone = any(not each.remove for one in found for each in one.damage)
         then = f", or by `{commands.build(found[0].root, facts)}`" if gone else ""
         lines += paper.wrap(
-            f"Next: `{_clear(named, facts)}` removes what is broken; it is compiled again"
+            f"Next: `{_clear(folder, facts)}` removes the broken files; they are compiled again"
             f" at the next use{then}.",
             0,
         )
     elif not any(one.unreadable or one.unrecognised for one in found):
         count = sum(one.checked for one in found)
         where = f"{plural(count, 'file')} in {plural(len(found), 'cache')}"
-        text = f"✓ {where}: none is cut short or corrupt"
+        text = f"✓ {where}: none is truncated or corrupt"
         lines.append(paper.style(text, "green"))
     return paper.glyphs("\n".join(lines).lstrip("\n")) + "\n"
 
 
-def _verified(one: Verified, paper: Paper) -> Iterator[str]:
+def _verified(one: Integrity, paper: Paper) -> Iterator[str]:
     kind = paper.style(f"{one.kind:<{_COLUMN}}", "bold")
     if one.unrecognised:
         yield f"{kind}{paper.style('not recognised', 'yellow')}: {clean(one.unrecognised)}"
@@ -223,20 +225,20 @@ def _verified(one: Verified, paper: Paper) -> Iterator[str]:
     for each in one.damage:
         yield from _indented(paper, f"{each.path}: {each.what}")
     if one.leftovers:
-        count = plural(len(one.leftovers), "half-written file")
-        yield from _indented(paper, f"{count} left behind, which nothing reads (harmless)")
+        count = plural(len(one.leftovers), "incomplete file")
+        yield from _indented(paper, f"{count} of killed processes, which nothing reads (harmless)")
     for path in one.unreadable:
         yield from _indented(paper, f"{path}: this user may not read it", "yellow")
     for obstacle in one.obstacles:
         yield from _indented(paper, f"✗ {obstacle}", "red")
-    for place, number in one.waiting.items():
-        yield from _indented(paper, f"{number} built for {place}, to be verified on that GPU")
-    for prove in one.programs:
-        yield from _indented(paper, f"a warm-up waits for its proof: {prove}", "yellow")
+    for place, number in one.unverified_elsewhere.items():
+        yield from _indented(paper, f"{number} built for {place}, to verify on that GPU")
+    for command in one.verify_commands:
+        yield from _indented(paper, f"a warm-up is unverified: {command}", "yellow")
 
 
 def plan_text(plans: Iterable[Plan], facts: Facts | None, paper: Paper) -> str:
-    """What would go, with sizes, and what stays although it was asked for."""
+    """What would be deleted, with sizes, and what stays."""
     lines: list[str] = []
     for one in plans:
         if not (one.groups or one.refused or one.doubts):
@@ -254,13 +256,14 @@ def plan_text(plans: Iterable[Plan], facts: Facts | None, paper: Paper) -> str:
                 paper, f"stays: {plural(one.unrelated_files, 'file')} that the cache did not write"
             )
     if facts is not None and lines:
-        told = f"Held against {against(facts)}. What serves another environment counts as stale."
-        lines[:0] = [*paper.wrap(told, 0), ""]
+        note = f"Compared with {compared_with(facts)}."
+        note += " Entries of another environment count as stale."
+        lines[:0] = [*paper.wrap(note, 0), ""]
     return paper.glyphs("\n".join(lines)) + "\n" if lines else ""
 
 
 def cleared_text(done: Sequence[Cleared], paper: Paper) -> str:
-    """What is gone, and what could not be deleted."""
+    """What was deleted, and what could not be deleted."""
     lines: list[str] = []
     for one in done:
         if one.plan.refused:
@@ -281,7 +284,7 @@ def _entries(count: int) -> str:
 
 
 def clean(text: str) -> str:
-    """`text` without control characters and without bytes that are no text, as in file names."""
+    """Return `text` without control characters and undecodable bytes, as file names have them."""
     return without_controls(text).encode("utf-8", "replace").decode()
 
 

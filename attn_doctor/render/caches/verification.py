@@ -1,4 +1,4 @@
-"""What came of running built kernels, for a terminal."""
+"""The results of running built kernels, for a terminal."""
 
 from __future__ import annotations
 
@@ -7,75 +7,79 @@ from collections.abc import Iterator, Sequence
 
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.verify.misses import short
-from attn_doctor.kernels.verify.result import Proof
+from attn_doctor.kernels.verify.run import Verification
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.shell import commands
 
 
-def proof_text(results: Sequence[Proof], facts: Facts, paper: Paper) -> str:
-    """One line a kernel or program, why one does not hit, and what to do."""
-    lines = [line for one in results for line in _proof(one, paper)]
-    lines += ["", *(line for text in _told(results, facts) for line in paper.wrap(text, 0))]
+def verification_text(results: Sequence[Verification], facts: Facts, paper: Paper) -> str:
+    """One line for each kernel or program, the reason of each miss, and the fix."""
+    lines = [line for one in results for line in _lines(one, paper)]
+    lines += ["", *(line for text in _summary(results, facts) for line in paper.wrap(text, 0))]
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
-def _proof(one: Proof, paper: Paper) -> Iterator[str]:
+def _lines(one: Verification, paper: Paper) -> Iterator[str]:
     mark = paper.style("✓", "green") if one.hit else paper.style("✗", "red")
     if one.hit and one.state == "unverified":
         mark = paper.style("!", "yellow")
-    text = clean(f"{one.title} {one.place}".strip())
+    text = clean(f"{one.title} {one.device_slot}".strip())
     if one.hit:
         error = max(one.errors.values(), default=None)
         text += f": hit in {one.seconds:.2f} s" if one.seconds is not None else ": hit"
         text += f", error {error:.1e}" if error is not None else ""
         if one.state == "unverified":
-            text += ", on no real GPU: its numbers stay unverified"
-        elif one.was == "unverified":
+            text += ", on a stub GPU: its numbers stay unverified"
+        elif one.previous_state == "unverified":
             text += ", verified now"
         text += f"; {clean(one.message)}" if one.message else ""
     else:
-        told = short(one.message) if one.misses else one.message
-        text += f": {clean(told) or 'it did not hit'}"
+        message = short(one.message) if one.misses else one.message
+        text += f": {clean(message) or 'it did not hit'}"
     first, *rest = paper.wrap(text, 2) or [""]
     yield f"{mark} {first.strip()}"
     yield from rest
     for miss in one.misses:
         yield from paper.wrap(clean(f"differs  {miss.what}"), 4)
-        yield from paper.wrap(clean(f"do       {miss.todo}"), 4)
+        yield from paper.wrap(clean(f"fix      {miss.fix}"), 4)
 
 
-def _told(results: Sequence[Proof], facts: Facts) -> Iterator[str]:
-    """The outcome in one sentence, and the next step."""
+def _summary(results: Sequence[Verification], facts: Facts) -> Iterator[str]:
+    """The result in one sentence, and the next step."""
     named = [one for one in results if one.key]
     missed = [one for one in named if not one.hit]
     verified = [
-        one for one in named if one.hit and one.was == "unverified" and one.state == "built"
+        one
+        for one in named
+        if one.hit and one.previous_state == "unverified" and one.state == "built"
     ]
     stays = [one for one in named if one.hit and one.state == "unverified"]
     if missed or len(named) < len(results):
-        yield f"{len(missed)} of {_counted(named)} did not hit or hold."
+        yield f"{len(missed)} of {_counted(named)} missed the cache or failed the comparison."
         again = dict.fromkeys(
-            _again(one, facts) for one in missed if one.was != "unverified" and not one.ended
+            _again(one, facts)
+            for one in missed
+            if one.previous_state != "unverified" and not one.program_failed
         )
         if again and not any(one.misses for one in missed):
-            told = " and ".join(f"`{command}`" for command in again)
-            yield f"Next: {told} builds and records them; start the run after that."
+            joined = " and ".join(f"`{command}`" for command in again)
+            yield f"Next: {joined} builds and records them; then start the run."
     else:
         yield f"Every cache hit and no compiler ran: {_counted(named)}."
     if verified:
         yield f"Verified here now, and ready: {_counted(verified)}."
     if stays:
-        yield f"Still unverified: {_counted(stays)}; nothing can be computed here."
+        yield f"Still unverified: {_counted(stays)}; this machine cannot compute their numbers."
 
 
-def _again(one: Proof, facts: Facts) -> str:
+def _again(one: Verification, facts: Facts) -> str:
     """The command that builds what did not hit: a program's kernels by running it."""
     program = shlex.split(one.title) if one.key == "program" else ()
     return commands.build(one.folder, facts, program=program)
 
 
-def _counted(found: Sequence[Proof]) -> str:
+def _counted(found: Sequence[Verification]) -> str:
     programs = sum(one.key == "program" for one in found)
     kernels = len(found) - programs
     counts = [plural(kernels, "kernel")] if kernels else []

@@ -94,7 +94,7 @@ def test_what_the_image_needs_is_said() -> None:
         )
     )  # fmt: skip
     assert "# BASE is the image that trains, with torch 2.11.0+cu130, Python ABI cp312;" in text
-    assert "attn-doctor cache verify /k" in text
+    assert "attn-doctor cache verify --cache-dir /k" in text
 
 
 @pytest.mark.parametrize(

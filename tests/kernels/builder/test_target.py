@@ -174,7 +174,7 @@ def test_two_targets_and_two_indices_share_a_folder_with_the_cpu(request_of: Mak
     assert "for NVIDIA H200 (SM 9.0), cuda:0 to cuda:1, on a stub GPU" in text
     assert "  cuda:0 NVIDIA A100-SXM4-80GB\n" in text
     assert "3 kernels: 3 unverified; " in text
-    assert f"  attn-doctor cache verify {request.folder}\n" in text
+    assert f"  attn-doctor cache verify --cache-dir {request.folder}\n" in text
     assert "start training with" not in text
     assert f"  export TORCHINDUCTOR_CACHE_DIR={request.folder} TRITON_HOME={request.folder}" in text
 

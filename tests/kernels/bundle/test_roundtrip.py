@@ -70,10 +70,10 @@ def test_taken_in_unverified_and_verified_later(tmp_path: Path) -> None:
     )
     shutil.copytree(image, tmp_path / "other")
 
-    done = doctor("cache", "verify", str(image), "--format", "json", cache=image)
+    done = doctor("cache", "verify", "--cache-dir", str(image), "--format", "json", cache=image)
     assert done.returncode == 0, done.stdout + done.stderr
     (kernel,) = json.loads(done.stdout)["kernels"]
-    assert (kernel["was"], kernel["state"]) == ("unverified", "built")
+    assert (kernel["previous_state"], kernel["state"]) == ("unverified", "built")
     assert kernel["errors"]["out"] < 1e-5
     assert state(image) == "built"
 

@@ -26,7 +26,7 @@ from attn_doctor.kernels.bundle.compatibility import fits
 from attn_doctor.kernels.bundle.import_entries import Imported
 from attn_doctor.kernels.bundle.pack import choose, pack
 from attn_doctor.kernels.bundle.unpack import private, unpack
-from attn_doctor.kernels.verify.entries import write_down
+from attn_doctor.kernels.verify.entries import record
 from attn_doctor.kernels.verify.misses import misses
 from attn_doctor.record import store
 from attn_doctor.record.environment import environment_from_facts
@@ -113,13 +113,13 @@ def test_another_folder_hits_everything_and_proves_nothing(
     # A miss is named, with both values and a way out; the kernel stays what it was.
     other = request(facts, wanted.folder, H200, CXX="/opt/nowhere/g++")
     missed = prove(other, [key])
-    assert write_down(other, missed) == []
+    assert record(other, missed) == []
     here = environment_from_facts(
         other.facts, "cuda:0", other.environ, manifest.environments[entry.device_slot]
     )
     (reason,) = misses(missed[key].message, manifest.environments[entry.device_slot], here)
     assert reason.what == "cpp.cxx: /opt/nowhere/g++ here, g++ there"
-    assert reason.todo.startswith("unset CXX, or build again")
+    assert reason.fix.startswith("unset CXX, or build again")
 
 
 @pytest.mark.parametrize(

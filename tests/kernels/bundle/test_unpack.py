@@ -63,12 +63,12 @@ def test_an_image_takes_everything_in_unverified(
     assert build.root == str(tmp_path / "built here")
     group = msgspec.json.decode((folder / GROUP).read_bytes())
     assert group["child_paths"]["k.cubin"] == f"{folder}/triton/0/AB/k.cubin"
-    assert "taken in unverified" in said
-    assert f"attn-doctor cache verify {folder}" in said
+    assert "imported, unverified" in said
+    assert f"attn-doctor cache verify --cache-dir {folder}" in said
     assert not list((folder / "attn-doctor" / "incoming").iterdir())
     again, _, said = taken(packed[0], folder, facts(()))
     assert set(again.present) == {KEY, A100}
-    assert "2 kernels of it were here already" in said
+    assert "2 kernels were already here" in said
 
 
 def test_verified_elsewhere_is_not_verified_here(tmp_path: Path) -> None:

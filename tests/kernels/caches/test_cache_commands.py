@@ -65,7 +65,7 @@ def test_status_shows_every_cache(run: Run, full: Path, tmp_path: Path) -> None:
     assert str(tmp_path / "inductor") in done.stdout
     assert "1 stale: built for Python 2.7, this is" in done.stdout
     assert "later builds wait for it" in done.stdout
-    assert "Not there: " in done.stdout
+    assert "Not found: " in done.stdout
 
 
 def test_status_for_programs(run: Run, full: Path) -> None:
@@ -95,7 +95,7 @@ def test_clear_stale_takes_what_cannot_serve_and_nothing_else(run: Run, full: Pa
 def test_without_a_terminal_somebody_has_to_say_yes(run: Run, full: Path) -> None:
     done = run("clear", "--stale")
     assert done.returncode == 2
-    assert "nobody to ask" in done.stderr.replace("\n│ ", " ")
+    assert "not a terminal" in done.stderr.replace("\n│ ", " ")
     assert (full / "py27_cpu" / "old" / "old.so").exists()
 
 
@@ -108,8 +108,8 @@ def test_on_a_terminal_it_asks(
 
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "attn_doctor", "cache", "clear", str(tmp_path / "inductor"),
-         "--python", sys.executable],
+        [sys.executable, "-m", "attn_doctor", "cache", "clear",
+         "--cache-dir", str(tmp_path / "inductor"), "--python", sys.executable],
         stdin=theirs, stdout=subprocess.PIPE, stderr=theirs,
         env={**os.environ, "HOME": str(tmp_path / "home")},
     ) as child:  # fmt: skip
@@ -169,9 +169,9 @@ def test_a_cache_in_use_is_refused_with_who_uses_it(
         ["clear"],
         ["clear", "--all", "--stale"],
         ["clear", "--kind", "photos"],
-        ["clear", "/etc", "--yes"],
-        ["status", "/etc"],
-        ["verify", "/nowhere"],
+        ["clear", "--cache-dir", "/etc", "--yes"],
+        ["status", "--cache-dir", "/etc"],
+        ["verify", "--cache-dir", "/nowhere"],
         ["verify", "--require-hit"],
     ],
 )
@@ -188,7 +188,7 @@ def test_a_folder_of_the_users_is_never_cleared(run: Run, tmp_path: Path, make: 
     assert done.returncode == 1
     assert "nothing in it has the form of" in done.stdout.replace("\n  ", " ")
     assert notes.exists()
-    done = run("clear", str(notes.parent.parent), "--yes")
+    done = run("clear", "--cache-dir", str(notes.parent.parent), "--yes")
     assert done.returncode == 1
     assert notes.exists()
 
@@ -228,7 +228,7 @@ def test_the_printed_command_clears_the_folder_that_was_named(
     (folder / "attn-doctor").mkdir()
     record = folder / "attn-doctor" / "manifest.json"
     record.write_text('{"schema": 1, "entr')
-    done = run("verify", str(folder))
+    done = run("verify", "--cache-dir", str(folder))
     assert done.returncode == 1
     assert "manifest.json: it cannot be read as a record" in " ".join(done.stdout.split())
     words = printed(done)
@@ -237,7 +237,7 @@ def test_the_printed_command_clears_the_folder_that_was_named(
     assert again.returncode == 0
     assert "record, which is damaged" in again.stdout
     assert not record.exists()
-    assert run("verify", str(folder)).returncode == 0
+    assert run("verify", "--cache-dir", str(folder)).returncode == 0
 
 
 def test_a_newer_record_is_neither_broken_nor_cleared(run: Run, tmp_path: Path, make: Any) -> None:
@@ -255,12 +255,12 @@ def test_a_newer_record_is_neither_broken_nor_cleared(run: Run, tmp_path: Path, 
 def test_a_link_is_looked_through_and_never_cleared(run: Run, tmp_path: Path, make: Any) -> None:
     make.inductor(tmp_path / "real")
     (tmp_path / "link").symlink_to("real")
-    done = run("status", str(tmp_path / "link"))
+    done = run("status", "--cache-dir", str(tmp_path / "link"))
     assert done.returncode == 0
-    assert f"the files lie in {tmp_path / 'real'}" in " ".join(done.stdout.split())
-    assert run("verify", str(tmp_path / "link")).returncode == 0
+    assert f"the files are in {tmp_path / 'real'}" in " ".join(done.stdout.split())
+    assert run("verify", "--cache-dir", str(tmp_path / "link")).returncode == 0
     before = sorted((tmp_path / "real").rglob("*"))
-    assert run("clear", str(tmp_path / "link"), "--yes").returncode == 1
+    assert run("clear", "--cache-dir", str(tmp_path / "link"), "--yes").returncode == 1
     assert sorted((tmp_path / "real").rglob("*")) == before
 
 
@@ -270,7 +270,7 @@ def test_a_link_is_looked_through_and_never_cleared(run: Run, tmp_path: Path, ma
         ("gone", "does not exist"),
         ("file", "is not a folder"),
         ("bare", "is empty"),
-        ("lost", "is a link that leads nowhere"),
+        ("lost", "is a link to a missing file"),
         ("other", "is not recognised as a cache"),
     ],
 )
@@ -280,7 +280,7 @@ def test_why_a_path_is_no_cache(run: Run, tmp_path: Path, name: str, told: str) 
     (tmp_path / "lost").symlink_to("nowhere")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").touch()
-    done = run("status", str(tmp_path / name))
+    done = run("status", "--cache-dir", str(tmp_path / name))
     assert done.returncode == 2
     assert told in re.sub(r"[\s│]+", " ", done.stderr)
 
@@ -313,15 +313,15 @@ def test_clearing_recorded_kernels_keeps_them_to_be_built_again(
     status = run("status", "-v").stdout
     assert "1 stale: built under Python 2.7.18" in status.replace("\n            ", " ")
     (root / path).write_bytes(b"")
-    done = run("verify", str(root))
+    done = run("verify", "--cache-dir", str(root))
     assert done.returncode == 1
     assert done.stdout.count(make.FX) == 1  # broken, and of another size than recorded: told once
     assert run("clear", "--stale", "--yes").returncode == 0
     found = load(root)
     assert found is not None
     assert found.entries["a@cpu"].state == "cleared"
-    assert run("verify", str(root)).returncode == 0
-    done = run("verify", "--require-hit", str(root))
+    assert run("verify", "--cache-dir", str(root)).returncode == 0
+    done = run("verify", "--require-hit", "--cache-dir", str(root))
     assert done.returncode == 1
     assert "its files were cleared" in done.stdout
 
@@ -385,17 +385,19 @@ def test_what_torch_really_writes_is_known_sound_and_hit(run: Run, tmp_path: Pat
     ]
     subprocess.run([sys.executable, "-m", "attn_doctor", *build], check=True, timeout=600)
     found = contents("inductor", str(root))
-    assert found.strangers == ()
+    assert found.unrelated_files == ()
     assert {"code", "fxgraph", "aotautograd"} <= {entry.part for entry in found.entries}
     assert damage("inductor", str(root)) == ()
-    status = json.loads(run("status", str(root), "--format", "json", python=python).stdout)
+    status = json.loads(
+        run("status", "--cache-dir", str(root), "--format", "json", python=python).stdout
+    )
     assert status["caches"][0]["states"]["live"] >= 3
     assert status["caches"][0]["states"]["stale"] == 0
-    done = run("verify", str(root), "--require-hit", python=python)
+    done = run("verify", "--cache-dir", str(root), "--require-hit", python=python)
     assert done.returncode == 0, done.stdout + done.stderr
     shutil.rmtree(root / "fxgraph")
     shutil.rmtree(root / "aotautograd")
-    done = run("verify", str(root), "--require-hit", python=python)
+    done = run("verify", "--cache-dir", str(root), "--require-hit", python=python)
     assert done.returncode == 1
     assert "1 of 1 kernel did not hit" in done.stdout
     library = next(root.rglob("*.so"))

@@ -20,7 +20,7 @@ def parts(found: Any) -> dict[str, int]:
 def test_every_file_of_torchs_cache_is_known(tmp_path: Path, make: Any) -> None:
     found = contents("inductor", str(make.inductor(tmp_path / "r")))
     assert parts(found) == {"aotautograd": 1, "code": 1, "fxgraph": 1, "triton": 1}
-    assert found.strangers == ()
+    assert found.unrelated_files == ()
     assert found.locks == (f"locks/{make.CODE}.lock",)
     assert found.unrecognised == ""
     assert sum(entry.bytes for entry in found.entries) == found.bytes
@@ -45,7 +45,7 @@ def test_each_kind_knows_its_own_and_no_other(tmp_path: Path, make: Any, kind: s
     }
     makers[kind](tmp_path)
     assert len(contents(kind, str(tmp_path)).entries) == 1
-    assert contents(kind, str(tmp_path)).strangers == ()
+    assert contents(kind, str(tmp_path)).unrelated_files == ()
     assert guess(str(tmp_path)) == kind
     for other in set(KINDS) - {kind}:
         assert contents(other, str(tmp_path)).entries == ()
@@ -70,7 +70,7 @@ def test_a_users_files_in_a_cache_are_strangers(tmp_path: Path, make: Any) -> No
     make.write(root / "triton" / "0" / make.KEY / "notes.txt")
     make.write(root / make.CODE[1:3] / "mine.py")
     found = contents("inductor", str(root))
-    assert set(found.strangers) == {
+    assert set(found.unrelated_files) == {
         "model.safetensors",
         f"triton/0/{make.KEY}/notes.txt",
         f"{make.CODE[1:3]}/mine.py",
@@ -82,7 +82,7 @@ def test_models_beside_downloaded_kernels_are_strangers(tmp_path: Path, make: An
     make.write(tmp_path / "models--black-forest-labs--FLUX.1-dev" / "blobs" / "cd34")
     found = contents("hub", str(tmp_path))
     assert [entry.name for entry in found.entries] == ["models--kernels-community--flash-attn2"]
-    assert found.strangers == ("models--black-forest-labs--FLUX.1-dev/blobs/cd34",)
+    assert found.unrelated_files == ("models--black-forest-labs--FLUX.1-dev/blobs/cd34",)
 
 
 def test_links_are_not_followed(tmp_path: Path, make: Any) -> None:
@@ -91,7 +91,7 @@ def test_links_are_not_followed(tmp_path: Path, make: Any) -> None:
     (root / "ab").symlink_to(outside / "fxgraph")
     (root / make.CODE[1:3] / f"{make.CODE}.link.py").symlink_to(outside)
     found = contents("inductor", str(root))
-    assert set(found.strangers) == {"ab", f"{make.CODE[1:3]}/{make.CODE}.link.py"}
+    assert set(found.unrelated_files) == {"ab", f"{make.CODE[1:3]}/{make.CODE}.link.py"}
     (tmp_path / "link").symlink_to(root)
     assert contents("inductor", str(tmp_path / "link")).unrecognised == "it is a symbolic link"
 
@@ -106,7 +106,7 @@ def test_what_half_written_files_are_called(tmp_path: Path, make: Any) -> None:
     ]
     found = contents("inductor", str(root))
     assert set(found.leftovers) == {path.relative_to(root).as_posix() for path in left}
-    assert found.strangers == ()
+    assert found.unrelated_files == ()
 
 
 def test_an_empty_folder_holds_nothing_that_could_be_lost(tmp_path: Path) -> None:

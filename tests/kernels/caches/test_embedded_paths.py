@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from attn_doctor.derived.kernel_drift import manifests
 from attn_doctor.facts import BuiltKernels, Facts, Gpu
 from attn_doctor.host.local import LocalHost
-from attn_doctor.kernels.caches.integrity import roots
+from attn_doctor.kernels.caches.integrity import embedded_paths
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.manifests import of_folder
 from attn_doctor.record.manifest import Manifest, Warmup
@@ -46,7 +46,7 @@ def test_each_folder_is_asked_for_once() -> None:
         asked.append(path)
         return path != "/b"
 
-    found = roots(manifest("/a", "", "/b"), writable)
+    found = embedded_paths(manifest("/a", "", "/b"), writable)
     assert [(one.path, one.count, one.writable) for one in found] == [
         ("/a", 1, True),
         ("/b", 2, False),
@@ -59,7 +59,7 @@ def test_each_folder_is_asked_for_once() -> None:
 def test_kernels_for_the_processor_hold_no_path() -> None:
     whole = manifest("/a")
     cpu = {key: replace(one, device_slot="cpu") for key, one in whole.entries.items()}
-    assert roots(replace(whole, entries=cpu, warmups={}), lambda _: False) == ()
+    assert embedded_paths(replace(whole, entries=cpu, warmups={}), lambda _: False) == ()
 
 
 def built(folder: Path, whole: Manifest) -> BuiltKernels:

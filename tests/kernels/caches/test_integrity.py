@@ -70,9 +70,9 @@ def test_a_group_that_leads_elsewhere_is_named(tmp_path: Path, make: Any) -> Non
     moved = tmp_path / "second" / first.name
     moved.parent.mkdir()
     first.rename(moved)
-    assert "which is not there" in next(iter(broken("triton", tmp_path / "second").values()))
+    assert "which does not exist" in next(iter(broken("triton", tmp_path / "second").values()))
     make.kernel(tmp_path / "first")
-    assert "leads to another folder" in next(iter(broken("triton", tmp_path / "second").values()))
+    assert "names another folder" in next(iter(broken("triton", tmp_path / "second").values()))
 
 
 def test_a_kernel_whose_group_lost_a_child_goes_as_a_whole(tmp_path: Path, make: Any) -> None:

@@ -13,9 +13,14 @@ from attn_doctor.facts import Facts, Gpu, Torch, Triton
 from attn_doctor.kernels.caches.contents import State, sort
 from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.integrity import damage
-from attn_doctor.kernels.caches.states import Now, judge, longest_lived, now
+from attn_doctor.kernels.caches.states import (
+    CurrentEnvironment,
+    current_environment,
+    evaluate_entries,
+    prevailing,
+)
 
-HERE = Now(
+HERE = CurrentEnvironment(
     torch="2.11.0+cu130",
     cuda="13.0",
     triton="3.6.0",
@@ -25,9 +30,11 @@ HERE = Now(
 )
 
 
-def states(kind: str, root: Path, today: Now = HERE, **more: Any) -> dict[str, tuple[str, str]]:
+def states(
+    kind: str, root: Path, today: CurrentEnvironment = HERE, **more: Any
+) -> dict[str, tuple[str, str]]:
     tree = read_tree(str(root))
-    found = judge(sort(kind, tree), tree, today, **more)
+    found = evaluate_entries(sort(kind, tree), tree, today, **more)
     return {one.entry.part: (one.state.value, one.why) for one in found}
 
 
@@ -48,21 +55,21 @@ def test_a_kernel_tells_its_triton_and_gpu(
 
 def test_windows_counts_its_builds_of_triton(tmp_path: Path, make: Any) -> None:
     make.kernel(tmp_path, version="3.5.0")
-    today = Now(triton="3.5.0.post21", sms=(90,))
+    today = CurrentEnvironment(triton="3.5.0.post21", sms=(90,))
     assert states("triton", tmp_path, today)["triton"][0] == "live"
 
 
 @pytest.mark.parametrize(
     "today",
     [
-        Now(triton="3.6.0", sms=None),
-        Now(triton="3.6.0", sms=()),
-        Now(triton=None, sms=(90,)),
-        Now(triton="", sms=(90,)),
+        CurrentEnvironment(triton="3.6.0", sms=None),
+        CurrentEnvironment(triton="3.6.0", sms=()),
+        CurrentEnvironment(triton=None, sms=(90,)),
+        CurrentEnvironment(triton="", sms=(90,)),
     ],
 )
 def test_what_is_not_known_of_today_makes_nothing_stale(
-    tmp_path: Path, make: Any, today: Now
+    tmp_path: Path, make: Any, today: CurrentEnvironment
 ) -> None:
     make.kernel(tmp_path)
     make.kernel(tmp_path, make.OTHER, arch=80)
@@ -76,7 +83,10 @@ def test_what_is_not_known_of_today_makes_nothing_stale(
 def test_older_tritons_leave_no_version(tmp_path: Path, make: Any, triton: str, state: str) -> None:
     folder = make.kernel(tmp_path)
     make.write(folder / "k.json", '{"target": {"backend": "cuda", "arch": 90}, "name": "k"}')
-    assert states("triton", tmp_path, Now(triton=triton, sms=(90,)))["triton"][0] == state
+    assert (
+        states("triton", tmp_path, CurrentEnvironment(triton=triton, sms=(90,)))["triton"][0]
+        == state
+    )
 
 
 def test_a_graph_is_stale_with_the_kernels_in_it_and_takes_its_code_along(
@@ -95,7 +105,7 @@ def test_tritons_helpers_tell_their_python(
     make.write(tmp_path / make.KEY / name, make.elf())
     found = states("triton", tmp_path)["triton"]
     assert found[0] == state
-    assert found[1].startswith("Triton's helper cuda_utils, no kernel")
+    assert found[1].startswith("Triton's helper cuda_utils, not a kernel")
 
 
 def test_fitting_kernels_do_not_prove_a_graph_live(tmp_path: Path, make: Any) -> None:
@@ -149,14 +159,14 @@ def test_downloaded_kernels_without_a_variant_for_this_torch_are_stale(
 ) -> None:
     make.hub(tmp_path)
     assert states("hub", tmp_path)["download"][0] == "stale"
-    assert states("hub", tmp_path, Now(torch="2.9.1"))["download"][0] == "unknown"
+    assert states("hub", tmp_path, CurrentEnvironment(torch="2.9.1"))["download"][0] == "unknown"
 
 
 def test_when_the_time_is_up_entries_stay_unknown(tmp_path: Path, make: Any) -> None:
     make.kernel(tmp_path, arch=80)
     assert states("triton", tmp_path, seconds=-1)["triton"] == (
         "unknown",
-        "not looked into: the time was up",
+        "not examined: the time limit was reached",
     )
 
 
@@ -166,12 +176,17 @@ def test_today_comes_from_the_facts() -> None:
         triton=Triton(installed=True, version="3.6.0"),
         gpus=(Gpu(name="A", sm=90), Gpu(name="B", sm=80, visible=False)),
     )
-    assert now(facts) == Now(
+    assert current_environment(facts) == CurrentEnvironment(
         torch="2.11.0+cu130", cuda="13.0", triton="3.6.0", sms=(90,), gpus=("A",)
     )
-    assert now(Facts()) == Now()
-    assert now(Facts(torch=Torch(installed=False), triton=Triton(installed=False))).triton == ""
-    assert now(Facts(gpus=(Gpu(name="A"),))).sms is None
+    assert current_environment(Facts()) == CurrentEnvironment()
+    assert (
+        current_environment(
+            Facts(torch=Torch(installed=False), triton=Triton(installed=False))
+        ).triton
+        == ""
+    )
+    assert current_environment(Facts(gpus=(Gpu(name="A"),))).sms is None
 
 
 #: What a file may hold in place of the JSON object that is expected.
@@ -201,8 +216,8 @@ def test_odd_json_never_fails_and_is_never_stale(tmp_path: Path, make: Any, text
     make.write(root / "cache" / ("d" * 51), text)
     tree = read_tree(str(root))
     contents = sort("inductor", tree)
-    assert not [path for path in contents.strangers if path.endswith(("json", "config"))]
-    found = judge(contents, tree, HERE)
+    assert not [path for path in contents.unrelated_files if path.endswith(("json", "config"))]
+    found = evaluate_entries(contents, tree, HERE)
     assert State.STALE not in {one.state for one in found}
     assert all(one.what for one in damage("inductor", str(root)))
 
@@ -210,9 +225,9 @@ def test_odd_json_never_fails_and_is_never_stale(tmp_path: Path, make: Any, text
 @pytest.mark.parametrize("states_", [*permutations(State)])
 def test_the_state_of_a_shared_file_does_not_depend_on_order(states_: tuple[State, ...]) -> None:
     said = [(state, state.value) for state in states_]
-    assert longest_lived(said)[0] is State.LIVE
-    assert longest_lived([one for one in said if one[0] is not State.LIVE])[0] is State.UNKNOWN
-    assert longest_lived([one for one in said if one[0] is State.STALE])[0] is State.STALE
+    assert prevailing(said)[0] is State.LIVE
+    assert prevailing([one for one in said if one[0] is not State.LIVE])[0] is State.UNKNOWN
+    assert prevailing([one for one in said if one[0] is State.STALE])[0] is State.STALE
 
 
 @pytest.mark.parametrize("order", [*permutations(["a", "b"])])

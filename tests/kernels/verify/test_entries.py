@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from attn_doctor.facts import Driver, Facts, Gpu, Program, Python, Torch, Triton
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.verify.entries import (
-    proved,
-    stamped,
+    record,
+    run_in_fresh_processes,
     unverified,
     unwritable,
-    write_down,
+    verified_in,
 )
 from attn_doctor.record import store
 from attn_doctor.record.manifest import (
@@ -71,7 +71,7 @@ def test_the_outcome_of_each_proof_is_recorded(tmp_path: Path) -> None:
         keys[1]: replace(entry(SPECS[1], "failed"), message="dk differs from float64 by 1"),
         keys[2]: replace(entry(SPECS[2], "not-reused"), message="AOTAutograd: 0 hits"),
     }
-    assert write_down(request(folder), found) == [keys[0]]
+    assert record(request(folder), found) == [keys[0]]
     manifest = store.load(folder)
     assert manifest is not None
     good, wrong, missed = (manifest.entries[key] for key in keys)
@@ -92,7 +92,7 @@ def test_the_outcome_of_each_proof_is_recorded(tmp_path: Path) -> None:
 def test_a_stub_gpu_verifies_nothing(tmp_path: Path) -> None:
     folder = folder_with(tmp_path)
     key = f"{SPECS[0].id}@{PLACE}"
-    assert write_down(request(folder), {key: entry(SPECS[0], "unverified")}) == []
+    assert record(request(folder), {key: entry(SPECS[0], "unverified")}) == []
     manifest = store.load(folder)
     assert manifest is not None
     assert manifest.entries[key].state == "unverified"
@@ -106,7 +106,7 @@ def test_a_real_entry_is_not_written_over(tmp_path: Path) -> None:
     key = f"{SPECS[0].id}@{PLACE}"
     built = entry(SPECS[0], "built", errors={"out": 1e-3})
     store.save(folder, replace(manifest, entries={**manifest.entries, key: built}))
-    write_down(request(folder), {key: entry(SPECS[0], "failed")})
+    record(request(folder), {key: entry(SPECS[0], "failed")})
     after = store.load(folder)
     assert after is not None
     assert after.entries[key] == built
@@ -132,7 +132,7 @@ def test_a_helper_of_tritons_is_compiled_once(
         }
 
     monkeypatch.setattr("attn_doctor.kernels.verify.entries.prove", prove)
-    found = proved(request(tmp_path), ["a", "b", "c", "d"])
+    found = run_in_fresh_processes(request(tmp_path), ["a", "b", "c", "d"])
     assert asked == [["a", "b", "c", "d"], ["a", "d"]]
     assert {key: one.state for key, one in found.items()} == {
         "a": "built",
@@ -144,7 +144,7 @@ def test_a_helper_of_tritons_is_compiled_once(
 
 def test_only_what_is_known_is_stamped() -> None:
     now = BuildEnvironment(driver=None, python="3.12.3", environment={"CXX": "g++"})
-    assert stamped(WAS, now) == replace(WAS, python="3.12.3", environment={"CXX": "g++"})
+    assert verified_in(WAS, now) == replace(WAS, python="3.12.3", environment={"CXX": "g++"})
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ WAS = BuildEnvironment(torch="2.11.0", device="NVIDIA H200", sm=90)
 def test_the_parts_of_a_key(part: str, what: str, todo: str) -> None:
     (one,) = misses(f"{MISSED}; differs: {part}")
     assert one.what == what
-    assert one.todo.startswith(todo)
+    assert one.fix.startswith(todo)
 
 
 def test_each_reason_once_and_no_digests() -> None:
@@ -70,7 +70,7 @@ def test_the_record_tells_where_the_key_does_not() -> None:
     first, second = misses(MISSED, WAS, now)
     assert first.what == "torch: 2.12.0 here, 2.11.0 there"
     assert second.what == "TORCHINDUCTOR_MAX_AUTOTUNE: 1 here, not set there"
-    assert second.todo.startswith("unset TORCHINDUCTOR_MAX_AUTOTUNE, or build again")
+    assert second.fix.startswith("unset TORCHINDUCTOR_MAX_AUTOTUNE, or build again")
     assert misses(MISSED, WAS, WAS) == ()
     assert misses(MISSED) == ()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.kernels.verify.programs import lacking
+from attn_doctor.kernels.verify.programs import missing
 from attn_doctor.record import store
 from attn_doctor.record.manifest import Warmup
 
@@ -133,18 +133,22 @@ def waits(room: Path) -> list[bool]:
 @real
 @pytest.mark.slow
 def test_the_program_proves_it(room: Path) -> None:
-    told = doctor(room, "cache", "verify", "c")
+    told = doctor(room, "cache", "verify", "--cache-dir", "c")
     assert told.returncode == 0
-    assert "a warm-up waits for its proof: attn-doctor cache verify" in told.stdout
-    required = doctor(room, "cache", "verify", "c", "--require-hit")
+    assert "a warm-up is unverified: attn-doctor cache verify" in told.stdout
+    required = doctor(room, "cache", "verify", "--cache-dir", "c", "--require-hit")
     assert required.returncode == 1
     assert "its results were not compared on this GPU yet: attn-doctor" in " ".join(
         required.stdout.split()
     )
-    done = doctor(room, "cache", "verify", "c", "--format", "json", *PROG)
+    done = doctor(room, "cache", "verify", "--cache-dir", "c", "--format", "json", *PROG)
     assert done.returncode == 0, done.stdout + done.stderr
     (kernel,) = json.loads(done.stdout)["kernels"]
-    assert (kernel["hit"], kernel["state"], kernel["was"]) == (True, "built", "unverified")
+    assert (kernel["hit"], kernel["state"], kernel["previous_state"]) == (
+        True,
+        "built",
+        "unverified",
+    )
     assert kernel["errors"] == {"2 graphs": 0.0}
     assert waits(room) == [False]
 
@@ -161,7 +165,7 @@ def test_a_graph_that_computes_something_else_is_found(room: Path) -> None:
     change = "[one if one is None else one * 1.5 for one in right(args)]"
     wrong = f"\nright = call\ndef call(args):\n    return {change}\n"
     code.write_text(code.read_text(encoding="utf-8") + wrong, encoding="utf-8")
-    done = doctor(room, "cache", "verify", "c", "--format", "json", *PROG)
+    done = doctor(room, "cache", "verify", "--cache-dir", "c", "--format", "json", *PROG)
     assert done.returncode == 1, done.stdout
     (kernel,) = json.loads(done.stdout)["kernels"]
     told = re.search(r"result 1 of 1 differs by about (\d+)% from that", kernel["message"])
@@ -175,16 +179,18 @@ def test_a_graph_that_computes_something_else_is_found(room: Path) -> None:
 def test_another_program_proves_nothing_and_a_miss_is_named(room: Path) -> None:
     text = (room / "warm.py").read_text(encoding="utf-8").replace("randn(32, 16)", "randn(48, 16)")
     (room / "other.py").write_text(text, encoding="utf-8")
-    done = doctor(room, "cache", "verify", "c", "--", "python", "other.py")
+    done = doctor(room, "cache", "verify", "--cache-dir", "c", "--", "python", "other.py")
     assert done.returncode == 1
     said = " ".join(done.stdout.split())
     assert "lookups missed and were compiled here" in said
     assert "size=[32, 16]" in said or "shape=Size([32, 16])" in said or "48" in said
     assert waits(room) == [True]
-    failing = doctor(room, "cache", "verify", "c", "--", "python", "-c", "raise SystemExit(7)")
+    failing = doctor(
+        room, "cache", "verify", "--cache-dir", "c", "--", "python", "-c", "raise SystemExit(7)"
+    )
     assert failing.returncode == 1
     assert "it ended with exit code 7" in failing.stdout
-    nothing = doctor(room, "cache", "verify", "c", "--", "python", "-c", "pass")
+    nothing = doctor(room, "cache", "verify", "--cache-dir", "c", "--", "python", "-c", "pass")
     assert "it compiled nothing with torch.compile" in nothing.stdout
 
 
@@ -193,11 +199,13 @@ def test_a_recorded_program_has_to_be_where_it_was(tmp_path: Path) -> None:
         argv=(sys.executable, "warm.py", "--steps", "1"), folder=str(tmp_path), device_slot="cpu",
         at="", seconds=1.0,
     )  # fmt: skip
-    assert lacking(warmup) == f"{tmp_path / 'warm.py'} is not here"
+    assert missing(warmup) == f"{tmp_path / 'warm.py'} is not on this machine"
     (tmp_path / "warm.py").write_text("", encoding="utf-8")
-    assert lacking(warmup) == ""
-    assert lacking(replace(warmup, folder="/nowhere")) == "its folder /nowhere is not here"
-    assert lacking(replace(warmup, argv=("/no/python", "x"))) == "/no/python is not here"
+    assert missing(warmup) == ""
+    assert (
+        missing(replace(warmup, folder="/nowhere")) == "its folder /nowhere is not on this machine"
+    )
+    assert missing(replace(warmup, argv=("/no/python", "x"))) == "/no/python is not on this machine"
 
 
 def test_two_dashes_and_nothing_behind() -> None:

@@ -151,8 +151,11 @@ def many(args: argparse.Namespace, work: Path, wanted: list[dict[str, Any]]) -> 
     file = work / "specs.toml"
     file.write_text(toml(wanted), encoding="utf-8")
     # Whichever run comes first would else read torch from the disk, and the others from memory.
-    child = Path(worker.__file__).parent / "kernels" / "job.py"
-    modules = f"import runpy; runpy.run_path({str(child)!r}, run_name='work')['prepare']()"
+    root = str(Path(worker.LAUNCHER).parents[2])
+    modules = (
+        f"import sys; sys.path.append({root!r}); from attn_doctor.worker.kernels import job; "
+        "job.prepare([], lambda *_, **__: None)"
+    )
     subprocess.run([args.python, "-c", modules], env=ENVIRON, check=True, capture_output=True)
     jobs = ["--jobs", str(args.jobs)] if args.jobs else []
     beside, code, wall = build(args, work / "beside", "--spec", str(file), *jobs)

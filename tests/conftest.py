@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from attn_doctor import worker
 from attn_doctor.host.local import LocalHost
-from attn_doctor.pool import pool
 
 
 @pytest.fixture(scope="session")
@@ -51,25 +51,26 @@ def nvml_host(
 
 @pytest.fixture
 def child_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Path]:
-    """A copy of the children's package whose `kernels/job.py` is the file that it is called with.
+    """A copy of the workers' package whose `kernels/job.py` is the file that it is called with.
 
-    It is what pools start from then. Returns the path of its `server.py`.
+    Pools then start their workers from this copy. Returns the path of its launcher.
     """
 
-    def copied(work: Path) -> Path:
-        child = tmp_path / "attn_doctor" / "worker"
-        shutil.copytree(pool.SERVE.parent, child, ignore=shutil.ignore_patterns("__pycache__"))
-        (child.parent / "__init__.py").touch()
-        shutil.copy(work, child / "kernels" / "job.py")
-        monkeypatch.setattr(pool, "SERVE", child / "server.py")
-        return child / "server.py"
+    def copied(job: Path) -> Path:
+        folder = tmp_path / "attn_doctor" / "worker"
+        source = Path(worker.LAUNCHER).parent
+        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder.parent / "__init__.py").touch()
+        shutil.copy(job, folder / "kernels" / "job.py")
+        monkeypatch.setattr(worker, "LAUNCHER", str(folder / "launch.py"))
+        return folder / "launch.py"
 
     return copied
 
 
 @pytest.fixture
 def serve(child_with: Callable[[Path], Path]) -> Path:
-    """The real `server.py` beside a fake `kernels/job.py`."""
+    """The launcher of real workers with a fake `kernels/job.py`."""
     return child_with(Path(__file__).parent / "kernels" / "builder" / "fake_job.py")
 
 

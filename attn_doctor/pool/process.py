@@ -1,46 +1,68 @@
-"""One process of the examined interpreter that runs jobs: commands go in, events come out.
+"""One worker process of the examined interpreter: commands go in, events come out.
 
-What a job is, and what its events mean, is for the pool that it belongs to.
+What a job is, and what its events mean, is for the pool that the process belongs to.
 """
 
 from __future__ import annotations
 
 import json
-import signal
+import logging
+import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
-from attn_doctor.processes import Running
+from attn_doctor import worker
+from attn_doctor.processes import Running, signal_name
+from attn_doctor.worker.wire import TOKEN
+
+_log = logging.getLogger(__name__)
 
 #: Events of all processes of a pool: who sent it, and what it says.
 Inbox: TypeAlias = "SimpleQueue[tuple[WorkerProcess, dict[str, Any]]]"
+#: Lines of output before the first event that are kept.
+_NOISE = 200
 
 
 class WorkerProcess:
     """One `worker/server.py`, and a thread that puts its events into `inbox`.
 
-    `argv`: the command that starts it, without mode and log. `mode`: `fork` forks a process for
-    each job, `one` runs a single job.
+    Raises `OSError` if it cannot be started. `options` are those of `worker/server.py`; `forks`:
+    it forks a process for each job, otherwise it runs a single one.
     """
 
     def __init__(
-        self, argv: Sequence[str], mode: str, log: Path, *, env: Mapping[str, str], inbox: Inbox
+        self,
+        python: str,
+        options: Mapping[str, Any],
+        *,
+        forks: bool,
+        env: Mapping[str, str],
+        inbox: Inbox,
     ) -> None:
-        self.mode, self.log = mode, log
-        self.ready = self.ended = False
-        self.standing = False
-        self.noise: list[str] = []
+        self.forks, self.log = forks, Path(options["log"])
+        self.ready = self.ended = self.warm = False
+        self.events: list[dict[str, Any]] = []
+        """What it reported before it was ready."""
+        self._noise: list[str] = []
         self._inbox = inbox
-        command = [*argv, mode, str(log)]
-        self.running = Running(command, env=env, cwd=str(log.parent), stdin=True, joined=True)
+        self._token = secrets.token_hex(8)
+        kind = "fork" if forks else "single"
+        text = json.dumps({**options, "kind": kind})
+        self.running = Running(
+            worker.command(python, "server", text),
+            env={**env, TOKEN: self._token},
+            cwd=str(self.log.parent),
+            stdin=True,
+            joined=True,
+        )
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, command: Mapping[str, Any]) -> None:
-        """Pass a command on; one that died is noticed by its events ending."""
+        """Send a command. If the process has died, the end of its events says so."""
         pipe = self.running.stdin
         if pipe is None:
             return
@@ -52,14 +74,23 @@ class WorkerProcess:
         pipe = self.running.out
         with suppress(OSError, ValueError):
             for line in pipe or ():
-                try:
-                    event = json.loads(line)
-                except ValueError:
+                event = self._event(line)
+                if event is not None:
+                    self._inbox.put((self, event))
+                elif line.strip():
                     # What a .pth file or a broken interpreter prints before our script begins.
-                    self.noise.append(line.decode("utf-8", "replace").rstrip())
-                    continue
-                self._inbox.put((self, event))
+                    self._noise.append(line.decode("utf-8", "replace").rstrip())
+                    del self._noise[:-_NOISE]
         self._inbox.put((self, {"event": "gone"}))
+
+    def _event(self, line: bytes) -> dict[str, Any] | None:
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(event, dict) or event.pop("token", None) != self._token:
+            return None
+        return event
 
     def close(self) -> None:
         """Let it end by itself, which it does when its input ends."""
@@ -67,10 +98,14 @@ class WorkerProcess:
             with suppress(OSError):
                 self.running.stdin.close()
 
+    @property
+    def printed(self) -> str:
+        """What it printed before it wrote to its log."""
+        return "\n".join(self._noise)
+
     def last_words(self, code: int | None) -> str:
-        """How it ended, with the last that was printed before our script began."""
-        words = f": {self.noise[-1]}" if self.noise else ""
+        """How it ended, with the last line that it printed before our script began."""
+        words = f": {self._noise[-1]}" if self._noise else ""
         if code is not None and code < 0:
-            with suppress(ValueError):
-                return f"the interpreter was killed by {signal.Signals(-code).name}{words}"
+            return f"the interpreter was killed by {signal_name(-code)}{words}"
         return f"the interpreter ended with exit code {code}{words}"

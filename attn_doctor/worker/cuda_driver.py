@@ -1,8 +1,8 @@
 """Asks the driver itself for its GPUs, without torch and without a context on any of them.
 
-Run by path, in any Python: one JSON line on standard output, an object for each GPU that this
-process may see, in the driver's order. It tells nothing where there is no driver, or an old one
-that does not know of an attribute.
+As a program of `launch.py` it prints one JSON line: an object for each GPU that this process may
+see, in the driver's order. The list is empty without a driver; what an old driver does not know is
+left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 #: Numbers of CUdevice_attribute; CUDA 13.0 ends at 143, and unknown ones are answered by an error.
 _ATTRIBUTES = range(1, 200)
+#: CUDA_ERROR_NOT_INITIALIZED, from the driver's cuda.h.
+_NOT_INITIALISED = 3
 #: Attributes of the one card that is asked, not of its model: its place on the bus and in memory.
 _CARD = {33, 34, 50, 85, 131, 134, 139, 140}
 
@@ -26,6 +28,16 @@ def library() -> Any:
     except OSError:
         return None
     return driver if driver.cuInit(0) == 0 else None
+
+
+def was_initialised() -> bool:
+    """`cuInit` was called in this process, according to the driver itself. Linux only."""
+    try:
+        # Without loading it: what is not loaded is not initialised.
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != _NOT_INITIALISED
+    except (OSError, AttributeError):
+        return False
 
 
 def version(driver: Any) -> int | None:
@@ -73,5 +85,7 @@ def gpus() -> list[dict[str, Any]]:
     return found
 
 
-if __name__ == "__main__":
+def main(_: list[str]) -> int:
+    """Print the GPUs of this machine as one line of JSON."""
     sys.stdout.write(json.dumps(gpus()) + "\n")
+    return 0

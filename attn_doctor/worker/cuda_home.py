@@ -1,14 +1,13 @@
-"""Runs in the examined interpreter: the CUDA toolkit that torch and NVIDIA's tools see there.
+"""Finds the CUDA toolkit that torch and NVIDIA's tools see in the examined interpreter.
 
-Stdlib only, Python 3.9 and newer. Standard output is the answer, one line of JSON; an import that
-fails is part of it. Nothing is built and no GPU is touched.
+As a program of `launch.py` it prints one line of JSON; an import that fails is part of the answer.
+Nothing is built and no GPU is touched.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -59,17 +58,11 @@ def _asked(question: Callable[[], Answer]) -> Answer:
         return {"error": f"{type(error).__name__}: {error}"[:500]}
 
 
-def main() -> None:
-    """Ask all three and print what they say."""
-    # The folder of this script is no place to import from.
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [one for one in sys.path if os.path.abspath(one or ".") != here]
+def main(_: list[str]) -> int:
+    """Ask all three and print their answers as one line of JSON."""
     answer = os.dup(1)
     os.dup2(2, 1)  # what an import prints is not the answer
     found = {"torch": _asked(_torch), "triton": _asked(_triton), "pathfinder": _asked(_pathfinder)}
     with os.fdopen(answer, "w") as file:
         file.write(json.dumps(found) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return 0

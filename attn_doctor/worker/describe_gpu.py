@@ -8,7 +8,6 @@ program there will be started with.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -16,17 +15,6 @@ import sys
 import sysconfig
 import time
 from typing import Any
-
-if "attn_doctor" not in sys.modules:
-    # As in work.py: our package comes into reach by its place, and nothing that lies beside it.
-    _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    _spec = importlib.util.spec_from_file_location(
-        "attn_doctor", os.path.join(_ROOT, "__init__.py"), submodule_search_locations=[_ROOT]
-    )
-    if _spec is None or _spec.loader is None:
-        raise ImportError(f"{_ROOT} holds no package")
-    sys.modules["attn_doctor"] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules["attn_doctor"])
 
 from attn_doctor.worker import cuda_driver
 from attn_doctor.worker.kernels.environment import build_environment
@@ -105,22 +93,15 @@ def _abi() -> str:
     return f"cp{sys.version_info[0]}{sys.version_info[1]}{free}"
 
 
-def _alone() -> int:
-    """Answer in one line, with standard output kept clean of what others print."""
+def main(argv: list[str]) -> int:
+    """Answer in one line, with standard output kept free of what others print."""
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # The folder of this file is not for imports: its names are too common.
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [one for one in sys.path if os.path.abspath(one or ".") != here]
     try:
-        found = describe(sys.argv[1] if len(sys.argv) > 1 else "cuda:0")
+        found = describe(argv[0] if argv else "cuda:0")
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         found = {"failure": lines[0] if lines else type(error).__name__}
     answer.write(json.dumps(found) + "\n")
     answer.flush()
     return int("failure" in found)
-
-
-if __name__ == "__main__":
-    sys.exit(_alone())

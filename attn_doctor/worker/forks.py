@@ -1,7 +1,7 @@
 """Many jobs, each in a fork of a process that has imported torch and done nothing else.
 
-A fork that waits for a job may make its context on the GPU meanwhile. What a fork shares with the
-others is said at the top of `server.py`; that it is killed with its server, only Linux promises.
+A fork that waits for a job can make its context on the GPU meanwhile. What forks share is said at
+the top of `server.py`. That a fork is killed with its server, only Linux promises.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from attn_doctor.worker.wire import (
-    COMMANDS,
-    Event,
+    Emit,
     die_with,
+    emitter,
     kill,
     kill_group,
     print_to,
@@ -36,6 +35,16 @@ from attn_doctor.worker.wire import (
 LANES, PATIENCE = 3, 10.0
 
 
+def run_one(jobs: Any, command: dict[str, Any], emit: Emit) -> dict[str, Any]:
+    """Run the job of a command in this process, with its output in its log."""
+    print_to(command["log"])
+    faulthandler.enable()  # a crash in a library then leaves its place in the log
+    result: dict[str, Any] = jobs.run_job(command["job"], emit)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return result
+
+
 class _Fork:
     """A fork: `commands` is written to, `pipe` is read from."""
 
@@ -44,78 +53,75 @@ class _Fork:
 
 
 class _Job:
-    """A fork at work."""
+    """A fork that runs a job."""
 
-    def __init__(self, id: int, fork: _Fork) -> None:
-        self.id, self.pid, self.pipe = id, fork.pid, fork.pipe
+    def __init__(self, command: dict[str, Any], fork: _Fork) -> None:
+        self.id, self.pid, self.pipe = command["id"], fork.pid, fork.pipe
+        self.wait_for_exit = command.get("wait_for_exit", False)
         self.start = time.monotonic()
-        self.answer = b""
-        self.begun = False
+        self.unread = b""
+        self.result: Any = None
 
 
-class Server:
-    """Starts forks as told, collects their answers, reports how they ended."""
+class ForkServer:
+    """Starts forks at command, forwards their events, and reports how they ended."""
 
-    def __init__(self, work: Any, tell: Callable[[Event], None], ready: Event) -> None:
-        self._work, self._tell, self._ready = work, tell, ready
+    def __init__(self, jobs: Any, commands: int, emit: Emit, ready: dict[str, Any]) -> None:
+        self._module, self._input, self._emit, self._ready = jobs, commands, emit, ready
         self._jobs: dict[int, _Job] = {}
         #: Device → forks that have a context on it, or are making one, and wait for a job.
-        self._standing: dict[str, list[_Fork]] = {}
-        #: Processes that have answered and are still giving back their memory.
+        self._warm: dict[str, list[_Fork]] = {}
+        #: Processes that have sent their result and are still releasing their memory.
         self._leaving: list[int] = []
-        self._input = b""
-        #: Locked by whichever fork makes a context for later; one that dies lets go of it.
-        self._turns = _no_file()
+        self._unread = b""
+        #: Locked by the forks that make a context for later; one that dies releases it.
+        self._turns = _nameless_file()
         self._poll = select.poll()
-        self._poll.register(COMMANDS, select.POLLIN | select.POLLHUP)
+        self._poll.register(self._input, select.POLLIN | select.POLLHUP)
 
     def run(self) -> int:
-        """Serve until the commands end, and take every fork along then."""
-        # Objects that live for ever are not looked at again, so that forks share their memory.
+        """Serve until the commands end, and end every fork then."""
+        # The collector ignores the objects of this process from now on, so that forks share memory.
         gc.collect()
         gc.freeze()
-        self._tell(self._ready)
+        self._emit("ready", **self._ready)
         while True:
-            # A child may die while a grandchild holds its pipe open: look now and then as well.
+            # A child may die while a grandchild holds its pipe open: look at intervals as well.
             for number, _ in self._poll.poll(100 if self._jobs or self._leaving else None):
-                if number == COMMANDS:
-                    if not self._commands():
+                if number == self._input:
+                    if not self._read_commands():
                         return self._end()
                 else:
-                    self._hear(self._jobs[number])
+                    self._read_events(self._jobs[number])
             self._reap()
 
-    def _commands(self) -> bool:
-        data = os.read(COMMANDS, 1 << 16)
+    def _read_commands(self) -> bool:
+        data = os.read(self._input, 1 << 16)
         if not data:
             return False
-        *lines, self._input = (self._input + data).split(b"\n")
+        *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
             command = json.loads(line)
-            if "kill" in command:
-                for job in self._jobs.values():
-                    if job.id == command["kill"]:
-                        kill(job.pid)
-            elif "standby" in command:
-                device = command["standby"]
-                self._standing.setdefault(device, []).append(self._fork(device))
+            if "warm_up" in command:
+                device = command["warm_up"]
+                self._warm.setdefault(device, []).append(self._fork(device))
             else:
                 self._start(command)
         return True
 
     def _start(self, command: dict[str, Any]) -> None:
         line = json.dumps(command).encode() + b"\n"
-        standing = self._standing.get(command["job"].get("device") or "", [])
-        fork = standing.pop(0) if standing else self._fork("")
-        while not _ordered(fork, line):
+        warm = self._warm.get(command["job"].get("device") or "", [])
+        fork = warm.pop(0) if warm else self._fork("")
+        while not _send(fork, line):
             os.waitpid(fork.pid, 0)
             os.close(fork.pipe)
-            fork = standing.pop(0) if standing else self._fork("")
+            fork = warm.pop(0) if warm else self._fork("")
         os.set_blocking(fork.pipe, False)
-        job = _Job(command["id"], fork)
+        job = _Job(command, fork)
         self._jobs[fork.pipe] = job
         self._poll.register(fork.pipe, select.POLLIN | select.POLLHUP)
-        self._tell({"event": "started", "id": job.id, "pid": fork.pid})
+        self._emit("started", id=job.id, pid=fork.pid)
 
     def _fork(self, device: str) -> _Fork:
         """A process that makes a context on `device`, if one is named, and waits for a job."""
@@ -127,64 +133,74 @@ class Server:
         pid = os.fork()
         if pid == 0:
             os.close(commands)
-            _child(self._work, device, orders, writer, self._turns, server)
+            os.close(self._input)
+            _run_fork(self._module, device, orders, writer, self._turns, server)
         os.close(orders)
         os.close(writer)
         return _Fork(pid, commands, reader)
 
-    def _hear(self, job: _Job) -> None:
-        """Read what has come. A whole answer at the end of the pipe ends the job."""
-        ended = _drained(job)
-        if job.answer and not job.begun:
-            job.begun = True
-            self._tell({"event": "begun", "id": job.id})
-        if not ended:
+    def _read_events(self, job: _Job) -> None:
+        """Forward what has come. A result at the end of the pipe ends the job."""
+        if not self._drain(job):
             return
-        result = _parsed(job.answer)
-        if result is not None:
-            # Giving back a GPU context takes a while; nobody has to wait for that.
+        if job.result is not None and not job.wait_for_exit:
+            # Releasing a GPU context takes a while, and the next job need not wait for it.
             self._leaving.append(job.pid)
-            self._ended(job, 0, result)
+            self._ended(job, 0)
         else:
             self._poll.unregister(job.pipe)
+
+    def _drain(self, job: _Job) -> bool:
+        """Forward the events in the pipe, and keep the result. True at the end of the pipe."""
+        while True:
+            try:
+                data = os.read(job.pipe, 1 << 16)
+            except BlockingIOError:
+                return False
+            if not data:
+                return True
+            *lines, job.unread = (job.unread + data).split(b"\n")
+            for line in lines:
+                with suppress(ValueError):
+                    event = json.loads(line)
+                    if event["event"] == "result":
+                        job.result = event["result"]
+                    else:
+                        self._emit(**event, id=job.id)
 
     def _reap(self) -> None:
         self._leaving = [pid for pid in self._leaving if not os.waitpid(pid, os.WNOHANG)[0]]
         for job in list(self._jobs.values()):
             pid, status = os.waitpid(job.pid, os.WNOHANG)
             if pid:
-                _drained(job)
-                dead = os.WIFSIGNALED(status)
-                code = -os.WTERMSIG(status) if dead else os.WEXITSTATUS(status)
+                self._drain(job)
+                killed = os.WIFSIGNALED(status)
+                code = -os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
                 kill_group(job.pid)  # a compiler that outlives it
-                self._ended(job, code, _parsed(job.answer))
+                self._ended(job, code)
 
-    def _ended(self, job: _Job, code: int, result: Any) -> None:
+    def _ended(self, job: _Job, code: int) -> None:
         with suppress(KeyError):
             self._poll.unregister(job.pipe)
         os.close(job.pipe)
         del self._jobs[job.pipe]
         seconds = time.monotonic() - job.start
-        self._tell(
-            {"event": "ended", "id": job.id, "status": code, "seconds": seconds, "result": result}
-        )
+        self._emit("ended", id=job.id, code=code, seconds=seconds, result=job.result)
 
     def _end(self) -> int:
-        # First a word that compilers heed: they remove the file they are half through with.
+        # First a signal that compilers obey: they remove the file that they are writing.
         for job in self._jobs.values():
             kill_group(job.pid, signal.SIGTERM)
         if self._jobs:
             time.sleep(0.2)
-        for pid in [job.pid for job in self._jobs.values()] + self._waiting():
+        waiting = [fork.pid for forks in self._warm.values() for fork in forks]
+        for pid in [job.pid for job in self._jobs.values()] + waiting:
             kill(pid)
         return 0
 
-    def _waiting(self) -> list[int]:
-        return [fork.pid for forks in self._standing.values() for fork in forks]
 
-
-def _ordered(fork: _Fork, line: bytes) -> bool:
-    """Tell a fork what to do; False if it died while it waited."""
+def _send(fork: _Fork, line: bytes) -> bool:
+    """Send a fork its command; False if it died while it waited."""
     try:
         write(fork.commands, line)
     except OSError:
@@ -194,49 +210,26 @@ def _ordered(fork: _Fork, line: bytes) -> bool:
     return True
 
 
-def _drained(job: _Job) -> bool:
-    """Read what the pipe holds. True at its end."""
-    try:
-        while True:
-            data = os.read(job.pipe, 1 << 16)
-            if not data:
-                return True
-            job.answer += data
-    except BlockingIOError:
-        return False
-
-
-def _parsed(answer: bytes) -> Any:
-    try:
-        return json.loads(answer)
-    except ValueError:
-        return None
-
-
-def _child(work: Any, device: str, orders: int, writer: int, turns: int, server: int) -> None:
-    """The life of a fork. Never returns."""
+def _run_fork(jobs: Any, device: str, orders: int, writer: int, turns: int, server: int) -> None:
+    """Do what a fork does, from its start to its end. Never returns."""
     code = 1
     try:
         os.setsid()
         die_with(server)
         if device:
-            _stand_by(work, device, turns)
+            _warm_up(jobs, device, turns)
         line = read_line(orders)
         if line:
             command = json.loads(line)
             print_to(command["log"])
-            faulthandler.enable()  # a crash in a library then leaves its place in the log
-            null = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(null, 0)
-            waited = 0.0 if device else _stand_by(work, command["job"].get("device") or "", turns)
-            # White space before the answer says that the job has its context and goes on.
-            result = work.work(command["job"], begun=lambda: write(writer, b"\n"))
+            job_device = command["job"].get("device") or ""
+            waited = 0.0 if device else _warm_up(jobs, job_device, turns)
+            emit = emitter(writer)
+            result = run_one(jobs, command, emit)
             if "context_seconds" in result:
                 result["context_seconds"] += waited
-            sys.stdout.flush()
-            sys.stderr.flush()
-            write(writer, json.dumps(result).encode())
-            # Here, as at the exit it would stay open until memory and GPU are given back.
+            emit("result", result=result)
+            # Closed here, because at exit it stays open until memory and GPU are released.
             os.close(writer)
         code = 0
     except BaseException:
@@ -249,7 +242,7 @@ def _child(work: Any, device: str, orders: int, writer: int, turns: int, server:
         os._exit(code)
 
 
-def _no_file() -> int:
+def _nameless_file() -> int:
     """A file without a name, for its locks; -1 where none can be made."""
     try:
         with tempfile.TemporaryFile() as file:
@@ -258,11 +251,11 @@ def _no_file() -> int:
         return -1
 
 
-def _stand_by(work: Any, device: str, turns: int) -> float:
-    """Make a context on a device, few at a time; the seconds that took.
+def _warm_up(jobs: Any, device: str, turns: int) -> float:
+    """Make a context on a device, few at a time; returns the seconds that it took.
 
     The driver makes one after another anyway; so those that come first can compile meanwhile. One
-    that is stuck in the driver keeps the others waiting no longer than `PATIENCE`.
+    that hangs in the driver keeps the others waiting no longer than `PATIENCE`.
     """
     import fcntl
 
@@ -274,8 +267,8 @@ def _stand_by(work: Any, device: str, turns: int) -> float:
             break
         except OSError:
             time.sleep(0.01)
-    with suppress(Exception):  # the job will fail at the same, and say it
-        work.standby(device)
+    with suppress(Exception):  # the job will fail for the same reason, and say so
+        jobs.warm_up(device)
     if turns >= 0:
         fcntl.lockf(turns, fcntl.LOCK_UN, 1, lane)
     return time.monotonic() - start

@@ -1,211 +1,176 @@
-"""Runs in the examined interpreter: imports torch once, then forks a process for every job.
+"""Runs jobs in the examined interpreter: imports torch once, then forks a process for every job.
 
-    python serve.py fork LOG      many jobs, each in a fork of its own
-    python serve.py one LOG       one job in this very process; where fork is not safe or not there
+Started by `launch.py` with its options as JSON: `kind` (`fork`: many jobs, each in a fork of its
+own; `single`: one job in this very process), `jobs` (the module of this package that runs them,
+such as `kernels.job`), `modules` (what is imported before), `cuda` (jobs use a GPU), `log` and
+`patience` (seconds for the imports).
 
-Commands come as JSON lines on standard input, events go as JSON lines to what was standard output;
-all that torch and compilers print goes to LOG, or to the log of the job. Only the standard library
-and torch are there; Python 3.9 and newer. When standard input ends, whoever started this has gone:
-every job is killed and this process ends, so that nothing compiles for nobody.
+A module of jobs has `prepare(modules, emit)`, `describe()` with values for the `ready` event,
+`warm_up(device)` and `run_job(job, emit)`, which returns the result.
+
+Commands are JSON lines on standard input. Events are JSON lines on what was standard output; all
+that torch and compilers print goes to `log`, or to the log of the job. When standard input ends,
+the process that started this one has ended: every job is killed and this process ends too.
 
 Why a fork counts as a fresh process: before the fork nothing was compiled or even traced. There is
 no CUDA context, Dynamo's, AOTAutograd's and Inductor's caches in memory are empty, no Triton kernel
 exists; only modules are loaded, which are the same in every process, and the digests of torch's and
-Triton's sources are taken. What a job finds in a cache it finds on disk. `_forkable` looks whether
-it is so, and the first spec of every build is verified in a process started by `python`.
+Triton's sources are taken. What a job finds in a cache it finds on disk. `_can_fork` checks that it
+is so, and the first kernel of every build is verified in a process of its own all the same. Where a
+fork would not be fresh, this process runs a single job itself. What it cannot know: whether a
+package started threads at import that a fork loses.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import importlib.util
+import importlib
 import json
 import os
 import select
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
-if "attn_doctor" not in sys.modules:
-    # As in work.py: our package comes into reach by its place, and nothing that lies beside it.
-    _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    _spec = importlib.util.spec_from_file_location(
-        "attn_doctor", os.path.join(_ROOT, "__init__.py"), submodule_search_locations=[_ROOT]
-    )
-    if _spec is None or _spec.loader is None:
-        raise ImportError(f"{_ROOT} holds no package")
-    sys.modules["attn_doctor"] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules["attn_doctor"])
-
-from attn_doctor.worker.forks import Server
+from attn_doctor.worker import cuda_driver
+from attn_doctor.worker.forks import ForkServer, run_one
+from attn_doctor.worker.stub_gpu import guard
 from attn_doctor.worker.wire import (
-    COMMANDS,
-    Event,
+    Emit,
     kill_group,
     print_to,
+    private_streams,
     read_line,
-    teller,
 )
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-#: Inductor asks at its import whether there is a GPU. Through CUDA, that would spoil every fork;
-#: with this variable torch asks NVML instead, which leaves CUDA alone.
+#: Inductor and other packages ask at import whether there is a GPU. Through CUDA, that would spoil
+#: every fork; with this variable torch asks NVML instead, which leaves CUDA alone.
 NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def main(argv: list[str]) -> int:
     """Serve until the commands end."""
-    mode, log = argv
-    out = os.dup(1)
-    print_to(log)
-    tell = teller(out)
+    options = json.loads(argv[0])
+    commands, emit = private_streams()
+    print_to(options["log"])
     faulthandler.enable()
-    start = time.monotonic()
-    guard = _Guard()
-    asked = os.environ.get(NVML)
-    if mode == "fork":
+    watch = _ParentWatch(commands)
+    forks = options["kind"] == "fork"
+    before = os.environ.get(NVML)
+    if forks:
         os.environ[NVML] = "1"
+    start = time.monotonic()
+    # Where an import hangs is then in the log before the pool gives up.
+    faulthandler.dump_traceback_later(max(0.2, 0.8 * options["patience"]))
     try:
-        work = _load_work()
-        prepare = getattr(work, "prepare", None)
-        if prepare is not None:
-            prepare()
+        jobs: Any = importlib.import_module(f"attn_doctor.worker.{options['jobs']}")
+        jobs.prepare(options["modules"], emit)
+        described = jobs.describe()
     except BaseException as error:
         import traceback
 
         traceback.print_exc()
-        tell({"event": "broken", "message": f"{type(error).__name__}: {error}"})
-        return 1
-    ready = {"event": "ready", "pid": os.getpid(), "seconds": time.monotonic() - start}
-    if mode == "one":
-        return _one(work, tell, ready)
-    _hash_sources()
-    # The server looks itself; and a process that is forked must have one thread alone.
-    guard.leave()
-    # The jobs are to see the user's own environment.
-    os.environ.pop(NVML)
-    if asked is not None:
-        os.environ[NVML] = asked
-    return Server(work, tell, {**ready, **_forkable()}).run()
+        names = [kind.__name__ for kind in type(error).__mro__]
+        emit("broken", type=names[0], kinds=names, message=str(error)[:4000])
+        return _leave(1)
+    faulthandler.cancel_dump_traceback_later()
+    # Jobs see the user's own environment.
+    if forks and before is None:
+        del os.environ[NVML]
+    elif forks:
+        os.environ[NVML] = str(before)
+    if forks:
+        # A process that is forked must have one thread alone; the server notices the end itself.
+        watch.stop()
+        forks = _can_fork(cuda=options["cuda"])
+        if not forks:
+            watch = _ParentWatch(commands)
+    ready = {"pid": os.getpid(), "seconds": time.monotonic() - start, "fork": forks, **described}
+    if forks:
+        return _leave(ForkServer(jobs, commands, emit, ready).run())
+    emit("ready", **ready)
+    return _leave(_single(jobs, commands, emit))
 
 
-def _load_work() -> Any:
-    """The module beside this one. Our folder goes to the end of the path, where it hides nothing.
-
-    A module `work` of the user's own must stay reachable, so ours is loaded from its file.
-    """
-    sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.sep) != HERE]
-    sys.path.append(HERE)
-    spec = importlib.util.spec_from_file_location("job", os.path.join(HERE, "kernels", "job.py"))
-    if spec is None or spec.loader is None:
-        raise ImportError(f"work.py is missing in {HERE}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["work"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _hash_sources() -> None:
-    """Let torch and Triton take the digests of their own sources, which all keys hold, only once.
-
-    It costs a second in every process; the digest is the same in all of them.
-    """
-    for module, name in (
-        ("torch._inductor.codecache", "torch_key"),
-        ("triton.runtime.cache", "triton_key"),
-        ("triton.compiler.compiler", "triton_key"),
-    ):
-        function = getattr(sys.modules.get(module), name, None)
+def _single(jobs: Any, commands: int, emit: Emit) -> int:
+    """Run one job in this process. Its context may be made before."""
+    while True:
+        line = read_line(commands)
+        if not line:
+            return 0
+        command = json.loads(line)
+        if "warm_up" not in command:
+            break
         try:
-            if function is not None:
-                function()
-        except Exception as error:
-            sys.stderr.write(f"{module}.{name}: {error}\n")
+            jobs.warm_up(command["warm_up"])
+        except Exception as error:  # the job will fail for the same reason, and say so
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+    start = time.monotonic()
+
+    def forward(event: str, **values: Any) -> None:
+        emit(event, id=command["id"], **values)
+
+    result = run_one(jobs, command, forward)
+    seconds = time.monotonic() - start
+    emit("ended", id=command["id"], code=0, seconds=seconds, result=result)
+    return 0
 
 
-def _forkable() -> Event:
-    """Whether forks are as fresh as the top of this file says (`fork`), and may use CUDA (`cuda`).
+def _leave(code: int) -> int:
+    """End at once: taking torch apart takes a while, and exit handlers are not examined."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
-    A fork of a process that has asked CUDA anything knows that it may not, so one is asked.
-    """
+
+def _can_fork(*, cuda: bool) -> bool:
+    """Whether forks are as fresh as the top of this file says, and can use CUDA if they have to."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    if dynamo is not None and any(sum(one.values()) for one in dynamo.counters.values()):
-        return {"fork": False, "cuda": False}
+    if dynamo is not None and any(sum(group.values()) for group in dynamo.counters.values()):
+        return False
+    return not cuda or not _cuda_was_used()
+
+
+def _cuda_was_used() -> bool:
+    """An import has used CUDA, so that a fork could not."""
+    # The stub GPU answers without initialisation, and every fork can use it.
+    if not guard.active() and cuda_driver.was_initialised():
+        return True
+    # A fork of a process that has asked CUDA anything is refused by torch, so one fork asks.
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
             torch = sys.modules.get("torch")
-            spoiled = getattr(torch._C, "_cuda_isInBadFork", None) if torch is not None else None
-            code = int(bool(spoiled is not None and spoiled()))
+            refused = getattr(getattr(torch, "_C", None), "_cuda_isInBadFork", None)
+            initialised = getattr(getattr(torch, "cuda", None), "is_initialized", bool)
+            code = int(bool(refused and refused()) or bool(initialised()))
         finally:
             os._exit(code)
-    return {"fork": True, "cuda": os.waitpid(pid, 0)[1] == 0}
+    return os.waitpid(pid, 0)[1] != 0
 
 
-class _Guard:
-    """A thread that ends this process once nobody reads our events any more.
+class _ParentWatch:
+    """A thread that ends this process when its commands end while it imports or runs a job."""
 
-    Importing torch takes a while, and so does a job; nobody listens to the commands meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self._leave, self._told = os.pipe()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    def __init__(self, commands: int) -> None:
+        self._commands = commands
+        self._stopped, self._stop = os.pipe()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         if hasattr(select, "poll"):
             self._thread.start()
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Stop watching."""
-        os.write(self._told, b"x")
+        os.write(self._stop, b"x")
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _run(self) -> None:
         poll = select.poll()
-        poll.register(COMMANDS, 0)  # hanging up is always told, and nothing is read
-        poll.register(self._leave, select.POLLIN)
-        if any(number == self._leave for number, _ in poll.poll()):
+        poll.register(self._commands, 0)  # the end of a pipe is always reported, nothing is read
+        poll.register(self._stopped, select.POLLIN)
+        if any(number == self._stopped for number, _ in poll.poll()):
             return
         kill_group(os.getpgrp())
         os._exit(1)
-
-
-# One job in this process
-
-
-def _one(work: Any, tell: Callable[[Event], None], ready: Event) -> int:
-    tell(ready)
-    command = {"standby": ""}
-    while "standby" in command:
-        if command["standby"]:
-            with suppress(Exception):  # the job will fail at the same, and say it
-                work.standby(command["standby"])
-        line = read_line()
-        if not line:
-            return 0
-        command = json.loads(line)
-    print_to(command["log"])
-    start = time.monotonic()
-    result = work.work(command["job"])
-    tell(
-        {
-            "event": "ended",
-            "id": command["id"],
-            "status": 0,
-            "seconds": time.monotonic() - start,
-            "result": result,
-        }
-    )
-    sys.stdout.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    ended = main(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Taking torch apart would take a while, and whoever started this waits for it.
-    os._exit(ended)

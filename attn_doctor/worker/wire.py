@@ -1,4 +1,4 @@
-"""How the processes of a build talk and end: lines of JSON through pipes, logs, and signals.
+"""How a pool and its workers communicate: lines of JSON through pipes, logs, and signals.
 
 Only the standard library is used: the examined interpreter runs this too, Python 3.9 and newer.
 """
@@ -14,13 +14,43 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-#: Standard input, as long as somebody reads our events.
-COMMANDS = 0
+#: Environment variable with the secret that marks the events of a worker: what a package prints
+#: before standard output is redirected cannot be taken for an event.
+TOKEN = "ATTN_DOCTOR_TOKEN"  # noqa: S105 (a name)
 
-Event = dict[str, Any]
+#: Sends an event by its name, with its values.
+Emit = Callable[..., None]
 
 
-def read_line(pipe: int = COMMANDS) -> bytes:
+def emitter(pipe: int, **always: Any) -> Emit:
+    """Writes events to a pipe, one line of JSON each; `always` are values of every event."""
+    lock = threading.Lock()
+
+    def emit(event: str, **values: Any) -> None:
+        line = json.dumps({"event": event, **always, **values}, default=str)
+        with lock:
+            write(pipe, line.encode() + b"\n")
+
+    return emit
+
+
+def private_streams() -> tuple[int, Emit]:
+    """Move commands and events to descriptors that no package knows.
+
+    Returns the descriptor that commands are read from, and what sends events. Standard input is
+    empty from now on, and standard output goes where standard error goes.
+    """
+    commands, events = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    # A line of its own, whatever a startup file has printed without an end of line.
+    write(events, b"\n")
+    return commands, emitter(events, token=os.environ.pop(TOKEN, ""))
+
+
+def read_line(pipe: int) -> bytes:
     """One line of commands, read byte by byte so that what follows stays in the pipe."""
     line = b""
     while not line.endswith(b"\n"):
@@ -32,40 +62,29 @@ def read_line(pipe: int = COMMANDS) -> bytes:
 
 
 def write(pipe: int, data: bytes) -> None:
-    """All of `data`, also where a pipe takes only a part at a time."""
+    """Write all of `data`, also if the pipe takes only a part at a time."""
     while data:
         data = data[os.write(pipe, data) :]
 
 
 def print_to(log: str) -> None:
-    """Let standard output and error, also those of libraries and programs, go to a file."""
+    """Send standard output and error, also those of libraries and programs, to a file."""
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
 
 
-def teller(out: int) -> Callable[[Event], None]:
-    """Writes events to what was standard output."""
-    lock = threading.Lock()
-
-    def tell(event: Event) -> None:
-        line = json.dumps(event).encode() + b"\n"
-        with lock:
-            write(out, line)
-
-    return tell
-
-
-def die_with(server: int) -> None:
-    """Ask Linux to kill this process when the server dies, however that happens."""
+def die_with(parent: int) -> None:
+    """Ask Linux to kill this process when its parent ends, for whatever reason."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
 
     death_signal = 1  # PR_SET_PDEATHSIG, linux/prctl.h
-    ctypes.CDLL(None).prctl(death_signal, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != server:
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(death_signal, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
         os._exit(1)
 
 
@@ -76,6 +95,6 @@ def kill(pid: int) -> None:
 
 
 def kill_group(pid: int, number: int = 9) -> None:
-    """Send a signal to a process and all that it has started, unless they have gone already."""
-    with suppress(OSError):  # all gone, or not yet made
+    """Send a signal to the group that a process leads, if there is one."""
+    with suppress(OSError):  # the group has ended, or is not yet made
         os.killpg(pid, number)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.backends.live.outcome import LiveReport, Outcome, Verdict
+from attn_doctor.backends.live.outcome import LiveReport, PhaseResult, Verdict
 from attn_doctor.backends.live.plan import Limits, Workload
 from attn_doctor.backends.live.run import run
 from attn_doctor.facts import Facts, Python
@@ -36,7 +36,9 @@ def sageattn(q, k, v, tensor_layout, is_causal, sm_scale):
 """
 
 
-def outcome(report: LiveReport, name: str, phase: str = "inference", route: str = "") -> Outcome:
+def outcome(
+    report: LiveReport, name: str, phase: str = "inference", route: str = ""
+) -> PhaseResult:
     found = [one for one in report.results if one.name == name and route in ("", one.route)]
     return found[-1].outcomes[phase]
 

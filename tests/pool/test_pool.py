@@ -1,4 +1,4 @@
-"""Jobs in processes: they answer, crash, hang, and nothing of them is left over."""
+"""Jobs in processes: they answer, crash and hang, and nothing is left over."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_crash_costs_that_job_alone(serve: Path, cache: Path, mask: str, told:
         one.start(task(2, "none", cache))
         found = ended(one, 3)
     assert [found[number].result for number in (0, 1)] == [None, None]
-    assert [found[number].death for number in (0, 1)] == [told, told]
+    assert [found[number].reason for number in (0, 1)] == [told, told]
     assert found[2].result is not None
 
 
@@ -115,8 +115,8 @@ def settled(one: Pool) -> None:
 
 
 def forks(one: Pool, count: int) -> set[int]:
-    """The children of the process that forks, once there are so many."""
-    (server,) = [each.running.pid for each in one._processes if each.mode == "fork"]
+    """The children of the process that forks, once there are `count`."""
+    (server,) = [each.running.pid for each in one._processes if each.forks]
     end = time.monotonic() + 10
     while True:
         told = Path(f"/proc/{server}/task/{server}/children").read_text("ascii").split()
@@ -127,37 +127,37 @@ def forks(one: Pool, count: int) -> set[int]:
         time.sleep(0.05)
 
 
-def test_processes_that_stand_by_take_the_next_jobs(serve: Path, cache: Path) -> None:
+def test_warm_processes_take_the_next_jobs(serve: Path, cache: Path) -> None:
     with pool(cache) as one:
         one.start(on_gpu(0, "sleep:s9", cache))
         assert not one.settled
         settled(one)
-        one.stand_by("cuda:0", 2)
-        one.stand_by("cuda:0", 2)
-        assert one.standing("cuda:0") == 2
-        stood = forks(one, 3)
+        one.warm_up("cuda:0", 2)
+        one.warm_up("cuda:0", 2)
+        assert one.warm("cuda:0") == 2
+        warm = forks(one, 3)
         for number in (1, 2, 3):
             one.start(on_gpu(number, "none", cache))
         one.start(task(4, "none", cache))
         one.start(on_gpu(5, "none", cache, fresh=True))
         found = ended(one, 6)
-        assert one.standing("cuda:0") == 0
+        assert one.warm("cuda:0") == 0
     pids = {number: (outcome.result or {})["pid"] for number, outcome in found.items()}
-    assert {pids[0], pids[1], pids[2]} == stood
+    assert {pids[0], pids[1], pids[2]} == warm
     assert len(set(pids.values())) == 6
 
 
 @pytest.mark.parametrize("how", ["die", "raise"])
-def test_a_process_that_fails_to_stand_by_costs_nothing(serve: Path, cache: Path, how: str) -> None:
-    room = cache / "room"
-    room.touch()
-    with pool(cache, STANDIN_STANDBY=how) as one:
+def test_a_process_that_cannot_warm_up_costs_nothing(serve: Path, cache: Path, how: str) -> None:
+    memory = cache / "memory"
+    memory.touch()
+    with pool(cache, FAKE_WARM_UP=how) as one:
         one.start(on_gpu(0, "none", cache))
         ended(one, 1)
-        room.unlink()
-        one.stand_by("cuda:0", 2)
+        memory.unlink()
+        one.warm_up("cuda:0", 2)
         time.sleep(0.5)
-        room.touch()
+        memory.touch()
         for number in (1, 2):
             one.start(on_gpu(number, "none", cache))
         found = ended(one, 2)
@@ -165,21 +165,21 @@ def test_a_process_that_fails_to_stand_by_costs_nothing(serve: Path, cache: Path
 
 
 def test_few_processes_make_their_context_at_the_same_time(serve: Path, cache: Path) -> None:
-    with pool(cache, STANDIN_STANDBY="slow") as one:
+    with pool(cache, FAKE_WARM_UP="slow") as one:
         for number in range(8):
             one.start(on_gpu(number, "none", cache))
         ended(one, 8)
-    spans = [tuple(map(float, path.read_text().split())) for path in cache.glob("stood-*")]
+    spans = [tuple(map(float, path.read_text().split())) for path in cache.glob("warmed-*")]
     beside = [sum(begun <= start < end for begun, end in spans) for start, _ in spans]
     assert len(spans) == 8
     assert 1 < max(beside) <= 3
 
 
-def test_nothing_stands_by_when_the_pool_is_left(serve: Path, cache: Path) -> None:
+def test_no_warm_process_is_left_behind(serve: Path, cache: Path) -> None:
     with pool(cache) as one:
         one.start(on_gpu(0, "none", cache))
         ended(one, 1)
-        one.stand_by("cuda:0", 3)
+        one.warm_up("cuda:0", 3)
         children = forks(one, 3)
     assert all(soon_gone(pid) for pid in children)
 
@@ -189,13 +189,13 @@ def test_a_hang_ends_at_its_limit_with_its_compilers(serve: Path, cache: Path, f
     with pool(cache) as one:
         one.start(task(0, "hang", cache, limit=1.0, fresh=fresh))
         found = ended(one, 1)
-        assert found[0].late
-        assert found[0].death == "gave no result within 1 s"
+        assert found[0].timed_out
+        assert found[0].reason == "gave no result within 1 s"
         assert soon_gone(int((cache / "grandchild").read_text()))
 
 
 def test_the_limit_does_not_count_the_wait_for_torch(serve: Path, cache: Path) -> None:
-    with pool(cache, STANDIN_PREPARE="sleep 1.5") as one:
+    with pool(cache, FAKE_PREPARE="sleep 1.5") as one:
         one.start(task(0, "none", cache, limit=1.0))
         one.start(task(1, "none", cache, limit=1.0, fresh=True))
         found = ended(one, 2)
@@ -215,11 +215,12 @@ def test_a_server_that_dies_is_started_again(serve: Path, cache: Path) -> None:
         assert soon_gone(grandchild)
 
 
-def test_without_fork_each_job_gets_an_interpreter(
-    serve: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = serve.read_text("utf-8")
-    serve.write_text(source.replace('"fork": True, "cuda"', '"fork": False, "cuda"'))
+def test_without_fork_each_job_gets_an_interpreter(serve: Path, cache: Path) -> None:
+    server = serve.parent / "server.py"
+    source = server.read_text("utf-8")
+    changed = source.replace("return not cuda or not _cuda_was_used()", "return False")
+    assert changed != source
+    server.write_text(changed)
     with pool(cache) as one:
         one.start(task(0, "none", cache))
         one.start(task(1, "die:SIGSEGV", cache))
@@ -227,23 +228,21 @@ def test_without_fork_each_job_gets_an_interpreter(
         one.start(task(2, "none", cache))
         assert ended(one, 1)[2].result is not None
     assert found[0].result is not None
-    assert found[1].death == "was killed by SIGSEGV"
+    assert found[1].reason == "was killed by SIGSEGV"
 
 
 @pytest.mark.parametrize(
     ("how", "told"), [("raise", "libcudart.so.13"), ("die", "killed by SIGABRT")]
 )
-def test_torch_that_cannot_be_imported_is_said(
-    serve: Path, cache: Path, how: str, told: str
-) -> None:
-    with pool(cache, STANDIN_PREPARE=how) as one:
+def test_torch_that_cannot_be_imported(serve: Path, cache: Path, how: str, told: str) -> None:
+    with pool(cache, FAKE_PREPARE=how) as one:
         one.start(task(0, "none", cache))
         with pytest.raises(PoolError, match=told) as caught:
             ended(one, 1)
     assert caught.value.log.exists()
 
 
-def test_an_interpreter_that_is_none(serve: Path, cache: Path) -> None:
+def test_a_program_that_is_not_an_interpreter(serve: Path, cache: Path) -> None:
     broken = cache / "python"
     broken.write_text("#!/bin/sh\necho this is no python >&2; exit 3\n")
     broken.chmod(0o755)
@@ -264,7 +263,7 @@ def test_leaving_kills_everything(serve: Path, cache: Path) -> None:
 
 
 def test_nothing_lives_on_while_torch_is_imported(serve: Path, cache: Path) -> None:
-    with pool(cache, STANDIN_PREPARE="sleep 60") as one:
+    with pool(cache, FAKE_PREPARE="sleep 60") as one:
         one.start(task(0, "none", cache, fresh=True))
         one.wait(1.0)
         pids = [process.running.pid for process in one._processes]
@@ -277,8 +276,9 @@ def test_nothing_lives_on_while_torch_is_imported(serve: Path, cache: Path) -> N
 def test_nothing_lives_on_when_its_parent_is_killed(serve: Path, cache: Path) -> None:
     script = (
         "import sys, os, time; from pathlib import Path\n"
+        "from attn_doctor import worker\n"
         "from attn_doctor.pool import pool, task as tasks\n"
-        f"pool.SERVE = Path({str(serve)!r})\n"
+        f"worker.LAUNCHER = {str(serve)!r}\n"
         f"cache = Path({str(cache)!r})\n"
         "one = pool.Pool(sys.executable, dict(os.environ), cache).__enter__()\n"
         "job = {'action': 'build', 'spec': {'mask': 'hang'}, 'spec_id': 'h'}\n"

@@ -1,4 +1,4 @@
-"""What running the backends showed. Plain values: nothing here prints or decides."""
+"""What running the backends showed: values only, nothing here prints or decides."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Verdict(str, Enum):
     WRONG = "wrong"
     """It ran without an error message, and its numbers are wrong or missing."""
     FAILED = "failed"
-    """It said that it cannot do this."""
+    """It reported that it cannot do this."""
     CRASHED = "crashed"
     """Its process died."""
     HUNG = "hung"
     """It did not end within the time limit."""
     OUT_OF_MEMORY = "out of memory"
-    """It wanted more memory than there is, or than it was allowed."""
+    """It needed more memory than is free or allowed."""
     ABSENT = "absent"
     """What it needs is not installed."""
     NOT_RUN = "not run"
-    """It was not tried; the sentence says why."""
+    """It was not tried, for the reason in the sentence."""
 
     @property
     def works(self) -> bool:
@@ -37,13 +37,13 @@ class Verdict(str, Enum):
         return self in (Verdict.VERIFIED, Verdict.SLOW)
 
     @property
-    def tells(self) -> bool:
-        """It says something about the backend itself, not about the circumstances of this run."""
+    def conclusive(self) -> bool:
+        """It is about the backend itself, not about the circumstances of this run."""
         return self not in (Verdict.NOT_RUN, Verdict.OUT_OF_MEMORY, Verdict.HUNG)
 
 
 class Cause(Struct, frozen=True, kw_only=True):
-    """What the rulebook says of a failure's text."""
+    """The cause of a failure, according to the rulebook."""
 
     rule: str
     title: str
@@ -54,7 +54,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """How it went wrong."""
+    """Why a backend did not work."""
 
     stage: str
     """What it was doing: `import`, `device`, `forward`, `backward`, `reference`, `timing`."""
@@ -65,11 +65,11 @@ class Failure(Struct, frozen=True, kw_only=True):
     text: str = ""
     """The last lines that it printed."""
     cause: Cause | None = None
-    """None if no rule knows this text."""
+    """None if no rule knows the text."""
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """One problem size."""
+    """Sizes of one problem."""
 
     name: str
     """`small` or `realistic`."""
@@ -79,7 +79,7 @@ class Shape(Struct, frozen=True, kw_only=True):
     length: int
     head_dim: int
     model: str = ""
-    """Where such a size occurs."""
+    """A model in which such a size occurs."""
 
     @property
     def title(self) -> str:
@@ -89,7 +89,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """What was measured of one shape."""
+    """The measurements of one shape."""
 
     shape: Shape
     errors: dict[str, float | None]
@@ -109,54 +109,54 @@ class Figures(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """How one backend did in one phase."""
+class PhaseResult(Struct, frozen=True, kw_only=True):
+    """What one backend did in one phase."""
 
     verdict: Verdict
     sentence: str
-    """In one sentence, why."""
+    """The reason, in one sentence."""
     figures: tuple[Figures, ...] = ()
     failure: Failure | None = None
 
 
 class LiveResult(Struct, frozen=True, kw_only=True):
-    """One backend, called one way."""
+    """The result of one backend on one route."""
 
     name: str
     """As diffusers calls it."""
     route: str
     """`diffusers`: through its dispatcher, as users' names mean it; `direct`: the library itself;
     `compiled`: FlexAttention under `torch.compile`."""
-    wished: str
+    decisive: str
     """The phase that decides: `inference` or `training`."""
-    outcomes: dict[str, Outcome]
+    outcomes: dict[str, PhaseResult]
     """By phase."""
     version: str = ""
     """Of the package that was called."""
     beside: bool = False
-    """The library itself was called as well as diffusers, and this is the library."""
+    """This is the library itself, and diffusers was called as well."""
     seconds: float = 0.0
 
     @property
-    def outcome(self) -> Outcome:
-        """How it did in the phase that was wished."""
-        return self.outcomes[self.wished]
+    def outcome(self) -> PhaseResult:
+        """The result in the decisive phase."""
+        return self.outcomes[self.decisive]
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the phase that was wished."""
+        """The verdict on the decisive phase."""
         return self.outcome.verdict
 
     @property
     def title(self) -> str:
-        """Name and, where it is not how users reach it, the route."""
+        """Name and, if users do not reach it that way, the route."""
         if self.route == "compiled":
             return f"{self.name} (compiled)"
         return f"{self.name} (library)" if self.beside else self.name
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """One package, imported in a process of its own."""
+    """The import of one package in a process of its own."""
 
     module: str
     verdict: Verdict
@@ -167,7 +167,7 @@ class Imported(Struct, frozen=True, kw_only=True):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """What was measured on."""
+    """The device that was measured."""
 
     device: str
     """As torch calls it: `cuda:0` or `cpu`."""
@@ -181,7 +181,7 @@ class Device(Struct, frozen=True, kw_only=True):
 
 
 class LiveReport(Struct, frozen=True, kw_only=True):
-    """Everything that running showed."""
+    """The results of a whole run."""
 
     python: str
     torch: str
@@ -190,12 +190,15 @@ class LiveReport(Struct, frozen=True, kw_only=True):
     imports: tuple[Imported, ...]
     results: tuple[LiveResult, ...]
     failure: Failure | None = None
-    """Why nothing could be run at all: torch itself does not import, say."""
+    """Why nothing could be run at all, for example because torch does not import."""
     left_behind: tuple[int, ...] = ()
     """Processes that could not be killed."""
     seconds: float = 0.0
 
     def of(self, name: str) -> LiveResult | None:
         """The result that a user's name means: through diffusers where that was run."""
-        own = [one for one in self.results if one.name == name and one.route != "compiled"]
-        return next((one for one in own if one.route == "diffusers"), own[0] if own else None)
+        own = [
+            result for result in self.results if result.name == name and result.route != "compiled"
+        ]
+        through = [result for result in own if result.route == "diffusers"]
+        return next(iter(through + own), None)

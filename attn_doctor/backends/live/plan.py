@@ -1,4 +1,4 @@
-"""What is to be run: names and wishes turned into jobs, the least memory first."""
+"""Plan what to run: names and a workload become attempts, those with the least memory first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """What attention is wanted."""
+    """The attention that is measured."""
 
     phase: str = ""
     """`inference`, `training`, or empty for both, inference deciding."""
@@ -76,7 +76,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """How much one job may take."""
+    """Limits of one job."""
 
     seconds: float = 180.0
     """For one backend, compiling included."""
@@ -92,20 +92,20 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One backend to call one way."""
+    """One backend to run on one route."""
 
     name: str
     route: str
     score_bytes: dict[str, float]
-    """Bytes it holds for each score, by phase."""
+    """Bytes that it holds for each score, by phase."""
 
 
 def attempts(
-    names: Iterable[str], found: Mapping[str, bool], wish: Workload, table: Mapping[str, Any]
+    names: Iterable[str], found: Mapping[str, bool], workload: Workload, table: Mapping[str, Any]
 ) -> list[Attempt]:
-    """The attempts for `names`, where `found` says which modules there are."""
+    """The attempts for `names`; `found` says which modules are installed."""
     planned = [
-        Attempt(name=name, route=route, score_bytes=_score_bytes(name, route, wish, table))
+        Attempt(name=name, route=route, score_bytes=_score_bytes(name, route, workload, table))
         for name in names
         for route in _routes(name, found)
     ]
@@ -128,17 +128,17 @@ def _routes(name: str, found: Mapping[str, bool]) -> Sequence[str]:
 
 
 def _score_bytes(
-    name: str, route: str, wish: Workload, table: Mapping[str, Any]
+    name: str, route: str, workload: Workload, table: Mapping[str, Any]
 ) -> dict[str, float]:
     for row in table["scores"]:
         if row["backend"] == name and route in row.get("route", (route,)):
-            masked = row.get("masked", 0.0) if wish.mask != "none" or wish.causal else 0.0
+            masked = row.get("masked", 0.0) if workload.mask != "none" or workload.causal else 0.0
             return {phase: max(row[phase], masked) for phase in ("inference", "training")}
     return {"inference": 0.0, "training": 0.0}
 
 
-def shapes(wish: Workload, device: str, table: Mapping[str, Any]) -> tuple[Shape, ...]:
-    """The shapes for a device (`cuda…` or anything else), as the wish changes them."""
+def shapes(workload: Workload, device: str, table: Mapping[str, Any]) -> tuple[Shape, ...]:
+    """The shapes for a device (`cuda…` or anything else), as the workload changes them."""
     kind = "cuda" if device.startswith("cuda") else "cpu"
     found = []
     for row in table["shape"]:
@@ -150,20 +150,22 @@ def shapes(wish: Workload, device: str, table: Mapping[str, Any]) -> tuple[Shape
                 name=row["name"],
                 batch=row["batch"],
                 heads=row["heads"],
-                kv_heads=row["heads"] // 2 if wish.gqa else row["heads"],
-                length=wish.seq if wish.seq and realistic else row["length"],
-                head_dim=wish.head_dim or row["head_dim"],
-                model="" if wish.seq or wish.head_dim or wish.gqa else row.get("model", ""),
+                kv_heads=row["heads"] // 2 if workload.gqa else row["heads"],
+                length=workload.seq if workload.seq and realistic else row["length"],
+                head_dim=workload.head_dim or row["head_dim"],
+                model=""
+                if workload.seq or workload.head_dim or workload.gqa
+                else row.get("model", ""),
             )
         )
     return tuple(found)
 
 
-def bounds(name: str, wish: Workload, table: Mapping[str, Any]) -> dict[str, float]:
+def bounds(name: str, workload: Workload, table: Mapping[str, Any]) -> dict[str, float]:
     """The largest error allowed: of `out`, of `gradient`, and the factor `worst` for one row.
 
-    A dtype that has no bound of its own is held to that of bfloat16.
+    The bound of bfloat16 applies to a dtype that has none of its own.
     """
     row = next(row for row in table["bound"] if name in row["backends"])
-    found: dict[str, float] = dict(row.get(wish.torch_dtype, row["bfloat16"]))
+    found: dict[str, float] = dict(row.get(workload.torch_dtype, row["bfloat16"]))
     return {**found, "worst": float(row.get("worst", table["worst"]))}

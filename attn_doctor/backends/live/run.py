@@ -1,7 +1,7 @@
-"""Runs the backends: one child process each, whatever becomes of it, one after the other.
+"""Runs the backends, each in a process of its own, one after the other.
 
-One after the other because times are compared. Two servers start side by side, one with torch and
-one with diffusers on top; while the second still imports, packages are imported on their own in
+One after the other because times are compared. Two interpreters start side by side, one with torch
+and one with diffusers on top; while the second still imports, packages are imported on their own in
 forks of the first. Everything compiled goes to a private folder that is removed at the end.
 """
 
@@ -17,7 +17,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.backends.live import verdicts
-from attn_doctor.backends.live.explain_failures import Explaining
+from attn_doctor.backends.live.interpreter import (
+    Interpreter,
+    environment,
+    memory_limit,
+    scratch,
+)
 from attn_doctor.backends.live.outcome import (
     Device,
     Failure,
@@ -37,17 +42,15 @@ from attn_doctor.backends.live.plan import (
     shapes,
 )
 from attn_doctor.backends.live.ranking import ranked
-from attn_doctor.backends.live.sandbox import environment, memory_limit, scratch
-from attn_doctor.backends.live.server_process import Ended, Server
-from attn_doctor.backends.live.skipped import absent, as_imported, not_run
 from attn_doctor.facts import Facts
+from attn_doctor.pool.task import Outcome
 from attn_doctor.rulebook import library
 
 _DIFFUSERS = "diffusers.models.attention_dispatch"
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """Where the run stands, for progress."""
+    """The progress of a run."""
 
     done: int
     total: int
@@ -55,9 +58,9 @@ class Step(Struct, frozen=True, kw_only=True):
     title: str
     """What is being done."""
     result: LiveResult | None = None
-    """What has just ended."""
+    """The backend that was just run."""
     imported: Imported | None = None
-    """Likewise."""
+    """The package that was just imported."""
 
 
 Progress = Callable[[Step], None]
@@ -66,7 +69,7 @@ Progress = Callable[[Step], None]
 def run(
     facts: Facts,
     names: Sequence[str] = (),
-    wish: Workload | None = None,
+    workload: Workload | None = None,
     limits: Limits | None = None,
     device: str = "",
     progress: Progress | None = None,
@@ -77,45 +80,49 @@ def run(
     if torch can use no GPU.
     """
     with scratch() as folder, ExitStack() as stack:
-        one = _Run(facts, wish or Workload(), limits or Limits(), device, progress, folder, stack)
-        return one.report(tuple(names) or tuple(NAMES))
+        running = _Run(
+            facts, workload or Workload(), limits or Limits(), device, progress, folder, stack
+        )
+        return running.report(tuple(names) or tuple(NAMES))
 
 
 class _Run:
-    """One run, with what all of its jobs share."""
+    """One run, with everything that its jobs share."""
 
     def __init__(
         self,
         facts: Facts,
-        wish: Workload,
+        workload: Workload,
         limits: Limits,
         device: str,
         progress: Progress | None,
         folder: str,
         stack: ExitStack,
     ) -> None:
-        self._facts, self._wish, self._limits = facts, wish, limits
+        self._facts, self._workload, self._limits = facts, workload, limits
         self._wanted, self._folder, self._stack = device, folder, stack
         self._progress = progress
         self._table: Mapping[str, Any] = library.tables()["live"]
         self._memory = limits.memory_mib or memory_limit(facts)
-        self._explain = Explaining(facts)
-        self._servers: list[Server] = []
+        self._explain = verdicts.Explaining(facts)
+        self._interpreters: list[Interpreter] = []
         self._start = time.perf_counter()
         self._done, self._total = 0, 1
 
     def report(self, names: Sequence[str]) -> LiveReport:
-        """Everything, from start to end."""
-        plain = self._server("torch")
-        through = self._server("torch", _DIFFUSERS) if self._facts.diffusers.installed else None
+        """Run everything, and report it."""
+        plain = self._interpreter("torch")
+        through = (
+            self._interpreter("torch", _DIFFUSERS) if self._facts.diffusers.installed else None
+        )
         self._tell(f"starting {self._facts.python.path}")
         if not plain.ready() and plain.failed is not None:
             return self._nothing(plain.failed)
         self._step()
         found = plain.hello["packages"]
         if found.get("diffusers") and through is None:
-            through = self._server("torch", _DIFFUSERS)
-        todo = attempts(names, found, self._wish, self._table)
+            through = self._interpreter("torch", _DIFFUSERS)
+        todo = attempts(names, found, self._workload, self._table)
         alone = sum(found.get(_top(module), False) for module in PACKAGES)
         self._total = self._done + 1 + alone + len(todo)
         if through is not None and self._exclusive:
@@ -124,18 +131,20 @@ class _Run:
         imports = [*self._imports(plain, found), *self._import_of(through)]
         results = [
             *self._attend(todo, plain, through, device, imports),
-            *absent(names, found, self._wish),
+            *verdicts.absent(names, found, self._workload),
         ]
         order = {name: number for number, name in enumerate(names)}
-        results.sort(key=lambda one: order[one.name])
+        results.sort(key=lambda result: order[result.name])
         return LiveReport(
             python=self._facts.python.path or "",
             torch=str(plain.hello["torch"]),
             device=device,
-            dtype=self._wish.torch_dtype,
+            dtype=self._workload.torch_dtype,
             imports=tuple(imports),
             results=ranked(results, self._slow(device)),
-            left_behind=tuple(pid for server in self._servers for pid in server.left_behind),
+            left_behind=tuple(
+                pid for interpreter in self._interpreters for pid in interpreter.left_behind
+            ),
             seconds=time.perf_counter() - self._start,
         )
 
@@ -143,64 +152,64 @@ class _Run:
         """From which ratio on a backend is slow. A processor's times vary too much to say."""
         return float(self._table["slow"]) if device.device.startswith("cuda") else math.inf
 
-    def _server(self, *modules: str) -> Server:
+    def _interpreter(self, *modules: str) -> Interpreter:
         python = self._facts.python.path or ""
         seconds = self._limits.import_seconds
         env = environment(self._facts, self._folder, self._limits)
-        # Where many processors are idle, interpreters may start while a job runs on the GPU.
+        # With many idle processors, interpreters may start while a job runs on the GPU.
         spares = 0 if self._exclusive else 3 if (self._facts.system.cpus or 1) >= 8 else 1
-        server = self._stack.enter_context(
-            Server(python, modules, self._folder, env, seconds, spares=spares)
+        interpreter = self._stack.enter_context(
+            Interpreter(python, modules, self._folder, env, seconds, spares=spares)
         )
-        self._servers.append(server)
-        return server
+        self._interpreters.append(interpreter)
+        return interpreter
 
     @property
     def _exclusive(self) -> bool:
         """A GPU here takes one process at a time."""
         return any((gpu.compute_mode or "").startswith("excl") for gpu in self._facts.gpus or ())
 
-    def _nothing(self, failed: Ended) -> LiveReport:
-        """The report where not even torch can be imported."""
+    def _nothing(self, failed: Outcome) -> LiveReport:
+        """The report if not even torch can be imported."""
         failure = verdicts.failure_of(failed, self._explain) or Failure(
-            stage="import", message="it ended without a word"
+            stage="import", message="it ended without a message"
         )
         return LiveReport(
             python=self._facts.python.path or "",
             torch="",
             device=Device(device=""),
-            dtype=self._wish.torch_dtype,
+            dtype=self._workload.torch_dtype,
             imports=(verdicts.imported("torch", failed, self._explain),),
             results=(),
             failure=failure,
             seconds=time.perf_counter() - self._start,
         )
 
-    def _device(self, server: Server) -> Device:
-        """What to measure on; the processor if no GPU was named and none can be used."""
+    def _device(self, interpreter: Interpreter) -> Device:
+        """The device to measure; the processor if no GPU was named and none can be used."""
         self._tell("opening the device")
-        opened = self._open(server, self._wanted)
+        opened = self._open(interpreter, self._wanted)
         if opened.failure is not None and not self._wanted:
             note = "torch can use no GPU here; measured on the processor"
-            opened = replace(self._open(server, "cpu"), note=note, failure=opened.failure)
+            opened = replace(self._open(interpreter, "cpu"), note=note, failure=opened.failure)
         self._step()
         return replace(opened, note=opened.note or self._others(opened.device))
 
-    def _open(self, server: Server, name: str) -> Device:
-        ended = server.run({"action": "device", "device": name}, 60, self._memory)
+    def _open(self, interpreter: Interpreter, name: str) -> Device:
+        ended = interpreter.run({"action": "device", "device": name}, 60, self._memory)
         failure = verdicts.failure_of(ended, self._explain)
         if failure is not None:
             return Device(device=name or "cuda:0", failure=failure)
-        seen = ended.of("device")[0]
+        opened = ended.of("device")[0]
         return Device(
-            device=seen["device"],
-            name=seen["name"],
-            free_mib=seen["free"] >> 20 if "free" in seen else None,
-            total_mib=seen["total"] >> 20 if "total" in seen else None,
+            device=opened["device"],
+            name=opened["name"],
+            free_mib=opened["free"] >> 20 if "free" in opened else None,
+            total_mib=opened["total"] >> 20 if "total" in opened else None,
         )
 
     def _others(self, device: str) -> str:
-        """A note on who else uses the GPU."""
+        """A note on other processes that use the GPU."""
         if not device.startswith("cuda"):
             return ""
         busy = sum(gpu.processes or 0 for gpu in self._facts.gpus or () if gpu.visible)
@@ -209,19 +218,19 @@ class _Run:
         others = "another process uses" if busy == 1 else f"{busy} other processes use"
         return f"{others} the GPU: times may be longer than on an idle one"
 
-    def _imports(self, server: Server, found: Mapping[str, bool]) -> Iterator[Imported]:
+    def _imports(self, interpreter: Interpreter, found: Mapping[str, bool]) -> Iterator[Imported]:
         for module, package in PACKAGES.items():
             if not found.get(_top(module)):
                 continue
             self._tell(f"importing {module}")
             job = {"action": "import", "module": module, "package": package}
-            ended = server.run(job, self._limits.import_seconds, self._memory)
-            one = verdicts.imported(module, ended, self._explain)
-            self._step(imported=one)
-            yield one
+            ended = interpreter.run(job, self._limits.import_seconds, self._memory)
+            imported = verdicts.imported(module, ended, self._explain)
+            self._step(imported=imported)
+            yield imported
 
-    def _import_of(self, through: Server | None) -> Iterator[Imported]:
-        """How the import of diffusers went, which its server did."""
+    def _import_of(self, through: Interpreter | None) -> Iterator[Imported]:
+        """The import of diffusers, which its own interpreter has done."""
         if through is None:
             return
         self._tell("importing diffusers")
@@ -235,47 +244,47 @@ class _Run:
     def _attend(
         self,
         todo: Sequence[Attempt],
-        plain: Server,
-        through: Server | None,
+        plain: Interpreter,
+        through: Interpreter | None,
         device: Device,
         imports: Iterable[Imported],
     ) -> Iterator[LiveResult]:
         if device.failure is not None and self._wanted:
             words = f"{self._wanted} cannot be used: {device.failure.message.splitlines()[0]}"
             for attempt in todo:
-                yield not_run(attempt, self._wish, words)
+                yield verdicts.not_run(attempt, self._workload, words)
             return
-        broken = {_top(one.module): one for one in imports if one.failure is not None}
+        broken = {_top(module.module): module for module in imports if module.failure is not None}
         for attempt in todo:
             how = {"compiled": "compiled, ", "diffusers": "through diffusers, "}
-            self._tell(f"{attempt.name} ({how.get(attempt.route, '')}{self._wish.dtype})")
+            self._tell(f"{attempt.name} ({how.get(attempt.route, '')}{self._workload.dtype})")
             first = "diffusers" if attempt.route == "diffusers" else NAMES[attempt.name]
             if first in broken:
-                # It was seen just now; a second crash would say nothing new.
-                yield self._stepped(as_imported(attempt, self._wish, broken[first]))
+                # It was seen just now; a second crash would show nothing new.
+                yield self._stepped(verdicts.as_imported(attempt, self._workload, broken[first]))
                 continue
-            server = through if attempt.route == "diffusers" and through else plain
-            yield self._stepped(self._one(attempt, server, device))
+            interpreter = through if attempt.route == "diffusers" and through else plain
+            yield self._stepped(self._run(attempt, interpreter, device))
 
-    def _one(self, attempt: Attempt, server: Server, device: Device) -> LiveResult:
-        sizes = shapes(self._wish, device.device, self._table)
+    def _run(self, attempt: Attempt, interpreter: Interpreter, device: Device) -> LiveResult:
+        sizes = shapes(self._workload, device.device, self._table)
         job = {
             "action": "attend",
             "name": attempt.name,
             "route": attempt.route,
             "device": device.device,
             "share": self._limits.share,
-            "phases": self._wish.phases,
+            "phases": self._workload.phases,
             "shapes": [_plain(shape) for shape in sizes],
-            "dtype": self._wish.torch_dtype,
-            "mask": self._wish.mask,
-            "causal": self._wish.causal,
+            "dtype": self._workload.torch_dtype,
+            "mask": self._workload.mask,
+            "causal": self._workload.causal,
             "score_bytes": attempt.score_bytes,
             "timing_seconds": self._limits.timing_seconds,
         }
-        ended = server.run(job, self._limits.seconds, self._memory)
-        limits = bounds(attempt.name, self._wish, self._table)
-        return verdicts.result(attempt, ended, self._wish, sizes, limits, self._explain)
+        ended = interpreter.run(job, self._limits.seconds, self._memory)
+        limits = bounds(attempt.name, self._workload, self._table)
+        return verdicts.result(attempt, ended, self._workload, sizes, limits, self._explain)
 
     def _tell(self, title: str, **more: Any) -> None:
         if self._progress is not None:

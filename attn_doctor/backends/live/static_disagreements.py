@@ -1,7 +1,7 @@
-"""Holds what running showed against what the facts promised. Where they differ, we are wrong.
+"""Compares the results of a run with the verdicts from facts. Where they differ, we are wrong.
 
-Only like is compared with like: the same phase and call on the same kind of device. What a run
-could not tell (it ran out of memory, it was cut short) contradicts nothing.
+Only the same phase and call on the same kind of device are compared. A run that is not conclusive
+(it ran out of memory, it was cut short) contradicts nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from attn_doctor.backends.live.outcome import LiveReport, LiveResult, Outcome, Verdict
+from attn_doctor.backends.live.outcome import LiveReport, LiveResult, PhaseResult, Verdict
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness
 
 
@@ -24,9 +24,9 @@ class Disagreement(Struct, frozen=True, kw_only=True):
     live: str
     """Verdict and reason."""
     broken: bool
-    """It was promised and does not work; otherwise it works although it was denied."""
+    """It was promised and does not work; otherwise it works and was denied."""
     result: LiveResult
-    outcome: Outcome
+    outcome: PhaseResult
 
 
 def disagreements(report: LiveReport, static: Matrix) -> tuple[Disagreement, ...]:
@@ -57,8 +57,8 @@ def _differences(report: LiveReport, static: Matrix) -> Iterator[Disagreement]:
             )
 
 
-def _differs(result: LiveResult, outcome: Outcome, answer: Answer) -> bool:
-    if not outcome.verdict.tells or answer.state is Readiness.UNKNOWN:
+def _differs(result: LiveResult, outcome: PhaseResult, answer: Answer) -> bool:
+    if not outcome.verdict.conclusive or answer.state is Readiness.UNKNOWN:
         return False
     promised = answer.state in (Readiness.READY, Readiness.SLOW)
     if outcome.verdict.works == promised:

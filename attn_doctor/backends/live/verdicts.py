@@ -1,10 +1,9 @@
-"""From what a job said to verdicts: figures against bounds, failures against the rulebook."""
+"""Verdicts from what a job reported: figures against bounds, failures against the rulebook."""
 
 from __future__ import annotations
 
 import re
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attn_doctor.backends.live.outcome import (
@@ -13,13 +12,18 @@ from attn_doctor.backends.live.outcome import (
     Figures,
     Imported,
     LiveResult,
-    Outcome,
+    PhaseResult,
     Shape,
     Verdict,
 )
-from attn_doctor.backends.live.plan import Attempt, Workload
-from attn_doctor.backends.live.server_process import Ended
+from attn_doctor.backends.live.plan import NAMES, Attempt, Workload
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+from attn_doctor.pool.task import Ending, Outcome
+from attn_doctor.processes import signal_name
 from attn_doctor.redact import redact
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.rule import Rule
 
 #: Finds the cause of a failure in the log at a path.
 Explain = Callable[[str], "Cause | None"]
@@ -33,29 +37,29 @@ _STAGES = {
     "reference": "while its result was compared",
     "timing": "while it was timed",
 }
-#: What says: there is nothing of this in the local cache, and nothing may be fetched.
+#: Exceptions that say: the local cache does not have it, and nothing may be downloaded.
 _OFFLINE = ("LocalEntryNotFoundError", "OfflineModeIsEnabled")
 _NOT_CACHED = re.compile(r"not available in the local cache|offline mode is enabled", re.IGNORECASE)
-#: How a stack begins that a crash or a time limit has left.
+#: The first words of a stack that a crash or a time limit has written.
 _DUMPS = ("Fatal Python error", "Timeout (", "Windows fatal exception")
 _UNFUSED = "unfused implementation"
 
 
 def result(
     attempt: Attempt,
-    ended: Ended,
-    wish: Workload,
+    ended: Outcome,
+    workload: Workload,
     shapes: Sequence[Shape],
     bounds: Mapping[str, float],
     explain: Explain,
 ) -> LiveResult:
     """The result of one attempt."""
-    outcomes = {phase: _outcome(phase, ended, shapes, bounds, explain) for phase in wish.phases}
-    versions = [one["version"] for one in ended.of("imported") if one.get("version")]
+    outcomes = {phase: _outcome(phase, ended, shapes, bounds, explain) for phase in workload.phases}
+    versions = [event["version"] for event in ended.of("imported") if event.get("version")]
     return LiveResult(
         name=attempt.name,
         route=attempt.route,
-        wished=wish.phases[0],
+        decisive=workload.phases[0],
         outcomes=outcomes,
         version=versions[-1] if versions else "",
         seconds=ended.seconds,
@@ -64,36 +68,38 @@ def result(
 
 def _outcome(
     phase: str,
-    ended: Ended,
+    ended: Outcome,
     shapes: Sequence[Shape],
     bounds: Mapping[str, float],
     explain: Explain,
-) -> Outcome:
-    measured = {one["shape"]: one for one in ended.of("measured") if one["phase"] == phase}
+) -> PhaseResult:
+    events = {event["shape"]: event for event in ended.of("measured") if event["phase"] == phase}
     figures = tuple(
-        _figures(measured[shape.name], shape, bounds) for shape in shapes if shape.name in measured
+        _figures(events[shape.name], shape, bounds) for shape in shapes if shape.name in events
     )
     failure = failure_of(ended, explain, phase)
     if failure is not None:
         verdict = _verdict_of(failure, ended)
         if verdict is Verdict.NOT_RUN and failure.type:
-            # It is we who keep it from the network: that is no fault to be explained.
-            return Outcome(verdict=verdict, sentence=_sentence(failure, verdict), figures=figures)
-        return Outcome(
+            # attn-doctor keeps it from the network: that is not a fault to be explained.
+            return PhaseResult(
+                verdict=verdict, sentence=_sentence(failure, verdict), figures=figures
+            )
+        return PhaseResult(
             verdict=verdict, sentence=_sentence(failure, verdict), figures=figures, failure=failure
         )
-    wrong = [one for one in figures if one.wrong]
+    wrong = [measured.wrong for measured in figures if measured.wrong]
     if wrong:
-        return Outcome(verdict=Verdict.WRONG, sentence=wrong[-1].wrong, figures=figures)
-    refused = [one for one in ended.of("refused") if one["phase"] == phase]
+        return PhaseResult(verdict=Verdict.WRONG, sentence=wrong[-1], figures=figures)
+    refused = [event for event in ended.of("refused") if event["phase"] == phase]
     if not figures:
         words = _refusal(refused[0]) if refused else "it was not reached: an earlier step failed"
-        return Outcome(verdict=Verdict.NOT_RUN, sentence=words)
-    if any(_UNFUSED in told for one in figures for told in one.warnings):
+        return PhaseResult(verdict=Verdict.NOT_RUN, sentence=words)
+    if any(_UNFUSED in warning for measured in figures for warning in measured.warnings):
         words = "it runs unfused: all scores are written to memory"
-        return Outcome(verdict=Verdict.SLOW, sentence=words, figures=figures)
+        return PhaseResult(verdict=Verdict.SLOW, sentence=words, figures=figures)
     words = _refusal(refused[0]) if refused else "it runs, and its numbers are right"
-    return Outcome(verdict=Verdict.VERIFIED, sentence=words, figures=figures)
+    return PhaseResult(verdict=Verdict.VERIFIED, sentence=words, figures=figures)
 
 
 def _refusal(refused: Mapping[str, Any]) -> str:
@@ -108,19 +114,19 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f} GiB"
 
 
-def _figures(said: Mapping[str, Any], shape: Shape, bounds: Mapping[str, float]) -> Figures:
-    errors = {name: one["error"] for name, one in said["errors"].items()}
-    worst = {name: one["worst"] for name, one in said["errors"].items()}
-    peak = said.get("peak_bytes")
+def _figures(event: Mapping[str, Any], shape: Shape, bounds: Mapping[str, float]) -> Figures:
+    errors = {name: error["error"] for name, error in event["errors"].items()}
+    worst = {name: error["worst"] for name, error in event["errors"].items()}
+    peak = event.get("peak_bytes")
     return Figures(
         shape=shape,
         errors=errors,
         worst=worst,
-        milliseconds=said.get("milliseconds"),
-        tflops=said.get("tflops"),
+        milliseconds=event.get("milliseconds"),
+        tflops=event.get("tflops"),
         peak_mib=None if peak is None else peak / (1 << 20),
-        wrong=said.get("wrong") or _beyond(said["errors"], shape, bounds),
-        warnings=tuple(said.get("warnings", ())),
+        wrong=event.get("wrong") or _beyond(event["errors"], shape, bounds),
+        warnings=tuple(event.get("warnings", ())),
     )
 
 
@@ -154,55 +160,53 @@ def _number(value: float | None) -> str:
     return "NaN" if value is None else f"{value:.2g}"
 
 
-def failure_of(ended: Ended, explain: Explain, phase: str = "") -> Failure | None:
+def failure_of(ended: Outcome, explain: Explain, phase: str = "") -> Failure | None:
     """How a job failed, for one phase of it; None if it did not."""
-    for said in ended.of("failed"):
-        if said.get("phase") in (None, phase):
+    log = str(ended.task.log)
+    for event in ended.of("failed"):
+        if event.get("phase") in (None, phase):
             return Failure(
-                stage=_stage_before(ended, said),
-                message=_printable(said.get("message", "")),
-                type=said.get("type", ""),
-                text=_last_lines(ended.text),
-                cause=explain(ended.log) if ended.log else None,
+                stage=_stage_before(ended, event),
+                message=_printable(event.get("message", "")),
+                type=event.get("type", ""),
+                text=_last_lines(ended.output()),
+                cause=explain(log),
             )
-    if ended.how == "done":
+    if ended.ending is Ending.DONE:
         return None
-    stage = ended.stage
-    if phase and stage.get("phase") not in (None, phase):
+    stages = ended.of("stage") or [{"stage": "import"}]
+    if phase and stages[-1].get("phase") not in (None, phase):
         # It died in the other phase: before this one was reached, or after it was done.
         return None
     return Failure(
-        stage=stage["stage"],
+        stage=stages[-1]["stage"],
         message=_how(ended),
-        text=_last_lines(ended.text),
-        cause=explain(ended.log) if ended.log else None,
+        text=_last_lines(ended.output()),
+        cause=explain(log),
     )
 
 
-def _stage_before(ended: Ended, failed: Mapping[str, Any]) -> str:
-    """The step that was being done when `failed` was said."""
+def _stage_before(ended: Outcome, failed: Mapping[str, Any]) -> str:
+    """The step that was being done when the event `failed` was sent."""
     stage = str(failed.get("stage", "import"))
-    for said in ended.said:
-        if said is failed:
+    for event in ended.events:
+        if event is failed:
             break
-        if said["event"] == "stage":
-            stage = str(said["stage"])
+        if event["event"] == "stage":
+            stage = str(event["stage"])
     return stage
 
 
-def _how(ended: Ended) -> str:
-    if ended.how == "late":
+def _how(ended: Outcome) -> str:
+    if ended.timed_out:
         left = f"; process {ended.left_behind} is left behind" if ended.left_behind else ""
         return f"no end after {ended.seconds:.0f} s; it was killed{left}"
-    if ended.how == "memory":
+    if ended.ending is Ending.OUT_OF_MEMORY:
         return f"it held {ended.most_mib} MiB of memory, more than its limit; it was killed"
     if ended.code is None:
-        return "its process is gone without a word"
-    if ended.code < 0:
-        try:
-            name = signal.Signals(-ended.code).name
-        except ValueError:
-            name = f"signal {-ended.code}"
+        return "its process ended without a message"
+    if ended.signal:
+        name = signal_name(ended.signal)
         words = {
             "SIGSEGV": "segmentation fault", "SIGABRT": "aborted", "SIGILL": "illegal instruction",
             "SIGFPE": "arithmetic exception", "SIGBUS": "bus error",
@@ -212,12 +216,12 @@ def _how(ended: Ended) -> str:
     return f"its process ended by itself, with exit code {ended.code} and without a result"
 
 
-def _verdict_of(failure: Failure, ended: Ended) -> Verdict:
-    kinds = {kind for said in ended.of("failed") for kind in said.get("kinds", ())}
+def _verdict_of(failure: Failure, ended: Outcome) -> Verdict:
+    kinds = {kind for event in ended.of("failed") for kind in event.get("kinds", ())}
     if not failure.type:
-        if ended.how == "late":
+        if ended.timed_out:
             return Verdict.HUNG
-        if ended.how == "memory":
+        if ended.ending is Ending.OUT_OF_MEMORY:
             return Verdict.OUT_OF_MEMORY
         return Verdict.CRASHED if failure.stage != "start" else Verdict.NOT_RUN
     if failure.type in ("OutOfMemoryError", "MemoryError"):
@@ -229,7 +233,7 @@ def _verdict_of(failure: Failure, ended: Ended) -> Verdict:
 
 def _sentence(failure: Failure, verdict: Verdict) -> str:
     if verdict is Verdict.NOT_RUN and failure.type:
-        return "its kernel is not in this machine's cache; --live-network lets it be downloaded"
+        return "its kernel is not in this machine's cache; --live-network allows the download"
     where = _STAGES.get(failure.stage, "")
     first = next((line for line in failure.message.splitlines() if line.strip()), "")
     if failure.type:
@@ -237,19 +241,19 @@ def _sentence(failure: Failure, verdict: Verdict) -> str:
     return f"{where}: {failure.message}" if where else failure.message
 
 
-def imported(module: str, ended: Ended, explain: Explain) -> Imported:
+def imported(module: str, ended: Outcome, explain: Explain) -> Imported:
     """How the import of a package went."""
     failure = failure_of(ended, explain)
-    said = next(iter(ended.of("imported")), {})
-    if failure is None and said:
+    event = next(iter(ended.of("imported")), None)
+    if failure is None and event is not None:
         return Imported(
             module=module,
             verdict=Verdict.VERIFIED,
             sentence="it imports",
-            version=str(said.get("version", "")),
-            seconds=float(said.get("seconds", 0.0)),
+            version=str(event.get("version", "")),
+            seconds=float(event.get("seconds", 0.0)),
         )
-    failure = failure or Failure(stage="import", message="it ended without a word")
+    failure = failure or Failure(stage="import", message="it ended without a message")
     verdict = _verdict_of(failure, ended)
     return Imported(
         module=module,
@@ -261,7 +265,7 @@ def imported(module: str, ended: Ended, explain: Explain) -> Imported:
 
 
 def _last_lines(text: str) -> str:
-    """The end of a log; where a stack was dumped into it, from there on: its top comes first."""
+    """The end of a log, or what follows a dumped stack, whose top comes first."""
     lines = text.splitlines()
     dumps = [number for number, line in enumerate(lines) if line.startswith(_DUMPS)]
     first = max(dumps[0] - 3, 0) if dumps else max(len(lines) - _LINES, 0)
@@ -270,3 +274,81 @@ def _last_lines(text: str) -> str:
 
 def _printable(text: str) -> str:
     return "\n".join(redact(line) for line in text.splitlines())
+
+
+class Explaining:
+    """Finds the cause of a failure in its log. The rules are read once, when they are needed."""
+
+    def __init__(self, facts: Facts) -> None:
+        """`facts`: of the machine that wrote the log."""
+        self._facts = facts
+        self._rules: tuple[Rule, ...] = ()
+
+    def __call__(self, log: str) -> Cause | None:
+        """The likeliest cause; None if no rule knows the text."""
+        from attn_doctor.explain.engine import explanation, read
+
+        self._rules = self._rules or library.load()
+        try:
+            reading = read([log], self._rules)
+        except AttnDoctorError:
+            return None  # it printed nothing, and its log does not exist
+        if not reading.seen:
+            return None
+        found = explanation(reading, self._rules, library.tables, self._facts)
+        # The log was written on this machine: what its facts confirm goes first, and what they
+        # deny is not the cause.
+        possible = [match for match in found.matches if not match.verdict.startswith("not confirm")]
+        confirmed = [match for match in possible if match.verdict == "confirmed by this machine"]
+        match = next(iter(confirmed + possible), None)
+        if match is None:
+            return None
+        return Cause(
+            rule=match.rule,
+            title=match.title,
+            why=match.why,
+            verdict=match.verdict,
+            fixes=match.fixes,
+        )
+
+
+# Backends that were not run, because the result is known
+
+
+def as_imported(attempt: Attempt, workload: Workload, broken: Imported) -> LiveResult:
+    """The result of a backend whose package was already seen not to import."""
+    return _in_every_phase(
+        attempt,
+        workload,
+        PhaseResult(verdict=broken.verdict, sentence=broken.sentence, failure=broken.failure),
+    )
+
+
+def not_run(attempt: Attempt, workload: Workload, reason: str) -> LiveResult:
+    """The result of a backend that could not be tried, with the reason."""
+    return _in_every_phase(attempt, workload, PhaseResult(verdict=Verdict.NOT_RUN, sentence=reason))
+
+
+def absent(
+    names: Iterable[str], found: Mapping[str, bool], workload: Workload
+) -> Iterator[LiveResult]:
+    """The results of backends whose package is not installed."""
+    for name in names:
+        module = NAMES[name]
+        missing = [module] if not found.get(module) else []
+        if module == "kernels" and not found.get("diffusers"):
+            missing.append("diffusers")
+        if missing:
+            sentence = f"{' and '.join(missing)} not installed"
+            attempt = Attempt(name=name, route="direct", score_bytes={})
+            result = PhaseResult(verdict=Verdict.ABSENT, sentence=sentence)
+            yield _in_every_phase(attempt, workload, result)
+
+
+def _in_every_phase(attempt: Attempt, workload: Workload, result: PhaseResult) -> LiveResult:
+    return LiveResult(
+        name=attempt.name,
+        route=attempt.route,
+        decisive=workload.phases[0],
+        outcomes=dict.fromkeys(workload.phases, result),
+    )

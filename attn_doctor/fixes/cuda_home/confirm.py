@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -15,7 +14,6 @@ from attn_doctor.processes import run
 
 #: Seconds to import torch and triton; a cold disk of a network takes long.
 LIMIT = 120.0
-_CHILD = str(Path(worker.__file__).parent / "cuda_home.py")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -36,7 +34,7 @@ def ask(python: str, environ: Mapping[str, str], root: str) -> tuple[Answer, ...
     """
     # Up to Python 3.10 the first entry of sys.path is the folder of the script, which removes it.
     variables = {**environ, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    ran = run([python, _CHILD], LIMIT, env=variables, cwd=os.sep)
+    ran = run(worker.command(python, "cuda_home"), LIMIT, env=variables, cwd=os.sep)
     try:
         said = json.loads(ran.out.strip().splitlines()[-1])
     except (ValueError, IndexError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,7 +18,6 @@ from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 
-_CHILD = Path(worker.__file__).parent / "describe_gpu.py"
 #: Seconds for importing torch and its compiler, from a slow disk.
 _PATIENCE = 180.0
 
@@ -32,7 +30,7 @@ def asked(facts: Facts, device: str, environ: Mapping[str, str]) -> Descriptor:
     place = facts.python.path or ""
     if facts.torch.installed is False:
         raise DeviceError(f"torch is not installed in {place}, and it has to tell of the GPU")
-    ended = processes.run([place, str(_CHILD), device], _PATIENCE, env=environ)
+    ended = processes.run(worker.command(place, "describe_gpu", device), _PATIENCE, env=environ)
     answer = _answer(ended.out)
     if answer is None:
         last = ended.err.strip().rpartition("\n")[2]

@@ -73,16 +73,16 @@ def failure_of(item: PlannedBuild, outcome: Outcome) -> Entry:
 
 def _death(outcome: Outcome) -> str:
     """Why there is no answer, with the last that was printed."""
-    if outcome.late:
-        return outcome.death
+    if outcome.timed_out:
+        return outcome.reason
     if outcome.signal == _KILLED:
-        return f"{outcome.death}, as the system does when memory runs out"
+        return f"{outcome.reason}, as the system does when memory runs out"
     try:
         printed = outcome.task.log.read_text("utf-8", "replace").strip()
     except OSError:
         printed = ""
     last = printed.rpartition("\n")[2][:_SHOWN]
-    return f"{outcome.death}: {last}" if last and not outcome.signal else outcome.death
+    return f"{outcome.reason}: {last}" if last and not outcome.signal else outcome.reason
 
 
 def succeeded(outcome: Outcome) -> bool:
@@ -93,7 +93,7 @@ def succeeded(outcome: Outcome) -> bool:
 def memory_ran_out(outcome: Outcome) -> bool:
     """It failed for want of memory, of the GPU or of the machine."""
     if outcome.result is None:
-        return outcome.signal == _KILLED and not outcome.late
+        return outcome.signal == _KILLED and not outcome.timed_out
     text = str((outcome.result.get("failure") or {}).get("message", ""))
     if any(words in text for words in _NOT_MEMORY):
         return False

@@ -175,7 +175,7 @@ def _same(outcome: Outcome, descriptor: Descriptor) -> None:
     if (told.get("device"), told.get("sm")) == (descriptor.name, descriptor.sm):
         return
     why = (outcome.result or {}).get("failure") or {}
-    what = told.get("device") or why.get("message") or outcome.death
+    what = told.get("device") or why.get("message") or outcome.reason
     raise AttnDoctorError(
         f"--fit: in place of an {descriptor.name} torch sees {what}, so nothing can be told"
     )

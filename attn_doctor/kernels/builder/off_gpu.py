@@ -27,7 +27,6 @@ from attn_doctor.record.spec import MASKS, KernelSpec
 
 #: So many kernels and processes at once make the detour worth one more import of torch.
 MANY = 6
-_CHILD = Path(worker.__file__).parent / "cuda_driver.py"
 #: Seconds for the driver to answer; a healthy one takes less than one.
 _PATIENCE = 20.0
 
@@ -69,7 +68,9 @@ def environment(request: BuildRequest) -> dict[str, str]:
 
 def _gpus(request: BuildRequest) -> list[Descriptor]:
     """The GPUs that a process with the request's variables may see, at least one."""
-    ended = processes.run([request.python, str(_CHILD)], _PATIENCE, env=request.environ)
+    ended = processes.run(
+        worker.command(request.python, "cuda_driver"), _PATIENCE, env=request.environ
+    )
     try:
         told = msgspec.json.decode(ended.out.strip().rpartition("\n")[2], type=list[_Told])
         found = [one.descriptor() for one in told]

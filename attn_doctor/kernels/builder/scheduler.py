@@ -176,7 +176,7 @@ class Course:
         free = self._memory.get(work.item.device)
         if free is None or not self._active or self._needs_none(work):
             return True
-        waiting = max(0, self._pool.standing(work.item.device) - 1) * CONTEXT_MIB
+        waiting = max(0, self._pool.warm(work.item.device) - 1) * CONTEXT_MIB
         return self._used(work.item.device) + waiting + gpu_mib(work.item.spec) <= free
 
     def _used(self, device: str) -> int:
@@ -203,8 +203,8 @@ class Course:
             free = self._memory.get(device)
             if free is not None:
                 count = min(count, (free - self._used(device)) // CONTEXT_MIB)
-            if device != "cpu" and count > self._pool.standing(device):
-                self._pool.stand_by(device, count)
+            if device != "cpu" and count > self._pool.warm(device):
+                self._pool.warm_up(device, count)
 
     def _start(self, work: _Work) -> None:
         self._ids += 1

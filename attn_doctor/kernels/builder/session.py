@@ -136,7 +136,7 @@ class Build:
             log.write_text(f"{error}\n", "utf-8")
             yield None
             return
-        with Pool(request.python, environ, request.logs, beside=pool) as beside:
+        with Pool(request.python, environ, request.logs, fallback=pool) as beside:
             self._timings.last("compilers_started")
             yield beside
 

@@ -70,7 +70,7 @@ def seen(outcome: Outcome, options: Mapping[str, Option]) -> Tried:
     common: dict[str, Any] = {"options": dict(options), "seconds": outcome.seconds}
     if result.get("ok"):
         return Tried(fits=True, **common)
-    message = str((result.get("failure") or {}).get("message") or outcome.death)
+    message = str((result.get("failure") or {}).get("message") or outcome.reason)
     over = _OVER.search(message) or _last(outcome.task.log)
     if over is None:
         return Tried(fits=None, why=message, **common)

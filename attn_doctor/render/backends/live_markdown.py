@@ -8,7 +8,7 @@ import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.anonymize import rewritten, walk
-from attn_doctor.backends.live.outcome import LiveReport, Outcome, Verdict
+from attn_doctor.backends.live.outcome import LiveReport, PhaseResult, Verdict
 from attn_doctor.backends.live.static_disagreements import Disagreement
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.render.backends.figures import cells, shape_of
@@ -56,7 +56,7 @@ def _table(phase: str, report: LiveReport) -> Iterator[str]:
         yield f"| `{one.title}` | {' | '.join(_cells(one.outcomes[phase]))} |"
 
 
-def _cells(outcome: Outcome) -> list[str]:
+def _cells(outcome: PhaseResult) -> list[str]:
     if outcome.verdict.works and outcome.figures:
         return [outcome.verdict.value, *cells(outcome.figures[-1])]
     why = outcome.sentence.replace("|", "\\|").replace("\n", " ")

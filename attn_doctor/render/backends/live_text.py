@@ -10,7 +10,7 @@ from attn_doctor.backends.live.outcome import (
     Figures,
     LiveReport,
     LiveResult,
-    Outcome,
+    PhaseResult,
     Verdict,
 )
 from attn_doctor.backends.live.ranking import fastest
@@ -129,7 +129,7 @@ def _table(phase: str, report: LiveReport, paper: Paper, verbose: bool) -> Itera
             yield from paper.wrap(clean(outcome.sentence), 6)
 
 
-def _order(outcome: Outcome) -> tuple[int, float]:
+def _order(outcome: PhaseResult) -> tuple[int, float]:
     main = _main(outcome.figures)
     works = 0 if outcome.verdict.works else 1
     return works, main.milliseconds if main and main.milliseconds else float("inf")
@@ -141,7 +141,7 @@ def _main(figures: Sequence[Figures]) -> Figures | None:
 
 
 def _row(
-    name: str, outcome: Outcome, figures: Figures | None, paper: Paper, *, mark: bool = True
+    name: str, outcome: PhaseResult, figures: Figures | None, paper: Paper, *, mark: bool = True
 ) -> str:
     glyph, colour = _MARKS[outcome.verdict] if mark else (" ", "dim")
     verdict = outcome.verdict.value.ljust(13) if mark else " " * 13
@@ -176,7 +176,7 @@ def _absent(report: LiveReport, paper: Paper) -> Iterator[str]:
 
 def _failures(report: LiveReport, facts: Facts, paper: Paper, verbose: bool) -> Iterator[str]:
     """Every failure once, with the backends and phases it struck."""
-    groups: dict[tuple[str, str, str], list[tuple[LiveResult, str, Outcome]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[LiveResult, str, PhaseResult]]] = {}
     for one in report.results:
         for phase, outcome in one.outcomes.items():
             if not outcome.verdict.works and outcome.verdict is not Verdict.ABSENT:

@@ -1,4 +1,4 @@
-"""The device that is measured on: what it is, its free memory, how much of that may be taken."""
+"""The device that is measured: its name, its free memory, and the share that may be taken."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What a device is, once it was really used. Raises what torch raises."""
+    """Name and memory of a device, after it has computed something. Raises what torch raises."""
     device = open(name, 1.0)
-    # A context alone proves little: something is computed and copied back.
+    # A context alone shows little: something is computed and copied back.
     total = float((torch.ones(8, device=device) * 2).sum())
     if total != 16.0:
         raise ArithmeticError(f"{device} computed {total} where 16 is right")
@@ -43,8 +43,8 @@ def open(name: str, share: float) -> Any:
     return device
 
 
-def room(device: Any, share: float) -> dict[str, int] | None:
-    """Bytes free, and how many of them may be taken; None where it is not asked."""
+def free_memory(device: Any, share: float) -> dict[str, int] | None:
+    """Bytes `free`, `total`, and `allowed`: how many may be taken; None except on CUDA."""
     if device.type != "cuda":
         return None
     torch.cuda.empty_cache()
@@ -53,13 +53,13 @@ def room(device: Any, share: float) -> dict[str, int] | None:
 
 
 def wait(device: Any) -> None:
-    """Until all that was started has ended, so that an error belongs to what caused it."""
+    """Wait until all that was started has ended, so that an error is raised where it belongs."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def start_counting(device: Any) -> int:
-    """Bytes in use now; the peak is counted from here."""
+    """Start to count the peak of memory; returns the bytes in use now."""
     if device.type != "cuda":
         return 0
     torch.cuda.reset_peak_memory_stats(device)
@@ -67,7 +67,7 @@ def start_counting(device: Any) -> int:
 
 
 def peak(device: Any, base: int) -> int | None:
-    """Most bytes in use since `start_counting`, above `base`; None where it is not counted."""
+    """Most bytes in use since `start_counting`, above `base`; None except on CUDA."""
     if device.type != "cuda":
         return None
     return int(torch.cuda.max_memory_allocated(device)) - base

@@ -1,89 +1,137 @@
-"""One job in a process of its own: import, run, compare, measure, and say each step at once.
+"""Runs one backend in a process of its own: import, run, compare, measure, and report each step.
 
-Every step is told before it begins, so that a crash or a hang is known by where it happened, and
-every figure as soon as it stands, so that none is lost. What it cannot know: whether another
-program on the same GPU disturbed the times.
+Every step is reported before it begins, so that the place of a crash or a hang is known, and every
+figure at once, so that none is lost. What it cannot know: whether another program on the same GPU
+disturbed the times.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
+import importlib.util
 import math
+import os
+import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from attn_doctor.worker.backends import (
-    calls,
-    comparison,
-    timing,
-)
-from attn_doctor.worker.backends import (
-    device as devices,
-)
+from attn_doctor.worker.backends import calls, comparison, timing
+from attn_doctor.worker.backends import device as devices
+from attn_doctor.worker.wire import Emit, die_with
 
-Say = Callable[..., None]
+#: Modules whose presence decides what can be run.
+_PACKAGES = (
+    "torch", "triton", "flash_attn", "flash_attn_interface", "sageattention", "xformers",
+    "diffusers", "kernels",
+)  # fmt: skip
 
 
-def run(job: dict[str, Any], say: Say) -> None:
-    """Do one job: `import`, `device` or `attend`. Failures are told, not raised."""
-    say("stage", stage="import")
+def prepare(modules: list[str], emit: Emit) -> None:
+    """Import what many jobs need."""
+    for module in modules:
+        emit("stage", stage="import", module=module)
+        start = time.perf_counter()
+        importlib.import_module(module)
+        emit("imported", module=module, seconds=round(time.perf_counter() - start, 3))
+
+
+def describe() -> dict[str, Any]:
+    """The version of torch, and which packages are there: `torch`, `packages`."""
+    return {"torch": str(torch.__version__), "packages": _packages()}
+
+
+def _packages() -> dict[str, bool]:
+    """Which packages could be imported. Finding a top-level module executes nothing of it."""
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.util.find_spec(name) is not None
+        except (ImportError, ValueError):
+            # It is there, but in a state in which it cannot say so.
+            found[name] = name in sys.modules
+    return found
+
+
+def warm_up(device: str) -> None:
+    """Do nothing: each job opens its device itself and says so."""
+
+
+def run_job(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+    """Run one job: `import`, `device` or `attend`. Failures are reported, not raised."""
+    _be_killed_first()
+    # A library that hangs and holds the interpreter lock stops the thread that watches our parent.
+    die_with(os.getppid())
+    # A hang then leaves in the log where it happened, shortly before the job is killed.
+    faulthandler.dump_traceback_later(max(0.2, 0.95 * job["seconds"]))
+    emit("stage", stage="import")
     action = {"import": _import, "device": _device, "attend": _attend}[job["action"]]
     try:
-        action(job, say)
+        action(job, emit)
     except BaseException as error:
-        _failed(error, say)
+        _failed(error, emit)
+    faulthandler.cancel_dump_traceback_later()
+    return {"ok": True}
 
 
-def _failed(error: BaseException, say: Say, **more: Any) -> None:
+def _be_killed_first() -> None:
+    """If memory runs out, the kernel is to kill this process and no other."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        pass
+
+
+def _failed(error: BaseException, emit: Emit, **more: Any) -> None:
     traceback.print_exception(type(error), error, error.__traceback__)
     kinds = [kind.__name__ for kind in type(error).__mro__]
-    say("failed", type=kinds[0], kinds=kinds, message=str(error)[:4000], **more)
+    emit("failed", type=kinds[0], kinds=kinds, message=str(error)[:4000], **more)
 
 
-def _import(job: dict[str, Any], say: Say) -> None:
+def _import(job: dict[str, Any], emit: Emit) -> None:
     start = time.perf_counter()
     module = importlib.import_module(job["module"])
     seconds = time.perf_counter() - start
-    name = calls.Route(lambda: None, job["package"], module)
-    say("imported", version=name.version, file=name.file, seconds=round(seconds, 3))
+    route = calls.Route(lambda: None, job["package"], module)
+    emit("imported", version=route.version, file=route.file, seconds=round(seconds, 3))
 
 
-def _device(job: dict[str, Any], say: Say) -> None:
-    say("stage", stage="device")
-    say("device", **devices.describe(job["device"]))
+def _device(job: dict[str, Any], emit: Emit) -> None:
+    emit("stage", stage="device")
+    emit("device", **devices.describe(job["device"]))
 
 
-def _attend(job: dict[str, Any], say: Say) -> None:
+def _attend(job: dict[str, Any], emit: Emit) -> None:
     """Every phase and shape of one backend."""
     start = time.perf_counter()
     route = calls.find(job["name"], job["route"])
     seconds = round(time.perf_counter() - start, 3)
-    say("imported", version=route.version, file=route.file, seconds=seconds)
-    say("stage", stage="device")
+    emit("imported", version=route.version, file=route.file, seconds=seconds)
+    emit("stage", stage="device")
     device = devices.open(job["device"], job["share"])
     for phase in job["phases"]:
         for shape in job["shapes"]:
-            place = {"phase": phase, "shape": shape["name"]}
+            part = {"phase": phase, "shape": shape["name"]}
             need = _need(shape, job, phase)
-            room = devices.room(device, job["share"])
-            if room is not None and need > room["allowed"]:
-                say("refused", need=need, **room, **place)
+            memory = devices.free_memory(device, job["share"])
+            if memory is not None and need > memory["allowed"]:
+                emit("refused", need=need, **memory, **part)
                 continue
             try:
-                _one(route, shape, phase, job, device, say, place)
+                _measure(route, shape, phase, job, device, emit, part)
             except BaseException as error:
-                _failed(error, say, **place)
-                # A second shape would fail likewise, or find the GPU unusable.
+                _failed(error, emit, **part)
+                # A second shape would fail in the same way, or find the GPU unusable.
                 break
 
 
 def _need(shape: dict[str, Any], job: dict[str, Any], phase: str) -> int:
-    """Bytes of memory that a shape takes, about: tensors, scores where a backend stores them."""
+    """Bytes that a shape takes, roughly: tensors, and scores if the backend stores them."""
     rows, keys, dim = shape["length"], shape["length"], shape["head_dim"]
     size = torch.empty((), dtype=getattr(torch, job["dtype"])).element_size()
     tensors = 4 * shape["batch"] * rows * shape["heads"] * dim * size
@@ -92,26 +140,26 @@ def _need(shape: dict[str, Any], job: dict[str, Any], phase: str) -> int:
     return int(tensors * copies + scores + comparison.scratch_bytes(rows, keys, dim))
 
 
-def _one(
+def _measure(
     route: calls.Route,
     shape: dict[str, Any],
     phase: str,
     job: dict[str, Any],
     device: Any,
-    say: Say,
-    place: dict[str, str],
+    emit: Emit,
+    part: dict[str, str],
 ) -> None:
-    """One shape in one phase."""
+    """Run one shape in one phase, compare it with float64, and time it."""
     if route.compiled:
-        # Head sizes do not change within a model: no kernel shall be made for several of them.
+        # Head sizes do not change within a model: no kernel is to be made for several of them.
         torch.compiler.reset()
     training = phase == "training"
     inputs, visible, upstream = _inputs(shape, job, device)
     mask = _additive(visible, inputs[0].dtype) if job["mask"] == "float" else visible
     gqa = inputs[0].shape[2] != inputs[1].shape[2]
     causal = bool(job["causal"])
-    for one in inputs:
-        one.requires_grad_(training)
+    for tensor in inputs:
+        tensor.requires_grad_(training)
 
     def forward() -> Any:
         with torch.set_grad_enabled(training):
@@ -120,54 +168,54 @@ def _one(
     def step() -> Any:
         return torch.autograd.grad(forward(), inputs, upstream)
 
-    say("stage", stage="forward", **place)
+    emit("stage", stage="forward", **part)
     base = devices.start_counting(device)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         out = forward()
         devices.wait(device)
-    told = sorted({str(one.message)[:500] for one in caught})
+    messages = sorted({str(warning.message)[:500] for warning in caught})
     wrong = _unlike(out, inputs)
-    gradients, same = None, not wrong
-    if training and same:
+    gradients, comparable = None, not wrong
+    if training and comparable:
         if out.grad_fn is None:
             wrong = "the output has no grad_fn: no gradient reaches queries, keys and values"
         else:
-            say("stage", stage="backward", **place)
+            emit("stage", stage="backward", **part)
             gradients = torch.autograd.grad(out, inputs, upstream, allow_unused=True)
             devices.wait(device)
-            lost = [name for name, one in zip("qkv", gradients) if one is None]  # noqa: B905
+            lost = [name for name, tensor in zip("qkv", gradients) if tensor is None]  # noqa: B905
             if lost:
                 wrong = f"no gradient for {', '.join(lost)}"
                 gradients = None
     peak = devices.peak(device, base)
     errors: dict[str, Any] = {}
-    say("stage", stage="reference", **place)
-    if same:
+    emit("stage", stage="reference", **part)
+    if comparable:
         errors = comparison.compare(
             inputs, out, mask=visible, causal=causal, upstream=upstream, gradients=gradients
         )
-    figures = {"errors": errors, "wrong": wrong, "warnings": told, "peak_bytes": peak}
-    # Told before anything is timed: a figure that stands is not lost to a crash.
-    say("measured", milliseconds=None, **figures, **place)
+    figures = {"errors": errors, "wrong": wrong, "warnings": messages, "peak_bytes": peak}
+    # Reported before anything is timed, so that a crash loses no figure.
+    emit("measured", milliseconds=None, **figures, **part)
     del out, gradients
-    say("stage", stage="timing", **place)
+    emit("stage", stage="timing", **part)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = step if training and not wrong else forward
         milliseconds = timing.median(whole, device, job["timing_seconds"])
     flops = _flops(shape, causal, backward=whole is step)
-    say(
+    emit(
         "measured",
         milliseconds=milliseconds,
         tflops=flops / milliseconds / 1e9,
         **figures,
-        **place,
+        **part,
     )
 
 
 def _inputs(shape: dict[str, Any], job: dict[str, Any], device: Any) -> tuple[Any, Any, Any]:
-    """Queries, keys and values, the mask, and the gradient that comes from above."""
+    """Queries, keys and values, the mask, and the gradient of the output."""
     dtype = getattr(torch, job["dtype"])
     generator = torch.Generator(device).manual_seed(1234)
     batch, length, dim = shape["batch"], shape["length"], shape["head_dim"]
@@ -182,7 +230,7 @@ def _inputs(shape: dict[str, Any], job: dict[str, Any], device: Any) -> tuple[An
 
 
 def _mask(kind: str, batch: int, length: int, device: Any) -> Any:
-    """A boolean mask over keys, as models pass it: (batch, 1, 1, keys), true where to look."""
+    """A boolean mask over keys, as models pass it: (batch, 1, 1, keys), true if a key is seen."""
     if kind == "none":
         return None
     mask = torch.ones(batch, 1, 1, length, dtype=torch.bool, device=device)
@@ -199,12 +247,12 @@ def _mask(kind: str, batch: int, length: int, device: Any) -> Any:
 
 
 def _additive(visible: Any, dtype: Any) -> Any:
-    """The same mask as models add it to scores: 0 where to look, else minus infinity."""
+    """The same mask as models add it to scores: 0 if a key is seen, else minus infinity."""
     return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, -math.inf)
 
 
 def _unlike(out: Any, inputs: tuple[Any, Any, Any]) -> str:
-    """How the output cannot be an attention output at all, or empty text."""
+    """Why the output cannot be that of attention, by type and shape; empty if it can."""
     query = inputs[0]
     if not isinstance(out, torch.Tensor):
         return f"it returned {type(out).__name__}, not a tensor"
@@ -216,7 +264,7 @@ def _unlike(out: Any, inputs: tuple[Any, Any, Any]) -> str:
 
 
 def _flops(shape: dict[str, Any], causal: bool, *, backward: bool) -> float:
-    """Operations of the two products, as they are usually counted; backward has five."""
+    """Floating-point operations as they are usually counted: two products, backward five."""
     pairs = float(shape["batch"] * shape["heads"]) * math.pow(shape["length"], 2)
     forward: float = 4 * pairs * shape["head_dim"] * (0.5 if causal else 1)
     return forward * (3.5 if backward else 1)

@@ -1,4 +1,4 @@
-"""The time of a call: the median after warming up, by the GPU's own clock where there is one."""
+"""Times a call: the median after warming up, by the GPU's own clock if there is one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WARM, _LEAST, _MOST = 3, 5, 50
 
 
 def median(call: Callable[[], Any], device: Any, seconds: float) -> float:
-    """Milliseconds of one call. Takes about `seconds`, more for very slow calls."""
+    """Median milliseconds of a call. Takes about `seconds`, more for very slow calls."""
     spent = 0.0
     for _ in range(_WARM):
         start = time.perf_counter()
@@ -32,7 +32,7 @@ def median(call: Callable[[], Any], device: Any, seconds: float) -> float:
         last = time.perf_counter() - start
     times = int(min(_MOST, max(_LEAST, seconds / max(last, 1e-6))))
     if last > seconds:
-        # So slow that the first calls tell enough.
+        # A call this slow needs no repetition.
         times = 1
     if device.type != "cuda":
         return statistics.median(_clocked(call, device) for _ in range(times))

@@ -1,8 +1,8 @@
-"""Compiles one spec in the examined interpreter, runs it, and compares it with float64.
+"""Compiles one kernel in the examined interpreter, runs it, and compares it with float64.
 
-`work(job)` is called by the server, or this file is run by itself with one job as JSON on standard
-input; the result is then one JSON line on standard output. It never raises; a compiler may still
-take the process down. It knows nothing of what other processes do in the same cache folder.
+The server calls `run_job(job, emit)`. As a program of `launch.py`, this module runs one job that it
+gets as JSON on standard input, and prints the result as one JSON line. It never raises; a compiler
+may still end the process. It does not know what other processes do in the same cache folder.
 
 A job: {"action": "build" | "prove" | "environment", "spec": …, "device": "cuda:0" | "cpu",
 "sys_path": [folders for the user's mask], "cache_dir": folder of the caches or "", "compare":
@@ -12,7 +12,7 @@ whether to compare with float64, true if absent}.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import json
 import os
 import pkgutil
@@ -20,28 +20,16 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from typing import Any
-
-if "attn_doctor" not in sys.modules:
-    # Started by path, where attn-doctor is not installed: put its package in reach, not its folder,
-    # which would put every other package beside it in reach too.
-    _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    _spec = importlib.util.spec_from_file_location(
-        "attn_doctor", os.path.join(_ROOT, "__init__.py"), submodule_search_locations=[_ROOT]
-    )
-    if _spec is None or _spec.loader is None:
-        raise ImportError(f"{_ROOT} holds no package")
-    sys.modules["attn_doctor"] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules["attn_doctor"])
 
 from attn_doctor.worker.kernels.attempt import Attempt, RefusedError
 from attn_doctor.worker.kernels.fused import switched_off
 from attn_doctor.worker.stub_gpu import guard, install
+from attn_doctor.worker.wire import Emit
 
 
-def prepare() -> None:
-    """Import what costs time and does not touch a GPU, so that forked workers need not."""
+def prepare(modules: list[str], emit: Emit) -> None:  # noqa: ARG001
+    """Import what takes time and does not touch a GPU, so that forked workers need not."""
     if guard.active():
         install.install()
     import torch
@@ -92,6 +80,7 @@ def prepare() -> None:
     ):
         with contextlib.suppress(Exception):
             __import__(name)
+    _hash_sources()
 
 
 def _patterns() -> list[str]:
@@ -103,8 +92,31 @@ def _patterns() -> list[str]:
     return []
 
 
-def standby(device: str) -> None:
-    """Make a context on a device such as `cuda:0`, for a job that is to come.
+def _hash_sources() -> None:
+    """Let torch and Triton take the digests of their own sources, which all keys hold, only once.
+
+    It costs a second in every process; the digest is the same in all of them.
+    """
+    for module, name in (
+        ("torch._inductor.codecache", "torch_key"),
+        ("triton.runtime.cache", "triton_key"),
+        ("triton.compiler.compiler", "triton_key"),
+    ):
+        function = getattr(sys.modules.get(module), name, None)
+        try:
+            if function is not None:
+                function()
+        except Exception as error:
+            sys.stderr.write(f"{module}.{name}: {error}\n")
+
+
+def describe() -> dict[str, Any]:
+    """What the pool has to know of this process: nothing."""
+    return {}
+
+
+def warm_up(device: str) -> None:
+    """Make a context on a device such as `cuda:0`, for a job that comes later.
 
     The driver makes one after another, in seconds when many are wanted at once. Nothing is
     compiled, loaded or read.
@@ -115,11 +127,11 @@ def standby(device: str) -> None:
         torch.cuda.set_device(device)
 
 
-def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Do one job; the result says `ok`, or what failed. `begun` is called in its context."""
+def run_job(job: dict[str, Any], emit: Emit = lambda *_, **__: None) -> dict[str, Any]:
+    """Run one job. The result says `ok`, or what failed; `begun` is sent once it has a context."""
     start = time.perf_counter()
     try:
-        result = _done(job, begun)
+        result = _done(job, emit)
     except RefusedError as error:
         result = _failed("Refused", str(error), error.unfused)
     except BaseException as error:
@@ -158,7 +170,7 @@ def _last_words(error: BaseException) -> str:
     return text if len(text) <= 900 else text[:890] + " …"
 
 
-def _done(job: dict[str, Any], begun: Callable[[], None]) -> dict[str, Any]:
+def _done(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     if guard.active():
         install.install()
     for folder in reversed(job.get("sys_path") or []):
@@ -178,7 +190,7 @@ def _done(job: dict[str, Any], begun: Callable[[], None]) -> dict[str, Any]:
     if device.startswith("cuda"):
         torch.cuda.set_device(device)  # makes the context
     context = time.perf_counter() - start
-    begun()
+    emit("begun")
     if job["spec"].get("block"):
         result = _block(torch, job, device)
     else:
@@ -200,22 +212,15 @@ def _block(torch: Any, job: dict[str, Any], device: str) -> dict[str, Any]:
         raise RefusedError(str(error)) from error
 
 
-def _alone() -> int:
-    """One job from standard input; the result as one line, with standard output kept clean."""
+def main(_: list[str]) -> int:
+    """Run one job from standard input; print the result, and nothing else, on standard output."""
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # The folder of this file is not for imports: its names are too common.
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [one for one in sys.path if os.path.abspath(one or ".") != here]
     job = json.load(sys.stdin)
     if job.get("cache_dir"):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = job["cache_dir"]
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    result = work(job)
+    result = run_job(job)
     answer.write(json.dumps(result) + "\n")
     answer.flush()
     return 0 if result["ok"] else 1
-
-
-if __name__ == "__main__":
-    sys.exit(_alone())

@@ -12,7 +12,7 @@ from attn_doctor.backends.live.outcome import (
     Imported,
     LiveReport,
     LiveResult,
-    Outcome,
+    PhaseResult,
     Shape,
     Verdict,
 )
@@ -35,16 +35,16 @@ def figures(milliseconds: float, error: float | None = 2.3e-3, **more: Any) -> t
     )
 
 
-def good(milliseconds: float, verdict: Verdict = Verdict.VERIFIED) -> Outcome:
-    return Outcome(verdict=verdict, sentence="it runs", figures=figures(milliseconds))
+def good(milliseconds: float, verdict: Verdict = Verdict.VERIFIED) -> PhaseResult:
+    return PhaseResult(verdict=verdict, sentence="it runs", figures=figures(milliseconds))
 
 
 def result(
-    name: str, inference: Outcome, training: Outcome, route: str = "diffusers"
+    name: str, inference: PhaseResult, training: PhaseResult, route: str = "diffusers"
 ) -> LiveResult:
     outcomes = {"inference": inference, "training": training}
     return LiveResult(
-        name=name, route=route, wished="inference", outcomes=outcomes, version="0.42.1"
+        name=name, route=route, decisive="inference", outcomes=outcomes, version="0.42.1"
     )
 
 
@@ -63,22 +63,22 @@ FAILURE = Failure(
         ),
     ),
 )
-FAILED = Outcome(
+FAILED = PhaseResult(
     verdict=Verdict.FAILED,
     sentence="RuntimeError in the forward pass: xFormers was built for CUDA 1208",
     failure=FAILURE,
 )
-CRASHED = Outcome(
+CRASHED = PhaseResult(
     verdict=Verdict.CRASHED,
     sentence="in the forward pass: its process died: segmentation fault (SIGSEGV)",
     failure=Failure(stage="forward", message="its process died", text="Fatal Python error"),
 )
-NO_GRADIENT = Outcome(
+NO_GRADIENT = PhaseResult(
     verdict=Verdict.WRONG,
     sentence="the output has no grad_fn",
     figures=figures(0.54, 3.8e-2, wrong="the output has no grad_fn"),
 )
-ABSENT = Outcome(verdict=Verdict.ABSENT, sentence="flash_attn not installed")
+ABSENT = PhaseResult(verdict=Verdict.ABSENT, sentence="flash_attn not installed")
 REPORT = LiveReport(
     python="/srv/venv/bin/python",
     torch="2.11.0+cu130",

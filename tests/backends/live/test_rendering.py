@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from attn_doctor.backends.attention_call import AttentionCall
-from attn_doctor.backends.live.outcome import Device, LiveReport, LiveResult, Outcome
+from attn_doctor.backends.live.outcome import Device, LiveReport, LiveResult, PhaseResult
 from attn_doctor.backends.live.static_disagreements import Disagreement, disagreements
 from attn_doctor.backends.matrix import matrix
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness, RequirementResult
@@ -114,7 +114,7 @@ def test_another_device_contradicts_nothing() -> None:
     ],
 )
 def test_exit_codes(
-    inference: Outcome, training: Outcome, names: tuple[str, ...], code: int
+    inference: PhaseResult, training: PhaseResult, names: tuple[str, ...], code: int
 ) -> None:
     assert exit_code(only(result("sage", inference, training)), (), names) == code
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.backends.live.outcome import LiveReport, Outcome, Verdict
+from attn_doctor.backends.live.outcome import LiveReport, PhaseResult, Verdict
 from attn_doctor.backends.live.plan import Limits, Workload
 from attn_doctor.backends.live.run import Step, run
 from attn_doctor.facts import Facts, Python
@@ -39,7 +39,7 @@ def report(
         return run(facts, LIARS, Workload(seq=256), LIMITS, "cpu", steps.append)
 
 
-def outcome(report: LiveReport, name: str, phase: str = "inference") -> Outcome:
+def outcome(report: LiveReport, name: str, phase: str = "inference") -> PhaseResult:
     found = report.of(name)
     assert found is not None
     return found.outcomes[phase]
@@ -107,7 +107,7 @@ def test_progress_comes_to_its_end(report: LiveReport, steps: list[Step]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("wish", "names", "verdicts"),
+    ("workload", "names", "verdicts"),
     [
         (
             Workload(phase="inference", mask="bool"),
@@ -126,9 +126,9 @@ def test_progress_comes_to_its_end(report: LiveReport, steps: list[Step]) -> Non
         ),
     ],
 )
-def test_wishes(
+def test_workloads(
     torch_python: str,
-    wish: Workload,
+    workload: Workload,
     names: tuple[str, ...],
     verdicts: dict[str, Verdict],
     monkeypatch: pytest.MonkeyPatch,
@@ -142,7 +142,7 @@ def test_wishes(
         plan, "_routes", lambda name, found: [r for r in usual(name, found) if r != "compiled"]
     )
     facts = Facts(python=Python(path=torch_python))
-    found = run(facts, names, wish, Limits(timing_seconds=0.02), "cpu")
+    found = run(facts, names, workload, Limits(timing_seconds=0.02), "cpu")
     assert {one.name: one.verdict for one in found.results} == verdicts, found.results
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from attn_doctor.backends.live.outcome import LiveResult, Outcome, Verdict
+from attn_doctor.backends.live.outcome import LiveResult, PhaseResult, Verdict
 from attn_doctor.backends.live.plan import NAMES, Attempt, Workload, attempts, bounds, shapes
-from attn_doctor.backends.live.server_process import Ended
 from attn_doctor.backends.live.verdicts import result
+from attn_doctor.pool.task import Ending, Outcome, Task
 from attn_doctor.rulebook import library
 
 TABLE = library.tables()["live"]
@@ -26,16 +27,26 @@ def stage(name: str, phase: str = "inference", shape: str = "small") -> dict[str
     return {"event": "stage", "stage": name, "phase": phase, "shape": shape}
 
 
-def judged(*said: dict[str, Any], how: str = "done", code: int | None = 0) -> LiveResult:
-    wish = Workload()
-    ended = Ended(said=(IMPORTED, *said), how=how, code=code, seconds=3.0, text="the log")
+def judged(
+    *events: dict[str, Any], ending: Ending = Ending.DONE, code: int | None = 0
+) -> LiveResult:
+    workload = Workload()
+    task = Task(id=1, job={}, log=Path("/nowhere.log"), limit=3.0)
+    ended = Outcome(
+        task=task, events=(IMPORTED, *events), ending=ending, code=code, seconds=3.0,
+        printed="the log",
+    )  # fmt: skip
     attempt = Attempt(name="native", route="diffusers", score_bytes={})
-    sizes = shapes(wish, "cuda:0", TABLE)
-    return result(attempt, ended, wish, sizes, bounds("native", wish, TABLE), lambda _: None)
+    sizes = shapes(workload, "cuda:0", TABLE)
+    return result(
+        attempt, ended, workload, sizes, bounds("native", workload, TABLE), lambda _: None
+    )
 
 
-def inference(*said: dict[str, Any], how: str = "done", code: int | None = 0) -> Outcome:
-    return judged(*said, how=how, code=code).outcomes["inference"]
+def inference(
+    *events: dict[str, Any], ending: Ending = Ending.DONE, code: int | None = 0
+) -> PhaseResult:
+    return judged(*events, ending=ending, code=code).outcomes["inference"]
 
 
 def failed(kind: str, **more: Any) -> dict[str, Any]:
@@ -115,22 +126,22 @@ def test_an_exception_of_one_phase_is_not_that_of_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "verdict"),
+    ("ending", "code", "verdict"),
     [
-        ("died", -11, Verdict.CRASHED),
-        ("died", 0, Verdict.CRASHED),
-        ("lost", None, Verdict.CRASHED),
-        ("late", -9, Verdict.HUNG),
-        ("memory", -9, Verdict.OUT_OF_MEMORY),
+        (Ending.DIED, -11, Verdict.CRASHED),
+        (Ending.DIED, 0, Verdict.CRASHED),
+        (Ending.DIED, None, Verdict.CRASHED),
+        (Ending.TIMED_OUT, -9, Verdict.HUNG),
+        (Ending.OUT_OF_MEMORY, -9, Verdict.OUT_OF_MEMORY),
     ],
 )
-def test_figures_outlive_a_death(how: str, code: int | None, verdict: Verdict) -> None:
+def test_figures_outlive_a_death(ending: Ending, code: int | None, verdict: Verdict) -> None:
     found = judged(
         stage("forward"),
         measured("inference", "small"),
         measured("inference", "realistic"),
         stage("forward", "training"),
-        how=how,
+        ending=ending,
         code=code,
     )
     assert found.outcomes["inference"].verdict is Verdict.VERIFIED
@@ -139,7 +150,7 @@ def test_figures_outlive_a_death(how: str, code: int | None, verdict: Verdict) -
 
 
 def test_a_death_at_import_strikes_both_phases() -> None:
-    found = judged({"event": "stage", "stage": "import"}, how="died", code=-6)
+    found = judged({"event": "stage", "stage": "import"}, ending=Ending.DIED, code=-6)
     assert {one.verdict for one in found.outcomes.values()} == {Verdict.CRASHED}
 
 

@@ -1,10 +1,9 @@
-"""Stands where `child/work.py` does: a child that answers, crashes or hangs as its spec says.
+"""Replaces `worker/kernels/job.py`: a job that answers, crashes or hangs as its spec says.
 
-What it "compiles" is a file in the cache folder; a proof succeeds if it finds that file. So the
-server, the pool and the build are tried with real processes, in seconds and without torch. With
-ATTN_DOCTOR_STUB_GPU it plays a stub GPU: what it builds is unverified, and a kernel for the
-mask `wrong` is then one that the GPU's own proof finds out; `timed` and `fragile` cannot be built
-on it.
+What it "compiles" is a file in the cache folder; a verification succeeds if it finds that file. So
+the server, the pool and the build are tested with real processes, in seconds and without torch.
+With ATTN_DOCTOR_STUB_GPU it plays a stub GPU: what it builds is unverified, and a kernel for the
+mask `wrong` then fails its verification on the GPU; `timed` and `fragile` cannot be built on it.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-def prepare() -> None:
-    """As torch's import would: it may fail, or end the process."""
-    how = os.environ.get("STANDIN_PREPARE", "")
+def prepare(modules: list[str], emit: Callable[..., None]) -> None:
+    """Act as the import of torch: it may fail, or end the process."""
+    how = os.environ.get("FAKE_PREPARE", "")
     if how == "raise":
         raise ImportError("libcudart.so.13: cannot open shared object file")
     if how == "die":
@@ -29,25 +28,30 @@ def prepare() -> None:
         time.sleep(float(how.partition(" ")[2]))
 
 
-def standby(device: str) -> None:
-    """As making a context would: as long as there is no room for it, it fails as it is told."""
-    how = os.environ.get("STANDIN_STANDBY", "")
-    room = os.path.exists(os.path.join(_folder(), "room"))
-    if how == "die" and not room:
+def describe() -> dict[str, Any]:
+    """There is nothing to say."""
+    return {}
+
+
+def warm_up(device: str) -> None:
+    """Act as the making of a context: it fails as the variable says while no memory is free."""
+    how = os.environ.get("FAKE_WARM_UP", "")
+    free = os.path.exists(os.path.join(_folder(), "memory"))
+    if how == "die" and not free:
         os.kill(os.getpid(), signal.SIGABRT)
-    if how == "raise" and not room:
+    if how == "raise" and not free:
         raise RuntimeError("CUDA error: out of memory")
     if how == "slow" and device:
         start = time.monotonic()
         time.sleep(0.2)
-        path = os.path.join(_folder(), f"stood-{os.getpid()}")
+        path = os.path.join(_folder(), f"warmed-{os.getpid()}")
         with open(path, "w", encoding="ascii") as file:
             file.write(f"{start} {time.monotonic()}")
 
 
-def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """Do what the mask of the spec is called."""
-    begun()
+def run_job(job: dict[str, Any], emit: Callable[..., None]) -> dict[str, Any]:
+    """Do what the name of the spec's mask says."""
+    emit("begun")
     sys.stdout.write(f"at work on {job['action']}\n")
     if job["action"] == "environment":
         return {"ok": True, "environment": _surroundings()}
@@ -85,10 +89,10 @@ def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[
 
 
 def _surroundings() -> dict[str, Any]:
-    gpu = os.environ.get("STANDIN_GPU", "")
-    sm = int(os.environ.get("STANDIN_SM", "90")) if gpu else None
+    gpu = os.environ.get("FAKE_GPU", "")
+    sm = int(os.environ.get("FAKE_SM", "90")) if gpu else None
     told = {"torch": "2.13.0+cpu", "device": gpu or "cpu", "driver": "1.2.3" if gpu else None}
-    return {**told, "torch_key": os.environ.get("STANDIN_TORCH_KEY"), "sm": sm}
+    return {**told, "torch_key": os.environ.get("FAKE_TORCH_KEY"), "sm": sm}
 
 
 def _misbehave(how: str, word: str) -> None:

@@ -22,7 +22,6 @@ from tests.command import Ended
 
 CUDA_TORCH = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
 needs_cuda_torch = pytest.mark.skipif(not CUDA_TORCH, reason="needs a CUDA build of torch")
-CHILD = Path(worker.__file__).parent / "describe_gpu.py"
 
 
 def run(*words: str, folder: Path | None = None) -> Ended:
@@ -180,7 +179,7 @@ def test_the_list_of_known_gpus() -> None:
 def test_the_child_answers_in_one_line_whatever_is_printed(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("print('noise')\nraise RuntimeError('first\\nsecond')\n")
     done = subprocess.run(
-        [sys.executable, str(CHILD), "cuda:0"],
+        worker.command(sys.executable, "describe_gpu", "cuda:0"),
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ import pytest
 
 from attn_doctor.kernels.builder.entries import entry_of, memory_ran_out, succeeded
 from attn_doctor.kernels.builder.items import PlannedBuild
-from attn_doctor.pool.task import Outcome, Task
+from attn_doctor.pool.task import Ending, Outcome, Task
 from attn_doctor.record.spec import KernelSpec
 
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(128,))
@@ -35,8 +35,8 @@ def failed(type: str, message: str = "so it is") -> Outcome:
         (failed("Unfused"), "failed", "so it is"),
         # It tells nothing of reuse that memory ran out or that the driver crashed.
         (failed("OutOfMemoryError"), "failed", "so it is"),
-        (outcome(signal=11), "failed", "the proof was killed by SIGSEGV"),
-        (outcome(late=True), "failed", "the proof gave no result within 60 s"),
+        (outcome(code=-11, ending=Ending.DIED), "failed", "the proof was killed by SIGSEGV"),
+        (outcome(ending=Ending.TIMED_OUT), "failed", "the proof gave no result within 60 s"),
     ],
 )
 def test_what_is_recorded(proof: Outcome, state: str, message: str) -> None:
@@ -54,9 +54,9 @@ def test_what_is_recorded(proof: Outcome, state: str, message: str) -> None:
     [
         (failed("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB"), True),
         (failed("RuntimeError", "out of resource: shared memory, Required: 151552"), False),
-        (outcome(signal=9), True),
-        (outcome(signal=9, late=True), False),
-        (outcome(signal=11), False),
+        (outcome(code=-9, ending=Ending.DIED), True),
+        (outcome(code=-9, ending=Ending.TIMED_OUT), False),
+        (outcome(code=-11, ending=Ending.DIED), False),
         (outcome({"ok": True}), False),
     ],
 )

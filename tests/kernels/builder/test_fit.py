@@ -16,7 +16,7 @@ from attn_doctor.facts import Facts, Python, Torch
 from attn_doctor.kernels.builder.fit import Fit, fit, fitted
 from attn_doctor.kernels.gpus import known
 from attn_doctor.kernels.gpus.descriptor import Descriptor
-from attn_doctor.pool import pool
+from attn_doctor.pool.pool import Pool
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.render.build_kernels.fits import fit_json, fit_text
 from attn_doctor.render.terminal import Paper
@@ -39,7 +39,7 @@ def tried(tmp_path: Path, child_with: Callable[[Path], Path]) -> Callable[..., t
 
     def run(limit: int, *specs: KernelSpec, torch: str = "2.11.0", **more: Any) -> tuple[Fit, ...]:
         env = {**os.environ, "LIMIT": str(limit), "GPU": more.pop("gpu", GPU.name)}
-        with pool.Pool(sys.executable, env, tmp_path, cuda=False) as processes:
+        with Pool(sys.executable, env, tmp_path, cuda=False) as processes:
             return fitted(processes, specs, GPU, torch, **more)
 
     return run

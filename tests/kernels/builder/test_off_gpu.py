@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from attn_doctor import worker
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Gpu, System
 from attn_doctor.kernels.builder import off_gpu, scheduler
@@ -25,7 +26,6 @@ from attn_doctor.kernels.builder.scheduler import Step
 from attn_doctor.kernels.builder.session import Build
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.gpus.descriptor import Descriptor
-from attn_doctor.pool.pool import SERVE
 from attn_doctor.record.store import empty
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stub GPU needs Linux")
@@ -51,7 +51,7 @@ def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., B
 
     def made(*masks: str, **variables: str) -> BuildRequest:
         request = request_of(*masks)
-        environ = {**request.environ, "STANDIN_GPU": "NVIDIA H200"}
+        environ = {**request.environ, "FAKE_GPU": "NVIDIA H200"}
         facts = replace(
             request.facts,
             gpus=(Gpu(name="NVIDIA H200", sm=90, visible=True, memory_free_mib=100_000),),
@@ -142,7 +142,7 @@ def test_a_crash_off_the_gpu_costs_only_a_second_try(on_gpu: Make) -> None:
 
 @pytest.mark.parametrize("how", ["die", "raise"])
 def test_without_a_stub_gpu_all_are_built_on_the_gpu(on_gpu: Make, how: str) -> None:
-    request = on_gpu(*SIX, STANDIN_PREPARE=how)
+    request = on_gpu(*SIX, FAKE_PREPARE=how)
     assert states(built(request)) == ["built"] * 6
     assert compiled(request) == [GPU] * 6
 
@@ -194,9 +194,6 @@ def test_what_suits() -> None:
 # The GPU's properties
 
 
-DRIVER = SERVE.parent / "cuda_driver.py"
-
-
 def gpu(name: str = "NVIDIA Test", sms: int = 66) -> dict[str, object]:
     numbers = {
         "75": 9, "76": 0, "16": sms, "38": 50_331_648, "82": 65536, "39": 2048, "1": 1024, "10": 32,
@@ -214,7 +211,7 @@ def asked(
     def told(text: str) -> list[Descriptor]:
         child = tmp_path / "driver.py"
         child.write_text(f"print({text!r})")
-        monkeypatch.setattr(off_gpu, "_CHILD", child)
+        monkeypatch.setattr(worker, "command", lambda python, *_: [python, str(child)])
         return off_gpu._gpus(request_of("none"))
 
     return told
@@ -261,7 +258,7 @@ def test_the_driver_is_not_asked_by_what_lies_in_the_working_folder(tmp_path: Pa
 
     (tmp_path / "ctypes.py").write_text("raise SystemExit('planted')")
     done = subprocess.run(
-        [sys.executable, str(DRIVER)], cwd=tmp_path, env=os.environ, capture_output=True, text=True,
-        check=True, timeout=60,
+        worker.command(sys.executable, "cuda_driver"),
+        cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
     assert isinstance(json.loads(done.stdout), list)

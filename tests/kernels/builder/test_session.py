@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from attn_doctor import worker
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
@@ -23,7 +24,6 @@ from attn_doctor.kernels.builder.scheduler import Step
 from attn_doctor.kernels.builder.session import Build
 from attn_doctor.kernels.builder.verification import prove
 from attn_doctor.kernels.builder.watcher import Watcher
-from attn_doctor.pool import pool
 from attn_doctor.pool.pool import PoolError
 from attn_doctor.record import store
 from attn_doctor.record.lock import Lock, LockLostError
@@ -304,7 +304,7 @@ def test_another_device_of_the_record_is_left_alone(request_of: Make) -> None:
 
 def test_torch_that_cannot_be_imported(request_of: Make) -> None:
     request = request_of("none")
-    broken = replace(request, environ={**request.environ, "STANDIN_PREPARE": "raise"})
+    broken = replace(request, environ={**request.environ, "FAKE_PREPARE": "raise"})
     with pytest.raises(PoolError, match=r"libcudart\.so\.13"):
         Build(broken, Told()).run()
 
@@ -324,7 +324,7 @@ def test_entries_are_verified_again_without_a_change(request_of: Make) -> None:
 
 def elsewhere(request: BuildRequest, serve: Path) -> None:
     """The build, in another process."""
-    pool.SERVE = serve
+    worker.LAUNCHER = str(serve)
     built(request)
 
 

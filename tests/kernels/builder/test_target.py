@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from attn_doctor import worker
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Cache, Facts, Gpu, Python, System, Torch, Triton
 from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
@@ -39,7 +40,6 @@ from attn_doctor.kernels.builder.target import (
 )
 from attn_doctor.kernels.builder.warmup import Ran, warm_up
 from attn_doctor.kernels.builder.watcher import Watcher
-from attn_doctor.pool import pool
 from attn_doctor.record import store
 from attn_doctor.record.drift import changed_components
 from attn_doctor.record.manifest import BuildEnvironment, Manifest
@@ -75,8 +75,8 @@ def aimed(request: BuildRequest, one: Target, **variables: str) -> BuildRequest:
     environ = {
         **request.environ,
         "ATTN_DOCTOR_STUB_GPU": "x",
-        "STANDIN_GPU": one.name,
-        "STANDIN_SM": str(one.sm),
+        "FAKE_GPU": one.name,
+        "FAKE_SM": str(one.sm),
     }
     return replace(
         request,
@@ -90,7 +90,7 @@ def aimed(request: BuildRequest, one: Target, **variables: str) -> BuildRequest:
 def at_the_gpu(request: BuildRequest, name: str = "NVIDIA H200") -> BuildRequest:
     """The request on the machine that has the GPU."""
     gpus = (Gpu(name=name, sm=90, visible=True),)
-    environ = {**request.environ, "STANDIN_GPU": name}
+    environ = {**request.environ, "FAKE_GPU": name}
     environ.pop("ATTN_DOCTOR_STUB_GPU", None)
     facts = replace(request.facts, gpus=gpus)
     return replace(request, target=None, devices=("cuda:0",), facts=facts, environ=environ)
@@ -289,7 +289,7 @@ def test_the_record_of_a_target_is_built_again(request_of: Make) -> None:
 
 def elsewhere(request: BuildRequest, serve: Path) -> None:
     """The build, in another process."""
-    pool.SERVE = serve
+    worker.LAUNCHER = str(serve)
     built(request)
 
 
@@ -328,7 +328,7 @@ def test_a_kernel_that_no_stub_gpu_made_is_not_taken(request_of: Make) -> None:
 
 
 def test_a_real_gpu_behind_the_stub_gpu_ends_the_build(request_of: Make) -> None:
-    request = aimed(request_of("none"), target(), STANDIN_GPU="NVIDIA T400")
+    request = aimed(request_of("none"), target(), FAKE_GPU="NVIDIA T400")
     with pytest.raises(TargetError, match="torch sees NVIDIA T400 instead of the stub GPU"):
         built(request)
     assert store.load(request.folder) is None
@@ -338,8 +338,8 @@ def test_the_same_version_from_another_wheel_ends_the_build(request_of: Make) ->
     one = target()
     own = replace(one, descriptor=replace(one.descriptor, software={"torch_key": "aa"}))
     with pytest.raises(TargetError, match=r"torch has the same version here .* other files"):
-        built(aimed(request_of("none"), own, STANDIN_TORCH_KEY="bb"))
-    assert states(built(aimed(request_of("none"), own, STANDIN_TORCH_KEY="aa"))) == ["unverified"]
+        built(aimed(request_of("none"), own, FAKE_TORCH_KEY="bb"))
+    assert states(built(aimed(request_of("none"), own, FAKE_TORCH_KEY="aa"))) == ["unverified"]
     # What is not known is not held against it.
     assert own.told(BuildEnvironment(device="NVIDIA H200")).device == "NVIDIA H200"
 

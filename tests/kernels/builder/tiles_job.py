@@ -1,7 +1,7 @@
-"""Stands where `child/work.py` does: kernels that ask for shared memory as their settings say.
+"""Replaces `worker/kernels/job.py`: kernels that need shared memory as their settings say.
 
-A forward and a backward kernel, and a GPU that has so much as `LIMIT` says. So the search for what
-fits is tried with real processes and without torch.
+A forward and a backward kernel, and a GPU that has as much as `LIMIT` says. So the search for what
+fits is tested with real processes and without torch.
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from typing import Any
 STAGES, TILE = 3, 64
 
 
-def prepare() -> None:
+def prepare(modules: list[str], emit: Callable[..., None]) -> None:
     """There is nothing to import."""
 
 
-def standby(device: str) -> None:
+def describe() -> dict[str, Any]:
+    """There is nothing to say."""
+    return {}
+
+
+def warm_up(device: str) -> None:
     """There is no device."""
 
 
-def work(job: dict[str, Any], begun: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def run_job(job: dict[str, Any], emit: Callable[..., None]) -> dict[str, Any]:
     """Fail as Inductor does if a kernel needs more than the limit."""
-    begun()
+    emit("begun")
     if job["action"] == "environment":
         return {"ok": True, "environment": {"device": os.environ["GPU"], "sm": 89}}
     spec = job["spec"]

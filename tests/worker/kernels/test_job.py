@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from msgspec import convert
 
+from attn_doctor import worker
 from attn_doctor.record.manifest import BuildEnvironment
 from attn_doctor.worker import reference
-from attn_doctor.worker.kernels import cache_keys, torch_builder
-from attn_doctor.worker.kernels import job as work
+from attn_doctor.worker.kernels import cache_keys, job, torch_builder
 from attn_doctor.worker.kernels.audit import (
     Watch,
     files_below,
@@ -37,7 +37,7 @@ from attn_doctor.worker.kernels.spec_inputs import own_mask
 from attn_doctor.worker.kernels.torch_versions import minor, reuse
 
 PYTHON = os.environ.get("ATTN_DOCTOR_TORCH_PYTHON", "")
-WORK = Path(work.__file__)
+ROOT = Path(__file__).parents[3]
 needs_torch = pytest.mark.skipif(not PYTHON, reason="ATTN_DOCTOR_TORCH_PYTHON is not set")
 HIT = {"aot_autograd.autograd_cache_hit": 1, "inductor.fxgraph_cache_hit": 1}
 
@@ -221,7 +221,7 @@ def test_settings_that_spoil_a_build_are_refused(
     assert switched_off() == ""
     monkeypatch.setenv(name, "1")
     assert name in switched_off()
-    told = work.work({"action": "build", "spec": {}, "device": "cpu"})
+    told = job.run_job({"action": "build", "spec": {}, "device": "cpu"})
     assert not told["ok"]
     assert name in told["failure"]["message"]
 
@@ -256,7 +256,7 @@ def test_what_a_compiler_said_is_cut_to_what_matters() -> None:
             + "\na.cpp:1:2: error: ‘y’ was not declared\nmore"
         )
     except RuntimeError as error:
-        told = work._last_words(error)
+        told = job._last_words(error)
     assert told == "RuntimeError: C++ compile error a.cpp:1:2: error: ‘y’ was not declared"
 
 
@@ -266,7 +266,7 @@ def test_of_the_memory_only_what_was_asked_for_and_what_there_is_is_told() -> No
         " of which 125.43 GiB is free."
     )
     rest = " Including non-PyTorch memory, this process has 10.67 GiB memory in use. Process 4582"
-    assert work._last_words(RuntimeError(asked + rest)) == f"RuntimeError: {asked}"
+    assert job._last_words(RuntimeError(asked + rest)) == f"RuntimeError: {asked}"
 
 
 def test_a_patched_torch_is_asked_with_what_it_wants() -> None:
@@ -336,7 +336,7 @@ def run(tmp_path: Path, job: dict[str, Any], **variables: str) -> dict[str, Any]
     environment = {**os.environ, **variables}
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(
-        [PYTHON or sys.executable, str(WORK)],
+        worker.command(PYTHON or sys.executable, "kernels.job"),
         input=json.dumps(job),
         capture_output=True,
         text=True,
@@ -399,7 +399,7 @@ def test_build_prove_and_what_must_not_pass(tmp_path: Path) -> None:
 def test_attention_that_ran_without_compiling_is_seen(tmp_path: Path) -> None:
     code = f"""
 import json, sys, torch
-sys.path.insert(0, {str(WORK.parents[3])!r})
+sys.path.insert(0, {str(ROOT)!r})
 from attn_doctor.worker.kernels.fused import Fused
 from torch.nn.attention.flex_attention import flex_attention
 q = torch.randn(1, 2, 64, 16)
@@ -423,7 +423,7 @@ def test_the_reference_is_right(tmp_path: Path) -> None:
     """Held against autograd through plain float64 attention; a small change is seen."""
     code = f"""
 import json, sys, torch, torch.utils._python_dispatch
-sys.path.insert(0, {str(WORK.parents[3])!r})
+sys.path.insert(0, {str(ROOT)!r})
 from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import spec_inputs as inputs
 spec = {{"heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float32", "mask": "causal",
@@ -470,7 +470,7 @@ print(json.dumps([right, off, worst, strides]))
 def test_attention_in_float64_is_torchs_own_a_few_rows_at_a_time(tmp_path: Path) -> None:
     code = f"""
 import json, sys, torch
-sys.path.insert(0, {str(WORK.parents[3])!r})
+sys.path.insert(0, {str(ROOT)!r})
 from attn_doctor.worker import reference
 reference._CHUNK = 1000  # nine rows at once
 ours = reference.scaled_dot_product(torch)
@@ -507,7 +507,7 @@ def test_a_small_gradient_that_is_all_wrong_is_found(tmp_path: Path) -> None:
     """It would not show in the norm of all; and what rounds much in any case is let be."""
     code = f"""
 import json, sys, torch
-sys.path.insert(0, {str(WORK.parents[3])!r})
+sys.path.insert(0, {str(ROOT)!r})
 from attn_doctor.worker.kernels.blocks import Block
 block = Block.__new__(Block)
 block.weights = {{"big.weight": 1000, "table": 10, "noisy": 10, "unused": 5}}
@@ -565,7 +565,7 @@ def test_each_mask_and_layout_means_to_torch_what_it_means_to_us(tmp_path: Path)
     (tmp_path / "masks.py").write_text(MASKS)
     code = f"""
 import json, sys, torch
-sys.path[:0] = [{str(WORK.parents[3])!r}, {str(tmp_path)!r}]
+sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]
 from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import spec_inputs as inputs
 from torch.nn.attention.flex_attention import flex_attention

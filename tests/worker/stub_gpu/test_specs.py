@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.worker.kernels import job as work_module
+from attn_doctor import worker
 
 from .conftest import PROGRAMS, PYTHON
 
@@ -29,7 +29,7 @@ def done(environ: dict[str, str], cache: Path, action: str, **spec: object) -> d
         "spec": {**SPEC, **spec},
     }
     ended = subprocess.run(
-        [PYTHON, "-P", str(work_module.__file__)],
+        worker.command(PYTHON, "kernels.job"),
         input=json.dumps(job),
         env=environ,
         capture_output=True,

@@ -178,10 +178,9 @@ def test_a_name_with_everything_that_may_be_in_one(on_stub_gpu: Program) -> None
 def test_the_driver_is_asked_without_torch_and_without_a_context(
     library: Path, tmp_path: Path
 ) -> None:
-    child = Path(worker.__file__).parent / "cuda_driver.py"
     plain = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     env = environment(library, GPU, 2, plain)
-    ended = processes.run([sys.executable, str(child)], 60.0, env=env)
+    ended = processes.run(worker.command(sys.executable, "cuda_driver"), 60.0, env=env)
     assert ended.ok, ended.err
     told = json.loads(ended.out)
     assert [one["name"] for one in told] == [GPU.name] * 2

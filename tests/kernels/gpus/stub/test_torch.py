@@ -12,12 +12,13 @@ import pytest
 from msgspec.structs import replace
 from packaging.version import Version
 
-from attn_doctor import processes, worker
+from attn_doctor import processes
 from attn_doctor.diagnosis import examine
 from attn_doctor.facts import Facts
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.gpus import stub
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES
+from attn_doctor.pool.pool import Pool
 
 from .conftest import GPU as TEST_GPU
 
@@ -113,12 +114,10 @@ def test_the_server_forks_workers_that_may_use_cuda(
 ) -> None:
     if not facts.torch.has_flex:
         pytest.skip("the server imports FlexAttention, which this torch does not have")
-    serve = Path(worker.__file__).parent / "server.py"
-    argv = [PYTHON, str(serve), "fork", str(tmp_path / "log")]
-    with processes.Running(argv, env=environ, stdin=True) as server:
-        assert server.out is not None
-        ready = json.loads(server.out.readline())
-    assert (ready["event"], ready["fork"], ready["cuda"]) == ("ready", True, True)
+    with Pool(PYTHON, environ, tmp_path, fresh=False) as pool:
+        while not pool.hello:
+            assert pool.wait(1.0) == []
+    assert pool.hello["fork"]
 
 
 FLEX = """

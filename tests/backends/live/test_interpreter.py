@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,9 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from attn_doctor import worker
+from attn_doctor.backends.live.interpreter import Interpreter
 from attn_doctor.backends.live.outcome import Imported, Verdict
-from attn_doctor.backends.live.server_process import Ended, Server
 from attn_doctor.backends.live.verdicts import imported
+from attn_doctor.pool.task import Outcome
 from tests.backends.live.planted import plant
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
@@ -26,29 +29,48 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return plant(tmp_path_factory.mktemp("planted"), torch=False)
 
 
-def server(folder: Path, tmp_path: Path, *modules: str, fork: bool = True) -> Server:
+def server(
+    folder: Path, tmp_path: Path, *modules: str, patience: float = 20.0, spares: int = 1
+) -> Interpreter:
     env = {**os.environ, "PYTHONPATH": str(folder)}
-    return Server(sys.executable, ("torch", *modules), str(tmp_path), env, 20.0, fork=fork)
+    return Interpreter(
+        sys.executable, ("torch", *modules), str(tmp_path), env, patience, spares=spares
+    )
+
+
+@pytest.fixture
+def without_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that say of themselves that a fork could not use CUDA."""
+    root = tmp_path / "attn_doctor"
+    source = Path(worker.LAUNCHER).parent
+    shutil.copytree(source, root / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "__init__.py").touch()
+    path = root / "worker" / "server.py"
+    text = path.read_text("utf-8")
+    changed = text.replace("return not cuda or not _cuda_was_used()", "return False")
+    assert changed != text
+    path.write_text(changed)
+    monkeypatch.setattr(worker, "LAUNCHER", str(root / "worker" / "launch.py"))
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
     with server(folder, tmp_path_factory.mktemp("logs")) as one:
         assert one.ready(), one.failed
         yield one
         assert one.left_behind == []
 
 
-def run(server: Server, name: str, seconds: float = 20.0, memory: int = MEMORY) -> Ended:
+def run(server: Interpreter, name: str, seconds: float = 20.0, memory: int = MEMORY) -> Outcome:
     job = {"action": "import", "module": f"planted_{name}", "package": f"planted-{name}"}
     return server.run(job, seconds, memory)
 
 
-def judged(ended: Ended) -> Imported:
+def judged(ended: Outcome) -> Imported:
     return imported("planted", ended, lambda _: None)
 
 
-def test_a_good_package_imports(served: Server) -> None:
+def test_a_good_package_imports(served: Interpreter) -> None:
     one = judged(run(served, "good"))
     assert (one.verdict, one.version) == (Verdict.VERIFIED, "1.5")
 
@@ -64,7 +86,9 @@ def test_a_good_package_imports(served: Server) -> None:
         ("deep", Verdict.FAILED, "RecursionError"),
     ],
 )
-def test_a_failure_is_a_finding(served: Server, name: str, verdict: Verdict, words: str) -> None:
+def test_a_failure_is_a_finding(
+    served: Interpreter, name: str, verdict: Verdict, words: str
+) -> None:
     one = judged(run(served, name))
     assert one.verdict is verdict
     assert words in one.sentence
@@ -73,7 +97,7 @@ def test_a_failure_is_a_finding(served: Server, name: str, verdict: Verdict, wor
     assert judged(run(served, "good")).verdict is Verdict.VERIFIED
 
 
-def test_a_crash_tells_where_it_was(served: Server) -> None:
+def test_a_crash_tells_where_it_was(served: Interpreter) -> None:
     one = judged(run(served, "segfault"))
     assert one.failure is not None
     assert "Fatal Python error: Segmentation fault" in one.failure.text
@@ -81,7 +105,7 @@ def test_a_crash_tells_where_it_was(served: Server) -> None:
 
 
 @pytest.mark.parametrize("name", ["hang", "unkillable"])
-def test_a_hang_is_killed_and_tells_where_it_was(served: Server, name: str) -> None:
+def test_a_hang_is_killed_and_tells_where_it_was(served: Interpreter, name: str) -> None:
     start = time.monotonic()
     one = judged(run(served, name, seconds=1.0))
     assert time.monotonic() - start < 10
@@ -91,7 +115,7 @@ def test_a_hang_is_killed_and_tells_where_it_was(served: Server, name: str) -> N
     assert f"planted_{name}.py" in one.failure.text
 
 
-def test_memory_is_limited(served: Server) -> None:
+def test_memory_is_limited(served: Interpreter) -> None:
     ended = run(served, "eats", memory=200)
     one = judged(ended)
     assert one.verdict is Verdict.OUT_OF_MEMORY
@@ -99,17 +123,17 @@ def test_memory_is_limited(served: Server) -> None:
     assert "more than its limit" in one.sentence
 
 
-def test_what_a_package_prints_is_no_answer(served: Server) -> None:
+def test_what_a_package_prints_is_no_answer(served: Interpreter) -> None:
     ended = run(served, "talks")
-    assert [one["event"] for one in ended.said] == ["stage", "imported", "done"]
-    assert '"event": "ended"' in ended.text
+    assert [event["event"] for event in ended.events] == ["stage", "imported"]
+    assert '"event": "ended"' in ended.output()
 
 
-def test_a_package_that_reads_gets_nothing(served: Server) -> None:
+def test_a_package_that_reads_gets_nothing(served: Interpreter) -> None:
     assert judged(run(served, "reads")).verdict is Verdict.VERIFIED
 
 
-def test_what_a_job_started_dies_with_it(served: Server) -> None:
+def test_what_a_job_started_dies_with_it(served: Interpreter) -> None:
     before = {one.pid for one in psutil.Process().children(recursive=True)}
     assert judged(run(served, "starts", seconds=2.0)).verdict is Verdict.HUNG
     left = [
@@ -136,8 +160,7 @@ def test_a_server_may_fail_to_start(
 
 
 def test_a_server_may_hang(folder: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(folder)}
-    with Server(sys.executable, ("torch", "planted_hang"), str(tmp_path), env, 3.0) as one:
+    with server(folder, tmp_path, "planted_hang", patience=3.0) as one:
         assert not one.ready()
         assert one.failed is not None
         found = judged(one.failed)
@@ -147,14 +170,16 @@ def test_a_server_may_hang(folder: Path, tmp_path: Path) -> None:
 
 
 def test_no_interpreter(tmp_path: Path) -> None:
-    with Server(str(tmp_path / "nothing"), ("torch",), str(tmp_path), {}, 1.0) as one:
+    with Interpreter(str(tmp_path / "nothing"), ("torch",), str(tmp_path), {}, 1.0) as one:
         assert not one.ready()
         assert one.failed is not None
         assert "cannot be started: No such file or directory" in judged(one.failed).sentence
+        assert judged(one.failed).verdict is Verdict.NOT_RUN
 
 
+@pytest.mark.usefixtures("without_fork")
 def test_without_a_fork_each_job_has_an_interpreter(folder: Path, tmp_path: Path) -> None:
-    with server(folder, tmp_path, fork=False) as one:
+    with server(folder, tmp_path) as one:
         assert one.ready()
         assert one.hello["fork"] is False
         for name, verdict in [
@@ -169,10 +194,10 @@ def test_without_a_fork_each_job_has_an_interpreter(folder: Path, tmp_path: Path
         assert one.left_behind == []
 
 
+@pytest.mark.usefixtures("without_fork")
 def test_no_spare_is_kept_where_only_one_process_may_be(folder: Path, tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(folder)}
     before = len(psutil.Process().children())
-    with Server(sys.executable, ("torch",), str(tmp_path), env, 20.0, fork=False, spares=0) as one:
+    with server(folder, tmp_path, spares=0) as one:
         assert one.ready()
         assert len(psutil.Process().children()) == before
         for _ in range(2):
@@ -182,14 +207,19 @@ def test_no_spare_is_kept_where_only_one_process_may_be(folder: Path, tmp_path: 
 
 ORPHAN = """
 import os, sys
-from attn_doctor.backends.live.server_process import Server
-server = Server(sys.executable, ("torch",), sys.argv[1], dict(os.environ), 20.0)
-assert server.ready()
-job = {"action": "import", "module": "planted_hang", "package": "x"}
-def heard(event):
-    if event["event"] == "started":
-        print(server._child.pid, event["pid"], flush=True)
-server.run(job, 60, 512, heard)
+from pathlib import Path
+from attn_doctor.pool.pool import Pool
+from attn_doctor.pool.task import Task
+job = {"action": "import", "module": "planted_hang", "package": "x", "seconds": 60.0}
+with Pool(sys.executable, os.environ, Path(sys.argv[1]), jobs="backends.job", modules=["torch"],
+          fresh=False) as pool:
+    log = Path(sys.argv[1]) / "job.log"
+    pool.start(Task(id=1, job=job, log=log, limit=60.0, memory_mib=512))
+    while not pool._active[1].pid:
+        pool.wait(0.1)
+    print(pool._server.running.pid, pool._active[1].pid, flush=True)
+    while True:
+        pool.wait(0.1)
 """
 
 

@@ -67,7 +67,8 @@ def run_job(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     # A library that hangs and holds the interpreter lock stops the thread that watches our parent.
     die_with(os.getppid())
     # A hang then leaves in the log where it happened, shortly before the job is killed.
-    faulthandler.dump_traceback_later(max(0.2, 0.95 * job["seconds"]))
+    limit: float = job["seconds"]
+    faulthandler.dump_traceback_later(max(0.2, limit - max(0.5, 0.05 * limit)))
     emit("stage", stage="import")
     action = {"import": _import, "device": _device, "attend": _attend}[job["action"]]
     try:

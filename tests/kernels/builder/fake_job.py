@@ -103,8 +103,10 @@ def _misbehave(how: str, word: str) -> None:
         os._exit(int(word[1:]))
     if how == "hang":
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
-        with open(os.path.join(_folder(), "grandchild"), "w", encoding="ascii") as file:
+        path = os.path.join(_folder(), "grandchild")
+        with open(f"{path}.new", "w", encoding="ascii") as file:
             file.write(str(child.pid))
+        os.replace(f"{path}.new", path)
         time.sleep(100)
     if how == "sleep":
         time.sleep(float(word[1:]) / 10)

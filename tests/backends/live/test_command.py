@@ -16,8 +16,8 @@ from tests.command import run
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("check", "--live", "--facts", "x.json"), "it needs a machine, not a snapshot"),
-        (("backends", "--live", "--device", "H100"), "'H100' is neither"),
+        (("check", "--live", "--facts", "x.json"), "runs the backends here: drop --facts"),
+        (("backends", "--live", "--device", "H100"), "--device H100: write cuda:0"),
         (("backends", "--live", "sla", "--framework", "simpletuner"), "--live cannot run sla"),
     ],
 )

@@ -24,7 +24,7 @@ MASKS = (
 )
 
 
-class Judge:
+class BackendSupport:
     """Answers of the catalogue for one framework."""
 
     def __init__(self, facts: Facts, findings: Sequence[Finding], framework: str) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from attn_doctor.backends.readiness import RequirementResult
+from msgspec.structs import replace
+
 from attn_doctor.configs.readers.settings import Reading
+from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, SourceLocation, Verdict
 from attn_doctor.rulebook import library
+from attn_doctor.rulebook.evaluate import evaluate_rule
 from attn_doctor.rulebook.rule import Rule
 
 
-def tell(
+def config_finding(
     rule: str,
     reading: Reading,
     key: str,
@@ -48,6 +51,46 @@ def because(reading: Reading, key: str, wanted: str, *, seen: str = "") -> Becau
     return Because(fact=f"config.{key}", seen=value, wanted=wanted, truth=True)
 
 
+def observed(key: str, value: str, wanted: str) -> Because:
+    """A value that is not a setting, such as an argument in a script."""
+    return Because(fact=f"config.{key}", seen=value, wanted=wanted, truth=True)
+
+
+def from_variables(
+    reading: Reading, facts: Facts, framework: str, newest: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Findings of a framework's rules on the environment variables that the configuration sets.
+
+    The framework and Diffusers count as installed, with their newest known versions if they are
+    not. Variables of the machine itself are the business of `check`'s other findings.
+    """
+    packages = {}
+    for name in (framework, "diffusers"):
+        package = getattr(facts, name)
+        version = package.version if package.installed else newest[name]
+        packages[name] = replace(package, installed=True, version=version)
+    env = {name: setting.text for name, setting in reading.variables.items()}
+    assumed = replace(facts, env={**facts.env, **env}, **packages)
+    for rule in _rules().values():
+        names = [line.fact.removeprefix("env.") for line in (*rule.when.all, *rule.when.any)]
+        key = next((name for name in names if name in env), "")
+        if not key or not rule.id.startswith(f"{framework}/"):
+            continue
+        line = reading.line(key)
+        for finding in evaluate_rule(rule, assumed):
+            if finding.verdict is Verdict.PROBLEM:
+                remove = Fix(
+                    title=f"{reading.file}, line {line}: remove {key}", safety=Safety.MANUAL
+                )
+                yield replace(
+                    finding,
+                    subject=reading.file,
+                    location=SourceLocation(reading.file, line),
+                    context=(),
+                    fixes=(remove,),
+                )
+
+
 def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
     """The exact change: file, line, key, old and new value."""
     setting = reading.settings.get(key)
@@ -60,14 +103,6 @@ def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
         title=f"{reading.file}, line {setting.line}: {name}: {setting.text} → {new}: {effect}",
         safety=Safety.MANUAL,
     )
-
-
-def remedy(reason: RequirementResult) -> Fix | None:
-    """The catalogue's own remedy, such as the command that installs what is missing."""
-    if not reason.remedy:
-        return None
-    title = f"{reason.remedy[0].upper()}{reason.remedy[1:]}"
-    return Fix(title=title, safety=Safety.MANUAL, code=reason.code)
 
 
 def _pair(reading: Reading, key: str, value: str) -> str:

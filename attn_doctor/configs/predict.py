@@ -17,9 +17,9 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
 
         return simpletuner.predict(reading, facts, findings)
     if reading.kind == "finetrainers":
-        from attn_doctor.configs import finetrainers
+        from attn_doctor.configs.finetrainers import predict as finetrainers
 
         return finetrainers.predict(reading, facts, findings)
-    from attn_doctor.configs import diffusers
+    from attn_doctor.configs.diffusers import predict as diffusers
 
     return diffusers.predict(reading, facts, findings)

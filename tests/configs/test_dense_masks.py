@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.backends.readiness import Readiness
-from attn_doctor.configs.dense_masks import (
+from attn_doctor.configs.attention_size import (
     Sized,
     elements,
     most_samples,

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from attn_doctor.configs.readers import (
     env_file,
-    json_file,
     shell_words,
-    toml_file,
 )
+from attn_doctor.configs.readers.data_files import json_settings, toml_settings
 from attn_doctor.configs.readers.files import shown, text_of
 from attn_doctor.configs.readers.settings import ConfigError, Reading, Setting
 
@@ -57,7 +56,7 @@ def read(path: Path, why: str = "") -> Reading:
         return _env(text, name, why)
     if form == "shell":
         return _shell(text, name, why)
-    settings = (json_file if form == "json" else toml_file).settings_of(text, name)
+    settings = (json_settings if form == "json" else toml_settings)(text, name)
     if not _has(settings, _SIMPLETUNER):
         raise ConfigError(
             f"{name}: none of SimpleTuner's settings ({', '.join(_SIMPLETUNER)}) are in it;"

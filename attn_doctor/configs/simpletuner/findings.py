@@ -1,18 +1,33 @@
-"""What is wrong with a configuration of SimpleTuner, each with the change that helps."""
+"""Findings about a configuration of SimpleTuner, each with the change that helps.
+
+They concern settings by themselves, and what the model gives the backend that runs: precision,
+masks, sizes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attn_doctor.configs.backend_support import Judge
-from attn_doctor.configs.findings import because, change, tell
+from attn_doctor.backends.readiness import Readiness, RequirementResult
+from attn_doctor.backends.required import remedy
+from attn_doctor.configs.attention_size import (
+    DEMAND,
+    NATIVE,
+    beyond,
+    most_samples,
+    taking,
+)
+from attn_doctor.configs.backend_support import CONFIGURED, MASKS, BackendSupport
+from attn_doctor.configs.findings import because, change, config_finding
 from attn_doctor.configs.prediction import Phase
-from attn_doctor.configs.simpletuner.model_inputs import KEY, inputs
-from attn_doctor.configs.simpletuner.run import Run, choices
+from attn_doctor.configs.simpletuner.run import Run, attention_call, batch_of, choices, largest
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Safety, Severity
 from attn_doctor.suggest import nearest
 
+KEY = "attention_mechanism"
+#: Backends that misread a mask of two dimensions.
+_ROWS_MISREAD = ("flex",)
 #: Names that other programs have for what SimpleTuner calls otherwise.
 _MEANT = {
     "flash": "flash-attn", "flash_attention_2": "flash-attn", "flash2": "flash-attn",
@@ -23,7 +38,9 @@ _MEANT = {
 }  # fmt: skip
 
 
-def found(run: Run, phases: Sequence[Phase], judge: Judge, facts: Facts) -> Iterator[Finding]:
+def found(
+    run: Run, phases: Sequence[Phase], support: BackendSupport, facts: Facts
+) -> Iterator[Finding]:
     """Every problem of a configuration, the gravest kinds first."""
     yield from _mechanism(run)
     yield from _precision(run)
@@ -32,7 +49,7 @@ def found(run: Run, phases: Sequence[Phase], judge: Judge, facts: Facts) -> Iter
     yield from _env(run)
     told: set[str] = set()
     for phase in phases:
-        for finding in inputs(run, phase, judge, facts):
+        for finding in _inputs(run, phase, support, facts):
             if finding.rule not in told:
                 told.add(finding.rule)
                 yield finding
@@ -47,7 +64,7 @@ def _mechanism(run: Run) -> Iterator[Finding]:
     names = [one.name for one in choices(version)]
     meant = _MEANT.get(run.mechanism, run.mechanism.removesuffix("-hub"))
     near = meant if meant in names else next(iter(nearest(run.mechanism, names)), "")
-    yield tell(
+    yield config_finding(
         "simpletuner/mechanism-unknown",
         run.reading,
         KEY,
@@ -62,7 +79,7 @@ def _precision(run: Run) -> Iterator[Finding]:
     reading = run.reading
     quantised = reading.get("base_model_precision", "no_change")
     if run.mechanism.startswith("sageattention") and quantised == "nf4-bnb":
-        yield tell(
+        yield config_finding(
             "simpletuner/sage-with-nf4",
             reading,
             "base_model_precision",
@@ -75,7 +92,7 @@ def _precision(run: Run) -> Iterator[Finding]:
         )
     fp8 = reading.get("mixed_precision").lower() == "fp8"
     if fp8 and quantised not in ("no_change", "fp8-torchao"):
-        yield tell(
+        yield config_finding(
             "simpletuner/fp8-precision",
             reading,
             "mixed_precision",
@@ -106,7 +123,7 @@ def _routing(run: Run, phases: Sequence[Phase]) -> Iterator[Finding]:
         return
     rule = "mechanism-ignored" if own or lacking else "backend-not-routed"
     title = run.family.title if run.family else "this family"
-    yield tell(
+    yield config_finding(
         f"simpletuner/{rule}",
         run.reading,
         KEY,
@@ -150,7 +167,7 @@ def _sage(run: Run) -> Iterator[Finding]:
     reading = run.reading
     usage = reading.get("sageattention_usage", "inference").lower()
     if usage not in ("inference", "training", "training+inference"):
-        yield tell(
+        yield config_finding(
             "simpletuner/mechanism-unknown",
             reading,
             "sageattention_usage",
@@ -159,7 +176,7 @@ def _sage(run: Run) -> Iterator[Finding]:
             fixes=(change(reading, "sageattention_usage", "inference", "validation alone"),),
         )
     elif "training" in usage:
-        yield tell(
+        yield config_finding(
             "sage/no-gradients",
             reading,
             "sageattention_usage",
@@ -168,7 +185,7 @@ def _sage(run: Run) -> Iterator[Finding]:
             fixes=(change(reading, "sageattention_usage", "inference", "trains all layers"),),
         )
     else:
-        yield tell(
+        yield config_finding(
             "simpletuner/sage-validation-only",
             reading,
             KEY,
@@ -182,7 +199,7 @@ def _env(run: Run) -> Iterator[Finding]:
     if reading.form != "env" or "ATTENTION_MECHANISM" not in reading.variables:
         return
     written = reading.variables["ATTENTION_MECHANISM"]
-    yield tell(
+    yield config_finding(
         "simpletuner/mechanism-ignored",
         reading,
         "ATTENTION_MECHANISM",
@@ -197,3 +214,178 @@ def _env(run: Run) -> Iterator[Finding]:
             ),
         ),
     )
+
+
+def _inputs(run: Run, phase: Phase, support: BackendSupport, facts: Facts) -> Iterator[Finding]:
+    """What the backend that runs says to what the model gives it."""
+    # Torch's own attention lacks only what the rules on the machine say.
+    if phase.backend in ("", "packed", "native"):
+        return
+    if phase.backend in _ROWS_MISREAD and phase.mask == "rows":
+        yield _rows(run, phase, support)
+    wanted = attention_call(run, phase.phase, phase.backend, phase.tokens)
+    answer = support.answer(phase.backend, wanted)
+    for reason in answer.reasons:
+        if not reason.rule or reason.state is Readiness.UNKNOWN or reason.id == "st-sage-training":
+            continue
+        if reason.id in CONFIGURED or reason.rule in MASKS:
+            yield _configured(run, phase, reason.id, reason.rule, reason.text, support, facts)
+        elif reason is answer.reasons[0] and not support.known(reason.rule):
+            yield _machine(run, phase, reason)
+
+
+def _configured(
+    run: Run, phase: Phase, demand: str, rule: str, text: str, support: BackendSupport, facts: Facts
+) -> Finding:
+    reading = run.reading
+    if demand == DEMAND:
+        return _beyond(run, phase, support)
+    if demand in ("half-precision", "flash-sdpa-precision"):
+        half = "bf16" if (facts.driver.best_sm or 80) >= 80 else "fp16"
+        return config_finding(
+            rule,
+            reading,
+            "mixed_precision",
+            f"{run.mechanism} computes in half precision, and mixed_precision"
+            f" {reading.get('mixed_precision')} gives it fp32",
+            seen=(because(reading, "mixed_precision", half),),
+            fixes=(
+                change(reading, "mixed_precision", half, "queries, keys and values in half"),
+                change(reading, KEY, "diffusers", "takes fp32"),
+            ),
+        )
+    if demand in ("flex-unfused", "flex-unfused-memory"):
+        return _unfused(run, phase)
+    if demand == "flex-causal":
+        keys: tuple[str, ...] = ("model_family",)
+    else:
+        keys = ("model_family", KEY)
+    best = _instead(run, phase, support)
+    when = " where captions are padded" if run.family and run.family.masked == "padded" else ""
+    title = run.family.title if run.family else "this family"
+    gives = "a causal flag" if demand == "flex-causal" else f"a {_kind(phase.mask)} mask{when}"
+    return config_finding(
+        rule,
+        reading,
+        KEY,
+        f"{title} gives its attention {gives}, which {run.mechanism} does not take",
+        why=f"{text[0].upper()}{text[1:]}.",
+        seen=tuple(because(reading, key, "") for key in keys),
+        fixes=(change(reading, KEY, best, "takes what this family gives"),),
+    )
+
+
+def _unfused(run: Run, phase: Phase) -> Finding:
+    reading = run.reading
+    cost = f", about {phase.mib} MiB for each layer" if phase.mib else ""
+    return config_finding(
+        "flex/unfused",
+        reading,
+        "dynamo_backend" if "dynamo_backend" in reading.settings else KEY,
+        f"flex runs unfused: dynamo_backend is {reading.get('dynamo_backend') or 'not set'}{cost}",
+        seen=(because(reading, "dynamo_backend", "inductor"),),
+        fixes=(
+            change(reading, "dynamo_backend", "inductor", "compiles the model, flex fused in it"),
+            change(reading, KEY, "diffusers", "fused without compiling"),
+        ),
+    )
+
+
+def _rows(run: Run, phase: Phase, support: BackendSupport) -> Finding:
+    return config_finding(
+        "flex/mask-two-dimensions",
+        run.reading,
+        KEY,
+        f"{run.family.title if run.family else 'this family'} passes a mask of two dimensions,"
+        " which flex reads as one over the queries",
+        seen=(because(run.reading, "model_family", ""), because(run.reading, KEY, "")),
+        fixes=(change(run.reading, KEY, _instead(run, phase, support), "reads it as it is meant"),),
+    )
+
+
+def _beyond(run: Run, phase: Phase, support: BackendSupport) -> Finding:
+    """A mask with a row for each query that is too large for flex."""
+    title = run.family.title if run.family else "this family"
+    since = run.family.dense if run.family and run.family.dense != "always" else ""
+    update = Fix(
+        title=f"Update SimpleTuner to {since} or newer, where this mask is over the keys alone",
+        safety=Safety.ASK,
+        run=(("pip", "install", "--upgrade", f"simpletuner>={since}"),),
+    )
+    size = largest(run.reading, run.preset, phase.phase)
+    batch = batch_of(run.reading, phase.phase)
+    fewer = most_samples(size.tokens)
+    return beyond(
+        run.reading,
+        KEY,
+        title,
+        run.mechanism,
+        size,
+        phase=phase.phase,
+        batch=batch,
+        fixes=(
+            update if since else None,
+            _lengths(run, phase, support),
+            change(run.reading, KEY, "diffusers", NATIVE),
+            change(run.reading, "train_batch_size", str(fewer), "keeps the size")
+            if batch > 1 and fewer
+            else None,
+        ),
+    )
+
+
+def _lengths(run: Run, phase: Phase, support: BackendSupport) -> Fix | None:
+    """A mechanism of this release that takes padding as lengths, best one that is ready."""
+    if run.family is None or run.family.mask != "varlen":
+        return None
+    wanted = attention_call(run, phase.phase, "flash_varlen", phase.tokens)
+    able = [
+        (one.name, answer)
+        for one in choices(run.release.version)
+        if one.name in _PACKED
+        for answer in [support.answer(one.backend, wanted)]
+        if all(reason.rule not in MASKS for reason in answer.reasons)
+    ]
+    able.sort(key=lambda one: one[1].state is not Readiness.READY)
+    return next((change(run.reading, KEY, *taking(*one)) for one in able), None)
+
+
+def _machine(run: Run, phase: Phase, reason: RequirementResult) -> Finding:
+    return config_finding(
+        reason.rule,
+        run.reading,
+        KEY,
+        f"{run.mechanism} does not work as configured in {phase.phase}: {reason.text}",
+        seen=(because(run.reading, KEY, ""),),
+        fixes=(
+            remedy(reason),
+            change(run.reading, KEY, "diffusers", "torch's own attention runs everywhere"),
+        ),
+    )
+
+
+def _instead(run: Run, phase: Phase, support: BackendSupport) -> str:
+    """A mechanism of this release that takes what the family gives; torch's own at the least."""
+    able = [one for one in choices(run.release.version) if one.name in _SAFE]
+    wanted = attention_call(run, phase.phase, "native", phase.tokens)
+    for one in able:
+        if one.backend.endswith("_hub") and support.answer(one.backend, wanted).state is (
+            Readiness.READY
+        ):
+            return one.name
+    return "diffusers"
+
+
+#: Mechanisms to propose in place of one that takes no mask.
+_SAFE = ("flash-attn-varlen-hub", "native-efficient", "diffusers")
+#: Those that make lengths of a boolean mask.
+_PACKED = ("flash-attn-2", "flash-attn-varlen-hub")
+
+
+def _kind(mask: str) -> str:
+    return {
+        "rows": "two-dimensional",
+        "float": "additive",
+        "varlen": "boolean",
+        "bool": "boolean",
+    }.get(mask, "boolean")

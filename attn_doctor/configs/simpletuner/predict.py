@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from attn_doctor.backends.readiness import Readiness
-from attn_doctor.configs.backend_support import Judge
-from attn_doctor.configs.expected_cost import head_shape, memory
+from attn_doctor.configs.attention_size import head_shape, memory
+from attn_doctor.configs.backend_support import BackendSupport
 from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.configs.simpletuner.families import newest, release
@@ -20,10 +20,11 @@ from attn_doctor.configs.simpletuner.run import (
     PHASES,
     Run,
     attention_call,
+    batch_of,
     effective,
+    largest,
     understood,
 )
-from attn_doctor.configs.simpletuner.sizes import batch_of, largest
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 
@@ -31,8 +32,8 @@ from attn_doctor.findings import Finding
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
     """The phases of a run and what is wrong with the configuration."""
     run = understood(reading, facts)
-    judge = Judge(facts, findings, "simpletuner")
-    phases = tuple(_phase(run, phase, judge) for phase in PHASES)
+    support = BackendSupport(facts, findings, "simpletuner")
+    phases = tuple(_phase(run, phase, support) for phase in PHASES)
     return Prediction(
         reading=reading,
         title="SimpleTuner",
@@ -40,13 +41,13 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
         installed=facts.simpletuner.installed,
         subject=run.family.title if run.family else reading.get("model_family"),
         phases=phases,
-        findings=tuple(found(run, phases, judge, facts)),
+        findings=tuple(found(run, phases, support, facts)),
         ignored=tuple(_ignored(run)),
         notes=tuple(_notes(run, facts)),
     )
 
 
-def _phase(run: Run, phase: str, judge: Judge) -> Phase:
+def _phase(run: Run, phase: str, support: BackendSupport) -> Phase:
     backend, why = effective(run, phase)
     tokens = largest(run.reading, run.preset, phase).tokens
     shape = head_shape(run.preset) or (
@@ -77,7 +78,7 @@ def _phase(run: Run, phase: str, judge: Judge) -> Phase:
     )
     if not backend or backend == "packed":
         return base
-    answer = judge.answer(backend, attention_call(run, phase, backend, tokens))
+    answer = support.answer(backend, attention_call(run, phase, backend, tokens))
     # That SageAttention trains nothing is a finding of its own.
     reasons = [one for one in answer.reasons if one.id != "st-sage-training"]
     if not reasons:

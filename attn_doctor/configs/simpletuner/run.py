@@ -1,10 +1,12 @@
-"""One configuration as SimpleTuner of one release understands it: mechanism, family, precision.
+"""One configuration as a release of SimpleTuner reads it: mechanism, family, precision, sizes.
 
 Follows `helpers/training/attention_backend.py::apply`, `cmd_args.py` and the families' own code at
 each release; see `rules/tables/families.toml`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.catalogue_entries import Name
-from attn_doctor.configs.dense_masks import elements
+from attn_doctor.configs.attention_size import Sized, elements
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.configs.simpletuner.families import (
     Family,
@@ -22,7 +24,6 @@ from attn_doctor.configs.simpletuner.families import (
     newest,
     release,
 )
-from attn_doctor.configs.simpletuner.sizes import batch_of
 from attn_doctor.facts import Facts
 
 #: What SimpleTuner's phases are called here and in attention calls.
@@ -236,3 +237,57 @@ def attention_call(run: Run, phase: str, backend: str, tokens: int) -> Attention
     dense = known is not None and run.release.known and known.dense_in(run.release.version)
     rows = elements(tokens, batch_of(run.reading, phase)) if dense else 0
     return replace(found, seq_len=tokens, mask_elements=rows)
+
+
+def largest(reading: Reading, preset: str, phase: str) -> Sized:
+    """The size with the most tokens; its `tokens` are 0 if they cannot be told."""
+    asked = _validation if phase == "validation" else _training
+    found = max(asked(reading, preset), key=lambda one: one.tokens, default=None)
+    if phase == "validation" or (found is not None and found.tokens):
+        return found or Sized(preset=preset, resolution="")
+    return Sized(
+        preset=preset,
+        resolution=reading.get("resolution", "1024"),
+        resolution_type=reading.get("resolution_type", "pixel_area"),
+        key="resolution",
+        line=_line(reading, "resolution"),
+    )
+
+
+def batch_of(reading: Reading, phase: str) -> int:
+    """Samples of one call: those of training, and at least one elsewhere."""
+    asked = reading.get("train_batch_size", "1") if phase == "training" else "1"
+    return max(1, _whole(asked))
+
+
+def _training(reading: Reading, preset: str) -> Iterator[Sized]:
+    """The datasets with sizes of their own."""
+    for one in reading.datasets:
+        yield Sized(
+            preset=preset,
+            resolution=one.resolution,
+            resolution_type=one.resolution_type,
+            frames=one.frames,
+            key="data_backend_config",
+            line=_line(reading, "data_backend_config"),
+        )
+
+
+def _validation(reading: Reading, preset: str) -> Iterator[Sized]:
+    for one in reading.get("validation_resolution", "256").split(","):
+        yield Sized(
+            preset=preset,
+            resolution=one.strip(),
+            frames=_whole(reading.get("validation_num_video_frames", "0")),
+            key="validation_resolution",
+            line=_line(reading, "validation_resolution"),
+        )
+
+
+def _line(reading: Reading, key: str) -> int:
+    """The line of a setting; 0 where it is not set."""
+    return reading.line(key) if key in reading.settings else 0
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 7 else 0

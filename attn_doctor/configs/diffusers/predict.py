@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.readiness import RequirementResult
-from attn_doctor.configs.backend_support import Judge
-from attn_doctor.configs.dense_masks import DEMAND, elements
-from attn_doctor.configs.findings import remedy, tell
+from attn_doctor.backends.required import remedy
+from attn_doctor.configs.attention_size import DEMAND, elements
+from attn_doctor.configs.backend_support import BackendSupport
+from attn_doctor.configs.diffusers.script_sizes import size_of, too_large
+from attn_doctor.configs.findings import config_finding, observed
 from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.settings import Call, Reading
-from attn_doctor.configs.script_sizes import size_of, too_large
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Because, Finding, Fix, Safety
+from attn_doctor.findings import Finding, Fix, Safety
 from attn_doctor.suggest import nearest
 
 _COMPILED = (
@@ -43,11 +44,11 @@ _IMPLEMENTATIONS = {
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
     """What is chosen, line by line, and what is wrong with it."""
-    judge = Judge(facts, findings, "diffusers")
+    support = BackendSupport(facts, findings, "diffusers")
     phases: list[Phase] = []
     found = [*_helpers(reading)]
     for call in _choices(reading):
-        one, wrong = _chosen(reading, call, judge)
+        one, wrong = _chosen(reading, call, support)
         phases.append(one)
         found += wrong
     table = catalogue.load().framework("diffusers")
@@ -84,7 +85,7 @@ def _pipelines(reading: Reading) -> list[str]:
     return [one.value for one in reading.calls if one.what == "pipeline" and one.value]
 
 
-def _chosen(reading: Reading, call: Call, judge: Judge) -> tuple[Phase, list[Finding]]:
+def _chosen(reading: Reading, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
     names = [one.name for one in catalogue.load().names_of("diffusers")]
     trains = any(one.what == "training" for one in reading.calls)
     phase = "training" if trains else "inference"
@@ -111,7 +112,7 @@ def _chosen(reading: Reading, call: Call, judge: Judge) -> tuple[Phase, list[Fin
         compiled=compiled,
         mask_elements=elements(size.tokens) if size else 0,
     )
-    answer = judge.answer(backend, attention)
+    answer = support.answer(backend, attention)
     idle = _idle(reading) if call.what in ("set_attention_backend", "attention_backend") else ""
     if idle:
         why = f"{where}: {value} has no effect: {idle} does not go through the dispatcher"
@@ -120,10 +121,10 @@ def _chosen(reading: Reading, call: Call, judge: Judge) -> tuple[Phase, list[Fin
         )
         return ran, [_without_effect(reading, call, value, idle)]
     fused = compiled if backend == "flex" else backend != "_native_math"
-    faults = judge.faults(answer) if backend != "native" else []
+    faults = support.faults(answer) if backend != "native" else []
     reason = answer.reasons[0] if answer.reasons else None
     found = [
-        too_large(reading, call, value, size, phase, judge)
+        too_large(reading, call, value, size, phase, support)
         if size and one.id == DEMAND
         else _told(reading, call, value, one, phase)
         for one in faults[:1]
@@ -153,14 +154,14 @@ def _idle(reading: Reading) -> str:
 
 
 def _without_effect(reading: Reading, call: Call, value: str, pipeline: str) -> Finding:
-    return tell(
+    return config_finding(
         "simpletuner/backend-not-routed",
         reading,
         "",
         f"{call.what}({value!r}) has no effect on {pipeline}: its model does not go through the"
         " dispatcher",
         why="The models of this pipeline keep attention processors that call torch's own function.",
-        seen=(_seen(call.what, value, "native"),),
+        seen=(observed(call.what, value, "native"),),
         fixes=(
             Fix(title=f"{reading.file}, line {call.line}: remove the call", safety=Safety.MANUAL),
         ),
@@ -172,12 +173,12 @@ def _unknown(
     reading: Reading, call: Call, value: str, names: list[str], phase: str
 ) -> tuple[Phase, list[Finding]]:
     near = next(iter(nearest(value, names)), "native")
-    finding = tell(
+    finding = config_finding(
         "diffusers/backend-name-unknown",
         reading,
         call.what,
         f"Diffusers has no attention backend {value!r}",
-        seen=(_seen(call.what, value, f"one of {', '.join(names)}"),),
+        seen=(observed(call.what, value, f"one of {', '.join(names)}"),),
         fixes=(
             Fix(title=f"{reading.file}, line {call.line}: {value} → {near}", safety=Safety.MANUAL),
         ),
@@ -209,13 +210,13 @@ def _told(
         )
         own = remedy(reason)
         fixes = (own, other) if own else (other,)
-    return tell(
+    return config_finding(
         rule,
         reading,
         call.what,
         title,
         why="" if unfused else f"{text[0].upper()}{text[1:]}.",
-        seen=(_seen(call.what, value, ""),),
+        seen=(observed(call.what, value, ""),),
         fixes=fixes,
         line=call.line,
     )
@@ -230,12 +231,12 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
             if call.value not in names:
                 names.append(call.value)
     for line, names in lines.items():
-        yield tell(
+        yield config_finding(
             "flex/build-helper",
             reading,
             "",
             f"{' and '.join(sorted(names))}: no torch has it, so this line fails",
-            seen=(_seen("call", ", ".join(sorted(names)), "not there"),),
+            seen=(observed("call", ", ".join(sorted(names)), "not there"),),
             fixes=(
                 Fix(title=f"{reading.file}, line {line}: delete it", safety=Safety.MANUAL),
                 Fix(
@@ -246,10 +247,6 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
             ),
             line=line,
         )
-
-
-def _seen(key: str, value: str, wanted: str) -> Because:
-    return Because(fact=f"config.{key}", seen=value, wanted=wanted, truth=True)
 
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:

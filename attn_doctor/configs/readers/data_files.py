@@ -1,4 +1,4 @@
-"""SimpleTuner's `config.json`: settings of the outermost object, with their lines."""
+"""SimpleTuner's `config.json` and `config.toml`: outermost settings, with their lines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_doctor.configs.readers.settings import ConfigError, Setting, Value
+from attn_doctor.toml_files import parse_toml
 
-_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]:\n]')
+_JSON_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]:\n]')
+_TOML_KEY = re.compile(r"""^[ \t]*(?:"([^"\n]{1,200})"|'([^'\n]{1,200})'|([\w-]{1,200}))[ \t]*=""")
+_TOML_TABLE = re.compile(r"^[ \t]*\[")
 
 
-def settings_of(text: str, name: str) -> dict[str, Setting]:
+def json_settings(text: str, name: str) -> dict[str, Setting]:
     """The settings in a JSON text. Raises `ConfigError` naming the place."""
     try:
         data = json.loads(text)
@@ -27,7 +30,7 @@ def settings_of(text: str, name: str) -> dict[str, Setting]:
         raise ConfigError(f"{name}: no JSON that can be read: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: holds no object of settings, but a {_kind(data)}")
-    return plain_settings(data, _lines(text))
+    return plain_settings(data, _json_lines(text))
 
 
 def plain_settings(data: Mapping[str, Any], lines: Mapping[str, int]) -> dict[str, Setting]:
@@ -45,11 +48,11 @@ def _value(value: Any) -> Value:
     return value if isinstance(value, (str, int, float, bool)) else None
 
 
-def _lines(text: str) -> dict[str, int]:
+def _json_lines(text: str) -> dict[str, int]:
     """The line of each key of the outermost object; of one written twice the last, which counts."""
     found: dict[str, int] = {}
     line, depth, last, at = 1, 0, "", 1
-    for match in _TOKEN.finditer(text):
+    for match in _JSON_TOKEN.finditer(text):
         mark = match[0]
         if mark == "\n":
             line += 1
@@ -74,3 +77,20 @@ def _unquoted(token: str) -> str:
 
 def _kind(data: object) -> str:
     return {"list": "list", "str": "text", "NoneType": "null"}.get(type(data).__name__, "number")
+
+
+def toml_settings(text: str, name: str) -> dict[str, Setting]:
+    """The settings before the first table. Raises `ConfigError` naming the place."""
+    data = parse_toml(text, name, ConfigError)
+    return plain_settings(data, _toml_lines(text))
+
+
+def _toml_lines(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if _TOML_TABLE.match(line):
+            break
+        match = _TOML_KEY.match(line)
+        if match:
+            found[next(filter(None, match.groups()))] = number
+    return found

@@ -7,13 +7,13 @@ one that takes its sizes from elsewhere, tells nothing.
 from __future__ import annotations
 
 from attn_doctor.backends.attention_call import AttentionCall
-from attn_doctor.configs.backend_support import MASKS, Judge
-from attn_doctor.configs.dense_masks import (
+from attn_doctor.configs.attention_size import (
     NATIVE,
     Sized,
     beyond,
     taking,
 )
+from attn_doctor.configs.backend_support import MASKS, BackendSupport
 from attn_doctor.configs.readers.settings import Call, Reading
 from attn_doctor.findings import Finding, Fix, Safety
 from attn_doctor.kernels.builder import presets
@@ -34,11 +34,11 @@ def size_of(reading: Reading) -> Sized | None:
 
 
 def too_large(
-    reading: Reading, call: Call, value: str, size: Sized, phase: str, judge: Judge
+    reading: Reading, call: Call, value: str, size: Sized, phase: str, support: BackendSupport
 ) -> Finding:
     """That `value`, chosen by `call`, reads beyond the mask of this size."""
     name = "flash_varlen_hub"
-    answer = judge.answer(name, AttentionCall(phase=phase, mask=_mask(size.preset)))
+    answer = support.answer(name, AttentionCall(phase=phase, mask=_mask(size.preset)))
     told = f"{reading.file}, line {call.line}: {value} → " + ": ".join(taking(name, answer))
     takes = all(one.rule not in MASKS for one in answer.reasons)
     return beyond(

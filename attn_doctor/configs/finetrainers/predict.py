@@ -13,18 +13,14 @@ from msgspec import Struct
 from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.readiness import RequirementResult
-from attn_doctor.configs.backend_support import MASKS, Judge
-from attn_doctor.configs.expected_cost import head_shape
-from attn_doctor.configs.findings import (
-    because,
-    change,
-    remedy,
-    tell,
-)
+from attn_doctor.backends.required import remedy
+from attn_doctor.configs.attention_size import head_shape
+from attn_doctor.configs.backend_support import MASKS, BackendSupport
+from attn_doctor.configs.findings import because, change, config_finding, from_variables
 from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.facts import Facts
-from attn_doctor.findings import Because, Finding, Fix, Safety
+from attn_doctor.findings import Finding
 from attn_doctor.suggest import nearest
 
 _PHASES = {"training": "attn_provider_training", "inference": "attn_provider_inference"}
@@ -51,13 +47,14 @@ _MODELS = {
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
     """The phases of a run and what is wrong with the command line."""
     model = _MODELS.get(reading.get("model_name"))
-    judge = Judge(facts, findings, "finetrainers")
+    support = BackendSupport(facts, findings, "finetrainers")
     phases, found = [], []
     for phase, key in _PHASES.items():
-        one, wrong = _phase(reading, facts, judge, model, phase, key)
+        one, wrong = _phase(reading, facts, support, model, phase, key)
         phases.append(one)
         found += wrong
-    found += _variables(reading)
+    newest = {one.name: one.newest for one in catalogue.load().frameworks}
+    found += from_variables(reading, facts, "finetrainers", newest)
     table = catalogue.load().framework("finetrainers")
     return Prediction(
         reading=reading,
@@ -79,7 +76,12 @@ def _providers(reading: Reading, key: str) -> tuple[str, ...]:
 
 
 def _phase(
-    reading: Reading, facts: Facts, judge: Judge, model: _Model | None, phase: str, key: str
+    reading: Reading,
+    facts: Facts,
+    support: BackendSupport,
+    model: _Model | None,
+    phase: str,
+    key: str,
 ) -> tuple[Phase, list[Finding]]:
     known = [one.name for one in catalogue.load().names_of("finetrainers")]
     given = _providers(reading, key)
@@ -106,8 +108,8 @@ def _phase(
         head_dim=shape[1] if shape else 128,
         compiled=compiled,
     )
-    answer = judge.answer(provider, attention)
-    faults = judge.faults(answer) if provider != "native" else []
+    answer = support.answer(provider, attention)
+    faults = support.faults(answer) if provider != "native" else []
     found = [
         _told(reading, key, provider, model, phase, one)
         for number, one in enumerate(faults)
@@ -140,7 +142,7 @@ def _stops(
     reading: Reading, phase: str, key: str, given: str, provider: str, known: list[str]
 ) -> tuple[Phase, list[Finding]]:
     near = next(iter(nearest(provider, known)), "native")
-    finding = tell(
+    finding = config_finding(
         "finetrainers/provider-unknown",
         reading,
         key,
@@ -167,7 +169,7 @@ def _told(
     why = f"{text[0].upper()}{text[1:]}."
     if rule in MASKS and model is not None:
         kind = "an additive" if model.mask == "float" else "a boolean"
-        return tell(
+        return config_finding(
             rule,
             reading,
             key,
@@ -177,7 +179,7 @@ def _told(
             fixes=(change(reading, key, _native(reading, key), "takes every mask"),),
         )
     if demand == "half-precision":
-        return tell(
+        return config_finding(
             rule,
             reading,
             "transformer_dtype",
@@ -186,7 +188,7 @@ def _told(
             fixes=(change(reading, "transformer_dtype", "bf16", "queries, keys, values in half"),),
         )
     if demand == "flex-unfused":
-        return tell(
+        return config_finding(
             rule,
             reading,
             key,
@@ -197,7 +199,7 @@ def _told(
                 change(reading, key, _native(reading, key), "fused without compiling"),
             ),
         )
-    return tell(
+    return config_finding(
         rule,
         reading,
         key,
@@ -215,48 +217,6 @@ def _native(reading: Reading, key: str) -> str:
     """The option's value with the transformer on torch's own attention, other modules kept."""
     others = [one for one in _providers(reading, key) if not one.startswith("transformer:")]
     return " ".join(["transformer:native", *others])
-
-
-def _variables(reading: Reading) -> Iterator[Finding]:
-    """Variables that the script sets; those of the environment are the rules' business."""
-    provider = reading.variables.get("FINETRAINERS_ATTN_PROVIDER")
-    if provider is not None and provider.text not in ("", "native"):
-        yield tell(
-            "finetrainers/global-provider",
-            reading,
-            provider.key,
-            f"{provider.key}={provider.text} also hits the VAE and the text encoders",
-            seen=(_seen(provider.key, provider.text, "not set"),),
-            fixes=(_removed(reading, provider.key, provider.line),),
-        )
-    checks = reading.variables.get("FINETRAINERS_ATTN_CHECKS")
-    if checks is not None and checks.text in ("1", "ON", "YES", "TRUE"):
-        yield tell(
-            "finetrainers/checks-reject-cross-attention",
-            reading,
-            checks.key,
-            f"{checks.key}={checks.text} makes every cross-attention fail",
-            seen=(_seen(checks.key, checks.text, "not set"),),
-            fixes=(_removed(reading, checks.key, checks.line),),
-        )
-    other = reading.variables.get("DIFFUSERS_ATTN_BACKEND")
-    if other is not None and other.text not in ("", "native"):
-        yield tell(
-            "finetrainers/bypassed-by-diffusers",
-            reading,
-            other.key,
-            f"{other.key}={other.text} bypasses Finetrainers' attention providers",
-            seen=(_seen(other.key, other.text, "native"),),
-            fixes=(_removed(reading, other.key, other.line),),
-        )
-
-
-def _seen(key: str, value: str, wanted: str) -> Because:
-    return Because(fact=f"config.{key}", seen=value, wanted=wanted, truth=True)
-
-
-def _removed(reading: Reading, key: str, line: int) -> Fix:
-    return Fix(title=f"{reading.file}, line {line}: remove {key}", safety=Safety.MANUAL)
 
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Scripts and environment variables that choose a backend of Diffusers or Transformers."""

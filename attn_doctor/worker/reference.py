@@ -1,12 +1,14 @@
-"""Attention and its gradients in float64, a few rows at a time, and how far a result is from it.
+"""Attention and its gradients in float64, a few rows at a time, and the errors of a result.
 
-Nowhere is a whole matrix of scores held. Where all of it would take too long, some heads are
-computed, and of very long sequences some rows: the gradient that is fed in is then zero in the
-other rows, so that the gradients of keys and values stay exact.
+A whole matrix of scores is never in memory. Where computing everything would take too long, some
+heads are computed, and of very long sequences some rows: the gradient that is fed in is then zero
+in the other rows, so that the gradients of keys and values stay exact.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 #: Scores held at once, in elements of float64.
@@ -72,60 +74,92 @@ def errors(
     The first are norms over all that is compared; the second is the largest over blocks of rows,
     so that a few wrong rows cannot hide in many right ones.
     """
-    # Numbers stay on the device to the end: beside others, each that is fetched waits its turn.
-    found = {name: results[name].new_zeros(3, dtype=torch.float64) for name in results}
+    # Numbers stay on the device to the end: beside other jobs, each transfer waits for its turn.
+    sums = {name: results[name].new_zeros(3, dtype=torch.float64) for name in results}
+
+    def weights(scores: Any, batch: int, head: int, rows: slice) -> Any:
+        return _weights(torch, call, scores, (batch, head), rows)
+
+    parts = exact_parts(
+        (call.query, call.key, call.value),
+        weights,
+        scale,
+        gradient=gradient if "dq" in results else None,
+        kv_heads=part.kv_heads,
+        ranges=part.rows,
+        step=max(1, _CHUNK // call.key.shape[2]),
+    )
     with torch.no_grad():
-        for batch in range(call.query.shape[0]):
-            for kv_head in part.kv_heads:
-                _one(torch, call, results, gradient, scale, part, (batch, kv_head), found)
-    told = {name: numbers.tolist() for name, numbers in found.items()}
+        for name, index, exact in parts:
+            _add(torch, results[name][index], exact, sums[name])
+    numbers = {name: found.tolist() for name, found in sums.items()}
     total = {
         name: (off / size) ** 0.5 if size else (0.0 if off == 0 else float("inf"))
-        for name, (off, size, _) in told.items()
+        for name, (off, size, _) in numbers.items()
     }
-    return total, {name: worst**0.5 for name, (_, _, worst) in told.items()}
+    return total, {name: worst**0.5 for name, (_, _, worst) in numbers.items()}
 
 
-def _one(
-    torch: Any,
-    call: Any,
-    results: dict[str, Any],
-    gradient: Any,
+def exact_parts(
+    tensors: tuple[Any, Any, Any],
+    weights: Callable[[Any, int, int, slice], Any],
     scale: float,
-    part: Sample,
-    place: tuple[int, int],
-    found: dict[str, Any],
-) -> None:
-    """Add what one key head contributes, all its query heads together."""
-    batch, kv_head = place
-    group = call.query.shape[1] // call.key.shape[1]
-    kv_batch = min(batch, call.key.shape[0] - 1)
-    key = call.key[kv_batch, kv_head].double()
-    value = call.value[kv_batch, kv_head].double()
-    dk, dv = torch.zeros_like(key), torch.zeros_like(value)
-    step = max(1, _CHUNK // key.shape[0])
-    for head in range(kv_head * group, (kv_head + 1) * group):
-        for begin, end in part.rows:
-            for start in range(begin, end, step):
-                rows = slice(start, min(start + step, end))
-                query = call.query[batch, head, rows].double()
-                weights = _weights(torch, call, query @ key.T * scale, (batch, head), rows)
-                out = weights @ value
-                _add(torch, results["out"][batch, head, rows], out, found["out"])
-                if "dq" not in results:
-                    continue
-                grad = gradient[batch, head, rows].double()
-                dv += weights.T @ grad
-                ds = weights * (grad @ value.T - (grad * out).sum(-1, keepdim=True)) * scale
-                _add(torch, results["dq"][batch, head, rows], ds @ key, found["dq"])
-                dk += ds.T @ query
-    if "dk" in results:
-        _add(torch, results["dk"][kv_batch, kv_head], dk, found["dk"])
-        _add(torch, results["dv"][kv_batch, kv_head], dv, found["dv"])
+    *,
+    gradient: Any = None,
+    kv_heads: Sequence[int],
+    ranges: Sequence[tuple[int, int]],
+    step: int,
+) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
+    """Yield attention in float64 part by part: a name, an index, and the exact values there.
+
+    `tensors`: queries, keys and values, (batch, heads, length, size); one batch of keys and values
+    serves all if there is one only. `weights(scores, batch, head, rows)`: the softmax after a mask.
+    `gradient`: of the output; with it come `dq`, `dk`, `dv` besides `out`. Only `kv_heads` and the
+    `ranges` of query rows are computed, `step` rows at a time.
+    """
+    queries, keys, values = tensors
+    group = queries.shape[1] // keys.shape[1]
+    for batch, kv_head in itertools.product(range(queries.shape[0]), kv_heads):
+        place = (min(batch, keys.shape[0] - 1), kv_head)
+        key, value = keys[place].double(), values[place].double()
+        dk, dv = key.new_zeros(key.shape), value.new_zeros(value.shape)
+        for head in range(kv_head * group, (kv_head + 1) * group):
+            for begin, end in ranges:
+                for start in range(begin, end, step):
+                    rows = slice(start, min(start + step, end))
+                    index = (batch, head, rows)
+                    query = queries[index].double()
+                    used = weights(query @ key.mT * scale, *index)
+                    out = used @ value
+                    yield "out", index, out
+                    if gradient is None:
+                        continue
+                    changes = backward(
+                        query, key, value, used, out, gradient[index].double(), scale
+                    )
+                    yield "dq", index, changes[0]
+                    dk += changes[1]
+                    dv += changes[2]
+        if gradient is not None:
+            yield "dk", place, dk
+            yield "dv", place, dv
+
+
+def backward(
+    query: Any, key: Any, value: Any, weights: Any, out: Any, gradient: Any, scale: float
+) -> tuple[Any, Any, Any]:
+    """Gradients of queries, keys and values, for some rows of queries.
+
+    Shapes are (…, rows, size); `weights` is the softmax of these rows, `out` their output, and
+    `gradient` its gradient. The gradients of keys and values have to be summed over all rows.
+    """
+    inner = (gradient * out).sum(-1, keepdim=True)
+    change = weights * (gradient @ value.mT - inner) * scale
+    return change @ key, change.mT @ query, weights.mT @ gradient
 
 
 def _weights(torch: Any, call: Any, scores: Any, place: tuple[int, int], rows: slice) -> Any:
-    """Softmax of the scores after the mask; a row with nothing left is zero."""
+    """Softmax of the scores after the mask; zero in a row whose keys are all masked."""
     batch, head = place
     b = torch.full((), batch, device=scores.device)
     h = torch.full((), head, device=scores.device)
@@ -139,9 +173,9 @@ def _weights(torch: Any, call: Any, scores: Any, place: tuple[int, int], rows: s
 
 
 def _add(torch: Any, seen: Any, true: Any, found: Any) -> None:
-    """Add to `found`: squares of the differences, squares of what is true, the worst block's ratio.
+    """Add to `found`: squares of the differences and of the true values, and the worst ratio.
 
-    No number is fetched from the device.
+    No number is transferred from the device.
     """
     off = (seen.double() - true).square().sum(-1)
     size = true.square().sum(-1)
@@ -151,7 +185,7 @@ def _add(torch: Any, seen: Any, true: Any, found: Any) -> None:
     count = -(-true.shape[0] // _ROWS)
     short = count * _ROWS - true.shape[0]
     off, size = (torch.nn.functional.pad(one, (0, short)) for one in (off, size))
-    # Rows of which little is left would make any rounding look large.
+    # In rows that are nearly zero, any rounding would look large.
     floor = whole / max(1, count) * 0.01
     ratios = off.view(-1, _ROWS).sum(-1) / (size.view(-1, _ROWS).sum(-1) + floor).clamp_min(1e-300)
     # NaN must not be lost: `amax` and `maximum` keep it.
@@ -162,7 +196,7 @@ def scaled_dot_product(torch: Any) -> Any:
     """A function like `torch.nn.functional.scaled_dot_product_attention`, a few rows at a time.
 
     torch's own for float64 holds all scores, forward and backward. Shapes are (batch, heads,
-    length, size); a mask is bool, True where attention goes, or is added, and gets no gradient.
+    length, size). A mask is bool, True where a key is seen, or is added; it gets no gradient.
     """
 
     class Exact(torch.autograd.Function):  # type: ignore[misc]
@@ -183,13 +217,14 @@ def scaled_dot_product(torch: Any) -> Any:
             query, key, value, mask, out = ctx.saved_tensors
             dq, dk, dv = (torch.zeros_like(one) for one in (query, key, value))
             for rows in _chunks(query, key):
-                part, given = query[:, :, rows], grad[:, :, rows]
+                part = query[:, :, rows]
                 weights = _softmax(torch, part, key, mask, ctx.causal, ctx.scale, rows)
-                dv += weights.mT @ given
-                off = (given * out[:, :, rows]).sum(-1, keepdim=True)
-                ds = weights * (given @ value.mT - off) * ctx.scale
-                dq[:, :, rows] = ds @ key
-                dk += ds.mT @ part
+                changes = backward(
+                    part, key, value, weights, out[:, :, rows], grad[:, :, rows], ctx.scale
+                )
+                dq[:, :, rows] = changes[0]
+                dk += changes[1]
+                dv += changes[2]
             return dq, dk, dv, None, None, None
 
     def attention(

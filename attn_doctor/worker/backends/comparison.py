@@ -1,8 +1,8 @@
-"""Attention in float64, piece by piece, held against what a backend returned.
+"""Compares what a backend returned with attention in float64.
 
 Nothing of the size of all scores is ever in memory: one head and some rows of queries at a time.
-The errors are relative: the length of the difference over the length of the right answer, as a
-whole, and for the worst single row, so that one wrong row in a hundred thousand is seen as well.
+The errors are relative: the norm of the difference over the norm of the right answer, in all, and
+for the worst single row, so that one wrong row in a hundred thousand is seen as well.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any
 
 import torch
 
-#: Rows of queries that are looked at together.
+from attn_doctor.worker.reference import exact_parts
+
+#: Rows of queries that are compared together.
 ROWS = 1024
 
 
 class _Difference:
-    """Sums the difference between some rows and what they should be."""
+    """Collects the differences between rows and what they should be."""
 
     def __init__(self) -> None:
         self.error: list[Any] = []
@@ -25,7 +27,7 @@ class _Difference:
         self.broken: Any = 0
 
     def add(self, got: Any, right: Any) -> None:
-        """Take in some rows; the last dimension is one row."""
+        """Add some rows; the last dimension is one row."""
         self.error.append((got - right).norm(dim=-1).flatten())
         self.right.append(right.norm(dim=-1).flatten())
         self.broken = self.broken + (~torch.isfinite(got)).sum()
@@ -33,7 +35,7 @@ class _Difference:
     def result(self) -> dict[str, Any]:
         error, right = torch.cat(self.error), torch.cat(self.right)
         usual = right.norm() / math.sqrt(right.numel())
-        # A row may rightly be zero, as the first query's gradient is under a causal mask.
+        # A right row may be zero, as the gradient of the first query is under a causal mask.
         worst = (error / torch.maximum(right, usual)).max()
         return {
             "error": _number(error.norm() / right.norm()),
@@ -43,13 +45,13 @@ class _Difference:
 
 
 def _number(value: Any) -> float | None:
-    """A float that JSON can carry; None if it is not finite."""
+    """A float that JSON can represent; None if it is not finite."""
     number = float(value)
     return number if math.isfinite(number) else None
 
 
 def scratch_bytes(rows: int, keys: int, head_dim: int) -> int:
-    """Bytes of memory that `compare` needs beside its arguments, about."""
+    """Bytes of memory that `compare` needs besides its arguments, roughly."""
     return 8 * (6 * min(rows, ROWS) * keys + 10 * (rows + keys) * head_dim)
 
 
@@ -68,60 +70,47 @@ def compare(
     heads, queries, keys), true where a query may see a key.
     """
     # Apple's GPUs know no float64.
-    where = "cpu" if out.device.type == "mps" else out.device
-    query, key, value = (one.detach().to(where) for one in inputs)
-    batch, rows, heads, head_dim = query.shape
-    keys, kv_heads = key.shape[1], key.shape[2]
-    scale = 1 / math.sqrt(head_dim)
-    names = ["out", "dq", "dk", "dv"] if gradients is not None else ["out"]
-    found = {name: _Difference() for name in names}
-    for item in range(batch):
-        for head in range(kv_heads):
-            k = key[item, :, head].double()
-            v = value[item, :, head].double()
-            dk, dv = torch.zeros_like(k), torch.zeros_like(v)
-            group = heads // kv_heads
-            for q_head in range(head * group, (head + 1) * group):
-                for first in range(0, rows, ROWS):
-                    part = slice(first, min(rows, first + ROWS))
-                    q = query[item, part, q_head].double()
-                    scores = (q @ k.T) * scale
-                    hidden = _hidden(mask, causal, item, q_head, part, keys, where)
-                    if hidden is not None:
-                        scores = scores.masked_fill(hidden, -math.inf)
-                    weights = torch.softmax(scores, dim=-1)
-                    right = weights @ v
-                    found["out"].add(out[item, part, q_head].detach().to(where).double(), right)
-                    if gradients is None:
-                        continue
-                    up = upstream[item, part, q_head].to(where).double()
-                    dv += weights.T @ up
-                    inner = (up * right).sum(-1, keepdim=True)
-                    change = weights * (up @ v.T - inner) * scale
-                    found["dq"].add(_slice(gradients[0], item, part, q_head, where), change @ k)
-                    dk += change.T @ q
-            if gradients is not None:
-                whole = slice(0, keys)
-                found["dk"].add(_slice(gradients[1], item, whole, head, where), dk)
-                found["dv"].add(_slice(gradients[2], item, whole, head, where), dv)
-    return {name: one.result() for name, one in found.items()}
+    device = "cpu" if out.device.type == "mps" else out.device
 
+    def heads_first(tensor: Any) -> Any:
+        return tensor.detach().to(device).transpose(1, 2)
 
-def _slice(gradient: Any, item: int, part: slice, head: int, where: Any) -> Any:
-    return gradient[item, part, head].to(where).double()
+    query, key, value = map(heads_first, inputs)
+    results = {"out": heads_first(out)}
+    if gradients is not None:
+        results.update(zip(("dq", "dk", "dv"), map(heads_first, gradients)))  # noqa: B905
+
+    def weights(scores: Any, batch: int, head: int, rows: slice) -> Any:
+        hidden = _hidden(mask, causal, batch, head, rows, key.shape[2], device)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, -math.inf)
+        return torch.softmax(scores, dim=-1)
+
+    found = {name: _Difference() for name in results}
+    for name, index, exact in exact_parts(
+        (query, key, value),
+        weights,
+        1 / math.sqrt(query.shape[3]),
+        gradient=heads_first(upstream) if gradients is not None else None,
+        kv_heads=range(key.shape[1]),
+        ranges=[(0, query.shape[2])],
+        step=ROWS,
+    ):
+        found[name].add(results[name][index].double(), exact)
+    return {name: difference.result() for name, difference in found.items()}
 
 
 def _hidden(
-    mask: Any, causal: bool, item: int, head: int, part: slice, keys: int, where: Any
+    mask: Any, causal: bool, batch: int, head: int, rows: slice, keys: int, device: Any
 ) -> Any:
     """The scores to leave out, as a boolean matrix of these rows, or None."""
     hidden = None
     if mask is not None:
-        own = mask[min(item, mask.shape[0] - 1), min(head, mask.shape[1] - 1)]
-        own = own if own.shape[0] == 1 else own[part]
-        hidden = ~own.to(where)
+        own = mask[min(batch, mask.shape[0] - 1), min(head, mask.shape[1] - 1)]
+        own = own if own.shape[0] == 1 else own[rows]
+        hidden = ~own.to(device)
     if causal:
-        row = torch.arange(part.start, part.stop, device=where)[:, None]
-        later = torch.arange(keys, device=where)[None, :] > row
+        row = torch.arange(rows.start, rows.stop, device=device)[:, None]
+        later = torch.arange(keys, device=device)[None, :] > row
         hidden = later if hidden is None else hidden | later
     return hidden

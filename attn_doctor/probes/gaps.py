@@ -1,14 +1,14 @@
-"""What a probe could not read, and why."""
+"""The gaps: facts that a probe could not read, and why."""
 
 from __future__ import annotations
 
 
 class Gaps:
-    """Collects, for each fact that could not be read, one reason a user understands."""
+    """Collects one reason, in a user's words, for each fact that could not be read."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, str] = {}
 
     def add(self, name: str, reason: str) -> None:
-        """The fact (or group of facts) `name` is unknown because of `reason`. The first stays."""
+        """Record why the fact, or group of facts, `name` is unknown. The first reason is kept."""
         self.reasons.setdefault(name, " ".join(reason.split()))

@@ -1,4 +1,4 @@
-"""The list of probes. Its order is the order of the facts and matters to nothing else."""
+"""The list of all probes. Their order does not matter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attn_doctor.probes.toolchain import compilers, toolkits
 
 
 class Probe(NamedTuple):
-    """A probe and the fields of `Facts` it answers for."""
+    """A probe and the fields of `Facts` that it returns."""
 
     name: str
     fields: tuple[str, ...]

@@ -1,9 +1,9 @@
-"""The caches of compiled things: where they lie, how large they are, and whether they can serve.
+"""Reads the cache folders of compiled code: their paths, sizes, and whether they can be used.
 
-Places follow what each library computes for itself. Only sizes and times are read; whether what
-lies there still fits this machine is not known here. `fxgraph` and `aotautograd` are parts of
-`inductor` and count there too. All walks together take `BUDGET` seconds at most: a cache that is
-not counted to its end says so.
+The paths are computed as each library computes them. Only sizes and times are read; whether the
+entries are valid for this machine is not known here. `fxgraph` and `aotautograd` are parts of
+`inductor` and count there too. All walks together take at most `BUDGET` seconds;
+`complete` is false for a cache that was not counted to its end.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from attn_doctor.probes.machine.mounts import Mount, mount_of, mounts, network, 
 
 #: Seconds for counting all caches.
 BUDGET = 0.1
-#: A lock that old belongs to no build that still runs: nothing compiles for an hour in one go.
+#: Seconds after which a lock is stale: no single compilation takes an hour.
 STALE = 3600.0
 #: File systems in memory, and the writable layer of a container.
 VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs", "aufs", "fuse-overlayfs")
 
 
 class _Place(NamedTuple):
-    """Where a cache lies, and the variable that says so."""
+    """The path of a cache, and the variable that sets it."""
 
     kind: str
     path: str
@@ -36,16 +36,16 @@ class _Place(NamedTuple):
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """One `facts.Cache` for each cache, whether it exists or not."""
+    """Return one `facts.Cache` for each cache, whether it exists or not."""
     return {"caches": survey(host, gaps, BUDGET)}
 
 
 def survey(host: Host, gaps: Gaps, seconds: float) -> tuple[Cache, ...]:
-    """The caches, counted for at most `seconds` together."""
+    """Return the caches; counting them takes at most `seconds` together."""
     known = mounts(host)
     places = locate(host)
     there = [_stat(host, gaps, one.path, f"caches[{n}]") for n, one in enumerate(places)]
-    # Each has an equal share of what the ones before it left over.
+    # Each gets an equal share of the time that remains.
     left = sum(isinstance(one, Stat) for one in there)
     end = time.monotonic() + seconds
     found: list[Cache] = []
@@ -63,7 +63,7 @@ def survey(host: Host, gaps: Gaps, seconds: float) -> tuple[Cache, ...]:
 
 
 def locate(host: Host) -> tuple[_Place, ...]:
-    """Where each cache lies, or would be made."""
+    """Return the path of each cache, whether it exists or not."""
     inductor, source = _inductor(host)
     triton, triton_source = _triton(host)
     kernels, kernels_source = _kernels(host)
@@ -84,7 +84,7 @@ def locate(host: Host) -> tuple[_Place, ...]:
 
 
 def _inductor(host: Host) -> tuple[str, str]:
-    """As torch/_inductor/runtime/cache_dir_utils.py; Triton kernels of torch.compile lie inside."""
+    """As torch/_inductor/runtime/cache_dir_utils.py; has the Triton kernels of torch.compile."""
     if "TORCHINDUCTOR_CACHE_DIR" in host.environ:
         return _absolute(host, host.environ["TORCHINDUCTOR_CACHE_DIR"]), "TORCHINDUCTOR_CACHE_DIR"
     user = host.platform.user
@@ -93,7 +93,7 @@ def _inductor(host: Host) -> tuple[str, str]:
 
 
 def _temporary(host: Host) -> str:
-    """The first directory that can be written to, as Python's `tempfile` looks for it."""
+    """Return the first writable directory, in the order of Python's `tempfile`."""
     named = [host.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP")]
     usual = ["/tmp", "/var/tmp", "/usr/tmp"]  # noqa: S108
     if host.windows:
@@ -150,7 +150,7 @@ def _driver(host: Host) -> tuple[str, str]:
 
 
 def cute(host: Host) -> tuple[str, str]:
-    """As flash_attn/cute of FlashAttention 4, which keeps its kernels only if asked to."""
+    """As flash_attn/cute of FlashAttention 4, which keeps its kernels only if a variable is set."""
     name = "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"
     if host.environ.get(name):
         return _absolute(host, host.environ[name]), name
@@ -159,7 +159,7 @@ def cute(host: Host) -> tuple[str, str]:
 
 
 def _absolute(host: Host, path: str) -> str:
-    """`path` as seen from the working directory. Nothing in it is expanded, nor does torch."""
+    """Return `path` seen from the working directory, without expansion, as torch does."""
     return host.join(host.platform.cwd, path).rstrip("/\\") or path
 
 
@@ -167,7 +167,7 @@ def _absolute(host: Host, path: str) -> str:
 
 
 def _stat(host: Host, gaps: Gaps, path: str, fact: str) -> Stat | bool | None:
-    """What is at `path`; False if nothing is, None if that cannot be told."""
+    """Return the `Stat` of `path`; False if nothing is there, None if that is unknown."""
     try:
         return host.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -178,7 +178,7 @@ def _stat(host: Host, gaps: Gaps, path: str, fact: str) -> Stat | bool | None:
 
 
 def _counted(host: Host, gaps: Gaps, path: str, seconds: float, fact: str) -> Measure | None:
-    """Its size; None if it may not be looked into."""
+    """Return its size; None if this user may not read it."""
     if host.access(path, "r"):
         return host.measure(path, seconds)
     gaps.add(fact, f"{path} may not be read by this user")
@@ -198,7 +198,7 @@ def _cache(
         gaps.add("caches", "only Linux lists its mounts (/proc/self/mountinfo)")
     can_write = writable(host, place.path, known)
     if can_write is None:
-        gaps.add("caches", "Windows tells only when one tries to write")
+        gaps.add("caches", "Windows shows this only on an attempt to write")
     return Cache(
         kind=place.kind,
         path=place.path,
@@ -219,7 +219,7 @@ def _cache(
 
 
 def _foreign(host: Host, stat: Stat | bool | None) -> bool | None:
-    """Another user owns it. Windows keeps owners in a form that is not read."""
+    """Whether another user owns it; None on Windows, whose owners are not read."""
     if not isinstance(stat, Stat):
         return stat
     return None if host.windows else stat.uid != host.platform.uid
@@ -232,18 +232,18 @@ def _day_and_time(seconds: float) -> str:
 
 
 def _volatile(host: Host, path: str, mount: Mount | None) -> bool | None:
-    """It does not outlive a restart of the machine or the end of the container."""
+    """Whether it is lost when the machine restarts or the container ends."""
     if host.join(path, "").startswith(host.join(_temporary(host), "")):
         return True
     return mount.filesystem in VOLATILE if mount is not None else None
 
 
 def _stale_locks(host: Host, place: _Place, counted: Measure) -> int:
-    """Files `lock` of extension builds that have not changed for an hour.
+    """Count the files `lock` of extension builds that have not changed for an hour.
 
-    A build makes that file and removes it when it ends; if it is killed, the file stays, and every
-    later import waits for it. Whether somebody still builds cannot be seen, only the file's age.
-    The locks of the other caches are of another kind: they lie there for good and hold nobody up.
+    A build creates that file and deletes it at its end. If the build is killed, the file stays and
+    every later import waits for it. Only the file's age shows whether a build still runs. The
+    locks of the other caches are permanent files that block nothing.
     """
     if place.kind != "extensions":
         return 0

@@ -1,8 +1,8 @@
-"""What a container or a batch system lets this process have: memory and processors.
+"""Reads the memory and processors that a container or a batch system allows this process.
 
-The limits of every control group from our own up to the visible root count, for a scheduler such
-as Slurm sets them on a group above the one we are in. Inside a container the path that the kernel
-names may not be visible; then its root holds the container's own limits.
+The limits of every control group from this process's own up to the visible root apply, because a
+scheduler such as Slurm sets them on a parent group. Inside a container the path that the kernel
+names may not be visible; then the visible root has the container's own limits.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ ROOT = "/sys/fs/cgroup"
 
 
 def memory_limit(host: Host) -> tuple[int, int] | None:
-    """Bytes this process may use at all, and those it may still take; None without a limit."""
+    """Return the bytes this process may use, and those still free; None without a limit."""
     totals: list[int] = []
     rests: list[int] = []
     for folder in _folders(host, "memory"):
         limit = _number(host, folder, "memory.max", "memory.limit_in_bytes")
         used = _number(host, folder, "memory.current", "memory.usage_in_bytes")
-        # Without a limit, version 1 shows a number beyond any memory.
+        # Without a limit, version 1 shows a number larger than any memory.
         if limit is None or limit > 1 << 60:
             continue
         totals.append(limit)
@@ -32,7 +32,7 @@ def memory_limit(host: Host) -> tuple[int, int] | None:
 
 
 def cpu_limit(host: Host) -> int | None:
-    """Processors whose time this process may use, rounded up; None without a limit."""
+    """Return the processors this process may use, rounded up; None without a limit."""
     shares: list[float] = []
     for folder in _folders(host, "cpu"):
         # cpu.max: "150000 100000", or "max 100000"
@@ -48,7 +48,7 @@ def cpu_limit(host: Host) -> int | None:
 # 4:memory:/docker/8f8d          version 1
 # 0::/user.slice/session-2.scope version 2
 def _folders(host: Host, controller: str) -> Iterator[str]:
-    """Folders of the groups that limit `controller` for this process, its own first."""
+    """Yield the folders of the groups that limit `controller`, this process's own first."""
     for line in host.try_read("/proc/self/cgroup").splitlines():
         number, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
@@ -76,7 +76,7 @@ def _number(host: Host, folder: str, *names: str) -> int | None:
 # inactive_file 1048576
 # total_inactive_file 1048576     (version 1, with the groups below)
 def _inactive(host: Host, folder: str) -> int:
-    """Bytes of cached files that nobody has used lately."""
+    """Return the bytes of cached files that were not used recently."""
     lines = (line.split() for line in host.try_read(f"{folder}/memory.stat").splitlines())
     stat = {words[0]: words[1] for words in lines if len(words) == 2}
     text = stat.get("total_inactive_file", stat.get("inactive_file", ""))

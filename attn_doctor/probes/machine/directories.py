@@ -1,7 +1,7 @@
-"""The home, temporary and cache directories: whether compilers can write there and load from there.
+"""Reads the home, temporary and cache directories: can compilers write to them and load from them.
 
-Nothing is written to find out. A quota, or a server that refuses what the mode bits allow, shows
-only on writing.
+Nothing is written. A quota, or a server that refuses what the mode bits allow, shows only on
+writing and is not seen here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ONLY_LINUX = "only Linux lists what is mounted where"
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """One `facts.Directory` for each of `home`, `tmp` and `cache`."""
+    """Return one `facts.Directory` for each of `home`, `tmp` and `cache`."""
     known = mounts(host)
     found: list[Directory] = []
     for number, (purpose, path) in enumerate(places(host).items()):
@@ -40,15 +40,15 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 
 
 def places(host: Host) -> dict[Purpose, str]:
-    """Purpose → path, of the directories that are wanted, whether they exist or not."""
+    """Return the path for each purpose, whether the directory exists or not."""
     home = host.join(host.platform.cwd, host.platform.home)
     return {"home": home, "tmp": _tmp(host), "cache": _cache(host, home)}
 
 
 def _tmp(host: Host) -> str:
-    """The first that is named, in the order of Python's `tempfile`.
+    """Return the first temporary directory that a variable names, in the order of `tempfile`.
 
-    One that does not exist is reported too: Python would pass it over, but nvcc stops there.
+    A missing directory is returned too: Python would try the next one, but nvcc stops there.
     """
     for name in ("TMPDIR", "TEMP", "TMP"):
         if host.environ.get(name):
@@ -71,21 +71,21 @@ def _cache(host: Host, home: str) -> str:
 def _directory(
     host: Host, purpose: Purpose, path: str, known: tuple[Mount, ...]
 ) -> tuple[Directory, dict[str, str]]:
-    """The facts of one directory, and why some of them are unknown."""
+    """Return the facts of one directory, and why some of them are unknown."""
     reasons: dict[str, str] = {}
     nearest = existing(host, path)
     mount = mount_of(host.real(path), known)
     if mount is None:
-        why = "/proc/self/mountinfo does not tell" if host.platform.os == "linux" else ONLY_LINUX
+        why = "/proc/self/mountinfo does not list it" if host.platform.os == "linux" else ONLY_LINUX
         reasons.update(dict.fromkeys(("noexec", "filesystem", "network"), why))
     can_write = writable(host, path, known)
     if can_write is None:
-        reasons["writable"] = "Windows tells only when one tries to write"
+        reasons["writable"] = "Windows shows this only on an attempt to write"
     free = None
     try:
         free = host.space(nearest).free // MIB
     except OSError as error:
-        reasons["free_mib"] = f"{nearest or path} cannot be asked for its space: {error.strerror}"
+        reasons["free_mib"] = f"free space of {nearest or path} cannot be read: {error.strerror}"
     directory = Directory(
         purpose=purpose,
         path=path,

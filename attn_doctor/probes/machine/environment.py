@@ -1,7 +1,7 @@
-"""Environment variables that change what attention backends do. Only those named here are read.
+"""Reads the environment variables of `env_vars.VARIABLES`, and no others.
 
-Other variables hold passwords, host names and habits that are nobody's business; and values of
-these are cut where they look like a secret. What a program sets for itself cannot be seen here.
+Other variables may contain passwords, host names and private settings. Parts of a value that look
+like a secret are removed. Variables that a program sets for itself are not seen here.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ from attn_doctor.redact import redact
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """Those of `VARIABLES` that are set, with their values."""
+    """Return those of `VARIABLES` that are set, with their values."""
     found = {name: redact(host.environ[name]) for name in VARIABLES if name in host.environ}
     return {"env": found}

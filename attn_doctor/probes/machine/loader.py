@@ -1,19 +1,19 @@
-"""Where the dynamic loader of Linux looks for libraries, as far as text files tell.
+"""Lists the folders in which the dynamic loader of Linux searches for libraries, from text files.
 
-The loader itself reads `/etc/ld.so.cache`, which `ldconfig` makes from the folders that these
-files name; a folder added since the last run of `ldconfig` is listed here all the same.
+The loader itself reads `/etc/ld.so.cache`, which `ldconfig` builds from the folders in these files;
+a folder added since the last run of `ldconfig` is listed here too.
 """
 
 from __future__ import annotations
 
 from attn_doctor.host import Host
 
-#: Folders that are looked into, for each source.
+#: Highest number of folders that are searched, for each source.
 MOST = 40
 
 
 def environment_folders(host: Host) -> tuple[str, ...]:
-    """The folders of LD_LIBRARY_PATH. An empty entry in it means the working directory."""
+    """Return the folders of LD_LIBRARY_PATH. An empty entry means the working directory."""
     value = host.environ.get("LD_LIBRARY_PATH", "")
     if not value or host.platform.os != "linux":
         return ()
@@ -22,7 +22,7 @@ def environment_folders(host: Host) -> tuple[str, ...]:
 
 
 def system_folders(host: Host) -> tuple[str, ...]:
-    """The folders that `ldconfig` searches."""
+    """Return the folders that `ldconfig` searches."""
     if host.platform.os != "linux":
         return ()
     found: list[str] = []
@@ -38,7 +38,7 @@ def system_folders(host: Host) -> tuple[str, ...]:
 
 
 def find(host: Host, library: str, folders: tuple[str, ...]) -> str:
-    """Path of the first file `library` in `folders`, or empty text."""
+    """Return the path of the first file `library` in `folders`, or empty text."""
     paths = (host.join(folder, library) for folder in folders)
     return next((path for path in paths if host.is_file(path)), "")
 

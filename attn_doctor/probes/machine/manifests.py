@@ -1,8 +1,7 @@
-"""What was built ahead of time, from the builder's record beside torch's cache.
+"""Reads the manifest of kernels that were built ahead of time into torch's cache folder.
 
-Only the cache folder that torch would use now is looked at: a record in a folder that no variable
-names is not found. Files are asked for their size alone; whether their content is sound, `cache
-verify` sees.
+Only the cache folder that torch would use now is examined; a manifest in another folder is not
+found. Only the sizes of files are compared; `cache verify` checks their content.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
         Warmup,
     )
 
-#: Bytes of a record that are read; one of a thousand specs has less.
+#: Bytes of a manifest that are read; one with a thousand specs is smaller.
 LIMIT = 1 << 25
-#: Seconds for asking for files.
+#: Seconds for comparing file sizes.
 BUDGET = 0.05
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """One `facts.BuiltKernels` for each device in the record of torch's cache."""
+    """Return one `facts.BuiltKernels` for each device in the manifest of torch's cache."""
     return {"manifests": of_folder(host, locate(host)[0].path, gaps)}
 
 
 def of_folder(host: Host, folder: str, gaps: Gaps) -> tuple[BuiltKernels, ...] | None:
-    """The same for any cache folder; None, and a gap, if its record may not be read."""
-    # Written out, for the module that knows it costs time where there is no record.
+    """Return the same for any cache folder; None, and a gap, if its manifest cannot be read."""
+    # The path is written out here: importing `record.store` costs time, often for nothing.
     path = host.join(folder, "attn-doctor", "manifest.json")
     try:
         text = host.read(path, LIMIT)
@@ -64,7 +63,7 @@ def of_folder(host: Host, folder: str, gaps: Gaps) -> tuple[BuiltKernels, ...] |
 
 
 def _decoded(text: str) -> tuple[Manifest | None, str]:
-    """The record, or why it cannot be used."""
+    """Return the manifest, or why it cannot be used."""
     import msgspec
 
     from attn_doctor.record.manifest import SCHEMA, Manifest
@@ -97,7 +96,7 @@ def _place(
     was = manifest.environments.get(place)
     missing = _missing(host, folder, _files(entries, warmups), end)
     if missing is None:
-        gaps.add(f"{fact}.missing", f"asking for every file took longer than {BUDGET} s")
+        gaps.add(f"{fact}.missing_files", f"comparing all file sizes took longer than {BUDGET} s")
     builds: list[Build | Warmup] = [one.build for one in entries if one.build is not None]
     builds += warmups
     return BuiltKernels(
@@ -145,7 +144,7 @@ def _held(
     can = {path: writable(host, path) for path in paths}
     blocked = next((path for path in paths if can[path] is False), "")
     if not blocked and None in can.values():
-        gaps.add(f"{fact}.blocked_embedded_path", "Windows tells only when one tries to write")
+        gaps.add(f"{fact}.blocked_embedded_path", "Windows shows this only on an attempt to write")
         return {"embedded_paths": paths, "blocked_embedded_path": None}
     return {"embedded_paths": paths, "blocked_embedded_path": blocked}
 

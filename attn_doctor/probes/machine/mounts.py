@@ -1,8 +1,8 @@
-"""Which file system a path lies on, whether that is another machine's, and who may write there.
+"""Finds the file system of a path, whether it is on another machine, and who may write to it.
 
-Read from the kernel's own table, never from the file system, which hangs on a dead file server.
-Only Linux has that table: elsewhere there are no mounts, and facts about them stay unknown. A
-mount that a later one hides higher up in the tree is not told apart from one in plain view.
+The kernel's own table is read, never the file system, which hangs if its server does not answer.
+Only Linux has that table: on other systems facts about mounts stay unknown. A mount that a later
+mount hides higher up in the tree counts as visible.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attn_doctor.host import Host
 
 TABLE = "/proc/self/mountinfo"
 
-#: File systems whose files lie on other machines. `9p` is one only over a network transport:
+#: File systems whose files are on other machines. `9p` is one only over a network transport:
 #: WSL, QEMU and gVisor use it to reach the host they run on.
 NETWORK = (
     *("acfs", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "coda", "davfs", "dvs", "gfs2"),
@@ -38,7 +38,7 @@ class Mount(Struct, frozen=True):
     path: str
     """Where it is mounted."""
     filesystem: str
-    """Its kind, such as `ext4`, `nfs4`, `fuse.sshfs`."""
+    """Its type, such as `ext4`, `nfs4`, `fuse.sshfs`."""
     options: tuple[str, ...] = ()
     """Options of this mount, then those of the whole file system."""
     source: str = ""
@@ -46,25 +46,25 @@ class Mount(Struct, frozen=True):
 
 
 def mounts(host: Host) -> tuple[Mount, ...]:
-    """Every mount this process sees, in the order they were made. None are known off Linux."""
+    """Return every mount that this process sees, oldest first; none outside Linux."""
     # A large cluster node lists thousands; 4 MiB holds about 20 000.
     text = host.try_read(TABLE, 1 << 22) if host.platform.os == "linux" else ""
     return tuple(filter(None, map(_mount, text.splitlines())))
 
 
 def mount_of(path: str, mounts: tuple[Mount, ...]) -> Mount | None:
-    """The mount that `path` lies on. Give `host.real(path)`: links are not followed here."""
+    """Return the mount of `path`. Pass `host.real(path)`: links are not followed here."""
     best: Mount | None = None
     for one in mounts:
         inside = path == one.path or path.startswith(one.path.rstrip("/") + "/")
-        # Of two mounts at the same place the later one covers the earlier.
+        # Of two mounts at the same path the later one hides the earlier one.
         if inside and (best is None or len(one.path) >= len(best.path)):
             best = one
     return best
 
 
 def network(mount: Mount) -> bool:
-    """Its files lie on another machine."""
+    """Whether its files are on another machine."""
     kind = mount.filesystem
     if kind == "9p":
         return "trans=tcp" in mount.options or "trans=rdma" in mount.options
@@ -72,12 +72,12 @@ def network(mount: Mount) -> bool:
 
 
 def noexec(mount: Mount) -> bool:
-    """Programs and libraries on it cannot be loaded."""
+    """Whether programs and libraries on it cannot be loaded."""
     return "noexec" in mount.options
 
 
 def existing(host: Host, path: str) -> str:
-    """`path`, or its nearest ancestor that is there; empty if not even a root is."""
+    """Return `path` or its nearest existing parent; empty if not even a root exists."""
     while path and host.try_stat(path) is None:
         above = host.parent(path)
         path = "" if above == path else above
@@ -85,10 +85,10 @@ def existing(host: Host, path: str) -> str:
 
 
 def writable(host: Host, path: str, known: tuple[Mount, ...] | None = None) -> bool | None:
-    """This user may create files in the directory `path`, or could create it.
+    """Whether this user may create files in the directory `path`, or can create it.
 
-    `known` spares reading the mounts again. None on Windows outside the home directory, where
-    only an attempt to write would tell.
+    `known` are the mounts, if they were read before. None on Windows outside the home directory,
+    where only an attempt to write shows it.
     """
     found = existing(host, path)
     if not found or not host.is_dir(found):
@@ -120,7 +120,7 @@ def _mount(line: str) -> Mount | None:
 
 
 def _unescape(text: str) -> str:
-    r"""`text` with the kernel's `\040` for a space and the like undone, bytes as UTF-8."""
+    r"""Return `text` with the kernel's escapes such as `\040` replaced, bytes as UTF-8."""
     if "\\" not in text:
         return text
     raw = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8) & 255]), text.encode())

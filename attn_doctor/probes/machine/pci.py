@@ -1,8 +1,8 @@
-"""Reads display and compute devices off the PCI bus, which works without any GPU driver.
+"""Reads display and compute devices from the PCI bus, which works without any GPU driver.
 
-The bus knows vendor and device ids and which kernel driver is bound; the product behind an id
-comes from a table (`derived.pci_names`). Integrated GPUs that are not on the bus (Jetson, Apple)
-and GPUs that Windows lends to WSL are not seen here.
+The bus gives vendor id, device id and the bound kernel driver; the product name comes from a table
+(`derived.pci_names`). GPUs that are not on the bus (Jetson, Apple) and GPUs that Windows shares
+with WSL are not seen here.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
         return {"pci": None}
     for number, device in enumerate(found):
         if device.kernel_driver is None:
-            gaps.add(f"pci[{number}].kernel_driver", "Windows names the .inf file of a driver only")
+            gaps.add(f"pci[{number}].kernel_driver", "Windows names only the .inf file of a driver")
     return {"pci": _with_system_names(host, found)}
 
 
 def devices(host: Host) -> tuple[PciDevice, ...]:
-    """Display and compute devices on the bus; none if the bus cannot be read (see `look`)."""
+    """Return the devices on the bus; none if the bus cannot be read (see `look`)."""
     return look(host)[0]
 
 
 def look(host: Host) -> tuple[tuple[PciDevice, ...], str]:
-    """The devices on the bus, and why they could not be read (empty text if they could)."""
+    """Return the devices on the bus, and why they could not be read; empty if they were."""
     if host.windows:
         return _windows(host)
     if host.platform.os == "macos":
-        apple = host.platform.machine == "arm64"  # its GPU is no PCI device
+        apple = host.platform.machine == "arm64"  # its GPU is not a PCI device
         return (), "" if apple else "the PCI bus of a Mac is not read"
     try:
         addresses = host.list(BUS)
     except FileNotFoundError:
-        # Without a PCI bus the kernel still has /sys/bus; without /sys nothing can be told.
+        # Without a PCI bus the kernel still has /sys/bus; without /sys the devices are unknown.
         return (), "" if host.try_list("/sys/bus") else "/sys is not mounted"
     except OSError as error:
         return (), f"{BUS} cannot be read: {error.strerror}"
@@ -103,7 +103,7 @@ def _windows(host: Host) -> tuple[tuple[PciDevice, ...], str]:
 
 
 def _with_system_names(host: Host, found: tuple[PciDevice, ...]) -> tuple[PciDevice, ...]:
-    """Names from the system's id database, read only for a GPU that no driver has taken."""
+    """Add names from the system's id database; it is read only for a GPU without a driver."""
     wanted = {one.vendor for one in found if one.kernel_driver == "" and one.vendor != "other"}
     if not wanted:
         return found
@@ -121,7 +121,7 @@ def _with_system_names(host: Host, found: tuple[PciDevice, ...]) -> tuple[PciDev
 
 
 def _vendor_part(text: str, vendor: str) -> dict[str, str]:
-    """Names by device id in a vendor's part of pci.ids; subsystems (two tabs) are left out."""
+    """Return names by device id in a vendor's part of pci.ids, without subsystems (two tabs)."""
     # 10de  NVIDIA Corporation
     # 	2684  AD102 [GeForce RTX 4090]
     names: dict[str, str] = {}

@@ -1,6 +1,7 @@
-"""The operating system, where it runs (WSL, a container), and what it lets this process use.
+"""Reads the operating system, WSL and containers, and the resources this process may use.
 
-A container is known by the marks its engine leaves; one that leaves none looks like a machine.
+Container engines leave marks by which a container is recognised; one without marks looks like a
+machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from attn_doctor.probes.machine.mounts import mount_of, mounts
 MIB = 1 << 20
 SHM = "/dev/shm"  # noqa: S108
 ARCHITECTURES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
-#: Words in the path of a control group or of an image layer, and whose they are.
+#: Words in the path of a control group or of an image layer, and the engine that writes them.
 ENGINES = {
     "kubepods": "kubernetes",
     "kubelet": "kubernetes",
@@ -67,7 +68,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 
 
 def _distribution(host: Host, gaps: Gaps) -> tuple[str | None, str | None, str | None]:
-    """Id, release and name of the distribution, or of Windows or macOS."""
+    """Return id, release and name of the distribution, or of Windows or macOS."""
     if host.windows:
         # 10.0.22631; Windows 11 begins with build 22000 and may still call itself 10.
         version = host.platform.version
@@ -103,18 +104,18 @@ def _os_release(text: str) -> dict[str, str]:
 
 
 def wsl(host: Host) -> int:
-    """Generation of WSL. The first one's kernel is called `4.4.0-19041-Microsoft`."""
+    """Return the version of WSL, or 0. The kernel of WSL 1 is called `4.4.0-19041-Microsoft`."""
     release = host.platform.release
     if release.endswith("-Microsoft"):
         return 1
     marked = "microsoft" in release.lower() or "wsl2" in release.lower()
     interop = "/proc/sys/fs/binfmt_misc/WSLInterop"
-    # A kernel that users build for the second one may bear no mark.
+    # A kernel that users build for WSL 2 may have no such name.
     return 2 if marked or host.is_file(interop) or host.is_file(f"{interop}-late") else 0
 
 
 def container(host: Host) -> str:
-    """Kind of container; empty outside one."""
+    """Return the kind of container; empty outside one."""
     marks = (
         ("kubernetes", "KUBERNETES_SERVICE_HOST" in host.environ),
         ("kubernetes", host.is_dir("/var/run/secrets/kubernetes.io")),
@@ -139,7 +140,7 @@ def container(host: Host) -> str:
 
 
 def _memory(host: Host, gaps: Gaps) -> tuple[int | None, int | None]:
-    """MiB of memory in all and available, within the limits set for this process."""
+    """Return total and available memory in MiB, within the limits set for this process."""
     # MemTotal:       24684092 kB
     # MemAvailable:   20135716 kB
     text = host.try_read("/proc/meminfo") if host.platform.os == "linux" else ""
@@ -151,7 +152,7 @@ def _memory(host: Host, gaps: Gaps) -> tuple[int | None, int | None]:
             total, available = host.memory()
     except (OSError, ImportError) as error:
         for name in ("ram_total_mib", "ram_available_mib"):
-            gaps.add(f"system.{name}", f"the size of the memory cannot be read: {error}")
+            gaps.add(f"system.{name}", f"the memory size cannot be read: {error}")
         return None, None
     limit = memory_limit(host) if host.platform.os == "linux" else None
     if limit is not None:
@@ -160,7 +161,7 @@ def _memory(host: Host, gaps: Gaps) -> tuple[int | None, int | None]:
 
 
 def _shm(host: Host, gaps: Gaps) -> tuple[int | None, int | None]:
-    """MiB of /dev/shm in all and free; 0 where there is none."""
+    """Return size and free space of /dev/shm in MiB; 0 if it does not exist."""
     if not host.is_dir(SHM):
         return 0, 0
     try:

@@ -22,18 +22,18 @@ _MISMATCH = "Driver/library version mismatch"
 
 
 class Smi(Struct, frozen=True, kw_only=True):
-    """What nvidia-smi said."""
+    """Answers of nvidia-smi."""
 
     code: int | None = None
-    """0, or NVML's error number, which nvidia-smi ends with; None if it was not run."""
+    """0, or NVML's error number as nvidia-smi's exit code; None if it was not run."""
     error: str = ""
-    """Its message, or why it could not be asked."""
+    """Its error message, or why it could not be run."""
     gpus: tuple[dict[str, str], ...] = ()
-    """For each GPU the `FIELDS`; one that nvidia-smi cannot tell is missing."""
+    """The `FIELDS` of each GPU, without those that nvidia-smi does not know."""
 
 
 def _ask_smi(host: Host) -> Smi:
-    """The driver and the GPUs, as nvidia-smi lists them."""
+    """Ask nvidia-smi for the driver and the GPUs."""
     places: tuple[str, ...] = PLACES
     if host.windows:
         root = host.environ.get("SYSTEMROOT", "C:\\Windows")
@@ -67,41 +67,41 @@ BROKEN = -1
 
 
 def clean(text: str, length: int = 96) -> str:
-    """Text of a driver, fit to be shown: no control characters, no more than NVML's own limit."""
+    """Return a driver's text without control characters, at most as long as NVML's own limit."""
     return "".join(one if one.isprintable() else "?" for one in text)[:length]
 
 
 class Answers(Struct, frozen=True, kw_only=True):
-    """What NVML, or nvidia-smi in its place, answered."""
+    """Answers of NVML, or of nvidia-smi in its place."""
 
     nvml: dict[str, Any] = {}
-    """See `host/nvml_child.py`; empty if NVML was not asked."""
+    """See `host/nvml_process.py`; empty if NVML was not asked."""
     smi: Smi = Smi()
     code: int | None = None
     """0, NVML's error number, `BROKEN`, or None if nothing could be asked."""
     error: str = ""
-    """What went wrong, in the driver's own words where it had any; empty if nothing did."""
+    """The error, in the driver's own words if it gave any; empty if there was none."""
     unanswered: str = ""
-    """Why answers are missing; empty if none is."""
+    """Why answers are missing; empty if all are there."""
     hung: bool = False
-    """NVML did not come back."""
+    """NVML did not answer in time."""
 
 
 def ask(host: Host, present: bool) -> Answers:
-    """The answers of the driver; `present` says that there are signs of one."""
+    """Ask the driver; nvidia-smi is asked only if there are signs of a driver (`present`)."""
     seconds = NVML_SECONDS * host.patience
     nvml = host.nvml(seconds)
     reason = _unanswered(nvml, seconds)
     late = reason != "" and nvml.get("outcome") in ("timeout", "abandoned")
     if "init" in nvml or "init" in nvml.get("errors", {}):
         code, error = _failure(nvml)
-        told = f"NVML answered: {error}" if error else ""
+        answer = f"NVML answered: {error}" if error else ""
         return Answers(
-            nvml=nvml, code=code, error=error or reason, unanswered=reason or told, hung=late
+            nvml=nvml, code=code, error=error or reason, unanswered=reason or answer, hung=late
         )
     if nvml.get("last") == "start":  # it got as far as nvmlInit, and hung there or crashed
         return Answers(nvml=nvml, code=BROKEN, error=reason, unanswered=reason, hung=late)
-    # NVML was not reached. If that took all the time there was, nvidia-smi gets none.
+    # NVML was not reached. If the time is used up, nvidia-smi is not asked.
     second = _ask_smi(host) if present and not late else Smi()
     why = "; ".join(filter(None, (reason, second.error if second.code is None else "")))
     error = clean(second.error, 300)
@@ -109,7 +109,7 @@ def ask(host: Host, present: bool) -> Answers:
 
 
 def _failure(nvml: dict[str, Any]) -> tuple[int, str]:
-    """NVML's error number and words, for the driver as a whole or for a GPU."""
+    """Return NVML's error number and text, for the driver as a whole or for a GPU."""
     errors = nvml["errors"]
     if "init" in errors:
         return errors["init"].get("code") or BROKEN, _words(errors["init"])
@@ -127,7 +127,7 @@ def _words(error: dict[str, Any]) -> str:
 
 
 def _unanswered(nvml: dict[str, Any], seconds: float) -> str:
-    """Why NVML's answer, awaited for `seconds`, is not complete; empty if it is."""
+    """Return why NVML's answer is not complete after `seconds`; empty if it is complete."""
     if nvml.get("complete"):
         return ""
     outcome, last = nvml.get("outcome"), str(nvml.get("last", ""))
@@ -140,20 +140,20 @@ def _unanswered(nvml: dict[str, Any], seconds: float) -> str:
     if outcome == "done":
         return f"NVML ended the process that asked it (code {nvml.get('code')}) {_place(last)}"
     if not last:
-        return f"the process that asks NVML did not get started within {seconds:g} s"
+        return f"the process that asks NVML did not start within {seconds:g} s"
     left = f" (process {nvml.get('pid')} cannot be killed)" if outcome == "abandoned" else ""
     return f"NVML did not answer within {seconds:g} s {_place(last)}{left}"
 
 
 def _place(last: str) -> str:
-    """Where NVML stopped, from the last question that it answered."""
+    """Return where NVML stopped, from the last question that it answered."""
     gpu, _, key = last.removeprefix("gpus.").partition(".")
     if last in ("", "start"):
-        return "when it was started"
+        return "during its start"
     if last != "count" and not key:
         return "when asked for the driver and its GPUs"
     if last != "count" and key != "processes":
         return f"at GPU {gpu}"
-    # That was the last question before the next GPU had to be woken.
+    # That was the last question before the next GPU had to wake up.
     next_gpu = 0 if last == "count" else int(gpu) + 1
     return f"at GPU {next_gpu}; without persistence mode a GPU takes 1 to 3 s to wake"

@@ -19,7 +19,7 @@ from attn_doctor.probes.nvidia.answers import Smi, clean
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """What the variable may name a GPU by, and what decides CUDA's order."""
+    """By what the variable may name a GPU, and what decides CUDA's order."""
 
     uuid: str = ""
     model: str = ""
@@ -31,7 +31,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 def visible(
     value: str | None, order: str, gpus: Sequence[Identity]
 ) -> tuple[tuple[bool | None, ...], str]:
-    """For each GPU, whether a CUDA program sees it; and why that cannot be told, if it cannot.
+    """Return for each GPU whether CUDA programs see it, and why that is unknown, if it is.
 
     `value` is CUDA_VISIBLE_DEVICES (None if it is not set), `order` is CUDA_DEVICE_ORDER.
     """
@@ -44,7 +44,7 @@ def visible(
         return (bool(named),) * len(gpus), ""
     by_number = not value.startswith(("GPU-", "MIG-"))
     if by_number and order != "PCI_BUS_ID" and len({one.model for one in gpus}) > 1:
-        # CUDA counts the fastest GPU first; which that is only CUDA knows.
+        # CUDA counts the fastest GPU first, and only CUDA knows which one that is.
         return (None,) * len(gpus), (
             f"CUDA_VISIBLE_DEVICES={value} counts the GPUs from the fastest, and they differ;"
             " CUDA_DEVICE_ORDER=PCI_BUS_ID would make the numbers those of nvidia-smi"
@@ -53,7 +53,7 @@ def visible(
 
 
 def _by_number(value: str, gpus: Sequence[Identity]) -> list[int]:
-    """The numbers in front of the first invalid one; none at all if one comes twice."""
+    """Return the numbers before the first invalid one; none if a number occurs twice."""
     named: list[int] = []
     for part in value.split(","):
         # CUDA reads as many digits as there are: `1gpu` is 1.
@@ -67,7 +67,7 @@ def _by_number(value: str, gpus: Sequence[Identity]) -> list[int]:
 
 
 def _by_id(value: str, gpus: Sequence[Identity]) -> list[int] | None:
-    """The same for ids, which may be shortened as long as they fit only one GPU."""
+    """Return the same for ids, which may be shortened while they match only one GPU."""
     if not all(one.uuid for one in gpus) or ("MIG-" in value and not any(o.mig for o in gpus)):
         return None
     named: list[int] = []
@@ -98,7 +98,7 @@ FUNCTION_NOT_FOUND = 13
 MIB = 1 << 20
 #: nvmlComputeMode_t
 _COMPUTE_MODES = ("default", "exclusive-thread", "prohibited", "exclusive-process")
-#: NVML's answers that each fact hangs on.
+#: NVML's answers that each fact needs.
 _SOURCES = {
     "name": ("name",),
     "sm": ("compute_capability",),
@@ -118,7 +118,7 @@ _SOURCES = {
 def from_nvml(
     answer: Mapping[str, Any], unanswered: str, environ: Mapping[str, str], gaps: Gaps
 ) -> tuple[Gpu, ...]:
-    """The GPUs of NVML's answer; `unanswered` says why it may have stopped half-way."""
+    """Return the GPUs of NVML's answer; `unanswered` is the reason for missing answers."""
     found = list(answer.get("gpus", ()))
     while len(found) < (answer.get("count") or 0):
         found.append({"index": len(found), "errors": {}})
@@ -127,22 +127,22 @@ def from_nvml(
     return _with_visibility(gpus, mig, environ, gaps)
 
 
-#: What does not come from the driver.
-_WORKED_OUT = ("visible", "in_torch_archs", "torch_code")
+#: Facts that do not come from the driver.
+_DERIVED = ("visible", "in_torch_archs", "torch_code")
 
 
 def from_smi(smi: Smi, environ: Mapping[str, str], gaps: Gaps) -> tuple[Gpu, ...]:
-    """The GPUs that nvidia-smi listed."""
+    """Return the GPUs that nvidia-smi listed."""
     gpus = tuple(_smi_gpu(number, one) for number, one in enumerate(smi.gpus))
     for gpu in gpus:
         for field in msgspec.structs.fields(Gpu):
-            if getattr(gpu, field.name) is None and field.name not in _WORKED_OUT:
+            if getattr(gpu, field.name) is None and field.name not in _DERIVED:
                 gaps.add(f"gpus[{gpu.index}].{field.name}", "NVML could not be asked for it")
     return _with_visibility(gpus, [()] * len(gpus), environ, gaps)
 
 
 def address(bus_id: str) -> str:
-    """NVML's `00000000:01:00.0` as the kernel writes it: `0000:01:00.0`."""
+    """Return NVML's `00000000:01:00.0` as the kernel writes it: `0000:01:00.0`."""
     domain, colon, rest = clean(bus_id, 32).lower().partition(":")
     try:
         return f"{int(domain, 16):04x}{colon}{rest}"
@@ -203,7 +203,7 @@ def _reason(error: Mapping[str, Any] | None, unanswered: str) -> str:
     return unanswered or "NVML gave no usable answer"
 
 
-#: How each of NVML's answers becomes facts.
+#: Conversion of each of NVML's answers to facts.
 _CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "name": lambda value: {"name": clean(value)},
     "compute_capability": _capability,

@@ -1,7 +1,7 @@
-"""Where the dynamic loader finds the driver's libraries: libcuda and libnvidia-ml.
+"""Finds the driver's libraries, libcuda and libnvidia-ml, as the dynamic loader would.
 
-What counts is what a process such as torch would load: LD_LIBRARY_PATH first, then the loader's
-cache, then its default folders. A folder that only some extension's RUNPATH names is not seen.
+The order is that of a process such as torch: LD_LIBRARY_PATH, then the loader's cache, then its
+default folders. A folder that only the RUNPATH of some extension names is not searched.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _MARKS = {"x86_64": "x86-64", "aarch64": "AArch64", "ppc64le": "64bit"}
 
 
 class Libraries(Struct, frozen=True, kw_only=True):
-    """Paths of the driver's libraries; empty where the loader would find none."""
+    """Paths of the driver's libraries; empty if the loader would not find them."""
 
     cuda: str = ""
     nvml: str = ""
     why: str = ""
-    """Why the loader's cache could not be asked; empty if it could."""
+    """Why the loader's cache could not be read; empty if it was read."""
 
 
 def find(host: Host) -> Libraries:
-    """The libraries as the loader of this machine would find them."""
+    """Find the libraries as the loader of this machine would."""
     if host.windows:
         return _windows(host)
     if host.platform.os != "linux":
@@ -42,7 +42,7 @@ def find(host: Host) -> Libraries:
     why = ""
     if not all(found.values()):
         cache, why = _cache(host)
-        # The cache knows the default folders too; without it they are looked through.
+        # The cache includes the default folders; without the cache they are searched.
         folders = loader.system_folders(host) if why else ()
         for name, path in found.items():
             cached = next((one for one in cache.get(name, ()) if host.is_file(one)), "")
@@ -51,19 +51,19 @@ def find(host: Host) -> Libraries:
 
 
 def linkable(host: Host, path: str) -> bool:
-    """A `libcuda.so` without a version stands beside the library at `path`."""
+    """Whether a `libcuda.so` without a version is in the folder of the library at `path`."""
     return bool(path) and host.is_file(posixpath.join(posixpath.dirname(path), "libcuda.so"))
 
 
 def release(host: Host, path: str) -> str:
-    """The driver release that a library belongs to, by the name of its file; or empty text."""
-    # libcuda.so.580.95.05; under WSL libcuda.so.1.1, which tells nothing
+    """Return the driver release in the file name of a library; empty if there is none."""
+    # libcuda.so.580.95.05; under WSL libcuda.so.1.1, which is not a release
     match = re.search(r"\.so\.(\d{3,}\.[\d.]*\d)$", host.real(path)) if path else None
     return match[1] if match else ""
 
 
 def is_compat(host: Host, path: str, module: str) -> bool:
-    """The libcuda at `path` is one of a `cuda-compat` package, for a newer CUDA than the driver's.
+    """Whether the libcuda at `path` is from a `cuda-compat` package, for a newer CUDA.
 
     https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
     """
@@ -75,7 +75,7 @@ def is_compat(host: Host, path: str, module: str) -> bool:
 
 
 def _cache(host: Host) -> tuple[dict[str, list[str]], str]:
-    """The paths that the loader's cache holds for each library, and why it could not be read."""
+    """Return each library's paths in the loader's cache, and why it could not be read."""
     program = next((path for path in LDCONFIG if host.is_file(path)), "")
     if not program:
         return {}, "there is no ldconfig"
@@ -96,7 +96,7 @@ def _cache(host: Host) -> tuple[dict[str, list[str]], str]:
 def _windows(host: Host) -> Libraries:
     root = host.environ.get("SYSTEMROOT", "C:\\Windows")
     files = host.environ.get("PROGRAMFILES", "C:\\Program Files")
-    # The second place is that of drivers before 2018, where nvidia-ml-py looks as well.
+    # The second path is that of drivers before 2018; nvidia-ml-py tries it too.
     nvml = (
         host.join(root, "System32", "nvml.dll"),
         host.join(files, "NVIDIA Corporation", "NVSMI", "nvml.dll"),

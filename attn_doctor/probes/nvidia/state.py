@@ -1,7 +1,7 @@
-"""From the traces that a GPU driver leaves to the one word for its state.
+"""Works out the state of the GPU driver from its traces.
 
-Nothing is read here: `Traces` holds what was seen, `state` names what it adds up to. The words
-are explained at `facts.Driver.state`.
+Nothing is read here: `Traces` holds what was read, `state` returns one of the values of
+`facts.Driver.state`, where they are explained.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import DriverState
 
-#: NVML's error numbers (nvmlReturn_t), as far as they decide the state; the rest are `error`.
+#: NVML's error numbers (nvmlReturn_t) that have a state of their own; the others are `error`.
 #: https://docs.nvidia.com/deploy/nvml-api/latest/nvml-api-reference.html
 NO_PERMISSION = 4  # "does not have permission to talk to the driver"
 NOT_FOUND = 6  # nvmlInit found no GPU at all; nvidia-smi says "No devices were found"
@@ -38,14 +38,14 @@ _BY_CODE: dict[int, DriverState] = {
 
 
 class Traces(Struct, frozen=True, kw_only=True):
-    """What was seen of an NVIDIA driver on a Linux machine (WSL included)."""
+    """Signs of an NVIDIA driver on a Linux machine or in WSL."""
 
     code: int | None = None
     """NVML's answer to nvmlInit: 0 for success, its error number, None if it was not asked."""
     answered: bool = True
-    """NVML came to an end within its time limit."""
+    """NVML answered within its time limit."""
     gpus: int | None = None
-    """How many GPUs NVML counts."""
+    """Number of GPUs that NVML lists."""
     gpu_codes: tuple[int, ...] = ()
     """NVML's answer to the question for each GPU's handle."""
     module: bool = False
@@ -55,28 +55,28 @@ class Traces(Struct, frozen=True, kw_only=True):
     openable: bool = False
     """This user may open them."""
     libcuda: bool | None = None
-    """The loader finds libcuda; None if that could not be told."""
+    """The loader finds libcuda; None if unknown."""
     container: bool = False
     """This is inside a container."""
     wsl: bool = False
     """The kernel is that of WSL."""
     wsl_libraries: bool = False
-    """Windows lends WSL an NVIDIA driver (/usr/lib/wsl/lib/libcuda.so.1)."""
+    """Windows provides an NVIDIA driver to WSL (/usr/lib/wsl/lib/libcuda.so.1)."""
     foreign_libcuda: bool = False
-    """On WSL: the libcuda in use is that of a Linux driver, which cannot work there."""
+    """On WSL: the loader takes the libcuda of a Linux driver, which cannot work there."""
     on_bus: bool | None = None
     """An NVIDIA GPU is on the PCI bus; None if the bus could not be read."""
 
 
 def state(seen: Traces) -> DriverState | None:
-    """The state of the driver; None if the traces do not tell."""
+    """Return the state of the driver; None if the traces do not show it."""
     if not seen.answered:
         return "not-answering"
     if seen.code == 0:
         return _running(seen)
     if seen.code in (OPERATING_SYSTEM, DRIVER_NOT_LOADED) and seen.wsl:
-        # The library is there, but behind it is no usable driver: no /dev/dxg, driver files that
-        # Windows did not hand over, or a GPU in TCC mode, which WSL cannot use.
+        # The library is there without a usable driver: /dev/dxg or driver files of Windows are
+        # missing, or the GPU is in TCC mode, which WSL cannot use.
         # https://github.com/microsoft/WSL/issues/9938, /issues/11865
         return "wsl-stub"
     if seen.code == OPERATING_SYSTEM:
@@ -93,7 +93,7 @@ def state(seen: Traces) -> DriverState | None:
 
 
 def _running(seen: Traces) -> DriverState:
-    """NVML is up; something else may still keep CUDA from running."""
+    """Return the state if NVML works; CUDA may still not run."""
     if seen.gpus is None:
         return "error"
     lost = [code for code in seen.gpu_codes if code in (GPU_IS_LOST, RESET_REQUIRED)]
@@ -108,17 +108,17 @@ def _running(seen: Traces) -> DriverState:
         # https://docs.nvidia.com/cuda/wsl-user-guide: no Linux driver may be installed in WSL.
         return "wsl-stub"
     if seen.libcuda is False:
-        # In a container: NVIDIA_DRIVER_CAPABILITIES lacks `compute`.
+        # In a container: `compute` is missing in NVIDIA_DRIVER_CAPABILITIES.
         return "no-library"
     return "ok"
 
 
 def _unreached(seen: Traces) -> DriverState | None:
-    """NVML is not there, or it found no driver."""
+    """Return the state if NVML is missing or found no driver."""
     if seen.wsl:
         if seen.wsl_libraries:
             return "no-library" if seen.nodes else "wsl-stub"
-        return None  # whether Windows has an NVIDIA GPU cannot be seen from here
+        return None  # WSL does not show whether Windows has an NVIDIA GPU
     if seen.module or seen.nodes:
         if seen.container and (not seen.nodes or seen.code == LIBRARY_NOT_FOUND):
             return "container-without-runtime"
@@ -126,9 +126,9 @@ def _unreached(seen: Traces) -> DriverState | None:
             return "no-permission"
         if seen.code == LIBRARY_NOT_FOUND:
             return "no-library"
-        # The module is loaded and its devices can be opened (or were never made, which
-        # nvidia-modprobe does): NVML's own words must do. If NVML was not even asked, nothing
-        # is known to be wrong, nor right.
+        # The module is loaded and its devices can be opened (or do not exist yet, because
+        # nvidia-modprobe creates them): NVML's own error text is all there is. If NVML was not
+        # asked, the state is unknown.
         return None if seen.code is None else "error"
     if seen.on_bus is None:
         return None

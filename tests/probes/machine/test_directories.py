@@ -125,7 +125,7 @@ def test_mounts_are_unknown_off_linux() -> None:
 def test_space_that_cannot_be_read() -> None:
     found, gaps = read(machine(folders=["/tmp"], answers={"space /tmp": {"error": "EIO"}}))
     assert found["tmp"].free_mib is None
-    assert "/tmp cannot be asked" in gaps["directories[1].free_mib"]
+    assert "free space of /tmp cannot be read" in gaps["directories[1].free_mib"]
 
 
 def test_windows_rights_outside_the_home_are_a_gap() -> None:

@@ -260,7 +260,7 @@ def test_environment_decides_what_cuda_sees(
 @pytest.mark.parametrize(
     ("hang", "state_known", "place"),
     [
-        ("init", (), "when it was started"),
+        ("init", (), "during its start"),
         ("driver_version", ("cuda_max",), "when asked for the driver and its GPUs"),
         ("count", ("cuda_max", "version"), "when asked for the driver and its GPUs"),
         ("0.handle", ("cuda_max", "version"), "at GPU 0; without persistence mode"),

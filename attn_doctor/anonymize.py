@@ -1,8 +1,8 @@
-"""Snapshots made fit to show to strangers: no home, user, host name, GPU id or token in them.
+"""Removes home directory, user name, host name, GPU ids and tokens from facts and recordings.
 
-What identifies is replaced at every place by the same stand-in, so that paths still make sense
-and a recorded machine can be played back. Environment variables were filtered when they were
-read (`variables.py`, `redact.py`).
+Each of them is replaced by the same word everywhere, so that paths still make sense and a recorded
+machine can be replayed. Environment variables are filtered when they are read (`env_vars.py`,
+`redact.py`).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import msgspec
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.host import Host
 
-#: User names that are also ordinary words in paths and texts; they identify nobody.
+#: User names that are ordinary words in paths and texts; they identify no one.
 _COMMON = {"root", "user", "ubuntu", "admin", "runner", "docker", "home", "python", "usr", "opt"}
 
 
 def anonymous(host: Host) -> Callable[[str], str]:
-    """A function that takes this machine's identity out of a text."""
+    """Return a function that removes this machine's identity from a text."""
     platform = host.platform
     pairs: list[tuple[re.Pattern[str], str]] = []
     home = platform.home.rstrip("/\\")
     if len(home) > 1 and home != "/root":
         pairs.append((re.compile(re.escape(home) + r"(?![\w.-])"), _home(platform.os)))
     if len(platform.user) > 1 and platform.user not in _COMMON:
-        # Between separators only: a user called `torch` must not rename the package.
+        # Only between separators: a user called `torch` must not rename the package.
         name = re.escape(platform.user)
         pairs.append((re.compile(rf"(?<=[/\\_:@~]){name}(?=$|[/\\:@\s])"), "user"))
     node = host.try_read("/proc/sys/kernel/hostname", 256).strip()
@@ -38,8 +38,8 @@ def anonymous(host: Host) -> Callable[[str], str]:
     pairs.append((re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{20,}"), r"\1-0"))
 
     def replaced(text: str) -> str:
-        for pattern, stand_in in pairs:
-            text = pattern.sub(stand_in, text)
+        for pattern, replacement in pairs:
+            text = pattern.sub(replacement, text)
         return text
 
     return replaced
@@ -50,12 +50,12 @@ def _home(os: str) -> str:
 
 
 def rewritten(facts: Facts, replaced: Callable[[str], str]) -> Facts:
-    """The same facts with every text in them replaced."""
+    """Return the same facts with `replaced` applied to every text."""
     return msgspec.convert(walk(to_builtins(facts), replaced), Facts)
 
 
 def walk(value: Any, replaced: Callable[[str], str]) -> Any:
-    """`value` with every text in it, keys included, replaced."""
+    """Return `value` with `replaced` applied to every text in it, keys included."""
     if isinstance(value, str):
         return replaced(value)
     if isinstance(value, dict):

@@ -1,12 +1,12 @@
-"""The environment variables that are facts, each with its sentence.
+"""The environment variables that are facts, each with its description.
 
-Only these are read, recorded and reported: a list of what may be seen cannot leak a secret that
-nobody thought of. A rule writes `env.CUDA_HOME`; a variable that is not set reads as empty text.
+Only these are read, recorded and reported: an allow-list cannot leak an unexpected secret. A rule
+writes `env.CUDA_HOME`; a variable that is not set is empty text.
 """
 
 from __future__ import annotations
 
-#: Name → what it does.
+#: Name → description.
 VARIABLES: dict[str, str] = {
     # GPUs and the CUDA driver
     "CUDA_VISIBLE_DEVICES": "GPUs that CUDA programs see; empty hides all of them.",
@@ -16,14 +16,14 @@ VARIABLES: dict[str, str] = {
     "CUDA_CACHE_PATH": "Folder of the driver's cache of compiled PTX.",
     "CUDA_CACHE_DISABLE": "1 turns the driver's cache of compiled PTX off.",
     "CUDA_CACHE_MAXSIZE": "Bytes the driver's cache of compiled PTX may take.",
-    "CUDA_FORCE_PTX_JIT": "1 makes the driver compile PTX even where machine code is at hand.",
+    "CUDA_FORCE_PTX_JIT": "1 makes the driver compile PTX even if machine code exists.",
     "CUDA_DISABLE_PTX_JIT": "1 forbids the driver to compile PTX.",
     "CUDA_MPS_PIPE_DIRECTORY": "Socket folder of the multi-process service in use.",
-    "NVIDIA_VISIBLE_DEVICES": "GPUs that NVIDIA's container runtime lets in.",
-    "NVIDIA_DRIVER_CAPABILITIES": "Parts of the driver that NVIDIA's container runtime lets in.",
+    "NVIDIA_VISIBLE_DEVICES": "GPUs that NVIDIA's container runtime provides.",
+    "NVIDIA_DRIVER_CAPABILITIES": "Driver components that NVIDIA's container runtime provides.",
     "HIP_VISIBLE_DEVICES": "GPUs that ROCm programs see.",
     "ROCR_VISIBLE_DEVICES": "GPUs that the ROCm runtime sees.",
-    "HSA_OVERRIDE_GFX_VERSION": "AMD architecture that ROCm pretends the GPU to have.",
+    "HSA_OVERRIDE_GFX_VERSION": "AMD architecture that ROCm uses instead of the GPU's own.",
     # Building extensions
     "CUDA_HOME": "CUDA toolkit that torch's extension builds use first.",
     "CUDA_PATH": "CUDA toolkit, by NVIDIA's own name for the variable.",
@@ -62,7 +62,7 @@ VARIABLES: dict[str, str] = {
     "PYTORCH_KERNEL_CACHE_PATH": "Folder of torch's run-time compiled elementwise kernels.",
     "USE_PYTORCH_KERNEL_CACHE": "0 turns that cache off.",
     "TORCH_CUDNN_SDPA_ENABLED": "1 turns cuDNN attention on in older torch.",
-    "TORCH_CUDNN_SDPA_AVOID_RECOMPILE": "1 spares cuDNN attention a new plan for each length.",
+    "TORCH_CUDNN_SDPA_AVOID_RECOMPILE": "1 lets cuDNN attention reuse a plan for several lengths.",
     "TORCH_CUDNN_SDPA_DEPRIORITIZED": "1 puts cuDNN behind the other fused attention kernels.",
     "TORCH_CUDNN_SDPA_NESTED_TENSOR_ENABLED": "1 lets cuDNN attention take nested tensors.",
     "TORCH_CUDNN_V8_API_DISABLED": "1 turns cuDNN's newer interface off.",
@@ -90,7 +90,7 @@ VARIABLES: dict[str, str] = {
     "TORCHINDUCTOR_WORKER_START": "How these processes start: subprocess, fork or spawn.",
     "TORCHINDUCTOR_MAX_AUTOTUNE": "1 measures more variants of each kernel before choosing.",
     "TORCHINDUCTOR_MAX_AUTOTUNE_FLEX_SEARCH_SPACE": "Variants of FlexAttention that are measured.",
-    "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING": "1 searches on from the best variant.",
+    "TORCHINDUCTOR_COORDINATE_DESCENT_TUNING": "1 continues the search from the best variant.",
     "TORCHINDUCTOR_USE_STATIC_CUDA_LAUNCHER": "0 makes Inductor launch kernels through Triton.",
     "TORCHINDUCTOR_CUDAGRAPHS": "1 replays kernels as CUDA graphs.",
     "TORCHINDUCTOR_FREEZING": "1 treats weights as constants when compiling for inference.",
@@ -134,7 +134,7 @@ VARIABLES: dict[str, str] = {
     "ACCELERATE_MIXED_PRECISION": "Precision that Accelerate trains in.",
     "XFORMERS_IGNORE_FLASH_VERSION_CHECK": "1 lets xformers use any version of flash-attn.",
     "XFORMERS_FORCE_DISABLE_TRITON": "1 keeps xformers from using Triton.",
-    "XFORMERS_ENABLE_TRITON": "1 lets xformers use Triton without looking at the GPU.",
+    "XFORMERS_ENABLE_TRITON": "1 lets xformers use Triton without checking the GPU.",
     "XFORMERS_MORE_DETAILS": "1 makes xformers print why its extensions do not load.",
     "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE uses flash-attn's Triton kernels on AMD GPUs.",
     "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1 keeps FlashAttention 4's kernels on disk.",
@@ -151,12 +151,12 @@ VARIABLES: dict[str, str] = {
     "CONDA_OVERRIDE_CUDA": "CUDA version that conda assumes the driver to support.",
     "UV_TORCH_BACKEND": "torch builds that uv installs, such as cu130, cpu, auto.",
     "PYTHONPATH": "Folders that come first on the import path.",
-    "PYTHONHOME": "Python installation that an interpreter takes for its own.",
+    "PYTHONHOME": "Python installation that an interpreter uses as its own.",
     "PYTHONNOUSERSITE": "Leaves the user's site-packages out of the import path.",
     "PYTHONUSERBASE": "Folder that holds the user's site-packages.",
     "PYTHONSAFEPATH": "Leaves the working directory out of the import path.",
-    "PYTHONDONTWRITEBYTECODE": "Keeps Python from keeping what it imports compiled.",
-    "PYTHONPYCACHEPREFIX": "Folder of compiled modules, in place of one beside each module.",
+    "PYTHONDONTWRITEBYTECODE": "Keeps Python from writing .pyc files.",
+    "PYTHONPYCACHEPREFIX": "Folder of .pyc files, in place of a `__pycache__` beside each module.",
     "TMPDIR": "Temporary folder.",
     "TEMP": "Temporary folder, on Windows.",
     "TMP": "Temporary folder, on Windows.",

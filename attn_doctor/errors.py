@@ -1,22 +1,22 @@
-"""The errors a user may see as one sentence. Anything else that escapes is a bug of ours."""
+"""Errors that users see as one sentence. Any other exception that reaches them is a bug."""
 
 from __future__ import annotations
 
 
 class AttnDoctorError(Exception):
-    """Bad input: the message names the file or argument, the place in it, and the remedy.
+    """Bad input: the message names the file or argument, the place in it, and the fix.
 
     The command line prints it and exits with code 2.
     """
 
 
 class ExaminationError(AttnDoctorError):
-    """The interpreter that should be examined cannot be."""
+    """The interpreter cannot be examined."""
 
 
 class RuleError(AttnDoctorError):
-    """A rule file that does not say what a rule must say."""
+    """A rule file is not valid."""
 
 
 class SnapshotError(AttnDoctorError):
-    """A snapshot that cannot be read, or that a newer attn-doctor wrote."""
+    """A snapshot cannot be read, or a newer attn-doctor wrote it."""

@@ -1,7 +1,8 @@
-"""A machine as a test: every answer it gave, the facts that came of them, and the verdicts.
+"""Records a machine as a test: all its answers, the resulting facts, and the verdicts.
 
-`host.json` is played back by `host.recorded.RecordedHost`; `facts.json` and `findings.toml` say
-what must come out. A new version of attn-doctor that asks something else finds it missing there.
+`host.recorded.RecordedHost` replays `host.json`; `facts.json` and `findings.toml` are the expected
+results. A question that the recording does not have is answered as on a machine without that file
+or program.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from attn_doctor.host import Host
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
 from attn_doctor.redact import redact
 
-#: Variables that no probe reports but that examining depends on.
+#: Variables that no probe reports but that an examination reads.
 _NEEDED = {"PATH", "HOME", "USER", "LOGNAME", "USERNAME", "PATHEXT", "ProgramFiles", "APPDATA"}
 
 
@@ -32,12 +33,12 @@ def record(host: Host, python: str = "") -> dict[str, str]:
     kept = answers.get("environ", {}).get("answer", {})
     for name in kept:
         kept[name] = redact(kept[name])
-    # What a replay sees, not what was seen here: the two must not differ by what was taken out.
+    # The results of a replay, so that they do not contain what was removed from the answers.
     return {"host.json": to_text(answers), **expected(answers, replaced(python))}
 
 
 def expected(answers: Mapping[str, Any], python: str = "") -> dict[str, str]:
-    """The other two files of a test machine, worked out from its answers."""
+    """Return the other two files of a test machine, computed from its answers."""
     facts = examine(RecordedHost(answers), python)
     return {
         "facts.json": to_json(facts).decode() + "\n",
@@ -46,7 +47,7 @@ def expected(answers: Mapping[str, Any], python: str = "") -> dict[str, str]:
 
 
 def _findings_toml(python: str, findings: tuple[Finding, ...]) -> str:
-    """What was examined, the rules that found a problem, and those that could not tell."""
+    """Return what was examined, the rules with a problem, and those with an unknown verdict."""
     problems = [one for one in findings if one.verdict is Verdict.PROBLEM]
     unknown = sorted({one.rule for one in findings if one.verdict is Verdict.UNKNOWN})
     lines = [f"examined = {json.dumps(python)}", "", "[problems]"]

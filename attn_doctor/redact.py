@@ -1,7 +1,7 @@
-"""Cuts secrets out of text before it is shown or saved: passwords in URLs, access tokens.
+"""Removes secrets from text before it is shown or saved: passwords in URLs, access tokens.
 
-Paths stay, since a diagnosis needs them. A secret that looks like an ordinary word cannot be told
-from one; this is why the environment is read by an allow-list (`variables.py`) first.
+Paths stay, because a diagnosis needs them. A secret that looks like an ordinary word is not
+recognised; so the environment is first filtered by an allow-list (`env_vars.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 from functools import cache
 
 HIDDEN = "***"
-#: Longer values are cut; no variable that matters here needs more.
+#: Longer values are truncated; no variable that is read needs more.
 LENGTH = 1 << 15
-#: How tokens of well-known services begin, and what follows.
+#: Tokens of well-known services: their prefix, and what follows it.
 TOKENS = (
     r"hf_[A-Za-z0-9]{16,}",
     r"gh[opsur]_[A-Za-z0-9]{16,}",
@@ -29,14 +29,14 @@ TOKENS = (
     r"nvapi-[\w-]{16,}",
     r"eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*",
 )
-#: Bits a letter carries on average in random text of 32 letters or more; names carry fewer.
+#: Average bits per letter in random text of 32 letters or more; names have fewer.
 RANDOM = 4.0
 
 
 def redact(text: str) -> str:
-    """`text` with secrets replaced by `***` and control characters by `�`."""
+    """Return `text` with secrets replaced by `***` and control characters by `�`."""
     text = "".join(char if char.isprintable() else "\ufffd" for char in text[:LENGTH])
-    # https://user:password@example.org/simple, also with a token alone before the @
+    # https://user:password@example.org/simple, or only a token before the @
     text = re.sub(r"(?<=://)[^/@\s]+@", f"{HIDDEN}@", text)
     # https://example.org/file?signature=…
     text = re.sub(
@@ -55,7 +55,7 @@ def _tokens() -> re.Pattern[str]:
 
 
 def _unless_random(word: str) -> str:
-    """`word`, or `***` if it is a long run of random letters and digits."""
+    """Return `word`, or `***` if it is a long run of random letters and digits."""
     is_path = word.startswith(("/", "~", ".", "$", "\\"))
     if is_path or not re.fullmatch(r"[\w+/-]+", word, re.ASCII):
         return word

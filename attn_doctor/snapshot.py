@@ -1,4 +1,4 @@
-"""Snapshots: the facts as a file that can be sent to someone else and judged there."""
+"""Reads snapshots: facts in a file, which can be evaluated on another machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 from attn_doctor.errors import SnapshotError
 from attn_doctor.facts import SCHEMA, Facts
 
-#: Keys of which a snapshot has at least one; with none of them nothing would be judged, or wrong.
+#: A snapshot has at least one of these keys. Without any, no rule could be evaluated.
 _GROUPS = {"system", "python", "driver", "gpus", "torch", "env"}
 
 
 def load(path: str) -> Facts:
-    """The facts in the snapshot at `path`, or on standard input for ``-``.
+    """Load the facts from the snapshot at `path`, or from standard input for ``-``.
 
     Raises `SnapshotError` with one sentence if it cannot be read.
     """
@@ -30,14 +30,14 @@ def load(path: str) -> Facts:
 
 
 def parse(text: bytes, name: str) -> Facts:
-    """The facts in a snapshot's text. `name` is what error messages call it."""
+    """Parse the facts in a snapshot's text; error messages call it `name`."""
     advice = "write one with `attn-doctor report -o FILE`"
     try:
         data: Any = json.loads(text)
     except (ValueError, UnicodeDecodeError) as error:
         raise SnapshotError(f"{name} is not JSON ({error}); {advice}") from None
     if isinstance(data, dict) and isinstance(data.get("facts"), dict):
-        data = data["facts"]  # the result of `check --format json` holds what it judged
+        data = data["facts"]  # the result of `check --format json` contains the facts
     if not isinstance(data, dict) or not isinstance(data.get("schema"), int):
         raise SnapshotError(f"{name} is not a snapshot of attn-doctor; {advice}")
     if data["schema"] > SCHEMA:
@@ -53,5 +53,5 @@ def parse(text: bytes, name: str) -> Facts:
     except msgspec.ValidationError as error:
         message = str(error).replace(" - at `$", " at `").replace("at `.", "at `")
         raise SnapshotError(
-            f"{name} does not fit the snapshot format: {message}; {advice}"
+            f"{name} does not match the snapshot format: {message}; {advice}"
         ) from None

@@ -1,16 +1,17 @@
 """Reading compiled extensions and libraries without loading them.
 
-`reading.binary` tells what a shared library needs, `reading.versions` which versions of others it
-wants and offers, `reading.gpu_code` which GPUs it holds code for, and `unresolved.unresolved` which
-of its symbols no library beside it defines. Of files with hundreds of megabytes each reads a few
-kilobytes. All are asked through the `Host`, so that what they found can be recorded.
+`read.binary` returns what a shared library needs, `read.versions` the symbol versions that it
+requires and defines, and `read.gpu_code` the GPUs that it contains code for.
+`unresolved.unresolved` returns its symbols that no other library defines. Each reads a few
+kilobytes, even of files with hundreds of megabytes. All are called through the `Host`, so that
+their results can be recorded.
 
 The formats are read here and not by pyelftools or LIEF. Importing either takes longer than a whole
 check may last (measured on a busy machine: 250 ms and 780 ms), and pyelftools then takes 50 ms for
-the open symbols of one extension, which take 0.3 ms here; neither knows CUDA's fat binaries. What
-is read is little and has not changed in decades: headers, the dynamic section, symbol tables,
-versions. The tests compare the answers with `readelf`, `cuobjdump` and the loader itself.
+the open symbols of one extension, which take 0.3 ms here; neither knows CUDA's fat binaries. Little
+is read, and it has not changed in decades: headers, the dynamic section, symbol tables, versions.
+The tests compare the results with `readelf`, `cuobjdump`, pyelftools, pefile and the loader itself.
 
-A file that is cut, damaged or made to mislead gives an answer that says so (`damaged`), never an
-exception and never an endless walk.
+A truncated, damaged or malicious file gives a result with the reason in `damaged`, never an
+exception and never an endless loop.
 """

@@ -1,7 +1,7 @@
-"""Which GPUs run which code, by the names that CUDA gives to both.
+"""Decides which GPUs run which code, by CUDA's names of both.
 
-A code name is a compute capability ×10, followed by `a` for code that uses what only that one
-architecture has, or by `f` for code of a family: `80`, `90a`, `120f`. The rules are NVIDIA's:
+A code name is a compute capability ×10, followed by `a` for code with features of only that
+architecture, or by `f` for code of a family: `80`, `90a`, `120f`. The rules are NVIDIA's:
 https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/compute-capabilities.html
 """
 
@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-#: Modules of Tegra, Orin and Thor, whose code is apart from that of the generation's other GPUs.
-#: From CUDA 13.2 on, those of 7.2 and 8.7 are one with the others.
+#: Tegra, Orin and Thor, whose code is separate from that of other GPUs of their generation.
+#: Since CUDA 13.2, 7.2 and 8.7 are no longer separate.
 APART = frozenset({53, 62, 72, 87, 101})
 APART_NO_MORE = frozenset({72, 87})
 
 
-#: CUDA that brought each version of PTX whose number does not follow from it.
+#: CUDA version of each PTX version whose number does not follow the scheme.
 #: https://docs.nvidia.com/cuda/parallel-thread-execution/#release-notes
 _CUDA = {"8.6": "12.7", "8.7": "12.8", "8.8": "12.9"}
 
 
 def cuda_of(isa: str) -> str | None:
-    """The CUDA version a driver must support to compile PTX of version `isa`.
+    """Return the CUDA version that a driver must support to compile PTX of version `isa`.
 
-    Empty for empty `isa`; None for one that is older or newer than what is known.
+    Empty for empty `isa`; None for an unknown, older or newer, version.
     """
     if not isa or isa in _CUDA:
         return _CUDA.get(isa, "")
@@ -34,20 +34,21 @@ def cuda_of(isa: str) -> str | None:
 
 
 def number(code: str) -> int:
-    """The compute capability ×10 in a code name; 0 if there is none."""
+    """Return the compute capability ×10 in a code name; 0 if there is none."""
     digits = code.rstrip("af")
     return int(digits) if digits.isdigit() else 0
 
 
 def order(codes: Iterable[str]) -> tuple[str, ...]:
-    """Code names by capability, plain ones first."""
+    """Sort code names by capability, those without a letter first."""
     return tuple(sorted(set(codes), key=lambda code: (number(code), code)))
 
 
 def runs(sm: int, code: str, apart: frozenset[int] = APART) -> bool:
-    """A GPU of capability `sm` runs machine code `code`.
+    """Whether a GPU of capability `sm` runs machine code `code`.
 
-    Plain code and that of a family run on the same generation, not older; `a` on its own alone.
+    Code without a letter and code of a family run on the same generation from their architecture
+    on; code with `a` runs only on its own architecture.
     """
     base = number(code)
     if code.endswith("a") or sm in apart or base in apart:
@@ -56,7 +57,7 @@ def runs(sm: int, code: str, apart: frozenset[int] = APART) -> bool:
 
 
 def compiles(sm: int, code: str) -> bool:
-    """A driver can compile PTX `code` for a GPU of capability `sm`."""
+    """Whether a driver can compile PTX `code` for a GPU of capability `sm`."""
     if code.endswith("a"):
         return sm == number(code)
     if code.endswith("f"):

@@ -1,4 +1,4 @@
-"""What is told of one shared library or extension, as the `Host` answers it."""
+"""Results of reading one shared library or extension, as the `Host` returns them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from msgspec import Struct
 
 
 class Binary(Struct, frozen=True, kw_only=True):
-    """What one library needs and offers, read and not loaded."""
+    """What one library needs and provides, read and not loaded."""
 
     format: str = ""
     """`elf` or `pe`; empty if it is neither."""
     machine: str = ""
     """Processor, as `uname -m` names it."""
     soname: str = ""
-    """The name other files need it by; empty if it has none."""
+    """The name by which other files need it; empty if it has none."""
     needed: tuple[str, ...] = ()
     """Names of the libraries it needs, in the order the loader takes them."""
     rpath: tuple[str, ...] = ()
-    """Folders for them, which also serve what those load in turn."""
+    """Folders for these libraries, and for the libraries that they need."""
     runpath: tuple[str, ...] = ()
-    """Folders for them alone."""
+    """Folders for these libraries only."""
     damaged: str = ""
     """What is wrong with the file; empty if nothing is."""
 
 
 class Versions(Struct, frozen=True, kw_only=True):
-    """Versions of libraries; of a numbered series (`GLIBC_2.34`) the highest."""
+    """Symbol versions; of a numbered series (`GLIBC_2.34`) the highest."""
 
     wants: dict[str, tuple[str, ...]] = {}
-    """Those that one library wants of others."""
+    """Versions that the library requires, by library."""
     gives: tuple[str, ...] = ()
-    """Those that it offers."""
+    """Versions that it defines."""
     damaged: str = ""
     """What is wrong with the file; empty if nothing is."""
 
@@ -39,29 +39,29 @@ class GpuCode(Struct, frozen=True, kw_only=True):
     """The code for GPUs in one library."""
 
     cubins: dict[str, int] = {}
-    """Machine code by code name (`90a`), with the number of pieces."""
+    """Number of machine code entries by architecture (`90a`)."""
     ptx: dict[str, int] = {}
-    """PTX, likewise."""
+    """Number of PTX entries, likewise."""
     isa: str = ""
     """Highest PTX version, such as `8.7`; empty without PTX."""
     whole: bool = True
-    """All of it was counted."""
+    """All of the file was counted."""
     damaged: str = ""
-    """What is wrong with the file; empty if nothing is. What was counted before stands."""
+    """What is wrong with the file; empty if nothing is. Entries before the fault are counted."""
 
 
 class Unresolved(Struct, frozen=True, kw_only=True):
-    """Symbols that a file leaves open and no library defines, those of Python's own left out."""
+    """Symbols of a file that no library defines, without those of Python itself."""
 
     count: int = 0
-    """How many there are."""
+    """Their number."""
     torch: int = 0
-    """How many of them belong to torch."""
+    """Number of those that belong to torch."""
     first: tuple[str, ...] = ()
-    """A few of them as the linker writes them, torch's own first."""
+    """A few of them, mangled, those of torch first."""
     other_abi: bool = False
-    """Those of torch are all there in the spelling of the other C++ ABI."""
+    """All of torch's are defined in the spelling of the other C++ ABI."""
     cxx11_abi: bool | None = None
-    """The C++ ABI that its calls into torch are written in; None if they do not show it."""
+    """Its calls into torch use the new C++ ABI; None if they do not show it."""
     damaged: str = ""
-    """Why it could not be told, naming the file; empty if it could."""
+    """Why the symbols are unknown, with the file; empty if they are known."""

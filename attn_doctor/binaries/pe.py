@@ -1,7 +1,7 @@
-"""PE files, Windows' libraries and extensions: which DLLs they need, and their GPU code.
+"""Reads PE files, Windows' libraries and extensions: the DLLs they need, and their GPU code.
 
-Windows has no versions and no ABI in names: a DLL that is there may still lack a function, which
-only its export table would tell.
+Names on Windows have no versions and no ABI: a DLL may exist without a function that is needed,
+which only its export table shows.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ MOST_SECTIONS, MOST_IMPORTS, LONGEST_NAME = 256, 4096, 512
 
 
 class Pe:
-    """One PE file, its headers read. Raises `DamagedError` if they cannot be right."""
+    """The headers of one PE file. Raises `DamagedError` if they are not valid."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
         place = int.from_bytes(window.take(0x3C, 4), "little")
         magic, machine, sections, _, _, _, optional, _ = window.unpack(_COFF, place)
         if magic != b"PE\0\0" or sections > MOST_SECTIONS:
-            raise DamagedError("it is no PE file")
+            raise DamagedError("it is not a PE file")
         self.machine = _MACHINES.get(machine, f"machine {machine:#x}")
         header = window.take(place + _COFF.size, optional)
         wide = header[:2] == b"\x0b\x02"
-        #: Where the data directories begin in the optional header; before them stands their number.
+        #: The data directories of the optional header; their number is before them.
         self._directories = header[112 if wide else 96 :]
         table = window.take(place + _COFF.size + optional, _SECTION.size * sections)
         #: Name, size in memory, address, size in the file, place in the file.
         self._sections = list(_SECTION.iter_unpack(table))
 
     def needed(self) -> tuple[str, ...]:
-        """Names of the DLLs it needs, in order."""
+        """Return the names of the DLLs it needs, in order."""
         if len(self._directories) < _DIRECTORY.size * (_IMPORTS + 1):
             return ()
         address, size = _DIRECTORY.unpack_from(self._directories, _DIRECTORY.size * _IMPORTS)
@@ -59,7 +59,7 @@ class Pe:
         raise DamagedError("its list of DLLs has no end")
 
     def sections(self, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-        """Place and length of the sections called one of `names`, of which eight letters count."""
+        """Yield position and length of the sections in `names`; eight letters count."""
         wanted = {name.encode()[:8].rstrip(b"\0") for name in names}
         for name, length, _, raw, place in self._sections:
             if name.rstrip(b"\0") in wanted:

@@ -1,4 +1,4 @@
-"""Answers the questions about one binary: what it needs and offers, which GPU code it holds."""
+"""Reads one binary: what it needs and provides, and its GPU code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attn_doctor.binaries.window import DamagedError, Window
 
 
 def binary(path: str) -> Binary:
-    """What the library at `path` needs and offers.
+    """Read what the library at `path` needs and provides.
 
     Raises `OSError` if it cannot be opened or read.
     """
@@ -46,7 +46,7 @@ def _pe(window: Window) -> Binary:
 
 
 def versions(path: str) -> Versions:
-    """The versions that the library at `path` wants of others, and those that it offers.
+    """Read the symbol versions that the library at `path` requires and defines.
 
     Only ELF files have them. Raises `OSError` if it cannot be opened or read.
     """
@@ -64,7 +64,7 @@ def versions(path: str) -> Versions:
 
 
 def _highest(names: Iterable[str]) -> tuple[str, ...]:
-    """Of each numbered series (`GLIBC_2.34`) the highest, and all names without a number."""
+    """Return the highest of each numbered series (`GLIBC_2.34`), and all other names."""
     best: dict[str, tuple[tuple[int, ...], str]] = {}
     for version in names:
         series, _, number = version.rpartition("_")
@@ -78,10 +78,10 @@ def _highest(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def gpu_code(path: str, most: int = 0, seconds: float = 0.0) -> GpuCode:
-    """The GPU code in the library at `path`.
+    """Read the GPU code in the library at `path`.
 
-    At most `most` of its fat binaries are looked into (0: all), for at most `seconds` (0: no
-    limit). Raises `OSError` if it cannot be opened or read.
+    At most `most` of its fat binaries are read (0: all), for at most `seconds` (0: no limit).
+    Raises `OSError` if it cannot be opened or read.
     """
     end = time.monotonic() + seconds if seconds else float("inf")
     with closing(Window(path)) as window:
@@ -100,7 +100,7 @@ def gpu_code(path: str, most: int = 0, seconds: float = 0.0) -> GpuCode:
 
 
 def _sections(window: Window) -> list[tuple[int, int]]:
-    """Where the fat binaries that count are."""
+    """Return the sections with the fat binaries that count."""
     if window.take(0, 2) == b"MZ":
         from attn_doctor.binaries.pe import Pe
 

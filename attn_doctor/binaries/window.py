@@ -1,7 +1,7 @@
-"""Reads parts of a file by position, and refuses what lies outside it.
+"""Reads parts of a file by position, and refuses positions outside it.
 
-`os.pread` rather than a memory map: a map of a file that pip replaces or cuts short at this moment
-kills the process with SIGBUS.
+It uses `os.pread`, not a memory map: if pip replaces or truncates the file at that moment, a memory
+map kills the process with SIGBUS.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-#: Bytes of the longest single piece; nothing that is asked for here comes near it.
+#: Highest number of bytes in one read; no real read is nearly as large.
 MOST = 1 << 24
 
 
 class DamagedError(ValueError):
-    """The file is not what its headers say."""
+    """The file contradicts its headers."""
 
 
 class Window:
@@ -31,13 +31,13 @@ class Window:
         self.size = os.fstat(self._file).st_size
 
     def close(self) -> None:
-        """Close the file; closing it twice does no harm."""
+        """Close the file; a second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def take(self, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from `start`."""
+        """Return exactly `length` bytes from `start`."""
         if start < 0 or length < 0 or length > MOST or start + length > self.size:
             raise DamagedError(f"{length} bytes at {start} lie outside the file of {self.size}")
         piece = _pread(self._file, length, start)
@@ -46,11 +46,11 @@ class Window:
         return piece
 
     def unpack(self, form: Struct, start: int) -> tuple[Any, ...]:
-        """The values of one structure at `start`."""
+        """Return the values of one structure at `start`."""
         return form.unpack(self.take(start, form.size))
 
     def text(self, start: int, end: int, most: int = 4096) -> bytes:
-        """The bytes from `start` to the next zero byte before `end`, at most `most` of them."""
+        """Return the bytes from `start` to the next zero byte before `end`, at most `most`."""
         piece = self.take(start, max(0, min(most, end - start, self.size - start)))
         head, zero, _ = piece.partition(b"\0")
         if not zero:
@@ -59,9 +59,9 @@ class Window:
 
 
 class Nearby:
-    """The part of a file from one place on, read at once, for tables of small structures."""
+    """A part of a file that is read at once, for tables of small structures."""
 
-    #: Bytes kept; what lies elsewhere is read by itself.
+    #: Bytes that are kept; other positions are read one by one.
     LENGTH = 8192
 
     def __init__(self, window: Window, start: int) -> None:
@@ -69,7 +69,7 @@ class Nearby:
         self._piece = window.take(start, max(0, min(self.LENGTH, window.size - start)))
 
     def unpack(self, form: Struct, start: int) -> tuple[Any, ...]:
-        """The values of one structure at `start`."""
+        """Return the values of one structure at `start`."""
         inner = start - self._start
         if 0 <= inner <= len(self._piece) - form.size:
             return form.unpack_from(self._piece, inner)
@@ -77,7 +77,7 @@ class Nearby:
 
 
 def _seek_and_read(file: int, length: int, start: int) -> bytes:
-    """`os.pread` for Windows, which has none; a `Window` belongs to one thread."""
+    """Replace `os.pread` on Windows, which has none; a `Window` is used by one thread."""
     os.lseek(file, start, os.SEEK_SET)
     return os.read(file, length)
 

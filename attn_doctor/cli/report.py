@@ -1,4 +1,4 @@
-"""`attn-doctor report`: the facts as a file to attach to a bug report, or as a test machine."""
+"""`attn-doctor report`: writes the facts to a file for a bug report, or records a test machine."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ if TYPE_CHECKING:
 
 def report(
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="Where to write; - for stdout.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write; - for standard output."
+        ),
     ] = "attn-doctor-report.json",
     record: Annotated[
         str,
         typer.Option(
             metavar="DIR",
-            help="Record every answer of this machine in a folder, as a test machine.",
+            help="Record every answer of this machine in this folder, as a test machine.",
         ),
     ] = "",
     python: Annotated[
         str, typer.Option(metavar="PATH", help="Interpreter or environment to examine.")
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write the facts about this machine to a file, for `attn-doctor check --facts`.
 
-    Home directory, user name, host name, GPU ids and tokens are replaced. Look at the file before
-    you publish it; it is plain JSON.
+    Home directory, user name, host name, GPU ids and tokens are replaced. Read the file, which
+    is plain JSON, before you publish it.
     """
     from attn_doctor.anonymize import anonymous, rewritten
     from attn_doctor.diagnosis import examine
@@ -51,7 +54,7 @@ def report(
     _write(Path(output), text, force)
     typer.echo(
         f"Wrote {output}. Home, user and host name, GPU ids and tokens are replaced.\n"
-        f"Judge it anywhere with: attn-doctor check --facts {output}"
+        f"Check it on any machine with: attn-doctor check --facts {output}"
     )
 
 
@@ -64,7 +67,7 @@ def _record(host: Host, folder: Path, python: str, force: bool) -> None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Write a file, or raise one sentence. An existing file is kept unless `force`."""
+    """Write a file. Raises `AttnDoctorError` if it exists, unless `force`, or cannot be written."""
     if path.exists() and not force:
         raise AttnDoctorError(f"{path} exists; choose another name with -o, or add --force")
     try:

@@ -1,12 +1,12 @@
-"""The one door to the outside world.
+"""The only interface to the machine.
 
-A probe sees the machine only through a `Host`: files, directories, environment, programs,
-NVML. Each question goes through one method, `ask`, and each answer is plain JSON, so that a
-machine can be recorded (`recorded.RecordingHost`) and played back as a test
-(`recorded.RecordedHost`) without patching anything.
+A probe reads the machine only through a `Host`: files, directories, environment, programs, NVML.
+Each question goes through one method, `ask`, and each answer is plain JSON. So a machine can be
+recorded (`recorded.RecordingHost`) and replayed as a test (`recorded.RecordedHost`) without
+patching anything.
 
-Questions about files raise `OSError` as the operating system would. Programs never do: how
-they ended stands in `Ran.outcome`.
+Questions about files raise `OSError` as the operating system does. Questions about programs never
+do: `Ran.outcome` is how the program ended.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Ran(Struct, frozen=True, kw_only=True):
     """How a program ended and what it printed.
 
     `outcome` is ``done`` (see `code`), ``missing`` (no such program), ``refused`` (not
-    executable, or not permitted), ``timeout`` (killed at the limit) or ``abandoned`` (it did not
-    die when killed, as a process in uninterruptible sleep does; it is left behind).
+    executable, or not permitted), ``timeout`` (killed at the limit) or ``abandoned`` (the kill had
+    no effect, as with a process in uninterruptible sleep; it is left behind).
     """
 
     outcome: str = "missing"
@@ -39,11 +39,11 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """It ran to its end and returned 0."""
+        """Whether it ran to its end and returned 0."""
         return self.outcome == "done" and self.code == 0
 
     def why_not(self, program: str, seconds: float) -> str:
-        """One sentence for a gap, or empty text if it is `ok`."""
+        """Return one sentence for a gap, or empty text if it is `ok`."""
         if self.ok:
             return ""
         last = self.err.strip().splitlines()[-1:] or self.out.strip().splitlines()[-1:]
@@ -58,7 +58,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
 
 class Stat(Struct, frozen=True, kw_only=True):
-    """What a path leads to, links followed. `kind` is ``file``, ``dir`` or ``other``."""
+    """The target of a path, links followed. `kind` is ``file``, ``dir`` or ``other``."""
 
     kind: str
     size: int = 0
@@ -68,14 +68,14 @@ class Stat(Struct, frozen=True, kw_only=True):
 
 
 class Space(Struct, frozen=True, kw_only=True):
-    """Bytes in all and bytes free for this user on the file system of a path."""
+    """Total bytes and bytes free for this user on the file system of a path."""
 
     total: int
     free: int
 
 
 class Measure(Struct, frozen=True, kw_only=True):
-    """Size of a directory tree; `complete` is false where the time limit cut the walk short.
+    """Size of a directory tree; `complete` is false if the time limit ended the walk.
 
     `locks` holds paths of lock files, relative to the tree.
     """
@@ -88,7 +88,7 @@ class Measure(Struct, frozen=True, kw_only=True):
 
 
 class Platform(Struct, frozen=True, kw_only=True):
-    """What the interpreter that runs attn-doctor knows without asking anything else."""
+    """What the interpreter that runs attn-doctor knows of its machine by itself."""
 
     os: str
     machine: str
@@ -105,19 +105,19 @@ class Platform(Struct, frozen=True, kw_only=True):
 
 
 class Host:
-    """A machine that can be asked. Subclasses answer `ask`; everything else is built on it."""
+    """A machine that answers questions. Subclasses implement `ask`; all else is built on it."""
 
-    #: How many times longer than usual slow answers may take, as `--timeout` has it. Waking many
-    #: GPUs without persistence mode takes NVML seconds each.
+    #: Factor for the time limits of slow answers, from `--timeout`. Without persistence mode NVML
+    #: needs seconds to wake each GPU.
     patience: float = 1.0
 
     def ask(self, question: str, *args: Any) -> Any:
-        """The answer to one question, as plain JSON data. See the methods for the questions."""
+        """Answer one question with plain JSON data. The methods below are the questions."""
         raise NotImplementedError(question)
 
     @cached_property
     def platform(self) -> Platform:
-        """The platform, asked once."""
+        """The platform; it is asked once."""
         return msgspec.convert(self.ask("platform"), Platform)
 
     @cached_property
@@ -128,11 +128,11 @@ class Host:
 
     @property
     def windows(self) -> bool:
-        """The machine runs Windows."""
+        """Whether the machine runs Windows."""
         return self.platform.os == "windows"
 
     def join(self, *parts: str) -> str:
-        """Path parts joined as this machine writes paths."""
+        """Join path parts in this machine's notation."""
         if self.windows:
             import ntpath
 
@@ -140,7 +140,7 @@ class Host:
         return posixpath.join(*parts)
 
     def parent(self, path: str) -> str:
-        """The directory that holds `path`; a root is its own parent."""
+        """Return the directory of `path`; a root is its own parent."""
         if self.windows:
             import ntpath
 
@@ -148,7 +148,7 @@ class Host:
         return posixpath.dirname(path)
 
     def normal(self, path: str) -> str:
-        """`path` with `.` and `..` worked out as text, as Python's own path functions do."""
+        """Return `path` with `.` and `..` resolved as text, as Python's `normpath` does."""
         if self.windows:
             import ntpath
 
@@ -156,85 +156,85 @@ class Host:
         return posixpath.normpath(path)
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Return the seconds since 1970."""
         return float(self.ask("now"))
 
     def read(self, path: str, limit: int = 1 << 16) -> str:
-        """Text of a file, at most `limit` bytes of it. Undecodable bytes are replaced."""
+        """Return the text of a file, at most `limit` bytes. Undecodable bytes are replaced."""
         return str(self.ask("read", path, limit))
 
     def try_read(self, path: str, limit: int = 1 << 16) -> str:
-        """Text of a file, or empty text if it cannot be read."""
+        """Return the text of a file, or empty text if it cannot be read."""
         try:
             return self.read(path, limit)
         except OSError:
             return ""
 
     def head(self, path: str, limit: int = 1 << 18) -> str:
-        """The lines of a text file up to its first empty one, such as the headers of METADATA."""
+        """Return the lines of a file up to its first empty one, such as METADATA's headers."""
         return str(self.ask("head", path, limit))
 
     def grep(self, path: str, *needles: str, limit: int = 1 << 20) -> tuple[str, ...]:
-        """The lines of a text file that hold one of `needles`, within its first `limit` bytes."""
+        """Return the lines with one of `needles` in the first `limit` bytes of a file."""
         return tuple(self.ask("grep", path, [*needles], limit))
 
     def try_grep(self, path: str, *needles: str) -> tuple[str, ...]:
-        """The lines that hold one of `needles`, or nothing if the file cannot be read."""
+        """Return the lines with one of `needles`, or nothing if the file cannot be read."""
         try:
             return self.grep(path, *needles)
         except OSError:
             return ()
 
     def stat(self, path: str) -> Stat:
-        """What `path` leads to."""
+        """Return the target of `path`."""
         return msgspec.convert(self.ask("stat", path), Stat)
 
     def try_stat(self, path: str) -> Stat | None:
-        """What `path` leads to, or None if that cannot be told."""
+        """Return the target of `path`, or None if it cannot be read."""
         try:
             return self.stat(path)
         except OSError:
             return None
 
     def is_file(self, path: str) -> bool:
-        """`path` leads to a file."""
+        """Whether `path` leads to a file."""
         found = self.try_stat(path)
         return found is not None and found.kind == "file"
 
     def is_dir(self, path: str) -> bool:
-        """`path` leads to a directory."""
+        """Whether `path` leads to a directory."""
         found = self.try_stat(path)
         return found is not None and found.kind == "dir"
 
     def list(self, path: str) -> tuple[str, ...]:
-        """Names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         return tuple(self.ask("list", path))
 
     def try_list(self, path: str) -> tuple[str, ...]:
-        """Names in a directory, or nothing if it cannot be read."""
+        """Return the names in a directory, or nothing if it cannot be read."""
         try:
             return self.list(path)
         except OSError:
             return ()
 
     def real(self, path: str) -> str:
-        """`path` with every link followed."""
+        """Return `path` with every link followed."""
         return str(self.ask("real", path))
 
     def access(self, path: str, mode: str) -> bool:
-        """This user may read (`r`), write (`w`) or execute (`x`) what is at `path`."""
+        """Whether this user may read (`r`), write (`w`) or execute (`x`) `path`."""
         return bool(self.ask("access", path, mode))
 
     def space(self, path: str) -> Space:
-        """Space on the file system of `path`."""
+        """Return the space on the file system of `path`."""
         return msgspec.convert(self.ask("space", path), Space)
 
     def measure(self, path: str, seconds: float) -> Measure:
-        """Size of the tree below `path`, links not followed, for at most `seconds`."""
+        """Measure the tree below `path` for at most `seconds`; links are not followed."""
         return msgspec.convert(self.ask("measure", path, seconds), Measure)
 
     def memory(self) -> tuple[int, int]:
-        """Bytes of memory: total, available."""
+        """Return the memory in bytes: total and available."""
         total, available = self.ask("memory")
         return int(total), int(available)
 
@@ -247,34 +247,34 @@ class Host:
         return msgspec.convert(self.ask("run", [*argv], seconds, dict(env or {})), Ran)
 
     def nvml(self, seconds: float) -> dict[str, Any]:
-        """What NVML says, from a child process: see `nvml_process.py`. `outcome` as in `Ran`."""
+        """Ask NVML in a child process (`nvml_process.py`). `outcome` as in `Ran`."""
         answer: dict[str, Any] = self.ask("nvml", seconds)
         return answer
 
     def inside(self, python: str, seconds: float) -> dict[str, Any]:
-        """What an interpreter says of itself (`worker/interpreter.py`). `outcome` as in `Ran`."""
+        """Let an interpreter describe itself (`worker/interpreter.py`). `outcome` as in `Ran`."""
         answer: dict[str, Any] = self.ask("inside", python, seconds)
         return answer
 
     def binary(self, path: str) -> Binary:
-        """What a shared library needs, without loading it: see `binaries`."""
+        """Read what a shared library needs, without loading it (`binaries`)."""
         return msgspec.convert(self.ask("binary", path), Binary)
 
     def versions(self, path: str) -> Versions:
-        """The versions that a shared library wants of others, and those that it offers."""
+        """Read the symbol versions that a shared library requires and those that it defines."""
         return msgspec.convert(self.ask("versions", path), Versions)
 
     def gpu_code(self, path: str, most: int, seconds: float) -> GpuCode:
-        """The code for GPUs in a shared library, of at most `most` fat binaries (0: all)."""
+        """Read the GPU code in a shared library, of at most `most` fat binaries (0: all)."""
         return msgspec.convert(self.ask("gpu_code", path, most, seconds), GpuCode)
 
     def unresolved(self, needs: Mapping[str, Sequence[str]]) -> dict[str, Unresolved]:
-        """For each extension the symbols that none of the libraries it is given defines."""
+        """Find for each extension the symbols that none of its libraries defines."""
         answer = self.ask("unresolved", [*needs], [[*libraries] for libraries in needs.values()])
         return dict(zip(needs, msgspec.convert(answer, list[Unresolved]), strict=True))
 
     def which(self, name: str) -> str:
-        """The first program `name` on the user's PATH, or empty text. It is not run."""
+        """Return the first program `name` on the user's PATH, or empty text. It is not run."""
         suffixes: tuple[str, ...] = ("",)
         if self.windows:
             suffixes = ("", *self.environ.get("PATHEXT", ".EXE;.BAT;.CMD").lower().split(";"))
@@ -288,14 +288,14 @@ class Host:
 
 
 def stat_kind(mode: int) -> str:
-    """``file``, ``dir`` or ``other`` for a `st_mode`."""
+    """Return ``file``, ``dir`` or ``other`` for a `st_mode`."""
     import stat
 
     return "file" if stat.S_ISREG(mode) else "dir" if stat.S_ISDIR(mode) else "other"
 
 
 def expand(path: str, home: str) -> str:
-    """`path` with a leading `~` replaced by `home`."""
+    """Return `path` with a leading `~` replaced by `home`."""
     if path == "~" or path.startswith(("~/", "~" + os.sep)):
         return home + path[1:]
     return path

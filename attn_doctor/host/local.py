@@ -20,13 +20,13 @@ from attn_doctor.host import Host, stat_kind
 
 
 def _read(path: str, limit: int) -> str:
-    """The first `limit` bytes of a file, as text."""
+    """Return the first `limit` bytes of a file, as text."""
     with open(path, "rb") as file:
         return file.read(limit).decode("utf-8", "replace")
 
 
 def _head(path: str, limit: int) -> str:
-    """The lines of a file up to an empty one, `limit` bytes at most."""
+    """Return the lines of a file up to an empty one, at most `limit` bytes."""
     with open(path, "rb") as file:
         text = b""
         while len(text) < limit and (line := file.readline(limit)).strip():
@@ -35,7 +35,7 @@ def _head(path: str, limit: int) -> str:
 
 
 def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:
-    """The lines that hold one of `needles`, of the first `limit` bytes of a file."""
+    """Return the lines with one of `needles` in the first `limit` bytes of a file."""
     wanted = [needle.encode() for needle in needles]
     with open(path, "rb") as file:
         text = file.read(limit)
@@ -46,7 +46,7 @@ def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:
 
 
 def _stat(path: str) -> dict[str, Any]:
-    """The fields of a `Stat`."""
+    """Return the fields of a `Stat`."""
     found = os.stat(path)
     return {
         "kind": stat_kind(found.st_mode),
@@ -58,7 +58,7 @@ def _stat(path: str) -> dict[str, Any]:
 
 
 def _space(path: str) -> dict[str, int]:
-    """The fields of a `Space`: bytes of the file system that `path` lies on."""
+    """Return the fields of a `Space`: bytes of the file system of `path`."""
     if hasattr(os, "statvfs"):
         # What `shutil.disk_usage` does, without the time that importing shutil takes.
         found = os.statvfs(path)
@@ -70,7 +70,7 @@ def _space(path: str) -> dict[str, int]:
 
 
 def _measure(path: str, seconds: float) -> dict[str, Any]:
-    """The fields of a `Measure`: what lies below `path`, counted for at most `seconds`."""
+    """Return the fields of a `Measure` of the tree below `path`, within `seconds`."""
     end = time.monotonic() + seconds
     files = size = 0
     newest = 0.0
@@ -146,7 +146,7 @@ class LocalHost(Host):
         }
 
     def ask(self, question: str, *args: Any) -> Any:
-        """The answer, from the operating system."""
+        """Answer from the operating system."""
         return self._answers[question](*args)
 
     def _platform(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ def _is_this(python: str, variables: Mapping[str, str]) -> bool:
 
 
 def _binary(question: str) -> Callable[..., Any]:
-    """One of the questions that `binaries.reading` answers, which is imported when asked."""
+    """Return a function of `binaries.read`, which is imported when it is called."""
 
     def answer(*args: Any) -> Any:
         import msgspec
@@ -284,7 +284,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _libc() -> str:
-    """`glibc 2.36` where the C library is the GNU one, else empty."""
+    """Return `glibc 2.36` if the C library is the GNU one, else empty text."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (AttributeError, ValueError, OSError):
@@ -299,7 +299,7 @@ def _cpus() -> int:
 
 
 def _user(variables: Mapping[str, str]) -> str:
-    """The user's name as `getpass.getuser` works it out; Inductor's cache is named after it."""
+    """Return the user's name as `getpass.getuser` does; Inductor's cache has it in its name."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         if variables.get(name):
             return variables[name]

@@ -1,8 +1,8 @@
 """Asks NVML about the driver and its GPUs, in a process of its own.
 
-A hung driver hangs whoever asks it, so `LocalHost` runs this file as a child with a time limit.
-Every answer is printed at once as one JSON line: what came before a hang or a crash is kept, and
-the last line tells where it stopped. `fold` puts the lines together again in the parent.
+A hanging driver hangs every process that asks it, so `LocalHost` runs this file as a child with a
+time limit. Every answer is printed at once as one JSON line: answers before a hang or a crash are
+kept, and the last line shows where NVML stopped. `fold` combines the lines in the parent.
 
 The child needs nothing but the standard library and nvidia-ml-py, whose folder is its argument.
 NVML knows the hardware and the driver; it does not know what CUDA_VISIBLE_DEVICES hides.
@@ -17,10 +17,10 @@ from typing import Any
 
 
 def fold(text: str) -> dict[str, Any]:
-    """The child's lines as one object: its answers, `gpus`, `errors`, `last` and `complete`.
+    """Combine the child's lines to one object: answers, `gpus`, `errors`, `last`, `complete`.
 
-    `last` names the last question that was answered, such as `count` or `gpus.2.name`; it is
-    empty if the child did not come as far as NVML. `complete` says that all were answered.
+    `last` is the last question that was answered, such as `count` or `gpus.2.name`; it is empty if
+    the child did not reach NVML. `complete` is true if all questions were answered.
     """
     answer: dict[str, Any] = {"gpus": [], "errors": {}, "last": "", "complete": False}
     for line in text.splitlines():
@@ -61,15 +61,15 @@ def _say(line: dict[str, Any]) -> None:
 
 
 def _describe(nvml: Any, error: Exception) -> dict[str, Any]:
-    """An error as number, name and the text of NVML itself."""
+    """Return an error's number, name and NVML's own text."""
     code = getattr(error, "value", None)
     if nvml is None or not isinstance(code, int):
         return {"code": None, "name": type(error).__name__, "text": str(error)}
     names = [name for name in dir(nvml) if name.startswith("NVML_ERROR_")]
     name = next((name for name in names if getattr(nvml, name) == code), f"NVML error {code}")
     try:
-        # The library's own words are those that nvidia-smi prints and users search for; the
-        # binding has others ("RM has detected an NVML/RM version mismatch.").
+        # nvidia-smi prints the library's own text, and users search for it; the binding has
+        # another one ("RM has detected an NVML/RM version mismatch.").
         text = str(nvml.nvmlErrorString(code))
     except Exception:
         text = str(error)
@@ -77,7 +77,7 @@ def _describe(nvml: Any, error: Exception) -> dict[str, Any]:
 
 
 def _mig_uuids(nvml: Any, device: Any) -> list[str]:
-    """The ids of the MIG instances on a GPU. Their indices may have holes."""
+    """Return the ids of the MIG instances on a GPU. Their indices may have gaps."""
     found = []
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(device)):
         try:
@@ -91,7 +91,7 @@ def _mig_uuids(nvml: Any, device: Any) -> list[str]:
 
 
 def _processes(nvml: Any, device: Any) -> int:
-    """How many processes use a GPU, for computing or drawing or both."""
+    """Return the number of processes that use a GPU, for computing, drawing or both."""
     pids = {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(device)}
     try:
         pids |= {one.pid for one in nvml.nvmlDeviceGetGraphicsRunningProcesses(device)}
@@ -107,7 +107,7 @@ def _memory(nvml: Any, device: Any) -> dict[str, int]:
 
 
 def _gpu(nvml: Any, number: int) -> None:
-    """Print what there is to know about one GPU. What seldom hangs comes first."""
+    """Print all answers about one GPU. Questions that rarely hang come first."""
     device: Any = None
 
     def handle() -> bool:
@@ -140,16 +140,16 @@ def _text(value: Any) -> str:
 
 
 def _cuda(nvml: Any) -> int:
-    """The CUDA version of the driver, 13000 for 13.0, as libcuda itself tells it."""
+    """Return the CUDA version of the driver from libcuda, 13000 for 13.0."""
     try:
         return int(nvml.nvmlSystemGetCudaDriverVersion_v2())
     except nvml.NVMLError:
-        # There is no libcuda, or this NVML is older: what the driver was built for.
+        # There is no libcuda, or this NVML is older: this is the driver's own version.
         return int(nvml.nvmlSystemGetCudaDriverVersion())
 
 
 def _import(folder: str) -> Any:
-    # At the end: a stray json.py or ctypes.py in that folder must not win.
+    # At the end: a json.py or ctypes.py in that folder must not replace Python's own.
     sys.path.append(folder)
     import pynvml
 

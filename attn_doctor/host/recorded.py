@@ -1,8 +1,8 @@
-"""Recording a machine's answers, and answering from such a recording.
+"""Records a machine's answers, and replays such a recording.
 
-A recording is a JSON object: the question with its arguments as key, the answer or the error
-as value. Time limits are not part of the key. In a replay, a file that was never asked for
-does not exist, and a program that was never run is missing.
+A recording is a JSON object: the question with its arguments as key, the answer or the error as
+value. Time limits are not part of the key. In a replay, a file without a recorded answer does not
+exist, and a program without one is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from attn_doctor.host import Host
 
-#: For each question, which arguments decide the answer. The rest are limits.
+#: For each question, the number of arguments that decide the answer. The rest are limits.
 _SIGNIFICANT = {
     "read": 1, "head": 1, "grep": 2, "measure": 1, "run": 1, "inside": 1, "nvml": 0,
     "gpu_code": 1, "unresolved": 1,
@@ -23,14 +23,14 @@ _SIGNIFICANT = {
 
 
 def key(question: str, *args: Any) -> str:
-    """How a question is written in a recording, such as ``read /etc/os-release``."""
+    """Return the key of a question in a recording, such as ``read /etc/os-release``."""
     kept = args[: _SIGNIFICANT.get(question, len(args))]
     flat = [part for arg in kept for part in (arg if isinstance(arg, list) else [arg])]
     return " ".join([question, *map(str, flat)])
 
 
 class RecordingHost(Host):
-    """Asks another host and keeps every answer. `environ` keeps only what `keep` lets through."""
+    """Asks another host and keeps every answer; of `environ` only the names that `keep` accepts."""
 
     def __init__(self, inner: Host, keep: Callable[[str], bool]) -> None:
         self.inner = inner
@@ -38,7 +38,7 @@ class RecordingHost(Host):
         self.answers: dict[str, Any] = {}
 
     def ask(self, question: str, *args: Any) -> Any:
-        """The inner host's answer."""
+        """Return the inner host's answer and record it."""
         try:
             answer = self.inner.ask(question, *args)
         except OSError as error:
@@ -53,7 +53,7 @@ class RecordingHost(Host):
 
 
 def to_text(answers: Mapping[str, Any]) -> str:
-    """A recording as JSON, one question a line, sorted."""
+    """Return a recording as JSON, one question a line, sorted."""
     lines = (
         f" {json.dumps(name)}: {json.dumps(answers[name], ensure_ascii=False)}"
         for name in sorted(answers)
@@ -68,10 +68,10 @@ class RecordedHost(Host):
         self.answers = answers
 
     def ask(self, question: str, *args: Any) -> Any:
-        """The recorded answer, or that of a machine that has no such thing."""
+        """Return the recorded answer, or that of a machine without such a file or program."""
         kept = self.answers.get(key(question, *args))
         if kept is None and question in _FROM_TEXT:
-            # A machine written by hand gives a file's text once, whatever is asked about it.
+            # A recording written by hand has a file's text once, for every question about it.
             kept = self.answers.get(key("read", *args))
             if kept is not None and "answer" in kept:
                 return _FROM_TEXT[question](kept["answer"], *args)

@@ -1,9 +1,9 @@
-"""What is installed in the examined environment, read from its metadata files.
+"""Lists the distributions of the examined environment from their metadata files.
 
-One directory listing per site-packages folder names every distribution; only those a probe
-asks for are opened. Nothing is imported and no `.pth` line is run: paths that `.pth` files add
-are followed as text, since editable installs and conda rely on them. A distribution that exists
-only through an import hook of an editable install is seen by its metadata, not its modules.
+One directory listing per site-packages folder names every distribution; only those that a probe
+asks for are opened. Nothing is imported and no `.pth` line is run: paths in `.pth` files are read
+as text, because editable installs and conda need them. Of an editable install with an import hook
+only the metadata are seen, not the modules.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Distribution(Struct, frozen=True, kw_only=True):
     """Normalised: lower case, with single hyphens."""
     version: str
     site: str
-    """The site-packages folder it lies in."""
+    """Its site-packages folder."""
     info: str
     """Path of its metadata folder (or file, for some `.egg-info`)."""
 
 
 class Distributions:
-    """The distributions of an environment, the first on the import path winning."""
+    """The distributions of an environment; the first copy on the import path counts."""
 
     def __init__(self, host: Host, found: tuple[Distribution, ...]) -> None:
         self._host = host
@@ -47,20 +47,20 @@ class Distributions:
         return len(self._first)
 
     def get(self, name: str) -> Distribution | None:
-        """The distribution that an import would find for this distribution name."""
+        """Return the first distribution of this name on the import path."""
         return self._first.get(normalise(name))
 
     def copies(self, name: str) -> tuple[Distribution, ...]:
-        """Every installed copy of a distribution."""
+        """Return every installed copy of a distribution."""
         wanted = normalise(name)
         return tuple(one for one in self.all if one.name == wanted)
 
     def read(self, one: Distribution, file: str) -> str:
-        """Text of a metadata file such as `direct_url.json` or `INSTALLER`; or empty."""
+        """Return the text of a metadata file such as `INSTALLER`; empty if it cannot be read."""
         return self._host.try_read(self._host.join(one.info, file), 1 << 18)
 
     def headers(self, one: Distribution, file: str = "METADATA") -> dict[str, list[str]]:
-        """The header lines of a metadata file, by name; its long description is left out."""
+        """Return the header lines of a metadata file by name, without the long description."""
         fields: dict[str, list[str]] = {}
         for line in self._head(one, file).splitlines():
             name, colon, value = line.partition(": ")
@@ -69,7 +69,7 @@ class Distributions:
         return fields
 
     def _head(self, one: Distribution, file: str) -> str:
-        """A metadata file up to its first empty line. An egg's is called PKG-INFO, or is alone."""
+        """Read a metadata file up to its first empty line; an egg has PKG-INFO or is the file."""
         egg = file == "METADATA" and one.info.lower().endswith("egg-info")
         names = ("PKG-INFO", "") if egg else (file,)
         for path in (self._host.join(one.info, name) if name else one.info for name in names):
@@ -81,7 +81,7 @@ class Distributions:
 
 
 class Site(Struct, frozen=True, kw_only=True):
-    """Where the environment's modules lie, for probes that look for files of packages."""
+    """The folders of an environment's modules, for probes that read files of packages."""
 
     folders: tuple[str, ...]
     """site-packages folders and those that `.pth` files add, in import order."""
@@ -89,16 +89,16 @@ class Site(Struct, frozen=True, kw_only=True):
     prefix: str = ""
     """Root of the examined environment (`sys.prefix`)."""
     python: str = ""
-    """Version of the examined interpreter, which conditions of requirements ask for."""
+    """Version of the examined interpreter, for the markers of requirements."""
     cache_tag: str = ""
-    """What that interpreter calls its compiled modules, such as `cpython-312`; empty if unknown."""
+    """Tag in the names of its compiled modules, such as `cpython-312`; empty if unknown."""
     pth_code: tuple[str, ...] = ()
     """`.pth` files with lines that Python would execute."""
     leftovers: tuple[str, ...] = ()
     """Folders such as `~orch` that an interrupted uninstall left behind."""
 
     def module(self, host: Host, name: str) -> str:
-        """Path of the package or module `name` that an import would find; empty if none."""
+        """Return the path of the package or module that an import would find; empty if none."""
         for folder in self.folders:
             base = host.join(folder, *name.split("."))
             for path in (base, base + ".py"):
@@ -114,7 +114,7 @@ _INFO = re.compile(
 
 
 def normalise(name: str) -> str:
-    """A distribution name as PEP 503 compares it."""
+    """Return a distribution name in the form in which PEP 503 compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -129,7 +129,7 @@ def scan(
 ) -> Site:
     """Read the names in each site-packages folder, and in those that `.pth` files add.
 
-    `plain` are those of `folders` where Python reads no `.pth` files, as PYTHONPATH adds them.
+    `plain` are those of `folders` that PYTHONPATH adds; Python reads no `.pth` files there.
     """
     found: list[Distribution] = []
     code: list[str] = []
@@ -154,7 +154,7 @@ def scan(
                 extra, runs = _pth(host, folder, name)
                 follows += extra
                 code += [path] * runs
-        # Python adds them right behind the folder that holds the `.pth` file.
+        # Python adds them directly after the folder of the `.pth` file.
         pending[:0] = follows
     return Site(
         folders=tuple(order),
@@ -178,7 +178,7 @@ def _names(host: Host, folder: str, gaps: Gaps) -> tuple[str, ...]:
 
 
 def _distribution(host: Host, folder: str, name: str) -> list[Distribution]:
-    """The distribution that a metadata folder (or file) belongs to, if it can be told."""
+    """Return the distribution of a metadata folder or file, if its version is known."""
     info = host.join(folder, name)
     match = _INFO.match(name)
     if match is not None:
@@ -186,14 +186,14 @@ def _distribution(host: Host, folder: str, name: str) -> list[Distribution]:
         return [
             Distribution(name=normalise(match["name"]), version=version, site=folder, info=info)
         ]
-    # `package.egg-info` of a development install carries its version inside only.
+    # `package.egg-info` of a development install has its version only inside.
     one = Distribution(name=normalise(name.rsplit(".", 1)[0]), version="", site=folder, info=info)
     versions = Distributions(host, (one,)).headers(one).get("Version", [])
     return [msgspec.structs.replace(one, version=version) for version in versions[:1]]
 
 
 def _egg(host: Host, folder: str, info: str) -> list[Distribution]:
-    """What `python setup.py install` puts into a folder such as `xformers-0.0.35-py3.11.egg`."""
+    """Return the distribution in an egg folder such as `xformers-0.0.35-py3.11.egg`."""
     one = Distribution(name="", version="", site=folder, info=info)
     headers = Distributions(host, (one,)).headers(one)
     if "Name" not in headers or "Version" not in headers:
@@ -203,7 +203,7 @@ def _egg(host: Host, folder: str, info: str) -> list[Distribution]:
 
 
 def _pth(host: Host, folder: str, name: str) -> tuple[list[str], bool]:
-    """The folders that a `.pth` file adds, and whether it also holds code."""
+    """Return the folders that a `.pth` file adds, and whether it also contains code."""
     extra: list[str] = []
     runs = False
     for line in host.try_read(host.join(folder, name)).splitlines():

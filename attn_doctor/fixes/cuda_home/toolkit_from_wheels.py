@@ -239,7 +239,7 @@ def _versions(root: Path) -> dict[str, dict[str, str]]:
 
 
 def _check(host: Host, root: Path, environ: Mapping[str, str]) -> None:
-    lacks = cuda_root.lacks(host, str(root))
+    lacks = cuda_root.missing_components(host, str(root))
     if lacks:
         raise AttnDoctorError(f"the wheels gave no whole toolkit: it lacks {', '.join(lacks)}")
     asked = trial_build.nvcc(host.join(str(root), "bin", "nvcc"), environ)

@@ -1,9 +1,9 @@
-"""Whether torch's modules are kept compiled, so that a start need not compile them again.
+"""Checks whether torch's modules have `.pyc` files, so that a start does not compile them again.
 
-Python keeps them as `.pyc` files where `importlib.util.cache_from_source` says. Two modules stand
-for all: `torch` itself, and one that only its compiler imports, since a lone `import torch` leaves
-that one out. What this cannot know: whether a file there is out of date, which Python would compile
-again, and files of `python -O`, which have other names.
+Their paths are those of `importlib.util.cache_from_source`. Two modules represent all: `torch`
+itself, and a module of its compiler, which `import torch` alone does not import. Outdated files,
+which Python would compile again, and the files of `python -O`, which have other names, are not
+recognised.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MODULES = (("__init__.py",), ("_inductor", "compile_fx.py"))
 
 
 def compiled(host: Host, site: Site, path: str, gaps: Gaps) -> dict[str, Any]:
-    """The fields `bytecode` and `bytecode_writable` of the torch package at `path`."""
+    """Return the fields `bytecode` and `bytecode_writable` of the torch package at `path`."""
     if not path or path.endswith(".py"):
         why = "no torch folder"
     elif not site.cache_tag:
-        why = "the interpreter does not say how it names compiled modules"
+        why = "the interpreter did not report its cache tag for compiled modules"
     else:
         return {
             "bytecode": _kept(host, site.cache_tag, path, gaps),
@@ -54,12 +54,12 @@ def _kept(host: Host, tag: str, path: str, gaps: Gaps) -> bool | None:
 def _may_write(host: Host, path: str, gaps: Gaps) -> bool | None:
     answer = writable(host, _cache(host, path))
     if answer is None:
-        gaps.add("torch.bytecode_writable", "Windows tells only when one tries to write")
+        gaps.add("torch.bytecode_writable", "Windows shows this only on an attempt to write")
     return answer
 
 
 def _cache(host: Host, folder: str) -> str:
-    """Where compiled modules of the source files in `folder` belong."""
+    """Return the folder for compiled modules of the source files in `folder`."""
     prefix = host.environ.get("PYTHONPYCACHEPREFIX", "")
     if not prefix:
         return host.join(folder, "__pycache__")

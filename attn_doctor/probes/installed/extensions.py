@@ -1,7 +1,7 @@
 """Reads compiled extension modules without loading them: GPU code, libraries, symbols.
 
-Linux's files tell all three. Windows' tell which DLLs are missing; that a DLL lacks a function is
-not looked up. On macOS, where nothing of this holds GPU code, none are listed.
+Files of Linux show all three. Files of Windows show which DLLs are missing; functions that a DLL
+does not have are not looked up. On macOS, where no extension contains GPU code, none are listed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from attn_doctor.probes.installed.torch import said_by
 
 #: Seconds for the GPU code of all files together; a cold disk takes a tenth of that.
 SECONDS = 1.5
-#: Most files looked at.
+#: Highest number of files that are read.
 MOST = 40
-#: Symbols named in the facts.
+#: Number of symbols that the facts name.
 SHOWN = 3
-#: Why nothing is known of the symbols of DLLs.
+#: Reason why the symbols of DLLs are unknown.
 WINDOWS = "the functions that a DLL must have are not looked up"
 #: How the names of torch's own libraries begin.
 _TORCH = ("libtorch", "libc10")
 
 
 class _File(NamedTuple):
-    """One file to read: whose it is, what to call it, and the folder of its package."""
+    """One file to read, with its package, its name and its package's folder."""
 
     package: str
     name: str
@@ -43,7 +43,7 @@ class _File(NamedTuple):
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """The compiled modules of packages and of kernels from the Hub."""
+    """Return the compiled modules of packages and of kernels from the Hub."""
     if host.platform.os == "macos":
         return {"extensions": ()}
     torch = site.module(host, "torch")
@@ -57,21 +57,21 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     end = host.now() + SECONDS * host.patience
     found = []
     for number, file in enumerate(files):
-        place = Gapped(gaps, f"extensions[{number}]")
+        place = _ElementGaps(gaps, f"extensions[{number}]")
         code = _gpu_code(host, file.path, place, end)
         needs = linking.binary(file.path).needed
         found.append(_extension(file, links[number], symbols[number], code, needs, place))
     return {"extensions": tuple(found)}
 
 
-class Gapped(NamedTuple):
+class _ElementGaps(NamedTuple):
     """The gaps of one element of a list of facts."""
 
     gaps: Gaps
     place: str
 
     def add(self, name: str, reason: str) -> None:
-        """The fact `name` of this element is unknown because of `reason`."""
+        """Record why the fact `name` of this element is unknown."""
         self.gaps.add(f"{self.place}.{name}", reason)
 
 
@@ -96,7 +96,7 @@ def _stem(path: str) -> str:
 
 # libbitsandbytes_cpu.so · libbitsandbytes_cuda128.so · libbitsandbytes_cuda130.so
 def _of_this_cuda(paths: list[str], cuda: str) -> list[str]:
-    """Of one library for each CUDA version the one that bitsandbytes would load, if it is there."""
+    """Return the library that bitsandbytes loads; it has one for each CUDA version."""
     tag = "".join(cuda.split(".")[:2])
     wanted = f"cuda{tag}" if tag else "cpu"
     return [path for path in paths if _stem(path).endswith(f"_{wanted}")]
@@ -114,7 +114,7 @@ def _extension(
     symbols: Unresolved | str,
     code: GpuCode | None,
     needed: tuple[str, ...],
-    gaps: Gapped,
+    gaps: _ElementGaps,
 ) -> Extension:
     clear = not links.unclear
     if not clear:
@@ -154,8 +154,8 @@ def _extension(
     )
 
 
-def _gpu_code(host: Host, path: str, gaps: Gapped, end: float) -> GpuCode | None:
-    """All GPU code of a file, or None with the reason as a gap."""
+def _gpu_code(host: Host, path: str, gaps: _ElementGaps, end: float) -> GpuCode | None:
+    """Return all GPU code of a file, or None with the reason as a gap."""
     reason = f"{path}: there was no time left to read its GPU code"
     left = end - host.now()
     if left > 0:

@@ -1,8 +1,8 @@
-"""Kernels from the Hugging Face Hub that are in its cache, as the package `kernels` finds them.
+"""Finds kernels in the cache of the Hugging Face Hub, as the package `kernels` does.
 
 A kernel repository has a folder for each build variant, such as `torch211-cxx11-cu130-x86_64-linux`
-or `torch-stable-abi29-cu130-x86_64-linux`. Only the variant that this torch would take is looked
-at; that there is none is told by the rules on `kernels`.
+or `torch-stable-abi29-cu130-x86_64-linux`. Only the variant for this torch is read; rules on
+`kernels` report a missing one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VARIANT = re.compile(
     r"torch(?:-stable-abi(?P<abi>\d{2,3})|(?P<torch>\d{2,3}))(?:-cxx(?P<cxx>11|98))?"
     r"-cu(?P<cuda>\d{3})-(?P<arch>\w+)-(?P<os>linux|windows)"
 )
-#: Repositories looked at; a cache may hold hundreds of models.
+#: Highest number of repositories that are read; a cache may contain hundreds of models.
 MOST = 20
 
 
@@ -32,7 +32,7 @@ class Kernel(NamedTuple):
 
 
 def cached(host: Host, torch: str, cuda: str, arch: str) -> Iterator[Kernel]:
-    """The compiled files that `torch` (its version) would load; of each kernel the newest copy."""
+    """Yield the compiled files for the version `torch`; of each kernel the newest copy."""
     minor, major = "".join(torch.split(".")[:2]), cuda.partition(".")[0]
     looked = 0
     for folder in _folders(host):
@@ -55,7 +55,7 @@ def cached(host: Host, torch: str, cuda: str, arch: str) -> Iterator[Kernel]:
 
 
 def _folders(host: Host) -> list[str]:
-    """Where `kernels` and the Hub's client keep what they download."""
+    """Return the folders where `kernels` and the Hub's client keep downloads."""
     environ = host.environ
     home = environ.get("HF_HOME") or host.join(
         environ.get("XDG_CACHE_HOME") or host.join(host.platform.home, ".cache"), "huggingface"
@@ -68,7 +68,7 @@ def _fits(variant: str, minor: str, cuda: str, arch: str, system: str) -> bool:
     match = _VARIANT.fullmatch(variant)
     if match is None or match["arch"] != arch or match["os"] != system:
         return False
-    # A CUDA of the same major version serves; a stable ABI serves every torch from its own on.
+    # The same CUDA major version is enough; a stable ABI works with every later torch.
     if not match["cuda"].startswith(cuda) or not cuda:
         return False
     if match["torch"]:

@@ -26,24 +26,24 @@ from attn_doctor.probes.machine import loader
 
 
 class Links(NamedTuple):
-    """How the needs of one extension are met."""
+    """The libraries for one extension, as a loader finds them."""
 
     missing: tuple[str, ...]
     """Libraries that the loader would not find."""
     elsewhere: tuple[str, ...]
-    """Where some of these lie all the same."""
+    """Paths of some of these, in folders that the loader does not search."""
     providers: tuple[str, ...]
-    """Libraries in whose symbols its own are looked up, in the loader's order."""
+    """Libraries in which its symbols are looked up, in the loader's order."""
     too_old: tuple[str, ...]
-    """Libraries that do not offer a version that is needed."""
+    """Libraries without a symbol version that is needed."""
     versions: tuple[str, ...]
-    """These versions: `GLIBC_2.34 of libc.so.6`."""
+    """These symbol versions: `GLIBC_2.34 of libc.so.6`."""
     unclear: str
-    """Why some of this could not be told; empty if it could."""
+    """Why some of this is unknown; empty if all is known."""
 
 
 def reader(host: Host) -> Callable[[str], Binary]:
-    """What reads the needs of a file, of each file once; `damaged` if it cannot be read."""
+    """Return a function that reads each file once; `damaged` if it cannot be read."""
 
     @cache
     def binary(path: str) -> Binary:
@@ -55,21 +55,21 @@ def reader(host: Host) -> Callable[[str], Binary]:
     return binary
 
 
-#: Parts of the GNU C library, all of one version.
+#: Parts of the GNU C library, which have one version.
 _GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "ld-linux")
-#: Libraries whose symbols carry versions throughout: nothing of them is looked up by name alone.
+#: Libraries whose symbols all have versions: none is looked up by its name alone.
 _VERSIONED = (*_GLIBC, "libstdc++.", "libgcc_s.", "libcuda.")
 
-#: What `import torch` loads itself, in this order; the rest comes by what these need.
+#: Libraries that `import torch` loads itself, in this order; these need all others.
 _TORCH_FIRST = ("libtorch_global_deps.so", "libtorch_python.so")
 
 
 class Linking:
-    """The loader's view of one environment; every file and folder is read once."""
+    """Linux's loader in one environment; every file and folder is read once."""
 
     def __init__(self, host: Host, site: Site, torch: str, python: str) -> None:
         self._host = host
-        #: What the file at a path needs and offers.
+        #: Reads what the file at a path needs and provides.
         self.binary = reader(host)
         self._offered: dict[str, Versions] = {}
         self._names: dict[str, frozenset[str]] = {}
@@ -77,15 +77,15 @@ class Linking:
         self._torch = host.join(torch, "lib") if torch else ""
         self._first = loader.environment_folders(host)
         self._system = self._system_folders(python)
-        #: What `import torch` needs and the loader does not find.
-        self.torch_lacks: tuple[str, ...] = ()
-        #: Why what torch needs cannot be told; empty if it can.
+        #: Libraries that `import torch` needs and the loader does not find.
+        self.torch_missing: tuple[str, ...] = ()
+        #: Why the libraries that torch needs are unknown; empty if they are known.
         self.torch_unclear = "" if self._torch else "there is no torch folder"
-        #: What `import torch` has loaded, by name.
+        #: Libraries that `import torch` has loaded, by name.
         self._loaded: dict[str, str] = self._load_torch()
 
     def links(self, path: str, package: str) -> Links:
-        """The needs of the extension at `path`, which belongs to the folder `package`."""
+        """Return the libraries for the extension at `path` of the package in `package`."""
         binary = self.binary(path)
         found, missing = self._closure(path, binary, package)
         too_old, unclear = self._too_old(path, found)
@@ -101,12 +101,12 @@ class Linking:
         )
 
     def _load_torch(self) -> dict[str, str]:
-        """What `import torch` loads: its own libraries and those they need, with their places."""
+        """Return the libraries that `import torch` loads, with their paths."""
         loaded: dict[str, str] = dict(self._preloaded()) if self._torch else {}
-        lacks: dict[str, None] = {}
+        absent: dict[str, None] = {}
         names = [name for name in _TORCH_FIRST if name in self._list(self._torch)]
         if _TORCH_FIRST[-1] not in names:
-            self.torch_unclear = f"{self._torch} holds no readable {_TORCH_FIRST[-1]}"
+            self.torch_unclear = f"{self._torch} contains no readable {_TORCH_FIRST[-1]}"
         pending = [self._host.join(self._torch, name) for name in names]
         while pending:
             path = pending.pop(0)
@@ -119,20 +119,20 @@ class Linking:
                     continue
                 place = self._find(name, path, binary)
                 if not place:
-                    lacks[name] = None
+                    absent[name] = None
                     continue
                 loaded[name] = place
-                # What the CUDA libraries need in turn lies beside them.
+                # The libraries that CUDA libraries need are in the same folder.
                 pending += [place] * (self._host.parent(place) == self._torch)
-        # The loader takes what another library has brought before.
-        self.torch_lacks = tuple(name for name in lacks if name not in loaded)
+        # The loader takes a library that was loaded before for another one.
+        self.torch_missing = tuple(name for name in absent if name not in loaded)
         return loaded
 
     def _preloaded(self) -> Iterator[tuple[str, str]]:
-        """Libraries of wheels that torch opens by their paths, of whatever CUDA version they are.
+        """Yield the libraries of wheels that torch opens by their paths, of any CUDA version.
 
-        So a wheel of the CUDA 12 runtime beside a CUDA 13 torch is loaded too. Of several files of
-        a kind the one in a folder of its own (`nvidia/cuda_runtime`) comes before `nvidia/cu13`.
+        So a wheel of the CUDA 12 runtime beside a CUDA 13 torch is loaded too. A file in a folder
+        of its own (`nvidia/cuda_runtime`) comes before one in `nvidia/cu13`.
         """
         stems = opened_by(self._host, self._host.parent(self._torch))
         for stem in sorted(stems):
@@ -175,7 +175,7 @@ class Linking:
         return found, missing
 
     def _find(self, name: str, user: str, binary: Binary) -> str:
-        """Path of the library `name` as the loader finds it for `user`; empty if it does not."""
+        """Return the path of the library that the loader finds for `user`; empty if none."""
         if "/" in name:
             return name if self._host.is_file(name) else ""
         origin = self._host.parent(self._host.real(user))
@@ -188,14 +188,14 @@ class Linking:
         return ""
 
     def _beside(self, name: str, package: str) -> str:
-        """The library in the package itself, which loads it before."""
+        """Return the library in the package itself, which can load it first."""
         for folder in (package, self._host.join(package, "lib"), package + ".libs"):
             if package and name in self._list(folder):
                 return self._host.join(folder, name)
         return ""
 
     def _elsewhere(self, name: str) -> str:
-        """Where a library lies that the loader does not find."""
+        """Return the path of a library that the loader does not find."""
         for folder in self._other_folders():
             if name in self._list(folder):
                 return self._host.join(folder, name)
@@ -217,7 +217,7 @@ class Linking:
         return self._names[folder]
 
     def _system_folders(self, python: str) -> tuple[str, ...]:
-        """Folders of the interpreter's own RPATH (conda's leads to its libstdc++), then others."""
+        """Return the interpreter's RPATH (with libstdc++ in conda), then the system's folders."""
         real = self._host.real(python) if python else ""
         binary = self.binary(real) if real else Binary()
         own = (_placed(folder, self._host.parent(real)) for folder in binary.rpath)
@@ -225,7 +225,7 @@ class Linking:
         return tuple(dict.fromkeys(folders))
 
     def _too_old(self, path: str, found: dict[str, str]) -> tuple[dict[str, list[str]], str]:
-        """By library the versions it should offer and does not, and why some cannot be told."""
+        """Return the missing versions of each library, and why some are unknown."""
         too_old: dict[str, list[str]] = {}
         wanted = self._versions(path)
         if wanted.damaged:
@@ -234,14 +234,14 @@ class Linking:
             name = "libc.so.6" if library.startswith(_GLIBC) else library
             place = found.get(name)
             if place is None:
-                continue  # it is missing, which is told elsewhere
+                continue  # it is missing, which `missing` reports
             given = self._versions(place)
             if given.damaged:
                 return too_old, f"{place}: {given.damaged}"
             # The loader accepts a library without any versions.
-            lacks = [one for one in versions if given.gives and not _offers(given.gives, one)]
-            if lacks:
-                too_old[name] = [*dict.fromkeys(too_old.get(name, []) + lacks)]
+            absent = [one for one in versions if given.gives and not _offers(given.gives, one)]
+            if absent:
+                too_old[name] = [*dict.fromkeys(too_old.get(name, []) + absent)]
         return too_old, ""
 
     def _versions(self, path: str) -> Versions:
@@ -258,7 +258,7 @@ def _placed(folder: str, origin: str) -> str:
 
 
 def _offers(given: tuple[str, ...], wanted: str) -> bool:
-    """One of `given` is `wanted`, or a later one of its series."""
+    """Whether one of `given` is `wanted`, or a later version of its series."""
     series, _, number = wanted.rpartition("_")
     for one in given:
         if one == wanted:
@@ -274,12 +274,12 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
 
 
-#: Sets of functions that Windows maps to DLLs of its own.
+#: API sets, which Windows maps to its own DLLs.
 _VIRTUAL = ("api-ms-win-", "ext-ms-")
 
 
 class Dlls:
-    """The view of one environment on Windows; every file and folder is read once."""
+    """Windows' loader in one environment; every file and folder is read once."""
 
     def __init__(self, host: Host, site: Site, torch: str) -> None:
         self._host, self._site = host, site
@@ -293,14 +293,14 @@ class Dlls:
             windows,
         ]
         self._names: dict[str, frozenset[str]] = {}
-        #: What the file at a path needs.
+        #: Reads what the file at a path needs.
         self.binary = reader(host)
 
     def links(self, path: str, package: str) -> Links:
-        """The needs of the extension at `path`, which belongs to the folder `package`."""
+        """Return the libraries for the extension at `path` of the package in `package`."""
         host, binary = self._host, self.binary(path)
         own = [host.parent(path), package, host.join(package, "lib"), package + ".libs"]
-        # The interpreter's own DLL may lie with the base installation, which is loaded already.
+        # The interpreter's own DLL may be in the base installation; it is loaded already.
         missing = [
             name
             for name in binary.needed

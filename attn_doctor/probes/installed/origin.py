@@ -1,8 +1,8 @@
-"""Where a distribution came from, and what its own files say it was built for.
+"""Finds where a distribution was installed from, and what its files say it was built for.
 
-Installers leave `INSTALLER` and, for anything that is not from an index, `direct_url.json`
-(PEP 610). Neither names the index of a wheel, so one from PyPI and one from PyTorch's own index
-look the same here. The name of a wheel tells more than its metadata: what follows the `+`.
+Installers write `INSTALLER` and, for everything that is not from an index, `direct_url.json`
+(PEP 610). Neither names the index, so a wheel from PyPI and one from PyTorch's own index look the
+same here. A wheel's name has a local version (after the `+`) that its metadata may not have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from attn_doctor.redact import redact
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where a distribution was installed from; `why` says why `source` is not known."""
+    """Where a distribution was installed from; `why` is the reason if `source` is unknown."""
 
     source: kinds.Origin | None = None
     url: str = ""
@@ -31,7 +31,7 @@ class Origin(Struct, frozen=True, kw_only=True):
 
 
 class Built(Struct, frozen=True, kw_only=True):
-    """What a distribution was compiled against, as far as it says."""
+    """What a distribution was compiled against, as far as its names and files show."""
 
     torch: str | None = None
     torch_floor: str = ""
@@ -52,14 +52,14 @@ class _DirectUrl(Struct):
 # {"dir_info": {"editable": true}, "url": "file:///home/me/diffusers"}
 # {"url": "https://github.com/thu-ml/SageAttention", "vcs_info": {"vcs": "git", "commit_id": "…"}}
 def origin(host: Host, site: Site, one: Distribution) -> Origin:
-    """Where `one` was installed from."""
+    """Return where `one` was installed from."""
     text = site.distributions.read(one, "direct_url.json")
     if not text:
         return _from_installer(host, site, one)
     try:
         direct = msgspec.json.decode(text, type=_DirectUrl)
     except msgspec.MsgspecError:
-        return Origin(why=f"{host.join(one.info, 'direct_url.json')} cannot be understood")
+        return Origin(why=f"{host.join(one.info, 'direct_url.json')} cannot be parsed")
     url = redact(direct.url)
     if direct.vcs_info is not None:
         return Origin(source="vcs", url=url)
@@ -85,11 +85,11 @@ def _from_installer(host: Host, site: Site, one: Distribution) -> Origin:
         return Origin(source="index")
     if one.info.endswith(".egg-info") and not one.site.endswith(("-packages", ".egg")):
         return Origin(source="editable", folder=one.site)
-    return Origin(why=f"its metadata in {one.info} do not say what installed it")
+    return Origin(why=f"its metadata in {one.info} do not name its installer")
 
 
 def _in_conda(host: Host, site: Site, one: Distribution) -> bool:
-    """A record of conda is there for a package of this name and version."""
+    """Whether conda has a record of a package of this name and version."""
     name = {"torch": "pytorch"}.get(one.name, one.name)
     start = f"{name}-{one.version.partition('+')[0]}-"
     records = host.try_list(host.join(site.prefix, "conda-meta")) if site.prefix else ()
@@ -98,7 +98,7 @@ def _in_conda(host: Host, site: Site, one: Distribution) -> bool:
 
 # cu12torch2.8cxx11abiTRUE · cu128torch2.9.0andhigher.post4 · cu130
 def built(*texts: str) -> Built:
-    """What is told by local versions (`2.8.3+cu12torch2.8`) and names of wheels."""
+    """Parse local versions (`2.8.3+cu12torch2.8`) and names of wheels."""
     local = " ".join(text.partition("+")[2].lower() for text in texts)
     cuda = re.search(r"cu(\d\d)(\d?)(?!\d)", local)
     torch = re.search(r"torch(\d+(?:\.\d+)+)(andhigher)?", local)
@@ -113,7 +113,7 @@ def built(*texts: str) -> Built:
 
 
 def module_path(host: Host, site: Site, module: str, source: Origin) -> str:
-    """Path of `module` as an import finds it, or as it lies in the tree of an editable install."""
+    """Return the path of `module` as an import finds it, or in the tree of an editable install."""
     path = site.module(host, module)
     if path or source.source != "editable":
         return path
@@ -125,6 +125,6 @@ def module_path(host: Host, site: Site, module: str, source: Origin) -> str:
 
 
 def _unquote(text: str) -> str:
-    """`text` with the `%2B` of URLs undone."""
+    """Return `text` with URL escapes such as `%2B` decoded."""
     raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes([int(match[1], 16)]), text.encode())
     return raw.decode("utf-8", "replace")

@@ -19,7 +19,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin
-from attn_doctor.probes.installed.requirements import demanded
+from attn_doctor.probes.installed.requirements import required
 
 
 class Known(Struct, frozen=True):
@@ -240,6 +240,6 @@ def _requires_torch(
     if not headers:
         return None
     lines = headers.get("Requires-Dist", [])
-    found = demanded(host, site, lines, lambda name: name == "torch")
+    found = required(host, site, lines, lambda name: name == "torch")
     specifier = ",".join(str(one.specifier) for one in found if one.specifier)
     return specifier or (f">={made.torch_floor}" if made.torch_floor else "")

@@ -1,7 +1,7 @@
-"""What a distribution demands, with each condition judged for the machine under examination.
+"""Reads the requirements of a distribution that apply to the examined machine.
 
-The conditions (`; platform_system == "Linux"`) are judged by `packaging`, as pip does. Only
-requirements on the names asked for are parsed.
+`packaging` evaluates their markers (`; platform_system == "Linux"`), as in pip. Only requirements
+on the names asked for are parsed.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _SYSTEMS = {
 # Requires-Dist: triton==3.6.0; platform_system == "Linux"
 # Requires-Dist: nvidia-nccl-cu12 (==2.20.5) ; platform_system == "Linux" and platform_machine == …
 # Requires-Dist: nvidia-cublas==13.1.0.3.*; (sys_platform == 'linux') and extra == 'cublas'
-def demanded(
+def required(
     host: Host,
     site: Site,
     lines: Iterable[str],
     wanted: Callable[[str], bool],
     extras: Iterable[str] = (),
 ) -> tuple[Requirement, ...]:
-    """The requirements of `lines` that hold here and whose name is `wanted`."""
+    """Return the requirements of `lines` that apply here and whose name is `wanted`."""
     chosen = tuple(extras)
     concerned = [line for line in lines if _concerns(line, wanted, chosen)]
-    return tuple(_holding(concerned, _environment(host, site), chosen)) if concerned else ()
+    return tuple(_applicable(concerned, _environment(host, site), chosen)) if concerned else ()
 
 
 def _concerns(line: str, wanted: Callable[[str], bool], extras: tuple[str, ...]) -> bool:
     name = re.match(r"[\w.-]+", line)
     if name is None or not wanted(normalise(name[0])):
         return False
-    # Most lines of large packages belong to extras; they need no parsing to be left out.
+    # Most lines of large packages belong to extras and are skipped without parsing.
     return bool(extras) or "extra ==" not in line or " or " in line
 
 
-def _holding(
+def _applicable(
     lines: list[str], environment: dict[str, str], extras: tuple[str, ...]
 ) -> Iterator[Requirement]:
-    # Imported only for lines that matter: it takes as long as all probes together.
+    # Imported only if a line applies: the import takes as long as all probes together.
     from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.version import InvalidVersion
@@ -68,7 +68,7 @@ def _holding(
 
 
 def _environment(host: Host, site: Site) -> dict[str, str]:
-    """The variables of conditions, for the examined interpreter."""
+    """Return the variables of markers, for the examined interpreter."""
     platform = host.platform
     os_name, sys_platform, system = _SYSTEMS.get(platform.os, _SYSTEMS["linux"])
     return {

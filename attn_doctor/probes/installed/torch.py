@@ -1,8 +1,8 @@
 """Reads torch from its metadata and its files as text. It is never imported.
 
-`torch/version.py` is what a running torch says of itself, so it wins over the metadata. Which
-architectures the libraries carry machine code for is read from their headers. Which driver they
-need is not written anywhere; `derived.torch_wheels` looks that up by release.
+`torch/version.py` is what a running torch reports, so it takes precedence over the metadata. GPU
+architectures are read from the headers of the libraries. The driver that they need is not in any
+file; `derived.torch_wheels` looks it up by release.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
 from attn_doctor.probes.installed.linking import Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin
-from attn_doctor.probes.installed.requirements import demanded
+from attn_doctor.probes.installed.requirements import required
 
-#: Fat binaries (one for each source file) of torch's CUDA library that are looked into.
+#: Fat binaries (one for each source file) of torch's CUDA library that are read.
 SAMPLE = 48
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """The field `torch` of `Facts`."""
+    """Return the field `torch` of `Facts`."""
     one = site.distributions.get("torch")
     came = origin(host, site, one) if one is not None else Origin(why="torch has no metadata")
     path = module_path(host, site, "torch", came)
@@ -51,7 +51,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_build(host, said),
             cxx11_abi=_cxx11_abi(host, path, gaps),
             path=path,
-            installation_error=_broken(host, one, path, said),
+            installation_error=_installation_error(host, one, path, said),
             source=came.source,
             missing_libraries=_libraries(host, site, path, gaps),
             **_gpu_code(host, path, said, gaps),
@@ -68,18 +68,18 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 # git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
 # hip: Optional[str] = None
 def said_by(host: Host, path: str) -> dict[str, str]:
-    """The names that `torch/version.py` sets; those it sets to None are left out."""
+    """Return the names that `torch/version.py` sets to a value other than None."""
     text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
     pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
     return {name: value.strip("'\"") for name, value in pairs if value != "None"}
 
 
 def _build(host: Host, said: dict[str, str]) -> dict[str, Any]:
-    """What torch was built for, with the version of that."""
+    """Return the platform of the build, with its version."""
     if not said:
         return {}
     if "hip" in said:
-        # hip = '6.4.43482-0f2d60242' is no version by PEP 440; what precedes the hyphen is.
+        # hip = '6.4.43482-0f2d60242' is not a version by PEP 440; the part before the hyphen is.
         number = re.match(r"[\d.]*\d", said.get("rocm") or said["hip"])
         return {"build": "rocm", "hip": number[0] if number else None}
     if "cuda" in said:
@@ -91,7 +91,7 @@ def _build(host: Host, said: dict[str, str]) -> dict[str, Any]:
 
 #   set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI=0")
 def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
-    """The C++ ABI of a torch for Linux; elsewhere there is no libstdc++ and no such choice."""
+    """Return the C++ ABI of a torch for Linux; other systems do not use libstdc++."""
     if host.platform.os != "linux" or not path:
         return None
     config = host.join(path, "share", "cmake", "Torch", "TorchConfig.cmake")
@@ -99,12 +99,12 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
     if not lines:
         gaps.add("torch.cxx11_abi", f"{config} is not readable")
         return None
-    # The switch and this line went with torch 2.8, which can be built with the new ABI only.
+    # torch 2.8 removed the switch and this line; it can only be built with the new ABI.
     return not any("_GLIBCXX_USE_CXX11_ABI=0" in line for line in lines)
 
 
 def _libraries(host: Host, site: Site, path: str, gaps: Gaps) -> tuple[str, ...] | None:
-    """What the loader of Linux would not find for `import torch`."""
+    """Return the libraries that the loader of Linux would not find for `import torch`."""
     if host.platform.os != "linux" or not path:
         reason = "what torch's libraries need is looked up on Linux only" if path else "no folder"
         gaps.add("torch.missing_libraries", reason)
@@ -113,13 +113,13 @@ def _libraries(host: Host, site: Site, path: str, gaps: Gaps) -> tuple[str, ...]
     if linking.torch_unclear:
         gaps.add("torch.missing_libraries", linking.torch_unclear)
         return None
-    return linking.torch_lacks
+    return linking.torch_missing
 
 
 def _gpu_code(host: Host, path: str, said: dict[str, str], gaps: Gaps) -> dict[str, Any]:
-    """Code names that most of the first kernels carry: all are compiled for one list, a few more.
+    """Return the architectures of most of the first kernels; a few kernels have more.
 
-    Reading them all would take 15 ms, and of a cold disk a second.
+    Reading all of them takes 15 ms, and a second from a cold disk.
     """
     if not path or "cuda" not in said or "hip" in said:
         return {}
@@ -136,7 +136,7 @@ def _gpu_code(host: Host, path: str, said: dict[str, str], gaps: Gaps) -> dict[s
                 name: order(one for one, count in found.items() if 2 * count >= most)
                 for name, found in (("cubins", code.cubins), ("ptx", code.ptx))
             }
-        reason = f"{file}: {code.damaged or 'it holds no machine code for GPUs'}"
+        reason = f"{file}: {code.damaged or 'it contains no machine code for GPUs'}"
     gaps.add("torch.cubins", reason)
     gaps.add("torch.ptx", reason)
     return {}
@@ -160,14 +160,14 @@ def _flex(host: Host, path: str, gaps: Gaps) -> dict[str, Any]:
 
 
 def _demands(host: Host, site: Site, one: Distribution | None, gaps: Gaps) -> dict[str, Any]:
-    """What its metadata demand of Python, triton and CUDA wheels."""
+    """Return the requirements of its metadata on Python, triton and CUDA wheels."""
     headers = site.distributions.headers(one) if one is not None else {}
     if not headers:
         for name in ("requires_triton", "requires_python", "missing_nvidia_wheels"):
             gaps.add(f"torch.{name}", "torch has no readable metadata")
         return {}
     lines = headers.get("Requires-Dist", [])
-    triton = demanded(host, site, lines, lambda name: "triton" in name.split("-"))
+    triton = required(host, site, lines, lambda name: "triton" in name.split("-"))
     return {
         "requires_python": headers.get("Requires-Python", [""])[0],
         "requires_triton": str(triton[0].specifier) if triton else "",
@@ -176,9 +176,9 @@ def _demands(host: Host, site: Site, one: Distribution | None, gaps: Gaps) -> di
 
 
 def _missing(host: Host, site: Site, lines: list[str]) -> tuple[str, ...]:
-    """CUDA wheels demanded and not there; from torch 2.11 on most come by way of cuda-toolkit."""
+    """Return required CUDA wheels that are not installed; torch 2.11 requires cuda-toolkit."""
     missing = []
-    for requirement in demanded(
+    for requirement in required(
         host, site, lines, lambda name: name.startswith("nvidia-") or name == "cuda-toolkit"
     ):
         found = site.distributions.get(requirement.name)
@@ -186,19 +186,21 @@ def _missing(host: Host, site: Site, lines: list[str]) -> tuple[str, ...]:
             missing.append(requirement.name)
         elif requirement.extras:
             parts = site.distributions.headers(found).get("Requires-Dist", [])
-            needed = demanded(
+            needed = required(
                 host, site, parts, lambda name: name.startswith("nvidia-"), requirement.extras
             )
             missing += [part.name for part in needed if not site.distributions.get(part.name)]
     return tuple(dict.fromkeys(missing))
 
 
-def _broken(host: Host, one: Distribution | None, path: str, said: dict[str, str]) -> str:
-    """What is wrong with the installation, or empty text."""
+def _installation_error(
+    host: Host, one: Distribution | None, path: str, said: dict[str, str]
+) -> str:
+    """Return what is wrong with the installation, or empty text."""
     if not path:
         return "metadata, but no torch folder"
     if path.endswith(".py"):
-        return f"{path} stands where the torch folder belongs"
+        return f"{path} is where the torch folder should be"
     faults = [] if one is not None else ["no metadata"]
     parts = ("__init__.py", "version.py", "lib")
     faults += [f"no torch/{part}" for part in parts if host.try_stat(host.join(path, part)) is None]
@@ -208,7 +210,7 @@ def _broken(host: Host, one: Distribution | None, path: str, said: dict[str, str
 
 
 def _agree(metadata: str, file: str) -> bool:
-    """PyPI's wheels leave the local part (`+cu130`) out of the metadata, so only two can differ."""
+    """Whether both versions agree. Metadata of PyPI's wheels omit the local part (`+cu130`)."""
     from packaging.version import InvalidVersion, Version
 
     try:

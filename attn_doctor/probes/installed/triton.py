@@ -1,8 +1,8 @@
-"""Reads Triton from metadata and file names; nothing of it is imported or run.
+"""Reads Triton from metadata and file names; nothing is imported or run.
 
-Several distributions bring a module `triton` and overwrite each other's files. Which one wrote
-last is told by `triton/__init__.py`, as far as their versions differ. The CUDA version of the
-bundled ptxas is in no text file; `derived` looks it up by Triton's version.
+Several distributions contain a module `triton` and overwrite each other's files. The version in
+`triton/__init__.py` shows which one was installed last, if their versions differ. The CUDA version
+of the bundled ptxas is not in a text file; `derived` looks it up by Triton's version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import module_path, origin
 
-#: The distributions known to bring a module `triton`.
+#: The distributions that contain a module `triton`.
 _PROVIDERS = (
     "triton",
     "triton-windows",
@@ -30,7 +30,7 @@ _PROVIDERS = (
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """The field `triton` of `Facts`."""
+    """Return the field `triton` of `Facts`."""
     found = [one for one in map(site.distributions.get, _PROVIDERS) if one is not None]
     if not found:
         return {"triton": Triton(installed=False, providers=())}
@@ -38,7 +38,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     one = _last_written(host, path, found)
     if not path:
         for name in ("backends", "setuptools_missing"):
-            gaps.add(f"triton.{name}", "triton's metadata are there, but no triton folder")
+            gaps.add(f"triton.{name}", "triton has metadata, but no folder")
     return {
         "triton": Triton(
             installed=True,
@@ -61,7 +61,7 @@ def _folder(host: Host, site: Site, found: list[Distribution]) -> str:
 
 # __version__ = '3.6.0'
 def _last_written(host: Host, path: str, found: list[Distribution]) -> Distribution:
-    """The provider whose version the files carry (`3.5.1` for `3.5.1.post24`), else the first."""
+    """Return the provider with the version of the files (`3.5.1` for `3.5.1.post24`)."""
     if len(found) == 1 or not path:
         return found[0]
     lines = host.try_grep(host.join(path, "__init__.py"), "__version__")
@@ -88,7 +88,7 @@ def _backends(host: Host, path: str, gaps: Gaps) -> tuple[str, ...] | None:
 
 # import setuptools
 def _setuptools_missing(host: Host, site: Site, path: str, gaps: Gaps) -> bool | None:
-    """Its metadata do not ask for setuptools, and neither `uv venv` nor Python 3.12 brings it."""
+    """Whether it needs setuptools, which its metadata, `uv venv` and Python 3.12 omit."""
     if not path:
         return None
     file = host.join(path, "runtime", "build.py")
@@ -106,7 +106,7 @@ def _setuptools_missing(host: Host, site: Site, path: str, gaps: Gaps) -> bool |
 
 
 def _ptxas(host: Host, path: str, name: str) -> str:
-    """Path of a bundled assembler, or empty text."""
+    """Return the path of a bundled assembler, or empty text."""
     if not path:
         return ""
     file = host.join(path, "backends", "nvidia", "bin", name + (".exe" if host.windows else ""))

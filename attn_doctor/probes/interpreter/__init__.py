@@ -1,7 +1,7 @@
-"""Describes the chosen interpreter and the state of its environment.
+"""Describes the examined interpreter and its environment.
 
-It is started once, isolated, and only to say what it is (`host/inside.py`); all else is read from
-its folders. What a `sitecustomize` or a line of code in a `.pth` file would change stays unknown.
+The interpreter is started once, isolated, to describe itself (`worker/interpreter.py`); all else is
+read from its folders. Changes by `sitecustomize` or by code in a `.pth` file are not seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.choice import Choice, failure, pick
-from attn_doctor.probes.interpreter.shadowing import duplicates, planted
+from attn_doctor.probes.interpreter.shadowing import duplicates, shadowing_modules
 from attn_doctor.probes.machine.mounts import writable
 
 #: Seconds an interpreter may take to describe itself. Most need a fiftieth of one.
@@ -24,11 +24,11 @@ LIMIT = 3.0
 
 
 class Chosen(Struct, frozen=True, kw_only=True):
-    """The interpreter to examine, and what it said of itself."""
+    """The interpreter to examine, and its description of itself."""
 
     path: str
     why: str
-    """Why this one, as a phrase for the header."""
+    """Why this one is examined."""
     prefix: str
     site_packages: tuple[str, ...]
     """Folders of distributions in import order, those of PYTHONPATH included."""
@@ -38,7 +38,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
 
 
 def choose(host: Host, python: str) -> Chosen:
-    """The interpreter at `python`, else of the active environment, a `.venv` here, or our own.
+    """Choose the interpreter at `python`, else of the active environment, a `.venv`, or our own.
 
     Raises `ExaminationError` with one sentence if it cannot be examined.
     """
@@ -47,11 +47,11 @@ def choose(host: Host, python: str) -> Chosen:
     path = choice.path
     executable = answer["executable"] or path
     if host.real(executable) != host.real(path):
-        path = executable  # a pyenv shim, say: the facts are about what it leads to
+        path = executable  # a pyenv shim, for example: the facts describe its target
     plain = tuple(one for one in _pythonpath(host, answer) if _holds_metadata(host, one))
     folders: dict[str, str] = {}
     for folder in (*plain, *answer["site_packages"]):
-        # Where `lib64` is a link to `lib`, the same folder comes twice.
+        # If `lib64` is a link to `lib`, the same folder occurs twice.
         folders.setdefault(host.real(folder), folder)
     return Chosen(
         path=path,
@@ -64,7 +64,7 @@ def choose(host: Host, python: str) -> Chosen:
 
 
 def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
-    """The facts of the chosen interpreter and of its environment."""
+    """Return the facts of the chosen interpreter and its environment."""
     answer = chosen.answer
     venv = host.try_read(answer["pyvenv"]) if answer["pyvenv"] else ""
     marker = host.join(answer["stdlib"], "EXTERNALLY-MANAGED")
@@ -72,7 +72,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     pip = site.distributions.get("pip")
     can_write = writable(host, answer["purelib"])
     if can_write is None:
-        gaps.add("python.site_packages_writable", "Windows tells only when one tries to write")
+        gaps.add("python.site_packages_writable", "Windows shows this only on an attempt to write")
     unread = gaps.reasons.get("python.distribution_count", "")
     for name in ("duplicate_distributions", "invalid_distributions", "pth_code") if unread else ():
         gaps.add(f"python.{name}", unread)
@@ -97,7 +97,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
         created_by_uv="uv" in _settings(venv),
         user_site=answer["user_site"] if answer["user_site"] in answer["site_packages"] else "",
         pythonpath=_pythonpath(host, {"reads_pythonpath": True}),
-        shadowing_modules=planted(host, site, _pythonpath(host, answer)),
+        shadowing_modules=shadowing_modules(host, site, _pythonpath(host, answer)),
         duplicate_distributions=None if unread else duplicates(host, site),
         invalid_distributions=None if unread else site.leftovers,
         pth_code=None if unread else site.pth_code,
@@ -120,13 +120,16 @@ def _ask(host: Host, choice: Choice) -> dict[str, Any]:
         version = answer.get("error", "Python 2")
         raise failure(subject, f"{path} is {version}; attn-doctor examines Python 3.8 and newer")
     if home and not host.is_dir(home):
-        remedy = "install that Python again, make the environment anew"
-        raise failure(subject, f"it was made from the Python in {home}, which is gone", remedy)
+        remedy = "install that Python again, create the environment again"
+        raise failure(
+            subject, f"it was created from the Python in {home}, which does not exist", remedy
+        )
     if outcome in ("timeout", "abandoned"):
         raise failure(subject, f"{path} did not answer within {LIMIT:g} s")
     if outcome == "missing":
         raise failure(
-            subject, f"{path} cannot be started, for the loader or program it needs is missing"
+            subject,
+            f"{path} cannot be started, because the loader or a program it needs is missing",
         )
     if outcome == "refused":
         # [Errno 8] Exec format error: '/home/ada/bin/python3'
@@ -139,7 +142,7 @@ def _ask(host: Host, choice: Choice) -> dict[str, Any]:
 
 
 def _home_of(host: Host, python: str) -> str:
-    """Folder of the Python that the virtual environment of `python` was made from; or empty."""
+    """Return the folder of the base Python of a virtual environment; or empty."""
     root = host.parent(host.parent(python))
     return _settings(host.try_read(host.join(root, "pyvenv.cfg"))).get("home", "")
 
@@ -160,7 +163,7 @@ def _environment(host: Host, answer: dict[str, Any]) -> PythonEnvironment:
 
 
 def _pythonpath(host: Host, answer: dict[str, Any]) -> tuple[str, ...]:
-    """Folders that PYTHONPATH adds. An empty entry is the working directory."""
+    """Return the folders that PYTHONPATH adds. An empty entry is the working directory."""
     text = host.environ.get("PYTHONPATH", "")
     if not text or not answer["reads_pythonpath"]:
         return ()
@@ -170,12 +173,12 @@ def _pythonpath(host: Host, answer: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _holds_metadata(host: Host, folder: str) -> bool:
-    """Distributions are installed in `folder`, as `pip install --target` does."""
+    """Whether distributions are installed in `folder`, as by `pip install --target`."""
     return any(name.endswith((".dist-info", ".egg-info")) for name in host.try_list(folder))
 
 
 def _uv(host: Host, scripts: str) -> str:
-    """Path of uv: the one on PATH, or in one of the places its installers use; or empty."""
+    """Return the path of uv on PATH or in a folder that its installers use; or empty."""
     name = "uv.exe" if host.windows else "uv"
     home = host.platform.home
     folders = [scripts, host.join(home, ".local", "bin"), host.join(home, ".cargo", "bin")]

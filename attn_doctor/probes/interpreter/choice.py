@@ -1,9 +1,9 @@
-"""Which interpreter to examine: the path of one that may be started, and why this one.
+"""Chooses the interpreter to examine, and says why.
 
-The one a user means is rarely the one that runs attn-doctor: installed by pipx, it examines the
-activated environment. That a choice nobody spelled out is the user's own cannot be proved: a
-`.venv` above the working directory that belongs to somebody else is therefore passed over, and a
-script is started only where it was named by hand.
+A user rarely means the interpreter that runs attn-doctor: installed by pipx, it examines the active
+environment. An interpreter that the user did not name could belong to another user. So a `.venv`
+above the working directory is skipped if another user owns it, and a script is started only if
+`--python` names it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attn_doctor.host import Host, expand
 
 
 class Choice(NamedTuple):
-    """An interpreter, why it was chosen, and what an error about it should begin with."""
+    """An interpreter, why it was chosen, and the first words of an error about it."""
 
     path: str
     why: str
@@ -24,7 +24,7 @@ class Choice(NamedTuple):
 
 
 def pick(host: Host, python: str) -> Choice:
-    """The interpreter at `python`, else of the active environment, a `.venv` here, or our own.
+    """Choose the interpreter at `python`, else of the active environment, a `.venv`, or our own.
 
     Raises `ExaminationError` with one sentence if that one cannot be started.
     """
@@ -35,19 +35,19 @@ def pick(host: Host, python: str) -> Choice:
         subject = f"VIRTUAL_ENV={active}"
         root = _folder(host, active, subject, "deactivate")
         return Choice(_interpreter_of(host, root, subject), "VIRTUAL_ENV is set", subject)
-    # conda activates its base environment in every shell, so that says less than a `.venv`.
+    # conda activates its base environment in every shell, so a `.venv` takes precedence over it.
     if host.environ.get("CONDA_DEFAULT_ENV") in ("base", "root"):
         choice = _dot_venv(host) or _conda(host)
     else:
         choice = _conda(host) or _dot_venv(host)
     ours = host.platform.python
     if choice is None and not ours:
-        raise failure("attn-doctor", "cannot tell which Python runs it")
+        raise failure("attn-doctor", "cannot determine which Python runs it")
     return choice or Choice(ours, "runs attn-doctor", ours)
 
 
 def _named(host: Host, python: str) -> Choice:
-    """What `--python` names: a program on PATH, an environment, or an interpreter."""
+    """Return what `--python` names: a program on PATH, an environment, or an interpreter."""
     subject = f"--python {python}"
     path = _absolute(host, expand(python, host.platform.home))
     bare = not re.search(r"[/\\]", python)
@@ -66,7 +66,7 @@ def _named(host: Host, python: str) -> Choice:
 
 
 def _conda(host: Host) -> Choice | None:
-    """The active conda environment, unless it holds no Python but, say, a CUDA toolkit."""
+    """Return the active conda environment, if it contains Python."""
     prefix = host.environ.get("CONDA_PREFIX", "")
     if not prefix:
         return None
@@ -78,7 +78,7 @@ def _conda(host: Host) -> Choice | None:
 
 
 def _dot_venv(host: Host) -> Choice | None:
-    """The nearest `.venv` from the working directory up to the home directory or a root."""
+    """Return the nearest `.venv` from the working directory up to the home directory or a root."""
     start = folder = host.platform.cwd
     while folder:
         root = host.join(folder, ".venv")
@@ -86,7 +86,9 @@ def _dot_venv(host: Host) -> Choice | None:
         if host.is_file(host.join(root, "pyvenv.cfg")) and (here or _trusted(host, root)):
             path = _interpreter_of(host, root, root)
             if host.try_read(path, 2).startswith("#!"):
-                raise failure(root, f"{path} is a script, which is started only if named by hand")
+                raise failure(
+                    root, f"{path} is a script, which is started only if --python names it"
+                )
             return Choice(path, f".venv in {'the working directory' if here else folder}", root)
         above = host.parent(folder)
         if folder in (host.platform.home, above):
@@ -96,13 +98,13 @@ def _dot_venv(host: Host) -> Choice | None:
 
 
 def _trusted(host: Host, folder: str) -> bool:
-    """`folder` belongs to this user or to root."""
+    """Whether `folder` belongs to this user or to root."""
     found = host.try_stat(folder)
     return found is not None and (host.windows or found.uid in (0, host.platform.uid))
 
 
 def _absolute(host: Host, path: str) -> str:
-    """`path` seen from the working directory. `..` stays where it follows a link elsewhere."""
+    """Return `path` seen from the working directory; `..` stays if it follows a link."""
     path = host.join(host.platform.cwd, path)
     if not path:
         return path
@@ -113,15 +115,17 @@ def _absolute(host: Host, path: str) -> str:
 
 
 def _folder(host: Host, folder: str, subject: str, command: str) -> str:
-    """The folder that a variable names, if it is there."""
+    """Return the folder that a variable names, if it exists."""
     root = _absolute(host, folder)
     if not host.is_dir(root):
-        raise failure(subject, "that environment is gone or cannot be read", f"run `{command}`")
+        raise failure(
+            subject, "that environment does not exist or cannot be read", f"run `{command}`"
+        )
     return root
 
 
 def _interpreter_of(host: Host, root: str, subject: str) -> str:
-    """The interpreter of the environment at `root`, if it can be started."""
+    """Return the interpreter of the environment at `root`, if it can be started."""
     path = _find(host, root)
     if not path:
         raise failure(subject, f"there is no Python interpreter in {root}")
@@ -130,7 +134,7 @@ def _interpreter_of(host: Host, root: str, subject: str) -> str:
 
 
 def _find(host: Host, root: str) -> str:
-    """Path of the interpreter in an environment, even of one that leads nowhere; or empty."""
+    """Return the path of the interpreter in an environment, even a broken link; or empty."""
     names = ("python.exe",) if host.windows else ("python", "python3")
     for folder in ("Scripts", "", "bin") if host.windows else ("bin", ""):
         place = host.join(root, folder) if folder else root
@@ -142,21 +146,23 @@ def _find(host: Host, root: str) -> str:
 
 
 def _check(host: Host, path: str, subject: str) -> None:
-    """Raises unless `path` is an executable file that may be a Python, judging by its name."""
+    """Raise unless `path` is an executable file with the name of a Python."""
     name = re.split(r"[/\\]", path)[-1]
     real = host.real(path)
     try:
         kind = host.stat(path).kind
     except FileNotFoundError:
         if name in host.try_list(host.parent(path)):
-            remedy = "install that Python again, make the environment anew"
-            raise failure(subject, f"{path} leads to {real}, which is gone", remedy) from None
+            remedy = "install that Python again, create the environment again"
+            raise failure(
+                subject, f"{path} leads to {real}, which does not exist", remedy
+            ) from None
         raise failure(subject, f"{path} does not exist") from None
     except OSError as error:
         raise failure(subject, f"{path} cannot be reached ({error.strerror})") from None
     if kind != "file":
         raise failure(subject, f"{path} is not a file")
-    # Whatever else was named by mistake (`--python train.py`) is better not started.
+    # Other files, named by mistake (`--python train.py`), are not started.
     names = {name.lower().removesuffix(".exe"), re.split(r"[/\\]", real)[-1].lower()}
     if not any(re.fullmatch(r"py|(?!.*\.py$).*(python|pypy).*", one) for one in names):
         raise failure(subject, f"{path} is not a Python interpreter")
@@ -165,6 +171,6 @@ def _check(host: Host, path: str, subject: str) -> None:
 
 
 def failure(subject: str, why: str, remedy: str = "") -> ExaminationError:
-    """The error a user sees: what was asked for, what is wrong with it, and what to do."""
+    """Return the error for the user: what was asked for, what is wrong, and what to do."""
     otherwise = "give another interpreter or environment with --python PATH"
     return ExaminationError(f"{subject}: {why}; {remedy + ', or ' if remedy else ''}{otherwise}")

@@ -1,7 +1,7 @@
-"""Modules that get in the way: folders imported in place of a package, and packages held twice.
+"""Finds modules that shadow a package, and packages that are installed twice.
 
-Only names that matter to attention backends are looked for. What a script's own folder adds to
-the import path cannot be known from here; only PYTHONPATH and the working directory can.
+Only packages that attention backends use are checked. PYTHONPATH and the working directory are
+searched; a script's own folder, which Python also searches, is not known here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 
-#: Module → the distributions that may provide it.
+#: Module → the distributions that contain it.
 MODULES: dict[str, tuple[str, ...]] = {
     "accelerate": ("accelerate",),
     "bitsandbytes": ("bitsandbytes",),
@@ -33,15 +33,15 @@ MODULES: dict[str, tuple[str, ...]] = {
     "triton": ("triton", "triton-windows", "pytorch-triton", "pytorch-triton-rocm"),
     "xformers": ("xformers",),
 }
-#: A folder of this name is often a project's own; it counts only where the package is installed.
+#: Many projects have a folder of this name; it counts only if the package is installed.
 COMMON_WORDS = ("kernels",)
 HERE = "in the working directory: only for `python -m` and `python -c`"
-#: A folder is listed once; of one with more names than this, the rest are not looked at.
+#: Highest number of names in a folder that are checked.
 NAMES = 5000
 
 
-def planted(host: Host, site: Site, pythonpath: tuple[str, ...]) -> tuple[str, ...]:
-    """What would be imported in place of a known package, with where it lies."""
+def shadowing_modules(host: Host, site: Site, pythonpath: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the files that Python would import in place of a known package."""
     places = dict.fromkeys(pythonpath, "in PYTHONPATH")
     if not host.environ.get("PYTHONSAFEPATH"):
         places.setdefault(host.platform.cwd, HERE)
@@ -49,19 +49,19 @@ def planted(host: Host, site: Site, pythonpath: tuple[str, ...]) -> tuple[str, .
         f"{path} ({place})"
         for folder, place in places.items()
         if folder
-        for path in _strays(host, site, folder)
+        for path in _not_installed(host, site, folder)
     )
 
 
-def _strays(host: Host, site: Site, folder: str) -> list[str]:
-    """Known modules that lie in `folder` without being installed there."""
+def _not_installed(host: Host, site: Site, folder: str) -> list[str]:
+    """Return known modules that are in `folder` without being installed there."""
     found = []
     for name in host.try_list(folder)[:NAMES]:
         module, _, suffix = name.partition(".")
         if module not in MODULES or _installed(site, folder, module):
             continue
         path = host.join(folder, name)
-        # A folder without __init__.py gives way to any package further down the path.
+        # A folder without __init__.py does not shadow a package later on the path.
         package = not suffix and host.is_file(host.join(path, "__init__.py"))
         if package or suffix.split(".")[-1] in ("py", "pyc", "so", "pyd"):
             found.append(path)
@@ -69,7 +69,7 @@ def _strays(host: Host, site: Site, folder: str) -> list[str]:
 
 
 def _installed(site: Site, folder: str, module: str) -> bool:
-    """Its distribution lies in `folder` too, or is a development install of it; or is no worry."""
+    """Whether `module` is installed in `folder`, or from it; or has a common name."""
     copies = [one for name in MODULES[module] for one in site.distributions.copies(name)]
     if module in COMMON_WORDS and not copies:
         return True
@@ -78,7 +78,7 @@ def _installed(site: Site, folder: str, module: str) -> bool:
 
 # {"dir_info": {"editable": true}, "url": "file:///home/ada/SimpleTuner"}
 def _editable(site: Site, one: Distribution, folder: str) -> bool:
-    """`one` is a development install of the sources in `folder`."""
+    """Whether `one` is a development install of the sources in `folder`."""
     from urllib.parse import unquote
 
     origin = unquote(site.distributions.read(one, "direct_url.json"))
@@ -87,7 +87,7 @@ def _editable(site: Site, one: Distribution, folder: str) -> bool:
 
 
 def duplicates(host: Host, site: Site) -> tuple[str, ...]:
-    """Known packages and CUDA wheels that are installed more than once."""
+    """Return known packages and CUDA wheels that are installed more than once."""
     known = {name for names in MODULES.values() for name in names}
     copies: dict[str, dict[str, Distribution]] = {}
     for one in site.distributions.all:

@@ -1,8 +1,7 @@
-"""The compilers and build tools that Triton, Inductor and extension builds would start.
+"""Finds the compilers and build tools that Triton, Inductor and extension builds would start.
 
-They take what CC and CXX name, else what comes first on PATH; so does this. Only a program that
-the system put in its place is run for its version. That a compiler works, and which options a
-build hands it, only a build would tell.
+They use the programs in CC and CXX, else the first on PATH. Only a program of the system is run for
+its version. Only a build shows whether a compiler works, and with which options it is called.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.toolchain import programs
 
-#: Seconds for a program to tell its version. gcc needs 2 ms.
+#: Seconds for a program to print its version. gcc needs 2 ms.
 LIMIT = 2.0
 #: Programs that start the compiler named after them.
 LAUNCHERS = ("ccache", "sccache", "distcc", "icecc")
@@ -24,14 +23,14 @@ MSVC = "Microsoft Visual Studio"
 
 
 class _Choice(NamedTuple):
-    """A program and where the choice came from; see `facts.Program`."""
+    """A program and how it was found; see `facts.Program`."""
 
     path: str = ""
     source: str = ""
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """The compilers, and the tools that builds are driven with."""
+    """Return the compilers and build tools."""
     cl = _cl(host, gaps)
     cc = _compiler(host, gaps, "cc", _cc(host, site), cl)
     cxx = _compiler(host, gaps, "cxx", _cxx(host), cl if host.windows else cc)
@@ -48,11 +47,11 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 
 
 def _cc(host: Host, site: Site) -> _Choice:
-    """The C compiler as Triton chooses it (`triton/runtime/build.py`)."""
+    """Choose the C compiler as Triton does (`triton/runtime/build.py`)."""
     if not host.windows:
         return _chosen(host, "CC", ("gcc", "clang"))
     if "CC" not in host.environ:
-        # triton-windows brings TinyCC along.
+        # triton-windows contains TinyCC.
         triton = site.module(host, "triton")
         bundled = host.join(triton, "runtime", "tcc", "tcc.exe") if triton else ""
         if bundled and host.is_file(bundled):
@@ -61,7 +60,7 @@ def _cc(host: Host, site: Site) -> _Choice:
 
 
 def _cxx(host: Host) -> _Choice:
-    """The C++ compiler as Inductor chooses it (`torch/_inductor/config.py`), else extensions."""
+    """Choose the C++ compiler as Inductor does (`torch/_inductor/config.py`)."""
     names = {"windows": ("cl",), "macos": ("clang++", "c++")}
     return _chosen(host, "CXX", names.get(host.platform.os, ("g++", "c++")))
 
@@ -72,7 +71,7 @@ def _chosen(host: Host, variable: str, names: tuple[str, ...]) -> _Choice:
         path = programs.named(host, value)
         if path:
             return _Choice(path, variable)
-        # distutils takes `CC="ccache gcc -m64"` apart; Triton looks for a program of that name.
+        # distutils splits `CC="ccache gcc -m64"`; Triton looks for a program of that name.
         words = (word for word in value.split() if word not in LAUNCHERS and word[0] != "-")
         path = next((found for word in words if (found := programs.named(host, word))), "")
         return _Choice(path, f"{variable} ({'with arguments' if path else 'missing'})")
@@ -94,7 +93,7 @@ def _place(host: Host, path: str) -> str:
 
 
 def _compiler(host: Host, gaps: Gaps, fact: str, choice: _Choice, sibling: Program) -> Program:
-    """The compiler `choice`; what is known of its `sibling` for another language holds for it."""
+    """Describe the compiler `choice`, with facts of its `sibling` for the other language."""
     path = choice.path
     if not path:
         return Program(path="", family="", source=choice.source)
@@ -112,7 +111,7 @@ def _compiler(host: Host, gaps: Gaps, fact: str, choice: _Choice, sibling: Progr
 
 
 def _family(host: Host, path: str) -> str:
-    """`gcc`, `clang` or `msvc` by the name of the file behind `path`; empty for others."""
+    """Return `gcc`, `clang` or `msvc` by the name of the file behind `path`; else empty."""
     names = [re.split(r"[/\\]", one)[-1].lower() for one in (host.real(path), path)]
     for name in names:
         if "clang" in name or (
@@ -128,7 +127,7 @@ def _family(host: Host, path: str) -> str:
 
 
 def _same_suite(host: Host, cc: str, cxx: str) -> bool:
-    """Both belong to one installation, as `…/x86_64-linux-gnu-gcc-12` and `…-g++-12` do."""
+    """Whether both belong to one installation, such as `…-gnu-gcc-12` and `…-gnu-g++-12`."""
     if not cc:
         return False
     one, other = host.real(cc), host.real(cxx)
@@ -138,7 +137,7 @@ def _same_suite(host: Host, cc: str, cxx: str) -> bool:
 
 def _version(host: Host, gaps: Gaps, path: str, family: str, fact: str) -> str | None:
     if host.platform.os == "macos":
-        # Without the developer tools, /usr/bin/clang opens an installer when it is run.
+        # Without the developer tools, running /usr/bin/clang opens an installer.
         gaps.add(f"{fact}.version", f"{path} is not run: on macOS it may open an installer")
         return None
     if programs.trusted(host, path):
@@ -152,7 +151,7 @@ def _version(host: Host, gaps: Gaps, path: str, family: str, fact: str) -> str |
 
 
 def _installed_version(host: Host, path: str) -> str:
-    """The version in the folder of gcc's own parts, such as `lib/gcc/x86_64-linux-gnu/13.3.0`."""
+    """Return the version in the path of gcc's parts, such as `lib/gcc/…-linux-gnu/13.3.0`."""
     folder = host.join(host.parent(host.parent(host.real(path))), "lib", "gcc")
     found = {
         name
@@ -168,7 +167,7 @@ def _not_run(gaps: Gaps, path: str, fact: str) -> None:
 
 
 def _asked(host: Host, gaps: Gaps, argv: list[str], fact: str) -> str | None:
-    """The first version number that a program prints."""
+    """Return the first version number that a program prints."""
     ran = host.run(argv, LIMIT)
     match = re.search(r"\d+(\.\d+)+|^\d+$", ran.out, re.MULTILINE) if ran.ok else None
     if match is None:
@@ -181,7 +180,7 @@ def _asked(host: Host, gaps: Gaps, argv: list[str], fact: str) -> str | None:
 
 
 def _cl(host: Host, gaps: Gaps) -> Program:
-    """`cl.exe` on PATH, as Inductor needs it, else the newest that is installed."""
+    """Return the `cl.exe` on PATH, which Inductor needs, else the newest installed one."""
     if not host.windows:
         return Program(path="", family="", source="")
     path, source = programs.first_on_path(host, "cl"), "PATH"
@@ -194,7 +193,7 @@ def _cl(host: Host, gaps: Gaps) -> Program:
 
 
 def _newest_msvc(host: Host) -> str:
-    """The `cl.exe` of the newest toolset that Visual Studio or its Build Tools installed."""
+    """Return the `cl.exe` of the newest toolset of Visual Studio or its Build Tools."""
     found: list[tuple[tuple[int, ...], str]] = []
     for variable, usual in (
         ("PROGRAMFILES", "C:\\Program Files"),
@@ -223,7 +222,7 @@ def _msvc_version(gaps: Gaps, path: str, fact: str) -> str | None:
 
 
 def _tool(host: Host, site: Site, gaps: Gaps, name: str) -> Program:
-    """The ninja or cmake on PATH, else the wheel's, found once its environment is active."""
+    """Return the ninja or cmake on PATH, else that of a wheel in the environment."""
     folder, suffix = ("Scripts", ".exe") if host.windows else ("bin", "")
     script = host.join(site.prefix, folder, name + suffix)
     path = programs.first_on_path(host, name)
@@ -244,7 +243,7 @@ def _tool(host: Host, site: Site, gaps: Gaps, name: str) -> Program:
 
 
 def _shared_version(host: Host, path: str) -> str:
-    """The version in the name of cmake's own folder, such as `/usr/share/cmake-3.25`."""
+    """Return the version in the name of cmake's folder, such as `/usr/share/cmake-3.25`."""
     folder = host.join(host.parent(host.parent(host.real(path))), "share")
     found = [one for one in host.try_list(folder) if re.fullmatch(r"cmake-\d+\.\d+", one)]
     return found[0].partition("-")[2] if len(found) == 1 else ""

@@ -1,7 +1,7 @@
-"""One CUDA toolkit's directory: its programs, its version, and what it lacks for a build.
+"""Reads one CUDA toolkit's directory: its programs, its version, and missing components.
 
-Read from files by their names and places, which differ between NVIDIA's packages, those of Debian
-and conda, and wheels. A system's own nvcc is asked for its version only where no file tells it.
+File names and folders differ between packages of NVIDIA, Debian and conda, and wheels. The system's
+own nvcc is run for its version only if no file contains it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.toolchain import programs
 
-#: Where the packages of Debian and Ubuntu keep what belongs in `bin` and `nvvm`.
+#: Folder in which Debian and Ubuntu keep the `bin` and `nvvm` of their packages.
 DEBIAN = "/usr/lib/nvidia-cuda-toolkit"
 #: Headers that every CUDA extension of torch includes, through ATen/cuda/CUDAContext.h.
 HEADERS = {
@@ -25,7 +25,7 @@ HEADERS = {
     "cusparse": "cusparse.h",
     "cusolver": "cusolverDn.h",
 }
-#: CUDA 13 moved these into a folder of their own.
+#: CUDA 13 moved these headers into the folder `cccl`.
 CCCL = ("cccl/thrust/version.h", "thrust/version.h")
 #: Seconds for `nvcc --version`.
 LIMIT = 2.0
@@ -38,20 +38,20 @@ class Root(Struct, frozen=True):
     source: str
     """How it was found."""
     tools: str = ""
-    """Where its nvcc keeps ptxas and the like, if not there."""
+    """Folder of nvcc's own tools, such as ptxas, if they are elsewhere."""
     distribution: str = ""
-    """The wheel it came in; empty for others."""
+    """Its wheel; empty for other toolkits."""
 
 
 def tool(host: Host, root: str, name: str) -> str:
-    """Path of a program in the `bin` of a toolkit, or empty text."""
+    """Return the path of a program in the `bin` of a toolkit, or empty text."""
     folders = (("bin", "x64"), ("bin", "x86_64"), ("bin",)) if host.windows else (("bin",),)
     paths = (host.join(root, *folder, name + _exe(host)) for folder in folders)
     return next((path for path in paths if host.is_file(path)), "")
 
 
 def tools_of(host: Host, root: str) -> str:
-    """Where the nvcc in `root` looks for its own tools: it follows a script, but no link.
+    """Return where the nvcc in `root` finds its own tools, following a script but not a link.
 
     Called through a link, nvcc looks for `nvcc.profile` beside the link (seen with nvcc 13.0).
     """
@@ -61,19 +61,21 @@ def tools_of(host: Host, root: str) -> str:
 
 
 def above(host: Host, path: str) -> str:
-    """The directory two levels up: the root of a toolkit for a program in its `bin`."""
+    """Return the directory two levels up: the root of a toolkit for a program in its `bin`."""
     return host.parent(host.parent(path))
 
 
 def has_headers(host: Host, root: str) -> bool:
-    """The header of the CUDA runtime is in `root`."""
+    """Whether the header of the CUDA runtime is in `root`."""
     return any(host.is_file(host.join(one, "cuda_runtime.h")) for one in _includes(host, root))
 
 
-def lacks(host: Host, root: str, tools: str = "", *, build: bool = False) -> tuple[str, ...]:
-    """What a torch extension would miss in `root` when nvcc keeps its tools in `tools`.
+def missing_components(
+    host: Host, root: str, tools: str = "", *, build: bool = False
+) -> tuple[str, ...]:
+    """Return the parts for a torch extension that `root` and nvcc's `tools` do not have.
 
-    `build` counts what CPATH, CUDA_INC_PATH, LIBRARY_PATH and the like add.
+    With `build`, folders of CPATH, CUDA_INC_PATH, LIBRARY_PATH and similar variables count too.
     """
     include = _includes(host, root)
     include += _variables(host, build, "CPATH", "CPLUS_INCLUDE_PATH", "CUDA_INC_PATH")
@@ -84,8 +86,8 @@ def lacks(host: Host, root: str, tools: str = "", *, build: bool = False) -> tup
 
     there = {
         "nvcc": bool(tool(host, root, "nvcc")),
-        # C++ sources of an extension see only the directory that torch names. What only nvcc
-        # includes may lie beside nvcc as well.
+        # C++ sources of an extension use only the directory that torch names. Headers that only
+        # nvcc includes may also be beside nvcc.
         **{name: header(file, folders=include) for name, file in HEADERS.items()},
         "cccl": header(*CCCL, folders=own + include),
         "cudart": _has_cudart(host, root, _variables(host, build, "LIBRARY_PATH")),
@@ -98,7 +100,7 @@ def lacks(host: Host, root: str, tools: str = "", *, build: bool = False) -> tup
 def _includes(host: Host, root: str) -> list[str]:
     folders = [host.join(root, "include")]
     if not host.windows:
-        # conda's activation and nvcc itself add the folder of the target.
+        # conda's activation scripts and nvcc add the folder of the target.
         arm = host.platform.machine in ("aarch64", "arm64")
         targets = ("sbsa-linux", "aarch64-linux") if arm else (f"{host.platform.machine}-linux",)
         folders += [host.join(root, "targets", name, "include") for name in targets]
@@ -106,7 +108,7 @@ def _includes(host: Host, root: str) -> list[str]:
 
 
 def _has_cudart(host: Host, root: str, extra: list[str]) -> bool:
-    """The linker finds `-lcudart`. A wheel's `libcudart.so.13` does not serve: it has no `.so`."""
+    """Whether the linker finds `-lcudart`. It needs `libcudart.so`, which wheels do not have."""
     if host.windows:
         return host.is_file(host.join(root, "lib", "x64", "cudart.lib"))
     wide = host.join(root, "lib64")
@@ -123,14 +125,14 @@ def _has_cicc(host: Host, root: str) -> bool:
 
 
 def _variables(host: Host, wanted: bool, *names: str) -> list[str]:
-    """The folders in some path variables."""
+    """Return the folders in some path variables."""
     separator = ";" if host.windows else ":"
     values = (host.environ.get(name, "") for name in names if wanted)
     return [folder for value in values for folder in value.split(separator) if folder]
 
 
 def version(host: Host, site: Site, gaps: Gaps, root: Root, fact: str) -> str | None:
-    """CUDA version of a toolkit. In wheels it is nvcc's: each wheel has a version of its own."""
+    """Return the CUDA version of a toolkit; of wheels, which all have versions, that of nvcc."""
     if root.distribution:
         distribution = site.distributions.get(root.distribution)
         return ".".join(distribution.version.split(".")[:2]) if distribution is not None else None
@@ -142,15 +144,15 @@ def version(host: Host, site: Site, gaps: Gaps, root: Root, fact: str) -> str | 
     nvcc = tool(host, root.tools or root.path, "nvcc")
     if found or nvcc:
         return found or _asked(host, gaps, nvcc, fact)
-    # What NVIDIA's runtime-only packages leave has no other mark than the folder's name.
+    # NVIDIA's runtime-only packages have their version only in the folder's name.
     match = re.search(r"/cuda-(\d+\.\d+)$", host.real(root.path))
     if match is None:
-        gaps.add(fact, f"{root.path} holds no file that names its CUDA version")
+        gaps.add(fact, f"{root.path} contains no file with its CUDA version")
     return match[1] if match is not None else None
 
 
 def _written(host: Host, root: str) -> str:
-    """The version in the files of a toolkit, or empty text."""
+    """Return the version in the files of a toolkit, or empty text."""
     # {"cuda": {"name": "CUDA SDK", "version": "13.0.1"}, "cuda_nvcc": {"version": "13.0.88"}, …}
     text = host.try_read(host.join(root, "version.json"), 1 << 14)
     match = re.search(r'"cuda"\s*:\s*\{[^}]*"version"\s*:\s*"([\d.]+)"', text)
@@ -170,7 +172,7 @@ def _written(host: Host, root: str) -> str:
 
 
 def _written_by_wheel(host: Host, root: str) -> str:
-    """The version of the nvcc wheel that lies in a folder of wheels elsewhere, or empty text.
+    """Return the version of the nvcc wheel in another folder of wheels, or empty text.
 
     Such a folder (`pip install --target`, another environment) mixes wheels of several releases:
     its headers may be newer than its compiler.
@@ -186,7 +188,7 @@ def _written_by_wheel(host: Host, root: str) -> str:
 
 
 def _written_by_conda(host: Host, root: str) -> str:
-    """The version in the name of conda's record of nvcc, or empty text."""
+    """Return the version in the name of conda's record of nvcc, or empty text."""
     prefix = host.parent(root) if host.windows else root
     for name in host.try_list(host.join(prefix, "conda-meta")):
         # cuda-nvcc-tools-12.8.93-he02047a_0.json
@@ -197,7 +199,7 @@ def _written_by_conda(host: Host, root: str) -> str:
 
 
 def _asked(host: Host, gaps: Gaps, nvcc: str, fact: str) -> str | None:
-    """What `nvcc --version` answers, if the system put this nvcc here."""
+    """Return the version that `nvcc --version` prints, if this nvcc is the system's own."""
     found = host.try_stat(nvcc)
     place = nvcc.startswith(("/usr/", "/opt/")) and programs.wrapped(host, nvcc, "nvcc") is None
     if not place or found is None or found.uid != 0 or found.mode & 0o002:

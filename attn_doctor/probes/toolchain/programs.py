@@ -1,8 +1,8 @@
-"""Programs: which one the user's PATH gives, and which may be run.
+"""Finds programs on the user's PATH, and decides which may be run.
 
-PATH is read only to report what a build would start. A program is run only where `trusted` says
-that the system put it there; one that a user, an environment or a stranger placed first on PATH
-is described, never started.
+PATH is read only to report what a build would start. A program is run only if it is `trusted`, that
+is, installed by the system; one that a user or an environment placed first on PATH is described and
+never started.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from attn_doctor.host import Host
 
-#: Folders that belong to the system. `ccache` keeps links named after the compilers it serves.
+#: Folders of the system. Those of ccache contain links named after compilers.
 PLACES = (
     "/usr/bin",
     "/bin",
@@ -21,14 +21,14 @@ PLACES = (
     "/usr/lib/ccache",
     "/usr/lib64/ccache",
 )
-#: What the C library and Python search when PATH is not set at all.
+#: Folders that the C library and Python search if PATH is not set.
 WITHOUT_PATH = "/bin:/usr/bin"
-#: Folders of PATH that are looked into.
+#: Highest number of folders of PATH that are searched.
 MOST = 64
 
 
 def on_path(host: Host, name: str) -> Iterator[str]:
-    """Every program `name` on PATH, in order. None is run."""
+    """Yield every program `name` on PATH, in order. None is run."""
     if host.windows:
         found = host.which(name)
         if found:
@@ -42,12 +42,12 @@ def on_path(host: Host, name: str) -> Iterator[str]:
 
 
 def first_on_path(host: Host, name: str) -> str:
-    """The first program `name` on PATH, or empty text."""
+    """Return the first program `name` on PATH, or empty text."""
     return next(on_path(host, name), "")
 
 
 def named(host: Host, name: str) -> str:
-    """The program that `name` leads to when it is started: a path, or looked for on PATH."""
+    """Return the program that starting `name` would run: a path, or found on PATH."""
     if not name:
         return ""
     if "/" in name or (host.windows and "\\" in name):
@@ -57,15 +57,15 @@ def named(host: Host, name: str) -> str:
 
 
 def runnable(host: Host, path: str) -> bool:
-    """`path` leads to a file that this user may execute."""
+    """Whether `path` leads to a file that this user may execute."""
     return host.is_file(path) and host.access(path, "x")
 
 
 def trusted(host: Host, path: str) -> bool:
-    """The system put this program here, so it may be run.
+    """Whether the system installed this program, so that it may be run.
 
-    It lies in a folder of the system (or of a Red Hat toolset), and the file behind it and that
-    folder belong to root and cannot be changed by everyone.
+    It is in a folder of the system or of a Red Hat toolset, and root owns the file and that folder,
+    which not everyone can write to.
     """
     folder = host.parent(path)
     toolset = folder.startswith("/opt/rh/") and folder.endswith("/root/usr/bin")
@@ -76,9 +76,9 @@ def trusted(host: Host, path: str) -> bool:
 
 
 def wrapped(host: Host, path: str, name: str) -> str | None:
-    """For a script, the absolute path of the program `name` that it starts, or empty text.
+    """Return the absolute path of the program `name` that a script starts, or empty text.
 
-    None if `path` is no script.
+    Returns None if `path` is not a script.
     """
     if not host.try_read(path, 64).startswith("#!"):
         return None

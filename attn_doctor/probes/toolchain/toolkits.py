@@ -1,8 +1,8 @@
-"""Every CUDA toolkit on the machine, and the one that a build would take.
+"""Finds every CUDA toolkit on the machine, and the one that a build would use.
 
-`build` follows torch's `_find_cuda_home` word for word, including that it does not follow links;
-whether the directory it gives serves a build stands in `lacks`. What the build script of some
-package does on its own account is not known here.
+`build` does exactly what torch's `_find_cuda_home` does, which does not follow links; whether that
+directory is enough for a build is in `missing_components`. What the build script of a package does
+by itself is not known here.
 
 torch: https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
 """
@@ -29,7 +29,7 @@ WHEELS = (("nvidia/cu13", "nvidia-cuda-nvcc"), ("nvidia/cuda_nvcc", "nvidia-cuda
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """The toolkits, and what a build would use."""
+    """Return the toolkits, and what a build would use."""
     found = _all(host, site)
     build = _build(host, site, gaps, found)
     taken = host.real(build.cuda_home) if build.cuda_home else ""
@@ -40,7 +40,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             source=one.source,
             nvcc=cuda_root.tool(host, one.path, "nvcc"),
             ptxas=cuda_root.tool(host, one.path, "ptxas"),
-            missing_components=cuda_root.lacks(host, one.path, one.tools),
+            missing_components=cuda_root.missing_components(host, one.path, one.tools),
             in_use=host.real(one.path) == taken,
         )
         for index, one in enumerate(found)
@@ -52,7 +52,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 
 
 def _all(host: Host, site: Site) -> list[Root]:
-    """Every toolkit once, as it was found first."""
+    """Return every toolkit once, in the order in which they are found."""
     kept: dict[str, Root] = {}
     for one in (
         *_from_variables(host),
@@ -77,7 +77,7 @@ def _from_variables(host: Host) -> list[Root]:
 
 
 def _from_path(host: Host) -> list[Root]:
-    """The toolkits behind the programs `nvcc` on PATH, wrapper scripts and links followed."""
+    """Return the toolkits behind `nvcc` on PATH; wrapper scripts and links are followed."""
     found = []
     for path in programs.on_path(host, "nvcc"):
         target = programs.wrapped(host, path, "nvcc")
@@ -91,7 +91,7 @@ def _from_path(host: Host) -> list[Root]:
 
 
 def _from_places(host: Host) -> list[Root]:
-    """The toolkits in the places that installers use."""
+    """Return the toolkits in the folders that installers use."""
     if host.windows:
         names = (name for name in host.try_list(WINDOWS) if name.startswith("v"))
         return [Root(host.join(WINDOWS, name), "Program Files") for name in names]
@@ -114,7 +114,7 @@ def _from_places(host: Host) -> list[Root]:
 
 
 def _from_own(host: Host) -> list[Root]:
-    """The toolkits in the folder where `fix --cuda-home --install` puts them."""
+    """Return the toolkits that `fix --cuda-home --install` installed."""
     folder = own_folder(host.environ, windows=host.windows)
     names = host.try_list(folder) if folder else ()
     roots = [host.join(folder, name) for name in names if re.fullmatch(r"cuda-\d[\d.]*", name)]
@@ -122,7 +122,7 @@ def _from_own(host: Host) -> list[Root]:
 
 
 def own_folder(environ: Mapping[str, str], *, windows: bool) -> str:
-    """Where attn-doctor keeps toolkits of the user's own; empty without a home."""
+    """Return the folder of toolkits that attn-doctor installs; empty without a home."""
     if windows:
         local = environ.get("LOCALAPPDATA", "")
         return f"{local}\\attn-doctor\\toolkits" if local else ""
@@ -162,7 +162,7 @@ def _build(host: Host, site: Site, gaps: Gaps, found: list[Root]) -> Build:
     tools = cuda_root.tools_of(host, home) if home else ""
     version = None
     if nvcc or (home and cuda_root.has_headers(host, home)):
-        # Behind a script or a link stands another toolkit, and the version is that of its nvcc.
+        # A script or a link leads to another toolkit; the version is that of its nvcc.
         behind = home if tools == DEBIAN else tools
         reals = (host.real(behind), cuda_root.above(host, host.real(nvcc)))
         known = next((one for one in found if host.real(one.path) in reals), Root(behind, source))
@@ -175,13 +175,15 @@ def _build(host: Host, site: Site, gaps: Gaps, found: list[Root]) -> Build:
         nvcc_on_path=first,
         nvcc_is_script=_misleads(host, first),
         version=version,
-        missing_components=cuda_root.lacks(host, home, tools, build=True) if home else (),
+        missing_components=cuda_root.missing_components(host, home, tools, build=True)
+        if home
+        else (),
     )
 
 
 def _cuda_home(host: Host) -> tuple[str, str]:
-    """What torch resolves CUDA_HOME to, and from what."""
-    # An empty CUDA_HOME counts as not set, an empty CUDA_PATH as a choice.
+    """Return what torch takes as CUDA_HOME, and from where."""
+    # An empty CUDA_HOME counts as not set; an empty CUDA_PATH is used.
     for name in ("CUDA_HOME", "CUDA_PATH"):
         value = host.environ.get(name)
         if value or (name == "CUDA_PATH" and value is not None):
@@ -198,13 +200,13 @@ def _cuda_home(host: Host) -> tuple[str, str]:
 
 
 def _misleads(host: Host, nvcc: str) -> bool:
-    """`nvcc` is a script that starts one in another toolkit. Debian's leads to `/usr` rightly."""
+    """Whether `nvcc` is a script for another toolkit; Debian's, which belongs to `/usr`, is not."""
     target = programs.wrapped(host, nvcc, "nvcc") if nvcc else None
     return target is not None and not target.startswith(DEBIAN + "/")
 
 
 def _pathfinder_home(host: Host, site: Site) -> str:
-    """Where cuda.pathfinder 1.9 finds nvcc: wheels, conda, CUDA_PATH or CUDA_HOME, libcudart.
+    """Return where cuda.pathfinder 1.9 finds nvcc: wheels, conda, CUDA_PATH, CUDA_HOME, libcudart.
 
     https://nvidia.github.io/cuda-python/cuda-pathfinder/latest/
     """
@@ -212,7 +214,7 @@ def _pathfinder_home(host: Host, site: Site) -> str:
     roots = [host.join(folder, *place.split("/")) for place, _ in WHEELS for folder in site.folders]
     if conda:
         roots.append(host.join(conda, "Library") if host.windows else conda)
-    # Where CUDA_PATH is set, CUDA_HOME is not looked at, even if nothing is found.
+    # If CUDA_PATH is set, CUDA_HOME is not used, even if nothing is found.
     roots.append(host.environ.get("CUDA_PATH") or host.environ.get("CUDA_HOME") or "")
     roots.append(_root_of_cudart(host))
     for root in roots:
@@ -223,7 +225,7 @@ def _pathfinder_home(host: Host, site: Site) -> str:
 
 
 def _root_of_cudart(host: Host) -> str:
-    """The toolkit around the libcudart that the loader would take, or empty text."""
+    """Return the toolkit with the libcudart that the loader would take, or empty text."""
     folders = loader.environment_folders(host) + loader.system_folders(host)
     names = ("libcudart.so.13", "libcudart.so.12")
     found = next((path for name in names if (path := loader.find(host, name, folders))), "")

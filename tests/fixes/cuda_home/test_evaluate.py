@@ -29,7 +29,7 @@ def toolkit(root: Path, version: str, *, in_use: bool = False) -> Toolkit:
         version=version,
         source="PATH",
         nvcc=cuda_root.tool(host, str(root), "nvcc"),
-        missing_components=cuda_root.lacks(host, str(root)),
+        missing_components=cuda_root.missing_components(host, str(root)),
         in_use=in_use,
     )
 

@@ -71,7 +71,7 @@ def test_both_layouts_become_a_whole_toolkit(tmp_path: Path, release: str) -> No
     root = tmp_path / "root"
     wheels(root / "wheels", release)
     assemble(root, None)
-    assert cuda_root.lacks(LocalHost(), str(root)) == ()
+    assert cuda_root.missing_components(LocalHost(), str(root)) == ()
     assert (root / "lib64" / "libcudart.so").is_file()
     assert not (root / "wheels").exists()
     assert not list(root.rglob("__init__.py"))
@@ -194,7 +194,7 @@ def test_an_installed_toolkit_is_taken_back_whole(tmp_path: Path) -> None:
     root = tmp_path / "cuda-13.0"
     wanted = wanted_by(tmp_path, f"cp -r {ready} {root}/wheels")
     id = carried_out(tmp_path, wanted)
-    assert cuda_root.lacks(LocalHost(), str(root)) == ()
+    assert cuda_root.missing_components(LocalHost(), str(root)) == ()
     run = chosen({"HOME": str(tmp_path)}, id)
     assert undo(run, undo_plan(run)).faults == ()
     assert not root.exists()

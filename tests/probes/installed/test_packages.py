@@ -256,7 +256,7 @@ def test_where_it_came_from_is_not_known() -> None:
     broken = {f"{SITE}/diffusers-0.42.1.dist-info/direct_url.json": "[1]"}
     found, gaps = read(distribution("diffusers", "0.42.1"), broken)
     assert found["diffusers"].source is None
-    assert "cannot be understood" in gaps["diffusers.source"]
+    assert "cannot be parsed" in gaps["diffusers.source"]
 
 
 def test_editable_install_is_found_in_its_tree() -> None:

@@ -234,7 +234,7 @@ def without(name: str) -> dict[str, str]:
         ),
         (
             [distribution("torch", "2.11.0"), {f"{SITE}/torch.py": "x = 1\n"}],
-            f"{SITE}/torch.py stands where the torch folder belongs",
+            f"{SITE}/torch.py is where the torch folder should be",
             "2.11.0",
         ),
     ],
@@ -265,7 +265,7 @@ def test_conda() -> None:
     assert read(built, package("2.10.0", cuda="'12.9'"), record)[0].source == "conda"
     found, gaps = read(built, package("2.10.0", cuda="'12.9'"))
     assert found.source is None
-    assert "do not say" in gaps["torch.source"]
+    assert "do not name its installer" in gaps["torch.source"]
 
 
 def test_editable_checkout() -> None:

@@ -88,7 +88,7 @@ def test_rocm() -> None:
 def test_metadata_without_files() -> None:
     found, gaps = read(distribution("triton", "3.6.0"))
     assert (found.installed, found.path, found.backends) == (True, "", None)
-    assert "no triton folder" in gaps["triton.backends"]
+    assert "but no folder" in gaps["triton.backends"]
 
 
 def test_backends_that_cannot_be_listed() -> None:

@@ -463,7 +463,7 @@ def test_a_text_file_under_the_name_of_python(tmp_path: Path) -> None:
 @posix
 def test_a_script_whose_program_is_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "python3", "#!/nowhere/sh\n")
-    assert "the loader or program it needs is missing" in sentence(LocalHost(), str(path))
+    assert "a program it needs is missing" in sentence(LocalHost(), str(path))
 
 
 @posix
@@ -512,15 +512,15 @@ def test_a_venv_whose_base_is_gone(tmp_path: Path) -> None:
     (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone\n")
     for spelled in (tmp_path / "env", tmp_path / "env" / "bin" / "python"):
         text = sentence(LocalHost(), str(spelled))
-        assert f"{tmp_path}/env/bin/python leads to /gone/python3.11, which is gone" in text
-        assert "make the environment anew, or give another" in text
+        assert f"{tmp_path}/env/bin/python leads to /gone/python3.11, which does not exist" in text
+        assert "create the environment again, or give another" in text
 
 
 @posix
 def test_a_copied_venv_whose_base_is_gone(tmp_path: Path) -> None:
     write(tmp_path / "env" / "bin" / "python", "#!/bin/sh\nexit 1\n")
     (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone/bin\n")
-    assert "made from the Python in /gone/bin, which is gone" in sentence(
+    assert "created from the Python in /gone/bin, which does not exist" in sentence(
         LocalHost(), str(tmp_path / "env")
     )
 

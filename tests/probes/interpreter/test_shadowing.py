@@ -8,7 +8,7 @@ from typing import Any
 from attn_doctor.host.recorded import RecordedHost
 from attn_doctor.probes.distributions import scan
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.interpreter.shadowing import HERE, duplicates, planted
+from attn_doctor.probes.interpreter.shadowing import HERE, duplicates, shadowing_modules
 from tests.probes.tree import machine
 
 SITE = "/venv/lib/python3.12/site-packages"
@@ -19,7 +19,7 @@ def look(
     files: dict[str, str], *pythonpath: str, sites: tuple[str, ...] = (SITE,), **how: Any
 ) -> tuple[str, ...]:
     host = machine(files, cwd=CWD, **how)
-    return planted(host, scan(host, sites, "/venv", Gaps()), pythonpath)
+    return shadowing_modules(host, scan(host, sites, "/venv", Gaps()), pythonpath)
 
 
 def installed(*names: str, site: str = SITE) -> dict[str, str]:
@@ -92,7 +92,7 @@ def test_a_path_with_a_space() -> None:
     origin = json.dumps({"dir_info": {"editable": True}, "url": "file:///home/ada/my%20work"})
     path = f"{SITE}/diffusers-0.36.0.dist-info/direct_url.json"
     host = machine({f"{here}/diffusers/__init__.py": "", path: origin}, cwd=here)
-    assert planted(host, scan(host, (SITE,), "/venv", Gaps()), ()) == ()
+    assert shadowing_modules(host, scan(host, (SITE,), "/venv", Gaps()), ()) == ()
 
 
 def test_a_common_word_counts_only_where_the_package_is_installed() -> None:

@@ -20,7 +20,7 @@ from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
-    from attn_doctor.kernels.verify.why import Place
+    from attn_doctor.kernels.verify.why import DeviceKernels
 
 #: Functions that are only called when a graph was not found, newest torch first.
 _COMPILERS = ("fx_codegen_and_compile", "codegen_and_compile")
@@ -91,12 +91,12 @@ def require_hit(
         _watch(later, commands.why(folder, facts, _this_program()))
 
 
-def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Facts, Path, list[Place]]:
+def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Facts, Path, list[DeviceKernels]]:
     """The facts of this process, the cache folder, and what it has for this machine."""
     from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.builder.devices import cache_folder
-    from attn_doctor.kernels.verify.why import places
+    from attn_doctor.kernels.verify.why import kernels_by_device
     from attn_doctor.record import store
 
     facts = examine(LocalHost(), sys.executable)
@@ -107,10 +107,10 @@ def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Facts, Path, lis
             f"nothing was built in {folder}: run `attn-doctor build-kernels`, or name the folder"
             " that was built in"
         )
-    found = places(manifest, facts, folder, environ)
-    here = [one for one in found if one.place == "cpu" or _has(facts, one.place)]
+    found = kernels_by_device(manifest, facts, folder, environ)
+    here = [one for one in found if one.device_slot == "cpu" or _has(facts, one.device_slot)]
     if not here:
-        built = ", ".join(one.place for one in found)
+        built = ", ".join(one.device_slot for one in found)
         raise CacheMiss(f"kernels in {folder} are for {built}, which this machine does not have")
     return facts, folder, here
 

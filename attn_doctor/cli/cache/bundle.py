@@ -133,10 +133,10 @@ def _trusted(copy: Path, sha256: str, signers: Path | None) -> str:
 
 
 def _preview(artifact: Artifact, file: Path, facts: Facts, format: Format) -> int:
-    from attn_doctor.kernels.bundle.compatibility import Layer, fits
+    from attn_doctor.kernels.bundle.compatibility import Layer, compatibility
     from attn_doctor.render.caches.bundle import preview_json, preview_text
 
-    found = fits(artifact, facts, os.environ)
+    found = compatibility(artifact, facts, os.environ)
     code = int(not any(one.layer in (Layer.EXACT, Layer.KERNELS) for one in found.values()))
     if format is Format.json:
         sys.stdout.write(preview_json(artifact, file, found, code))
@@ -150,12 +150,12 @@ def _import(
 ) -> int:
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.kernels.builder.watcher import Watcher
-    from attn_doctor.kernels.bundle.compatibility import Layer, fits
+    from attn_doctor.kernels.bundle.compatibility import Layer, compatibility
     from attn_doctor.kernels.bundle.unpack import unpack
     from attn_doctor.pool.pool import PoolError
     from attn_doctor.render.caches.bundle import imported_json, imported_text
 
-    found = fits(artifact, request.facts, os.environ)
+    found = compatibility(artifact, request.facts, os.environ)
     layers = {one.layer for one in found.values()}
     usable = {Layer.EXACT, Layer.KERNELS} | (set() if run else {Layer.ABSENT})
     if not layers & usable:

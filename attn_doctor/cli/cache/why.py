@@ -48,7 +48,7 @@ def why(
     """
     format = Format.json if json else format
     from attn_doctor.kernels.builder.devices import cache_folder, precompiles
-    from attn_doctor.kernels.verify.why import places
+    from attn_doctor.kernels.verify.why import kernels_by_device
     from attn_doctor.record import store
     from attn_doctor.render.caches.why import why_json, why_text
 
@@ -62,7 +62,7 @@ def why(
         )
     if program:
         raise typer.Exit(_of_program(program, facts, folder, manifest, format))
-    found = places(manifest, facts, folder, os.environ)
+    found = kernels_by_device(manifest, facts, folder, os.environ)
     code = int(any(place.misses for place in found))
     if format is Format.json:
         sys.stdout.write(why_json(str(folder), found, code))

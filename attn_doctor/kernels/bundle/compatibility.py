@@ -1,10 +1,10 @@
-"""What of an artifact can serve this machine: all of it, Triton's kernels alone, or nothing.
+"""Says what of an artifact this machine can use: everything, only Triton's kernels, or nothing.
 
-The keys of graphs hold the GPU's name, the index it is addressed by, torch's sources and every
-setting of Inductor, `CXX` among them. The key of a Triton kernel holds its source, the compute
-capability and Triton's own files: compiled kernels serve where all graphs miss, and they are most
-of what compiling costs. Measured with torch 2.11 and Triton 3.6. Whether kernels that fit are
-really found is not known here; the proof in a fresh process tells.
+The keys of graphs hold the GPU's name, its index, torch's sources and every setting of Inductor,
+`CXX` among them. The key of a Triton kernel holds its source, the compute capability and Triton's
+own files. So compiled kernels can be used where all graphs miss, and they take most of the compile
+time. Measured with torch 2.11 and Triton 3.6. Whether compatible kernels are really found is not
+known here; the verification in a fresh process shows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attn_doctor.record.manifest import BuildEnvironment
 
 #: What the keys of Triton's kernels hold besides their source.
 _NEEDED = ("torch", "torch_cuda", "torch_key", "triton", "triton_key", "python", "sm", "cpu")
-#: What only Triton's keys hold; graphs are found whatever becomes of it. Names of variables as in
+#: Components of Triton's keys only; graphs hit whatever their values are. Names of variables as in
 #: CACHE_INVALIDATING_ENV_VARS of Triton 3.6; of the rest the proof tells.
 _TRITONS = re.compile(
     r"ptxas|DISABLE_(?:PTXAS_OPT|LLVM_OPT|MMA_V\d)|USE_IR_LOC"
@@ -33,69 +33,81 @@ _TRITONS = re.compile(
 
 
 class Layer(str, Enum):
-    """How much of what was built for one device is of use."""
+    """How much of the kernels for one device slot can be used."""
 
     EXACT = "exact"
     """Graphs and kernels."""
     KERNELS = "kernels"
-    """Triton's compiled kernels alone."""
+    """Only Triton's compiled kernels."""
     ABSENT = "absent"
-    """That GPU cannot be seen here, so nothing can be run; else it would fit."""
+    """That GPU is not here, so nothing can be run; everything else fits."""
     ELSEWHERE = "elsewhere"
-    """For another GPU; what is for the one here lies in the same artifact."""
+    """For another GPU; the artifact also has kernels for the GPU here."""
     NOTHING = "nothing"
 
 
-class Fit(Struct, frozen=True, kw_only=True):
-    """What can be taken of the kernels for one place of an artifact."""
+class Compatibility(Struct, frozen=True, kw_only=True):
+    """What can be used of the kernels for one device slot of an artifact."""
 
-    place: str
+    device_slot: str
     layer: Layer
-    here: str
-    """The place that the kernels are for on this machine; that of the artifact if none is."""
-    moved: tuple[ChangedComponent, ...] = ()
-    """What keeps graphs, or everything, from being reused."""
+    device_slot_here: str
+    """The device slot of the kernels on this machine; that of the artifact if there is none."""
+    changed: tuple[ChangedComponent, ...] = ()
+    """The components that prevent the reuse of graphs, or of everything."""
     why: str = ""
-    """Why it is not all of it, in one clause."""
+    """Why not everything can be used, in one clause."""
 
 
-def fits(artifact: Artifact, facts: Facts, environ: Mapping[str, str]) -> dict[str, Fit]:
-    """Place of the artifact → what of it can serve here."""
+def compatibility(
+    artifact: Artifact, facts: Facts, environ: Mapping[str, str]
+) -> dict[str, Compatibility]:
+    """Return the compatibility of each device slot of the artifact with this machine."""
     found = {
         place: _fit(place, was, facts, environ) for place, was in artifact.environments.items()
     }
-    served = {one.here for one in found.values() if one.layer is Layer.EXACT}
+    served = {one.device_slot_here for one in found.values() if one.layer is Layer.EXACT}
     for place, one in found.items():
-        if one.layer is Layer.KERNELS and one.here in served:
+        if one.layer is Layer.KERNELS and one.device_slot_here in served:
             why = f"it is for {_name(place)}, and kernels for the GPU here are in the same file"
             found[place] = replace(one, layer=Layer.ELSEWHERE, why=why)
     return found
 
 
-def _fit(place: str, was: BuildEnvironment, facts: Facts, environ: Mapping[str, str]) -> Fit:
-    device = place.partition(" ")[0]
+def _fit(
+    slot: str, was: BuildEnvironment, facts: Facts, environ: Mapping[str, str]
+) -> Compatibility:
+    device = slot.partition(" ")[0]
     now = environment_from_facts(facts, device, environ, was)
-    gone = "" if device == "cpu" else _gone(facts, device)
-    changes = tuple(one for one in changed_components(was, now) if one.effect == REBUILD)
-    refusing = tuple(one for one in changes if one.component in _NEEDED)
-    if refusing:
-        return Fit(place=place, layer=Layer.NOTHING, here=place, moved=refusing, why=told(refusing))
-    if gone:
-        return Fit(place=place, layer=Layer.ABSENT, here=place, moved=changes, why=gone)
-    here = slot_name(device, now.device) if now.device else place
+    here = slot_name(device, now.device) if now.device else slot
+
+    def result(
+        layer: Layer, changed: tuple[ChangedComponent, ...] = (), why: str = "", here: str = here
+    ) -> Compatibility:
+        return Compatibility(
+            device_slot=slot,
+            layer=layer,
+            device_slot_here=here,
+            changed=changed,
+            why=why or differences(changed),
+        )
+
+    all_changes = changed_components(was, now)
+    changes = tuple(one for one in all_changes if one.effect == REBUILD)
+    if needed := tuple(one for one in changes if one.component in _NEEDED):
+        return result(Layer.NOTHING, needed, here=slot)
+    if absent := "" if device == "cpu" else _gone(facts, device):
+        return result(Layer.ABSENT, changes, absent, here=slot)
     if not changes:
-        return Fit(place=place, layer=Layer.EXACT, here=here)
-    tritons = tuple(
-        one for one in changed_components(was, now) if _TRITONS.fullmatch(one.component)
-    )
+        return result(Layer.EXACT)
+    tritons = tuple(one for one in all_changes if _TRITONS.fullmatch(one.component))
     if device == "cpu" or tritons:
-        both = (*changes, *(one for one in tritons if one not in changes))
-        return Fit(place=place, layer=Layer.NOTHING, here=here, moved=both, why=told(both))
-    return Fit(place=place, layer=Layer.KERNELS, here=here, moved=changes, why=told(changes))
+        return result(Layer.NOTHING, (*changes, *(one for one in tritons if one not in changes)))
+    return result(Layer.KERNELS, changes)
 
 
 def _gone(facts: Facts, device: str) -> str:
-    """Why the GPU of that index cannot be used here; empty if it can, or that is not known."""
+    """Say why the GPU of that index cannot be used here; empty if it can, or if that is unknown."""
     if facts.torch.build and facts.torch.build not in ("cuda", "rocm"):
         return f"torch {facts.torch.version} is a build without CUDA"
     if facts.driver.state not in (None, "ok"):
@@ -115,7 +127,7 @@ def _counted(shown: list[Gpu]) -> str:
     return "1 GPU" if len(shown) == 1 else f"{len(shown)} GPUs"
 
 
-def told(found: Iterable[ChangedComponent]) -> str:
+def differences(found: Iterable[ChangedComponent]) -> str:
     """What differs, with both values: `CXX: /opt/gcc/bin/g++ there, g++ here`."""
     return "; ".join(pair(one) for one in found)
 
@@ -141,7 +153,7 @@ _NAMES = {
     "inductor": "Inductor's settings",
     "functorch": "AOTAutograd's settings",
 }
-#: Of these only digests are known, which tell a reader nothing.
+#: Only digests are known of these, which mean nothing to a reader.
 _DIGESTS = ("torch_key", "triton_key", "inductor", "functorch")
 
 

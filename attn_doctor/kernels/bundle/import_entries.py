@@ -1,7 +1,7 @@
-"""What of an artifact is taken in, and under which state: what a proof in fresh processes says.
+"""Decides which entries of an artifact are imported, and in which state.
 
-Graphs and kernels where everything was hit and right; Triton's kernels alone where graphs missed
-and still nothing was compiled; nothing of what computed something else. What was not run is
+Complete entries, if every cache was hit and the numbers were right. Only Triton's kernels, if
+graphs missed but nothing was compiled. No entry with wrong numbers. Entries that were not run are
 unverified.
 """
 
@@ -18,7 +18,7 @@ from attn_doctor.kernels.builder.devices import TRITON
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact
-from attn_doctor.kernels.bundle.compatibility import Fit, Layer
+from attn_doctor.kernels.bundle.compatibility import Compatibility, Layer
 from attn_doctor.kernels.verify.entries import measured, run_in_fresh_processes, verified_in
 from attn_doctor.record import key_parts, store
 from attn_doctor.record.environment import environment_from_facts
@@ -31,25 +31,25 @@ from attn_doctor.record.manifest import (
 
 #: Files of Triton's kernels, which lie one folder to each.
 KERNELS = "triton/"
-#: What is said of an entry of which only those were taken in.
-ALONE = "only its Triton kernels were taken in"
+#: The message of an entry of which only these were imported.
+KERNELS_ONLY = "only its Triton kernels were imported"
 
 
 class Imported(Struct, frozen=True, kw_only=True):
-    """What an import did."""
+    """The result of an import."""
 
     verified: dict[str, Entry] = {}
-    """Manifest key → entry that is in use now, with the errors measured here."""
+    """Manifest key → imported entry, with the errors measured here."""
     unverified: dict[str, Entry] = {}
-    """Manifest key → entry that was taken in and not run on its GPU."""
+    """Manifest key → imported entry that was not run on its GPU."""
     kernels: dict[str, Entry] = {}
-    """Manifest key → entry of which only Triton's kernels were taken in; `message` says why."""
+    """Manifest key → entry of which only Triton's kernels were imported; `message` says why."""
     warmups: dict[str, Warmup] = {}
-    """Manifest key → warm-up whose files were taken in; its program has to prove them."""
+    """Manifest key → warm-up whose files were imported; its program has to verify them."""
     refused: dict[str, Entry] = {}
-    """Manifest key → entry that was not taken; `message` says why."""
+    """Manifest key → entry that was not imported; `message` says why."""
     present: tuple[str, ...] = ()
-    """Manifest keys that the cache folder had already."""
+    """Manifest keys that the cache folder already had."""
     files: int = 0
     bytes: int = 0
     helpers: int = 0
@@ -57,18 +57,18 @@ class Imported(Struct, frozen=True, kw_only=True):
 
     @property
     def anything(self) -> bool:
-        """Something was taken in."""
+        """Something was imported."""
         return bool(self.verified or self.unverified or self.kernels or self.warmups)
 
 
-class Taking:
-    """What of an artifact is wanted, and what a proof makes of it."""
+class Import:
+    """Selects the entries of an artifact, runs them, and decides what to import."""
 
     def __init__(
         self,
         artifact: Artifact,
         request: BuildRequest,
-        fits: Mapping[str, Fit],
+        fits: Mapping[str, Compatibility],
         manifest: Manifest,
         *,
         run: bool,
@@ -80,7 +80,7 @@ class Taking:
             for key, one in artifact.entries.items()
             if fits[one.device_slot].layer in layers
         }
-        self.present = tuple(key for key in fitting if self._stands(manifest, key))
+        self.present = tuple(key for key in fitting if self._present(manifest, key))
         self.wanted = {key: one for key, one in fitting.items() if key not in self.present}
         self.warmups = {
             key: one
@@ -88,41 +88,41 @@ class Taking:
             if fits[one.device_slot].layer in layers
         }
 
-    def _stands(self, manifest: Manifest, key: str) -> bool:
-        """The folder has this kernel, whole and as good as it can be had here."""
+    def _present(self, manifest: Manifest, key: str) -> bool:
+        """The folder has this kernel, complete and verified as far as possible here."""
         entry = self._artifact.entries[key]
         fit = self._fits[entry.device_slot]
-        own = manifest.entries.get(key_parts.key(entry.spec, fit.here))
+        own = manifest.entries.get(key_parts.key(entry.spec, fit.device_slot_here))
         if own is None or own.build is None or own.state not in ("built", "unverified"):
             return False
         if own.state == "unverified" and self._run and fit.layer is Layer.EXACT:
             return False
         return not items.missing(self._request.folder, own.build.files)
 
-    def decided(self, room: Path, watcher: Watcher) -> Imported:
-        """What becomes of each entry. Runs those that can be run here, in `room`."""
+    def decided(self, staging: Path, watcher: Watcher) -> Imported:
+        """Decide on each entry. Runs those that can be run here, in `staging`."""
         found: dict[str, Entry] = {}
-        strange: dict[str, str] = {}
+        unusable: dict[str, str] = {}
         if self._run:
-            strange = {key: why for key, one in self.wanted.items() if (why := self._mask(one))}
-            found = self._proofs(room, watcher, strange)
+            unusable = {key: why for key, one in self.wanted.items() if (why := self._mask(one))}
+            found = self._run_all(staging, watcher, unusable)
         verified: dict[str, Entry] = {}
         unverified: dict[str, Entry] = {}
         kernels: dict[str, Entry] = {}
         refused: dict[str, Entry] = {}
         for key, packed in self.wanted.items():
             fit = self._fits[packed.device_slot]
-            here = key_parts.key(packed.spec, fit.here)
+            here = key_parts.key(packed.spec, fit.device_slot_here)
             alone = fit.layer is Layer.KERNELS
-            why = strange.get(key) or (fit.why if alone else "")
+            why = unusable.get(key) or (fit.why if alone else "")
             ran = found.get(key)
             if ran is not None and ran.state in ("built", "unverified"):
                 taken = verified if ran.state == "built" else unverified
-                taken[here] = replace(_kept(packed, ran), device_slot=fit.here)
+                taken[here] = replace(_kept(packed, ran), device_slot=fit.device_slot_here)
             elif ran is not None and not _served(ran):
                 refused[key] = ran
             elif ran is not None or alone or why:
-                kernels[here] = self._alone(packed, why or (ran.message if ran else ""), ran)
+                kernels[here] = self._kernels_only(packed, why or (ran.message if ran else ""), ran)
             else:
                 unverified[here] = _unverified(packed)
         return Imported(
@@ -134,15 +134,17 @@ class Taking:
             warmups=self._programs(),
         )
 
-    def _proofs(self, room: Path, watcher: Watcher, strange: Mapping[str, str]) -> dict[str, Entry]:
-        """Run in fresh processes all that can be: also what has only its kernels to offer."""
-        runnable = {key: one for key, one in self.wanted.items() if key not in strange}
+    def _run_all(
+        self, staging: Path, watcher: Watcher, unusable: Mapping[str, str]
+    ) -> dict[str, Entry]:
+        """Run in fresh processes everything that can run, also entries with kernels only."""
+        runnable = {key: one for key, one in self.wanted.items() if key not in unusable}
         if not runnable:
             return {}
-        surroundings = self._artifact.environments
-        manifest = replace(store.empty(), environments=surroundings, entries=runnable)
-        store.save(room, manifest)
-        return run_in_fresh_processes(_inside(self._request, room), runnable, watcher)
+        environments = self._artifact.environments
+        manifest = replace(store.empty(), environments=environments, entries=runnable)
+        store.save(staging, manifest)
+        return run_in_fresh_processes(_inside(self._request, staging), runnable, watcher)
 
     def _mask(self, entry: Entry) -> str:
         """Why an entry with a mask of the user's own cannot be run here; empty if it can."""
@@ -152,7 +154,7 @@ class Taking:
         if found is None:
             return f"the file of its mask {entry.spec.mask} is not here"
         same = found == entry.mask_source
-        return "" if same else f"the file of its mask {entry.spec.mask} is another one here"
+        return "" if same else f"the file of its mask {entry.spec.mask} has other content here"
 
     def found(self, entry: Entry) -> Entry:
         """The entry with the folder in which its mask was found here."""
@@ -162,8 +164,8 @@ class Taking:
             entry, mask_folder=items.mask_folder(entry.spec.mask, self._request.sys_path)
         )
 
-    def _alone(self, packed: Entry, why: str, found: Entry | None = None) -> Entry:
-        """The entry as it is recorded where only its kernels serve."""
+    def _kernels_only(self, packed: Entry, why: str, found: Entry | None = None) -> Entry:
+        """Return the entry as it is recorded if only its kernels can be used."""
         build = replace(packed.build, root="") if packed.build else None
         if build is not None and found is not None and found.build is not None:
             build = replace(
@@ -172,15 +174,15 @@ class Taking:
                 errors=found.build.errors,
                 hits=found.build.hits,
             )
-        here = self._fits[packed.device_slot].here
+        here = self._fits[packed.device_slot].device_slot_here
         return replace(
-            packed, device_slot=here, state="cubins", build=build, message=f"{ALONE}: {why}"
+            packed, device_slot=here, state="cubins", build=build, message=f"{KERNELS_ONLY}: {why}"
         )
 
-    def surroundings(self, manifest: Manifest, done: Imported) -> dict[str, BuildEnvironment]:
-        """What every place of the record was built in, and verified in where that was done now."""
+    def environments(self, manifest: Manifest, done: Imported) -> dict[str, BuildEnvironment]:
+        """Return the build environment of every device slot, as verified where that was done."""
         packed = self._artifact.environments
-        origin = {fit.here: packed[place] for place, fit in self._fits.items()}
+        origin = {fit.device_slot_here: packed[place] for place, fit in self._fits.items()}
         verified = {one.device_slot for one in done.verified.values()}
         alone = {one.device_slot for one in done.kernels.values()}
         named = {one.device_slot for one in done.unverified.values()}
@@ -203,11 +205,11 @@ class Taking:
             fit = self._fits[one.device_slot]
             alone = fit.layer is Layer.KERNELS
             files = {name: size for name, size in one.files.items() if not alone or _kernel(name)}
-            message = f"{ALONE}: {fit.why}" if alone else ""
+            message = f"{KERNELS_ONLY}: {fit.why}" if alone else ""
             if files:
                 found[key] = replace(
                     one,
-                    device_slot=fit.here,
+                    device_slot=fit.device_slot_here,
                     files=files,
                     verified=one.verified and not alone,
                     unverified=not alone,
@@ -225,9 +227,9 @@ def _cubins(entry: Entry) -> bool:
 
 
 def _served(found: Entry) -> bool:
-    """Graphs were missed, and still nothing was compiled: all kernels were found, and were right.
+    """Graphs missed but nothing was compiled: all kernels were found, and were right.
 
-    A result that is wrong is never taken, whichever layer it came from.
+    An entry with a wrong result is never imported, whatever its compatibility.
     """
     ran = found.build.hits.get("compilers") if found.build else None
     return found.state == "not-reused" and ran == 0
@@ -247,13 +249,13 @@ def _kept(packed: Entry, found: Entry) -> Entry:
     return replace(packed, state=found.state, build=build, message="")
 
 
-def _inside(request: BuildRequest, room: Path) -> BuildRequest:
+def _inside(request: BuildRequest, staging: Path) -> BuildRequest:
     environ = {name: text for name, text in request.environ.items() if name != "TRITON_CACHE_DIR"}
-    environ["TORCHINDUCTOR_CACHE_DIR"] = str(room)
+    environ["TORCHINDUCTOR_CACHE_DIR"] = str(staging)
     if environ.get("TRITON_HOME", str(request.folder)) == str(request.folder):
-        # What came along of Triton's own helpers serves there; without it they stay at home.
-        if (room / TRITON).is_dir():
-            environ["TRITON_HOME"] = str(room)
+        # Use Triton's own helpers from the artifact if it has them.
+        if (staging / TRITON).is_dir():
+            environ["TRITON_HOME"] = str(staging)
         else:
             environ.pop("TRITON_HOME", None)
-    return replace(request, folder=room, environ=environ)
+    return replace(request, folder=staging, environ=environ)

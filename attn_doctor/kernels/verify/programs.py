@@ -23,8 +23,7 @@ from attn_doctor.kernels.builder.program_run import program_of
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.verify.compare_runs import Compared, compare, runs
 from attn_doctor.kernels.verify.entries import verified_in
-from attn_doctor.kernels.verify.misses import Miss, of_factor
-from attn_doctor.kernels.verify.why import reasons
+from attn_doctor.kernels.verify.why import Miss, of_factor, reasons
 from attn_doctor.processes import Running
 from attn_doctor.record import store
 from attn_doctor.record.environment import environment_from_facts

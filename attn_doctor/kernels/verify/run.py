@@ -23,7 +23,7 @@ from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.survey import Survey
 from attn_doctor.kernels.verify import entries, programs
-from attn_doctor.kernels.verify.misses import Miss, misses
+from attn_doctor.kernels.verify.why import Miss, misses
 from attn_doctor.pool.pool import PoolError
 from attn_doctor.record import store
 from attn_doctor.record.environment import environment_from_facts

@@ -1,8 +1,10 @@
-"""Why a kernel that was built is not reused: the components of the keys that moved.
+"""Says why a built kernel is not reused: which components of its keys differ.
 
-Two ways lead there. The record beside the cache holds what each kernel was built in, which is
-compared with the machine of today. And a program that misses can be run once, while torch writes
-down the components of each key it looks for; those are compared with the keys of what was built.
+There are two sources. The record beside the cache holds the build environment of each kernel, which
+is compared with the present one. And a program that misses can be run once while torch records the
+components of each key that it looks up; they are compared with the keys of what was built. The
+builder saves those key components too, and a verification compares them (`cache_keys.py`).
+Where neither source shows a difference, nothing is said.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,9 +22,9 @@ from attn_doctor.kernels.builder.items import PlannedBuild, mask_folders, missin
 from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
 from attn_doctor.kernels.caches import stale as drift
 from attn_doctor.kernels.gpus.descriptor import identifier
-from attn_doctor.record.drift import ChangedComponent, changed_components
+from attn_doctor.record.drift import REBUILD, ChangedComponent, changed_components
 from attn_doctor.record.environment import environment_from_facts
-from attn_doctor.record.manifest import Manifest, Warmup
+from attn_doctor.record.manifest import BuildEnvironment, Manifest, Warmup
 from attn_doctor.record.trace import Lookup
 from attn_doctor.shell import commands
 
@@ -70,26 +72,26 @@ class Reason(Struct, frozen=True, kw_only=True):
     """Why torch did not use its cache at all."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
-    """The kernels that were built for one device."""
+class DeviceKernels(Struct, frozen=True, kw_only=True):
+    """The kernels that were built for one device slot."""
 
-    place: str
+    device_slot: str
     items: tuple[PlannedBuild, ...]
-    """Each with its state today and why."""
+    """Each kernel with its present state and the reason."""
     warmups: dict[str, str]
-    """Command line of each warm-up → why it would compile again; empty if it would not."""
-    moved: tuple[ChangedComponent, ...]
-    """Every component that differs, also those that change nothing."""
+    """Command line of each warm-up → why it would compile again; empty if it is reused."""
+    changed: tuple[ChangedComponent, ...]
+    """Every component that differs, also those without effect."""
     seconds: float
-    """What building the missing ones again takes, by what it took before."""
+    """Expected time of building the missing kernels again, from their first build."""
     programs: tuple[str, ...] = ()
     """Command lines of warm-ups that would be reused and were not verified on their GPU."""
     failed: frozenset[str] = frozenset()
-    """Keys of items that could not be built last time: what they cost, nobody knows."""
+    """Keys of items whose last build failed, so that their build time is unknown."""
     build: tuple[str, ...] = ()
-    """Commands that build again what would not be reused."""
-    prove: str = ""
-    """The command that proves what would be reused and was not verified; to be given on its GPU."""
+    """Commands that rebuild what would not be reused."""
+    verify_command: str = ""
+    """The command that verifies what would be reused; to run on the GPU of the slot."""
 
     @property
     def missing(self) -> tuple[PlannedBuild, ...]:
@@ -99,21 +101,21 @@ class Place(Struct, frozen=True, kw_only=True):
     @property
     def misses(self) -> tuple[str, ...]:
         """A sentence for each kernel and warm-up that would not be reused."""
-        kernels = [f"{item.spec.title} ({self.place}): {item.why}" for item in self.missing]
+        kernels = [f"{item.spec.title} ({self.device_slot}): {item.why}" for item in self.missing]
         programs = [f"{command}: {why}" for command, why in self.warmups.items() if why]
         return (*kernels, *programs)
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """Kernels and warm-ups that would be reused, though nobody knows whether they are right."""
+        """Kernels and warm-ups that would be reused, but are not verified."""
         waiting = [item.spec.title for item in self.items if item.state == "unverified"]
         return (*waiting, *self.programs)
 
 
-def places(
+def kernels_by_device(
     manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
-) -> list[Place]:
-    """What has become of all that the record of `folder` names, device by device."""
+) -> list[DeviceKernels]:
+    """Compare the record of `folder` with this machine, for each device slot."""
     recorded = [one.device_slot for one in manifest.entries.values()]
     recorded += [one.device_slot for one in manifest.warmups.values()]
     return [_place(place, manifest, facts, folder, environ) for place in dict.fromkeys(recorded)]
@@ -121,7 +123,7 @@ def places(
 
 def _place(
     place: str, manifest: Manifest, facts: Facts, folder: Path, environ: Mapping[str, str]
-) -> Place:
+) -> DeviceKernels:
     device, _, name = place.partition(" ")
     was = manifest.environments.get(place)
     entries = {key: one for key, one in manifest.entries.items() if one.device_slot == place}
@@ -142,11 +144,11 @@ def _place(
     missed = [item for item in items if item.todo and item.state != "unverified"]
     lost = [one for key, one in warmups.items() if gone[key]]
     states = {entries[item.key].state for item in missed}
-    return Place(
-        place=place,
+    return DeviceKernels(
+        device_slot=place,
         items=items,
         warmups={" ".join(one.argv): gone[key] for key, one in warmups.items()},
-        moved=changed_components(was, now) if was else (),
+        changed=changed_components(was, now) if was else (),
         seconds=sum(item.seconds for item in missed if item.key not in failed),
         programs=tuple(
             " ".join(one.argv)
@@ -158,19 +160,19 @@ def _place(
             *([_kernels(folder, facts, name, states)] if missed else ()),
             *(_program(folder, facts, one, name) for one in lost),
         ),
-        # The path of an environment says nothing on another machine.
-        prove=commands.verify(folder, None if _target(facts, name) else facts),
+        # The path of an environment means nothing on another machine.
+        verify_command=commands.verify(folder, None if _target(facts, name) else facts),
     )
 
 
 def _kernels(folder: Path, facts: Facts, name: str, states: set[str]) -> str:
-    """The command that builds kernels again, on their GPU or, as they were, without it."""
+    """Return the command that rebuilds kernels: on their GPU, or without it as before."""
     target = _target(facts, name) if states == {"unverified"} else ()
     return commands.build(folder, facts, *target)
 
 
 def _program(folder: Path, facts: Facts, warmup: Warmup, name: str) -> str:
-    """The same for a program, in the folder that it ran in."""
+    """Return the command that runs a program again, in its folder."""
     target = _target(facts, name) if warmup.unverified else ()
     again = commands.build(folder, facts, *target, program=warmup.argv)
     there = os.path.realpath(warmup.folder) == os.path.realpath(os.curdir)
@@ -186,14 +188,14 @@ def _target(facts: Facts, name: str) -> tuple[str, ...]:
 def _gone(folder: Path, warmup: Warmup) -> str:
     gone = missing(folder, warmup.files)
     more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
-    return f"{gone[0]}{more} is gone or has another size" if gone else ""
+    return f"{gone[0]}{more} is missing or has another size" if gone else ""
 
 
 def reasons(ran: Iterable[Lookup], known: Mapping[str, list[Lookup]]) -> list[Reason]:
-    """Why each lookup that did not hit did not, in the order of the lookups.
+    """Return the reason of each miss, in the order of the lookups.
 
-    torch tells no components of the keys for forward and backward together; where the graphs in
-    them are explained, they are left out.
+    torch records no components of the joint keys for forward and backward; they are left out if
+    the graphs in them are explained.
     """
     found = [_reason(one, known) for one in ran if one.what != "hit"]
     explained = [one for one in found if one.nearest or one.bypassed]
@@ -291,3 +293,123 @@ def _fields(value: str) -> dict[str, str]:
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+# Misses in words
+
+_AGAIN = (
+    "or build again: `attn-doctor build-kernels` on the GPU itself, or with --target and the"
+    " descriptor that `attn-doctor describe-gpu` writes here"
+)
+_WHEELS = (
+    "install the wheels it was built with, or build again with those of this environment (the same"
+    " image is the surest way)"
+)
+_OTHER_GPU = (
+    "build for this GPU too (`build-kernels --target` takes several names, with commas); Triton's"
+    " kernels serve every GPU of the same compute capability"
+)
+_CODE = "build again with the program and the files that run here"
+#: Environment variables of torch's settings.
+_SETTINGS = {"cpp.cxx": "CXX"}
+#: Parts of a message as `worker/kernels/cache_keys.py` writes them: `name: was → now`.
+_DIFFERS = re.compile(r"; differs: (?P<parts>.*)\Z", re.DOTALL)
+_PART = re.compile(r"(?P<name>[^:]+): (?P<was>.*?) → (?P<now>.*)", re.DOTALL)
+_SETTING = re.compile(r"(?:inductor|functorch|dynamo)_config\[(?P<name>[\w.]+)\]")
+_NAME = re.compile(r"'?name'?: '(?P<name>[^']*)'")
+
+
+class Miss(Struct, frozen=True, kw_only=True):
+    """One reason why something is not reused."""
+
+    what: str
+    """As in `cpp.cxx: g++ here, /opt/gcc/bin/g++ there`."""
+    fix: str
+    """What makes it hit again, as a sentence without its full stop."""
+
+
+def misses(
+    message: str, was: BuildEnvironment | None = None, now: BuildEnvironment | None = None
+) -> tuple[Miss, ...]:
+    """Return the reasons of a miss, from a verification's message and the build environments.
+
+    `was` is the build environment of the kernel, `now` the present one. Digests are left out if
+    other parts of the key say more. Each reason is returned once.
+    """
+    found = [*_of_keys(message)]
+    changes = changed_components(was, now) if was is not None and now is not None else ()
+    named = {one.what.partition(":")[0] for one in found}
+    aliases = {"CXX": "cpp.cxx", "device": "GPU"}
+    found += [
+        _of_move(one)
+        for one in changes
+        if one.effect == REBUILD and aliases.get(one.component) not in named
+    ]
+    return tuple({one.what: one for one in found}.values())
+
+
+def _of_keys(message: str) -> Iterator[Miss]:
+    differs = _DIFFERS.search(message)
+    for text in differs["parts"].split("; ") if differs else ():
+        part = _PART.fullmatch(text)
+        # A digest of the other parts.
+        if part is not None and part["name"] != "system_info[hash]":
+            yield of_factor(part["name"], part["was"], part["now"])
+
+
+def of_factor(name: str, was: str, now: str) -> Miss:
+    """Explain one differing part of a key, by torch's name for it."""
+    setting = _SETTING.fullmatch(name)
+    if setting is not None:
+        return _of_setting(setting["name"], _plain(was), _plain(now))
+    if name.startswith(("system_info", "GPU, Triton or CUDA")):
+        names = [_NAME.search(text) for text in (was, now)]
+        if names[0] and names[1] and names[0]["name"] != names[1]["name"]:
+            return _pair("GPU", names[0]["name"], names[1]["name"], _OTHER_GPU)
+        return _pair("CUDA or Triton", was, now, _WHEELS)
+    if name in ("torch_version", "torch's own code"):
+        return Miss(what="torch's own files: not those of the build", fix=_WHEELS)
+    return _pair(name, was, now, _CODE)
+
+
+def _of_setting(name: str, was: str, now: str) -> Miss:
+    variable = _SETTINGS.get(name) or f"TORCHINDUCTOR_{name.upper().replace('.', '_')}"
+    if name in _SETTINGS:
+        return _pair(name, was, now, f"{_back(variable, was)}, {_AGAIN}")
+    fix = f"set it in the program as in the build ({variable}, where torch reads that), {_AGAIN}"
+    return _pair(f"Inductor's setting {name}", was, now, fix)
+
+
+def _of_move(one: ChangedComponent) -> Miss:
+    name = one.component
+    if name in ("torch", "torch_cuda", "triton", "python"):
+        return _pair(name, one.was, one.now, _WHEELS)
+    if name in ("torch_key", "triton_key"):
+        return Miss(what=f"{name}: different here and there", fix=_WHEELS)
+    if name in ("device", "sm"):
+        return _pair("GPU" if name == "device" else "sm", one.was, one.now, _OTHER_GPU)
+    if name.isupper():
+        return _pair(name, one.was or "not set", one.now or "not set",
+                     f"{_back(name, one.was)}, {_AGAIN}")  # fmt: skip
+    return Miss(what=one.sentence, fix=_AGAIN.removeprefix("or "))
+
+
+def _back(variable: str, was: str) -> str:
+    """How to restore a variable; without CXX torch uses `g++`."""
+    unset = not was or (variable == "CXX" and was == "g++")
+    return f"unset {variable}" if unset else f"set {variable}={was}"
+
+
+def _pair(name: str, was: str, now: str, fix: str) -> Miss:
+    return Miss(what=f"{name}: {now or 'none'} here, {was or 'none'} there", fix=fix)
+
+
+def _plain(value: str) -> str:
+    """`g++` of `(None, 'g++')`, as Inductor keeps its compilers; any other value unchanged."""
+    found = re.fullmatch(r"[(\[]None, '(.*)'[)\]]", value)
+    return found[1] if found else value
+
+
+def short(message: str) -> str:
+    """A verification's message without the parts that `misses` explains."""
+    return _DIFFERS.sub("", message)

@@ -16,11 +16,11 @@ from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.bundle.artifact import Artifact
-    from attn_doctor.kernels.bundle.compatibility import Fit
+    from attn_doctor.kernels.bundle.compatibility import Compatibility
     from attn_doctor.kernels.bundle.import_entries import Imported
     from attn_doctor.record.manifest import Entry
 
-Fits = Mapping[str, "Fit"]
+Fits = Mapping[str, "Compatibility"]
 
 #: Layer → mark and explanation, for --dry-run.
 _LAYERS = {

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.verify.misses import short
 from attn_doctor.kernels.verify.run import Verification
+from attn_doctor.kernels.verify.why import short
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 from attn_doctor.shell import commands

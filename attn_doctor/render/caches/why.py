@@ -1,4 +1,4 @@
-"""What `cache why` says: first what moved, then what that means for each kernel."""
+"""The output of `cache why`: the components that changed, then the effect on each kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import clean
 
 if TYPE_CHECKING:
-    from attn_doctor.kernels.verify.why import Factor, Place, Reason
+    from attn_doctor.kernels.verify.why import DeviceKernels, Factor, Reason
 
 _EFFECTS = {
     "rebuild": "compiled again",
@@ -23,35 +23,35 @@ _EFFECTS = {
 _KINDS = {"fxgraph": "graph", "aotautograd": "forward and backward"}
 
 
-def why_text(folder: str, places: Iterable[Place], remarks: Sequence[str] = ()) -> str:
-    """For each device: the components that differ, the kernels that are not reused, the remedy."""
-    told = [f"! {remark}" for remark in remarks]
-    return _written([*told, *(line for place in places for line in _place(folder, place))])
+def why_text(folder: str, places: Iterable[DeviceKernels], remarks: Sequence[str] = ()) -> str:
+    """For each device: the components that differ, the kernels that are not reused, the fix."""
+    notes = [f"! {remark}" for remark in remarks]
+    return _written([*notes, *(line for place in places for line in _place(folder, place))])
 
 
-def _place(folder: str, place: Place) -> Iterator[str]:
-    yield f"{folder}, built for {place.place}"
-    for one in place.moved:
+def _place(folder: str, place: DeviceKernels) -> Iterator[str]:
+    yield f"{folder}, built for {place.device_slot}"
+    for one in place.changed:
         mark = "✗" if one.effect == "rebuild" else "!" if one.effect == "partly" else "·"
         absent = "unset" if one.component.isupper() else "none"
         values = f"{one.was or absent} → {one.now or absent}"
         yield f"  {mark} {one.component}: {values} ({_EFFECTS.get(one.effect, one.effect)})"
     for name in place.unverified:
-        yield f"  ! {name} is reused on its GPU, and was not verified there yet"
+        yield f"  ! {name} is reused on its GPU, and is not verified there yet"
     if place.unverified:
-        yield f"  prove, there: {place.prove}"
+        yield f"  verify there: {place.verify_command}"
     warmups = {command: why for command, why in place.warmups.items() if why}
     if place.missing or warmups:
         yield from _missing(place, warmups)
         return
     counts = [plural(len(place.items), "kernel")] if place.items else []
     counts += [plural(len(place.warmups), "warm-up")] if place.warmups else []
-    yield f"  ✓ {' and '.join(counts)}: nothing moved that would stop reuse"
+    yield f"  ✓ {' and '.join(counts)}: reused; no relevant component changed"
 
 
-def _missing(place: Place, warmups: Mapping[str, str]) -> Iterator[str]:
-    """What is not reused, what that costs, and the way back to a hit."""
-    named = {one.sentence for one in place.moved}
+def _missing(place: DeviceKernels, warmups: Mapping[str, str]) -> Iterator[str]:
+    """What is not reused, the time that costs, and the fix."""
+    named = {one.sentence for one in place.changed}
     for item in place.missing:
         why = "" if item.why in named else f": {item.why}"
         words = "was not built" if item.key in place.failed else "is compiled again"
@@ -59,26 +59,26 @@ def _missing(place: Place, warmups: Mapping[str, str]) -> Iterator[str]:
     for command, why in warmups.items():
         yield f"  ✗ {command} compiles again" + ("" if why in named else f": {why}")
     if place.seconds:
-        yield f"  It costs about {span(place.seconds)} in each process that needs them all."
-    yield from _remedy(place)
+        yield f"  This takes about {span(place.seconds)} in each process that needs all of them."
+    yield from _fix(place)
 
 
-def _remedy(place: Place) -> Iterator[str]:
-    """The way back where one variable moved, and the way forward always."""
-    for one in place.moved:
+def _fix(place: DeviceKernels) -> Iterator[str]:
+    """Restore a variable that changed, or build again."""
+    for one in place.changed:
         if one.effect != "none" and one.component.isupper():
             value = f"{one.component}={shlex.quote(one.was)}"
-            yield f"  back:  {f'export {value}' if one.was else f'unset {one.component}'}"
+            yield f"  undo:  {f'export {value}' if one.was else f'unset {one.component}'}"
     for command in place.build:
         yield f"  build: {command}"
 
 
-def why_json(folder: str, places: Iterable[Place], code: int) -> str:
-    """The same for programs."""
+def why_json(folder: str, places: Iterable[DeviceKernels], code: int) -> str:
+    """The same as JSON."""
     data = [
         {
-            "place": place.place,
-            "moved": place.moved,
+            "device_slot": place.device_slot,
+            "changed": place.changed,
             "kernels": [
                 {
                     "title": item.spec.title,
@@ -94,20 +94,20 @@ def why_json(folder: str, places: Iterable[Place], code: int) -> str:
         }
         for place in places
     ]
-    return _json(folder=folder, exit_code=code, places=data)
+    return _json(folder=folder, exit_code=code, devices=data)
 
 
 def program_text(folder: str, hits: int, missed: Sequence[Reason]) -> str:
-    """What a program found and what it did not, with the component that differs."""
+    """The hits and misses of a program, with the components that differ."""
     return _written(_program(folder, hits, missed))
 
 
 def _program(folder: str, hits: int, missed: Sequence[Reason]) -> Iterator[str]:
     if not hits and not missed:
-        yield "The program compiled nothing with torch.compile, so no cache was asked."
+        yield "The program compiled nothing with torch.compile, so no cache was used."
         return
     found = f"{plural(hits, 'lookup')} found in {folder}"
-    yield found + (f", {len(missed)} not:" if missed else ": everything is reused.")
+    yield found + (f", {len(missed)} missed:" if missed else ": everything is reused.")
     for one in missed:
         yield f"✗ {_KINDS.get(one.kind, one.kind)} {one.key[:12]}"
         if one.bypassed:
@@ -126,11 +126,11 @@ def _factors(factors: Sequence[Factor]) -> Iterator[str]:
     if len(factors) > 6:
         yield f"  … and {len(factors) - 6} more"
     if not factors:
-        yield "  its components are the same: another cache folder, or the entry is gone"
+        yield "  its components are equal: the entry is missing, or in another cache folder"
 
 
 def program_json(folder: str, hits: int, missed: Sequence[Reason], code: int) -> str:
-    """The same for programs."""
+    """The same as JSON."""
     return _json(folder=folder, exit_code=code, hits=hits, missed=missed)
 
 

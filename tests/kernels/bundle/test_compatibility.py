@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, Gpu, Python, Torch, Triton
 from attn_doctor.kernels.bundle.artifact import SCHEMA, Artifact
-from attn_doctor.kernels.bundle.compatibility import Layer, fits
+from attn_doctor.kernels.bundle.compatibility import Layer, compatibility
 from attn_doctor.record.manifest import Build, BuildEnvironment, Entry
 from attn_doctor.record.spec import KernelSpec
 
@@ -47,8 +47,8 @@ ONE = f"cuda:0 {H200}"
 
 
 def test_a_machine_of_the_same_kind_takes_everything() -> None:
-    (one,) = fits(packed({ONE: WAS}), facts(), {}).values()
-    assert (one.layer, one.here, one.why) == (Layer.EXACT, ONE, "")
+    (one,) = compatibility(packed({ONE: WAS}), facts(), {}).values()
+    assert (one.layer, one.device_slot_here, one.why) == (Layer.EXACT, ONE, "")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_machine_of_the_same_kind_takes_everything() -> None:
     ],
 )
 def test_what_is_in_no_key_of_a_kernel_refuses_nothing(environ: dict[str, str]) -> None:
-    (one,) = fits(packed({ONE: WAS}), facts(), environ).values()
+    (one,) = compatibility(packed({ONE: WAS}), facts(), environ).values()
     assert one.layer is Layer.EXACT
 
 
@@ -78,10 +78,10 @@ def test_what_is_in_no_key_of_a_kernel_refuses_nothing(environ: dict[str, str]) 
     ],
 )
 def test_graphs_miss_and_kernels_serve(here: Facts, environ: dict[str, str], why: str) -> None:
-    (one,) = fits(packed({ONE: WAS}), here, environ).values()
+    (one,) = compatibility(packed({ONE: WAS}), here, environ).values()
     assert (one.layer, one.why) == (Layer.KERNELS, why)
     assert here.gpus is not None
-    assert one.here == f"cuda:0 {here.gpus[0].name}"
+    assert one.device_slot_here == f"cuda:0 {here.gpus[0].name}"
 
 
 @pytest.mark.parametrize(
@@ -96,43 +96,43 @@ def test_graphs_miss_and_kernels_serve(here: Facts, environ: dict[str, str], why
 def test_other_wheels_another_abi_another_capability(
     here: Facts, was: BuildEnvironment, why: str
 ) -> None:
-    (one,) = fits(packed({ONE: was}), here, {}).values()
+    (one,) = compatibility(packed({ONE: was}), here, {}).values()
     assert (one.layer, one.why) == (Layer.NOTHING, why)
 
 
 def test_kernels_whose_own_key_moved_as_well_are_of_no_use() -> None:
     environ = {"CXX": "/x/g++", "DISABLE_PTXAS_OPT": "1"}
-    (one,) = fits(packed({ONE: WAS}), facts(), environ).values()
+    (one,) = compatibility(packed({ONE: WAS}), facts(), environ).values()
     assert one.layer is Layer.NOTHING
     assert one.why.endswith("DISABLE_PTXAS_OPT: not set there, 1 here")
 
 
 def test_without_the_gpu_it_waits() -> None:
-    (one,) = fits(packed({ONE: WAS}), facts(()), {}).values()
+    (one,) = compatibility(packed({ONE: WAS}), facts(()), {}).values()
     assert (one.layer, one.why) == (Layer.ABSENT, "this machine shows no GPU that CUDA could use")
-    (one,) = fits(packed({f"cuda:1 {H200}": WAS}), facts(), {}).values()
+    (one,) = compatibility(packed({f"cuda:1 {H200}": WAS}), facts(), {}).values()
     assert one.layer is Layer.ABSENT
     assert one.why == "this machine shows 1 GPU, and cuda:1 is not among them"
     # Wheels are told apart all the same.
-    (one,) = fits(packed({ONE: WAS}), facts((), version="2.9.0"), {}).values()
+    (one,) = compatibility(packed({ONE: WAS}), facts((), version="2.9.0"), {}).values()
     assert one.layer is Layer.NOTHING
 
 
 def test_several_gpus_in_one_file() -> None:
     both = {ONE: WAS, f"cuda:0 {H100}": replace(WAS, device=H100), f"cuda:1 {H200}": WAS}
-    found = fits(packed(both), facts((H100,)), {})
+    found = compatibility(packed(both), facts((H100,)), {})
     assert [one.layer for one in found.values()] == [
         Layer.ELSEWHERE,
         Layer.EXACT,
         Layer.ABSENT,
     ]
     assert found[ONE].why.startswith("it is for NVIDIA H200, and kernels for the GPU here")
-    neither = fits(packed(both), facts(("NVIDIA H20", "NVIDIA H20")), {})
+    neither = compatibility(packed(both), facts(("NVIDIA H20", "NVIDIA H20")), {})
     assert [one.layer for one in neither.values()] == [Layer.KERNELS] * 3
 
 
 def test_kernels_for_the_processor_have_one_layer() -> None:
     was = BuildEnvironment(torch="2.11.0+cu130", python="3.12.1", device="cpu")
-    assert fits(packed({"cpu": was}), facts(), {})["cpu"].layer is Layer.EXACT
-    moved = fits(packed({"cpu": was}), facts(), {"CXX": "/x/g++"})["cpu"]
+    assert compatibility(packed({"cpu": was}), facts(), {})["cpu"].layer is Layer.EXACT
+    moved = compatibility(packed({"cpu": was}), facts(), {"CXX": "/x/g++"})["cpu"]
     assert (moved.layer, moved.why) == (Layer.NOTHING, "CXX: not set there, /x/g++ here")

@@ -22,12 +22,12 @@ from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.verification import prove
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import head
-from attn_doctor.kernels.bundle.compatibility import fits
+from attn_doctor.kernels.bundle.compatibility import compatibility
 from attn_doctor.kernels.bundle.import_entries import Imported
 from attn_doctor.kernels.bundle.pack import choose, pack
 from attn_doctor.kernels.bundle.unpack import private, unpack
 from attn_doctor.kernels.verify.entries import record
-from attn_doctor.kernels.verify.misses import misses
+from attn_doctor.kernels.verify.why import misses
 from attn_doctor.record import store
 from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.manifest import Entry
@@ -84,7 +84,7 @@ def seeing(facts: Facts, gpu: str) -> Facts:
 def taken(file: Path, request: BuildRequest) -> Imported:
     with private(file, request.folder) as copy:
         artifact = head(copy)
-        found = fits(artifact, request.facts, request.environ)
+        found = compatibility(artifact, request.facts, request.environ)
         return unpack(copy, artifact, request, Watcher(), found)
 
 
@@ -136,7 +136,7 @@ def test_triton_compiles_nothing_where_all_graphs_miss(
     done = taken(built / "k.attn", wanted)
     assert (done.verified, done.unverified, done.refused) == ({}, {}, {})
     (entry,) = done.kernels.values()
-    assert entry.message == f"only its Triton kernels were taken in: {why}"
+    assert entry.message == f"only its Triton kernels were imported: {why}"
     found = hits(entry)
     assert (found["compilers"], found["aot_autograd.autograd_cache_miss"]) == (0, 1)
     cubins = list(wanted.folder.glob("triton/0/*/*.cubin"))

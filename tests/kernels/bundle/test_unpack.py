@@ -13,7 +13,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.watcher import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError, head
-from attn_doctor.kernels.bundle.compatibility import fits
+from attn_doctor.kernels.bundle.compatibility import compatibility
 from attn_doctor.kernels.bundle.import_entries import Imported
 from attn_doctor.kernels.bundle.pack import choose, pack
 from attn_doctor.kernels.bundle.unpack import private, unpack
@@ -43,7 +43,7 @@ def taken(
     request = BuildRequest(specs=(), devices=(), facts=here, folder=folder, environ=environ)
     with private(file, folder) as copy:
         artifact = head(copy)
-        found = fits(artifact, here, environ)
+        found = compatibility(artifact, here, environ)
         done = unpack(copy, artifact, request, Watcher(), found, run=False)
     return done, store.load(folder), imported_text(done, found, str(folder))
 
@@ -109,7 +109,7 @@ def test_kernels_alone_for_another_gpu_of_the_same_capability(
     entry = manifest.entries[here]
     assert (entry.state, entry.build) == ("cubins", None)
     assert entry.message.startswith(
-        "only its Triton kernels were taken in: GPU: NVIDIA H200 there, NVIDIA H100"
+        "only its Triton kernels were imported: GPU: NVIDIA H200 there, NVIDIA H100"
     )
     assert (folder / "triton/0/AB/k.cubin").is_file()
     assert not (folder / "fxgraph").exists()
@@ -162,10 +162,10 @@ def test_a_mask_of_the_users_own_has_to_be_here(tmp_path: Path) -> None:
         )
         with private(tmp_path / "k.attn", new) as copy:
             artifact = head(copy)
-            found = fits(artifact, facts(), {})
+            found = compatibility(artifact, facts(), {})
             done = unpack(copy, artifact, request, Watcher(), found)
         (alone,) = done.kernels.values()
-        why = "is another one here" if text else "is not here"
+        why = "has other content here" if text else "is not here"
         assert alone.message.endswith(f"the file of its mask mymask:mask {why}")
         assert (done.verified, done.unverified, done.refused) == ({}, {}, {})
         assert (new / "triton/0/AB/k.cubin").is_file()

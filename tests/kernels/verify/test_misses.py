@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.kernels.verify.misses import misses, of_factor, short
+from attn_doctor.kernels.verify.why import misses, of_factor, short
 from attn_doctor.record.manifest import BuildEnvironment
 
 MISSED = "AOTAutograd: 0 hits, 1 misses, 0 bypassed"
@@ -28,7 +28,7 @@ WAS = BuildEnvironment(torch="2.11.0", device="NVIDIA H200", sm=90)
         (
             "inductor_config[max_autotune]: False → True",
             "Inductor's setting max_autotune: True here, False there",
-            "set it in the program as it was there (TORCHINDUCTOR_MAX_AUTOTUNE",
+            "set it in the program as in the build (TORCHINDUCTOR_MAX_AUTOTUNE",
         ),
         (
             "system_info[device]: {'name': 'NVIDIA H200'} → {'name': 'NVIDIA H100 PCIe'}",
@@ -37,7 +37,7 @@ WAS = BuildEnvironment(torch="2.11.0", device="NVIDIA H200", sm=90)
         ),
         (
             "torch's own code: b'abc' → b'def'",
-            "torch's own files: not those it was built with",
+            "torch's own files: not those of the build",
             "install the wheels it was built with",
         ),
         (

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts, Program, Python, Torch, Triton
-from attn_doctor.kernels.verify.why import places, reasons
+from attn_doctor.kernels.verify.why import kernels_by_device, reasons
 from attn_doctor.record import store
 from attn_doctor.record.key_parts import known_keys
 from attn_doctor.record.manifest import (
@@ -148,11 +148,11 @@ def test_saved_keys_are_read(tmp_path: Path) -> None:
 
 def test_the_record_against_this_machine(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
-    (alike,) = places(manifest, facts(), tmp_path, {})
+    (alike,) = kernels_by_device(manifest, facts(), tmp_path, {})
     assert [item.state for item in alike.items] == ["current"]
-    assert "nothing moved that would stop reuse" in why_text(str(tmp_path), [alike])
-    (other,) = places(manifest, facts("2.14.0+cpu"), tmp_path, {})
-    assert next((one.component, one.was, one.now) for one in other.moved) == (
+    assert "reused; no relevant component changed" in why_text(str(tmp_path), [alike])
+    (other,) = kernels_by_device(manifest, facts("2.14.0+cpu"), tmp_path, {})
+    assert next((one.component, one.was, one.now) for one in other.changed) == (
         "torch", "2.13.0+cpu", "2.14.0+cpu",
     )  # fmt: skip
     text = why_text(str(tmp_path), [other])
@@ -161,28 +161,28 @@ def test_the_record_against_this_machine(tmp_path: Path) -> None:
     assert f"build: attn-doctor build-kernels --cache-dir {tmp_path}\n" in text
 
 
-def test_a_variable_is_told_with_the_way_back(tmp_path: Path) -> None:
+def test_a_variable_is_shown_with_the_command_that_restores_it(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
-    (place,) = places(manifest, facts(), tmp_path, {"OMP_NUM_THREADS": "1"})
+    (place,) = kernels_by_device(manifest, facts(), tmp_path, {"OMP_NUM_THREADS": "1"})
     text = why_text(str(tmp_path), [place])
     assert "OMP_NUM_THREADS: unset → 1" in text
-    assert "back:  unset OMP_NUM_THREADS" in text
+    assert "undo:  unset OMP_NUM_THREADS" in text
 
 
 def test_a_value_with_blanks_is_told_as_a_shell_takes_it(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
     was = replace(manifest.environments["cpu"], environment={"CXX": "ccache g++"})
     manifest = replace(manifest, environments={"cpu": was})
-    (place,) = places(manifest, facts(), tmp_path, {"CXX": "g++"})
+    (place,) = kernels_by_device(manifest, facts(), tmp_path, {"CXX": "g++"})
     text = why_text(str(tmp_path), [place])
-    assert "back:  export CXX='ccache g++'\n" in text
+    assert "undo:  export CXX='ccache g++'\n" in text
 
 
 def test_what_never_was_built_costs_nobody_knows_what(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
     (key,) = manifest.entries
     failed = replace(manifest.entries[key], state="failed", build=None, message="no memory")
-    (place,) = places(replace(manifest, entries={key: failed}), facts(), tmp_path, {})
+    (place,) = kernels_by_device(replace(manifest, entries={key: failed}), facts(), tmp_path, {})
     text = why_text(str(tmp_path), [place])
     assert f"✗ {SPEC.title} was not built: failed last time: no memory\n" in text
     assert "It costs" not in text
@@ -204,19 +204,19 @@ def warmed(folder: Path, **more: object) -> Manifest:
 
 def test_a_program_is_run_again_where_it_ran(tmp_path: Path) -> None:
     manifest = warmed(tmp_path)
-    (place,) = places(manifest, facts(), tmp_path, {})
+    (place,) = kernels_by_device(manifest, facts(), tmp_path, {})
     assert place.misses == ()
-    (place,) = places(manifest, facts("2.14.0+cpu"), tmp_path, {})
+    (place,) = kernels_by_device(manifest, facts("2.14.0+cpu"), tmp_path, {})
     again = f"attn-doctor build-kernels --cache-dir {tmp_path} -- /venv/bin/python 'warm up.py'"
     assert place.build == (f"cd {tmp_path} && {again}",)
 
 
 def test_a_program_whose_second_run_missed_is_not_reused(tmp_path: Path) -> None:
     missed = warmed(tmp_path, verified=False, message="2 graphs were compiled again")
-    (place,) = places(missed, facts(), tmp_path, {})
+    (place,) = kernels_by_device(missed, facts(), tmp_path, {})
     assert place.misses == ("/venv/bin/python warm up.py: 2 graphs were compiled again",)
     unasked = replace(missed.warmups["w"], message=NOT_ASKED)
-    (place,) = places(replace(missed, warmups={"w": unasked}), facts(), tmp_path, {})
+    (place,) = kernels_by_device(replace(missed, warmups={"w": unasked}), facts(), tmp_path, {})
     assert place.misses == ()
 
 
@@ -228,7 +228,7 @@ def test_kernels_for_a_gpu_elsewhere_are_built_again_for_it(tmp_path: Path) -> N
     entry = replace(entry, spec=spec, device_slot=there, state="unverified")
     (tmp_path / "fxgraph" / "a").unlink()
     manifest = replace(manifest, environments={}, entries={f"{spec.id}@{there}": entry})
-    (place,) = places(manifest, facts(), tmp_path, {})
+    (place,) = kernels_by_device(manifest, facts(), tmp_path, {})
     assert place.build == (f"attn-doctor build-kernels --cache-dir {tmp_path} --target h200",)
 
 
@@ -246,8 +246,8 @@ def test_a_mask_is_looked_for_where_it_was(tmp_path: Path, monkeypatch: pytest.M
     entry = replace(entry, spec=spec, mask_source=digest, mask_folder=str(masks))
     manifest = replace(manifest, entries={f"{spec.id}@cpu": entry})
     monkeypatch.chdir(away)
-    (place,) = places(manifest, facts(), cache, {})
+    (place,) = kernels_by_device(manifest, facts(), cache, {})
     assert place.misses == ()
     source.write_text("def near(b, h, q, k): return q > k\n")
-    (place,) = places(manifest, facts(), cache, {})
+    (place,) = kernels_by_device(manifest, facts(), cache, {})
     assert "the file of mine:near has changed" in place.misses[0]

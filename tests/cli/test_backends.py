@@ -179,7 +179,7 @@ def test_check_shows_the_short_form() -> None:
     assert lines[start + 3].startswith("use native: 0.41 ms a call on one NVIDIA H200")
     assert lines[start + 5] == ""
     bare = run("check", "--facts", BARE, "--policy", "none").stdout
-    assert "backends  none is ready: torch is not installed here" in bare
+    assert "backends  none is ready: torch is not installed" in bare
     assert "backends" not in run("check", "--facts", H200, "--policy", "none", "--quiet").stdout
 
 
@@ -206,7 +206,7 @@ REQUIRED = ("check", "--facts", H200, "--policy", "none", "--require")
         (("flex", "--compiled"), 0, ""),
         (("_native_flash", "--mask", "bool"), 1, "with a bool mask"),
         (("flash", "--pretend", "flash-attn=2.8.3"), 0, ""),
-        (("flash", "--pretend", "flash-attn=2.8.3", "--mask", "float"), 1, "takes no mask"),
+        (("flash", "--pretend", "flash-attn=2.8.3", "--mask", "float"), 1, "does not support masks"),
         (("sage", "--pretend", "sageattention=2.2.0"), 0, ""),
         (("sage", "--pretend", "sageattention=2.2.0", "--for", "training"), 1, "no backward pass"),
         (("flash-attn-2", "--framework", "simpletuner"), 1, "flash-attn-2 is not ready"),

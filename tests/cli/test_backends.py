@@ -206,7 +206,11 @@ REQUIRED = ("check", "--facts", H200, "--policy", "none", "--require")
         (("flex", "--compiled"), 0, ""),
         (("_native_flash", "--mask", "bool"), 1, "with a bool mask"),
         (("flash", "--pretend", "flash-attn=2.8.3"), 0, ""),
-        (("flash", "--pretend", "flash-attn=2.8.3", "--mask", "float"), 1, "does not support masks"),
+        (
+            ("flash", "--pretend", "flash-attn=2.8.3", "--mask", "float"),
+            1,
+            "does not support masks",
+        ),
         (("sage", "--pretend", "sageattention=2.2.0"), 0, ""),
         (("sage", "--pretend", "sageattention=2.2.0", "--for", "training"), 1, "no backward pass"),
         (("flash-attn-2", "--framework", "simpletuner"), 1, "flash-attn-2 is not ready"),

@@ -66,10 +66,10 @@ def gpus() -> list[dict[str, Any]]:
         return []
     found = []
     for index in range(count.value):
-        told = attributes(driver, index)
+        values = attributes(driver, index)
         name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t(0)
         if (
-            told is None
+            values is None
             or driver.cuDeviceGetName(name, len(name), index) != 0
             or driver.cuDeviceTotalMem_v2(ctypes.byref(memory), index) != 0
         ):
@@ -79,7 +79,7 @@ def gpus() -> list[dict[str, Any]]:
                 "name": name.value.decode("utf-8", "replace"),
                 "total_memory": memory.value,
                 "driver_cuda": version(driver),
-                "attributes": told,
+                "attributes": values,
             }
         )
     return found

@@ -1,9 +1,8 @@
-"""Asks torch and the driver, where a GPU is, for all that a builder without one has to know of it.
+"""Asks torch and the driver for everything that a builder without this GPU has to know about it.
 
-Run by path in the examined interpreter, with the device as its argument, such as `cuda:0`; the
-answer is one JSON line on standard output: the fields of `targets.descriptor.Descriptor`, or
-`{"failure": sentence}`. Nothing is compiled. It cannot know what of the environment another
-program there will be started with.
+A program of `launch.py`, with the device as its argument, such as `cuda:0`. It prints one JSON
+line: the fields of `kernels.gpus.descriptor.Descriptor`, or `{"failure": sentence}`. Nothing is
+compiled. It cannot know with which variables another program on this machine will be started.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _PROPERTIES = (
 
 
 def describe(device: str) -> dict[str, Any]:
-    """What torch and the driver tell of `device`. Raises what torch raises without a GPU."""
+    """What torch and the driver know of `device`. Raises what torch raises without a GPU."""
     import torch
 
     if not getattr(torch.version, "cuda", None):
@@ -47,9 +46,15 @@ def describe(device: str) -> dict[str, Any]:
     index = int(device.partition(":")[2] or 0)
     if index >= torch.cuda.device_count():
         raise RuntimeError(f"torch sees {torch.cuda.device_count()} GPUs, and no {device}")
-    told = torch.cuda.get_device_properties(index)
-    found: dict[str, Any] = {"name": told.name, "major": told.major, "minor": told.minor}
-    found.update({name: int(getattr(told, name)) for name in _PROPERTIES if hasattr(told, name)})
+    properties = torch.cuda.get_device_properties(index)
+    found: dict[str, Any] = {
+        "name": properties.name,
+        "major": properties.major,
+        "minor": properties.minor,
+    }
+    found.update(
+        {name: int(getattr(properties, name)) for name in _PROPERTIES if hasattr(properties, name)}
+    )
     found.update(_driver(index))
     found.update(_software(torch, device))
     found["source"] = "attn-doctor describe-gpu"
@@ -58,31 +63,31 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def _driver(index: int) -> dict[str, Any]:
-    """What the driver itself answers: the CUDA it serves, and its attributes of the GPU."""
-    asked = cuda_driver.library()
-    if asked is None:
+    """Answers of the driver itself: the CUDA that it serves, and its attributes of the GPU."""
+    driver = cuda_driver.library()
+    if driver is None:
         return {}
-    told = {
-        "driver_cuda": cuda_driver.version(asked),
-        "attributes": cuda_driver.attributes(asked, index),
+    answers = {
+        "driver_cuda": cuda_driver.version(driver),
+        "attributes": cuda_driver.attributes(driver, index),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in answers.items() if value is not None}
 
 
 def _software(torch: Any, device: str) -> dict[str, Any]:
-    """What has to be the same at both ends, with the variables and settings that enter keys."""
-    told = build_environment(device)
+    """What must be the same at both ends, with the variables and settings that enter keys."""
+    decisive = build_environment(device)
     names = ("torch", "torch_cuda", "torch_key", "triton", "triton_key", "ptxas", "python")
-    software = {name: told.get(name) for name in (*names, "cc", "cxx")}
+    software = {name: decisive.get(name) for name in (*names, "cc", "cxx")}
     software["torch_git"] = getattr(torch.version, "git_version", None)
     software["abi"] = _abi()
     software["machine"] = platform.machine()
-    # As they are, where `kept` cuts long ones: a builder has to set them.
-    environment = {name: os.environ[name] for name in told["environment"]}
+    # In full, although `kept` cuts long ones: a builder has to set them.
+    environment = {name: os.environ[name] for name in decisive["environment"]}
     return {
-        "driver": told.get("driver") or "",
+        "driver": decisive.get("driver") or "",
         "environment": environment,
-        "settings": told["settings"],
+        "settings": decisive["settings"],
         "software": {name: text for name, text in sorted(software.items()) if text is not None},
     }
 

@@ -1,7 +1,7 @@
-"""The environment variables that decide the reuse of kernels, for both sides.
+"""The environment variables that decide the reuse of kernels.
 
-The child writes down what it was built with; outside, today's environment is held against that.
-Only the standard library is used: the examined interpreter runs this too.
+A worker records those of a build, and attn-doctor compares them with today's. Only the standard
+library is used: the examined interpreter runs this too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAMES = (
     "TORCH_COMPILE_DISABLE",
 )
 _PREFIXES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE_", "TRITON_", "ENABLE_AOT_AUTOGRAD")
-#: Of those, what decides only where and how many; where libcuda lies is in no key of Triton's.
+#: Of those, what decides only where and how many. The path of libcuda is not in Triton's keys.
 _NO_MATTER = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TORCHINDUCTOR_COMPILE_THREADS",

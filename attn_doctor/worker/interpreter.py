@@ -1,10 +1,10 @@
-"""What an interpreter says of itself. Runs inside the examined one, or in our own process.
+"""Describes an interpreter. Runs inside the examined one, or in our own process.
 
-Started as ``python -I -S -B inside.py``, it prints one JSON object. Isolated and without
-`site`, no `.pth` line, `sitecustomize` or planted module of that environment runs; so what
+Started as ``python -I -S -B interpreter.py``, it prints one JSON object. Isolated and without
+`site`, no `.pth` line, `sitecustomize` or shadowing module of that environment runs; so what
 `site` would have set up (the prefix of a virtual environment, the folders of packages) is worked
 out here by the same rules. Only the standard library is used, and the syntax is that of Python
-3.6, so that an interpreter too old to be examined can still say so. What it cannot know: paths
+3.6, so that an interpreter too old to be examined can still report that. What it cannot know: paths
 that `.pth` files add, and what a `sitecustomize` would change.
 """
 

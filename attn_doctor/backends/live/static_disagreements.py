@@ -30,7 +30,7 @@ class Disagreement(Struct, frozen=True, kw_only=True):
 
 
 def disagreements(report: LiveReport, static: Matrix) -> tuple[Disagreement, ...]:
-    """Where `report` and `static` differ. `static` is judged for the names of Diffusers."""
+    """Where `report` and `static` differ. `static` holds for the names of Diffusers."""
     device = report.device.device.split(":")[0]
     if not device or device != static.context.device:
         return ()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from attn_doctor.worker.kernels.fused import LIMITS, NO_BFLOAT16, UNCOMPILED
+from attn_doctor.worker.kernels.fusion_check import LIMITS, NO_BFLOAT16, UNCOMPILED
 
 #: Bytes from either end of a log that are looked through.
 _LOOKED = 1 << 20

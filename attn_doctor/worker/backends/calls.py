@@ -1,8 +1,8 @@
-"""How each backend is called: by the library itself, or through diffusers as users' names mean it.
+"""Calls each backend: by the library itself, or through diffusers as users' names mean it.
 
 Every route takes tensors as diffusers has them, (batch, length, heads, head_dim), and the boolean
-mask as models pass it. Library routes pass the arguments that diffusers passes. A wish that a
-library has no argument for is a `NotOffered`, never silently dropped.
+mask as models pass it. Library routes pass the arguments that diffusers passes. Where a library has
+no argument for a part of the call, `NotOffered` is raised; nothing is silently dropped.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Call = Callable[..., Any]
 
 
 class NotOffered(Exception):  # noqa: N818 (shown to users by this name)
-    """The library has no argument for what is wished."""
+    """The library has no argument for a part of the call."""
 
 
 class Route:
-    """A backend that can be called, and whose code that is."""
+    """A backend that can be called, with the package that its code is from."""
 
     def __init__(self, call: Call, package: str, module: Any, *, compiled: bool = False) -> None:
         self.call = call
@@ -66,7 +66,7 @@ def _through_diffusers(name: str) -> Route:
 
 
 def _heads_first(call: Call) -> Call:
-    """A call on (batch, heads, length, head_dim), made to take and give lengths first."""
+    """A call on (batch, heads, length, head_dim), changed to take and return lengths first."""
 
     @functools.wraps(call)
     def turned(q: Any, k: Any, v: Any, mask: Any, causal: bool, gqa: bool) -> Any:
@@ -142,9 +142,9 @@ def _flash(module: Any, _name: str, _route: str) -> Call:
 
 
 def _packed(q: Any, k: Any, v: Any, mask: Any) -> dict[str, Any]:
-    """Sequences behind each other, as the variable-length functions want them.
+    """Sequences one after the other, as the variable-length functions take them.
 
-    Keys are taken by the mask itself, so that one with a hole in it is served rightly.
+    Keys are selected by the mask itself, so that a mask with a hole is right too.
     """
     batch, rows, keys = q.shape[0], q.shape[1], k.shape[1]
     index = {"dtype": torch.int32, "device": q.device}
@@ -211,7 +211,7 @@ def _xformers(module: Any, _name: str, _route: str) -> Call:
 
 
 def _first(out: Any) -> Any:
-    """Some versions return more than the output."""
+    """The output; some versions return more than that."""
     return out[0] if isinstance(out, tuple) else out
 
 

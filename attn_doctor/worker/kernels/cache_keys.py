@@ -1,8 +1,8 @@
-"""The parts of torch's cache keys, kept beside a kernel so that a later miss can be explained.
+"""Keeps the components of torch's cache keys beside a kernel, so that a miss can be explained.
 
-torch hashes the parts of a key one by one for its debug log, and hands the lines out beside the
+torch hashes the components of a key one by one for its debug log, and returns the lines with the
 key; from 2.13 on it does so for AOTAutograd only while that log is on. They are written to a file
-per spec; two such lists name the part that moved.
+per spec; two such lists name the component that changed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 from attn_doctor.worker.files import write_atomic
 
-#: Characters kept of one part's text; its hash tells the rest.
+#: Characters kept of a component's text; its hash covers the rest.
 _LONGEST = 2000
 _LINE = re.compile(r"\[([^\]]*)\] ([^:]+): ?(.*)", re.DOTALL)
 
 
-#: torch's names for parts of a key that a reader would not know.
+#: torch's names of components that a reader would not know.
 _LABELS = {
     "gm": "the traced graph (mask, sizes, options)",
     "system_info": "GPU, Triton or CUDA",
@@ -30,7 +30,7 @@ _LABELS = {
 
 
 class KeyParts:
-    """Takes the keys that torch computes, with their parts, and the time that costs."""
+    """Records the keys that torch computes, with their components, and the time that this takes."""
 
     def __init__(self) -> None:
         self.keys: dict[str, list[dict[str, Any]]] = {"aotautograd": [], "fxgraph": []}
@@ -60,7 +60,7 @@ class KeyParts:
             setattr(place, name, make(before))
 
     def _lines(self, _: Any) -> Any:
-        """In place of torch's function that gives lines only to its log."""
+        """Replace torch's function that returns lines only for its log."""
 
         def lines(pickler: Any, details: Any, *_: Any, **__: Any) -> list[str]:
             start = time.perf_counter()
@@ -77,8 +77,8 @@ class KeyParts:
         def make(before: Any) -> Any:
             def key(*args: Any, **kwargs: Any) -> Any:
                 found = before(*args, **kwargs)
-                text, told = found if isinstance(found, tuple) else (found, [])
-                lines = [str(line)[:_LONGEST] for line in told or []]
+                text, debug = found if isinstance(found, tuple) else (found, [])
+                lines = [str(line)[:_LONGEST] for line in debug or []]
                 self.keys[kind].append({"key": str(text), "lines": lines})
                 return found
 
@@ -92,12 +92,12 @@ class KeyParts:
 
 
 def place(folder: str, spec: str) -> str:
-    """The file with the key parts of a spec in a cache folder."""
+    """The file with the key components of a spec in a cache folder."""
     return os.path.join(folder, "attn-doctor", "keys", f"{spec}.json")
 
 
 def save(folder: str, spec: str, keys: dict[str, list[dict[str, Any]]]) -> str:
-    """Write the key parts by one rename; the path written, or "" where that fails."""
+    """Write the key components; returns the path, or "" if that fails."""
     path = place(folder, spec)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -108,7 +108,7 @@ def save(folder: str, spec: str, keys: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def load(folder: str, spec: str) -> dict[str, list[dict[str, Any]]]:
-    """The key parts that were saved, or nothing where there are none that can be read."""
+    """The key components that were saved; empty if they cannot be read."""
     try:
         with open(place(folder, spec), encoding="utf-8") as file:
             keys = json.load(file)["keys"]
@@ -120,10 +120,10 @@ def load(folder: str, spec: str) -> dict[str, list[dict[str, Any]]]:
 def difference(
     was: dict[str, list[dict[str, Any]]], now: dict[str, list[dict[str, Any]]]
 ) -> list[str]:
-    """What moved between the keys of two processes, such as `inductor_config[max_autotune]: …`.
+    """The changes between the keys of two processes: `inductor_config[max_autotune]: …`.
 
-    Empty when all keys are the same, or when one side has no parts. The keys of a kind are compared
-    in the order in which they were computed.
+    Empty when all keys are the same, or when one side has no components. The keys of a kind are
+    compared in the order in which they were computed.
     """
     moved: list[str] = []
     for kind in ("aotautograd", "fxgraph"):
@@ -155,7 +155,7 @@ def _change(was: dict[str, tuple[str, str]], now: dict[str, tuple[str, str]], na
 
 
 def _rank(moved: str) -> int:
-    """Settings and versions say more than graphs, and those more than bookkeeping."""
+    """Settings and versions explain more than graphs, and graphs more than bookkeeping."""
     if moved.startswith("the traced graph"):
         return 2
     return 3 if moved.startswith("aot_config") else 1 if moved.startswith("inputs") else 0
@@ -171,7 +171,7 @@ def _parts(lines: list[str]) -> dict[str, tuple[str, str]]:
 
 
 def _short(was: str, now: str, width: int = 60) -> str:
-    """The two texts from where they part, cut to `width` characters each."""
+    """The two texts from their first difference on, cut to `width` characters each."""
     if was == now:
         return f"{was[:width]} (same text, other content)"
     same = next((i for i, (a, b) in enumerate(zip(was, now)) if a != b), len(was))  # noqa: B905

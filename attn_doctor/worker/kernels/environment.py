@@ -1,7 +1,7 @@
-"""What decides the reuse of kernels besides the spec: versions, device, compilers, settings.
+"""Collects what decides reuse besides the spec: versions, device, compilers, settings.
 
-Asked of torch itself, since only it knows what enters its keys. No key holds the driver's version.
-None: could not be told; empty text: there is none.
+torch itself is asked, since only it knows what enters its keys. No key holds the driver's version.
+None means unknown; empty text means that there is none.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def build_environment(device: str) -> dict[str, Any]:
         "settings": _settings(torch),
     }
     if device.startswith("cuda"):
-        # No `set_device`: since CUDA 12 that makes a context, for which builds would have to wait.
+        # Not `set_device`: since CUDA 12 it makes a context, for which builds would have to wait.
         major, minor = torch.cuda.get_device_capability(device)
         found["device"] = torch.cuda.get_device_name(device)
         found["sm"] = major * 10 + minor
@@ -85,10 +85,10 @@ def _ptxas(sm: int) -> str | None:
     try:
         if hasattr(compiler, "get_ptxas_version"):
             try:
-                told = compiler.get_ptxas_version(sm)
+                version = compiler.get_ptxas_version(sm)
             except TypeError:
-                told = compiler.get_ptxas_version()
-            text = str(told)
+                version = compiler.get_ptxas_version()
+            text = str(version)
         else:
             text = str(compiler._path_to_binary("ptxas")[1])
     except Exception:
@@ -113,12 +113,12 @@ def _driver() -> str | None:
 
 
 def _cc() -> str:
-    """The C compiler that Triton takes: CC, else gcc, else clang."""
+    """The C compiler that Triton uses: CC, else gcc, else clang."""
     return os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang") or ""
 
 
 def _cxx() -> str:
-    """The C++ compiler that Inductor takes."""
+    """The C++ compiler that Inductor uses."""
     try:
         from torch._inductor.cpp_builder import get_cpp_compiler
 
@@ -158,7 +158,7 @@ def _vector_instructions() -> str | None:
 
 
 def _triton_names() -> set[str]:
-    """Variables that Triton itself says invalidate its cache, if they are set."""
+    """Variables that invalidate the cache if they are set, according to Triton itself."""
     try:
         from triton._C.libtriton import get_cache_invalidating_env_vars
 
@@ -184,7 +184,7 @@ def _settings(torch: Any) -> dict[str, str]:
 
 
 def _digest(config: dict[str, Any]) -> str:
-    # Objects show their address, which is another one in each process.
+    # The text of an object holds its address, which differs between processes.
     text = json.dumps(
         config, sort_keys=True, default=lambda one: re.sub(r" at 0x\w+", "", repr(one))
     )

@@ -1,8 +1,8 @@
-"""Writes down what the compiled graphs of a program compute, so that two runs can be compared.
+"""Records what the compiled graphs of a program compute, so that two runs can be compared.
 
 Runs inside the user's own program, on any device. For each call of a graph and each tensor that
 goes in or comes out, sums are kept in float64, among them products with eight fixed vectors of
-random signs: the difference of two such products tells the distance of the two tensors
+random signs: the difference of two such products estimates the distance of the two tensors
 (Johnson and Lindenstrauss), so that a result in another order, or wrong in some rows, is seen as
 well as one of another size. The random numbers of a run are seeded, as far as the program lets
 them be. Graphs that a program calls more often than `CALLS` times are followed no further, and what
@@ -24,14 +24,14 @@ from attn_doctor.worker.stub_gpu import import_hooks
 FOLDER = "ATTN_DOCTOR_OUTPUTS"
 #: Calls of one graph that are followed.
 CALLS = 32
-#: Elements that are looked at in one go; they take some ten times as many bytes.
+#: Elements that are summed at a time; they take about ten times as many bytes.
 CHUNK = 1 << 22
 #: Products with vectors of random signs.
 SIGNS = 8
 
 
 def install() -> None:
-    """Wait for torch, then seed it and follow its compiled graphs."""
+    """Wait for torch, then seed it and record its compiled graphs."""
     import_hooks.when("torch", _seed)
     import_hooks.when("torch._inductor.output_code", lambda module: _follow(module.CompiledFxGraph))
     # torch 2.5 has the class elsewhere; later releases import it there.
@@ -47,7 +47,7 @@ def _seed(torch: Any) -> None:
 
 
 def _follow(graph: Any) -> None:
-    """Put the record around the call of a compiled graph."""
+    """Record each call of a compiled graph."""
     before = graph.__call__
     if getattr(before, "attn_doctor_outputs", False):
         return
@@ -55,7 +55,7 @@ def _follow(graph: Any) -> None:
     began, ended = import_hooks.unseen(record.began), import_hooks.unseen(record.ended)
 
     def call(self: Any, inputs: Sequence[Any]) -> Any:
-        # The list is emptied by what is called, and some of its tensors are written to.
+        # The called graph empties the list, and writes to some of its tensors.
         kept = list(inputs)
         note = began(self, kept)
         outputs = before(self, inputs)
@@ -68,7 +68,7 @@ def _follow(graph: Any) -> None:
 
 
 class _Record:
-    """The record of one process; a fork begins a file of its own."""
+    """The record of one process; a fork begins its own file."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -77,7 +77,7 @@ class _Record:
         self._pid = 0
 
     def began(self, graph: Any, inputs: list[Any]) -> dict[str, Any] | None:
-        """The beginning of a call's record; None if it is not followed."""
+        """Begin the record of a call; None if it is not recorded."""
         key = str(getattr(graph, "_fx_graph_cache_key", "") or "")
         with self._lock:
             if self._pid != os.getpid():
@@ -95,7 +95,7 @@ class _Record:
         return note
 
     def ended(self, graph: Any, note: dict[str, Any], inputs: list[Any], outputs: Any) -> None:
-        """The rest of it: what came out, and inputs that were written to."""
+        """Complete the record: the outputs, and inputs that were written to."""
         try:
             note["out"] = _sketches(outputs if isinstance(outputs, (list, tuple)) else [outputs])
             changed = sorted(getattr(graph, "mutated_input_idxs", None) or ())
@@ -115,7 +115,7 @@ class _Record:
 
 
 def _capturing() -> bool:
-    """A CUDA graph is being recorded, and whatever is started would become part of it."""
+    """A CUDA graph is being recorded, and everything that starts becomes part of it."""
     import torch
 
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
@@ -129,7 +129,7 @@ def _sketches(values: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def sketch(torch: Any, tensor: Any) -> dict[str, Any]:
-    """Sums over a tensor, in float64, that tell it apart from any other of its size."""
+    """Sums over a tensor, in float64, that distinguish it from others of its size."""
     flat = tensor.detach()
     flat = torch.view_as_real(flat.resolve_conj()) if flat.is_complex() else flat
     flat = flat.reshape(-1)
@@ -156,7 +156,7 @@ def sketch(torch: Any, tensor: Any) -> dict[str, Any]:
 
 
 def _signs(torch: Any, start: int, part: Any) -> Iterator[Any]:
-    """Vectors of ±1 for the places from `start` on: bits of a hash of the place."""
+    """Vectors of ±1 for the positions from `start` on: bits of a hash of the position."""
     place = torch.arange(start, start + part.numel(), dtype=torch.int64, device=part.device)
     # Constants of MurmurHash3's finaliser; products wrap around.
     mixed = (place + 1) * -49064778989728563

@@ -22,8 +22,8 @@ import time
 import traceback
 from typing import Any
 
-from attn_doctor.worker.kernels.attempt import Attempt, RefusedError
-from attn_doctor.worker.kernels.fused import switched_off
+from attn_doctor.worker.kernels.compile_and_compare import Attempt, RefusedError
+from attn_doctor.worker.kernels.fusion_check import switched_off
 from attn_doctor.worker.stub_gpu import guard, install
 from attn_doctor.worker.wire import Emit
 
@@ -142,7 +142,7 @@ def run_job(job: dict[str, Any], emit: Emit = lambda *_, **__: None) -> dict[str
         result = _failed(type(error).__name__, _last_words(error))
     on_stub = guard.installed()
     if on_stub is not None and on_stub.refused:
-        # Whatever became of it: something may have swallowed the refusal, or failed by it.
+        # Also after a success: something may have swallowed the refusal, or failed because of it.
         result = _failed("Refused", on_stub.refused[0].sentence)
     result.setdefault("total_seconds", time.perf_counter() - start)
     return result
@@ -156,12 +156,12 @@ def _failed(type: str, message: str, unfused: str = "") -> dict[str, Any]:
 
 
 def _last_words(error: BaseException) -> str:
-    """The message of the innermost cause, in one paragraph; of a long one what matters."""
+    """The message of the innermost cause, in one paragraph; a long one is shortened."""
     while error.__cause__ is not None:
         error = error.__cause__
-    # After what was asked for and what there is, torch lists all processes on the GPU.
-    told = re.sub(r"(CUDA out of memory\.[^\n]*?is free\.)[^\n]*", r"\1", str(error))
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    # After the memory that was requested and is free, torch lists all processes on the GPU.
+    message = re.sub(r"(CUDA out of memory\.[^\n]*?is free\.)[^\n]*", r"\1", str(error))
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     if sum(map(len, lines)) > 600:
         # A compiler's output: its first complaint says more than its command line.
         complaints = [line for line in lines[1:] if re.search(r"\b(fatal|error)\b *:", line)]
@@ -196,7 +196,7 @@ def _done(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     else:
         result = Attempt(torch, job, device).result()
     if device.startswith("cuda"):
-        # The next process is started at our answer, and may need what we would free at our end.
+        # The next process starts when we answer, and may need memory that we free at exit.
         torch.cuda.empty_cache()
     return {**result, "context_seconds": context}
 

@@ -1,4 +1,4 @@
-"""Tensors and masks for one spec, with the sizes and strides that a trainer's have.
+"""Makes tensors and masks for one spec, with the sizes and strides of a trainer's.
 
 Contents are random but the same in every process; sizes, strides and what requires a gradient
 decide cache keys, contents do not.
@@ -16,7 +16,7 @@ DOCUMENTS = 4
 
 
 class Call(NamedTuple):
-    """The arguments of one call: logical (batch, heads, length, head_dim), and what masks."""
+    """The arguments of one call: tensors (batch, heads, length, head_dim), and masks."""
 
     query: Any
     key: Any
@@ -24,20 +24,20 @@ class Call(NamedTuple):
     block_mask: Any
     score_mod: Any
     mask_mod: Any
-    """What the block mask was made of, for the reference; None: nothing is masked."""
+    """The function of the block mask, for the reference; None: nothing is masked."""
 
 
 class UserMask(NamedTuple):
-    """A mask function of the user's, or a function that makes one for given lengths."""
+    """A user's mask function, or a function that makes one for given lengths."""
 
     function: Any
     makes: bool
     source: str
-    """SHA-256 of the file that it stands in."""
+    """SHA-256 of the file that defines it."""
 
 
 def own_mask(name: str) -> UserMask:
-    """The user's `module:function`. Raises `ValueError` with a sentence where it is none."""
+    """The user's `module:function`. Raises `ValueError` with a sentence if it cannot be used."""
     module, _, attribute = name.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -46,10 +46,10 @@ def own_mask(name: str) -> UserMask:
     except Exception as error:  # whatever the user's own file does while it is imported
         missing = isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]
         where = "; it is looked for beside the spec file, here, and in the environment"
-        told = f"mask {name}: {type(error).__name__}: {error}{where if missing else ''}"
-        raise ValueError(told) from error
+        message = f"mask {name}: {type(error).__name__}: {error}{where if missing else ''}"
+        raise ValueError(message) from error
     if not callable(found):
-        raise ValueError(f"mask {name}: {attribute} is no function")
+        raise ValueError(f"mask {name}: {attribute} is not a function")
     try:
         names = list(inspect.signature(found).parameters)
     except (TypeError, ValueError):
@@ -74,7 +74,7 @@ def _digest(found: Any) -> str:
 
 
 def make(torch: Any, spec: dict[str, Any], length: int, device: str, user: Any = None) -> Call:
-    """One call of a spec (as JSON data) at a query length; gradients are wanted in training."""
+    """One call of a spec (as JSON data) at a query length; with gradients in training."""
     torch.manual_seed(length)
     query, key, value = _tensors(torch, spec, length, device)
     mask_mod, score_mod = _mods(torch, spec, length, device, query, user)
@@ -143,7 +143,7 @@ def _slices(
 def _mods(
     torch: Any, spec: dict[str, Any], length: int, device: str, query: Any, user: Any
 ) -> tuple[Any, Any]:
-    """The mask function and the score function of a spec, each None where it has none."""
+    """The mask function and the score function of a spec; None if it has none."""
     kind, kv_length = spec.get("mask", "none"), _kv_length(spec, length)
     batch, heads = spec.get("batch", 1), spec["heads"]
     if kind == "none":
@@ -203,7 +203,7 @@ def _window(window: int) -> Any:
 
 
 def _document_ids(torch: Any, length: int, device: str) -> Any:
-    """Number of the document of each token, as attention-gym makes them: int32, one dimension."""
+    """The document number of each token, as attention-gym makes them: int32, one dimension."""
     size = -(-length // DOCUMENTS)
     numbers = torch.arange(DOCUMENTS, device=device, dtype=torch.int32)
     return torch.repeat_interleave(numbers, size)[:length].contiguous()

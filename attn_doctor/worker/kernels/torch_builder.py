@@ -1,7 +1,7 @@
-"""A torch that can build FlexAttention kernels itself. No official release has the function.
+"""Uses a torch that can build FlexAttention kernels itself. No official release can.
 
-Guides name `build_flex_attention_kernels`; a patched build may have it, with whatever arguments. It
-is asked by the names of its parameters, and what it built is run and compared like anything else.
+A patched build may have `build_flex_attention_kernels`, with unknown parameters. It is called by
+the names of its parameters, and what it built is run and compared like any other kernel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def ask(torch: Any, spec: dict[str, Any], device: str) -> tuple[bool, str]:
-    """Let torch build the kernels of a spec: whether it did, and a limit to tell if not."""
+    """Let torch build the kernels of a spec: whether it did, and a limit to report if not."""
     from torch.nn.attention import flex_attention as module
 
     build = getattr(module, "build_flex_attention_kernels", None)
@@ -28,20 +28,20 @@ def ask(torch: Any, spec: dict[str, Any], device: str) -> tuple[bool, str]:
 
 
 def fitting(function: Any, known: dict[str, Any]) -> dict[str, Any] | None:
-    """Arguments for a function by the names it asks for; None if it needs one that is not known."""
+    """Arguments for a function by their names; None if it requires one that is not known."""
     try:
         wanted = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return {}
     given = {}
-    for one in wanted:
-        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+    for parameter in wanted:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if one.kind is one.POSITIONAL_ONLY or one.name not in known:
-            if one.default is one.empty:
+        if parameter.kind is parameter.POSITIONAL_ONLY or parameter.name not in known:
+            if parameter.default is parameter.empty:
                 return None
             continue
-        given[one.name] = known[one.name]
+        given[parameter.name] = known[parameter.name]
     return given
 
 

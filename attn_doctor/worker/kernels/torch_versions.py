@@ -1,8 +1,8 @@
-"""What each release of torch can reuse of a compiled FlexAttention, as measured and read in source.
+"""What each release of torch reuses of a compiled FlexAttention, measured and read in its source.
 
 2.5 bypasses the graph cache for every higher-order operator; 2.6 caches the forward graph, 2.10 the
-backward graph and, in training, AOTAutograd's result. A release that is newer than those is taken
-to do what 2.10 does; a proof then says whether that holds.
+backward graph and, in training, AOTAutograd's result. Newer releases are assumed to do what 2.10
+does; the verification of a kernel then shows whether that holds.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 
 class Reuse(NamedTuple):
-    """What a fresh process must find, and what cannot be had."""
+    """What a fresh process must find, and what it cannot."""
 
     aotautograd: bool
     fxgraph: bool
     limits: list[str]
 
     def missed(self, counters: dict[str, int], compilers: int, programs: Sequence[str] = ()) -> str:
-        """What was not reused, in one clause; "" if all was that can be.
+        """What was not reused, in one clause; "" if everything was that can be.
 
         `compilers`: the `programs` that were started, and the kernels that Triton lowered.
         """
@@ -47,7 +47,7 @@ class Reuse(NamedTuple):
 
 
 def minor(version: str) -> tuple[int, int]:
-    """(2, 11) of 2.11.0+cu130; (0, 0) of what is no version."""
+    """(2, 11) for 2.11.0+cu130; (0, 0) for a text that is not a version."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match.group(1)), int(match.group(2))) if match else (0, 0)
 

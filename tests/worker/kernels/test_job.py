@@ -24,15 +24,15 @@ from attn_doctor import worker
 from attn_doctor.record.manifest import BuildEnvironment
 from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import cache_keys, job, torch_builder
-from attn_doctor.worker.kernels.audit import (
+from attn_doctor.worker.kernels.blocks import Block, BlockError
+from attn_doctor.worker.kernels.blocks.eager_attention import without_cudnn
+from attn_doctor.worker.kernels.compiler_watch import (
     Watch,
     files_below,
     mapped,
     vector_checks,
 )
-from attn_doctor.worker.kernels.blocks import Block, BlockError
-from attn_doctor.worker.kernels.blocks.eager_attention import without_cudnn
-from attn_doctor.worker.kernels.fused import switched_off
+from attn_doctor.worker.kernels.fusion_check import switched_off
 from attn_doctor.worker.kernels.spec_inputs import own_mask
 from attn_doctor.worker.kernels.torch_versions import minor, reuse
 
@@ -81,7 +81,7 @@ def test_the_hook_sees_real_programs_and_files(tmp_path: Path) -> None:
         pytest.skip("no C compiler")
     code = f"""
 import json, os, subprocess
-from attn_doctor.worker.kernels.audit import files_below, watching
+from attn_doctor.worker.kernels.compiler_watch import files_below, watching
 root = {str(tmp_path)!r}
 watch = watching()
 subprocess.run([{compiler!r}, "--version"], capture_output=True, check=True)
@@ -400,7 +400,7 @@ def test_attention_that_ran_without_compiling_is_seen(tmp_path: Path) -> None:
     code = f"""
 import json, sys, torch
 sys.path.insert(0, {str(ROOT)!r})
-from attn_doctor.worker.kernels.fused import Fused
+from attn_doctor.worker.kernels.fusion_check import Fused
 from torch.nn.attention.flex_attention import flex_attention
 q = torch.randn(1, 2, 64, 16)
 spec = {{"heads": 2, "head_dim": 16}}

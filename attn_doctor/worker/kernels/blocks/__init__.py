@@ -3,8 +3,8 @@
 A block under `torch.compile` is one graph, norms, projections and attention together, with cache
 keys of its own: kernels that were built for the attention alone do not serve it. The model has one
 layer of each kind; its width is the real one. A trainer that adds adapters or freezes weights
-compiles another graph again. What it takes
-is in `inputs.py`, its weights are in `weights.py`, and what it is held against in `eager.py`.
+compiles another graph again. Its inputs are made in `model_inputs.py`, its weights in `weights.py`,
+and the attention that it is compared with in `eager_attention.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from attn_doctor.worker.kernels.blocks import eager_attention, weights
 from attn_doctor.worker.kernels.blocks.model_inputs import Feed, number
-from attn_doctor.worker.kernels.fused import Fused
+from attn_doctor.worker.kernels.fusion_check import Fused
 from attn_doctor.worker.reference import scaled_dot_product
 
 
@@ -43,12 +43,12 @@ class Block:
         sizes["length"] = self.spec["lengths"][0]
         self.sizes: dict[str, int] = sizes
         self.weights: dict[str, int] = {}
-        """Numbers in each parameter, in the order of the gradients."""
+        """The number of elements of each parameter, in the order of the gradients."""
         self.outside = 0
         """Attentions of the model that are not in a repeated block."""
 
     def _class(self) -> Any:
-        # Nothing is fetched from a hub: the weights are random.
+        # Nothing is downloaded from a hub: the weights are random.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         module, _, name = self.recipe.get("class", ":").partition(":")
         try:
@@ -86,7 +86,7 @@ class Block:
 
     def _inputs(self, dtype: Any) -> dict[str, Any]:
         feed = Feed(self.torch, self.recipe, self.sizes)
-        # The same numbers for every dtype: rounded to the narrow one before.
+        # The same numbers for every dtype: they are rounded to the narrow one first.
         found = feed.inputs(self.device, dtype, self.dtype)
         if "txt_seq_lens" in inspect.signature(self.kind.forward).parameters:
             batch = self.sizes["batch"]
@@ -105,8 +105,8 @@ class Block:
             if self.training:
                 sum(one.float().square().mean() for one in outputs).backward()
             if self.training and kept:
-                # Weights of a last layer whose output nobody reads have no gradient, or, where the
-                # block was compiled as a whole, one of zeros.
+                # Weights of a last layer whose output is not used have no gradient, or, where the
+                # block was compiled as a whole, a gradient of zeros.
                 grads = {
                     name: torch.zeros_like(one) if one.grad is None else one.grad
                     for name, one in model.named_parameters()
@@ -148,11 +148,11 @@ class Block:
         for name, one in found.items():
             run.errors[name] = _error(one, true[name])
             rounding = max(rounding, _error(plain[name], true[name]))
-        # A whole block rounds more often than attention does: as much again as without compiling.
+        # A whole block rounds more often than attention alone: twice the error without compiling.
         run.error_limit = max(run.error_limit, 2 * rounding)
         if not self.training:
-            told = self._told_blind(state, true, run.error_limit)
-            run.limits += [told] if told else []
+            limit = self._insensitive(state, true, run.error_limit)
+            run.limits += [limit] if limit else []
         if "dw" in found:
             worst, name = self._worst(found["dw"], plain["dw"], true["dw"])
             run.worst["dw"], run.places["dw"] = worst, f"the gradient of {name}" if name else ""
@@ -163,7 +163,7 @@ class Block:
         A small parameter that is all wrong would not show in the norm of all. Only those count that
         are far worse than without compiling: the gradients of some cancel nearly, and round much.
         """
-        # Where nothing is left of a gradient, any rounding would look large.
+        # For a gradient that is nearly zero, any rounding would look large.
         floor = float(true.double().norm()) * 1e-3 / max(1, len(self.weights)) ** 0.5
         worst, where, start = 0.0, "", 0
         for name, count in self.weights.items():
@@ -177,8 +177,8 @@ class Block:
                 worst, where = off, name
         return worst, where
 
-    def _told_blind(self, state: dict[str, Any], true: dict[str, Any], limit: float) -> str:
-        """What to tell where the output hardly depends on attention; the gradients always do."""
+    def _insensitive(self, state: dict[str, Any], true: dict[str, Any], limit: float) -> str:
+        """A limit to report if the output hardly depends on attention; gradients always do."""
         blind = self._other(state, self.torch.float64, eager_attention.nothing)
         share = _error(blind["out"], true["out"])
         if share >= 4 * limit:
@@ -200,7 +200,7 @@ class Block:
         model = self._model(dtype, "native")
         model.load_state_dict(state)
         if attention is None and dtype == torch.float64:
-            # It does not hold all scores: of Wan at 720p they take 133 GiB in float64.
+            # Torch's own holds all scores: those of Wan at 720p take 133 GiB in float64.
             attention = eager_attention.open_rows(scaled_dot_product(torch), torch)
         with (
             eager_attention.replaced(torch, attention)
@@ -211,7 +211,7 @@ class Block:
 
 
 def _tensors(torch: Any, found: Any) -> list[Any]:
-    """All tensors in what a model returns: its output, or one for each image or stream."""
+    """All tensors that a model returns: its output, or one for each image or stream."""
     if isinstance(found, torch.Tensor):
         return [found]
     parts = found if isinstance(found, (list, tuple)) else ()

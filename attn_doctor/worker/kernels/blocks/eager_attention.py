@@ -1,4 +1,4 @@
-"""Attention without compiling, that a block is held against: exact, torch's own, or none at all."""
+"""Attention without compiling, for the comparison of a block: exact, torch's own, or none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def replaced(torch: Any, attention: Any) -> Iterator[None]:
-    """With `attention` in the place of torch's own."""
+    """Replace torch's own attention by `attention`."""
     functional = torch.nn.functional
     before = functional.scaled_dot_product_attention
     functional.scaled_dot_product_attention = attention
@@ -20,12 +20,12 @@ def replaced(torch: Any, attention: Any) -> Iterator[None]:
 
 
 def nothing(query: Any, key: Any, value: Any, **options: Any) -> Any:  # noqa: ARG001
-    """Attention that finds nothing: zeros, in the shape of its output."""
+    """Attention without effect: zeros, in the shape of its output."""
     return query.new_zeros(*query.shape[:-1], value.shape[-1])
 
 
 def open_rows(attention: Any, torch: Any) -> Any:
-    """`attention`, which gives zeros for rows whose mask lets nothing through, as torch's does."""
+    """`attention`, with zeros for rows whose keys are all masked, as torch returns them."""
 
     def safe(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> Any:
         if attn_mask is None or attn_mask.dtype != torch.bool:
@@ -39,12 +39,12 @@ def open_rows(attention: Any, torch: Any) -> Any:
 
 @contextlib.contextmanager
 def without_cudnn(torch: Any) -> Iterator[None]:
-    """Not with the attention of cuDNN, which torch prefers on Hopper: some sizes fail in backward.
+    """Disable the attention of cuDNN, which torch prefers on Hopper: some sizes fail in backward.
 
     Seen with torch 2.11 on an H200: "Expected mha_graph.execute(…).is_good()".
     """
     cuda = torch.backends.cuda
-    if not hasattr(cuda, "enable_cudnn_sdp"):  # before torch 2.5 there is none
+    if not hasattr(cuda, "enable_cudnn_sdp"):  # before torch 2.5
         yield
         return
     before = cuda.cudnn_sdp_enabled()

@@ -1,4 +1,4 @@
-"""What a transformer's forward takes, as tensors of the sizes that a recipe names.
+"""Makes the inputs of a transformer's forward, as tensors of the sizes that a recipe names.
 
 A recipe says shapes by names of sizes, and for some inputs what they hold; what the others hold
 follows from their names, which diffusers uses alike in all its models. It knows no family.
@@ -22,7 +22,7 @@ _STEPS: dict[str, Callable[[int, int], int]] = {
 def number(sizes: dict[str, int], text: Any) -> Any:
     """A size by its name, such as `rows*2` or `text-985`, its steps from left to right.
 
-    Anything else as it is.
+    Any other value is returned unchanged.
     """
     match = _SIZE.fullmatch(text) if isinstance(text, str) else None
     if match is None or match.group(1) not in sizes:
@@ -73,7 +73,7 @@ class Feed:
         return found
 
     def _held(self, name: str, shape: list[int], own: Any) -> Any:
-        """What an input holds that is not noise; None for noise. `own` is the model's dtype."""
+        """The content of an input that is not noise; None for noise. `own`: the model's dtype."""
         kind = number(self.sizes, self.recipe.get("holds", {}).get(name) or _kind(name))
         if isinstance(kind, int):
             return self.torch.full(shape, kind, dtype=self.torch.int64)

@@ -1,4 +1,4 @@
-"""The weights of a model that is built for its blocks, and which of its attention is in those.
+"""Weights of a model that is built for its blocks, and the attention in and outside those blocks.
 
 They are random. It knows no family: a class of diffusers says which modules are repeated blocks,
 and which stay in float32.
@@ -27,7 +27,7 @@ def cast(torch: Any, model: Any, dtype: Any) -> None:
 
 
 def _cast_input(layer: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Code that computes in float32 by name, such as that of a timestep, meets exact weights."""
+    """Cast the input of a layer: some code computes in float32 by name, such as of a timestep."""
     return (given[0].to(layer.weight.dtype), *given[1:])
 
 
@@ -48,7 +48,7 @@ def attentions(model: Any, *, inside: bool) -> list[Any]:
 
 
 def plain_outside(model: Any) -> int:
-    """Torch's own attention where no repeated block is, since nothing compiles that; how many."""
+    """Set torch's own attention outside repeated blocks, where nothing compiles; how many."""
     found = attentions(model, inside=False)
     for one in found:
         processor = one.processor
@@ -57,7 +57,7 @@ def plain_outside(model: Any) -> int:
 
 
 def awaken(torch: Any, model: Any) -> None:
-    """Weights by which the output tells whether attention is right.
+    """Change the weights so that the output shows whether attention is right.
 
     Some start as zeros, which would keep a block from the output. Others make scores so much alike
     that the mean of all values comes out, which is next to nothing.

@@ -1,7 +1,7 @@
-"""Whether attention really ran as one fused kernel, which torch says in warnings or not at all.
+"""Checks whether attention ran as one fused kernel, which torch reports in warnings at best.
 
 A frame that torch skips runs eagerly and gives right results, with the whole matrix of scores in
-memory. Three signs are watched: warnings and log lines, calls of torch's dense reference
+memory. Three signs are observed: warnings and log lines, calls of torch's dense reference
 implementation with real tensors, and memory as large as the scores.
 """
 
@@ -13,7 +13,7 @@ import os
 import warnings
 from typing import Any
 
-#: What torch prints where it gives up compiling, and goes on.
+#: What torch prints when it gives up compiling and continues.
 NO_BFLOAT16 = "does not support bfloat16 compilation natively"
 LIMITS = ("hit config.recompile_limit", "hit config.cache_size_limit", "hit config.accumulated_")
 UNCOMPILED = ("called without torch.compile", "will use an unfused implementation")
@@ -26,14 +26,14 @@ _SIGNS = {
     LIMITS[0]: _OF_ONE,
     LIMITS[1]: _OF_ONE,
     LIMITS[2]: "torch reached its limit of recompilations and ran the rest unfused",
-    # What follows from one of those above is looked for after them.
+    # A consequence of one of those above is searched for after them.
     UNCOMPILED[0]: "flex_attention ran without torch.compile",
     UNCOMPILED[1]: "flex_attention ran unfused",
 }
 
 
 def switched_off() -> str:
-    """The variable that keeps torch from compiling, or makes its results doubtful; else ""."""
+    """Which variable prevents compiling or makes results doubtful, and why; else ""."""
     for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE"):
         if os.environ.get(name, "") not in ("", "0"):
             return f"{name}={os.environ[name]} is set: torch.compile does nothing; unset it"
@@ -53,23 +53,23 @@ def switched_off() -> str:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, lines: list[str]) -> None:
         super().__init__(logging.DEBUG)
-        self._heard = heard
+        self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(Exception):  # a line that cannot be formatted says nothing
-            self._heard.append(record.getMessage())
+            self._lines.append(record.getMessage())
 
 
 class Fused:
-    """Listens while a compiled call runs; `reason()` says why it was not fused, or ""."""
+    """Observes a compiled call; `reason()` says why it was not fused, or ""."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._heard: list[str] = []
+        self._lines: list[str] = []
         self._dense = 0
-        self._listener = _Listener(self._heard)
+        self._listener = _Listener(self._lines)
         self._warnings: Any = None
         self._undo: tuple[Any, Any] | None = None
 
@@ -116,11 +116,11 @@ class Fused:
         return bool(self._torch._is_functional_tensor(tensor))
 
     def reason(self, spec: dict[str, Any], length: int, memory: int | None) -> str:
-        """Why the call was not fused; "" if every sign says that it was.
+        """Why the call was not fused; "" if all signs say that it was.
 
         `memory` is what the call took on the GPU beyond its inputs, in bytes; None: not known.
         """
-        lines = self._heard + [str(one.message) for one in self._caught]
+        lines = self._lines + [str(one.message) for one in self._caught]
         for sign, meaning in _SIGNS.items():
             if any(sign in line for line in lines):
                 return meaning

@@ -1,9 +1,9 @@
-"""What a process compiled, and which cache files it touched, seen through Python's audit events.
+"""Observes what a process compiles and which cache files it uses, by Python's audit events.
 
 A counter that says "hit" is not enough: torch counts a hit when it finds an entry and may still run
 a compiler afterwards. So every program that is started, and every file that is opened or renamed,
-is looked at. What C++ code opens by itself is not seen; the folder of a file that was seen stands
-in for it where it holds one kernel.
+is recorded. Files that C++ code opens are not seen; where a folder holds one kernel, one file that
+was seen counts for all of them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _COMPILER = re.compile(
     r"(ptxas(-blackwell)?|[\w-]*gcc|[\w-]*g\+\+|cc|c\+\+|clang(\+\+)?|cl|nvcc|hipcc|icpx?|ld|ld\.lld|"
     r"nvlink)([-.][\d.]+)?(\.exe)?"
 )
-#: Arguments with which a compiler only tells about itself.
+#: Arguments with which a compiler only describes itself.
 _QUESTION = re.compile(r"--version|-v|-V|-dump\S*|-print-\S*|--help\S*|-###|/\?")
-#: Bytes of the source of a check of the CPU's vector instructions; kernels are longer.
+#: Largest source, in bytes, of a check of the CPU's vector instructions; kernels are longer.
 _LARGEST_CHECK = 4096
-#: Folders of the cache whose files belong to no kernel.
+#: Folders of the cache whose files do not belong to a kernel.
 _NOT_KERNELS = ("locks", "attn-doctor", "cache", "precompiled_headers")
 
 
 class Watch:
-    """What was seen since it began: compilers started, and files opened or renamed."""
+    """Compilers that were started, and files that were opened or renamed, since it began."""
 
     def __init__(self) -> None:
         self.compilers: list[str] = []
@@ -37,7 +37,7 @@ class Watch:
         self.touched: set[str] = set()
 
     def event(self, name: str, args: tuple[Any, ...]) -> None:
-        """Take in one audit event."""
+        """Record one audit event."""
         if name in ("open", "ctypes.dlopen") and args and isinstance(args[0], (str, bytes)):
             self.touched.add(os.fsdecode(args[0]))
         elif name in ("os.rename", "import") and isinstance(args[1], (str, bytes, os.PathLike)):
@@ -76,7 +76,7 @@ _now: list[Watch] = []
 
 
 def watching() -> Watch:
-    """Begin anew; audit hooks cannot be taken away, so there is one for the whole process."""
+    """Begin a new watch. Audit hooks cannot be removed, so the process has one for all."""
     if not _now:
         _now.append(Watch())
         sys.addaudithook(_hook)
@@ -101,10 +101,9 @@ def mapped() -> set[str]:
 
 
 def vector_checks(folder: str) -> set[str]:
-    """The small libraries with which Inductor asks, once per folder, what the CPU can do.
+    """The small libraries with which Inductor tests, once per folder, what the CPU can do.
 
-    A kernel for the CPU needs them in a fresh process, whoever compiled them: without them a
-    compiler runs again.
+    A kernel for the CPU needs them in a fresh process: without them a compiler runs again.
     """
     found: set[str] = set()
     for path in glob.glob(os.path.join(glob.escape(folder), "??", "*.cpp")):
@@ -130,10 +129,10 @@ def files_below(folder: str, touched: set[str]) -> dict[str, int]:
         if not relative or parts[0] in _NOT_KERNELS or "__pycache__" in parts:
             continue
         whole = parts[0] in ("triton", "fxgraph", "aotautograd")
-        for one in _siblings(path) if whole else [path]:
-            size = _size(one)
+        for file in _siblings(path) if whole else [path]:
+            size = _size(file)
             if size is not None:
-                found[os.path.relpath(one, root)] = size
+                found[os.path.relpath(file, root)] = size
     return dict(sorted(found.items()))
 
 

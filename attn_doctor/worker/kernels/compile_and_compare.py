@@ -1,7 +1,7 @@
-"""One spec on one device: compiled, run, held against float64, and judged.
+"""Compiles one spec on one device, runs it, compares it with float64, and evaluates the result.
 
-All of torch's counters are its own account; what was compiled and which files were touched is seen
-by `watch.py` as well. It knows nothing of what other processes do in the same cache folder.
+torch's counters are torch's own account; `compiler_watch.py` observes which compilers ran and which
+files were used. It does not know what other processes do in the same cache folder.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import cache_keys, spec_inputs, torch_builder
-from attn_doctor.worker.kernels.audit import (
+from attn_doctor.worker.kernels.compiler_watch import (
     files_below,
     mapped,
     vector_checks,
     watching,
 )
-from attn_doctor.worker.kernels.fused import Fused
+from attn_doctor.worker.kernels.fusion_check import Fused
 from attn_doctor.worker.kernels.torch_versions import Reuse, reuse
 from attn_doctor.worker.stub_gpu import guard
 
@@ -31,7 +31,7 @@ _OPERATIONS = (3e10, 1.5e12, 2e13)
 
 
 class RefusedError(Exception):
-    """What cannot be built, with the sentence that says why."""
+    """A spec cannot be built, for the reason in the message."""
 
     def __init__(self, message: str, unfused: str = "") -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class RefusedError(Exception):
 
 
 class Attempt:
-    """One spec on one device: its calls in order, what they compiled, and how exact they were."""
+    """One spec on one device: its calls in order, what they compiled, and their errors."""
 
     def __init__(self, torch: Any, job: dict[str, Any], device: str) -> None:
         self.torch = torch
@@ -48,16 +48,16 @@ class Attempt:
         self.device = device
         self.training = self.spec.get("phase", "training") == "training"
         self.proving = job["action"] == "prove"
-        #: No kernel runs, so there is nothing to hold against float64.
+        #: No kernel runs, so there is nothing to compare with float64.
         self.unverified = guard.active()
-        #: Whether what comes out is held against float64.
+        #: Whether results are compared with float64.
         self.compares: bool = job.get("compare", True) and not self.unverified
         self.reuse: Reuse = reuse(torch.__version__, self.training, device)
         self.seconds = 0.0
         self.reference_seconds = 0.0
         self.errors: dict[str, float] = {}
         self.worst: dict[str, float] = {}
-        #: Result → which part of it is worst, in words.
+        #: Result → the part of it with the largest error, in words.
         self.places: dict[str, str] = {}
         self.unfused = ""
         self.via = "torch.compile"
@@ -72,7 +72,7 @@ class Attempt:
         self.error_limit = reference.limit(self.spec.get("dtype", "bfloat16"))
 
     def result(self) -> dict[str, Any]:
-        """Compile and run all lengths, and say what came of it."""
+        """Compile and run all lengths, and return the result."""
         user = None
         if ":" in self.spec.get("mask", "none"):
             try:
@@ -83,12 +83,12 @@ class Attempt:
         return self.watched(lambda: self._calls(user))
 
     def watched(self, calls: Any) -> dict[str, Any]:
-        """Run `calls` with everything watched, and put the result together."""
+        """Run `calls` with everything observed, and put the result together."""
         torch = self.torch
         torch._dynamo.reset()
         counters = torch._dynamo.utils.counters
         counters.clear()
-        # Inductor's own workers would multiply with ours; the number is not part of any key.
+        # Each of our workers would start as many of Inductor's own; their number is not in any key.
         torch._inductor.config.compile_threads = 1
         watch = watching()
         lowered = _count_lowered()
@@ -140,20 +140,20 @@ class Attempt:
             "unverified": self.unverified,
             "failure": None,
         }
-        return self._judged(result)
+        return self._evaluated(result)
 
     def _id(self) -> str:
         return str(self.job.get("spec_id") or "spec")
 
     def _parts(self) -> str:
-        """Under what name the parts of its keys are kept; each device has its own."""
+        """The name under which the components of its keys are kept; each device has its own."""
         return str(self.job.get("parts") or self._id())
 
     def _calls(self, user: Any) -> None:
         from torch.nn.attention.flex_attention import flex_attention
 
         self._ask_torch()
-        # As a program does that compiles the function once and calls it with each length.
+        # Like a program that compiles the function once and calls it with each length.
         options = {
             name: self.spec[name] for name in ("dynamic", "mode") if self.spec.get(name) is not None
         }
@@ -240,12 +240,12 @@ class Attempt:
         return self.torch.cuda.max_memory_allocated()
 
     def wait(self) -> None:
-        """Until the GPU has done all that was asked of it."""
+        """Wait until the GPU has finished everything."""
         if self.device.startswith("cuda"):
             self.torch.cuda.synchronize()
 
-    def _judged(self, result: dict[str, Any]) -> dict[str, Any]:
-        """`result`, failed if it ran unfused, is wrong, or a proof found no reuse."""
+    def _evaluated(self, result: dict[str, Any]) -> dict[str, Any]:
+        """`result`, marked as failed if it ran unfused, is wrong, or reused nothing."""
         limit = self.error_limit
         wrong = [name for name, error in result["errors"].items() if not error <= limit]
         local = [name for name, error in result["worst"].items() if not error <= 8 * limit]
@@ -271,16 +271,16 @@ class Attempt:
         return result
 
     def _wrong(self, name: str, result: dict[str, Any], *, whole: bool) -> str:
-        """Which result is how far from float64: all of it, or one part."""
+        """A sentence on how much a result differs from float64: all of it, or one part."""
         place = self.places.get(name, "")
         figures, allowed = result["errors" if whole else "worst"], self.error_limit
         off = f"differs from float64 by {figures[name]:.2g}"
         if whole:
-            told = f"{name} {off}, most in {place}" if place else f"{name} {off}"
+            sentence = f"{name} {off}, most in {place}" if place else f"{name} {off}"
         else:
-            told = f"{place} {off}" if place else f"{name} {off} in one block of rows"
+            sentence = f"{place} {off}" if place else f"{name} {off} in one block of rows"
             allowed *= 8
-        return f"{told}; {allowed:.2g} is allowed"
+        return f"{sentence}; {allowed:.2g} is allowed"
 
 
 def _larger(one: float, other: float) -> float:
@@ -288,7 +288,7 @@ def _larger(one: float, other: float) -> float:
 
 
 def _count_lowered() -> list[int]:
-    """A counter of kernels that Triton really lowers; a hit in its cache does not come so far."""
+    """A counter of kernels that Triton lowers; a hit in its cache ends before that."""
     count = [0]
     try:
         from triton.compiler.compiler import ASTSource

@@ -8,9 +8,10 @@ because their keys are digests. Without a record they stay unknown, which does n
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec import Struct
 
@@ -19,7 +20,6 @@ from attn_doctor.kernels.caches import pickles
 from attn_doctor.kernels.caches.contents import (
     CODE_KEY,
     EXTENSION_FOLDER,
-    FX_KEY,
     HUB_VARIANT,
     JITERATOR,
     Contents,
@@ -81,11 +81,15 @@ def _names(shown: list[Gpu] | None) -> tuple[str, ...] | None:
     return None if shown is None or len(found) < len(shown) else tuple(dict.fromkeys(found))
 
 
+_log = logging.getLogger(__name__)
+
 #: The state of an entry, and the reason.
 StateReason = tuple[State, str]
 
 UNKNOWN = State.UNKNOWN
 _SILENT: StateReason = (UNKNOWN, "its key is a digest, which does not show what it was built for")
+#: Parts whose entries mention other entries, and may hold graphs of several programs.
+_GRAPHS = ("fxgraph", "aotautograd")
 _UNREAD: StateReason = (UNKNOWN, "it could not be read")
 
 
@@ -101,17 +105,23 @@ def evaluate_entries(
     After `seconds` no further entry is opened: the others are unknown and say so.
     """
     end = time.monotonic() + seconds
-    evaluator = _Evaluator(tree, now, contents)
+    evaluator = _Evaluator(tree, now)
     found: list[EvaluatedEntry] = []
+    by_itself: set[str] = set()
     for entry in contents.entries:
         said = _recorded(entry, recorded or {})
-        if said is None:
-            if time.monotonic() > end:
-                said = (UNKNOWN, "not examined: the time limit was reached")
-            else:
-                said = evaluator.of(contents.kind, entry)
+        if time.monotonic() > end:
+            evaluator.all_read = False
+            said = said or (UNKNOWN, "not examined: the time limit was reached")
+        elif said is None:
+            by_itself.add(entry.name)
+            said = evaluator.of(contents.kind, entry)
+        elif entry.part in _GRAPHS:
+            evaluator.of(contents.kind, entry)  # the code that it uses must not become stale
         found.append(EvaluatedEntry(entry=entry, state=said[0], why=said[1]))
-    return tuple(evaluator.after(found))
+    _log.debug("%s: %d entries, %d by the record", contents.root, len(found),
+               len(found) - len(by_itself))  # fmt: skip
+    return tuple(evaluator.after(found, by_itself))
 
 
 def prevailing(said: Iterable[StateReason]) -> StateReason:
@@ -127,18 +137,19 @@ def _recorded(entry: Entry, recorded: Mapping[str, StateReason]) -> StateReason 
         return None
     state = prevailing(said)
     # Graphs of several programs lie under one key, and the record names only those of the builder.
-    shared = entry.part in ("fxgraph", "aotautograd") and len(said) < len(entry.files)
+    shared = entry.part in _GRAPHS and len(said) < len(entry.files)
     return None if shared and state[0] is State.STALE else state
 
 
 class _Evaluator:
     """Reads the entries of one cache, and remembers which graphs mention which code."""
 
-    def __init__(self, tree: Tree, now: CurrentEnvironment, contents: Contents) -> None:
+    def __init__(self, tree: Tree, now: CurrentEnvironment) -> None:
         self._tree = tree
         self._now = now
         self._uses: dict[str, list[str]] = {}
-        self._graphs = {entry.name for entry in contents.entries if entry.part == "fxgraph"}
+        self.all_read = True
+        """Every graph was read, so that `_uses` is complete."""
         self._parts: dict[str, Callable[[Entry], StateReason]] = {
             "triton": self._kernel,
             "fxgraph": self._graph,
@@ -157,13 +168,19 @@ class _Evaluator:
         work = self._parts.get(entry.part) or self._kinds.get(kind)
         return _SILENT if work is None else work(entry)
 
-    def after(self, found: list[EvaluatedEntry]) -> Iterable[EvaluatedEntry]:
-        """Mark generated code as stale if only stale graphs mention it."""
+    def after(
+        self, found: list[EvaluatedEntry], by_itself: Collection[str]
+    ) -> Iterable[EvaluatedEntry]:
+        """Mark generated code as stale if only stale graphs mention it.
+
+        `by_itself`: names of the entries that may change, because the record does not name them.
+        Nothing changes if a graph could not be read: it may use any code.
+        """
         states = {one.entry.name: one.state for one in found}
         for one in found:
             users = [states[user] for user in self._uses.get(one.entry.name, [])]
-            unknown = one.state is UNKNOWN and one.entry.part in ("code", "fxgraph")
-            if unknown and users and all(state is State.STALE for state in users):
+            may_change = self.all_read and one.entry.part == "code" and one.entry.name in by_itself
+            if may_change and users and all(state is State.STALE for state in users):
                 why = "only stale entries use it"
                 one = EvaluatedEntry(entry=one.entry, state=State.STALE, why=why)
             yield one
@@ -175,12 +192,11 @@ class _Evaluator:
         for path in entry.files:
             data = self._read(path)
             if data is None:
+                self.all_read = False
                 return _UNREAD
             for text in pickles.texts(data):
                 for key in CODE_KEY.findall(text):
                     self._uses.setdefault(key.decode(), []).append(entry.name)
-                if FX_KEY.fullmatch(text[:60].decode("latin-1")):
-                    self._uses.setdefault(text.decode(), []).append(entry.name)
                 if said is _SILENT or said[0] is State.LIVE:
                     said = self._mentioned(text) or said
         # A graph needs fitting kernels, but they are not sufficient.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from itertools import permutations
 from pathlib import Path
@@ -253,3 +254,123 @@ def test_a_graph_that_the_record_does_not_name_keeps_its_key(tmp_path: Path, mak
     assert states("inductor", root, recorded=stale)["fxgraph"][0] == "stale"
     make.write((root / path).with_name(make.FILE[:-1] + "a"), pickle.dumps({}, 5))
     assert states("inductor", root, recorded=stale)["fxgraph"][0] == "unknown"
+
+
+def test_other_json_in_a_graph_does_not_hide_the_kernels_description(
+    tmp_path: Path, make: Any
+) -> None:
+    kernel = json.dumps({"target": {"backend": "cuda", "arch": 90}, "triton_version": "3.5.1"})
+    graph = {"settings": b'{"x": 1}', "bundle": [kernel.encode()]}
+    path = tmp_path / "fxgraph" / make.FX[1:3] / make.FX / make.FILE
+    make.write(path, pickle.dumps(graph, 5))
+    assert states("inductor", tmp_path)["fxgraph"][0] == "stale"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cuda", "today", "state"),
+    [
+        ("NVIDIA H200", "13.0", HERE, "unknown"),
+        ("NVIDIA A100", "13.0", HERE, "stale"),
+        ("NVIDIA H200", "12.8", HERE, "stale"),
+        ("NVIDIA A100", "12.8", CurrentEnvironment(), "unknown"),
+        ("NVIDIA A100", "13.0", CurrentEnvironment(gpus=(), cuda="13.0"), "unknown"),
+    ],
+)
+def test_timings_name_their_gpu_and_cuda(
+    tmp_path: Path, make: Any, gpu: str, cuda: str, today: CurrentEnvironment, state: str
+) -> None:
+    system = {"device": {"name": gpu}, "version": {"cuda": cuda}}
+    make.write(tmp_path / "cache" / ("d" * 51), json.dumps({"system": system}))
+    assert states("inductor", tmp_path, today)["autotune"][0] == state
+
+
+def test_timings_in_another_folder_are_not_read(tmp_path: Path, make: Any) -> None:
+    system = {"device": {"name": "NVIDIA A100"}, "version": {"cuda": "12.8"}}
+    make.write(tmp_path / "ab" / "k.best_config", json.dumps({"system": system}))
+    assert states("inductor", tmp_path)["autotune"][0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "today"),
+    [
+        ("cuda_utils.so", HERE),
+        ("cuda_utils.cpython-311-x86_64-linux-gnu.so", CurrentEnvironment(triton="3.6.0")),
+    ],
+)
+def test_a_helper_without_a_known_python_is_unknown(
+    tmp_path: Path, make: Any, name: str, today: CurrentEnvironment
+) -> None:
+    make.write(tmp_path / make.KEY / name, make.elf())
+    assert states("triton", tmp_path, today)["triton"][0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("folder", "today"),
+    [
+        ("py312_cpu", HERE),
+        ("py312_cu128", CurrentEnvironment(python="312")),
+        ("py312_cu128", CurrentEnvironment(python="312", cuda="")),
+        ("py311_cpu", CurrentEnvironment(cuda="13.0")),
+    ],
+)
+def test_an_extension_that_another_torch_may_use_is_unknown(
+    tmp_path: Path, make: Any, folder: str, today: CurrentEnvironment
+) -> None:
+    make.extension(tmp_path, folder)
+    assert states("extensions", tmp_path, today)["extension"][0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("arch", "today"),
+    [
+        ("gfx942:sramecc+", HERE),
+        ("9.0", CurrentEnvironment(cuda="", sms=(90,))),
+        ("8.0", CurrentEnvironment(cuda="13.0")),
+    ],
+)
+def test_a_small_kernel_of_unknown_use_is_unknown(
+    tmp_path: Path, make: Any, arch: str, today: CurrentEnvironment
+) -> None:
+    make.small_kernel(tmp_path, arch)
+    assert states("jiterator", tmp_path, today)["kernel"][0] == "unknown"
+
+
+def test_without_a_known_torch_downloads_are_unknown(tmp_path: Path, make: Any) -> None:
+    make.hub(tmp_path)
+    assert states("hub", tmp_path, CurrentEnvironment())["download"][0] == "unknown"
+
+
+@pytest.mark.parametrize("state", [State.LIVE, State.UNKNOWN])
+def test_recorded_code_keeps_its_state_although_only_a_stale_graph_uses_it(
+    tmp_path: Path, make: Any, state: State
+) -> None:
+    root = make.inductor(tmp_path, version="3.5.1")
+    files = [f"{make.CODE[1:3]}/{make.CODE}{end}" for end in (".py", ".main.so")]
+    found = states("inductor", root, recorded=dict.fromkeys(files, (state, "recorded")))
+    assert found["fxgraph"][0] == "stale"
+    assert found["code"] == (state.value, "recorded")
+
+
+@pytest.mark.parametrize("state", [None, State.LIVE, State.UNKNOWN, State.STALE], ids=str)
+def test_code_that_another_graph_uses_too(tmp_path: Path, make: Any, state: State | None) -> None:
+    """The other graph's state comes from the record, or (None) it shows none."""
+    root = make.inductor(tmp_path, version="3.5.1")
+    other = "f" + make.FX[1:-1] + "a"
+    path = make.write(
+        root / "fxgraph" / other[1:3] / other / make.FILE, pickle.dumps({"cache_key": make.CODE}, 5)
+    )
+    name = path.relative_to(root).as_posix()
+    found = states("inductor", root, recorded={name: (state, "recorded")} if state else {})
+    assert found["code"][0] == ("stale" if state is State.STALE else "unknown")
+
+
+def test_code_stays_unknown_while_a_graph_cannot_be_read(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path, version="3.5.1")
+    other = "f" + make.FX[1:-1] + "a"
+    lost = make.write(root / "fxgraph" / other[1:3] / other / make.FILE)
+    tree = read_tree(str(root))
+    contents = sort("inductor", tree)
+    lost.unlink()
+    found = {one.entry.name: one.state for one in evaluate_entries(contents, tree, HERE)}
+    assert found[make.FX] is State.STALE
+    assert found[make.CODE] is State.UNKNOWN

@@ -1,4 +1,4 @@
-"""A hostile machine: whatever is planted or broken, `check` answers, in time, and runs none of it.
+"""A hostile machine: `check` answers in time and runs nothing of it.
 
 The faults are those that made other doctors hang, crash, or execute what they found.
 """
@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-#: Far less than what is planted would take, and enough for a machine that is very busy.
+#: Far less than the hostile programs take, and enough for a very busy machine.
 SECONDS = 40.0
-#: Where Python knows it: the working directory is no place to import from.
+#: Where Python knows it: the working directory is not on the import path.
 SAFE_PATH = "-P" if sys.version_info >= (3, 11) else "-B"
 TOOLS = ("gcc", "g++", "cc", "nvcc", "nvidia-smi", "conda", "lscpu", "cmake", "ninja", "ldconfig")
 
@@ -48,13 +48,13 @@ def check(
 
 @pytest.fixture
 def marker(tmp_path: Path) -> Path:
-    """A file that anything planted would create."""
+    """A file that a hostile program would create."""
     return tmp_path / "executed"
 
 
 @pytest.fixture
 def tools(tmp_path: Path, marker: Path) -> Path:
-    """A folder of programs that tell on whoever runs them, and then take 70 seconds."""
+    """A folder of programs that create the marker, and then take 70 seconds."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in TOOLS:
@@ -64,7 +64,7 @@ def tools(tmp_path: Path, marker: Path) -> Path:
     return folder
 
 
-def test_programs_planted_on_path_are_not_run(tools: Path, marker: Path) -> None:
+def test_hostile_programs_on_path_are_not_run(tools: Path, marker: Path) -> None:
     path = f"{tools}:{os.environ['PATH']}"
     data, seconds = check(PATH=path)
     assert not marker.exists(), marker.read_text()
@@ -78,7 +78,7 @@ def test_programs_planted_on_path_are_not_run(tools: Path, marker: Path) -> None
 
 
 @pytest.mark.parametrize("place", ["cwd", "PYTHONPATH"])
-def test_planted_modules_are_reported_and_not_imported(
+def test_shadowing_modules_are_reported_and_not_imported(
     tmp_path: Path, marker: Path, place: str
 ) -> None:
     folder = tmp_path / "code"
@@ -95,8 +95,8 @@ def test_planted_modules_are_reported_and_not_imported(
     assert not marker.exists(), marker.read_text()
     facts = data["facts"]
     assert isinstance(facts, dict)
-    planted = " ".join(facts["python"]["shadowing_modules"])
-    assert str(folder / "torch.py") in planted
+    shadowing = " ".join(facts["python"]["shadowing_modules"])
+    assert str(folder / "torch.py") in shadowing
 
 
 def test_code_in_pth_files_of_the_examined_environment_does_not_run(
@@ -185,7 +185,7 @@ def test_check_writes_no_file_and_opens_no_connection(tmp_path: Path) -> None:
         if (match := _OPEN.search(line)) and re.search("O_WRONLY|O_RDWR|O_CREAT", match[2])
     ]
     assert set(written) <= {"/dev/null", "/dev/tty"}
-    # NSS may ask a local cache of user names; that is no network.
+    # NSS may ask a local cache of user names; that does not use the network.
     sockets = [line for line in lines if "socket(" in line and "AF_UNIX" not in line]
     assert sockets == []
     changes = r"\b(mkdir|mkdirat|rename|renameat2|unlink|unlinkat|creat)\("

@@ -1,4 +1,4 @@
-"""Which attention backends run here, by name: a catalogue as data, and how it is judged.
+"""Which attention backends run here, by name: a catalogue as data, and its evaluation.
 
 `live/` runs them; everything else only reads facts.
 """

@@ -1,4 +1,4 @@
-"""What is predicted of one configuration: the backend that each phase will run, and problems."""
+"""The prediction for one configuration: the backend that each phase will run, and problems."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ class Phase(Struct, frozen=True, kw_only=True):
     asked: str
     """The backend as the configuration names it; empty if it names none."""
     backend: str
-    """The canonical name of the one that runs; empty if that cannot be told."""
+    """The canonical name of the one that runs; empty if unknown."""
     shown: str
-    """The same for a reader, such as `native (torch's own)`."""
+    """The same for readers, such as `native (torch's own)`."""
     why: str = ""
     """Why that one runs, if it is not simply the one asked for."""
     last: str = ""
-    """What ran in the last release that is known, where this one is not."""
+    """The backend in the last known release, if this release is not known."""
     fused: bool | None = None
-    """Scores never lie in memory as a whole; None if that cannot be told."""
+    """The scores are never stored as a whole; None if unknown."""
     state: Readiness | None = None
     """Whether it runs on this machine."""
     reason: str = ""
-    """What keeps it from running, or makes it slow."""
+    """The reason why it fails or is slow."""
     dtype: str = ""
     mask: str = ""
     tokens: int = 0
-    """Tokens of the attention at the configured resolution; 0 if they cannot be told."""
+    """Tokens of the attention at the configured resolution; 0 if unknown."""
     mib: int | None = None
-    """What one attention layer takes at that size, about."""
+    """Approximate memory of one attention layer at that size."""
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """All about one configuration."""
+    """One configuration and its prediction."""
 
     reading: Reading
     title: str
     """The framework, as its makers write it."""
     version: str = ""
     installed: bool | None = None
-    """False: judged as the newest known release."""
+    """False: the newest known release is assumed."""
     subject: str = ""
     """The model family by its title."""
     phases: tuple[Phase, ...] = ()
     findings: tuple[Finding, ...] = ()
     ignored: tuple[str, ...] = ()
-    """What the configuration says and nothing heeds."""
+    """Settings that have no effect."""
     notes: tuple[str, ...] = ()

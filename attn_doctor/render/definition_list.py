@@ -1,4 +1,4 @@
-"""Lines with a label before them, as text for a terminal has them under a finding or a failure."""
+"""Lines with a label, as under a finding or a failure in a terminal."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def labelled(
 
 
 def titled(title: str, tail: str, paper: Paper, indent: int) -> list[str]:
-    """A bold title and what stands behind it, on a line of its own if need be.
+    """A bold title and its tail, which gets a line of its own if it does not fit.
 
-    The first line comes without its `indent`, for the mark or number that stands there.
+    The first line has no `indent`, for the mark or number in front of it.
     """
     lines = paper.wrap(clean(title), indent) or [" " * indent]
     fits = len(lines[-1]) + len(tail) + 2 <= paper.width
@@ -38,14 +38,14 @@ def titled(title: str, tail: str, paper: Paper, indent: int) -> list[str]:
 def fix_lines(
     fixes: Iterable[Fix], facts: Facts, paper: Paper, *, indent: int = INDENT
 ) -> Iterator[str]:
-    """Each fix with what it needs, what is to be done by hand, and its code and commands."""
+    """Each fix with its needs, its instructions, its code and its commands."""
     label = "fix"
     for fix in fixes:
         needs = f" (needs {fix.needs})" if fix.needs else ""
         yield from labelled(label, fix.title + needs, paper, indent=indent)
         if fix.manual:
             yield from paper.wrap(clean(fix.manual), indent)
-        # Code and commands are never wrapped: they are there to be copied.
+        # Code and commands are never wrapped, so that they can be copied.
         for line in (*fix.code.splitlines(), *shell_lines(fix, facts)):
             yield " " * (indent + 2) + paper.style(clean(line), "green")
         label = "or"

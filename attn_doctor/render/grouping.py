@@ -1,4 +1,4 @@
-"""What every renderer needs to know about findings: which belong together, and how many.
+"""Shared by all renderers of findings: which findings belong together, and how many.
 
 Findings of one rule on several GPUs are one problem with several subjects; a problem explained
 by another is a consequence, shown under it.
@@ -72,7 +72,7 @@ def plural(number: int, name: str) -> str:
 
 
 def unchecked(diagnosis: Diagnosis) -> dict[str, list[str]]:
-    """Rules that could not be told, by the reason; those that a known problem explains left out."""
+    """Rules that could not be evaluated, by reason, without those that a known problem explains."""
     reasons: dict[str, list[str]] = {}
     for finding in diagnosis.findings:
         if finding.verdict is not Verdict.UNKNOWN or finding.caused_by:

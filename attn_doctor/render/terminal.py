@@ -1,7 +1,7 @@
-"""The terminal as paper: how wide it is, whether it takes colour, which glyphs it can show.
+"""Terminal capabilities: width, colour, and the glyphs it can show.
 
-Written by hand because a check has to appear at once: importing a terminal library would take
-longer than examining the machine. Tables and progress bars elsewhere use rich.
+Written by hand because importing a terminal library would take longer than examining the machine.
+Progress bars use rich.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _ASCII = {
     "✗": "x", "✓": "ok", "·": "-", "→": "->", "…": "...", "≥": ">=", "≤": "<=", "×": "x",
     "└": "`", "’": "'", "“": '"', "”": '"', "—": "--", "–": "-",
 }  # fmt: skip
-# Whole escape sequences first, so that no half of one is left standing.
+# Whole escape sequences first, so that no half of one remains.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def clean(text: str) -> str:
-    """`text` from the machine without control characters, which could rewrite the terminal."""
+    """`text` without control characters, which could rewrite the terminal."""
     return _CONTROL.sub("", text)
 
 
 def plain(character: str) -> str:
-    """`character` in ASCII: what stands for it; of a byte that is no text, its number."""
+    """`character` in ASCII: its replacement; for an undecodable byte, its number."""
     code = ord(character)
     if 0xDC80 <= code <= 0xDCFF:  # how Python holds such a byte of a path
         return f"\\x{code - 0xDC00:02x}"
@@ -36,7 +36,7 @@ def plain(character: str) -> str:
 
 
 class Paper(Struct, frozen=True):
-    """Where text is printed."""
+    """Width, colour and glyphs of an output."""
 
     width: int = 100
     colour: bool = False
@@ -44,7 +44,7 @@ class Paper(Struct, frozen=True):
 
     @classmethod
     def of(cls, stream: TextIO, environ: dict[str, str]) -> Paper:
-        """The paper behind a stream, as NO_COLOR, FORCE_COLOR, TERM and COLUMNS have it."""
+        """The terminal behind a stream, with NO_COLOR, FORCE_COLOR, TERM and COLUMNS applied."""
         terminal = stream.isatty()
         colour = terminal and environ.get("TERM") != "dumb"
         if environ.get("FORCE_COLOR"):
@@ -55,13 +55,13 @@ class Paper(Struct, frozen=True):
         return cls(_width(terminal, environ), colour, unicode)
 
     def style(self, text: str, *styles: str) -> str:
-        """`text` in the given styles, where colour is wanted."""
+        """`text` in the given styles, if the output has colour."""
         if not self.colour or not text:
             return text
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
 
     def glyphs(self, text: str) -> str:
-        """`text` with characters this terminal cannot show replaced."""
+        """`text` with replacements for characters that this terminal cannot show."""
         if self.unicode:
             return text
         for glyph, plain in _ASCII.items():

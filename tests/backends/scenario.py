@@ -1,7 +1,7 @@
 """Whole machines with what is expected of every name: `scenarios.toml`.
 
 `python tools/backends_table.py scenarios` works the lists out anew; what it changes is for a
-person to judge.
+person to review.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATES = ("ready", "slow", "unknown")
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine, what is wished, and the names by state."""
+    """A machine, an attention call, and the names by state."""
 
     name: str
     machine: str

@@ -173,7 +173,7 @@ facts = {{ torch.installed = false }}
 def test_a_faulty_demand_is_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     text = MORE.format(**{"words": "x", "expect": "unsatisfied", **change})
     complaints = lint(catalogue(tmp_path, more=text), ["a/b"])[1]
-    assert any(said in told for _, told in complaints), complaints
+    assert any(said in text for _, text in complaints), complaints
 
 
 BACKEND = '[[backend]]\nname = "{}"\ntitle = "A"\nrequires = {}\nsource = "https://x"'

@@ -337,7 +337,7 @@ def test_the_fastest_measured_is_recommended_with_its_figures() -> None:
     assert "17 times the error" in best.why
 
 
-def test_a_wish_that_was_not_measured_says_so() -> None:
+def test_a_call_that_was_not_measured_says_so() -> None:
     best = rows("diffusers", phase="training", mask="bool").recommended[0]
     assert best.why.endswith("not measured with gradients, masks)")
 
@@ -374,7 +374,7 @@ def test_where_there_is_no_gpu_none_of_a_generation_is_asked_for() -> None:
     assert [one.id for one in seen if any("best_sm" in line.fact for line in one.because)]
 
 
-def test_names_that_a_release_lacks_are_told_once() -> None:
+def test_names_that_a_release_lacks_are_listed_once() -> None:
     facts, findings = scenario.machine(H200, "gpu=none", "diffusers=0.36.0")
     page = " ".join(
         text(matrix(facts, findings, (AttentionCall(),), "diffusers"), facts, Paper()).split()

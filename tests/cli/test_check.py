@@ -32,7 +32,7 @@ def snapshot(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_this_machine_is_examined_and_judged() -> None:
+def test_this_machine_is_examined() -> None:
     done = process("check")
     assert done.returncode in (0, 1), done.stderr
     first = done.stdout.splitlines()[0]
@@ -42,7 +42,7 @@ def test_this_machine_is_examined_and_judged() -> None:
         assert any(line.startswith(block) for line in done.stdout.splitlines())
 
 
-def test_a_snapshot_is_judged_like_a_machine(snapshot: str) -> None:
+def test_a_snapshot_is_evaluated_like_a_machine(snapshot: str) -> None:
     done = run("check", "--facts", snapshot)
     assert done.returncode == 1
     assert "[torch/cpu-build]" in done.stdout
@@ -74,7 +74,7 @@ def test_json_is_only_json(snapshot: str) -> None:
     assert done.stderr == ""
 
 
-def test_strict_tells_what_could_not_be_told(tmp_path: Path) -> None:
+def test_strict_fails_on_rules_that_could_not_be_evaluated(tmp_path: Path) -> None:
     path = tmp_path / "facts.json"
     path.write_bytes(to_json(Facts(gaps={"torch": "not read"})))
     assert run("check", "--facts", str(path)).returncode == 0
@@ -85,7 +85,7 @@ def test_strict_tells_what_could_not_be_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("check", "--facts", "/nowhere/facts.json"), "/nowhere/facts.json cannot be read"),
         (("check", "--python", "/nowhere/python"), "/nowhere/python"),
@@ -96,10 +96,10 @@ def test_strict_tells_what_could_not_be_told(tmp_path: Path) -> None:
         (("rules", "lint", "/nowhere"), "/nowhere is not a folder"),
     ],
 )
-def test_wrong_usage_is_code_2_and_no_traceback(arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_usage_is_code_2_and_no_traceback(arguments: tuple[str, ...], expected: str) -> None:
     done = run(*arguments)
     assert done.returncode == 2, done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
@@ -117,7 +117,7 @@ def test_a_reader_that_leaves_early_is_no_error(snapshot: str) -> None:
     assert done.stderr == b""
 
 
-def test_a_report_is_judged_as_the_machine_itself(tmp_path: Path) -> None:
+def test_a_report_is_evaluated_as_the_machine_itself(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     written = run("report", "-o", str(path))
     assert written.returncode == 0, written.stderr
@@ -172,8 +172,8 @@ def test_a_policy_accepts_and_demands(snapshot: str, tmp_path: Path) -> None:
 def test_the_policy_is_explained(tmp_path: Path) -> None:
     policy = tmp_path / "attn-doctor.toml"
     policy.write_text('require = ["flash"]\nfail-on = "warning"\n[minimum]\ntorch = "2.8"\n')
-    told = run("check", "--explain-policy", "--policy", str(policy)).stdout
-    assert told.splitlines() == [
+    shown = run("check", "--explain-policy", "--policy", str(policy)).stdout
+    assert shown.splitlines() == [
         f"Policy: {policy}",
         "  fail-on       warning: check fails on problems from warning upwards",
         "  require       flash: must be ready for inference",

@@ -54,7 +54,7 @@ def test_what_lies_here_is_found(flux: Path) -> None:
     assert (one["file"], one["found"]) == ("config/config.json", "SimpleTuner reads it by default")
 
 
-def test_a_broken_one_that_nobody_named_is_a_line(flux: Path) -> None:
+def test_a_broken_one_that_was_not_named_is_a_line(flux: Path) -> None:
     (flux / "config" / "config.json").write_text('{"model_family": ', encoding="utf-8")
     done = run("check", cwd=flux)
     assert done.returncode in (0, 1)
@@ -74,11 +74,11 @@ def test_sarif_github_and_gitlab_point_at_the_line(flux: Path) -> None:
     (issue,) = [each for each in issues if each["check_name"] == "simpletuner/backend-not-routed"]
     assert issue["location"] == {"path": "config/config.json", "lines": {"begin": 9}}
     assert len({each["fingerprint"] for each in issues}) == len(issues)
-    told = json.loads((flux / "json.out").read_text("utf-8"))
-    phases = told["configs"][0]["phases"]
+    data = json.loads((flux / "json.out").read_text("utf-8"))
+    phases = data["configs"][0]["phases"]
     assert [each["backend"] for each in phases] == ["native", "native"]
-    assert told["problems"][0]["location"] == {"file": "config/config.json", "line": 9} or any(
-        each["location"] == {"file": "config/config.json", "line": 9} for each in told["problems"]
+    assert data["problems"][0]["location"] == {"file": "config/config.json", "line": 9} or any(
+        each["location"] == {"file": "config/config.json", "line": 9} for each in data["problems"]
     )
 
 
@@ -89,8 +89,8 @@ def test_a_policy_accepts_it(flux: Path) -> None:
         encoding="utf-8",
     )
     done = check(flux, "--config", "config/config.json", "--format", "json")
-    told = json.loads(done.stdout)
-    assert "simpletuner/backend-not-routed" in [one["rule"] for one in told["suppressed"]]
+    data = json.loads(done.stdout)
+    assert "simpletuner/backend-not-routed" in [one["rule"] for one in data["suppressed"]]
 
 
 def test_a_baseline_knows_it(flux: Path) -> None:

@@ -126,7 +126,7 @@ def test_list_takes_every_filter_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (("list", "--area", "torhc"), "did you mean torch?"),
         (("list", "--cause", "torch-cpu"), "torch-cpu-only"),
@@ -144,10 +144,10 @@ def test_list_takes_every_filter_at_once() -> None:
         (("lint", "/nowhere"), "/nowhere is not a folder"),
     ],
 )
-def test_wrong_names_are_code_2_with_the_nearest(arguments: tuple[str, ...], told: str) -> None:
+def test_wrong_names_are_code_2_with_the_nearest(arguments: tuple[str, ...], expected: str) -> None:
     done = run("rules", *arguments)
     assert done.returncode == 2, done.stderr
-    assert told in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
 
@@ -305,7 +305,7 @@ def test_explain_and_show_know_a_teams_rules(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("id", "text", "told"),
+    ("id", "text", "expected"),
     [
         ("mirror/x", "schema = 1\nseverity =\n", "mirror/x.toml: line 2"),
         ("mirror/x", OWN.replace("torch.version <", "torch.versoin <"), "did you mean"),
@@ -317,12 +317,12 @@ def test_explain_and_show_know_a_teams_rules(own: Path) -> None:
 )
 @pytest.mark.parametrize("command", ["check", "explain"])
 def test_a_faulty_rule_of_a_team_is_one_sentence(
-    tmp_path: Path, snapshot: str, command: str, id: str, text: str, told: str
+    tmp_path: Path, snapshot: str, command: str, id: str, text: str, expected: str
 ) -> None:
     folder = put(tmp_path / "faulty", id, text)
     done = run(command, "--facts", snapshot, "--rules", str(folder), input=b"log")
     assert done.returncode == 2
-    assert told in done.stderr
+    assert expected in done.stderr
     assert f"{folder}/{id}.toml" in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
@@ -337,7 +337,7 @@ def test_two_folders_with_one_id_are_both_named(own: Path, tmp_path: Path) -> No
 
 
 def test_an_empty_folder_of_rules_is_a_mistake(tmp_path: Path, snapshot: str) -> None:
-    for folder, told in ((tmp_path / "none", "is not a folder"), (tmp_path, "has no rules")):
+    for folder, expected in ((tmp_path / "none", "is not a folder"), (tmp_path, "has no rules")):
         done = run("check", "--facts", snapshot, "--rules", str(folder))
         assert done.returncode == 2
-        assert told in done.stderr
+        assert expected in done.stderr

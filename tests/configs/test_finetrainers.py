@@ -126,11 +126,11 @@ def test_variables_of_the_script(tmp_path: Path) -> None:
 
 
 def test_words_are_read_and_not_run(tmp_path: Path) -> None:
-    planted = tmp_path / "planted"
-    path = script(tmp_path, "wan", f"$(touch {planted})\n  `touch {planted}`")
+    created = tmp_path / "created"
+    path = script(tmp_path, "wan", f"$(touch {created})\n  `touch {created}`")
     assert read(path).kind == "finetrainers"
     predicted(path)
-    assert not planted.exists()
+    assert not created.exists()
 
 
 def test_a_script_of_simpletuner(tmp_path: Path) -> None:

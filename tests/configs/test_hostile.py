@@ -42,10 +42,10 @@ def test_one_sentence(name: str, tmp_path: Path) -> None:
     path.write_text(HOSTILE[name], encoding="utf-8")
     with at_most(5), pytest.raises(ConfigError) as caught:
         read(path)
-    told = str(caught.value)
-    assert told.startswith(str(path))
-    assert "\n" not in told
-    assert len(told) < 600
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    assert len(message) < 600
 
 
 def test_a_hundred_megabytes(tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_a_hundred_megabytes(tmp_path: Path) -> None:
 def test_a_pipe_does_not_hold_us(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     os.mkfifo(path)
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         read(path)
 
 
 def test_no_text(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(b'{\n"model_family": "\xff\xfe"}')
-    with pytest.raises(ConfigError, match="line 2: is no UTF-8"):
+    with pytest.raises(ConfigError, match="line 2: is not UTF-8"):
         read(path)
 
 
@@ -78,11 +78,11 @@ def test_lines_of_errors(tmp_path: Path) -> None:
 
 
 def test_a_script_is_not_run(tmp_path: Path) -> None:
-    planted = tmp_path / "planted"
+    created = tmp_path / "created"
     path = tmp_path / "run.py"
-    path.write_text(f"open({str(planted)!r}, 'w')\n", encoding="utf-8")
+    path.write_text(f"open({str(created)!r}, 'w')\n", encoding="utf-8")
     assert read(path).kind == "script"
-    assert not planted.exists()
+    assert not created.exists()
 
 
 def test_exit_code_two(tmp_path: Path) -> None:

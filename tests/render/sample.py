@@ -71,9 +71,7 @@ OLD_DRIVER = Finding(
             run=(("pip", "install", "torch==2.11.0", "--index-url", "https://example.org/cu126"),),
             needs="3 GB of download",
         ),
-        Fix(
-            title="Upgrade the driver", safety=Safety.MANUAL, manual="Ask whoever runs the machine."
-        ),
+        Fix(title="Upgrade the driver", safety=Safety.MANUAL, manual="Ask the administrator."),
     ),
     evidence=("https://example.org/driver",),
 )

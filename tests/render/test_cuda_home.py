@@ -80,8 +80,8 @@ def test_a_choice_as_text() -> None:
 
 
 def test_advice_where_nothing_fits() -> None:
-    told = as_text(NOTHING, Paper()).splitlines()
-    assert told[-4:] == [
+    shown = as_text(NOTHING, Paper()).splitlines()
+    assert shown[-4:] == [
         "  Install CUDA 12.8, without root:",
         "  with conda",
         "    conda create",

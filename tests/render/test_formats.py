@@ -39,7 +39,7 @@ def test_json_holds_problems_with_ready_commands_and_all_facts() -> None:
     assert data["facts"]["gpus"][1]["memory_free_mib"] == 1024
 
 
-def test_problems_that_do_not_count_are_told_apart() -> None:
+def test_suppressed_problems_are_listed_apart() -> None:
     suppressed = _only(replace(OLD_DRIVER, suppressed="until the new image"))
     assert counts(suppressed) == (0, 0, 0)
     assert exit_code(suppressed, Severity.INFO, strict=True) == 0
@@ -125,7 +125,7 @@ def test_exit_codes(
 
 
 @pytest.mark.parametrize(
-    ("driver", "told"),
+    ("driver", "expected"),
     [
         (Driver(state="no-gpu"), "no GPU"),
         (Driver(state="no-driver"), "no NVIDIA driver for GeForce RTX 4090"),
@@ -135,15 +135,15 @@ def test_exit_codes(
         (Driver(state="no-gpu", vendor="amd"), "AMD GPU"),
     ],
 )
-def test_why_there_is_no_gpu(driver: Driver, told: str) -> None:
+def test_why_there_is_no_gpu(driver: Driver, expected: str) -> None:
     bus = (PciDevice(vendor="nvidia", device_id="2684", name="GeForce RTX 4090"),)
     lines = dict(blocks(Facts(driver=driver, gpus=(), pci=bus)))["machine"]
-    assert told in lines[-1]
+    assert expected in lines[-1]
 
 
 def test_what_was_not_read_is_called_unknown() -> None:
     nothing = Facts(gaps={"driver": "the NVIDIA probe failed", "torch": "metadata is unreadable"})
-    told = dict(blocks(nothing))
-    assert told["machine"][-1] == "GPU unknown: the NVIDIA probe failed"
-    assert told["torch"] == ["torch unknown: metadata is unreadable"]
-    assert told["packages"][0].startswith("unknown: flash-attn, ")
+    shown = dict(blocks(nothing))
+    assert shown["machine"][-1] == "GPU unknown: the NVIDIA probe failed"
+    assert shown["torch"] == ["torch unknown: metadata is unreadable"]
+    assert shown["packages"][0].startswith("unknown: flash-attn, ")

@@ -49,7 +49,9 @@ RULE = Rule(
     symptom_needs=(("plain text",),),
     fixes=(
         FixFile(
-            title="Mend it", safety=Safety.ASK, run=(("pip", "install", "torch=={torch.version}"),)
+            title="Repair it",
+            safety=Safety.ASK,
+            run=(("pip", "install", "torch=={torch.version}"),),
         ),
     ),
     fix_when=((),),
@@ -83,7 +85,7 @@ Shows in a log as
   second
 
 Fix
-  Mend it (asks first)
+  Repair it (asks first)
       pip install torch==<torch.version>
     done when torch.installed is yes
 
@@ -98,7 +100,7 @@ Written in rules/torch/sample.toml
 
 
 def test_the_page_says_all_of_a_rule() -> None:
-    told = rule_text(
+    shown = rule_text(
         RULE,
         Paper(width=80),
         meaning="No CUDA.",
@@ -106,15 +108,15 @@ def test_the_page_says_all_of_a_rule() -> None:
         facts={"torch.version": "Its version."},
         file="rules/torch/sample.toml",
     )
-    assert told == PAGE
+    assert shown == PAGE
 
 
 def test_markdown_keeps_code_and_nothing_else_as_markup() -> None:
-    told = rule_markdown(RULE, meaning="No CUDA.")
-    assert r"### `torch/sample`: torch \<torch.version\> is \*old\*" in told
-    assert r"It is `old` and \<slow\>." in told
-    assert "```sh\npip install torch==<torch.version>\n```" in told
-    assert "```text\nfirst\nsecond\n```" in told
+    shown = rule_markdown(RULE, meaning="No CUDA.")
+    assert r"### `torch/sample`: torch \<torch.version\> is \*old\*" in shown
+    assert r"It is `old` and \<slow\>." in shown
+    assert "```sh\npip install torch==<torch.version>\n```" in shown
+    assert "```text\nfirst\nsecond\n```" in shown
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
@@ -143,8 +145,8 @@ def test_the_page_is_the_same_from_the_index() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_the_list_fits_a_terminal(width: int, unicode: bool) -> None:
-    told = rule_list(RULES, Paper(width=width, unicode=unicode), whole=False).splitlines()
-    rows = [row for row in told if row.startswith("  ")]
+    shown = rule_list(RULES, Paper(width=width, unicode=unicode), whole=False).splitlines()
+    rows = [row for row in shown if row.startswith("  ")]
     ids = [next(word for word in row.split() if "/" in word) for row in rows]
     assert ids == [rule.id for rule in RULES]
     # An id is never cut.
@@ -154,9 +156,9 @@ def test_the_list_fits_a_terminal(width: int, unicode: bool) -> None:
 
 
 def test_severities_have_their_colours() -> None:
-    told = rule_list([RULE], Paper(colour=True), whole=True)
-    assert "\x1b[33mwarning\x1b[0m  torch <torch.version> is *old*" in told
-    assert "1 rule: 1 warning." in told
+    shown = rule_list([RULE], Paper(colour=True), whole=True)
+    assert "\x1b[33mwarning\x1b[0m  torch <torch.version> is *old*" in shown
+    assert "1 rule: 1 warning." in shown
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ packages  xformers 0.0.35
   fix    Install a torch that this driver can run (needs 3 GB of download)
            /srv/venv/bin/python -m pip install torch==2.11.0 --index-url https://example.org/cu126
   or     Upgrade the driver
-         Ask whoever runs the machine.
+         Ask the administrator.
   also   explains xformers/cuda-major
 
 ! Little memory is free (GPU 0, GPU 1)  [gpu/memory-low]
@@ -62,10 +62,10 @@ def test_a_healthy_machine_is_short_and_says_what_next() -> None:
     assert len(lines) == 2
 
 
-def test_nothing_found_where_nothing_could_be_told_is_no_health() -> None:
+def test_no_finding_without_facts_is_not_healthy() -> None:
     blind = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=1, seconds=0.1)
     lines = text(blind, Paper(), quiet=True).splitlines()
-    assert lines[-2] == "? no problems, as far as could be told  (1 rule, 0.10 s)"
+    assert lines[-2] == "? no problems, but most rules could not be checked  (1 rule, 0.10 s)"
     assert "nothing to repair" not in lines[-1]
     most = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=42, seconds=0.1)
     assert "✓ no problems  (42 rules" in text(most, Paper(), quiet=True)
@@ -81,7 +81,7 @@ def test_verbose_adds_evidence_cause_and_context() -> None:
     shown = text(DIAGNOSIS, Paper(), verbose=True)
     assert "  where  torch.build is cuda\n" in shown
     assert "  cause  driver-too-old\n" in shown
-    assert "  read   https://example.org/driver\n" in shown
+    assert "  source https://example.org/driver\n" in shown
     assert "A sentence that is shown only on demand." in shown
 
 

@@ -69,10 +69,10 @@ def deliver(asked: Sequence[Output], render: Callable[[Output], str]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write by one rename, so that nobody reads half a file; in place where that fails.
+    """Write by one rename, so that no reader sees half a file; in place where that fails.
 
-    Kubernetes mounts /dev/termination-log as a file that cannot be replaced, and a device or a
-    pipe is no file at all.
+    Kubernetes mounts /dev/termination-log as a file that cannot be replaced. A device or a pipe
+    cannot be replaced either.
     """
     path = path.resolve()  # a link stays a link
     try:

@@ -126,7 +126,7 @@ def _chosen(reading: Reading, call: Call, support: BackendSupport) -> tuple[Phas
     found = [
         too_large(reading, call, value, size, phase, support)
         if size and one.id == DEMAND
-        else _told(reading, call, value, one, phase)
+        else _problem(reading, call, value, one, phase)
         for one in faults[:1]
     ]
     return (
@@ -188,7 +188,7 @@ def _unknown(
     return Phase(phase=phase, asked=value, backend="", shown="unknown", why=why), [finding]
 
 
-def _told(
+def _problem(
     reading: Reading, call: Call, value: str, reason: RequirementResult, phase: str
 ) -> Finding:
     rule, text = reason.rule, reason.text
@@ -251,7 +251,7 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
     if facts.diffusers.installed is False:
-        yield f"Diffusers is not installed here: judged as {newest}, the newest known"
+        yield f"Diffusers is not installed here: assumed: {newest}, the newest known release"
     if _late(reading):
         line = reading.variables["DIFFUSERS_ATTN_BACKEND"].line
         yield (

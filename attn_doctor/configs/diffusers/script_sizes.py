@@ -39,7 +39,7 @@ def too_large(
     """That `value`, chosen by `call`, reads beyond the mask of this size."""
     name = "flash_varlen_hub"
     answer = support.answer(name, AttentionCall(phase=phase, mask=_mask(size.preset)))
-    told = f"{reading.file}, line {call.line}: {value} → " + ": ".join(taking(name, answer))
+    change = f"{reading.file}, line {call.line}: {value} → " + ": ".join(taking(name, answer))
     takes = all(one.rule not in MASKS for one in answer.reasons)
     return beyond(
         reading,
@@ -49,7 +49,7 @@ def too_large(
         size,
         phase=phase,
         fixes=(
-            Fix(title=told, safety=Safety.MANUAL) if takes else None,
+            Fix(title=change, safety=Safety.MANUAL) if takes else None,
             Fix(
                 title=f"{reading.file}, line {call.line}: {value} → native: {NATIVE}",
                 safety=Safety.MANUAL,

@@ -111,7 +111,7 @@ def _phase(
     answer = support.answer(provider, attention)
     faults = support.faults(answer) if provider != "native" else []
     found = [
-        _told(reading, key, provider, model, phase, one)
+        _problem(reading, key, provider, model, phase, one)
         for number, one in enumerate(faults)
         if number == 0 or one.rule in MASKS or one.id in ("half-precision", "flex-unfused")
     ]
@@ -152,11 +152,11 @@ def _stops(
         seen=(because(reading, key, f"transformer:{near}", seen=given),),
         fixes=(change(reading, key, f"transformer:{near}", "a provider that exists"),),
     )
-    why = f"Finetrainers stops at the start: {given} is no provider"
+    why = f"Finetrainers stops at the start: {given} is not a provider"
     return Phase(phase=phase, asked=given, backend="", shown="unknown", why=why), [finding]
 
 
-def _told(
+def _problem(
     reading: Reading,
     key: str,
     provider: str,
@@ -221,7 +221,7 @@ def _native(reading: Reading, key: str) -> str:
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
     if facts.finetrainers.installed is False:
-        yield f"Finetrainers is not installed here: judged as {newest}, the newest known"
+        yield f"Finetrainers is not installed here: assumed: {newest}, the newest known release"
     if reading.get("model_name") not in _MODELS:
-        told = reading.get("model_name") or "not given in the script"
-        yield f"--model_name is {told}: whether its model passes masks is not known"
+        name = reading.get("model_name") or "not given in the script"
+        yield f"--model_name is {name}: whether its model passes masks is unknown"

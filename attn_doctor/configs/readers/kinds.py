@@ -1,6 +1,6 @@
-"""Which kind of configuration a file is, and reading it as that.
+"""Finds out the kind of a configuration file, and reads it.
 
-By its name and then by what it holds: a shell script may start SimpleTuner or Finetrainers.
+The name decides first, then the content: a shell script may start SimpleTuner or Finetrainers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VARIABLES = (
     "FINETRAINERS_ATTN_PROVIDER",
     "FINETRAINERS_ATTN_CHECKS",
 )
-#: Options that tell whose command line it is.
+#: Options that identify the program of a command line.
 _FINETRAINERS = ("attn_provider_training", "attn_provider_inference", "training_type")
 _SIMPLETUNER = ("model_family", "attention_mechanism", "data_backend_config")
 _FORMS = {
@@ -86,7 +86,7 @@ def _form(path: Path, text: str) -> str:
         return "json"
     if first.startswith("#!"):
         return "python" if "python" in first.partition("\n")[0] else "shell"
-    raise ConfigError(f"{shown(path)}: what kind of file this is cannot be told; name {_KNOWN}")
+    raise ConfigError(f"{shown(path)}: unknown kind of file; name {_KNOWN}")
 
 
 def _env(text: str, name: str, why: str) -> Reading:

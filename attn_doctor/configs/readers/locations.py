@@ -1,4 +1,4 @@
-"""Where configurations lie: in the folder that SimpleTuner would look in, as its variables say.
+"""Finds configurations in the folder that SimpleTuner would read, as its variables say.
 
 Source: simpletuner/helpers/configuration/loader.py and json_file.py (v4.8.0).
 """
@@ -26,9 +26,9 @@ def named(path: Path, variables: Mapping[str, str]) -> tuple[Path, str]:
             return place, why
     for name in ("config.json", "config.toml", "config.env"):
         if (path / name).is_file():
-            return path / name, f"it lies in {shown(path)}"
+            return path / name, f"found in {shown(path)}"
     tried = ", ".join(shown(place) for place, _ in places)
-    raise ConfigError(f"{path}: holds no configuration of SimpleTuner; looked for {tried}")
+    raise ConfigError(f"{path}: has no configuration of SimpleTuner; looked for {tried}")
 
 
 def found_in(folder: Path, variables: Mapping[str, str]) -> tuple[Path, str] | None:
@@ -42,7 +42,7 @@ def found_in(folder: Path, variables: Mapping[str, str]) -> tuple[Path, str] | N
             return place, why
     loose = folder / "config.json"
     if loose.is_file() and _speaks(loose):
-        return loose, "it lies here and has settings of SimpleTuner"
+        return loose, "found here, with settings of SimpleTuner"
     return None
 
 
@@ -55,11 +55,11 @@ def _simpletuner(folder: Path, variables: Mapping[str, str]) -> Iterator[tuple[P
     why = "SimpleTuner reads it by default"
     if variables.get("CONFIG_PATH") and asked in ("", "json"):
         own = folder / variables["CONFIG_PATH"]
-        told = "CONFIG_PATH names it"
+        reason = "CONFIG_PATH names it"
         if own.is_dir():
-            yield own / "config.json", told
+            yield own / "config.json", reason
         else:
-            yield own if own.suffix else own.with_suffix(".json"), told
+            yield own if own.suffix else own.with_suffix(".json"), reason
     if environment and environment != "default":
         base, why = base / environment, f"{name} is {environment}"
     for form in (asked,) if asked in _FORMS else _FORMS:
@@ -67,7 +67,7 @@ def _simpletuner(folder: Path, variables: Mapping[str, str]) -> Iterator[tuple[P
 
 
 def _speaks(path: Path) -> bool:
-    """The file names a model family, by a look at its text."""
+    """The text of the file names a model family."""
     try:
         if path.stat().st_size > LARGEST:
             return False

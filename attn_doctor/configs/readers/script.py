@@ -1,6 +1,6 @@
 """A Python script, read as a tree and never run: which attention it asks for, and where.
 
-Only what is written as plain text can be told: a backend's name in a variable that is set once to a
+Only plain text in the script is known: a name in a variable that is set once to a
 text is followed, one from the command line is not.
 """
 

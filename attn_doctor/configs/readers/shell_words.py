@@ -14,7 +14,7 @@ from attn_doctor.configs.readers.settings import Setting
 
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w{0,100})(\+?)=(.*)$", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w{0,100})(?::-([^}]{0,200}))?\}|([A-Za-z_]\w{0,100}))")
-#: Words of a line longer than this are not those of a launch command.
+#: A longer line is not a launch command.
 _LONGEST = 1 << 16
 
 
@@ -28,7 +28,7 @@ class Script:
 
 
 def read(text: str, known: Mapping[str, str] | None = None) -> Script:
-    """Assignments and words of a script. `known`: variables of its surroundings."""
+    """Assignments and words of a script. `known`: variables of its environment."""
     script = Script()
     values = dict(known or {})
     within = False

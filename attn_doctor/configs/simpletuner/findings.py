@@ -47,11 +47,11 @@ def found(
     yield from _routing(run, phases)
     yield from _sage(run)
     yield from _env(run)
-    told: set[str] = set()
+    reported: set[str] = set()
     for phase in phases:
         for finding in _inputs(run, phase, support, facts):
-            if finding.rule not in told:
-                told.add(finding.rule)
+            if finding.rule not in reported:
+                reported.add(finding.rule)
                 yield finding
 
 
@@ -171,7 +171,7 @@ def _sage(run: Run) -> Iterator[Finding]:
             "simpletuner/mechanism-unknown",
             reading,
             "sageattention_usage",
-            f"SimpleTuner stops: sageattention_usage {usage} is no mode",
+            f"SimpleTuner stops: sageattention_usage {usage} is not a mode",
             seen=(because(reading, "sageattention_usage", "inference"),),
             fixes=(change(reading, "sageattention_usage", "inference", "validation alone"),),
         )
@@ -217,7 +217,7 @@ def _env(run: Run) -> Iterator[Finding]:
 
 
 def _inputs(run: Run, phase: Phase, support: BackendSupport, facts: Facts) -> Iterator[Finding]:
-    """What the backend that runs says to what the model gives it."""
+    """Problems of the backend that runs with the precision and masks of the model."""
     # Torch's own attention lacks only what the rules on the machine say.
     if phase.backend in ("", "packed", "native"):
         return

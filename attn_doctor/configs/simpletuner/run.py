@@ -116,7 +116,7 @@ def weight_dtype(reading: Reading) -> str:
 def effective(run: Run, phase: str) -> tuple[str, str]:
     """The canonical backend that runs in a phase, and why it is not the one asked for.
 
-    An empty name: that cannot be told, or the run stops.
+    An empty name: unknown, or the run stops.
     """
     name = run.name
     if name is None:
@@ -193,8 +193,8 @@ def _dispatched(run: Run, backend: str, title: str) -> tuple[str, str]:
         return backend, ""
     version = run.release.version
     if run.family is None:
-        told = run.reading.get("model_family") or "no model_family"
-        return "", f"the model family {told} is not in the table"
+        family = run.reading.get("model_family") or "no model_family"
+        return "", f"the model family {family} is not in the table"
     if not run.release.known:
         return "", f"SimpleTuner {version} is newer than {newest()}, the last that was looked at"
     since = f", and reaches it since {run.family.routed}" if run.family.routed else ""
@@ -240,7 +240,7 @@ def attention_call(run: Run, phase: str, backend: str, tokens: int) -> Attention
 
 
 def largest(reading: Reading, preset: str, phase: str) -> Sized:
-    """The size with the most tokens; its `tokens` are 0 if they cannot be told."""
+    """The size with the most tokens; its `tokens` are 0 if they cannot be family."""
     asked = _validation if phase == "validation" else _training
     found = max(asked(reading, preset), key=lambda one: one.tokens, default=None)
     if phase == "validation" or (found is not None and found.tokens):

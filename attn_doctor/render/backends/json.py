@@ -24,7 +24,7 @@ def why_json(
     backend: Backend,
     matrix: Matrix,
     name: str,
-    told: Sequence[Sequence[RequirementResult]],
+    results: Sequence[Sequence[RequirementResult]],
     facts: Facts,
 ) -> str:
     """One name with every requirement for every call."""
@@ -32,7 +32,7 @@ def why_json(
     row: dict[str, Any] = msgspec.to_builtins(matrix.row(name))
     answers = [
         {"call": call, **answer, "requirements": msgspec.to_builtins(requirements)}
-        for call, answer, requirements in zip(calls, row.pop("answers"), told, strict=True)
+        for call, answer, requirements in zip(calls, row.pop("answers"), results, strict=True)
     ]
     about = {"declares": backend.declares, "truth": backend.truth, "source": backend.source}
     table = plain(matrix)

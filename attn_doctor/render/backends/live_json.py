@@ -1,4 +1,4 @@
-"""What running the backends showed, as JSON. `SCHEMA` rises when a key changes its meaning."""
+"""The results of a live run as JSON. `SCHEMA` rises when a key changes its meaning."""
 
 from __future__ import annotations
 

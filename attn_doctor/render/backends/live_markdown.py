@@ -1,4 +1,4 @@
-"""What running the backends showed, as Markdown; and the report of a verdict that was wrong."""
+"""The results of a live run as Markdown, with reports of wrong static verdicts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _disagreement(
     failure = one.outcome.failure
     text = failure.text.splitlines()[-_LINES:] if failure is not None else []
     shown = {name: value for name, value in _facts(one, facts, anonymous).items() if value}
-    told = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+    written = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
     lines = [
         f"### `{one.name}` for {one.phase}: the facts and the run differ",
         "",
@@ -89,7 +89,7 @@ def _disagreement(
         "<details><summary>Facts</summary>",
         "",
         "```json",
-        told,
+        written,
         "```",
         "",
         "</details>",
@@ -106,7 +106,7 @@ def _facts(one: Disagreement, facts: Facts, anonymous: Callable[[str], str]) -> 
 
 
 def _known(value: object) -> object:
-    """Without what is unknown: it is most of the text and says nothing."""
+    """The value without unknown facts, which are most of the text and say nothing."""
     if isinstance(value, dict):
         return {name: _known(one) for name, one in value.items() if one not in (None, (), [])}
     if isinstance(value, (list, tuple)):

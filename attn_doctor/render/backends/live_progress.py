@@ -13,7 +13,7 @@ from attn_doctor.render.terminal import clean
 
 @contextmanager
 def progress(*, quiet: bool = False) -> Iterator[Callable[[Step], None]]:
-    """What to call with each step."""
+    """Yield the function to call with each step."""
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -36,9 +36,9 @@ def _bar() -> Iterator[Callable[[Step], None]]:
         task = bar.add_task("")
 
         def show(step: Step) -> None:
-            told = ended(step)
-            if told:
-                bar.console.print(told, markup=False, highlight=False)
+            line = ended(step)
+            if line:
+                bar.console.print(line, markup=False, highlight=False)
             bar.update(task, completed=step.done, total=step.total)
             if step.title:
                 bar.update(task, description=clean(step.title))
@@ -47,22 +47,22 @@ def _bar() -> Iterator[Callable[[Step], None]]:
 
 
 def _line(step: Step) -> None:
-    told = ended(step)
-    if told:
-        sys.stderr.write(f"[{step.done}/{step.total}] {told}\n")
+    line = ended(step)
+    if line:
+        sys.stderr.write(f"[{step.done}/{step.total}] {line}\n")
         sys.stderr.flush()
 
 
 def ended(step: Step) -> str:
-    """One line on what has just ended; empty if nothing has."""
+    """One line on the step that has just ended; empty if none has."""
     if step.imported is not None:
         one = step.imported
         words = one.version if one.verdict.works else one.sentence
         return clean(f"import {one.module}: {words} ({one.seconds:.1f} s)")
     if step.result is None:
         return ""
-    told = []
+    parts = []
     for phase, outcome in step.result.outcomes.items():
         time = millis(outcome.figures[-1].milliseconds) if outcome.figures else ""
-        told.append(f"{phase} {outcome.verdict.value}" + (f", {time}" if time else ""))
-    return clean(f"{step.result.title}: {'; '.join(told)} ({step.result.seconds:.1f} s)")
+        parts.append(f"{phase} {outcome.verdict.value}" + (f", {time}" if time else ""))
+    return clean(f"{step.result.title}: {'; '.join(parts)} ({step.result.seconds:.1f} s)")

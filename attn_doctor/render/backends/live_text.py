@@ -146,9 +146,9 @@ def _row(
     glyph, colour = _MARKS[outcome.verdict] if mark else (" ", "dim")
     verdict = outcome.verdict.value.ljust(13) if mark else " " * 13
     if figures is None or (figures.milliseconds is None and not outcome.verdict.works):
-        told = "" if figures is None else f"error {error(figures)}; "
+        words = "" if figures is None else f"error {error(figures)}; "
         room = max(20, paper.width - len(name) - 18)
-        tail = _cut(clean(told + outcome.sentence), room)
+        tail = _cut(clean(words + outcome.sentence), room)
     else:
         tail = "".join(
             cell.rjust(width) for cell, width in zip(cells(figures), _WIDTHS, strict=True)
@@ -201,13 +201,13 @@ def _failures(report: LiveReport, facts: Facts, paper: Paper, verbose: bool) -> 
         yield from rest
         yield from paper.wrap(clean(outcome.sentence), 2)
         if outcome.failure is not None:
-            yield from _failure_lines(outcome.failure, facts, paper, verbose, told=True)
+            yield from _failure_lines(outcome.failure, facts, paper, verbose, with_error=False)
 
 
 def _failure_lines(
-    failure: Failure, facts: Facts, paper: Paper, verbose: bool, *, told: bool = False
+    failure: Failure, facts: Facts, paper: Paper, verbose: bool, *, with_error: bool = True
 ) -> Iterator[str]:
-    if not told:
+    if with_error:
         yield from paper.wrap(clean(f"{failure.type}: {failure.message}".strip(": ")), 2)
     cause = failure.cause
     if cause is not None:
@@ -229,7 +229,7 @@ def _differing(differing: Sequence[Disagreement], paper: Paper) -> Iterator[str]
         words = f"attn-doctor was wrong about {one.name} ({one.phase})"
         yield paper.style("✗ " + words, "bold", "red")
         yield from labelled("facts", f"say {one.static}", paper)
-        yield from labelled("running", f"shows {one.live}", paper)
+        yield from labelled("run", f"shows {one.live}", paper)
     if differing:
         words = (
             "This is a bug in attn-doctor. A report to paste into an issue, without names and"
@@ -246,8 +246,8 @@ def last_line(report: LiveReport) -> str:
     for one in report.results:
         if one.verdict is not Verdict.ABSENT:
             counts[one.verdict.value] = counts.get(one.verdict.value, 0) + 1
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing to run"
+    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing to run"
     best = fastest(report.results)
     first = f" · fastest: {best.name}" if best is not None else ""
     ran = plural(sum(counts.values()), "backend")
-    return f"{ran} in {report.seconds:.0f} s: {told}{first}"
+    return f"{ran} in {report.seconds:.0f} s: {words}{first}"

@@ -25,10 +25,10 @@ def rows(matrix: Matrix) -> Iterator[str]:
     yield "|---" * (len(titles) + 2) + "|"
     for row in matrix.rows:
         states = " | ".join(answer.state.value for answer in row.answers)
-        told = "; ".join(
+        words = "; ".join(
             f"{where}: {one.text}" if where else one.text for where, one in reasons(row, matrix)
         )
-        yield f"| `{row.name}` | {states} | {escape(told)} |"
+        yield f"| `{row.name}` | {states} | {escape(words)} |"
     yield ""
 
 
@@ -36,13 +36,13 @@ def why_markdown(
     backend: Backend,
     matrix: Matrix,
     name: str,
-    told: Sequence[Sequence[RequirementResult]],
+    results: Sequence[Sequence[RequirementResult]],
     facts: Facts,
 ) -> str:
     """One name with every requirement for every call."""
     row = matrix.row(name)
     lines = [*_top(matrix, facts), f"#### `{name}`: {escape(backend.title)}", ""]
-    for call, answer, requirements in zip(matrix.calls, row.answers, told, strict=True):
+    for call, answer, requirements in zip(matrix.calls, row.answers, results, strict=True):
         lines += [f"**{escape(label(call))}: {answer.state.value}**", ""]
         lines += ["| requirement | outcome | seen | wanted |", "|---|---|---|---|"]
         lines += [line for requirement in requirements for line in _requirement(requirement)]
@@ -50,7 +50,7 @@ def why_markdown(
     for framework, words in backend.declares.items():
         lines.append(f"- declared by {framework}: {escape(words)}")
     if backend.truth:
-        lines.append(f"- in truth: {escape(backend.truth)}")
+        lines.append(f"- really: {escape(backend.truth)}")
     return "\n".join([*lines, f"- <{backend.source}>"]) + "\n"
 
 
@@ -80,5 +80,5 @@ def _top(matrix: Matrix, facts: Facts) -> Iterator[str]:
 
 def _recommended(matrix: Matrix) -> Iterator[str]:
     for call, one in zip(matrix.calls, matrix.recommended, strict=True):
-        told = f"use `{one.name}`: {escape(one.why)}" if one.name else escape(one.why)
-        yield f"- {escape(label(call))}: {told}"
+        words = f"use `{one.name}`: {escape(one.why)}" if one.name else escape(one.why)
+        yield f"- {escape(label(call))}: {words}"

@@ -47,7 +47,7 @@ def text(matrix: Matrix, facts: Facts, paper: Paper) -> str:
         lines += [*_table(usable, matrix, paper), ""]
     for state, title in (
         (Readiness.NOT_READY, "Not ready"),
-        (Readiness.UNKNOWN, "Cannot be told"),
+        (Readiness.UNKNOWN, "Unknown"),
     ):
         rows = [row for row in shown if overall(row) is state]
         if rows:
@@ -61,45 +61,45 @@ def why_text(
     backend: Backend,
     matrix: Matrix,
     name: str,
-    told: Sequence[Sequence[RequirementResult]],
+    results: Sequence[Sequence[RequirementResult]],
     facts: Facts,
     paper: Paper,
 ) -> str:
-    """One name: every condition with the value seen. `told`: the requirements for each call."""
+    """One name: every condition with the value seen. `results`: the requirements for each call."""
     row = matrix.row(name)
     lines = [*_top(matrix, facts, paper)]
     lines.append(paper.style(f"{name}: {backend.title}", "bold"))
     for call, answer in zip(matrix.calls, row.answers, strict=True):
         lines.append(f"  {label(call)}: {_state(answer.state, paper)}")
     lines.append("")
-    lines += _requirements(matrix, told, paper)
-    told_of = [one for answer in row.answers for one in answer.reasons if one.remedy]
-    for remedy, code in dict.fromkeys((one.remedy, one.code) for one in told_of):
-        lines += labelled("remedy", remedy, paper, indent=_INDENT)
+    lines += _requirements(matrix, results, paper)
+    reasons_of = [one for answer in row.answers for one in answer.reasons if one.remedy]
+    for remedy, code in dict.fromkeys((one.remedy, one.code) for one in reasons_of):
+        lines += labelled("fix", remedy, paper, indent=_INDENT)
         lines += [" " * _INDENT + paper.style(clean(code), "green")] if code else []
     for framework, words in backend.declares.items():
         lines += labelled("declared", f"by {framework}: {words}", paper, indent=_INDENT)
     if backend.truth:
-        lines += labelled("in truth", backend.truth, paper, indent=_INDENT)
+        lines += labelled("really", backend.truth, paper, indent=_INDENT)
     if row.note:
         lines += labelled("note", row.note, paper, indent=_INDENT)
-    lines += labelled("read", backend.source, paper, indent=_INDENT)
+    lines += labelled("source", backend.source, paper, indent=_INDENT)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
 def _top(matrix: Matrix, facts: Facts, paper: Paper) -> Iterator[str]:
     yield from opening(facts, paper)
-    told = dict(blocks(facts))
+    known = dict(blocks(facts))
     if facts.simulated:
-        yield from paper.wrap(clean(f"simulated: {', '.join(told['simulated'])}"), 0)
-    machine = told["machine"][1:2] + told["torch"][:1]
+        yield from paper.wrap(clean(f"simulated: {', '.join(known['simulated'])}"), 0)
+    machine = known["machine"][1:2] + known["torch"][:1]
     yield from paper.wrap(clean(" · ".join((subject(matrix), *machine))), 0)
-    yield from paper.wrap(f"judged from files alone, for {head(matrix)}", 0)
+    yield from paper.wrap(f"Evaluated from files, nothing was run. Call: {head(matrix)}", 0)
     yield ""
 
 
 def _table(rows: Sequence[Row], matrix: Matrix, paper: Paper) -> Iterator[str]:
-    """Rows with a word for each call, below it the reasons; calls that do not fit come after."""
+    """Rows with a word for each call and the reasons below; calls that do not fit follow."""
     width = max(len(row.name) for row in rows) + 2
     columns = labels(matrix)
     fitting = max(1, (paper.width - width) // _CELL)
@@ -134,24 +134,26 @@ def _grouped(title: str, rows: Sequence[Row], matrix: Matrix, paper: Paper) -> I
     """Names that share their reasons on one line."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        told = tuple(
+        sentences = tuple(
             (f"{where}: " if where else "") + one.text + _rule(one.rule)
             for where, one in reasons(row, matrix)
         )
-        groups.setdefault(told, []).append(row)
+        groups.setdefault(sentences, []).append(row)
     yield paper.style(title, "bold")
-    for told, same in groups.items():
+    for sentences, same in groups.items():
         yield from paper.wrap(", ".join(row.name for row in same), 2)
-        for one in told:
+        for one in sentences:
             yield from paper.wrap(clean(one), 6)
         yield from _remedies(same[0], matrix, paper, 6)
 
 
 def _remedies(row: Row, matrix: Matrix, paper: Paper, indent: int) -> Iterator[str]:
-    """What would help, once each. Code is never wrapped: it is there to be copied."""
-    told = dict.fromkeys((one.remedy, one.code) for _, one in reasons(row, matrix) if one.remedy)
-    for remedy, code in told:
-        yield from paper.wrap(clean(f"remedy: {remedy}"), indent)
+    """The remedies, once each. Code is never wrapped, so that it can be copied."""
+    remedies = dict.fromkeys(
+        (one.remedy, one.code) for _, one in reasons(row, matrix) if one.remedy
+    )
+    for remedy, code in remedies:
+        yield from paper.wrap(clean(f"fix: {remedy}"), indent)
         if code:
             yield " " * (indent + 2) + paper.style(clean(code), "green")
 
@@ -161,14 +163,14 @@ def _rule(rule: str) -> str:
 
 
 def _elsewhere(matrix: Matrix, paper: Paper) -> Iterator[str]:
-    """Names of other hardware and other versions, in one line each."""
+    """Names for other hardware and of other versions, on one line each."""
     others: dict[str, list[str]] = {}
     for row in matrix.rows:
         if row.hardware and row.known:
             others.setdefault(row.hardware, []).append(row.name)
     if others:
-        told = "; ".join(f"{', '.join(names)} ({kind})" for kind, names in others.items())
-        yield from paper.wrap(f"For other hardware: {told}", 0)
+        words = "; ".join(f"{', '.join(names)} ({kind})" for kind, names in others.items())
+        yield from paper.wrap(f"For other hardware: {words}", 0)
     unknown = [*_not_in_this_release(matrix)]
     if unknown:
         yield from paper.wrap(clean("; ".join(unknown)), 0)
@@ -189,10 +191,10 @@ def _not_in_this_release(matrix: Matrix) -> Iterator[str]:
                 yield text
                 continue
             groups.setdefault((before, behind), []).append(row.name)
-    said = ""
+    before_last = ""
     for (before, behind), names in groups.items():
-        yield f"{'no ' if before == said else before}{', '.join(names)}{behind}"
-        said = before
+        yield f"{'no ' if before == before_last else before}{', '.join(names)}{behind}"
+        before_last = before
 
 
 def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
@@ -201,7 +203,7 @@ def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
     for number, one in enumerate(matrix.recommended):
         groups.setdefault(one.name, []).append(number)
     for name, numbers in groups.items():
-        # The last one says most on how far the figures are from what is wished.
+        # The last one says most about the difference between the measurement and the call.
         first = matrix.recommended[numbers[-1]]
         where = shared_label(numbers, matrix)
         where = f"{where}: " if where else ""
@@ -210,16 +212,18 @@ def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
         yield paper.style("→", "bold", "green") + head_line[1:]
         yield from rest
     if any(one.name for one in matrix.recommended):
-        yield from paper.wrap("--why NAME shows every condition with the value seen.", 2)
+        yield from paper.wrap(
+            "`attn-doctor backends --why NAME` shows every condition with the value seen.", 2
+        )
 
 
 def _requirements(
-    matrix: Matrix, told: Sequence[Sequence[RequirementResult]], paper: Paper
+    matrix: Matrix, results: Sequence[Sequence[RequirementResult]], paper: Paper
 ) -> Iterator[str]:
     """Each requirement once, by its worst outcome, with the calls where it has that one."""
     order = (Outcome.UNSATISFIED, Outcome.UNKNOWN, Outcome.SATISFIED, Outcome.NOT_APPLICABLE)
     by_id: dict[str, list[tuple[int, RequirementResult]]] = {}
-    for number, requirements in enumerate(told):
+    for number, requirements in enumerate(results):
         for requirement in requirements:
             by_id.setdefault(requirement.id, []).append((number, requirement))
     worst = {

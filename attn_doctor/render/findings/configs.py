@@ -1,4 +1,4 @@
-"""What a configuration will do, in a few lines, and the same for programs."""
+"""The prediction for a configuration, in a few lines and for programs."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _phases(one: Prediction) -> Iterator[str]:
     """One line for each phase; phases that are alike share one."""
     grouped: dict[str, list[str]] = {}
     for phase in one.phases:
-        grouped.setdefault(_told(phase), []).append(phase.phase)
-    for told, names in grouped.items():
-        yield f"{' and '.join(dict.fromkeys(names))}: {told}"
+        grouped.setdefault(_line(phase), []).append(phase.phase)
+    for words, names in grouped.items():
+        yield f"{' and '.join(dict.fromkeys(names))}: {words}"
 
 
-def _told(phase: Phase) -> str:
+def _line(phase: Phase) -> str:
     parts = [phase.shown]
     if phase.fused is False:
         parts.append("not fused")
@@ -47,12 +47,12 @@ def _told(phase: Phase) -> str:
     if phase.tokens:
         cost = f", about {phase.mib} MiB a layer" if phase.mib is not None else ""
         parts.append(f"{phase.tokens} tokens{cost}")
-    told = ", ".join(parts)
+    words = ", ".join(parts)
     if phase.state in (Readiness.NOT_READY, Readiness.SLOW):
-        told += f"; {phase.state.value} here: {phase.reason}"
+        words += f"; {phase.state.value} here: {phase.reason}"
     if phase.why:
-        told += f"; {phase.why}"
-    return told + (f"; {phase.last}" if phase.last else "")
+        words += f"; {phase.why}"
+    return words + (f"; {phase.last}" if phase.last else "")
 
 
 def plain(one: Prediction) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A diagnosis as JUnit XML: one test case for each rule, one for each required backend.
 
 Errors are failures. Warnings and notes pass, with their text as output, because a CI step that
-passes must not show red cases. What could not be told, or does not apply, is skipped.
+passes must not show red cases. What could not be evaluated, or does not apply, is skipped.
 Source: the de-facto schema of the Jenkins xUnit plugin (junit-10.xsd).
 """
 

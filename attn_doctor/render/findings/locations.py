@@ -1,8 +1,8 @@
-"""What CI systems ask of each finding: an identity that survives, and a file to point at.
+"""What CI systems need of each finding: a stable identity, and a file to point at.
 
 A finding about the machine has no line in the repository; the file that says what the machine
 should be (a configuration, a policy, requirements) stands for it, so that viewers which drop
-results without a place still show it.
+results without a location still show it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attn_doctor.findings import Finding, SourceLocation
 
-#: Files of a repository that say what its environment should be, the most telling first.
+#: Files of a repository that describe its environment, the most specific first.
 _FILES = (
     "attn-doctor.toml",
     "pyproject.toml",
@@ -27,18 +27,18 @@ _FILES = (
 def fingerprint(finding: Finding) -> str:
     """Thirty-two hex digits, the same wherever and whenever the rule finds this subject.
 
-    Versions and paths do not enter: a finding stays the same one while its details move.
+    Versions and paths are left out: a finding keeps its identity when its details change.
     """
-    told = f"{finding.rule}\0{finding.subject}"
+    identity = f"{finding.rule}\0{finding.subject}"
     if finding.location and finding.because:
         # A file may hold the same mistake twice, under two keys or in two calls.
         first = finding.because[0]
-        told += f"\0{first.fact}\0{first.seen}"
-    return hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:32]
+        identity += f"\0{first.fact}\0{first.seen}"
+    return hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def location(finding: Finding, file: str) -> SourceLocation:
-    """Where a finding stands; `file` stands for what is about the machine."""
+    """The location of a finding; `file` for a finding about the machine."""
     return finding.location or SourceLocation(file)
 
 

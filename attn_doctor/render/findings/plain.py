@@ -10,7 +10,7 @@ from attn_doctor.shell.commands import shell_lines
 
 
 def headline(finding: Finding) -> str:
-    """The title, and the subject that was judged."""
+    """The title with the subject."""
     return clean(finding.title + (f" ({finding.subject})" if finding.subject else ""))
 
 

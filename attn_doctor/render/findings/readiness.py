@@ -1,4 +1,4 @@
-"""What every renderer of backends needs: labels of calls, reasons per row, names per state."""
+"""Shared by the renderers of backends: labels of calls, reasons by row, names by state."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.readiness import Matrix, Readiness, RequirementResult, Row
 from attn_doctor.render.terminal import clean
 
-#: A reason, and for which of the calls it decides.
-Told = tuple[str, RequirementResult]
+#: A reason, with a label of the calls that it decides.
+LabelledReason = tuple[str, RequirementResult]
 
 
 def label(call: AttentionCall) -> str:
@@ -25,15 +25,15 @@ def labels(matrix: Matrix) -> list[tuple[str, str]]:
 
 
 def subject(matrix: Matrix) -> str:
-    """`Diffusers 0.42.1 (not installed here: judged as the newest known)`."""
+    """`Diffusers 0.42.1 (not installed; assumed: the newest known release)`."""
     text = f"{matrix.title} {matrix.version or '(version unknown)'}"
     if matrix.installed is False:
-        text += " (not installed here: judged as the newest known)"
+        text += " (not installed; assumed: the newest known release)"
     return text
 
 
 def head(matrix: Matrix) -> str:
-    """What all columns have in common."""
+    """The properties that all columns share."""
     call = matrix.calls[0]
     parts = [call.dtype, f"heads of {call.head_dim}", f"{call.seq_len} tokens"]
     parts += [name for name, on in (("causal", call.causal), ("grouped heads", call.gqa)) if on]
@@ -42,13 +42,13 @@ def head(matrix: Matrix) -> str:
 
 
 def overall(row: Row) -> Readiness:
-    """The best that a row reaches for any call."""
+    """The best state that a row has for any call."""
     best = (Readiness.READY, Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY)
     states = [answer.state for answer in row.answers]
     return next(state for state in best if state in states)
 
 
-def reasons(row: Row, matrix: Matrix) -> list[Told]:
+def reasons(row: Row, matrix: Matrix) -> list[LabelledReason]:
     """The reason that decides each answer, once for all calls that share it."""
     found: dict[str, tuple[RequirementResult, list[int]]] = {}
     for number, answer in enumerate(row.answers):
@@ -59,7 +59,7 @@ def reasons(row: Row, matrix: Matrix) -> list[Told]:
 
 
 def shared_label(numbers: Sequence[int], matrix: Matrix) -> str:
-    """What the calls with these numbers have in common; empty for all of them."""
+    """A label for the calls with these numbers; empty for all calls."""
     every = range(len(matrix.calls))
     chosen = [matrix.calls[number] for number in numbers]
     if len(numbers) == len(every):
@@ -78,8 +78,8 @@ def shared_label(numbers: Sequence[int], matrix: Matrix) -> str:
 def _short(matrix: Matrix) -> dict[Readiness, str]:
     """Names by the best state that they reach, with the calls for which they do.
 
-    What is made for other hardware, and what this version does not know, is left out; a package
-    of which nothing works is one word.
+    Names for other hardware and names that this version does not know are left out. A package
+    with no working backend is one word.
     """
     lists: dict[Readiness, dict[str, list[str]]] = {state: {} for state in Readiness}
     folded: set[str] = set()
@@ -101,9 +101,9 @@ def _short(matrix: Matrix) -> dict[Readiness, str]:
 
 def _grouped(groups: dict[str, list[str]]) -> str:
     """`native, flash; for inference: sage`."""
-    told = [", ".join(names) for where, names in groups.items() if not where]
-    told += [f"{where}: {', '.join(names)}" for where, names in groups.items() if where]
-    return "; ".join(told)
+    parts = [", ".join(names) for where, names in groups.items() if not where]
+    parts += [f"{where}: {', '.join(names)}" for where, names in groups.items() if where]
+    return "; ".join(parts)
 
 
 def _alike(row: Row, matrix: Matrix) -> list[Row]:
@@ -126,7 +126,7 @@ def short_form(matrix: Matrix) -> list[str]:
         for state in (Readiness.READY, Readiness.SLOW, Readiness.NOT_READY)
     ]
     if lists[Readiness.UNKNOWN]:
-        lines.append(f"cannot be told: {lists[Readiness.UNKNOWN]}")
+        lines.append(f"unknown: {lists[Readiness.UNKNOWN]}")
     best = matrix.recommended[0]
     use = f"use {best.name}: {best.short}; " if best.name else ""
     lines.append(f"{use}`attn-doctor backends` says why (names of {_named(matrix)})")

@@ -106,7 +106,7 @@ def _uri(path: str) -> str:
 
 
 def _notifications(diagnosis: Diagnosis) -> list[dict[str, Any]]:
-    """What could not be told, so that a short list of results is not taken for health."""
+    """What could not be evaluated, so that a short list of results is not taken for health."""
     return [
         {"level": "note", "message": {"text": f"not checked: {', '.join(rules)}: {reason}"}}
         for reason, rules in unchecked(diagnosis).items()

@@ -32,8 +32,8 @@ def header(facts: Facts) -> str:
     kind = {"venv": "virtual environment", "conda": "conda environment"}.get(
         python.environment or "", ""
     )
-    told = " · ".join(filter(None, (version, kind, python.selection_reason)))
-    return clean(f"{python.path} ({told})")
+    words = " · ".join(filter(None, (version, kind, python.selection_reason)))
+    return clean(f"{python.path} ({words})")
 
 
 def blocks(facts: Facts) -> list[tuple[str, list[str]]]:
@@ -183,7 +183,7 @@ def _torch(facts: Facts) -> Iterable[str]:
     yield from _three_cudas(facts)
 
 
-#: States of `driver.state` in which there is no driver whose CUDA could be told.
+#: States of `driver.state` in which there is no driver with a CUDA version.
 _NO_DRIVER = ("no-gpu", "no-driver", "container-without-runtime", "wsl-stub")
 
 

@@ -1,4 +1,4 @@
-"""A diagnosis for a person at a terminal: what is wrong, seen and wanted, the command, no more."""
+"""A diagnosis for a terminal: each problem, the values seen and wanted, and the command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def text(
 ) -> str:
     """The whole report. `verbose` adds evidence; `quiet` leaves out machine and backends.
 
-    `unread`: why a configuration that lies here was not read.
+    `unread`: why a configuration in this folder was not read.
     """
     lines: list[str] = []
     if not quiet:
@@ -99,15 +99,15 @@ def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool
         yield from _because("where", finding.context, paper)
         yield from labelled("cause", finding.cause, paper)
         for link in finding.evidence:
-            yield from labelled("read", link, paper)
+            yield from labelled("source", link, paper)
 
 
 def _title(problem: Problem, paper: Paper) -> Iterator[str]:
     """The title with its mark, and the rule's id behind it, on a line of its own if need be."""
     glyph, colour = _MARKS[problem.severity]
-    # What is about a file has its place below.
-    told = problem.subjects if problem.finding.location is None else ""
-    subject = f" ({told})" if told else ""
+    # A finding about a file shows its location below.
+    subjects = problem.subjects if problem.finding.location is None else ""
+    subject = f" ({subjects})" if subjects else ""
     rule = f"[{problem.finding.rule}]"
     first, *rest = titled(problem.finding.title + subject, rule, paper, 2)
     yield paper.style(glyph, "bold", colour) + " " + first
@@ -117,16 +117,16 @@ def _title(problem: Problem, paper: Paper) -> Iterator[str]:
 def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str]:
     for line in lines:
         if line.truth is False and line.wanted:
-            continue  # one of several alternatives, and not the one that is at fault
+            continue  # one of several alternatives, and not the faulty one
         # "is library-mismatch, wanted not library-mismatch" would say nothing twice.
-        told = line.wanted not in ("", f"not {line.seen}")
-        wanted = f", wanted {line.wanted}" if told else ""
+        differs = line.wanted not in ("", f"not {line.seen}")
+        wanted = f", wanted {line.wanted}" if differs else ""
         yield from labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
         label = ""
 
 
 def _suppressed(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
-    """Problems that do not count; each with its reason only if asked for."""
+    """Problems that do not count; with `verbose` each with its reason."""
     suppressed = {one.rule: one.suppressed for one in diagnosis.suppressed}
     if not suppressed:
         return
@@ -146,7 +146,7 @@ def _suppressed(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[s
 
 
 def _unchecked(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
-    """What could not be told, by reason, so that one gap is one line."""
+    """Rules that could not be evaluated, by reason: one gap is one line."""
     reasons = unchecked(diagnosis)
     if not reasons:
         return
@@ -165,9 +165,11 @@ def _last(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
     blind = _mostly_unknown(diagnosis)
     colour = "red" if errors else "yellow" if warnings else "blue" if blind else "green"
     mark = "✗" if errors else "!" if warnings else "?" if blind else "✓"
-    told = f"{mark} {tally(diagnosis)}" + (", as far as could be told" if blind else "")
-    fits = len(told) + len(examined) + 4 <= paper.width
-    shown = paper.style(told, "bold", colour)
+    verdict = f"{mark} {tally(diagnosis)}" + (
+        ", but most rules could not be checked" if blind else ""
+    )
+    fits = len(verdict) + len(examined) + 4 <= paper.width
+    shown = paper.style(verdict, "bold", colour)
     yield shown + paper.style(f"  ({examined})", "dim") if fits else shown
     if not fits:
         yield paper.style(f"  ({examined})", "dim")
@@ -187,5 +189,5 @@ def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
     if diagnosis.facts.torch.installed is False:
         return "Next: install torch, or name the environment to examine with --python."
     if _mostly_unknown(diagnosis):
-        return "Next: see above what could not be told; what was not looked at is not known good."
+        return "Next: see above why most rules could not be checked; they do not count as healthy."
     return "Next: nothing to repair. `attn-doctor report` writes these facts to a file."

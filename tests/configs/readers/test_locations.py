@@ -53,10 +53,10 @@ def test_config_path(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_any(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"holds no configuration of SimpleTuner; looked for"):
+    with pytest.raises(ConfigError, match=r"has no configuration of SimpleTuner; looked for"):
         named(tmp_path, {})
 
 
 def test_a_loose_file_that_speaks_of_a_model(tmp_path: Path) -> None:
     path = written(tmp_path, model_family="flux")
-    assert found_in(tmp_path, {}) == (path, "it lies here and has settings of SimpleTuner")
+    assert found_in(tmp_path, {}) == (path, "found here, with settings of SimpleTuner")

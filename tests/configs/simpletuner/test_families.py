@@ -50,8 +50,8 @@ def tool() -> ModuleType:
 def test_the_table_agrees_with_the_wheels(version: str) -> None:
     """44 families in 17 releases."""
     seen = RECORD[version]
-    told = {name for name, one in families().items() if one.routed_in(version)}
-    assert told & {*seen["routed"], *seen["others"]} == {*seen["routed"]}
+    routed = {name for name, one in families().items() if one.routed_in(version)}
+    assert routed & {*seen["routed"], *seen["others"]} == {*seen["routed"]}
     assert {*seen["routed"], *seen["others"]} <= {*families()}
     packs = {name for name, one in families().items() if one.packed_in(version)}
     assert packs & {*seen["routed"], *seen["others"]} == {*seen["packed"]}

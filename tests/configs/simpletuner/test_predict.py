@@ -63,10 +63,10 @@ def test_flex_is_fused_only_by_inductor(dynamo: str, tmp_path: Path) -> None:
     # 48 heads of 128 over 4608 tokens: unfused twice what 24 heads took on an H200.
     assert phase(one, "training").mib == (840 if fused else 26624)
     if not fused:
-        told = one.findings[0].fixes[0].title
-        assert "inductor" in told
-        assert (f"dynamo_backend: {dynamo} → inductor" in told) is bool(dynamo)
-        assert ('add "dynamo_backend": "inductor"' in told) is not bool(dynamo)
+        found = one.findings[0].fixes[0].title
+        assert "inductor" in found
+        assert (f"dynamo_backend: {dynamo} → inductor" in found) is bool(dynamo)
+        assert ('add "dynamo_backend": "inductor"' in found) is not bool(dynamo)
 
 
 @pytest.mark.parametrize(
@@ -83,17 +83,17 @@ def test_mixed_precision_no_gives_fp32(mechanism: str, wrong: bool, tmp_path: Pa
     )
     one = predicted(path)
     assert {each.dtype for each in one.phases} == {"fp32"}
-    told = [each for each in one.findings if "mixed_precision" in each.title]
-    assert bool(told) is wrong
+    found = [each for each in one.findings if "mixed_precision" in each.title]
+    assert bool(found) is wrong
     if wrong:
-        assert told[0].location == SourceLocation(str(path), 3)
-        assert "mixed_precision: no → bf16" in told[0].fixes[0].title
+        assert found[0].location == SourceLocation(str(path), 3)
+        assert "mixed_precision: no → bf16" in found[0].fixes[0].title
 
 
 def test_precision_below_ampere_is_fp16(tmp_path: Path) -> None:
     path = written(tmp_path, model_family="wan", attention_mechanism="cudnn", mixed_precision="no")
-    told = predicted(path, machine(sm=75)).findings
-    fixes = [fix.title for one in told for fix in one.fixes if "mixed_precision" in fix.title]
+    found = predicted(path, machine(sm=75)).findings
+    fixes = [fix.title for one in found for fix in one.fixes if "mixed_precision" in fix.title]
     assert fixes
     assert all("→ fp16" in one for one in fixes)
 

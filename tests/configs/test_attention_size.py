@@ -40,7 +40,7 @@ pipe.transformer.set_attention_backend("flex")
 """
 
 
-def told(one: Prediction) -> list[Finding]:
+def mask_findings(one: Prediction) -> list[Finding]:
     return [each for each in one.findings if each.rule == RULE]
 
 
@@ -82,7 +82,7 @@ def test_both_sides_of_the_limit(frames: int, wrong: bool, tmp_path: Path) -> No
 def test_what_is_said(tmp_path: Path) -> None:
     path = video(tmp_path, 121)
     one = predicted(path, machine("4.5.2"))
-    (finding,) = told(one)
+    (finding,) = mask_findings(one)
     assert finding.severity is Severity.ERROR
     assert finding.title == (
         "flex computes wrong results in validation, without an error: the mask of HunyuanVideo is"
@@ -99,7 +99,7 @@ def test_what_is_said(tmp_path: Path) -> None:
     assert native.title.endswith("flex → diffusers: torch's own attention is right at this size")
     assert "line 6: validation_resolution: take up to 105 frames of 848x480" in smaller.title
     # The largest such video is fine.
-    assert not told(predicted(video(tmp_path, 105), machine("4.5.2")))
+    assert not mask_findings(predicted(video(tmp_path, 105), machine("4.5.2")))
     assert phase(one, "validation").state is Readiness.NOT_READY
 
 
@@ -107,14 +107,14 @@ def test_what_is_said(tmp_path: Path) -> None:
     ("version", "wrong"), [("3.3.0", True), ("4.5.2", True), ("4.6.0", False), ("4.10.1", False)]
 )
 def test_since_4_6_the_mask_is_over_the_keys(version: str, wrong: bool, tmp_path: Path) -> None:
-    assert bool(told(predicted(video(tmp_path, 121), machine(version)))) is wrong
+    assert bool(mask_findings(predicted(video(tmp_path, 121), machine(version)))) is wrong
 
 
 @pytest.mark.parametrize(
     ("version", "wrong"), [("2.6.0", False), ("2.7.0", True), ("2.15.1", True), ("2.16.0", False)]
 )
 def test_releases_of_torch_that_were_read(version: str, wrong: bool, tmp_path: Path) -> None:
-    assert bool(told(predicted(video(tmp_path, 121), with_torch(version)))) is wrong
+    assert bool(mask_findings(predicted(video(tmp_path, 121), with_torch(version)))) is wrong
 
 
 @pytest.mark.parametrize(
@@ -131,18 +131,18 @@ def test_others_have_no_such_mask(settings: dict[str, object], tmp_path: Path) -
     path = video(tmp_path, 121)
     written_ = {**json.loads(path.read_text("utf-8")), **settings}
     path.write_text(json.dumps(written_), encoding="utf-8")
-    assert not told(predicted(path, machine("4.5.2")))
+    assert not mask_findings(predicted(path, machine("4.5.2")))
 
 
 @pytest.mark.parametrize("size", ["", "big", "848", "0x0"])
 def test_nothing_is_claimed_of_an_unknown_size(size: str, tmp_path: Path) -> None:
     frames = 121 if size != "848" else 0
-    assert not told(predicted(video(tmp_path, frames, size), machine("4.5.2")))
+    assert not mask_findings(predicted(video(tmp_path, frames, size), machine("4.5.2")))
 
 
 def test_the_largest_validation_counts(tmp_path: Path) -> None:
     path = video(tmp_path, 105, "480x480,848x480,1280x720")
-    (finding,) = told(predicted(path, machine("4.5.2")))
+    (finding,) = mask_findings(predicted(path, machine("4.5.2")))
     assert "1280x720" in finding.title
 
 
@@ -150,7 +150,7 @@ def test_datasets_and_batches(tmp_path: Path) -> None:
     sets = [{"dataset_type": "video", "resolution": 720, "video": {"num_frames": 121}}]
     (tmp_path / "sets.json").write_text(json.dumps(sets), encoding="utf-8")
     path = trained(tmp_path, model_family="hunyuanvideo", data_backend_config="sets.json")
-    (finding,) = told(predicted(path, machine("4.5.2")))
+    (finding,) = mask_findings(predicted(path, machine("4.5.2")))
     assert "in training" in finding.title
     assert finding.because[0].fact == "config.data_backend_config"
 
@@ -159,7 +159,7 @@ def test_datasets_and_batches(tmp_path: Path) -> None:
 def test_samples_count_together(batch: int, wrong: bool, tmp_path: Path) -> None:
     """Chroma at 2048 pixels: 16,896 tokens."""
     path = trained(tmp_path, model_family="chroma", resolution=2048, train_batch_size=batch)
-    found = told(predicted(path))
+    found = mask_findings(predicted(path))
     assert bool(found) is wrong
     if found:
         assert "16,896 tokens × 8 samples" in found[0].because[0].seen
@@ -169,7 +169,7 @@ def test_samples_count_together(batch: int, wrong: bool, tmp_path: Path) -> None
 def test_a_script(tmp_path: Path) -> None:
     body = 'FRAMES = 121\npipe("a cat", height=480, width=848, num_frames=FRAMES)'
     path = script(tmp_path, body)
-    (finding,) = told(predicted(path))
+    (finding,) = mask_findings(predicted(path))
     assert finding.location == SourceLocation(str(path), 6)
     assert "HunyuanVideo15Pipeline is too large at 848x480, 121 frames" in finding.title
     first, native, second = finding.fixes
@@ -197,12 +197,12 @@ def test_a_script(tmp_path: Path) -> None:
     ],
 )
 def test_scripts_of_which_nothing_is_claimed(call: str, pipeline: str, tmp_path: Path) -> None:
-    assert not told(predicted(script(tmp_path, call, pipeline)))
+    assert not mask_findings(predicted(script(tmp_path, call, pipeline)))
 
 
 def test_a_float_mask_is_no_length(tmp_path: Path) -> None:
     path = script(tmp_path, "pipe(height=4096, width=4096)", "ChromaPipeline")
-    (finding,) = told(predicted(path))
+    (finding,) = mask_findings(predicted(path))
     native, smaller = finding.fixes
     assert "flex → native" in native.title
     assert "take a smaller size" in smaller.title

@@ -124,7 +124,7 @@ def test_every_rule_has_a_page_that_fits(rule: Rule) -> None:
     rule_text(rule, Paper(unicode=False)).encode("ascii")
     # What is there to be copied or found again is never broken: links, commands, lines of logs.
     whole = [*rule.evidence, *(one for fix in rule.fixes for one in commands(fix))]
-    whole += [part.rstrip() for one in rule.symptoms for part in one.logs[0].splitlines()]
+    whole += [part.rstrip() for one in rule.symptoms for part in one.lines[0].splitlines()]
     long = [one for one in rule_text(rule, Paper(width=80)).splitlines() if len(one) > 80]
     assert [one for one in long if not any(one.endswith(part) for part in whole)] == []
     assert rule_markdown(rule).startswith(f"### `{rule.id}`: ")

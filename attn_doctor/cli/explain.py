@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attn_doctor.cli.common_options import Json, Python, Verbose
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
@@ -37,25 +36,33 @@ def explain(
         ),
     ] = None,
     no_probe: Annotated[
-        bool, typer.Option("--no-probe", help="Look at the log alone, not at this machine.")
+        bool, typer.Option("--no-probe", help="Read the log only; do not examine this machine.")
     ] = False,
     facts: Annotated[
         str,
         typer.Option(
-            "--facts", metavar="FILE", help="Hold the causes against a snapshot, not this machine."
+            "--facts",
+            metavar="FILE",
+            help="Check the causes on a snapshot of facts instead of this machine.",
         ),
     ] = "",
-    python: Annotated[
-        str,
-        typer.Option(metavar="PATH", help="Interpreter or environment to examine, as in check."),
-    ] = "",
+    python: Python = "",
     rules: Folders = None,
     format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show evidence, and what the log tells.")
-    ] = False,
+    json: Json = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to this file instead of standard output.",
+            show_default=False,
+        ),
+    ] = None,
+    verbose: Verbose = 0,
 ) -> None:
-    """Find the cause of a failure in its log, and say whether this machine confirms it.
+    """Find the cause of a failure in its log, and check it on this machine.
 
     Reads pip output, tracebacks and training logs of any size and encoding.
 
@@ -63,9 +70,9 @@ def explain(
     unreadable file, 3 attn-doctor failed.
     """
     if no_probe and (facts or python):
-        raise typer.BadParameter("--no-probe looks at the log alone: drop --facts and --python")
+        raise typer.BadParameter("--no-probe reads the log only: omit --facts and --python")
     if facts and python:
-        raise typer.BadParameter("--facts judges a snapshot: --python has no meaning with it")
+        raise typer.BadParameter("--facts uses a snapshot: --python has no meaning with it")
     paths = logs or ["-"]
     if facts == "-" and "-" in paths:
         raise typer.BadParameter("standard input cannot be both the log and the snapshot")
@@ -73,29 +80,31 @@ def explain(
         raise typer.BadParameter(
             "name a log file, or pipe a log in: `command 2>&1 | attn-doctor explain`"
         )
-    found = _explained(
-        paths, None if no_probe else lambda: _machine(facts, python), rule_folders(rules)
+    from attn_doctor.explain.engine import explain as explain_logs
+    from attn_doctor.rulebook import library
+
+    found = explain_logs(
+        paths,
+        library.load(rule_folders(rules)),
+        None if no_probe else lambda: _machine(facts, python),
     )
     code = 1 if found.matches else 0
-    sys.stdout.write(_rendered(found, format, code, verbose))
+    text = _rendered(found, Format.json if json else format, code, verbose > 0)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        _write(output, text)
     raise typer.Exit(code)
 
 
-def _explained(
-    paths: list[str], machine: Callable[[], Facts] | None, folders: tuple[Path, ...]
-) -> Explanation:
-    from msgspec.structs import replace
+def _write(path: Path, text: str) -> None:
+    from attn_doctor.errors import AttnDoctorError
+    from attn_doctor.files import write_atomic
 
-    from attn_doctor.explain.engine import explanation, read
-    from attn_doctor.rulebook import library
-
-    start = time.perf_counter()
-    rules = library.load(folders)
-    reading = read(paths, rules)
-    # A log that shows nothing is not worth an examination.
-    facts = machine() if machine is not None and reading.seen else None
-    found = explanation(reading, rules, library.tables, facts)
-    return replace(found, seconds=time.perf_counter() - start)
+    try:
+        write_atomic(path, text.encode())
+    except OSError as error:
+        raise AttnDoctorError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _machine(snapshot: str, python: str) -> Facts:

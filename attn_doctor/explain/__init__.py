@@ -1,5 +1,6 @@
-"""Explaining a failure from its log: `reading` → `page` → `matching` → `course` → `ranking`.
+"""Explain a failure from its log. `engine.explain` is the entry.
 
-`engine.explain` is the whole way. Nothing here prints, and nothing here looks at the machine: facts
-about it are handed in.
+One log line passes through five forms: `LogChunk` (`log_files.py`), `LogLine` (`normalize.py`),
+`SymptomMatch` with its position in a traceback (`symptom_match.py`, `tracebacks.py`), `ScoredRule`
+and `RankedCause` (`ranking.py`). Nothing here prints or examines the machine.
 """

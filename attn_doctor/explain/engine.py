@@ -1,191 +1,174 @@
-"""From logs to an explanation: read, find symptoms, learn what is told, judge, rank.
+"""From logs to an explanation: read, find symptoms, extract facts, evaluate, rank.
 
-A short log is one page and is read from end to end. Of a long one, the first and the last stretch
-are read so, since that is where versions and the final failure stand, and between them the passages
-that the sieve lets through.
+A short log is searched from end to end. Of a long one, the first and the last stretch are searched
+so, since versions and the final failure are there, and between them the passages that the prefilter
+lets through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
-
-from msgspec import Struct
 
 from attn_doctor.explain.explanation import Explanation, Log
-from attn_doctor.explain.extract import WITNESS, Statement, statements
-from attn_doctor.explain.log_facts import facts_from
-from attn_doctor.explain.log_files import Block, blocks, name_of
-from attn_doctor.explain.match import (
-    Hit,
-    Watched,
-    hits,
-    watched,
-)
-from attn_doctor.explain.normalize import Page
-from attn_doctor.explain.prefilter import Sieve
-from attn_doctor.explain.ranking import ranked
-from attn_doctor.explain.symptom_match import (
-    Ending,
-    Sighting,
-    ending,
-    sighting,
-)
-from attn_doctor.explain.tracebacks import Course
+from attn_doctor.explain.extract import Confidence, Statement, facts_from, statements
+from attn_doctor.explain.log_files import LogChunk, chunks, log_name
+from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.prefilter import Prefilter
+from attn_doctor.explain.ranking import LogEnd, log_end, log_facts, rank_causes, relevant
+from attn_doctor.explain.symptom_match import Symptom, SymptomMatch, SymptomSearch, all_symptoms
+from attn_doctor.explain.tracebacks import TraceLog
 from attn_doctor.facts import Facts
+from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
-#: A log up to this size is one page; of a longer one, so much at each end is.
-_PAGE = 1 << 17
-#: Passages of a long log that are searched for facts as well.
-_TELLING = 100
+_log = logging.getLogger(__name__)
+
+#: A log up to this size (in bytes) is one stretch; of a longer one, about half of it at each end.
+_STRETCH = 1 << 17
+#: Passages of a long log from which facts are extracted as well.
+_FACT_PASSAGES = 100
+
+
+def explain(
+    paths: Sequence[str],
+    rules: Sequence[Rule],
+    machine: Facts | Callable[[], Facts] | None = None,
+) -> Explanation:
+    """The causes of the failures in the logs at `paths` (`-`: standard input), by `rules`.
+
+    `machine`: facts of a machine that confirm or exclude causes; a function is called only if a
+    symptom is found. Raises `AttnDoctorError` for a log that cannot be read.
+    """
+    start = time.perf_counter()
+    reader = _Reader(all_symptoms(rules))
+    for path in dict.fromkeys(paths):
+        reader.read(path)
+    by_id = {rule.id: rule for rule in rules}
+    found = tuple(reader.matches.values())
+    _log.debug("%d symptoms in %d logs", len(found), len(reader.logs))
+    if callable(machine):
+        # A log without a symptom is not worth an examination.
+        machine = machine() if found else None
+    stated, names = Facts(), set[str]()
+    if found:
+        extracted = (*chain.from_iterable(map(statements, reader.texts)), *_groups(found, by_id))
+        stated, names = facts_from(extracted)
+        found = tuple(relevant(found, by_id, reader.ends))
+    if found:
+        from attn_doctor.derived import derive
+
+        stated = derive(stated, library.tables())
+    return Explanation(
+        matches=rank_causes(found, by_id, stated, machine),
+        logs=tuple(reader.logs),
+        log_facts=log_facts(stated, names, machine),
+        facts=stated if machine is None else machine,
+        probed=machine is not None,
+        rules=sum(bool(rule.symptoms) for rule in rules),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _groups(matches: Iterable[SymptomMatch], rules: dict[str, Rule]) -> Iterator[Statement]:
+    """Facts in the named groups of symptoms; the message itself is the most reliable source."""
+    for match in matches:
+        facts = rules[match.rule].symptoms[match.symptom].facts
+        for group, value in match.groups.items():
+            if group in facts:
+                yield Statement(facts[group], value, Confidence.DIRECT)
 
 
 class _Reader:
-    """Reads logs and keeps what they show."""
+    """Reads logs and keeps their symptoms."""
 
-    def __init__(self, symptoms: Sequence[Watched]) -> None:
-        self.symptoms = symptoms
-        self.seen: dict[tuple[str, str, int, int], Sighting] = {}
+    def __init__(self, symptoms: Sequence[Symptom]) -> None:
+        self.matches: dict[tuple[str, str, int, int], SymptomMatch] = {}
         self.texts: list[str] = []
         self.logs: list[Log] = []
-        self.endings: list[Ending] = []
-        self._patterns = {(one.rule.id, one.index): one.symptom.pattern for one in symptoms}
-        self._by_keyword: dict[str, list[Watched]] = {}
-        for one in symptoms:
-            for word in one.keywords:
-                self._by_keyword.setdefault(word, []).append(one)
+        self.ends: list[LogEnd] = []
+        self._symptoms = symptoms
+        self._by_keyword: dict[str, list[Symptom]] = {}
+        for symptom in symptoms:
+            for word in symptom.keywords:
+                self._by_keyword.setdefault(word, []).append(symptom)
 
     def read(self, path: str) -> None:
         """Read one log."""
-        name = name_of(path)
-        stream = blocks(path)
-        head = list(_up_to(stream, _PAGE))
+        name = log_name(path)
+        stream = chunks(path)
+        head = list(_up_to(stream, _STRETCH))
         rest = next(stream, None)
         if rest is None:
-            self._page(name, head, self.symptoms, tell=True, last=True)
-            self._count(name, head[-1] if head else Block(1, b""), sum(len(b.data) for b in head))
+            self._search(name, head, self._symptoms, facts=True, last=True)
+            size = sum(len(chunk.data) for chunk in head)
+            self._count(name, head[-1] if head else LogChunk(1, b""), size)
             return
-        self._page(name, head, self.symptoms, tell=True, last=False)
+        self._search(name, head, self._symptoms, facts=True, last=False)
         tail = _Tail(chain(head, [rest], stream))
-        for number, passage in enumerate(Sieve(self._by_keyword).passages(tail)):
-            words = [one for word in passage.keywords for one in self._by_keyword[word]]
-            page = [Block(passage.first, passage.data)]
-            self._page(name, page, dict.fromkeys(words), tell=number < _TELLING, last=False)
-        self._page(name, tail.kept, self.symptoms, tell=True, last=True)
+        for number, passage in enumerate(Prefilter(self._by_keyword).passages(tail)):
+            symptoms = [s for word in passage.keywords for s in self._by_keyword[word]]
+            chunk = LogChunk(passage.first, passage.data)
+            facts = number < _FACT_PASSAGES
+            self._search(name, [chunk], dict.fromkeys(symptoms), facts=facts, last=False)
+        self._search(name, tail.kept, self._symptoms, facts=True, last=True)
         self._count(name, tail.kept[-1], tail.bytes)
 
-    def _page(
+    def _search(
         self,
         name: str,
-        parts: Sequence[Block],
-        symptoms: Iterable[Watched],
+        parts: Sequence[LogChunk],
+        symptoms: Iterable[Symptom],
         *,
-        tell: bool,
+        facts: bool,
         last: bool,
     ) -> None:
+        """Find symptoms in neighbouring chunks. `facts`: extract facts from them as well."""
         if not parts:
             return
-        page = Page(parts[0].first, b"".join(part.data for part in parts))
-        found = hits(page, symptoms)
-        if tell:
-            self.texts.append(page.text)
-        if not found and not last:
+        log = NormalizedLog(parts[0].first, b"".join(part.data for part in parts))
+        search = SymptomSearch(log, symptoms)
+        if facts:
+            self.texts.append(log.text)
+        # The end of a log decides about symptoms anywhere in it.
+        if not search and not (last and self.matches):
             return
-        course = Course(page.lines)
+        trace = TraceLog(log.lines)
         if last:
-            self.endings.append(ending(name, course))
-        for hit in found:
-            one = sighting(hit, self._pattern(hit), course, file=name, last=last)
-            place = (one.rule, name, one.symptom, one.line)
-            if last or place not in self.seen:
-                # The end of the log is read last, and knows how the log ends.
-                self.seen[place] = one
+            self.ends.append(log_end(name, trace))
+        for match in search.matches(trace, name, last=last):
+            key = (match.rule, name, match.symptom, match.line)
+            if last or key not in self.matches:
+                # The end of the log is read last, and only there the last failure is known.
+                self.matches[key] = match
 
-    def _pattern(self, hit: Hit) -> str:
-        return self._patterns[hit.rule, hit.symptom]
-
-    def _count(self, name: str, last: Block, size: int) -> None:
+    def _count(self, name: str, last: LogChunk, size: int) -> None:
         lines = last.first - 1 + last.data.count(b"\n") + (last.data[-1:] not in (b"\n", b""))
         self.logs.append(Log(name, lines, size))
 
 
 class _Tail:
-    """Passes blocks on and keeps the last of them."""
+    """Passes chunks on and keeps the last of them."""
 
-    def __init__(self, stream: Iterable[Block]) -> None:
+    def __init__(self, stream: Iterable[LogChunk]) -> None:
         self._stream = stream
-        self.kept: list[Block] = []
+        self.kept: list[LogChunk] = []
         self.bytes = 0
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[LogChunk]:
         size = 0
-        for block in self._stream:
-            self.kept.append(block)
-            self.bytes += len(block.data)
-            size += len(block.data)
-            while len(self.kept) > 1 and size - len(self.kept[0].data) >= _PAGE // 2:
+        for chunk in self._stream:
+            self.kept.append(chunk)
+            self.bytes += len(chunk.data)
+            size += len(chunk.data)
+            while len(self.kept) > 1 and size - len(self.kept[0].data) >= _STRETCH // 2:
                 size -= len(self.kept.pop(0).data)
-            yield block
+            yield chunk
 
 
-def _up_to(stream: Iterator[Block], size: int) -> Iterator[Block]:
-    while size > 0 and (block := next(stream, None)) is not None:
-        size -= len(block.data)
-        yield block
-
-
-class Reading(Struct, frozen=True):
-    """What some logs show, before it is judged."""
-
-    seen: tuple[Sighting, ...]
-    told: tuple[Statement, ...]
-    logs: tuple[Log, ...]
-    endings: tuple[Ending, ...]
-
-
-def read(paths: Sequence[str], rules: Sequence[Rule]) -> Reading:
-    """Read the logs at `paths`. Raises `AttnDoctorError` for one that cannot be read."""
-    reader = _Reader(watched(rules))
-    for path in dict.fromkeys(paths):
-        reader.read(path)
-    by_id = {rule.id: rule for rule in rules}
-    seen = tuple(reader.seen.values())
-    told = (*_told(reader.texts), *_told_by_symptoms(seen, by_id)) if seen else ()
-    return Reading(seen, told, tuple(reader.logs), tuple(reader.endings))
-
-
-def explanation(
-    reading: Reading,
-    rules: Sequence[Rule],
-    tables: Callable[[], Mapping[str, Any]],
-    machine: Facts | None = None,
-) -> Explanation:
-    """What the logs mean. `machine`: facts to hold the causes against, if any.
-
-    `tables` is called only if there is something to look up.
-    """
-    return ranked(
-        reading.seen,
-        {rule.id: rule for rule in rules},
-        facts_from(reading.told, tables) if reading.seen else (Facts(), set()),
-        tables,
-        machine,
-        reading.logs,
-        reading.endings,
-    )
-
-
-def _told(texts: Iterable[str]) -> Iterator[Statement]:
-    for text in texts:
-        yield from statements(text)
-
-
-def _told_by_symptoms(seen: Iterable[Sighting], rules: Mapping[str, Rule]) -> Iterator[Statement]:
-    """Facts in the named groups of symptoms; the message itself is the best witness."""
-    for one in seen:
-        facts = rules[one.rule].symptoms[one.symptom].facts
-        for group, value in one.groups.items():
-            if group in facts:
-                yield Statement(facts[group], value, WITNESS)
+def _up_to(stream: Iterator[LogChunk], size: int) -> Iterator[LogChunk]:
+    while size > 0 and (chunk := next(stream, None)) is not None:
+        size -= len(chunk.data)
+        yield chunk

@@ -1,50 +1,61 @@
-"""What `explain` concludes. Plain values; renderers turn them into text, JSON or Markdown."""
+"""The result of `explain`: plain values, which renderers turn into text, JSON or Markdown."""
 
 from __future__ import annotations
+
+from enum import Enum
 
 from msgspec import Struct
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
 
-#: Beginnings of a match's verdict, from the best news to none.
-CHECKED = (
-    "confirmed by this machine",
-    "confirmed by the log",
-    "not confirmed",
-    "could not be checked",
-    "not checked",
-)
+
+class Confirmation(str, Enum):
+    """Whether facts confirm a cause."""
+
+    BY_MACHINE = "confirmed by this machine"
+    BY_LOG = "confirmed by the log"
+    NO = "not confirmed"
+    UNKNOWN = "could not be checked"
+    NOT_CHECKED = "not checked"
 
 
-class Match(Struct, frozen=True, kw_only=True):
+class RankedCause(Struct, frozen=True, kw_only=True):
     """One cause that a log shows."""
 
     rule: str
     """The rule that says most about it."""
     cause: str
-    """Its label in the taxonomy of causes."""
+    """Its label in `tables/causes.toml`."""
     confidence: float
-    """How well the log supports it: from 0.8 the log names the cause, from 0.5 it is what such a
-    log mostly means, below that it is possible. Not a probability."""
+    """How well the log supports it: from 0.8 the log names the cause, from 0.5 it is the usual
+    meaning of such a log, below that it is possible. Not a probability."""
     file: str
     line: int
     """Number of the line, from 1."""
     excerpt: str
-    """That line, trimmed around what matched."""
+    """That line, trimmed around the matched text."""
     rank: str
-    """The process that wrote it, where the log tells."""
+    """The process that wrote the line, if the log says so."""
     times: int
-    """On how many lines it was seen; in a huge log, at least so many."""
+    """Number of lines with the symptom; in a huge log, at least this many."""
     severity: str
     title: str
     why: str
-    verdict: str
-    """One of `CHECKED`, with the reason after a colon where there is one."""
+    confirmation: Confirmation
+    reason: str = ""
+    """Why it is not confirmed, or could not be checked."""
     fixes: tuple[Fix, ...] = ()
     evidence: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
-    """Other rules that name the same cause."""
+    """Other rules with the same cause."""
+
+    @property
+    def verdict(self) -> str:
+        """The confirmation, with the reason after a colon if there is one."""
+        return (
+            f"{self.confirmation.value}: {self.reason}" if self.reason else self.confirmation.value
+        )
 
 
 class Log(Struct, frozen=True):
@@ -55,29 +66,30 @@ class Log(Struct, frozen=True):
     bytes: int
 
 
-class Told(Struct, frozen=True):
-    """A fact that the log states, and what it is on this machine where that differs."""
+class LogFact(Struct, frozen=True):
+    """A fact that the log states, and its value on this machine if that differs."""
 
     fact: str
     value: str
-    here: str = ""
+    this_machine: str = ""
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Everything that was found in some logs, the likeliest cause first."""
+    """Everything that was found in some logs, the most likely cause first."""
 
-    matches: tuple[Match, ...]
+    matches: tuple[RankedCause, ...]
     logs: tuple[Log, ...]
-    told: tuple[Told, ...]
-    """What the logs say of the machine that wrote them."""
+    log_facts: tuple[LogFact, ...]
+    """What the logs state about the machine that wrote them."""
     facts: Facts
-    """The facts that commands are written with: this machine's, or else those the log states."""
+    """The facts for commands: this machine's, or else those that the log states."""
     probed: bool
-    """This machine, or a snapshot, was looked at as well."""
+    """Facts of this machine, or of a snapshot, were used as well."""
     rules: int
+    """Number of rules with symptoms."""
     seconds: float = 0.0
 
     @property
-    def elsewhere(self) -> tuple[Told, ...]:
-        """Facts in which the log's machine is another than this one."""
-        return tuple(one for one in self.told if one.here)
+    def differences(self) -> tuple[LogFact, ...]:
+        """Facts by which the log's machine differs from this one."""
+        return tuple(fact for fact in self.log_facts if fact.this_machine)

@@ -1,40 +1,57 @@
-"""Statements about a machine that stand in a log: versions, GPU, operating system, variables.
+"""Extract facts about the machine that wrote a log: versions, GPU, operating system, variables.
 
-Logs are full of them: pip's last line, wheel names, `collect_env`, `nvidia-smi`, paths in
-tracebacks, and the messages themselves.
+Logs are full of statements: pip's last line, wheel names, `collect_env`, `nvidia-smi`, paths in
+tracebacks, and the messages themselves. A statement about an installed version counts more than a
+command that requests one, and a later statement more than an earlier one. A fact without a
+statement stays unknown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from attn_doctor.env_vars import VARIABLES
+import msgspec
 
-#: How far a statement is to be believed: a wish, a trace, a report, the message itself.
-WISH, TRACE, REPORT, WITNESS = 1, 2, 3, 4
+from attn_doctor.env_vars import VARIABLES
+from attn_doctor.facts import Facts
+from attn_doctor.rulebook import library
+
+
+class Confidence(IntEnum):
+    """The reliability of a statement."""
+
+    REQUESTED = 1
+    """A command that asks for a version, or a product that is only mentioned."""
+    INFERRED = 2
+    """Derived from a path or a file name."""
+    REPORTED = 3
+    """Reported by a program."""
+    DIRECT = 4
+    """Part of the message of the failure itself."""
 
 
 class Statement(NamedTuple):
-    """One fact that a log states, and how far it is to be believed."""
+    """One fact that a log states, and the reliability of that statement."""
 
     fact: str
     value: Any
-    strength: int
+    confidence: Confidence
 
 
 class _Form(NamedTuple):
-    """One way to state facts. Each named group tells the fact whose name it spells with `__`."""
+    """One way to state facts. A named group is the name of its fact, with `__` for a dot."""
 
     need: str
-    """A text that a log which states it so contains, in lower case."""
+    """A text, in lower case, that every log with such a statement contains."""
     pattern: str
-    strength: int = REPORT
+    confidence: Confidence = Confidence.REPORTED
 
 
-#: Distributions whose facts have another name than they.
+#: Distributions whose facts have a different name.
 _FIELDS = {"triton_windows": "triton", "pytorch_triton": "triton"}
 _NAME = (
     r"(?:torch(?:vision|audio|ao)?|triton(?:-windows)?|pytorch-triton|flash[-_]attn(?:[-_][34])?"
@@ -67,7 +84,7 @@ _FORMS = (
         "python",
         r"(?im)^[- ]{0,4}python(?: version)?:? (?P<python__version>3\.\d+(?:\.\d+)?)\b",
     ),
-    _Form("python3.", r"[/\\]python(?P<python__version>3\.\d+)[/\\]", TRACE),
+    _Form("python3.", r"[/\\]python(?P<python__version>3\.\d+)[/\\]", Confidence.INFERRED),
     # ldd (Ubuntu GLIBC 2.35-0ubuntu3) 2.35; Libc version: glibc-2.35
     _Form(
         "glibc",
@@ -85,12 +102,12 @@ _FORMS = (
     # '2.7.1+cu126'
     _Form("torch.__version__", rf"torch\.__version__\)?\s*[=:]{{0,2}}\s*'?{_TORCH}"),
     _Form("torch version", rf"(?i)\b(?:py)?torch version\b(?: \(GPU\?\))?\s?[:=]+ ?{_TORCH}"),
-    # A wheel's name tells what it was built for.
+    # The name of a wheel says for which versions it was built.
     _Form(
         "flash_attn-",
         r"flash_attn-[\d.a-z]+\+cu(?P<flash_attn__built_cuda>\d+)"
         r"torch(?P<flash_attn__built_torch>\d+\.\d+)cxx11abi",
-        TRACE,
+        Confidence.INFERRED,
     ),
 )
 # Successfully installed flash-attn-2.8.3 torch-2.6.0
@@ -121,7 +138,7 @@ _GPU = (
     r"|[TPVKM]\d{1,3}\b|[AHBL]\d{2,3}[SG]?\b(?:[- ](?:SXM\d?|PCIe|PCIE)?[- ]?\d{0,3}GB)?"
     r"|RTX \d{4}|GH200|GB\d00|TITAN \w+)"
 )
-# RTX 5090: no message names one of these unless it is there.
+# RTX 5090: messages name such a card only if it is present.
 _CARD = r"\b((?:RTX|GTX) ?\d{3,4}(?: ?(?:Ti|SUPER|Super|D)\b)?)(?! ?\w*series|\+|xx)"
 #: Marks of an operating system, in lower case.
 _SYSTEMS = {
@@ -139,20 +156,20 @@ _VARIABLE = r"(?m)(?:^|\s|\$env:)([A-Z][A-Z0-9_]{1,40}) ?= ?[\"']?([^\s\"';&]{1,
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """What a stretch of clean text states, in its order."""
+    """The statements in a stretch of normalized text, in its order."""
     lowered = text.lower()
     for form in _FORMS:
         if form.need in lowered:
             for match in _compiled(form.pattern).finditer(text):
                 for group, value in match.groupdict().items():
                     if value:
-                        yield Statement(group.replace("__", "."), value, form.strength)
+                        yield Statement(group.replace("__", "."), value, form.confidence)
     yield from _packages(text)
     yield from _gpus(text, lowered)
     yield from _system(lowered)
     for name, value in _compiled(_VARIABLE).findall(text):
         if name in VARIABLES:
-            yield Statement(f"env.{name}", value, WISH)
+            yield Statement(f"env.{name}", value, Confidence.REQUESTED)
 
 
 @lru_cache(maxsize=64)
@@ -165,33 +182,36 @@ def _packages(text: str) -> Iterator[Statement]:
         if not any(mark in line for mark in ("-", "=", "ersion", ".")):
             continue
         if "Successfully installed" in line:
-            yield from _versions(_compiled(_INSTALLED).findall(line), REPORT)
+            yield from _versions(_compiled(_INSTALLED).findall(line), Confidence.REPORTED)
         elif "already satisfied" in line:
-            yield from _versions(_compiled(_SATISFIED).findall(line), REPORT)
+            yield from _versions(_compiled(_SATISFIED).findall(line), Confidence.REPORTED)
         else:
             yield from _on_line(line)
     if "Name: " in text:
-        yield from _versions(_compiled(_SHOWN).findall(text), REPORT)
+        yield from _versions(_compiled(_SHOWN).findall(text), Confidence.REPORTED)
 
 
 def _on_line(line: str) -> Iterator[Statement]:
-    yield from _versions(_compiled(_FILE).findall(line), WISH)
+    yield from _versions(_compiled(_FILE).findall(line), Confidence.REQUESTED)
     frozen = _compiled(_FROZEN).findall(line)
-    yield from _versions(frozen or _compiled(_ASKED).findall(line), REPORT if frozen else WISH)
-    yield from _versions(_compiled(_STATED).findall(line), REPORT)
+    yield from _versions(
+        frozen or _compiled(_ASKED).findall(line),
+        Confidence.REPORTED if frozen else Confidence.REQUESTED,
+    )
+    yield from _versions(_compiled(_STATED).findall(line), Confidence.REPORTED)
     for name in _compiled(_FOLDER).findall(line):
-        yield Statement(f"{_field(name)}.installed", True, TRACE)
+        yield Statement(f"{_field(name)}.installed", True, Confidence.INFERRED)
 
 
-def _versions(found: Iterable[tuple[str, str]], strength: int) -> Iterator[Statement]:
+def _versions(found: Iterable[tuple[str, str]], confidence: Confidence) -> Iterator[Statement]:
     for name, version in found:
         field = _field(name)
         if version.lower() == "not installed":
-            yield Statement(f"{field}.installed", False, strength)
+            yield Statement(f"{field}.installed", False, confidence)
             continue
-        yield Statement(f"{field}.version", version, strength)
-        if strength > WISH:
-            yield Statement(f"{field}.installed", True, strength)
+        yield Statement(f"{field}.version", version, confidence)
+        if confidence > Confidence.REQUESTED:
+            yield Statement(f"{field}.installed", True, confidence)
 
 
 def _field(name: str) -> str:
@@ -202,13 +222,15 @@ def _field(name: str) -> str:
 def _gpus(text: str, lowered: str) -> Iterator[Statement]:
     if any(word in lowered for word in ("sm_", "capability", "architecture: sm")):
         for match in _compiled(_CAPABILITY).finditer(text):
-            yield Statement("gpu.sm", int("".join(filter(None, match.groups()))), REPORT)
+            yield Statement(
+                "gpu.sm", int("".join(filter(None, match.groups()))), Confidence.REPORTED
+            )
     if any(word in lowered for word in ("nvidia ", "geforce ", "tesla ", "quadro ", "gpu ")):
         for name in _compiled(_GPU).findall(text):
-            yield Statement("gpu.name", name, TRACE)
+            yield Statement("gpu.name", name, Confidence.INFERRED)
     if "tx" in lowered:
         for name in _compiled(_CARD).findall(text):
-            yield Statement("gpu.name", f"GeForce {_spaced(name)}", WISH)
+            yield Statement("gpu.name", f"GeForce {_spaced(name)}", Confidence.REQUESTED)
 
 
 def _spaced(name: str) -> str:
@@ -220,10 +242,123 @@ def _system(lowered: str) -> Iterator[Statement]:
     counts = {os: len(_compiled(marks).findall(lowered)) for os, marks in _SYSTEMS.items()}
     best = max(counts, key=lambda os: counts[os])
     if counts[best]:
-        yield Statement("system.os", best, TRACE)
+        yield Statement("system.os", best, Confidence.INFERRED)
     if "/usr/lib/wsl/" in lowered or "wsl2" in lowered:
-        yield Statement("system.os", "linux", REPORT)
-        yield Statement("system.wsl", 2, TRACE)
+        yield Statement("system.os", "linux", Confidence.REPORTED)
+        yield Statement("system.wsl", 2, Confidence.INFERRED)
     if "/hip/" in lowered and "triggered internally" in lowered:
-        yield Statement("torch.build", "rocm", REPORT)
-        yield Statement("driver.vendor", "amd", TRACE)
+        yield Statement("torch.build", "rocm", Confidence.REPORTED)
+        yield Statement("driver.vendor", "amd", Confidence.INFERRED)
+
+
+# From statements to facts
+
+
+def facts_from(
+    found: Iterable[Statement], tables: Callable[[], Mapping[str, Any]] = library.tables
+) -> tuple[Facts, set[str]]:
+    """The facts of some statements, and the names of those that were stated.
+
+    `tables` is called only to look up a GPU by its name.
+    """
+    stated: dict[str, Statement] = {}
+    for statement in found:
+        known = stated.get(statement.fact)
+        if known is None or statement.confidence >= known.confidence:
+            stated[statement.fact] = statement
+    values = {
+        name: _cuda(statement.value) if name.endswith(".built_cuda") else statement.value
+        for name, statement in stated.items()
+    }
+    _complete_torch(values)
+    gpu = _gpu(values, tables)
+    try:
+        # Not strict: the groups of a rule's pattern give text for numbers as well.
+        facts = msgspec.convert(_nested(values, gpu), Facts, strict=False)
+    except msgspec.ValidationError:
+        # Such a group matched a text that is not a value of its fact.
+        own = [entry for entry in stated.values() if entry.confidence < Confidence.DIRECT]
+        return facts_from(own, tables) if len(own) < len(stated) else (Facts(), set())
+    return facts, {*values, *(f"gpu.{name}" for name in gpu)}
+
+
+def _nested(values: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as `Facts` nests them."""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        head, _, rest = name.partition(".")
+        nested.setdefault(head, {})[rest] = value
+    if gpu:
+        nested["gpus"] = [{"index": 0, "visible": True, **gpu}]
+        nested.setdefault("driver", {}).setdefault("vendor", "nvidia")
+    elif values.get("system.os") == "macos":
+        # Macs with NVIDIA GPUs are older than any torch that attention kernels run on.
+        nested.setdefault("driver", {}).setdefault("vendor", "apple")
+        nested["gpus"] = []
+    return nested
+
+
+def _gpu(values: dict[str, Any], tables: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """The GPU that the log mentions. Removes its facts from `values`."""
+    gpu: dict[str, Any] = {
+        name: values.pop(f"gpu.{name}")
+        for name in ("name", "sm", "compute_capability")
+        if f"gpu.{name}" in values
+    }
+    if "sm" not in gpu and "compute_capability" in gpu:
+        gpu["sm"] = gpu["compute_capability"]
+    if "sm" in gpu:
+        gpu["sm"] = int(re.sub(r"\D", "", str(gpu["sm"])) or 0)
+    elif "name" in gpu and (sm := _capability(gpu["name"], tables())):
+        gpu["sm"] = sm
+    if gpu.get("sm"):
+        gpu["compute_capability"] = f"{gpu['sm'] // 10}.{gpu['sm'] % 10}"
+    return gpu
+
+
+def _cuda(digits: str) -> str:
+    """`118` of a wheel's name is 11.8, `1201` of xformers' is 12.1."""
+    if len(digits) == 4 and digits.isdigit():
+        return f"{digits[:2]}.{int(digits[2:])}"
+    return f"{digits[:2]}.{digits[2]}" if len(digits) == 3 else digits
+
+
+def _complete_torch(values: dict[str, Any]) -> None:
+    """Add what torch's version says about its build: `2.4.1+cu121`, `+cpu`, `+rocm6.2`."""
+    version = values.get("torch.version", "")
+    local = version.partition("+")[2]
+    if version:
+        values.setdefault("torch.installed", True)
+    if local:
+        values["torch.local"] = local
+    if local.startswith("cu") and local[2:].isdigit():
+        values.setdefault("torch.cuda", f"{local[2:-1]}.{local[-1]}")
+    elif local.startswith("rocm"):
+        values.setdefault("torch.hip", local.removeprefix("rocm"))
+    elif local == "cpu":
+        values["torch.build"] = "cpu"
+        values.pop("torch.cuda", None)
+    if "torch.hip" in values or values.get("torch.build") == "rocm":
+        values["torch.build"] = "rocm"
+        values.pop("torch.cuda", None)
+    elif "torch.cuda" in values:
+        values["torch.build"] = "cuda"
+
+
+def _capability(name: str, tables: Mapping[str, Any]) -> int | None:
+    """Compute capability ×10 of a GPU by its product name, if the table of devices has it."""
+    wanted = _plain(name)
+    close: set[int] = set()
+    for chip in tables["pci-nvidia"]["chips"].values():
+        for line in chip["ids"].splitlines():
+            product = _plain(line[5:])
+            if product and (product == wanted or f"{product} ".startswith(f"{wanted} ")):
+                close.add(chip["sm"])
+    return close.pop() if len(close) == 1 else None
+
+
+def _plain(name: str) -> str:
+    name = name.lower().replace("-", " ").removeprefix("nvidia ")
+    for brand in ("geforce ", "tesla ", "quadro "):
+        name = name.removeprefix(brand)
+    return re.sub(r" laptop.*| gpu$", "", name).strip()

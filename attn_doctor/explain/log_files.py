@@ -1,7 +1,7 @@
-"""Logs as blocks of whole lines, of any size, in any encoding, without ever holding all of one.
+"""Read logs of any size and encoding as chunks of whole lines, never a whole log at once.
 
-A block is bytes in which every plain character is one byte: UTF-8, or an older one-byte encoding.
-UTF-16, which PowerShell writes at `>`, becomes UTF-8 here.
+In the bytes of a chunk every ASCII character is one byte: UTF-8, or an older one-byte encoding.
+UTF-16, which PowerShell writes at `>`, is converted to UTF-8.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from typing import IO, NamedTuple
 
 from attn_doctor.errors import AttnDoctorError
 
-#: Bytes read at once; small enough that a block and its words stay in the processor's cache.
-BLOCK = 1 << 16
-#: A line longer than this is cut, wherever that may be.
+#: Bytes read at once; small enough that a chunk and its words stay in the processor's cache.
+CHUNK = 1 << 16
+#: A longer line is cut at any place.
 _LONGEST = 1 << 20
 
 
-class Block(NamedTuple):
+class LogChunk(NamedTuple):
     """Some whole lines of a log."""
 
     first: int
     """Number of its first line, from 1."""
     data: bytes
-    """Its lines, each ended by ``\\n``, but perhaps for the last of the log."""
+    """Its lines, each with ``\\n`` at the end; the last line of a log may have none."""
 
 
-def name_of(path: str) -> str:
-    """What messages call the log at `path`."""
+def log_name(path: str) -> str:
+    """The name of the log at `path` in messages."""
     return "standard input" if path == "-" else path
 
 
-def blocks(path: str) -> Iterator[Block]:
-    """The blocks of the log at `path`, or of standard input for ``-``.
+def chunks(path: str) -> Iterator[LogChunk]:
+    """The chunks of the log at `path`, or of standard input for ``-``.
 
     Raises `AttnDoctorError` with one sentence if it cannot be read.
     """
@@ -47,27 +47,27 @@ def blocks(path: str) -> Iterator[Block]:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         advice = "" if path == "-" else "; name a log file, or - for standard input"
-        raise AttnDoctorError(f"{name_of(path)} cannot be read: {reason}{advice}") from None
+        raise AttnDoctorError(f"{log_name(path)} cannot be read: {reason}{advice}") from None
 
 
 def _one_byte(stream: IO[bytes]) -> Iterator[bytes]:
-    """What the stream holds, with UTF-16 turned into UTF-8."""
-    head = stream.read(BLOCK)
+    """The bytes of the stream, with UTF-16 converted to UTF-8."""
+    head = stream.read(CHUNK)
     encoding = _encoding(head)
     if not encoding:
         yield head.removeprefix(codecs.BOM_UTF8)
-        while data := stream.read(BLOCK):
+        while data := stream.read(CHUNK):
             # Two programs with two encodings may have written to one file.
             yield data.replace(b"\0", b"") if b"\0" in data else data
         return
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     while head:
         yield decoder.decode(head).lstrip("\ufeff").encode("utf-8", "replace")
-        head = stream.read(BLOCK)
+        head = stream.read(CHUNK)
 
 
 def _encoding(head: bytes) -> str:
-    """`utf-16-…` if the log is in UTF-16, else nothing."""
+    """`utf-16-…` if the log is in UTF-16, else an empty text."""
     if head.startswith(codecs.BOM_UTF16_LE):
         return "utf-16-le"
     if head.startswith(codecs.BOM_UTF16_BE):
@@ -85,7 +85,7 @@ def _whole_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
     for part in parts:
         data = rest + part
         cut = data.rfind(b"\n") + 1
-        if not cut and len(data) > 2 * BLOCK:
+        if not cut and len(data) > 2 * CHUNK:
             # A progress bar may rewrite one line for hours.
             cut = data.rfind(b"\r") + 1 or (len(data) > _LONGEST and len(data))
         if cut:
@@ -95,8 +95,8 @@ def _whole_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
         yield rest
 
 
-def _numbered(parts: Iterator[bytes]) -> Iterator[Block]:
+def _numbered(parts: Iterator[bytes]) -> Iterator[LogChunk]:
     number = 1
     for data in parts:
-        yield Block(number, data)
+        yield LogChunk(number, data)
         number += data.count(b"\n")

@@ -1,25 +1,25 @@
-"""A stretch of a log as clean text: what its program said, without what carried it here.
+"""Normalize a stretch of a log: the text of its program, without what terminals and collectors add.
 
-Colours, progress bars, ranks, times, the boxes of pip and rich, what containers and log collectors
-put before a line, and the marks of a quoted message are taken off, and lines that a terminal or a
-box has broken are put together again. Every place in the text can be led back to the number of its
-line. What a collector wrapped in JSON is taken out by `unwrapping`.
+Colours, progress bars, ranks, times, the boxes of pip and rich, prefixes of containers and log
+collectors, and the marks of a quoted message are removed. Lines that a terminal or a box has broken
+are joined. Docker and log collectors write a line as one record of JSON, servers put a traceback
+into one string, web pages and chat programs replace blanks and quotes by others that look alike,
+and text that is pasted as prose loses its line ends: all this is undone. Each offset in the text
+leads back to the number of its line.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
-
-from attn_doctor.explain.log_prefixes import plain, unwrapped
+from typing import Any, NamedTuple
 
 _ESCAPE = re.compile(
     r"(?:\x1b|\^\[)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])"
 )
-#: Colours whose escape character was lost on the way to a web page.
+#: Colours that lost their escape character, as on web pages.
 _LOST = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4}m|m(?![a-z_]))")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # "[rank3]: ", "[default0]:", "[trainer0]:", "[1,3]<stderr>: ", "rank 3: ", "worker-1: ", "3: ",
@@ -64,37 +64,37 @@ _RULE = re.compile(r"\s*(?:```\w*|[╭╰┌└├+─━=_-][─━=_+┄ -]{6,
 _PROGRESS = re.compile(r"[^%\n]{0,80}\d{1,3}%\|[^|\n]{0,300}\|[^\[\n]{0,60}(?:\[[^\]\n]{0,200}\])?")
 # "12:" and "12-" of grep -n
 _NUMBERED = re.compile(r" {0,6}(\d{1,8})[:-]")
-#: What never stands in the middle of a broken message.
+#: The beginning of a line that never continues a broken message.
 _BEGINS = re.compile(
     r'\s*(?:File "|Traceback \(|During handling|The above exception|\$ |>>> '
     r"|(?:[a-z_]\w{0,40}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception|Warning)\b)"
 )
-#: A line is looked at in pieces of this length, and so much of each is in the next one too.
+#: A line is searched in pieces of this length, each of which shares some text with the next.
 _LONGEST, _SHARED = 8000, 400
-#: Columns in which messages are broken.
+#: Widths, in columns, at which messages are broken.
 _NARROWEST, _WIDEST = 40, 240
-#: Lines on each side that show how wide the terminal or the box was.
+#: Lines on each side that show the width of the terminal or the box.
 _NEAR = 12
 
 
-class Line(NamedTuple):
-    """One line of a log; what carriage returns part counts as lines of the same number."""
+class LogLine(NamedTuple):
+    """One line of a log; parts between carriage returns are lines with the same number."""
 
     number: int
     text: str
     rank: str
-    """The process that wrote it, where the log tells."""
+    """The process that wrote it, if the log says so."""
     width: int
-    """How wide it was as it stood in the log."""
+    """Its width in the log, without colours."""
     stamped: int
-    """So many times it carried; true for a line that begins something."""
+    """Number of times of day before it; not 0 for a line that begins a message."""
 
 
-class Page:
-    """Neighbouring lines of a log. Lines of one process stand together."""
+class NormalizedLog:
+    """Neighbouring lines of a log as clean text. Lines of one process are kept together."""
 
     def __init__(self, first: int, data: bytes) -> None:
-        lines = _stamped_apart(
+        lines = _without_common_time(
             [line for number, text in _split(first, data) for line in _clean(number, text)]
         )
         ranks = dict.fromkeys(line.rank for line in lines)
@@ -104,28 +104,28 @@ class Page:
 
     @cached_property
     def text(self) -> str:
-        """The lines, parted by line ends."""
+        """The lines, separated by line ends."""
         return "\n".join(line.text for line in self.lines)
 
     @cached_property
     def lowered(self) -> str:
-        """All forms of the text in lower case, to see whether something occurs at all."""
-        return "\n".join(form.lower() for form in (self.text, *self.mended))
+        """All forms of the text in lower case, for a first search."""
+        return "\n".join(form.lower() for form in (self.text, *self.joined))
 
     @cached_property
-    def mended(self) -> tuple[str, ...]:
-        """The text with broken lines put together, by a blank, and as their width suggests.
+    def joined(self) -> tuple[str, ...]:
+        """The text with broken lines joined: by a blank, and as their width suggests.
 
-        Empty if no line looks broken. Places in it are those of `index_in`, not of `index_at`.
+        Empty if no line looks broken. Offsets in it are for `index_in`, not for `index_at`.
         """
         joints = self._joints
         if not joints:
             return ()
-        return (self._joined(dict.fromkeys(joints, " ")), self._joined(joints))
+        return (self._join(dict.fromkeys(joints, " ")), self._join(joints))
 
     @cached_property
     def _joints(self) -> dict[int, str]:
-        """Indexes of lines that go on in the next one, and what parted them."""
+        """Indexes of lines that continue in the next one, and the text between the two."""
         found: dict[int, str] = {}
         lines = self.lines
         for index in range(len(lines) - 1):
@@ -142,7 +142,7 @@ class Page:
                 found[index] = "" if line.width >= wide else " "
         return found
 
-    def _joined(self, joints: dict[int, str]) -> str:
+    def _join(self, joints: dict[int, str]) -> str:
         parts = []
         for index, line in enumerate(self.lines):
             text = line.text
@@ -152,12 +152,12 @@ class Page:
         return "".join(parts).removesuffix("\n")
 
     def index_at(self, offset: int) -> int:
-        """Index of the line that holds this place of `text`."""
+        """Index of the line at this offset of `text`."""
         return bisect_right(self._starts, offset) - 1
 
     def index_in(self, form: int, offset: int) -> int:
-        """Index of the line that holds this place of `mended[form]`."""
-        return bisect_right(self._mended_starts[form], offset) - 1
+        """Index of the line at this offset of `joined[form]`."""
+        return bisect_right(self._joined_starts[form], offset) - 1
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -168,7 +168,7 @@ class Page:
         return starts
 
     @cached_property
-    def _mended_starts(self) -> tuple[list[int], list[int]]:
+    def _joined_starts(self) -> tuple[list[int], list[int]]:
         joints = self._joints
         found: tuple[list[int], list[int]] = ([], [])
         for form, parted in enumerate((dict.fromkeys(joints, " "), joints)):
@@ -191,7 +191,7 @@ def _split(first: int, data: bytes) -> list[tuple[int, str]]:
     return [
         (number, part)
         for number, line in enumerate(_unnumbered(lines), first)
-        for one in unwrapped(line)
+        for one in unwrap(line)
         for whole in (one.rstrip("\r").split("\r") if "\r" in one else (one,))
         for part in (_pieces(whole) if len(whole) > _LONGEST else (whole,))
     ]
@@ -200,7 +200,7 @@ def _split(first: int, data: bytes) -> list[tuple[int, str]]:
 def _unnumbered(lines: list[str]) -> list[str]:
     """The lines without the numbers that `grep -n` and editors put before each of them.
 
-    The number of a process stands before lines as well, but does not grow with each of them.
+    The number of a process is before each line as well, but does not grow from line to line.
     """
     last = -1
     for line in lines:
@@ -212,7 +212,7 @@ def _unnumbered(lines: list[str]) -> list[str]:
 
 
 def _goes_on(text: str, following: str) -> bool:
-    """Prose that programs break evenly, not only where a line is full: uv and rich do so."""
+    """Prose that programs such as uv and rich break before a line is full."""
     indent = len(following) - len(following.lstrip())
     return (
         following[indent : indent + 1].islower()
@@ -222,15 +222,15 @@ def _goes_on(text: str, following: str) -> bool:
     )
 
 
-def _stamped_apart(lines: list[Line]) -> list[Line]:
-    """The lines with the times that begin something; what stamps every line begins nothing."""
+def _without_common_time(lines: list[LogLine]) -> list[LogLine]:
+    """The lines without a time that every line has: it does not mark the beginning of a message."""
     if len(lines) > 1 and all(line.stamped for line in lines):
         return [line._replace(stamped=line.stamped - 1) for line in lines]
     return lines
 
 
 def _pieces(line: str) -> Iterator[str]:
-    """A line of absurd length in pieces, each of which repeats the end of the one before."""
+    """A very long line in pieces, each of which repeats the end of the one before."""
     for start in range(0, len(line), _LONGEST - _SHARED):
         yield line[start : start + _LONGEST]
 
@@ -242,9 +242,9 @@ def _decoded(line: bytes) -> str:
         return line.decode("cp1252", "replace")
 
 
-def _clean(number: int, text: str) -> list[Line]:
-    """The line without what carried it; nothing for a line that only draws."""
-    text = _CONTROL.sub("", plain(_uncoloured(text))).rstrip()
+def _clean(number: int, text: str) -> list[LogLine]:
+    """The line without its prefixes; nothing for a line that only draws."""
+    text = _CONTROL.sub("", to_ascii(_uncoloured(text))).rstrip()
     if "%|" in text:
         text = _PROGRESS.sub("", text).strip()
         if not text:
@@ -265,10 +265,91 @@ def _clean(number: int, text: str) -> list[Line]:
         text = text[match.end() :]
     if _RULE.fullmatch(text) and "Traceback" not in text:
         return []
-    return [Line(number, text, rank, width, stamped)]
+    return [LogLine(number, text, rank, width, stamped)]
 
 
 def _uncoloured(text: str) -> str:
     if "\x1b" in text or "^[" in text:
         text = _ESCAPE.sub("", text)
     return _LOST.sub("", text) if "[0m" in text or "[m" in text else text
+
+
+# Lines inside a line, and characters that look like others
+
+#: Keys of a record with the text of the program, the most likely first.
+_KEYS = ("log", "message", "msg", "MESSAGE", "text", "line", "textPayload", "error", "exc_info")
+#: A literal `\n` where a message of Python continues, and not within a path such as `C:\new`.
+_ESCAPED = re.compile(r"(?:\\r)?\\n(?=[ \t\\A-Z~^\"'`]|$)")
+_TRACEBACK = "Traceback (most recent call last):\\n"
+_QUOTE = re.compile(r"\\([\"'\\])")
+#: A traceback that lost its line ends when it was pasted: its frames and its message.
+_FOLDED = re.compile(r'Traceback \(most recent call last\):[ \t]+(?:\[rank\d{1,4}\]: *)?File "')
+_FRAME = re.compile(
+    r'(?<!\]:)[ \t]+(?=(?:\[rank\d{1,4}\]: *)?File "[^"\n]{1,300}", line \d{1,7}\b)'
+    r"|(?<!:)[ \t]+(?=(?:\[rank\d{1,4}\]: *)?(?:[a-z_]\w{0,40}\.){0,8}"
+    r"[A-Z]\w{0,60}(?:Error|Exception): )"
+    r"|[ \t]+(?=During handling of the above|The above exception was)"
+)
+#: Characters that look like ASCII ones, also the quotes in messages of other languages.
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys("\u00a0\u2002\u2003\u2007\u2009\u202f\u3000", " "),
+        **dict.fromkeys("\u2018\u2019\u201a\u2032", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u2033", '"'),
+        **dict.fromkeys("\u2010\u2011", "-"),
+        "\uff1a": ":",
+        "\uff08": "(",
+        "\uff09": ")",
+        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),
+    }
+)
+_ENTITY = re.compile(r"&(amp|lt|gt|quot|apos|nbsp|#39|#x27|#34|#x22);")
+_ENTITIES = {
+    "amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "nbsp": " ",
+    "#39": "'", "#x27": "'", "#34": '"', "#x22": '"',
+}  # fmt: skip
+
+
+def to_ascii(text: str) -> str:
+    """The text with ASCII blanks and quotes, and without the entities of HTML."""
+    if not text.isascii():
+        text = text.translate(_ALIKE)
+    if "&" in text and ";" in text:
+        text = _ENTITY.sub(lambda match: _ENTITIES[match[1]], text)
+    return text
+
+
+def unwrap(line: str) -> Sequence[str]:
+    """The lines in one line: the line itself, unless it is a record or lost its line ends."""
+    if line.startswith("{") and line.rstrip().endswith("}") and '":' in line:
+        found = _record(line)
+        if found:
+            return found
+    if "\\n" in line and (_TRACEBACK in line or line.count("\\n  ") > 1):
+        return [_QUOTE.sub(r"\1", part) for part in _ESCAPED.split(line)]
+    if "(most recent call last):" in line and _FOLDED.search(line):
+        return ["  " + part if part.startswith("File") else part for part in _FRAME.split(line)]
+    return (line,)
+
+
+def _record(line: str) -> list[str]:
+    """The text of a record in JSON; empty if it is not a record or has no text."""
+    import msgspec
+
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return []
+    texts = list(_texts(record))
+    return [part for text in texts for part in text.removesuffix("\n").split("\n")]
+
+
+def _texts(record: Any) -> Iterator[str]:
+    if not isinstance(record, dict):
+        return
+    for key in _KEYS:
+        value = record.get(key)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            yield from _texts(value)

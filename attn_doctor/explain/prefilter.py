@@ -1,9 +1,8 @@
-"""Which lines of a huge log are worth reading closely, at the pace of a plain search.
+"""Select the passages of a huge log that may hold symptoms, at the speed of a plain search.
 
-Logs repeat themselves: a training run of a gigabyte is written with a few hundred words. Each block
-is reduced to its words, and words seen before that cannot belong to a symptom are passed over all
-at once, which costs a few nanoseconds a byte however many symptoms there are. Only the surroundings
-of a word that a symptom needs are looked at as text.
+Logs repeat themselves: a training run of a gigabyte has a few hundred different words. Each chunk
+is reduced to its words, and known words without a keyword are skipped all at once, which costs a
+few nanoseconds per byte for any number of symptoms. Only the text around a keyword is searched.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from attn_doctor.explain.log_files import Block
+from attn_doctor.explain.log_files import LogChunk
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
 _NO_WORD = bytes(byte for byte in range(256) if byte not in _LETTERS + b" \t\r\n\f\v")
 _NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS + b"\n")
-#: Text kept on either side of a word, for patterns that look around.
+#: Characters kept on either side of a keyword, for patterns of several lines.
 _AROUND = 8000
-#: So often a line of the same words is read closely, and so many passages for one keyword.
+#: Most passages for lines of the same words, and for one keyword.
 _SAME, _EACH = 4, 300
-#: Memories are emptied beyond this size.
+#: Most entries of a memory before it is emptied.
 _REMEMBERED = 100_000
 
 
@@ -36,46 +35,46 @@ class Passage(Struct, frozen=True):
     """The keywords that led to it."""
 
 
-class Sieve:
+class Prefilter:
     """Finds the passages of a log around keywords."""
 
     def __init__(self, keywords: Iterable[str]) -> None:
         self._left = dict.fromkeys(keywords, _EACH)
-        self._dull: set[bytes] = set()
-        self._telling: dict[bytes, list[str]] = {}
+        self._ignorable: set[bytes] = set()
+        self._relevant: dict[bytes, list[str]] = {}
         self._known: set[bytes] = set()
         self._times: dict[bytes, int] = {}
         self._renew()
 
-    def passages(self, blocks: Iterable[Block]) -> Iterator[Passage]:
-        """The passages of a log, given block by block."""
-        before, this = b"", Block(1, b"")
-        for following in blocks:
+    def passages(self, chunks: Iterable[LogChunk]) -> Iterator[Passage]:
+        """The passages of a log, which is given chunk by chunk."""
+        before, this = b"", LogChunk(1, b"")
+        for following in chunks:
             yield from self._around(before, this, following.data)
             before, this = this.data, following
         yield from self._around(before, this, b"")
 
-    def _around(self, before: bytes, block: Block, after: bytes) -> Iterator[Passage]:
-        found = self._found(block.data)
+    def _around(self, before: bytes, chunk: LogChunk, after: bytes) -> Iterator[Passage]:
+        found = self._offsets(chunk.data)
         if not found:
             return
         head, tail = before[-_AROUND:], after[:_AROUND]
         head = head[head.find(b"\n") + 1 :]
-        text = head + block.data + tail
-        first = block.first - head.count(b"\n")
+        text = head + chunk.data + tail
+        first = chunk.first - head.count(b"\n")
         for start, end, keywords in _spans(found, len(head), len(text)):
             start = text.rfind(b"\n", max(0, start - _AROUND), start) + 1 or start
             end = text.find(b"\n", end, end + _AROUND) + 1 or end
             yield Passage(first + text.count(b"\n", 0, start), text[start:end], keywords)
 
-    def _found(self, data: bytes) -> list[tuple[int, str]]:
-        """Places of keywords in a block, on lines that are not known well enough."""
+    def _offsets(self, data: bytes) -> list[tuple[int, str]]:
+        """Offsets of keywords in a chunk, on lines that were not passed often enough."""
         words = data.translate(None, _NO_WORD).split()
-        if self._dull.issuperset(words):
+        if self._ignorable.issuperset(words):
             return []
         keywords: dict[str, bytes] = {}
-        for word in set(words) - self._dull:
-            keywords.update((one, one.encode()) for one in self._keywords_in(word))
+        for word in set(words) - self._ignorable:
+            keywords.update((keyword, keyword.encode()) for keyword in self._keywords_in(word))
         return list(self._places(data, keywords)) if keywords else []
 
     def _places(self, data: bytes, keywords: Mapping[str, bytes]) -> Iterator[tuple[int, str]]:
@@ -88,16 +87,16 @@ class Sieve:
         for line, shape in zip(data.lower().split(b"\n"), shapes, strict=True):
             if shape not in self._known:
                 place = -1
-                for one, letters in keywords.items():
+                for keyword, letters in keywords.items():
                     found = line.find(letters)
-                    if found >= 0 and self._spend(one):
+                    if found >= 0 and self._spend(keyword):
                         place = found
-                        yield offset + place, one
+                        yield offset + place, keyword
                 self._remember(shape, for_good=place < 0)
             offset += len(line) + 1
 
     def _remember(self, shape: bytes, *, for_good: bool) -> None:
-        """A line without keywords is known at once, one with them after a few times."""
+        """Skip a line without keywords at once, and one with keywords after a few times."""
         if len(self._known) + len(self._times) > _REMEMBERED:
             self._known, self._times = set(), {}
         times = self._times.get(shape, 0) + 1
@@ -107,54 +106,54 @@ class Sieve:
             self._times[shape] = times
 
     def _keywords_in(self, word: bytes) -> list[str]:
-        """The keywords that a word contains; a word with none is dull from now on."""
-        known = self._telling.get(word)
+        """The keywords in a word; a word with none is ignorable from now on."""
+        known = self._relevant.get(word)
         if known is not None:
             return known
         text = word.decode("ascii").lower()
         found = []
         if self._any is not None and self._any.search(text):
-            found = [one for one in self._left if one in text]
-        if len(self._dull) + len(self._telling) > _REMEMBERED:
-            self._dull, self._telling = set(), {}
+            found = [keyword for keyword in self._left if keyword in text]
+        if len(self._ignorable) + len(self._relevant) > _REMEMBERED:
+            self._ignorable, self._relevant = set(), {}
         if found:
-            self._telling[word] = found
+            self._relevant[word] = found
         else:
-            self._dull.add(word)
+            self._ignorable.add(word)
         return found
 
-    def _spend(self, one: str) -> bool:
-        """Count a passage; a keyword that has had its share is no longer looked for."""
-        if one not in self._left:
+    def _spend(self, keyword: str) -> bool:
+        """Count a passage; a keyword with too many passages is no longer searched."""
+        if keyword not in self._left:
             return False
-        self._left[one] -= 1
-        if self._left[one] > 0:
+        self._left[keyword] -= 1
+        if self._left[keyword] > 0:
             return True
-        del self._left[one]
+        del self._left[keyword]
         self._renew()
         return False
 
     def _renew(self) -> None:
-        """Learn the words anew, since fewer keywords are looked for."""
+        """Forget the words, since fewer keywords are searched."""
         parts = sorted(map(re.escape, self._left))
         self._any = re.compile("|".join(parts)) if parts else None
-        self._telling = {}
+        self._relevant = {}
 
 
 def _spans(
     found: Sequence[tuple[int, str]], shift: int, length: int
 ) -> Iterator[tuple[int, int, frozenset[str]]]:
-    """Stretches around the places, joined where they meet."""
+    """Passages around the offsets, joined where they meet."""
     start = end = -1
     keywords: set[str] = set()
-    for place, one in found:
+    for place, keyword in found:
         left, right = max(0, place + shift - _AROUND), min(length, place + shift + _AROUND)
         if start >= 0 and left <= end:
             end = right
-            keywords.add(one)
+            keywords.add(keyword)
             continue
         if start >= 0:
             yield start, end, frozenset(keywords)
-        start, end, keywords = left, right, {one}
+        start, end, keywords = left, right, {keyword}
     if start >= 0:
         yield start, end, frozenset(keywords)

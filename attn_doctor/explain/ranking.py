@@ -1,211 +1,302 @@
-"""Which of the symptoms found is the root: each rule weighed, one match a cause, the best first.
+"""Rank the causes of the symptoms in a log: a score for each rule, one match for each cause.
 
-A match is weighed by how much its symptom says (plain text, several symptoms of one rule), by where
-it stands (the root of the last failure, an echo, a warning), and by facts (those the log states,
-and those of the machine). The sum is the confidence; see `Match.confidence` for what it means.
+The score adds how much the best symptom says (its plain text, its position in a traceback), further
+symptoms and rules of the same cause, and the facts of the log and of the machine. The sum is the
+confidence; see `RankedCause.confidence` for its meaning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from attn_doctor.explain.evaluate import (
-    Evaluation,
-    evaluate_on_log,
-    evaluate_on_machine,
-    first_lookup,
-    fixes,
-)
-from attn_doctor.explain.explanation import Explanation, Log, Match, Told
-from attn_doctor.explain.symptom_match import (
-    BENIGN,
-    HARMLESS,
-    PASSED,
-    UNRELATED,
-    Ending,
-    Sighting,
-)
-from attn_doctor.explain.tracebacks import Kind
-from attn_doctor.facts import Facts
-from attn_doctor.findings import Finding
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.explain.explanation import Confirmation, LogFact, RankedCause
+from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.symptom_match import SymptomMatch
+from attn_doctor.explain.tracebacks import LineKind, TraceLog
+from attn_doctor.facts import ELEMENTS, Facts
+from attn_doctor.findings import Finding, Fix, Verdict
 from attn_doctor.rulebook.conditions import show
-from attn_doctor.rulebook.evaluate import FactLookup
+from attn_doctor.rulebook.evaluate import (
+    FactLookup,
+    denial,
+    evaluate_rule,
+    fill_fix,
+    fitting_fixes,
+    lookups,
+    verdict_on,
+)
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.texts import fill_known
+from attn_doctor.rulebook.texts import fill_known, fill_or_name, unknown_in
 
+_log = logging.getLogger(__name__)
+
+#: The confidence in a rule with one symptom that says nothing.
 _BASE = 0.45
-#: Each further symptom of the same rule, and each further rule with the same cause.
+#: Added for each further symptom of a rule and each further rule of a cause, and the most of it.
 _FURTHER, _MOST = 0.06, 0.12
-#: What the log's own facts add or take, and what those of the machine do.
-_STATED, _DENIED = 0.12, -0.25
-_HERE, _NOT_HERE = 0.08, -0.08
-#: A rule that another explains stands so much below it.
+#: Added if the facts of the log, or of the machine, confirm a rule, and if they exclude it.
+_LOG_CONFIRMS, _LOG_EXCLUDES = 0.12, -0.25
+_MACHINE_CONFIRMS, _MACHINE_EXCLUDES = 0.08, -0.08
+#: A consequence scores at least this much less than the rule that explains it.
 _BELOW = 0.05
-#: Causes whose end is running out of memory.
-_HUNGRY = frozenset({"flex-not-compiled"})
-#: Below this there is nothing to claim.
+#: Causes with a lower score are not claimed.
 _LEAST = 0.25
 
 
-class _Candidate:
-    """A rule with all its sightings, being weighed."""
+class LogEnd(Struct, frozen=True):
+    """The end of a log: the message of its last failure, if it ends in one."""
+
+    file: str
+    text: str = ""
+    first: int = 0
+    last: int = 0
+
+
+def log_end(file: str, trace: TraceLog) -> LogEnd:
+    """The exception in which a log ends, or a later line that ends the run in another way."""
+    message = trace.last_message()
+    fatal = next(
+        (
+            line
+            for line, position in zip(reversed(trace.lines), reversed(trace.positions), strict=True)
+            if position.kind not in (LineKind.NOISE, LineKind.WARNING)
+            and log_signals().fatal.search(line.text)
+        ),
+        None,
+    )
+    if fatal is not None and fatal.number > max((line.number for line in message), default=0):
+        return LogEnd(file, fatal.text, fatal.number, fatal.number)
+    if not message:
+        return LogEnd(file)
+    numbers = [line.number for line in message]
+    return LogEnd(file, "\n".join(line.text for line in message), min(numbers), max(numbers))
+
+
+class _Evaluation(NamedTuple):
+    """Whether facts confirm a rule, with the reason if they do not."""
+
+    truth: bool | None
+    reason: str = ""
+
+
+class _ScoredRule:
+    """A rule with its symptoms in the log, and the confidence in it."""
 
     def __init__(
-        self, rule: Rule, sightings: list[Sighting], told: Facts, machine: Facts | None
+        self, rule: Rule, matches: list[SymptomMatch], stated: Facts, machine: Facts | None
     ) -> None:
         self.rule = rule
-        self.sightings = sightings
-        self.best = max(sightings, key=lambda one: (one.worth, -one.line))
-        self.log = evaluate_on_log(rule, told)
-        self.here: Evaluation | None = None
+        self.matches = matches
+        self.best = max(matches, key=lambda match: (match.score, -match.line))
+        self.on_log = _evaluate_on_log(rule, stated)
+        self.on_machine: _Evaluation | None = None
         self.finding: Finding | None = None
         if machine is not None:
-            self.here, self.finding = evaluate_on_machine(rule, machine)
-        self.weight = self._weigh()
+            self.on_machine, self.finding = _evaluate_on_machine(rule, machine)
+        self.score = _BASE + self.best.score + _further(len({m.symptom for m in matches}))
+        self.score += {True: _LOG_CONFIRMS, False: _LOG_EXCLUDES, None: 0.0}[self.on_log.truth]
+        if self.on_machine is not None:
+            added = {True: _MACHINE_CONFIRMS, False: _MACHINE_EXCLUDES, None: 0.0}
+            self.score += added[self.on_machine.truth]
 
-    def _weigh(self) -> float:
-        """The confidence, but for what other rules add or take."""
-        symptoms = len({one.symptom for one in self.sightings})
-        weight = _BASE + self.best.worth + _more(symptoms)
-        weight += {True: _STATED, False: _DENIED, None: 0.0}[self.log.truth]
-        if self.here is not None:
-            weight += {True: _HERE, False: _NOT_HERE, None: 0.0}[self.here.truth]
-        return weight
+    @property
+    def order(self) -> tuple[float, int, int, str]:
+        """The highest score first; then the line nearer to the failure, then the earlier one."""
+        best = self.best
+        return (-round(self.score, 2), -best.position.kind, best.line, self.rule.id)
+
+    @property
+    def confirmation(self) -> tuple[Confirmation, str]:
+        """Whether the machine, or else the log, confirms the rule, and why not."""
+        if self.on_machine is not None:
+            truth, reason = self.on_machine
+            no = Confirmation.UNKNOWN if truth is None else Confirmation.NO
+            return (Confirmation.BY_MACHINE, "") if truth else (no, reason)
+        if self.on_log.truth is False:
+            return Confirmation.NO, f"the log says that {self.on_log.reason}"
+        return (Confirmation.BY_LOG if self.on_log.truth else Confirmation.NOT_CHECKED), ""
 
 
-def _more(count: int) -> float:
+def _further(count: int) -> float:
     return min(_MOST, _FURTHER * (count - 1))
 
 
-def ranked(
-    seen: Sequence[Sighting],
+def rank_causes(
+    matches: Iterable[SymptomMatch],
     rules: Mapping[str, Rule],
-    stated: tuple[Facts, set[str]],
-    tables: Callable[[], Mapping[str, Any]],
+    stated: Facts,
     machine: Facts | None,
-    logs: Sequence[Log],
-    endings: Sequence[Ending] = (),
-) -> Explanation:
-    """The explanation: one match for each cause, the likeliest first."""
-    from attn_doctor.derived import derive
-
-    facts, names = stated
-    seen = [one for one in seen if not _by_the_way(one, seen, rules[one.rule], endings)]
-    if seen:
-        facts = derive(facts, tables())
-    candidates = {
-        id: _Candidate(rules[id], [one for one in seen if one.rule == id], facts, machine)
-        for id in dict.fromkeys(one.rule for one in seen)
-    }
-    matches = [_match(group, facts, machine) for group in _grouped(candidates)]
-    return Explanation(
-        matches=tuple(matches),
-        logs=tuple(logs),
-        told=_told(facts, names, machine),
-        facts=machine if machine is not None else facts,
-        probed=machine is not None,
-        rules=sum(bool(rule.symptoms) for rule in rules.values()),
-    )
+) -> tuple[RankedCause, ...]:
+    """One cause for each label, the most likely first. `stated`: the facts of the log."""
+    by_rule: dict[str, list[SymptomMatch]] = {}
+    for match in matches:
+        by_rule.setdefault(match.rule, []).append(match)
+    scored = {id: _ScoredRule(rules[id], found, stated, machine) for id, found in by_rule.items()}
+    return tuple(_ranked(group, stated, machine) for group in _by_cause(scored))
 
 
-def _by_the_way(
-    one: Sighting, seen: Sequence[Sighting], rule: Rule, endings: Sequence[Ending]
+def relevant(
+    matches: Sequence[SymptomMatch], rules: Mapping[str, Rule], ends: Sequence[LogEnd]
+) -> list[SymptomMatch]:
+    """The matches without those that report no failure, or precede an unrelated one."""
+    return [match for match in matches if not _is_incidental(match, matches, rules, ends)]
+
+
+def _is_incidental(
+    match: SymptomMatch,
+    matches: Sequence[SymptomMatch],
+    rules: Mapping[str, Rule],
+    ends: Sequence[LogEnd],
 ) -> bool:
-    """It was only said, and tells of no failure, or came before one it has nothing to do with."""
-    if one.place.kind < Kind.EXCEPTION and PASSED.search(one.excerpt):
+    """True for informational lines, and for lines before a failure that they do not explain."""
+    signals = log_signals()
+    if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.excerpt):
         return True
-    if one.place.kind > Kind.SAID:
+    if match.position.kind > LineKind.TEXT:
         return False
-    if BENIGN.search(one.excerpt):
+    if signals.benign.search(match.excerpt):
         return True
-    for end in endings:
-        if end.file != one.file or one.line >= end.first:
+    for end in ends:
+        if end.file != match.file or match.line >= end.first:
             continue
-        if not UNRELATED.search(end.text) and not HARMLESS.search(one.excerpt):
+        if not signals.unrelated.search(end.text) and not signals.harmless.search(match.excerpt):
             continue
         explained = any(
-            other.file == end.file and end.first <= other.line <= end.last for other in seen
+            other.file == end.file and end.first <= other.line <= end.last for other in matches
         )
-        hungry = rule.cause in _HUNGRY and "memory" in end.text.lower()
-        if not explained and not hungry:
+        memory = rules[match.rule].cause in signals.memory_causes and "memory" in end.text.lower()
+        if not explained and not memory:
             return True
     return False
 
 
-def _grouped(candidates: Mapping[str, _Candidate]) -> list[list[_Candidate]]:
-    """The candidates by their causes, the heaviest first in each; those too light left out."""
-    causes = [one.rule.cause for one in candidates.values()]
-    for one in candidates.values():
-        one.weight += _more(causes.count(one.rule.cause))
+def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:
+    """The rules by their causes, the highest score first in each, without the lowest scores."""
+    causes = [entry.rule.cause for entry in scored.values()]
+    for entry in scored.values():
+        entry.score += _further(causes.count(entry.rule.cause))
     for _ in range(3):  # chains of rules that explain each other are short
-        for one in candidates.values():
-            for needed in one.rule.requires:
-                root = candidates.get(needed)
-                if root is not None and root.log.truth is not False:
-                    one.weight = min(one.weight, root.weight - _BELOW)
-    groups: dict[str, list[_Candidate]] = {}
-    for one in sorted(candidates.values(), key=_place):
-        if one.weight >= _LEAST:
-            groups.setdefault(one.rule.cause, []).append(one)
+        for entry in scored.values():
+            for needed in entry.rule.requires:
+                root = scored.get(needed)
+                if root is not None and root.on_log.truth is not False:
+                    entry.score = min(entry.score, root.score - _BELOW)
+    groups: dict[str, list[_ScoredRule]] = {}
+    for entry in sorted(scored.values(), key=lambda entry: entry.order):
+        _log.debug("%s: score %.2f, best line %d", entry.rule.id, entry.score, entry.best.line)
+        if entry.score >= _LEAST:
+            groups.setdefault(entry.rule.cause, []).append(entry)
     return list(groups.values())
 
 
-def _place(one: _Candidate) -> tuple[float, int, int, str]:
-    """The heaviest first; of equals the one nearer to the failure, then the earlier."""
-    return (-round(one.weight, 2), -one.best.place.kind, one.best.line, one.rule.id)
-
-
-def _match(group: Sequence[_Candidate], facts: Facts, machine: Facts | None) -> Match:
+def _ranked(group: Sequence[_ScoredRule], stated: Facts, machine: Facts | None) -> RankedCause:
     best = group[0]
-    rule, seen, found = best.rule, best.best, best.finding
-    told = first_lookup(rule, facts, partial=True)
-    if machine is None:
-        remedies = fixes(rule, told)
-    elif found is not None and found.fixes:
-        remedies = found.fixes
+    rule, match, finding = best.rule, best.best, best.finding
+    on_log = _first_lookup(rule, stated, partial=True)
+    if finding is not None and finding.fixes:
+        fixes = finding.fixes
     else:
-        remedies = fixes(rule, first_lookup(rule, machine))
-    return Match(
+        fixes = _fixes(rule, on_log if machine is None else _first_lookup(rule, machine))
+    confirmation, reason = best.confirmation
+    return RankedCause(
         rule=rule.id,
         cause=rule.cause,
-        confidence=round(max(0.05, min(0.99, best.weight)), 2),
-        file=seen.file,
-        line=seen.line,
-        excerpt=seen.excerpt,
-        rank=seen.rank,
-        times=len({(one.file, one.line) for each in group for one in each.sightings}),
+        confidence=round(max(0.05, min(0.99, best.score)), 2),
+        file=match.file,
+        line=match.line,
+        excerpt=match.excerpt,
+        rank=match.rank,
+        times=len({(found.file, found.line) for entry in group for found in entry.matches}),
         severity=rule.severity,
-        title=found.title if found is not None else fill_known(rule.title, told),
-        why=found.why if found is not None else fill_known(rule.why, told),
-        verdict=_verdict(best),
-        fixes=remedies,
+        title=finding.title if finding is not None else fill_known(rule.title, on_log),
+        why=finding.why if finding is not None else fill_known(rule.why, on_log),
+        confirmation=confirmation,
+        reason=reason,
+        fixes=fixes,
         evidence=rule.evidence,
-        also=tuple(one.rule.id for one in group[1:]),
+        also=tuple(entry.rule.id for entry in group[1:]),
     )
 
 
-def _verdict(one: _Candidate) -> str:
-    if one.here is not None:
-        if one.here.truth:
-            return "confirmed by this machine"
-        if one.here.truth is False:
-            return f"not confirmed: {one.here.reason}"
-        return f"could not be checked: {one.here.reason}"
-    if one.log.truth:
-        return "confirmed by the log"
-    if one.log.truth is False:
-        return f"not confirmed: the log says that {one.log.reason}"
-    return "not checked"
+# Facts
 
 
-def _told(facts: Facts, names: set[str], machine: Facts | None) -> tuple[Told, ...]:
-    gpu = facts.gpus[0] if facts.gpus else None
-    lookup = FactLookup(facts, "gpu", gpu, partial=True)
+def _first_lookup(rule: Rule, facts: Facts, *, partial: bool = False) -> FactLookup:
+    """Looks facts up in the first element of the rule's list: a log names one GPU."""
+    subjects = lookups(rule, facts, partial=partial)
+    element = ELEMENTS.get(rule.for_each, "")
+    return subjects[0] if subjects else FactLookup(facts, element, partial=partial)
+
+
+def _evaluate_on_log(rule: Rule, facts: Facts) -> _Evaluation:
+    lookup = _first_lookup(rule, facts, partial=True)
+    verdict = verdict_on(rule, lookup)
+    if verdict in (Verdict.OK, Verdict.NOT_APPLICABLE):
+        return _Evaluation(False, denial(rule, lookup))
+    confirmed = verdict is Verdict.PROBLEM and rule.has_conditions
+    return _Evaluation(True if confirmed else None)
+
+
+def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding | None]:
+    """Whether a machine's facts confirm a rule, and the finding if they do."""
+    lookup = _first_lookup(rule, facts)
+    if not rule.has_conditions:
+        if verdict_on(rule, lookup) is Verdict.NOT_APPLICABLE:
+            return _Evaluation(False, denial(rule, lookup)), None
+        return _Evaluation(None, "this rule matches logs only"), None
+    findings = evaluate_rule(rule, facts)
+    for finding in findings:
+        if finding.verdict is Verdict.PROBLEM:
+            return _Evaluation(True), finding
+    for finding in findings:
+        if finding.verdict is Verdict.UNKNOWN:
+            lines = [line for line in (*finding.context, *finding.because) if line.truth is None]
+            gap = next((line.gap for line in lines if line.gap), "")
+            names = ", ".join(dict.fromkeys(line.fact for line in lines))
+            return _Evaluation(None, gap or f"{names} unknown"), None
+    if not findings:
+        return _Evaluation(False, f"there are no {rule.for_each}"), None
+    return _Evaluation(False, denial(rule, lookup)), None
+
+
+def _fixes(rule: Rule, lookup: FactLookup) -> tuple[Fix, ...]:
+    """The fixes that the facts call for, then those that they do not exclude."""
+    certain, possible = fitting_fixes(rule, lookup)
+    return tuple(_fix(rule, index, lookup) for index in (*certain, *possible))
+
+
+def _fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
+    """A fix in words; a command that needs an unknown fact is shown with that fact named."""
+    file = rule.fixes[index]
+    fix = replace(
+        fill_fix(rule, index, lookup),
+        title=fill_known(file.title, lookup),
+        manual=fill_known(file.manual, lookup),
+        needs=fill_known(file.needs, lookup),
+    )
+    parts = [*sum(file.run, ()), *file.set.values()]
+    missing = dict.fromkeys(name for part in parts if (name := unknown_in(part, lookup)))
+    if not missing:
+        return fix
+    lines = [f"export {name}={fill_or_name(value, lookup)}" for name, value in file.set.items()]
+    lines += [" ".join(fill_or_name(part, lookup) for part in argv) for argv in file.run]
+    commands = ", then ".join(f"`{line}`" for line in lines)
+    values = f"with {' and '.join(missing)} of the machine (`attn-doctor check` shows it)"
+    return replace(fix, manual=f"{fix.manual} Run {commands}, {values}.".strip())
+
+
+def log_facts(stated: Facts, names: Iterable[str], machine: Facts | None) -> tuple[LogFact, ...]:
+    """The facts of the log that are `names`, with this machine's value where it differs."""
+    lookup = FactLookup(stated, "gpu", stated.gpus[0] if stated.gpus else None, partial=True)
     values = {name: lookup(name) for name in sorted(names)}
     here = {} if machine is None else _differing(values, machine)
     return tuple(
-        Told(name, show(value), here.get(name, ""))
+        LogFact(name, show(value), here.get(name, ""))
         for name, value in values.items()
         if value is not None and not name.endswith(".installed")
     )

@@ -1,67 +1,78 @@
-"""A symptom where it was seen: on which line, in what standing, and how much it says."""
+"""Symptoms of rules in a log: which occur, on which lines, and how much each says."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property, partial
+from itertools import islice
 
 from msgspec import Struct
 
-from attn_doctor.explain.match import Hit
-from attn_doctor.explain.tracebacks import Course, Kind, Place
-from attn_doctor.rulebook.patterns import plain_length
+from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
+from attn_doctor.rulebook.patterns import keyword, plain_length
+from attn_doctor.rulebook.rule import Rule
 
-#: Messages with many reasons: whatever else was found is likelier to be the root.
-_GENERAL = re.compile(
-    r"No available kernel|No operator found for|PassManager::run failed|backend='inductor' raised"
-    r"|Cannot find a working triton installation|No module named|no kernel image is available"
-    r"|is not available|Building wheel for"
-)
-#: Failures that no attention kernel is to blame for; what was said before them is not the reason.
-UNRELATED = re.compile(
-    r"out of memory|OutOfMemory|DataLoader worker|NCCL (?:error|timeout)|Watchdog caught collective"
-    r"|KeyboardInterrupt|SyntaxError|IndentationError|No space left on device|size mismatch for"
-    r"|Error\(s\) in loading state_dict|HeaderTooLarge|ConnectionError|Connection (?:refused|reset)"
-    r"|HTTPError|RepositoryNotFoundError|GatedRepoError|ReadTimeout|FileNotFoundError|KeyError"
-    r"|JSONDecodeError"
-)
-#: Notes that say of themselves that the run goes on.
-HARMLESS = re.compile(
-    r"some optimizations will not be enabled|Torch was not compiled with (?:flash|memory efficient)"
-    r"|Could not load sageattention: |sageattention package is not installed"
-    r"|[Ff]alling back to (?:the )?(?:manual|eager) attention"
-    r"|does not support `output_attentions=True`"
-)
-#: Lines that count failures and find none, and tests that did as they should.
-PASSED = re.compile(
-    r"(?i:\b(?:no|0|zero|without any) (?:\w+ )?"
-    r"(?:NaNs?|OOMs?|failed|failures?|crash(?:es)?|black|noise)\b"
-    r"|\b\d+ passed\b|\bchecks? passed\b)|\b(?:PASSED|SKIPPED|XFAIL|XPASS)\b"
-)
-#: Lines that speak of a failure and tell of none: what was mended, what is optional, what an
-#: option does, what a picture shall show.
-BENIGN = re.compile(
-    r"(?i)\bfix(?:ed|es) (?:an?|the|some|in)\b|\b(?:changelog|release notes?|readme)\b"
-    r"|\(optional\)|\bis optional\b|\bis recommended\b|\bbest performance\b|\bonly (?:if|for)\b"
-    r"|\bthis is fine\b|(?::| is|version \S{1,20}) ok\b"
-    r"|\b(?:prompt|caption)s?[\"']? ?[:=]|^\s*(?:usage: |help: |--?[a-z][\w-]{1,40} {2,}\w)"
-)
-#: Lines with which a run ends though they are no exceptions.
-_FATAL = re.compile(
-    r"Watchdog caught collective|CUDA out of memory|!!! Exception during processing !!!"
-    r"|No space left on device"
-)
-#: What is said so many lines before a failure may be its reason: kernels say why they refuse.
-_NEAR, _FAR = 12, 1_000_000
+#: Occurrences of one symptom in a stretch of a log that are used.
+_MOST = 100
+#: A line at most this far before a failure may be its reason: kernels say why they refuse.
+_NEAR = 12
+#: Distance to the last failure where it is not known, because more of the log follows.
+UNKNOWN_DISTANCE = 1_000_000
 #: Lines of a traceback between a `raise` and its message.
 _MESSAGE = 60
 #: Characters of a line that are shown.
 _EXCERPT = 160
-#: A symptom with so much plain text says all that a symptom can say.
-_FULL = 45
+
+# Weights of the score. They were chosen by hand so that the first match has the right cause in the
+# logs of tests/logs, and are not probabilities.
+#: Most that a symptom's own text adds, for a pattern with `_FULL_TEXT` characters of plain text.
+_TEXT = 0.25
+_FULL_TEXT = 45
+#: Subtracted for a message with many possible reasons.
+_GENERAL = 0.2
+#: An exception: the first of a chain, one with the earlier as its direct cause, another later one.
+_ROOT, _DIRECT, _LATER = 0.2, 0.02, 0.08
+#: Subtracted for an exception that is not in the last failure of its process.
+_EARLIER_FAILURE = 0.1
+#: A frame, a C++ stack, or how a build ends.
+_NOISE = -0.12
+#: Other lines: not before another failure, shortly before one, long before one.
+_OTHERS = {
+    LineKind.ERROR: (0.14, 0.1, 0.02),
+    LineKind.WARNING: (0.05, 0.0, -0.1),
+    LineKind.TEXT: (0.08, 0.03, -0.05),
+}
 
 
-class Sighting(Struct, frozen=True, kw_only=True):
+class Symptom:
+    """One symptom of one rule. Its pattern is compiled only once its plain text has been found."""
+
+    def __init__(self, rule: Rule, index: int) -> None:
+        self.rule = rule
+        self.index = index
+        self.pattern = rule.symptoms[index].pattern
+        self.texts = rule.symptom_needs[index]
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The compiled pattern."""
+        return re.compile(self.pattern)
+
+    @cached_property
+    def specificity(self) -> int:
+        """Characters of plain text that a match contains."""
+        return plain_length(self.pattern)
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """Words of which each log with the symptom contains one."""
+        return tuple(dict.fromkeys(filter(None, map(keyword, self.texts))))
+
+
+class SymptomMatch(Struct, frozen=True, kw_only=True):
     """A symptom of a rule on one line of a log."""
 
     rule: str
@@ -69,114 +80,124 @@ class Sighting(Struct, frozen=True, kw_only=True):
     file: str
     line: int
     rank: str
+    """The process that wrote the line, if the log says so."""
     excerpt: str
-    place: Place
+    position: Position
     final: bool
-    """It belongs to the last failure of its process."""
-    before: int
-    """So many lines before the last failure that it does not belong to; 0 if none follows."""
+    """The line belongs to the last failure of its process."""
+    distance: int
+    """Lines between this one and the last failure that it does not belong to; 0 if none follows."""
     general: bool
-    """Its line tells that something failed, and not why."""
-    says: float
-    """How much the symptom says, from 0 to 1: the plain text that it demands."""
+    """The line reports a failure without its reason."""
+    specificity: float
+    """How much the symptom says, from 0 to 1, by the plain text that it requires."""
     groups: dict[str, str] = {}
+    """Text of the named groups of the pattern."""
 
     @property
-    def worth(self) -> float:
-        """What seeing it adds to a rule's weight: the root of the last failure most."""
-        return 0.25 * self.says + self._standing() - 0.2 * self.general
+    def score(self) -> float:
+        """What the match adds to the confidence in its rule; the root of a failure adds most."""
+        return _TEXT * self.specificity + self._position_score() - _GENERAL * self.general
 
-    def _standing(self) -> float:
-        kind, near = self.place.kind, self.before <= _NEAR
-        if kind is Kind.NOISE:
-            return -0.12
-        if kind in (Kind.EXCEPTION, Kind.MESSAGE):
-            root = 0.2 if self.place.link == 0 else 0.02 if self.place.direct else 0.08
-            return root if self.final else root - 0.1
-        last, close, far = {
-            Kind.ERROR: (0.14, 0.1, 0.02),
-            Kind.WARNING: (0.05, 0.0, -0.1),
-            Kind.SAID: (0.08, 0.03, -0.05),
-        }[kind]
-        return last if not self.before else close if near else far
+    def _position_score(self) -> float:
+        kind = self.position.kind
+        if kind is LineKind.NOISE:
+            return _NOISE
+        if kind in (LineKind.EXCEPTION, LineKind.MESSAGE):
+            first = self.position.link == 0
+            score = _ROOT if first else _DIRECT if self.position.direct else _LATER
+            return score if self.final else score - _EARLIER_FAILURE
+        last, near, far = _OTHERS[kind]
+        return last if not self.distance else near if self.distance <= _NEAR else far
 
 
-class Ending(Struct, frozen=True):
-    """How a log ends: the message of its last failure, if it ends in one."""
-
-    file: str
-    text: str = ""
-    first: int = 0
-    last: int = 0
+def all_symptoms(rules: Iterable[Rule]) -> tuple[Symptom, ...]:
+    """Every symptom of the rules."""
+    return tuple(Symptom(rule, index) for rule in rules for index in range(len(rule.symptoms)))
 
 
-def ending(file: str, course: Course) -> Ending:
-    """The exception in which a page ends, or a line after it that tells of another end."""
-    found = course.ending()
-    fatal = next(
-        (
-            line
-            for line, place in zip(reversed(course.lines), reversed(course.places), strict=True)
-            if place.kind not in (Kind.NOISE, Kind.WARNING) and _FATAL.search(line.text)
-        ),
-        None,
-    )
-    if fatal is not None and fatal.number > max((line.number for line in found), default=0):
-        return Ending(file, fatal.text, fatal.number, fatal.number)
-    if not found:
-        return Ending(file)
-    numbers = [line.number for line in found]
-    return Ending(file, "\n".join(line.text for line in found), min(numbers), max(numbers))
+class SymptomSearch:
+    """The symptoms that occur in a stretch of a log, before their positions are known."""
+
+    def __init__(self, log: NormalizedLog, symptoms: Iterable[Symptom]) -> None:
+        self._log = log
+        self._occurrences = [
+            occurrence
+            for symptom in symptoms
+            if not symptom.texts or any(text in log.lowered for text in symptom.texts)
+            for occurrence in self._find(symptom)
+        ]
+
+    def __bool__(self) -> bool:
+        return bool(self._occurrences)
+
+    def matches(self, trace: TraceLog, file: str, *, last: bool) -> Iterator[SymptomMatch]:
+        """The matches with their positions. `last`: the stretch is the end of the log."""
+        signals = log_signals()
+        for symptom, found, lines in self._occurrences:
+            index = _deciding_line(lines, found[0], trace)
+            line = trace.lines[index]
+            yield SymptomMatch(
+                rule=symptom.rule.id,
+                symptom=symptom.index,
+                file=file,
+                line=line.number,
+                rank=line.rank,
+                excerpt=_excerpt(line.text, found[0]),
+                position=trace.positions[index],
+                final=last and trace.is_final(index),
+                distance=trace.distance(index) if last else UNKNOWN_DISTANCE,
+                general=signals.general.search(line.text) is not None,
+                specificity=min(1.0, min(symptom.specificity, len(found[0])) / _FULL_TEXT),
+                groups={name: value for name, value in found.groupdict().items() if value},
+            )
+
+    def _find(self, symptom: Symptom) -> list[tuple[Symptom, re.Match[str], range]]:
+        """Occurrences in the lines as they are, or else in lines that were joined."""
+        found = list(self._search(symptom, self._log.text, self._log.index_at))
+        if found:
+            return found
+        for form, text in enumerate(self._log.joined):
+            occurrences = self._search(symptom, text, partial(self._log.index_in, form))
+            # One within a line was excluded by the pattern before the lines were joined.
+            found = [occurrence for occurrence in occurrences if len(occurrence[2]) > 1]
+            if found:
+                return found
+        return []
+
+    @staticmethod
+    def _search(
+        symptom: Symptom, text: str, index_at: Callable[[int], int]
+    ) -> Iterator[tuple[Symptom, re.Match[str], range]]:
+        for match in islice(symptom.regex.finditer(text), _MOST):
+            last = max(match.start(), match.end() - 1)
+            yield symptom, match, range(index_at(match.start()), index_at(last) + 1)
 
 
-def sighting(hit: Hit, pattern: str, course: Course, *, file: str, last: bool) -> Sighting:
-    """Where a hit stands. `last`: its page is the end of the log."""
-    index = _deciding(hit, course)
-    line = course.lines[index]
-    return Sighting(
-        rule=hit.rule,
-        symptom=hit.symptom,
-        file=file,
-        line=line.number,
-        rank=line.rank,
-        excerpt=_excerpt(line.text, hit.text),
-        place=course.places[index],
-        final=last and course.final(index),
-        before=course.before(index) if last else _FAR,
-        general=_GENERAL.search(line.text) is not None,
-        says=min(1.0, min(_plain(pattern), len(hit.text)) / _FULL),
-        groups=hit.groups,
-    )
+def _deciding_line(covered: range, matched: str, trace: TraceLog) -> int:
+    """Index of the line that is nearest to the reason, of those that a match covers.
 
-
-@lru_cache(maxsize=1024)
-def _plain(pattern: str) -> int:
-    return plain_length(pattern)
-
-
-def _deciding(hit: Hit, course: Course) -> int:
-    """Index of the line that counts: the nearest to the reason, of those the hit covers.
-
-    A traceback shows the `raise` with the words of the message; the message itself is meant.
+    A traceback shows the `raise` with the words of the message; the message itself is taken.
     """
-    places, lines = course.places, course.lines
-    index = max(hit.lines, key=lambda one: (places[one].kind, one))
-    if places[index].kind is not Kind.NOISE:
+    positions, lines = trace.positions, trace.lines
+    index = max(covered, key=lambda number: (positions[number].kind, number))
+    if positions[index].kind is not LineKind.NOISE:
         return index
-    words = re.split(r"[\"'(]", hit.text.rsplit("\n", 1)[-1])[-1].strip()
+    words = re.split(r"[\"'(]", matched.rsplit("\n", 1)[-1])[-1].strip()
     for later in range(index + 1, min(index + _MESSAGE, len(lines))):
-        if places[later].kind >= Kind.MESSAGE and words and words in lines[later].text:
-            return later if places[later].failure == places[index].failure else index
+        if positions[later].kind >= LineKind.MESSAGE and words and words in lines[later].text:
+            return later if positions[later].failure == positions[index].failure else index
     return index
 
 
 def _excerpt(text: str, matched: str) -> str:
-    """The line, trimmed around what matched."""
+    """The line, trimmed around the matched text."""
     text = text.strip()
     if len(text) <= _EXCERPT:
         return text
-    part = next((one for one in matched.split("\n") if one.strip() and one.strip() in text), "")
-    start = max(0, text.find(part.strip()) - 40) if part else 0
+    parts = (part.strip() for part in matched.split("\n"))
+    part = next((part for part in parts if part and part in text), "")
+    start = max(0, text.find(part) - 40) if part else 0
     end = min(len(text), start + _EXCERPT)
     start = max(0, end - _EXCERPT)
     return ("…" if start else "") + text[start:end].strip() + ("…" if end < len(text) else "")

@@ -1,8 +1,8 @@
-"""What happened on a page, in order: which lines belong to which failure, and what led to what.
+"""Assign the lines of a log to failures, and each line of a failure to its place in the chain.
 
-Python prints a chain of exceptions with the first one on top: that is the root, and what was raised
-while it was handled is its echo. Warnings are said by the way; the frames of a C++ stack and the
-lines with which a build says that it has failed say nothing of the reason.
+Python prints a chain of exceptions with the first one on top: that is the root cause, and those
+raised while it was handled are consequences. Warnings are not part of a failure. The frames of a
+C++ stack and the lines with which a build reports its failure do not say the reason.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from attn_doctor.explain.normalize import Line
+from attn_doctor.explain.normalize import LogLine
 
 #: Lines after an exception's first that still count as its message.
 _MESSAGE = 60
@@ -38,7 +38,7 @@ _ERROR = re.compile(
     r"|Segmentation fault|cannot|Cannot|could not|Could not|not found|undefined symbol"
     r"|Exception during processing)\b"
 )
-#: How a build ends whatever went wrong.
+#: The end of a failed build, for any reason.
 _BUILD_END = re.compile(
     r"subprocess-exited-with-error|metadata-generation-failed|Failed building wheel|did not run"
     r" successfully|Could not build wheels|Failed to build installable wheels"
@@ -48,7 +48,7 @@ _BUILD_END = re.compile(
     r"|note: This is an issue with the package|Command '?\[|CalledProcessError|BackendUnavailable"
     r"|Failed to build [`'\w]"
 )
-#: With what a launcher ends when one of its processes has failed, whatever went wrong there.
+#: The end of a launcher after one of its processes failed, for any reason.
 _LAUNCHER = re.compile(
     r"\b(?:ChildFailedError|ProcessRaisedException|ProcessExitedException)\b"
     r"|CalledProcessError: Command '\[.{0,300}\bpython[\d.]*(?:\.exe)?',"
@@ -56,56 +56,57 @@ _LAUNCHER = re.compile(
 )
 
 
-class Kind(IntEnum):
-    """What a line is. The higher, the nearer to the reason of a failure."""
+class LineKind(IntEnum):
+    """The kind of a line. A higher one is nearer to the reason of a failure."""
 
     NOISE = 0
-    """A frame, a stack of C++, or how a build ends."""
+    """A frame, a C++ stack, or the end of a build."""
     WARNING = 1
-    SAID = 2
+    TEXT = 2
+    """Any other line."""
     MESSAGE = 3
-    """It goes on an exception's message."""
+    """The message of an exception continues on it."""
     ERROR = 4
     EXCEPTION = 5
 
 
-class Place(Struct, frozen=True):
-    """Where a line stands in the course of things."""
+class Position(Struct, frozen=True):
+    """The position of a line in the failures of a log."""
 
-    kind: Kind
+    kind: LineKind
     failure: int = -1
-    """Which failure it belongs to, in the order of the page; -1 for none."""
+    """Number of the failure that it belongs to, in the order of the log; -1 for none."""
     link: int = 0
-    """0 in the first exception of a chain, 1 in the one that followed, and so on."""
+    """0 in the first exception of a chain, 1 in the next one, and so on."""
     direct: bool = False
     """The exception before it was its direct cause."""
 
 
-class Course:
-    """The places of a page's lines, and what came last in each process."""
+class TraceLog:
+    """The positions of lines, and the last failure of each process."""
 
-    def __init__(self, lines: Sequence[Line]) -> None:
+    def __init__(self, lines: Sequence[LogLine]) -> None:
         walker = _Walker()
         self.lines = lines
-        self.places = [walker.step(line) for line in lines]
+        self.positions = [walker.step(line) for line in lines]
         self._newest: dict[str, int] = {}
         self._last: dict[str, dict[int, int]] = {}
-        for line, place in zip(lines, self.places, strict=True):
-            if place.failure in walker.launchers:
+        for line, position in zip(lines, self.positions, strict=True):
+            if position.failure in walker.launchers:
                 continue
             newest = self._newest.get(line.rank, -1)
-            self._newest[line.rank] = max(newest, place.failure)
-            if place.kind in (Kind.EXCEPTION, Kind.ERROR):
-                self._last.setdefault(line.rank, {})[place.failure] = line.number
+            self._newest[line.rank] = max(newest, position.failure)
+            if position.kind in (LineKind.EXCEPTION, LineKind.ERROR):
+                self._last.setdefault(line.rank, {})[position.failure] = line.number
 
-    def final(self, index: int) -> bool:
+    def is_final(self, index: int) -> bool:
         """The line belongs to the last failure of its process."""
-        failure = self.places[index].failure
+        failure = self.positions[index].failure
         return failure >= 0 and failure == self._newest[self.lines[index].rank]
 
-    def before(self, index: int) -> int:
-        """So many lines before the last failure that the line does not belong to; 0 if none is."""
-        line, failure = self.lines[index], self.places[index].failure
+    def distance(self, index: int) -> int:
+        """Lines between this one and the last failure it does not belong to; 0 if there is none."""
+        line, failure = self.lines[index], self.positions[index].failure
         last = [
             number
             for other, number in self._last.get(line.rank, {}).items()
@@ -113,18 +114,19 @@ class Course:
         ]
         return max(0, max(last, default=0) - line.number)
 
-    def ending(self) -> list[Line]:
+    def last_message(self) -> list[LogLine]:
         """The message of the last failure."""
         last = max(self._newest.values(), default=-1)
+        kinds = (LineKind.EXCEPTION, LineKind.MESSAGE)
         return [
             line
-            for line, place in zip(self.lines, self.places, strict=True)
-            if last >= 0 and place.failure == last and place.kind in (Kind.EXCEPTION, Kind.MESSAGE)
+            for line, position in zip(self.lines, self.positions, strict=True)
+            if last >= 0 and position.failure == last and position.kind in kinds
         ]
 
 
 class _Walker:
-    """Goes down the lines and remembers in which failure it is."""
+    """Goes through the lines and remembers the failure that it is in."""
 
     def __init__(self) -> None:
         self.failure = -1
@@ -133,14 +135,14 @@ class _Walker:
         self.chained = False
         self.open = False
         self.indent = 0
-        """Of the frames of the open traceback; their code stands further in."""
+        """Indent of the frames of the open traceback; their code is indented further."""
         self.message = 0
         self.rank = ""
         self.launchers: set[int] = set()
-        """Failures that only tell that another process has failed."""
+        """Failures that only report the failure of another process."""
 
-    def step(self, line: Line) -> Place:
-        """The place of the next line."""
+    def step(self, line: LogLine) -> Position:
+        """The position of the next line."""
         if line.rank != self.rank:
             self.rank, self.open, self.chained, self.message = line.rank, False, False, 0
         text = line.text
@@ -149,33 +151,33 @@ class _Walker:
             return self._begin(indent + 2)
         if _HANDLING in text or _DIRECT in text:
             self.chained, self.direct, self.open, self.message = True, _DIRECT in text, False, 0
-            return self._at(Kind.NOISE)
+            return self._at(LineKind.NOISE)
         if _FRAME.match(text):
             if not self.open:
                 return self._begin(indent)
             self.indent = indent
-            return self._at(Kind.NOISE)
+            return self._at(LineKind.NOISE)
         if self.open and indent > self.indent:
-            return self._at(Kind.NOISE)
+            return self._at(LineKind.NOISE)
         return self._named(line, indent)
 
-    def _named(self, line: Line, indent: int) -> Place:
+    def _named(self, line: LogLine, indent: int) -> Position:
         text = line.text
         if _LAUNCHER.search(text):
             if self.open and not self.link:
                 self.launchers.add(self.failure)
             self.open, self.message = False, 0
-            return self._at(Kind.NOISE)
+            return self._at(LineKind.NOISE)
         if _STACK.match(text) or _BUILD_END.search(text):
-            return self._at(Kind.NOISE)
+            return self._at(LineKind.NOISE)
         if _EXCEPTION.search(text) and not _WARNING.search(text):
             if not self.open:
                 self._begin(indent)
             self.open, self.message = False, _MESSAGE
-            return self._at(Kind.EXCEPTION)
+            return self._at(LineKind.EXCEPTION)
         return self._other(line)
 
-    def _other(self, line: Line) -> Place:
+    def _other(self, line: LogLine) -> Position:
         text = line.text
         if line.stamped:
             self.open = False
@@ -184,23 +186,29 @@ class _Walker:
         warning = _WARNING.search(text) is not None
         if self.message and not warning:
             self.message -= 1
-            return self._at(Kind.MESSAGE)
-        kind = Kind.WARNING if warning else Kind.ERROR if _ERROR.search(text) else Kind.SAID
+            return self._at(LineKind.MESSAGE)
+        kind = (
+            LineKind.WARNING
+            if warning
+            else LineKind.ERROR
+            if _ERROR.search(text)
+            else LineKind.TEXT
+        )
         if not self.open:
-            return Place(kind)
-        if kind is Kind.SAID and _NAMED.match(text):
-            # An exception of a kind whose name does not tell, as `triton.Oops: it broke`.
+            return Position(kind)
+        if kind is LineKind.TEXT and _NAMED.match(text):
+            # An exception whose name does not end in Error, such as `triton.Oops: it broke`.
             self.open, self.message = False, _MESSAGE
-            return self._at(Kind.EXCEPTION)
-        return self._at(Kind.NOISE if _CODE.match(text) else kind)
+            return self._at(LineKind.EXCEPTION)
+        return self._at(LineKind.NOISE if _CODE.match(text) else kind)
 
-    def _begin(self, indent: int) -> Place:
+    def _begin(self, indent: int) -> Position:
         if self.chained:
             self.link += 1
         else:
             self.failure, self.link, self.direct = self.failure + 1, 0, False
         self.chained, self.open, self.message, self.indent = False, True, 0, indent
-        return self._at(Kind.NOISE)
+        return self._at(LineKind.NOISE)
 
-    def _at(self, kind: Kind) -> Place:
-        return Place(kind, self.failure, self.link, self.direct and self.link > 0)
+    def _at(self, kind: LineKind) -> Position:
+        return Position(kind, self.failure, self.link, self.direct and self.link > 0)

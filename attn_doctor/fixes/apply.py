@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.explain.engine import explanation, read
+from attn_doctor.explain.engine import explain
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding
 from attn_doctor.fixes import env_snapshot, installers, link_copy
@@ -315,6 +315,5 @@ def _causes(log: Path) -> tuple[str, ...]:
     """The causes that `explain` finds in `log`, the likeliest first, as `title [rule]`."""
     if not log.is_file():
         return ()
-    rules = library.load()
-    found = explanation(read([str(log)], rules), rules, library.tables, None)
+    found = explain([str(log)], library.load())
     return tuple(f"{match.title} [{match.rule}]" for match in found.matches[:3])

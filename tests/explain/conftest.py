@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.explain.engine import explanation, read
+from attn_doctor.explain.engine import explain as explain_logs
 from attn_doctor.explain.explanation import Explanation
 from attn_doctor.facts import Facts
-from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule_files import read_folder
 
 HEAD = """
@@ -68,6 +67,6 @@ def explained(tmp_path: Path) -> Callable[..., Explanation]:
         path = tmp_path / "a.log"
         path.write_bytes(log if isinstance(log, bytes) else log.encode())
         rules = read_folder(tmp_path / "rules")
-        return explanation(read([str(path)], rules), rules, library.tables, machine)
+        return explain_logs([str(path)], rules, machine)
 
     return explain

@@ -110,10 +110,10 @@ def test_a_huge_log_needs_little_memory(tmp_path: Path) -> None:
         file.write(LINE.encode())
     script = (
         "import sys\n"
-        "from attn_doctor.explain.engine import read\n"
+        "from attn_doctor.explain.engine import explain\n"
         "from attn_doctor.rulebook import library\n"
-        "found = read([sys.argv[1]], library.load())\n"
-        "print(found.logs[0].lines, len(found.seen) > 0)\n"
+        "found = explain([sys.argv[1]], library.load())\n"
+        "print(found.logs[0].lines, len(found.matches) > 0)\n"
         # Not ru_maxrss, which begins with what the parent held before the program was started.
         "status = open('/proc/self/status').read()\n"
         "print(int(status.split('VmHWM:')[1].split()[0]) // 1024)\n"

@@ -340,11 +340,11 @@ def test_a_rule_without_conditions_cannot_be_checked(rule: WriteRule, explained:
 def test_a_log_from_another_environment(rule: WriteRule, explained: Explain) -> None:
     rule("flash/head", "head-dim-unsupported", "Unsupported head_dim")
     found = explained("PyTorch version: 2.9.1+cu130\nUnsupported head_dim: 160\n", MACHINE)
-    assert [(one.fact, one.value, one.here) for one in found.elsewhere] == [
+    assert [(one.fact, one.value, one.this_machine) for one in found.differences] == [
         ("torch.version", "2.9.1+cu130", "2.6.0+cpu")
     ]
     same = explained("PyTorch version: 2.6.0\nUnsupported head_dim: 160\n", MACHINE)
-    assert same.elsewhere == ()
+    assert same.differences == ()
 
 
 def test_fixes_without_a_machine(rule: WriteRule, explained: Explain) -> None:
@@ -426,8 +426,7 @@ def test_a_long_log_of_a_single_line(rule: WriteRule, explained: Explain) -> Non
 
 
 def test_several_logs(rule: WriteRule, tmp_path: object) -> None:
-    from attn_doctor.explain.engine import explanation, read
-    from attn_doctor.rulebook import library
+    from attn_doctor.explain.engine import explain
     from attn_doctor.rulebook.rule_files import read_folder
 
     rule("flash/gpu-too-old", "gpu-too-old-for-flash", AMPERE)
@@ -435,7 +434,7 @@ def test_several_logs(rule: WriteRule, tmp_path: object) -> None:
     first.write_text("nothing\n")
     second.write_text(f"RuntimeError: {AMPERE}\n")
     rules = read_folder(tmp_path / "rules")  # type: ignore[operator]
-    found = explanation(read([str(first), str(second), str(first)], rules), rules, library.tables)
+    found = explain([str(first), str(second), str(first)], rules)
     assert found.matches[0].file == str(second)
     assert [log.file for log in found.logs] == [str(first), str(second)]
 

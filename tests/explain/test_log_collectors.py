@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.explain.engine import explanation, read
+from attn_doctor.explain.engine import explain
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
@@ -84,7 +84,7 @@ def test_the_cause_is_found_through_a_carrier(
     wrong = []
     for case in _CASES:
         log.write_bytes(CARRIERS[carrier](case["log"]).encode())
-        found = explanation(read([str(log)], rules), rules, library.tables)
+        found = explain([str(log)], rules)
         causes = [match.cause for match in found.matches[:1]] or ["none"]
         if causes != [case["cause"]]:
             wrong.append((case["id"], case["cause"], causes))

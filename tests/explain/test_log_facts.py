@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.explain.extract import statements
-from attn_doctor.explain.log_facts import facts_from
+from attn_doctor.explain.extract import facts_from, statements
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook.evaluate import FactLookup
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.explain.log_files import BLOCK, blocks
+from attn_doctor.explain.log_files import CHUNK, chunks
 
 TEXT = "first\nCUDA error – é\nlast"
 
@@ -27,14 +27,14 @@ TEXT = "first\nCUDA error – é\nlast"
 def test_encodings(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "log"
     path.write_bytes(data)
-    assert b"".join(block.data for block in blocks(str(path))).decode() == TEXT
+    assert b"".join(block.data for block in chunks(str(path))).decode() == TEXT
 
 
 def test_utf_16_over_many_blocks(tmp_path: Path) -> None:
     lines = [f"line {number} é 漢" for number in range(30_000)]
     path = tmp_path / "log"
     path.write_text("\n".join(lines), encoding="utf-16")
-    found = list(blocks(str(path)))
+    found = list(chunks(str(path)))
     assert len(found) > 5
     assert b"".join(block.data for block in found).decode().split("\n") == lines
 
@@ -43,7 +43,7 @@ def test_lines_are_whole_and_numbered(tmp_path: Path) -> None:
     lines = [f"line {number} " + "x" * (number % 200) for number in range(1, 5000)]
     path = tmp_path / "log"
     path.write_text("\n".join(lines) + "\n")
-    for block in blocks(str(path)):
+    for block in chunks(str(path)):
         assert block.data.startswith(b"line %d " % block.first)
         assert block.data.endswith(b"\n")
 
@@ -52,7 +52,7 @@ def test_a_line_without_end_is_cut_at_a_carriage_return(tmp_path: Path) -> None:
     path = tmp_path / "log"
     part = b"step 1: 10%|#  |\r"
     path.write_bytes(part * 200_000 + b"\nafter\n")
-    found = list(blocks(str(path)))
+    found = list(chunks(str(path)))
     assert max(len(block.data) for block in found) < 1 << 21
     assert found[0].data.endswith(b"\r")
     assert [block.first for block in found[:-1]] == [1] * (len(found) - 1)
@@ -62,17 +62,17 @@ def test_a_line_without_end_is_cut_at_a_carriage_return(tmp_path: Path) -> None:
 def test_two_encodings_in_one_file(tmp_path: Path) -> None:
     # A program's own log, to which PowerShell has appended.
     path = tmp_path / "log"
-    path.write_bytes(b"plain\n" * BLOCK + "No module named 'x'\r\n".encode("utf-16-le"))
-    assert b"No module named 'x'" in b"".join(block.data for block in blocks(str(path)))
+    path.write_bytes(b"plain\n" * CHUNK + "No module named 'x'\r\n".encode("utf-16-le"))
+    assert b"No module named 'x'" in b"".join(block.data for block in chunks(str(path)))
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"")
-    assert b"".join(block.data for block in blocks(str(path))) == b""
+    assert b"".join(block.data for block in chunks(str(path))) == b""
 
 
 @pytest.mark.parametrize("name", ["missing.log", "."])
 def test_unreadable(tmp_path: Path, name: str) -> None:
     with pytest.raises(AttnDoctorError, match=r"cannot be read: .* directory; name a log file"):
-        list(blocks(str(tmp_path / name)))
+        list(chunks(str(tmp_path / name)))

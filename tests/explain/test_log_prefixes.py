@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from attn_doctor.explain.log_prefixes import plain, unwrapped
-from attn_doctor.explain.normalize import Page
+from attn_doctor.explain.normalize import NormalizedLog, to_ascii, unwrap
 
 TRACEBACK = (
     "Traceback (most recent call last):\n"
@@ -26,7 +25,7 @@ TRACEBACK = (
     ],
 )
 def test_a_record_says_what_the_program_said(record: dict[str, object]) -> None:
-    assert list(unwrapped(json.dumps(record))) == TRACEBACK.split("\n")
+    assert list(unwrap(json.dumps(record))) == TRACEBACK.split("\n")
 
 
 @pytest.mark.parametrize(
@@ -40,24 +39,24 @@ def test_a_record_says_what_the_program_said(record: dict[str, object]) -> None:
     ],
 )
 def test_other_lines_stay_as_they_are(line: str) -> None:
-    assert list(unwrapped(line)) == [line]
+    assert list(unwrap(line)) == [line]
 
 
 def test_a_traceback_in_one_string_is_parted() -> None:
     line = "500 Server Error: " + repr(TRACEBACK)
-    assert unwrapped(line)[-1].startswith("ModuleNotFoundError: No module named 'flash_attn'")
+    assert unwrap(line)[-1].startswith("ModuleNotFoundError: No module named 'flash_attn'")
 
 
 def test_signs_that_look_alike() -> None:
     text = "ModuleNotFoundError:\u00a0No module named \u2018flash_attn\u2019 \u201chere\u201d"
-    assert plain(text) == "ModuleNotFoundError: No module named 'flash_attn' \"here\""
-    assert plain("&lt;module&gt; &quot;a&#39;b&quot; &amp;") == '<module> "a\'b" &'
-    assert plain("CUDA Error\uff1a no kernel") == "CUDA Error: no kernel"
+    assert to_ascii(text) == "ModuleNotFoundError: No module named 'flash_attn' \"here\""
+    assert to_ascii("&lt;module&gt; &quot;a&#39;b&quot; &amp;") == '<module> "a\'b" &'
+    assert to_ascii("CUDA Error\uff1a no kernel") == "CUDA Error: no kernel"
 
 
 def test_lines_of_a_record_have_its_number() -> None:
     data = json.dumps({"log": TRACEBACK}) + "\nlast\n"
-    page = Page(1, data.encode())
+    page = NormalizedLog(1, data.encode())
     assert [line.number for line in page.lines] == [1, 1, 1, 1, 2]
 
 
@@ -67,7 +66,7 @@ def test_a_traceback_that_lost_its_line_ends_is_taken_apart() -> None:
         ' File "C:\\u\\__init__.py", line 103, in import triton'
         " ModuleNotFoundError: No module named 'triton'"
     )
-    assert unwrapped(line) == [
+    assert unwrap(line) == [
         "Traceback (most recent call last):",
         '  File "a b.py", line 14, in from unsloth import Fast',
         '  File "C:\\u\\__init__.py", line 103, in import triton',
@@ -76,7 +75,7 @@ def test_a_traceback_that_lost_its_line_ends_is_taken_apart() -> None:
     ranks = (
         '[rank0]: Traceback (most recent call last): [rank0]: File "f.py", line 5, in [rank0]: go()'
     )
-    assert list(unwrapped(ranks)) == [
+    assert list(unwrap(ranks)) == [
         "[rank0]: Traceback (most recent call last):",
         '[rank0]: File "f.py", line 5, in [rank0]: go()',
     ]
@@ -85,9 +84,9 @@ def test_a_traceback_that_lost_its_line_ends_is_taken_apart() -> None:
 def test_an_error_within_an_error_stays_on_its_line() -> None:
     said = "x.InductorError: LoweringException: AssertionError: target: flex_attention"
     line = f'Traceback (most recent call last): File "a.py", line 3, in f go() {said}'
-    assert unwrapped(line)[-1] == said
+    assert unwrap(line)[-1] == said
 
 
 def test_words_about_a_traceback_stay_whole() -> None:
     line = "It prints Traceback (most recent call last): and then stops"
-    assert unwrapped(line) == (line,)
+    assert unwrap(line) == (line,)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.explain.engine import explanation, read
+from attn_doctor.explain.engine import explain
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
@@ -36,7 +36,7 @@ def test_the_first_match_has_the_cause(
 ) -> None:
     log = tmp_path / "failure.log"
     log.write_text(case["log"], encoding="utf-8")
-    found = explanation(read([str(log)], rules), rules, library.tables)
+    found = explain([str(log)], rules)
     causes = [match.cause for match in found.matches]
     nothing = case["cause"] == "none" or "missed" in case
     assert causes[:1] == ([] if nothing else [case["cause"]]), causes

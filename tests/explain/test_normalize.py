@@ -6,13 +6,13 @@ import textwrap
 
 import pytest
 
-from attn_doctor.explain.normalize import Page
+from attn_doctor.explain.normalize import NormalizedLog
 
 MESSAGE = "RuntimeError: FlashAttention only supports Ampere GPUs or newer, and this one is older."
 
 
 def texts(data: str) -> list[str]:
-    return [line.text for line in Page(1, data.encode()).lines]
+    return [line.text for line in NormalizedLog(1, data.encode()).lines]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_box_may_carry_the_head_of_a_traceback() -> None:
 
 def test_carriage_returns_part_lines_of_one_number() -> None:
     bar = "\r".join(f"{n}%|{'█' * n}| {n}/9 [00:01<00:02]" for n in range(9))
-    page = Page(7, f"start\n{bar}\rCUDA error\nend\n".encode())
+    page = NormalizedLog(7, f"start\n{bar}\rCUDA error\nend\n".encode())
     assert [(line.number, line.text) for line in page.lines] == [
         (7, "start"),
         (8, "CUDA error"),
@@ -78,13 +78,13 @@ def test_carriage_returns_part_lines_of_one_number() -> None:
 
 
 def test_bytes_of_no_encoding() -> None:
-    page = Page(1, b"gut\n" + "Größe\n".encode("cp1252") + "漢字\n".encode())
+    page = NormalizedLog(1, b"gut\n" + "Größe\n".encode("cp1252") + "漢字\n".encode())
     assert [line.text for line in page.lines] == ["gut", "Größe", "漢字"]
 
 
 def test_ranks_are_kept_apart() -> None:
     log = "[rank0]: a\n[rank1]: A\n[rank0]: b\nplain\n[rank1]: B\n"
-    page = Page(1, log.encode())
+    page = NormalizedLog(1, log.encode())
     assert [(line.rank, line.number) for line in page.lines] == [
         ("0", 1), ("0", 3), ("1", 2), ("1", 5), ("", 4),
     ]  # fmt: skip
@@ -98,9 +98,11 @@ def test_words_parted_by_a_column(width: int, prefix: str) -> None:
         "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
     )
     lines = textwrap.wrap(said, width - len(prefix))
-    page = Page(1, "\n".join(["before", *(prefix + line for line in lines), "after"]).encode())
+    page = NormalizedLog(
+        1, "\n".join(["before", *(prefix + line for line in lines), "after"]).encode()
+    )
     assert MESSAGE not in page.text
-    assert any(MESSAGE in form for form in page.mended)
+    assert any(MESSAGE in form for form in page.joined)
 
 
 @pytest.mark.parametrize("width", [50, 80])
@@ -109,8 +111,8 @@ def test_letters_parted_by_a_column(width: int) -> None:
         "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
     )
     lines = [said[at : at + width] for at in range(0, len(said), width)]
-    page = Page(1, "\n".join(lines).encode())
-    assert any(MESSAGE in form for form in page.mended)
+    page = NormalizedLog(1, "\n".join(lines).encode())
+    assert any(MESSAGE in form for form in page.joined)
 
 
 def test_lines_that_are_not_broken_stay_apart() -> None:
@@ -120,25 +122,25 @@ def test_lines_that_are_not_broken_stay_apart() -> None:
         "ValueError: something else that is long enough to look like it was broken, but no\n"
         "2025-11-21 10:00:00 another line with a time in front of it, which begins something"
     )
-    assert Page(1, log.encode()).mended == ()
+    assert NormalizedLog(1, log.encode()).joined == ()
 
 
 def test_places_lead_back_to_lines() -> None:
     said = (
         "Some words before it that fill the line, as error messages with long paths do: " + MESSAGE
     )
-    page = Page(10, "\n".join(["before", *textwrap.wrap(said, 80), "after"]).encode())
+    page = NormalizedLog(10, "\n".join(["before", *textwrap.wrap(said, 80), "after"]).encode())
     assert page.lines[page.index_at(page.text.index("after"))].number == page.lines[-1].number
-    for form, text in enumerate(page.mended):
+    for form, text in enumerate(page.joined):
         assert page.lines[page.index_in(form, text.index("Some words"))].number == 11
         assert page.lines[page.index_in(form, text.index("FlashAttention"))].number == 12
         assert page.lines[page.index_in(form, text.index("after"))].text == "after"
 
 
 def test_a_time_on_every_line_begins_nothing() -> None:
-    page = Page(1, b"2025-11-21T10:00:00Z Traceback\n2025-11-21T10:00:00Z   File\n")
+    page = NormalizedLog(1, b"2025-11-21T10:00:00Z Traceback\n2025-11-21T10:00:00Z   File\n")
     assert not any(line.stamped for line in page.lines)
-    page = Page(1, b"2025-11-21 10:00:00,123 ERROR x\n  File\n")
+    page = NormalizedLog(1, b"2025-11-21 10:00:00,123 ERROR x\n  File\n")
     assert [bool(line.stamped) for line in page.lines] == [True, False]
 
 
@@ -149,9 +151,12 @@ def test_prose_that_is_broken_evenly_is_mended() -> None:
         "      available?  If you're installing within a container from\n"
         "      https://hub.docker.com/r/pytorch/pytorch, only images whose names\n"
     )
-    assert "flash_attn was requested, but nvcc was not found." in Page(1, data.encode()).mended[0]
+    assert (
+        "flash_attn was requested, but nvcc was not found."
+        in NormalizedLog(1, data.encode()).joined[0]
+    )
 
 
 def test_a_bracket_before_a_word_is_no_colour() -> None:
     log = b"[m[multiproc_executor.py:751] [mode] [mps][0m\n"
-    assert Page(1, log).text == "[multiproc_executor.py:751] [mode] [mps]"
+    assert NormalizedLog(1, log).text == "[multiproc_executor.py:751] [mode] [mps]"

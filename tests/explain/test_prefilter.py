@@ -5,22 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from attn_doctor.explain.log_files import Block
-from attn_doctor.explain.prefilter import Sieve
+from attn_doctor.explain.log_files import LogChunk
+from attn_doctor.explain.prefilter import Prefilter
 
 NEEDLE = b"RuntimeError: FlashAttention only supports Ampere GPUs or newer."
 
 
-def blocks(lines: list[bytes], size: int = 1 << 16) -> Iterator[Block]:
+def chunks(lines: list[bytes], size: int = 1 << 16) -> Iterator[LogChunk]:
     """The lines as blocks."""
     first, data = 1, b""
     number = 0
     for number, line in enumerate(lines, 1):
         data += line + b"\n"
         if len(data) > size:
-            yield Block(first, data)
+            yield LogChunk(first, data)
             first, data = number + 1, b""
-    yield Block(first, data)
+    yield LogChunk(first, data)
 
 
 def log(count: int) -> list[bytes]:
@@ -35,7 +35,7 @@ def test_a_needle_anywhere() -> None:
     for place in (0, 1, 4000, 19_998, 19_999):
         lines = log(20_000)
         lines[place] = NEEDLE
-        found = list(Sieve(["flashattention"]).passages(blocks(lines)))
+        found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
         assert len(found) == 1
         at = found[0].data.split(b"\n").index(NEEDLE)
         assert found[0].first + at == place + 1
@@ -46,14 +46,14 @@ def test_a_needle_anywhere() -> None:
 
 
 def test_nothing_is_let_through_of_a_log_without_keywords() -> None:
-    assert list(Sieve(["flashattention", "libcuda"]).passages(blocks(log(20_000)))) == []
+    assert list(Prefilter(["flashattention", "libcuda"]).passages(chunks(log(20_000)))) == []
 
 
 def test_keywords_within_words_and_in_any_case() -> None:
     lines = log(5000)
     lines[10] = b"import LIBCUDA.so"
     lines[2500] = b"see my_flashattention2_fork"
-    found = list(Sieve(["flashattention", "libcuda"]).passages(blocks(lines)))
+    found = list(Prefilter(["flashattention", "libcuda"]).passages(chunks(lines)))
     assert [one.keywords for one in found] == [{"libcuda"}, {"flashattention"}]
 
 
@@ -61,7 +61,7 @@ def test_a_line_that_repeats_is_read_a_few_times_only() -> None:
     lines = log(60_000)
     for place in range(0, 60_000, 2):
         lines[place] = b"%d warning: flashattention is slow here" % place
-    found = list(Sieve(["flashattention"]).passages(blocks(lines)))
+    found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
     assert 1 <= len(found) <= 4
 
 
@@ -70,7 +70,7 @@ def test_another_line_with_the_same_word_is_read_as_well() -> None:
     for place in range(0, 60_000, 2):
         lines[place] = b"%d warning: flashattention is slow here" % place
     lines[30_001] = NEEDLE
-    found = list(Sieve(["flashattention"]).passages(blocks(lines)))
+    found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
     assert any(NEEDLE in one.data for one in found)
 
 
@@ -78,7 +78,7 @@ def test_a_progress_bar_may_carry_a_needle() -> None:
     bar = b"\r".join(b"%d%%|## | %d/100 [00:01<00:02]" % (n, n) for n in range(100))
     lines = log(3000)
     lines[1500] = bar + b"\r" + NEEDLE
-    found = list(Sieve(["flashattention"]).passages(blocks(lines)))
+    found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
     assert any(NEEDLE in one.data for one in found)
 
 
@@ -86,6 +86,6 @@ def test_what_differs_in_every_line_ends_at_a_limit() -> None:
     rng = random.Random(5)
     letters = "abcdefghijklmnopqrstuvwxyz"
     lines = [b"libcuda " + "".join(rng.choices(letters, k=30)).encode() for _ in range(20_000)]
-    found = list(Sieve(["libcuda"]).passages(blocks(lines, 1 << 12)))
+    found = list(Prefilter(["libcuda"]).passages(chunks(lines, 1 << 12)))
     assert sum(len(one.data) for one in found) < 20_000_000
     assert len(found) <= 300

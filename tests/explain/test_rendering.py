@@ -6,15 +6,15 @@ import json as parser
 
 from msgspec.structs import replace
 
-from attn_doctor.explain.explanation import Explanation, Log, Match, Told
+from attn_doctor.explain.explanation import Confirmation, Explanation, Log, LogFact, RankedCause
 from attn_doctor.facts import Facts, Python, System
 from attn_doctor.findings import Fix, Safety
 from attn_doctor.render.explanation.json import json
 from attn_doctor.render.explanation.markdown import markdown
-from attn_doctor.render.explanation.text import sure, text
+from attn_doctor.render.explanation.text import confidence_in_words, text
 from attn_doctor.render.terminal import Paper
 
-MATCH = Match(
+MATCH = RankedCause(
     rule="torch/cpu-build",
     cause="torch-cpu-only",
     confidence=0.91,
@@ -26,7 +26,7 @@ MATCH = Match(
     severity="error",
     title="torch 2.6.0+cpu is a CPU build, but this machine has an NVIDIA GPU",
     why="It holds no CUDA code.",
-    verdict="confirmed by this machine",
+    confirmation=Confirmation.BY_MACHINE,
     fixes=(
         Fix(
             title="Install the CUDA build",
@@ -41,13 +41,13 @@ MATCH = Match(
 )
 SECOND = replace(
     MATCH, rule="flash/head", cause="head-dim-unsupported", confidence=0.4, line=7, rank="",
-    title="The head dimension is not supported", verdict="not confirmed: torch.build is cpu",
-    times=1, also=(),
+    title="The head dimension is not supported", confirmation=Confirmation.NO,
+    reason="torch.build is cpu", times=1, also=(),
 )  # fmt: skip
 FOUND = Explanation(
     matches=(MATCH, SECOND),
     logs=(Log("train.log", 99_000, 12_000_000),),
-    told=(Told("torch.version", "2.6.0+cpu"), Told("system.os", "windows", "linux")),
+    log_facts=(LogFact("torch.version", "2.6.0+cpu"), LogFact("system.os", "windows", "linux")),
     facts=Facts(system=System(os="linux"), python=Python(path="/v/bin/python", pip="25.0")),
     probed=True,
     rules=185,
@@ -64,26 +64,26 @@ def test_text() -> None:
     whole = "\n".join(lines)
     for part in (
         "✗ torch 2.6.0+cpu is a CPU build",
-        "  here   confirmed by this machine",
+        "  check  confirmed by this machine",
         "  fix    Install the CUDA build (needs a download of some 3 GB)",
         "           /v/bin/python -m pip install torch --index-url https://x/cu124",
         "  or     Or look closer",
         "torch-cpu-only, the log names it  [torch/cpu-build, xformers/needs-cuda-torch]",
-        "Also in the log, less likely the root:",
+        "Also in the log, less likely the root cause:",
         "  - train.log, line 7: The head dimension is not supported [flash/head; not confirmed:",
-        "another environment: system.os is windows there, linux here.",
+        "another environment: system.os is windows in the log, linux",
         "99000 lines read, 185 rules, 1.25 s",
-        "Next: run the first fix above",
+        "Next: apply the first fix above",
     ):
         assert part in whole
     assert "https://github.com/pytorch" not in whole
     assert max(len(line) for line in lines) <= 90
 
 
-def test_verbose_text_adds_evidence_and_what_is_told() -> None:
+def test_verbose_text_adds_evidence_and_the_facts_of_the_log() -> None:
     whole = text(FOUND, PAPER, verbose=True)
     assert "https://github.com/pytorch/pytorch/issues/1" in whole
-    assert "The log tells: torch.version 2.6.0+cpu, system.os windows." in whole
+    assert "Facts in the log: torch.version 2.6.0+cpu, system.os windows." in whole
 
 
 def test_text_without_a_cause() -> None:
@@ -94,10 +94,12 @@ def test_text_without_a_cause() -> None:
     assert text(two, PAPER).startswith("No attention-kernel cause in these logs.")
 
 
-def test_text_of_a_log_alone_says_how_to_go_on() -> None:
-    alone = replace(FOUND, matches=(replace(MATCH, verdict="not checked"),), probed=False)
+def test_text_of_a_log_alone_names_the_next_step() -> None:
+    alone = replace(
+        FOUND, matches=(replace(MATCH, confirmation=Confirmation.NOT_CHECKED),), probed=False
+    )
     whole = text(alone, PAPER)
-    assert "not checked: only the log was looked at" in whole
+    assert "not checked: only the log was read" in whole
     assert "without --no-probe" in whole
 
 
@@ -108,7 +110,7 @@ def test_a_log_cannot_write_to_the_terminal() -> None:
     assert "\x07" not in whole
 
 
-def test_plain_paper() -> None:
+def test_plain_terminal() -> None:
     assert text(FOUND, Paper(width=90, unicode=False)).isascii()
 
 
@@ -118,15 +120,17 @@ def test_json() -> None:
     assert data["exit_code"] == 1
     first = data["matches"][0]
     assert list(first) == [
-        "rule", "cause", "confidence", "line", "file", "excerpt", "verdict", "title", "why",
-        "fixes",
+        "rule", "cause", "confidence", "line", "file", "excerpt", "verdict", "reason",
+        "title", "why", "fixes",
     ]  # fmt: skip
     assert (first["line"], first["cause"], first["confidence"]) == (1234, "torch-cpu-only", 0.91)
     assert first["fixes"][0]["commands"] == [
         "/v/bin/python -m pip install torch --index-url https://x/cu124"
     ]
     assert data["logs"] == [{"file": "train.log", "lines": 99_000, "bytes": 12_000_000}]
-    assert data["told"][1] == {"fact": "system.os", "value": "windows", "here": "linux"}
+    assert data["log_facts"][1] == {
+        "fact": "system.os", "value": "windows", "this_machine": "linux",
+    }  # fmt: skip
     assert parser.loads(json(NOTHING, 0))["matches"] == []
 
 
@@ -155,7 +159,7 @@ def test_markdown_without_a_cause() -> None:
     assert "No attention-kernel cause" in markdown(NOTHING)
 
 
-def test_sure() -> None:
-    assert [sure(value) for value in (0.8, 0.79, 0.5, 0.49)] == [
+def test_confidence_in_words() -> None:
+    assert [confidence_in_words(value) for value in (0.8, 0.79, 0.5, 0.49)] == [
         "the log names it", "likely", "likely", "possible",
     ]  # fmt: skip

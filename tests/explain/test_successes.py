@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.explain.engine import explanation, read
+from attn_doctor.explain.engine import explain
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
 
@@ -19,7 +19,7 @@ LOGS = sorted((Path(__file__).parent / "successes").glob("*.txt"))
 @pytest.mark.parametrize("log", LOGS, ids=lambda log: str(log.stem))
 def test_nothing_is_claimed_of_a_success(log: Path) -> None:
     rules = library.load(())
-    found = explanation(read([str(log)], rules), rules, library.tables, Facts())
+    found = explain([str(log)], rules, Facts())
     assert [match.rule for match in found.matches] == []
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from attn_doctor.explain.normalize import Page
-from attn_doctor.explain.tracebacks import Course, Kind, Place
+from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 
 
-def places(log: str) -> dict[str, Place]:
-    page = Page(1, log.encode())
+def places(log: str) -> dict[str, Position]:
+    page = NormalizedLog(1, log.encode())
     return {
         line.text.strip(): place
-        for line, place in zip(page.lines, Course(page.lines).places, strict=True)
+        for line, place in zip(page.lines, TraceLog(page.lines).positions, strict=True)
     }
 
 
@@ -40,12 +40,12 @@ ValueError: no model
 def test_a_chain() -> None:
     found = places(CHAIN)
     root = found["ImportError: libcudart.so.12: cannot open shared object file"]
-    assert root == Place(Kind.EXCEPTION, failure=0, link=0)
+    assert root == Position(LineKind.EXCEPTION, failure=0, link=0)
     message = found["libcudart.so.12: cannot open shared object file: No such file"]
-    assert message == Place(Kind.MESSAGE, failure=0, link=1, direct=True)
-    assert found["ValueError: no model"] == Place(Kind.EXCEPTION, failure=0, link=2)
-    assert found["import flash_attn"].kind is Kind.NOISE
-    assert found["Loading"] == Place(Kind.SAID)
+    assert message == Position(LineKind.MESSAGE, failure=0, link=1, direct=True)
+    assert found["ValueError: no model"] == Position(LineKind.EXCEPTION, failure=0, link=2)
+    assert found["import flash_attn"].kind is LineKind.NOISE
+    assert found["Loading"] == Position(LineKind.TEXT)
 
 
 def test_failures_one_after_the_other() -> None:
@@ -61,13 +61,13 @@ def test_failures_one_after_the_other() -> None:
 
 def test_a_log_without_the_head_of_its_traceback() -> None:
     found = places('  File "a.py", line 1, in <module>\n    x()\nRuntimeError: no\n')
-    assert found["RuntimeError: no"] == Place(Kind.EXCEPTION, failure=0)
+    assert found["RuntimeError: no"] == Position(LineKind.EXCEPTION, failure=0)
 
 
 def test_ranks_fail_each_for_itself() -> None:
     log = "".join(f"[rank{rank}]: {line}\n" for line in CHAIN.splitlines() for rank in (0, 1))
-    page = Page(1, log.encode())
-    found = Course(page.lines).places
+    page = NormalizedLog(1, log.encode())
+    found = TraceLog(page.lines).positions
     ends = [
         p for line, p in zip(page.lines, found, strict=True) if line.text == "ValueError: no model"
     ]
@@ -86,9 +86,9 @@ def test_how_a_build_ends_says_nothing() -> None:
         "      [end of output]\n"
         "ERROR: Failed building wheel for flash-attn\n"
     )
-    assert found["ModuleNotFoundError: No module named 'torch'"].kind is Kind.EXCEPTION
-    assert found["ERROR: Failed building wheel for flash-attn"].kind is Kind.NOISE
-    assert found["error: subprocess-exited-with-error"].kind is Kind.NOISE
+    assert found["ModuleNotFoundError: No module named 'torch'"].kind is LineKind.EXCEPTION
+    assert found["ERROR: Failed building wheel for flash-attn"].kind is LineKind.NOISE
+    assert found["error: subprocess-exited-with-error"].kind is LineKind.NOISE
 
 
 def test_warnings_and_errors_outside_of_tracebacks() -> None:
@@ -100,7 +100,7 @@ def test_warnings_and_errors_outside_of_tracebacks() -> None:
         "step 12 loss 0.3\n"
     )
     assert [one.kind for one in found.values()] == [
-        Kind.WARNING, Kind.WARNING, Kind.ERROR, Kind.NOISE, Kind.SAID,
+        LineKind.WARNING, LineKind.WARNING, LineKind.ERROR, LineKind.NOISE, LineKind.TEXT,
     ]  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def test_exception_groups() -> None:
         "    +------------------------------------\n"
     )
     inner = found["ImportError: libcudart.so.12: cannot open shared object file"]
-    assert inner.kind is Kind.EXCEPTION
+    assert inner.kind is LineKind.EXCEPTION
     assert inner.link == 0
 
 
@@ -132,10 +132,10 @@ def test_a_launcher_that_ends_says_nothing_of_the_reason() -> None:
         "    sys.exit(main())\n"
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
     )
-    lines = Page(1, log.encode()).lines
-    course = Course(lines)
-    assert course.final(3)
-    assert [line.text for line in course.ending()] == [
+    lines = NormalizedLog(1, log.encode()).lines
+    course = TraceLog(lines)
+    assert course.is_final(3)
+    assert [line.text for line in course.last_message()] == [
         "ModuleNotFoundError: No module named 'flash_attn'"
     ]
-    assert course.places[8].kind is Kind.NOISE
+    assert course.positions[8].kind is LineKind.NOISE

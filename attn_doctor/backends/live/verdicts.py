@@ -286,20 +286,18 @@ class Explaining:
 
     def __call__(self, log: str) -> Cause | None:
         """The likeliest cause; None if no rule knows the text."""
-        from attn_doctor.explain.engine import explanation, read
+        from attn_doctor.explain.engine import explain
+        from attn_doctor.explain.explanation import Confirmation
 
         self._rules = self._rules or library.load()
         try:
-            reading = read([log], self._rules)
+            causes = explain([log], self._rules, self._facts).matches
         except AttnDoctorError:
             return None  # it printed nothing, and its log does not exist
-        if not reading.seen:
-            return None
-        found = explanation(reading, self._rules, library.tables, self._facts)
         # The log was written on this machine: what its facts confirm goes first, and what they
         # deny is not the cause.
-        possible = [match for match in found.matches if not match.verdict.startswith("not confirm")]
-        confirmed = [match for match in possible if match.verdict == "confirmed by this machine"]
+        possible = [match for match in causes if match.confirmation is not Confirmation.NO]
+        confirmed = [match for match in possible if match.confirmation is Confirmation.BY_MACHINE]
         match = next(iter(confirmed + possible), None)
         if match is None:
             return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.explain.explanation import Explanation, Match
+from attn_doctor.explain.explanation import Explanation, RankedCause
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.items import PlannedBuild
 from attn_doctor.kernels.builder.target import Target
@@ -23,7 +23,7 @@ class Result(Struct, frozen=True, kw_only=True):
     item: PlannedBuild
     entry: Entry | None
     """None: it was not built, because the build was interrupted."""
-    match: Match | None = None
+    match: RankedCause | None = None
     """The rule that explains a failure."""
     log: str = ""
     """What its process printed."""
@@ -95,7 +95,7 @@ def explained(
 
     The message is written to the end of the last log first: not all of it was printed.
     """
-    from attn_doctor.explain.engine import explanation, read
+    from attn_doctor.explain.engine import explain
     from attn_doctor.rulebook import library
 
     there = [path for path in logs if path.exists()]
@@ -103,8 +103,5 @@ def explained(
         with there[-1].open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"\n{message}\n")
     rules = library.load(()) if rules is None else rules
-    reading = read([str(path) for path in there], rules) if there else None
-    if reading is None or not reading.seen:
-        return None
-    found = explanation(reading, rules, library.tables, facts)
+    found = explain([str(path) for path in there], rules, facts)
     return found if found.matches else None

@@ -1,4 +1,4 @@
-"""An explanation as JSON for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+"""An explanation as JSON for programs. `SCHEMA` increases when a key changes name or meaning."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from attn_doctor._version import __version__
-from attn_doctor.explain.explanation import Explanation, Match
+from attn_doctor.explain.explanation import Explanation, RankedCause
 from attn_doctor.render.findings.json import fix
 
 SCHEMA = 1
@@ -22,14 +22,14 @@ def json(found: Explanation, code: int) -> str:
         "exit_code": code,
         "probed": found.probed,
         "logs": found.logs,
-        "told": found.told,
+        "log_facts": found.log_facts,
         "rules": found.rules,
         "seconds": round(found.seconds, 3),
     }
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
-def _match(one: Match, found: Explanation) -> dict[str, Any]:
+def _match(one: RankedCause, found: Explanation) -> dict[str, Any]:
     fixes = [fix(written, found.facts) for written in one.fixes]
     return {
         "rule": one.rule,
@@ -38,7 +38,8 @@ def _match(one: Match, found: Explanation) -> dict[str, Any]:
         "line": one.line,
         "file": one.file,
         "excerpt": one.excerpt,
-        "verdict": one.verdict,
+        "verdict": one.confirmation,
+        "reason": one.reason,
         "title": one.title,
         "why": one.why,
         "fixes": fixes,

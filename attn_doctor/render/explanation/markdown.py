@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from attn_doctor._version import __version__
-from attn_doctor.explain.explanation import Explanation, Match
-from attn_doctor.render.explanation.text import sure
+from attn_doctor.explain.explanation import Explanation, RankedCause
+from attn_doctor.render.explanation.text import confidence_in_words
 from attn_doctor.render.findings.markdown import escape, fix_lines
 from attn_doctor.render.terminal import clean
 
@@ -19,13 +19,13 @@ def markdown(found: Explanation) -> str:
         lines += [f"No attention-kernel cause in this log ({found.rules} rules).", ""]
     for number, match in enumerate(found.matches):
         lines += _match(match, found) if not number else _further(match)
-    if found.matches and found.told:
-        stated = ", ".join(f"`{one.fact}` {escape(one.value)}" for one in found.told)
-        lines += ["", f"The log tells: {stated}"]
+    if found.matches and found.log_facts:
+        stated = ", ".join(f"`{fact.fact}` {escape(fact.value)}" for fact in found.log_facts)
+        lines += ["", f"Facts in the log: {stated}"]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _match(match: Match, found: Explanation) -> Iterator[str]:
+def _match(match: RankedCause, found: Explanation) -> Iterator[str]:
     yield f"**{escape(match.title)}**"
     yield ""
     yield f"{escape(match.file)}, line {match.line}:"
@@ -36,13 +36,13 @@ def _match(match: Match, found: Explanation) -> Iterator[str]:
     yield f"{escape(match.why)}"
     yield ""
     yield f"- {escape(match.verdict)}"
-    yield f"- cause `{match.cause}`, {sure(match.confidence)}; rule `{match.rule}`"
+    yield f"- cause `{match.cause}`, {confidence_in_words(match.confidence)}; rule `{match.rule}`"
     yield f"- evidence: {' · '.join(f'<{link}>' for link in match.evidence)}"
     yield ""
     yield from fix_lines(match.fixes, found.facts)
 
 
-def _further(match: Match) -> Iterator[str]:
+def _further(match: RankedCause) -> Iterator[str]:
     yield (
         f"- also line {match.line}: {escape(match.title)} (cause `{match.cause}`, rule"
         f" `{match.rule}`, {escape(match.verdict)})"

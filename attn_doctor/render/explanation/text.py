@@ -1,42 +1,42 @@
-"""An explanation for a person at a terminal: the line, what it means, if it is so, the command."""
+"""An explanation for a terminal: the line, its meaning, whether facts confirm it, the command."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attn_doctor.explain.explanation import Explanation, Match
+from attn_doctor.explain.explanation import Confirmation, Explanation, RankedCause
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
 
-#: Remedies and further matches that are shown; the rest is in the JSON.
+#: Fixes and further causes that are shown; the JSON has all.
 _FIXES, _FURTHER = 4, 6
 
 
 def text(found: Explanation, paper: Paper, *, verbose: bool = False) -> str:
-    """The whole explanation. `verbose` adds evidence and what the log tells."""
+    """The whole explanation. `verbose` adds evidence and the facts of the log."""
     lines: list[str] = []
     if not found.matches:
         lines += _nothing(found, paper)
     for match in found.matches[:1]:
         lines += _first(match, found, paper, verbose)
     if len(found.matches) > 1:
-        lines += ["", paper.style("Also in the log, less likely the root:", "bold")]
+        lines += ["", paper.style("Also in the log, less likely the root cause:", "bold")]
         for match in found.matches[1 : _FURTHER + 1]:
             lines += _further(match, found, paper)
-    lines += _told(found, paper, verbose)
+    lines += _facts(found, paper, verbose)
     lines += _last(found, paper)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
-def sure(confidence: float) -> str:
+def confidence_in_words(confidence: float) -> str:
     """A confidence in words; see `Match.confidence`."""
     return (
         "the log names it" if confidence >= 0.8 else "likely" if confidence >= 0.5 else "possible"
     )
 
 
-def _first(match: Match, found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
+def _first(match: RankedCause, found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
     yield paper.style(f"{_place(match, found)}:", "dim")
     yield from (paper.style(line, "bold") for line in paper.wrap(clean(match.excerpt), 2))
     yield ""
@@ -45,32 +45,32 @@ def _first(match: Match, found: Explanation, paper: Paper, verbose: bool) -> Ite
     yield paper.style("✗", "bold", "red") + " " + paper.style(title[0][2:], "bold")
     yield from (paper.style(line, "bold") for line in title[1:])
     yield from paper.wrap(clean(match.why), 2)
-    yield from labelled("here", _verdict(match), paper)
+    yield from labelled("check", _verdict(match), paper)
     yield from fix_lines(match.fixes[:_FIXES], found.facts, paper)
     yield from labelled(
-        "cause", f"{match.cause}, {sure(match.confidence)}  [{rules}]", paper, "dim"
+        "cause", f"{match.cause}, {confidence_in_words(match.confidence)}  [{rules}]", paper, "dim"
     )
     if verbose:
         for link in match.evidence:
             yield from labelled("read", link, paper)
 
 
-def _verdict(match: Match) -> str:
+def _verdict(match: RankedCause) -> str:
     """The verdict as a sentence."""
-    if match.verdict == "not checked":
-        return "not checked: only the log was looked at"
+    if match.confirmation is Confirmation.NOT_CHECKED:
+        return "not checked: only the log was read"
     return match.verdict
 
 
-def _further(match: Match, found: Explanation, paper: Paper) -> Iterator[str]:
+def _further(match: RankedCause, found: Explanation, paper: Paper) -> Iterator[str]:
     words = f"{_place(match, found)}: {match.title} [{match.rule}; {match.verdict}]"
     first, *rest = paper.wrap(clean(words), 4)
     yield "  - " + first[4:]
     yield from rest
 
 
-def _place(match: Match, found: Explanation) -> str:
-    """Where it stands, in as few words as are needed."""
+def _place(match: RankedCause, found: Explanation) -> str:
+    """The file, if there are several, and the line."""
     file = f"{clean(match.file)}, " if match.file != "standard input" or len(found.logs) > 1 else ""
     rank = f", rank {clean(match.rank)}" if match.rank else ""
     times = f", seen {match.times} times" if match.times > 1 else ""
@@ -80,17 +80,18 @@ def _place(match: Match, found: Explanation) -> str:
 def _nothing(found: Explanation, paper: Paper) -> Iterator[str]:
     several = "these logs" if len(found.logs) > 1 else "this log"
     yield paper.style(f"No attention-kernel cause in {several}.", "bold")
-    words = f"It shows none of the failures that {plural(found.rules, 'rule')} describe."
+    words = f"None of the failures of {plural(found.rules, 'rule')} is in it."
     yield from paper.wrap(words, 2)
 
 
-def _told(found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
-    if verbose and found.told:
-        stated = ", ".join(f"{one.fact} {one.value}" for one in found.told)
-        yield from ["", *paper.wrap(clean(f"The log tells: {stated}."), 0)]
-    if found.elsewhere:
+def _facts(found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
+    if verbose and found.log_facts:
+        stated = ", ".join(f"{fact.fact} {fact.value}" for fact in found.log_facts)
+        yield from ["", *paper.wrap(clean(f"Facts in the log: {stated}."), 0)]
+    if found.differences:
         differ = "; ".join(
-            f"{one.fact} is {one.value} there, {one.here} here" for one in found.elsewhere
+            f"{fact.fact} is {fact.value} in the log, {fact.this_machine} here"
+            for fact in found.differences
         )
         words = f"The log seems to come from another environment: {differ}."
         yield from ["", *paper.wrap(clean(words), 0)]
@@ -106,12 +107,10 @@ def _last(found: Explanation, paper: Paper) -> Iterator[str]:
 
 def _next(found: Explanation) -> str:
     if not found.matches:
-        return "Next: `attn-doctor check` looks at the machine itself."
+        return "Next: run `attn-doctor check` to examine the machine itself."
     first = found.matches[0]
-    if first.verdict == "not checked":
-        return (
-            "Next: on the machine of the log, `attn-doctor explain` without --no-probe checks it."
-        )
+    if first.confirmation is Confirmation.NOT_CHECKED:
+        return "Next: run `attn-doctor explain` without --no-probe on the machine of the log."
     if any(fix.run or fix.exports for fix in first.fixes):
-        return "Next: run the first fix above, then start again what failed."
-    return "Next: do what the fix says, then start again what failed."
+        return "Next: apply the first fix above, then repeat the command that failed."
+    return "Next: follow the fix above, then repeat the command that failed."

@@ -1,0 +1,31 @@
+"""The patterns of `rules/tables/log-signals.toml`, which say what kind of a line a line is."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from msgspec import Struct
+
+from attn_doctor.rulebook import library
+
+
+class LogSignals(Struct, frozen=True):
+    """One pattern for each list of the table, which documents them."""
+
+    general: re.Pattern[str]
+    unrelated: re.Pattern[str]
+    harmless: re.Pattern[str]
+    passed: re.Pattern[str]
+    benign: re.Pattern[str]
+    fatal: re.Pattern[str]
+    memory_causes: frozenset[str]
+
+
+@cache
+def log_signals() -> LogSignals:
+    """The compiled table. It is read only for logs in which a symptom is found."""
+    table = library.tables()["log-signals"]
+    names = LogSignals.__struct_fields__[:-1]
+    patterns = {name: re.compile("|".join(table[name])) for name in names}
+    return LogSignals(**patterns, memory_causes=frozenset(table["memory_causes"]))

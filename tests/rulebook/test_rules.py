@@ -1,4 +1,4 @@
-"""Every rule of the rulebook: its own examples and log lines, and the guides it has to answer."""
+"""Tests every rule: its examples, its log lines, and the statements of two public documents."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ BY_ID = {rule.id: rule for rule in RULES}
 SYMPTOMS = [(rule, symptom) for rule in RULES for symptom in rule.symptoms]
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-telling = [rule for rule in RULES if rule.symptoms]
-each_telling_rule = pytest.mark.parametrize("rule", telling, ids=lambda rule: rule.id)
+with_symptoms = [rule for rule in RULES if rule.symptoms]
+each_rule_with_symptoms = pytest.mark.parametrize("rule", with_symptoms, ids=lambda rule: rule.id)
 
 
 @each_rule
-def test_the_linter_has_no_complaint(rule: Rule) -> None:
-    assert [one.text for one in COMPLAINTS if one.rule == rule.id] == []
+def test_lint_has_no_complaint(rule: Rule) -> None:
+    assert [complaint.text for complaint in COMPLAINTS if complaint.rule == rule.id] == []
 
 
-def test_the_linter_has_no_complaint_about_the_tables() -> None:
-    assert [one for one in COMPLAINTS if one.rule not in BY_ID] == []
+def test_lint_has_no_complaint_about_the_tables() -> None:
+    assert [complaint for complaint in COMPLAINTS if complaint.rule not in BY_ID] == []
 
 
 @pytest.mark.parametrize(("days", "complaints"), [(0, 0), (1, 0), (3, 1)])
 def test_a_rule_is_not_checked_in_the_future(days: int, complaints: int) -> None:
-    """Tomorrow's date may be today's where its author lives."""
+    """The author's time zone may already have the next day."""
     later = replace(RULES[0], checked=date.today() + timedelta(days=days))
     assert len([one for one in lint_rule(later) if "which is in the future" in one]) == complaints
 
@@ -51,17 +51,17 @@ def test_examples(rule: Rule) -> None:
 
 
 @each_rule
-def test_examples_have_names_of_their_own(rule: Rule) -> None:
+def test_examples_have_unique_names(rule: Rule) -> None:
     names = Counter(example.name for example in rule.examples)
     assert [name for name, count in names.items() if count > 1] == []
 
 
-@each_telling_rule
+@each_rule_with_symptoms
 def test_symptoms_find_their_lines(rule: Rule) -> None:
-    """Also behind what launchers and loggers write in front, and amid other output."""
+    """Patterns match with prefixes of launchers and loggers, and between other output."""
     missed = []
     for symptom in rule.symptoms:
-        for line in symptom.logs:
+        for line in symptom.lines:
             for prefix in ("", "[rank0]: ", "2026-11-21 10:00:00,000 - ERROR - "):
                 log = "\n".join(prefix + part for part in line.splitlines())
                 amid = f"Epoch 1/10\n{log}\nTraceback (most recent call last):\n"
@@ -88,14 +88,14 @@ ModuleNotFoundError: No module named 'einops'
 """
 
 
-@each_telling_rule
+@each_rule_with_symptoms
 def test_symptoms_match_nothing_harmless(rule: Rule) -> None:
     harmless = (HARMLESS, *HARMLESS.splitlines())
     patterns = [one.pattern for one in rule.symptoms]
     assert [(p, line) for p in patterns for line in harmless if re.search(p, line)] == []
 
 
-#: Every statement of the two guides, and the rules that hold it, or what is true of it.
+#: Statements of two public documents, and the rules that check them or say what is true.
 STATEMENTS: dict[str, tuple[str, ...]] = {
     # https://github.com/bghira/SimpleTuner/blob/main/documentation/attention/FLEX.md
     "FlexAttention requires CUDA devices": (
@@ -240,18 +240,18 @@ STATEMENTS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_every_statement_of_the_guides_is_answered(statement: str) -> None:
+def test_each_statement_names_existing_rules(statement: str) -> None:
     assert [id for id in STATEMENTS[statement] if id not in BY_ID] == []
 
 
-def test_every_rule_that_names_a_statement_is_listed_under_one() -> None:
+def test_each_rule_with_a_row_is_listed_under_a_statement() -> None:
     listed = {id for ids in STATEMENTS.values() for id in ids}
     named = {rule.id for rule in RULES if "guide: " in rule.row}
     assert sorted(named - listed) == []
 
 
-#: What the guides quote, with the rule that must find it in a log. The fourth row of the
-#: checklist is prose, so it differs from language to language.
+#: Messages that these documents quote, and the rule that must find each in a log. The fourth
+#: row of the checklist is prose, so each language has its own.
 QUOTED = {
     "RuntimeError: Flex Attention backend 'flex' is not usable because of missing package": (
         "torch/too-old-for-flex"
@@ -274,14 +274,14 @@ def matching(log: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("quoted", QUOTED)
-def test_the_messages_that_the_guides_quote_are_recognised(quoted: str) -> None:
+def test_quoted_messages_are_recognised(quoted: str) -> None:
     assert QUOTED[quoted] in set(matching(quoted))
     assert {BY_ID[id].cause for id in matching(quoted)} == {BY_ID[QUOTED[quoted]].cause}
 
 
 @each_rule
-def test_the_words_are_short(rule: Rule) -> None:
-    """A title of one line with its values filled in, and a reason of a few sentences."""
+def test_texts_are_short(rule: Rule) -> None:
+    """A title fits one line with its values, and `why` has a few sentences."""
     title = PLACEHOLDER.sub("2.10.0+cu130", rule.title)
     assert not title.endswith(".")
     assert len(title) <= 120

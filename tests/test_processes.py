@@ -1,4 +1,4 @@
-"""Programs run to their end, to their limit, or not at all; nothing of them is left over."""
+"""Programs run to their end, to their limit, or not at all, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_input_and_joined_output() -> None:
     assert ended.out == "300000\ne\n"
 
 
-def test_input_that_nobody_reads() -> None:
+def test_input_that_is_not_read() -> None:
     assert run(python("print(1)"), 20, stdin=b"x" * 10_000_000).out == "1\n"
 
 

@@ -67,7 +67,7 @@ def test_what_breaks_the_gpu_breaks_only_itself(
 ) -> None:
     (tmp_path / "flash_attn.py").write_text(FLASH)
     (tmp_path / "sageattention.py").write_text(SAGE)
-    # Without diffusers, the planted packages are called as they are.
+    # Without diffusers, the packages of this test are called as they are.
     (tmp_path / "diffusers.py").write_text("raise ImportError('left out')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     report = run(FACTS, ("flash", "sage", "native"), Workload(phase="inference"))

@@ -83,7 +83,7 @@ def test_every_job_has_a_process_of_its_own(serve: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mask", "told"),
+    ("mask", "reason"),
     [
         ("die:SIGSEGV", "was killed by SIGSEGV"),
         ("die:SIGABRT", "was killed by SIGABRT"),
@@ -91,14 +91,14 @@ def test_every_job_has_a_process_of_its_own(serve: Path, cache: Path) -> None:
         ("exit:x7", "ended without a result"),
     ],
 )
-def test_a_crash_costs_that_job_alone(serve: Path, cache: Path, mask: str, told: str) -> None:
+def test_a_crash_costs_that_job_alone(serve: Path, cache: Path, mask: str, reason: str) -> None:
     with pool(cache) as one:
         one.start(task(0, mask, cache))
         one.start(task(1, mask, cache, fresh=True))
         one.start(task(2, "none", cache))
         found = ended(one, 3)
     assert [found[number].result for number in (0, 1)] == [None, None]
-    assert [found[number].reason for number in (0, 1)] == [told, told]
+    assert [found[number].reason for number in (0, 1)] == [reason, reason]
     assert found[2].result is not None
 
 
@@ -119,8 +119,8 @@ def forks(one: Pool, count: int) -> set[int]:
     (server,) = [each.running.pid for each in one._processes if each.forks]
     end = time.monotonic() + 10
     while True:
-        told = Path(f"/proc/{server}/task/{server}/children").read_text("ascii").split()
-        found = {int(pid) for pid in told if alive(int(pid))}
+        children = Path(f"/proc/{server}/task/{server}/children").read_text("ascii").split()
+        found = {int(pid) for pid in children if alive(int(pid))}
         if len(found) == count or time.monotonic() > end:
             assert len(found) == count
             return found
@@ -232,23 +232,23 @@ def test_without_fork_each_job_gets_an_interpreter(serve: Path, cache: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("how", "told"), [("raise", "libcudart.so.13"), ("die", "killed by SIGABRT")]
+    ("how", "reason"), [("raise", "libcudart.so.13"), ("die", "killed by SIGABRT")]
 )
-def test_torch_that_cannot_be_imported(serve: Path, cache: Path, how: str, told: str) -> None:
+def test_torch_that_cannot_be_imported(serve: Path, cache: Path, how: str, reason: str) -> None:
     with pool(cache, FAKE_PREPARE=how) as one:
         one.start(task(0, "none", cache))
-        with pytest.raises(PoolError, match=told) as caught:
+        with pytest.raises(PoolError, match=reason) as caught:
             ended(one, 1)
     assert caught.value.log.exists()
 
 
 def test_a_program_that_is_not_an_interpreter(serve: Path, cache: Path) -> None:
     broken = cache / "python"
-    broken.write_text("#!/bin/sh\necho this is no python >&2; exit 3\n")
+    broken.write_text("#!/bin/sh\necho this is not python >&2; exit 3\n")
     broken.chmod(0o755)
     with Pool(str(broken), dict(os.environ), cache) as one:
         one.start(task(0, "none", cache))
-        with pytest.raises(PoolError, match="exit code 3: this is no python"):
+        with pytest.raises(PoolError, match="exit code 3: this is not python"):
             ended(one, 1)
 
 

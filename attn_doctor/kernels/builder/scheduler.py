@@ -283,7 +283,7 @@ class Course:
 def job_of(
     spec: KernelSpec, device: str, action: str, sys_path: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """A job as `child/work.py` takes it."""
+    """A job for `worker/kernels/job.py`."""
     block: dict[str, Any] = {}
     if spec.block:
         from attn_doctor.kernels.builder import presets

@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.live.planted import plant
+from tests.backends.live.failing_packages import write_packages
 from tests.command import run
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("check", "--live", "--facts", "x.json"), "runs the backends here: drop --facts"),
         (("backends", "--live", "--device", "H100"), "--device H100: write cuda:0"),
         (("backends", "--live", "sla", "--framework", "simpletuner"), "--live cannot run sla"),
     ],
 )
-def test_wrong_usage(words: tuple[str, ...], told: str) -> None:
+def test_wrong_usage(words: tuple[str, ...], message: str) -> None:
     done = run(*words)
     assert done.returncode == 2
-    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert message in " ".join(done.stderr.replace("│", " ").split())
     assert done.stdout == ""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_check_survives_a_torch_that_crashes(tmp_path: Path) -> None:
-    plant(tmp_path, torch=False)
+    write_packages(tmp_path, torch=False)
     (tmp_path / "torch.py").write_text("import ctypes\nctypes.string_at(1)\n")
     words = ("check", "--live", "--python", sys.executable)
     done = run(*words, PYTHONPATH=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Jobs that crash, hang, eat memory or lie, in real child processes. Needs no torch."""
+"""Jobs that crash, hang or take all memory, in real worker processes, without torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attn_doctor.backends.live.interpreter import Interpreter
 from attn_doctor.backends.live.outcome import Imported, Verdict
 from attn_doctor.backends.live.verdicts import imported
 from attn_doctor.pool.task import Outcome
-from tests.backends.live.planted import plant
+from tests.backends.live.failing_packages import write_packages
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 MEMORY = 512
@@ -26,7 +26,7 @@ MEMORY = 512
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return plant(tmp_path_factory.mktemp("planted"), torch=False)
+    return write_packages(tmp_path_factory.mktemp("failing"), torch=False)
 
 
 def server(
@@ -62,16 +62,16 @@ def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[I
 
 
 def run(server: Interpreter, name: str, seconds: float = 20.0, memory: int = MEMORY) -> Outcome:
-    job = {"action": "import", "module": f"planted_{name}", "package": f"planted-{name}"}
+    job = {"action": "import", "module": f"failing_{name}", "package": f"failing-{name}"}
     return server.run(job, seconds, memory)
 
 
-def judged(ended: Outcome) -> Imported:
-    return imported("planted", ended, lambda _: None)
+def verdict_of(ended: Outcome) -> Imported:
+    return imported("failing", ended, lambda _: None)
 
 
 def test_a_good_package_imports(served: Interpreter) -> None:
-    one = judged(run(served, "good"))
+    one = verdict_of(run(served, "good"))
     assert (one.verdict, one.version) == (Verdict.VERIFIED, "1.5")
 
 
@@ -89,35 +89,35 @@ def test_a_good_package_imports(served: Interpreter) -> None:
 def test_a_failure_is_a_finding(
     served: Interpreter, name: str, verdict: Verdict, words: str
 ) -> None:
-    one = judged(run(served, name))
+    one = verdict_of(run(served, name))
     assert one.verdict is verdict
     assert words in one.sentence
     assert "while it was imported" in one.sentence
     # The next job runs as if nothing had been.
-    assert judged(run(served, "good")).verdict is Verdict.VERIFIED
+    assert verdict_of(run(served, "good")).verdict is Verdict.VERIFIED
 
 
-def test_a_crash_tells_where_it_was(served: Interpreter) -> None:
-    one = judged(run(served, "segfault"))
+def test_a_crash_leaves_its_stack(served: Interpreter) -> None:
+    one = verdict_of(run(served, "segfault"))
     assert one.failure is not None
     assert "Fatal Python error: Segmentation fault" in one.failure.text
-    assert "planted_segfault.py" in one.failure.text
+    assert "failing_segfault.py" in one.failure.text
 
 
 @pytest.mark.parametrize("name", ["hang", "unkillable"])
-def test_a_hang_is_killed_and_tells_where_it_was(served: Interpreter, name: str) -> None:
+def test_a_hang_is_killed_and_leaves_its_stack(served: Interpreter, name: str) -> None:
     start = time.monotonic()
-    one = judged(run(served, name, seconds=1.0))
+    one = verdict_of(run(served, name, seconds=1.0))
     assert time.monotonic() - start < 10
     assert one.verdict is Verdict.HUNG
     assert "no end after 1 s" in one.sentence
     assert one.failure is not None
-    assert f"planted_{name}.py" in one.failure.text
+    assert f"failing_{name}.py" in one.failure.text
 
 
 def test_memory_is_limited(served: Interpreter) -> None:
     ended = run(served, "eats", memory=200)
-    one = judged(ended)
+    one = verdict_of(ended)
     assert one.verdict is Verdict.OUT_OF_MEMORY
     assert 200 < ended.most_mib < 1000
     assert "more than its limit" in one.sentence
@@ -130,12 +130,12 @@ def test_what_a_package_prints_is_no_answer(served: Interpreter) -> None:
 
 
 def test_a_package_that_reads_gets_nothing(served: Interpreter) -> None:
-    assert judged(run(served, "reads")).verdict is Verdict.VERIFIED
+    assert verdict_of(run(served, "reads")).verdict is Verdict.VERIFIED
 
 
 def test_what_a_job_started_dies_with_it(served: Interpreter) -> None:
     before = {one.pid for one in psutil.Process().children(recursive=True)}
-    assert judged(run(served, "starts", seconds=2.0)).verdict is Verdict.HUNG
+    assert verdict_of(run(served, "starts", seconds=2.0)).verdict is Verdict.HUNG
     left = [
         one
         for one in psutil.process_iter(["cmdline", "pid"])
@@ -152,29 +152,29 @@ def test_what_a_job_started_dies_with_it(served: Interpreter) -> None:
 def test_a_server_may_fail_to_start(
     folder: Path, tmp_path: Path, name: str, verdict: Verdict
 ) -> None:
-    with server(folder, tmp_path, f"planted_{name}") as one:
+    with server(folder, tmp_path, f"failing_{name}") as one:
         assert not one.ready()
         assert one.failed is not None
-        assert judged(one.failed).verdict is verdict
-        assert judged(run(one, "good")).verdict is verdict
+        assert verdict_of(one.failed).verdict is verdict
+        assert verdict_of(run(one, "good")).verdict is verdict
 
 
 def test_a_server_may_hang(folder: Path, tmp_path: Path) -> None:
-    with server(folder, tmp_path, "planted_hang", patience=3.0) as one:
+    with server(folder, tmp_path, "failing_hang", patience=3.0) as one:
         assert not one.ready()
         assert one.failed is not None
-        found = judged(one.failed)
+        found = verdict_of(one.failed)
     assert found.verdict is Verdict.HUNG
     assert found.failure is not None
-    assert "planted_hang.py" in found.failure.text
+    assert "failing_hang.py" in found.failure.text
 
 
 def test_no_interpreter(tmp_path: Path) -> None:
     with Interpreter(str(tmp_path / "nothing"), ("torch",), str(tmp_path), {}, 1.0) as one:
         assert not one.ready()
         assert one.failed is not None
-        assert "cannot be started: No such file or directory" in judged(one.failed).sentence
-        assert judged(one.failed).verdict is Verdict.NOT_RUN
+        assert "cannot be started: No such file or directory" in verdict_of(one.failed).sentence
+        assert verdict_of(one.failed).verdict is Verdict.NOT_RUN
 
 
 @pytest.mark.usefixtures("without_fork")
@@ -188,9 +188,9 @@ def test_without_a_fork_each_job_has_an_interpreter(folder: Path, tmp_path: Path
             ("leaves", Verdict.CRASHED),
             ("good", Verdict.VERIFIED),
         ]:
-            assert judged(run(one, name)).verdict is verdict
-        assert judged(run(one, "hang", seconds=1.0)).verdict is Verdict.HUNG
-        assert judged(run(one, "eats", memory=200)).verdict is Verdict.OUT_OF_MEMORY
+            assert verdict_of(run(one, name)).verdict is verdict
+        assert verdict_of(run(one, "hang", seconds=1.0)).verdict is Verdict.HUNG
+        assert verdict_of(run(one, "eats", memory=200)).verdict is Verdict.OUT_OF_MEMORY
         assert one.left_behind == []
 
 
@@ -201,7 +201,7 @@ def test_no_spare_is_kept_where_only_one_process_may_be(folder: Path, tmp_path: 
         assert one.ready()
         assert len(psutil.Process().children()) == before
         for _ in range(2):
-            assert judged(run(one, "good")).verdict is Verdict.VERIFIED
+            assert verdict_of(run(one, "good")).verdict is Verdict.VERIFIED
             assert len(psutil.Process().children()) == before
 
 
@@ -210,7 +210,7 @@ import os, sys
 from pathlib import Path
 from attn_doctor.pool.pool import Pool
 from attn_doctor.pool.task import Task
-job = {"action": "import", "module": "planted_hang", "package": "x", "seconds": 60.0}
+job = {"action": "import", "module": "failing_hang", "package": "x", "seconds": 60.0}
 with Pool(sys.executable, os.environ, Path(sys.argv[1]), jobs="backends.job", modules=["torch"],
           fresh=False) as pool:
     log = Path(sys.argv[1]) / "job.log"

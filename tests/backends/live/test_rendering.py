@@ -53,7 +53,7 @@ def static(answers: dict[str, Answer], device: str = "cuda") -> Matrix:
     return msgspec.structs.replace(real, rows=rows, context=context)
 
 
-def told(report: LiveReport, answers: dict[str, Answer]) -> list[tuple[str, str, bool]]:
+def differing(report: LiveReport, answers: dict[str, Answer]) -> list[tuple[str, str, bool]]:
     found = disagreements(report, static(answers))
     return [(one.name, one.phase, one.broken) for one in found]
 
@@ -67,32 +67,32 @@ UNKNOWN = Answer(state=Readiness.UNKNOWN)
 
 
 def test_a_promise_that_is_broken_is_ours() -> None:
-    assert told(REPORT, {"xformers": READY}) == [
+    assert differing(REPORT, {"xformers": READY}) == [
         ("xformers", "inference", True),
         ("xformers", "training", True),
     ]
-    assert told(REPORT, {"xformers": NOT_READY, "native": READY, "flash": NOT_READY}) == []
+    assert differing(REPORT, {"xformers": NOT_READY, "native": READY, "flash": NOT_READY}) == []
 
 
 def test_what_was_denied_and_works_is_ours() -> None:
-    assert told(REPORT, {"native": NOT_READY})[0] == ("native", "inference", False)
-    assert told(REPORT, {"native": UNKNOWN, "xformers": UNKNOWN}) == []
+    assert differing(REPORT, {"native": NOT_READY})[0] == ("native", "inference", False)
+    assert differing(REPORT, {"native": UNKNOWN, "xformers": UNKNOWN}) == []
 
 
 def test_a_missing_gradient_breaks_the_promise_of_training_only() -> None:
-    assert told(REPORT, {"sage": READY}) == [("sage", "training", True)]
+    assert differing(REPORT, {"sage": READY}) == [("sage", "training", True)]
 
 
 def test_the_library_alone_does_not_contradict_the_framework() -> None:
     one = only(result("sage", good(1.0), good(1.0), "direct"))
     refused = Answer(state=Readiness.NOT_READY, reasons=(FRAMEWORK,))
-    assert told(one, {"sage": refused}) == []
-    assert told(one, {"sage": NOT_READY}) != []
+    assert differing(one, {"sage": refused}) == []
+    assert differing(one, {"sage": NOT_READY}) != []
     absent = only(result("sage", ABSENT, ABSENT, "direct"))
-    assert told(absent, {"sage": NOT_READY}) == []
-    assert told(absent, {"sage": READY}) != []
+    assert differing(absent, {"sage": NOT_READY}) == []
+    assert differing(absent, {"sage": READY}) != []
     hub = msgspec.structs.replace(ABSENT, sentence="kernels and diffusers not installed")
-    assert told(only(result("sage", hub, hub, "direct")), {"sage": READY}) == []
+    assert differing(only(result("sage", hub, hub, "direct")), {"sage": READY}) == []
 
 
 def test_another_device_contradicts_nothing() -> None:
@@ -168,7 +168,7 @@ def hidden(words: str) -> str:
     return words.replace("/home/ada", "/home/user").replace("/srv", "/home/user")
 
 
-def test_markdown_with_a_report_that_names_nobody() -> None:
+def test_markdown_with_a_report_that_names_no_user() -> None:
     differing: tuple[Disagreement, ...] = disagreements(REPORT, static({"xformers": READY}))
     written = markdown(REPORT, FACTS, differing, hidden)
     assert "| `native` | verified | 2.3e-03 | 410 µs | 637 | 55 MiB | 2.05 |" in written

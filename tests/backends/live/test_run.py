@@ -1,4 +1,4 @@
-"""Whole runs in a real torch on the CPU, with planted packages that fail or lie."""
+"""Whole runs in a real torch on the CPU, with packages that fail or return wrong numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attn_doctor.backends.live.outcome import LiveReport, PhaseResult, Verdict
 from attn_doctor.backends.live.plan import Limits, Workload
 from attn_doctor.backends.live.run import Step, run
 from attn_doctor.facts import Facts, Python
-from tests.backends.live.planted import plant
+from tests.backends.live.failing_packages import write_packages
 
 pytestmark = pytest.mark.slow
 LIMITS = Limits(seconds=12.0, memory_mib=2000, timing_seconds=0.02)
@@ -30,8 +30,8 @@ def steps() -> list[Step]:
 def report(
     torch_python: str, tmp_path_factory: pytest.TempPathFactory, steps: list[Step]
 ) -> LiveReport:
-    """One run over all planted packages."""
-    folder = plant(tmp_path_factory.mktemp("planted"), torch=True)
+    """One run over all these packages."""
+    folder = write_packages(tmp_path_factory.mktemp("failing"), torch=True)
     facts = Facts(python=Python(path=torch_python))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder))
@@ -79,7 +79,7 @@ def test_a_right_backend_is_verified(report: LiveReport) -> None:
         ("xformers", "inference", Verdict.ABSENT, "xformers not installed"),
     ],
 )
-def test_what_fails_or_lies_is_seen(
+def test_failures_and_wrong_numbers_are_seen(
     report: LiveReport, name: str, phase: str, verdict: Verdict, words: str
 ) -> None:
     one = outcome(report, name, phase)
@@ -94,7 +94,7 @@ def test_a_failure_is_explained_by_the_rulebook(report: LiveReport) -> None:
     assert failure.cause.rule.split("/")[1].startswith("no-kernel-image"), failure.cause
 
 
-def test_a_hang_tells_where_it_was(report: LiveReport) -> None:
+def test_a_hang_leaves_its_stack(report: LiveReport) -> None:
     failure = outcome(report, "_flash_varlen_3").failure
     assert failure is not None
     assert "flash_attn_interface.py" in failure.text

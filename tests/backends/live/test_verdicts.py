@@ -27,7 +27,7 @@ def stage(name: str, phase: str = "inference", shape: str = "small") -> dict[str
     return {"event": "stage", "stage": name, "phase": phase, "shape": shape}
 
 
-def judged(
+def verdict_of(
     *events: dict[str, Any], ending: Ending = Ending.DONE, code: int | None = 0
 ) -> LiveResult:
     workload = Workload()
@@ -46,7 +46,7 @@ def judged(
 def inference(
     *events: dict[str, Any], ending: Ending = Ending.DONE, code: int | None = 0
 ) -> PhaseResult:
-    return judged(*events, ending=ending, code=code).outcomes["inference"]
+    return verdict_of(*events, ending=ending, code=code).outcomes["inference"]
 
 
 def failed(kind: str, **more: Any) -> dict[str, Any]:
@@ -83,10 +83,10 @@ def test_a_gradient_may_be_less_exact_than_the_output() -> None:
 
 
 def test_unfused_is_slow() -> None:
-    told = [
+    warnings = [
         "flex_attention called without torch.compile() - this will use an unfused implementation"
     ]
-    one = inference(measured("inference", "small", warnings=told))
+    one = inference(measured("inference", "small", warnings=warnings))
     assert one.verdict is Verdict.SLOW
 
 
@@ -115,7 +115,7 @@ def test_a_kernel_that_would_have_to_be_downloaded_is_not_run() -> None:
 
 
 def test_an_exception_of_one_phase_is_not_that_of_the_other() -> None:
-    found = judged(
+    found = verdict_of(
         measured("inference", "small"),
         stage("backward", "training"),
         failed("NotImplementedError", phase="training"),
@@ -136,7 +136,7 @@ def test_an_exception_of_one_phase_is_not_that_of_the_other() -> None:
     ],
 )
 def test_figures_outlive_a_death(ending: Ending, code: int | None, verdict: Verdict) -> None:
-    found = judged(
+    found = verdict_of(
         stage("forward"),
         measured("inference", "small"),
         measured("inference", "realistic"),
@@ -150,7 +150,7 @@ def test_figures_outlive_a_death(ending: Ending, code: int | None, verdict: Verd
 
 
 def test_a_death_at_import_strikes_both_phases() -> None:
-    found = judged({"event": "stage", "stage": "import"}, ending=Ending.DIED, code=-6)
+    found = verdict_of({"event": "stage", "stage": "import"}, ending=Ending.DIED, code=-6)
     assert {one.verdict for one in found.outcomes.values()} == {Verdict.CRASHED}
 
 
@@ -217,7 +217,7 @@ def test_every_backend_has_a_bound_in_every_dtype() -> None:
             assert 0 < found["out"] <= found["gradient"] < 0.1
 
 
-def test_wishes_change_the_shapes() -> None:
+def test_the_workload_changes_the_shapes() -> None:
     small, big = shapes(Workload(gqa=True, head_dim=96, seq=1000), "cuda:1", TABLE)
     assert (small.length, big.length) == (320, 1000)
     assert (small.head_dim, big.head_dim, big.heads, big.kv_heads) == (96, 96, 24, 12)

@@ -54,7 +54,7 @@ def run_job(job: dict[str, Any], emit: Callable[..., None]) -> dict[str, Any]:
     emit("begun")
     sys.stdout.write(f"at work on {job['action']}\n")
     if job["action"] == "environment":
-        return {"ok": True, "environment": _surroundings()}
+        return {"ok": True, "environment": _build_environment()}
     how, _, word = job["spec"].get("mask", "none").partition(":")
     _misbehave(how, word)
     if how == "refuse":
@@ -88,11 +88,11 @@ def run_job(job: dict[str, Any], emit: Callable[..., None]) -> dict[str, Any]:
     }
 
 
-def _surroundings() -> dict[str, Any]:
+def _build_environment() -> dict[str, Any]:
     gpu = os.environ.get("FAKE_GPU", "")
     sm = int(os.environ.get("FAKE_SM", "90")) if gpu else None
-    told = {"torch": "2.13.0+cpu", "device": gpu or "cpu", "driver": "1.2.3" if gpu else None}
-    return {**told, "torch_key": os.environ.get("FAKE_TORCH_KEY"), "sm": sm}
+    found = {"torch": "2.13.0+cpu", "device": gpu or "cpu", "driver": "1.2.3" if gpu else None}
+    return {**found, "torch_key": os.environ.get("FAKE_TORCH_KEY"), "sm": sm}
 
 
 def _misbehave(how: str, word: str) -> None:

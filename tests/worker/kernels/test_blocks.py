@@ -23,7 +23,7 @@ needs_torch = pytest.mark.skipif(not PYTHON, reason="ATTN_DOCTOR_TORCH_PYTHON is
 START = f"import json, sys, torch\nsys.path.insert(0, {str(ROOT)!r})\n"
 
 
-def told(code: str, given: Any = None) -> Any:
+def run_in_torch(code: str, given: Any = None) -> Any:
     """What a program of the examined interpreter writes as its last line."""
     done = subprocess.run(
         [PYTHON, "-c", START + code], input=json.dumps(given),
@@ -50,7 +50,7 @@ print(json.dumps({
              for name in ("timestep", "t_own", "a_mask", "b_mask", "lens", "ids", "pos_ids")},
 }))
 """
-    found = told(
+    found = run_in_torch(
         code,
         {
             "inputs": {
@@ -148,7 +148,7 @@ print(json.dumps({
     "exact": exact(),
 }))
 """
-    found = told(code)
+    found = run_in_torch(code)
     kept = {name for name, dtype in found["dtypes"].items() if dtype == "torch.float32"}
     assert kept == {"layers.0.norm1.weight", "layers.0.norm1.bias", "table"}
     assert found["dtypes"]["scale"] == "torch.bfloat16"
@@ -189,7 +189,7 @@ print(json.dumps({
     "back": torch.nn.functional.scaled_dot_product_attention is before,
 }))
 """
-    found = told(code)
+    found = run_in_torch(code)
     assert found["off"] < 1e-12
     assert found["hidden"] == 0
     assert found["none"] == [[1, 2, 5, 4], False]
@@ -197,19 +197,19 @@ print(json.dumps({
 
 
 @needs_torch
-def test_an_output_that_hardly_depends_on_attention_is_told() -> None:
+def test_an_output_that_hardly_depends_on_attention_is_reported() -> None:
     """It was seen with Flux 2: its attention was wrong on the CPU, and the output 0.3 % off."""
     code = """
 from attn_doctor.worker.kernels.blocks import Block
 block = Block.__new__(Block)
 block.torch = torch
 true = {"out": torch.ones(100).double()}
-def told(share):
+def share_limit(share):
     block._other = lambda state, dtype, attention: {"out": true["out"] * (1 - share)}
-    return block._told_blind({}, true, 0.01)
-print(json.dumps([told(0.003), told(0.2)]))
+    return block._insensitive({}, true, 0.01)
+print(json.dumps([share_limit(0.003), share_limit(0.2)]))
 """
-    little, enough = told(code)
+    little, enough = run_in_torch(code)
     assert little.startswith("attention makes 0.003 of the output")
     assert enough == ""
 
@@ -253,7 +253,7 @@ for job in json.load(sys.stdin):
         found[name] = f"{type(error).__name__}: {error}"[:300]
 print(json.dumps([diffusers.__version__, found]))
 """
-    answer = told(code, jobs)
+    answer = run_in_torch(code, jobs)
     if answer is None:
         pytest.skip("the interpreter of ATTN_DOCTOR_TORCH_PYTHON has no diffusers")
     version, found = answer

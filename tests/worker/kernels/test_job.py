@@ -115,7 +115,7 @@ def test_files_of_others_and_outside_are_left_out(tmp_path: Path) -> None:
     }
 
 
-def test_what_a_kernel_needs_belongs_to_it_whoever_made_it(tmp_path: Path) -> None:
+def test_what_a_kernel_needs_belongs_to_it_if_another_made_it(tmp_path: Path) -> None:
     for name, text in (
         ("th/abc.cpp", 'extern "C" void __avx_chk_kernel() {}'),
         ("th/abc.so", "elf"),
@@ -191,9 +191,9 @@ def test_the_part_of_a_key_that_moved_is_named(tmp_path: Path) -> None:
 def test_what_counts_as_reused(
     version: str, training: bool, counters: dict[str, int], compilers: int, missed: str
 ) -> None:
-    told = reuse(version, training, "cuda:0").missed(counters, compilers)
-    assert missed in told
-    assert bool(told) == bool(missed)
+    answer = reuse(version, training, "cuda:0").missed(counters, compilers)
+    assert missed in answer
+    assert bool(answer) == bool(missed)
 
 
 def test_what_a_release_cannot_reuse_is_said() -> None:
@@ -221,9 +221,9 @@ def test_settings_that_spoil_a_build_are_refused(
     assert switched_off() == ""
     monkeypatch.setenv(name, "1")
     assert name in switched_off()
-    told = job.run_job({"action": "build", "spec": {}, "device": "cpu"})
-    assert not told["ok"]
-    assert name in told["failure"]["message"]
+    answer = job.run_job({"action": "build", "spec": {}, "device": "cpu"})
+    assert not answer["ok"]
+    assert name in answer["failure"]["message"]
 
 
 @pytest.mark.parametrize("name", ["TORCHINDUCTOR_FX_GRAPH_CACHE", "TORCHINDUCTOR_AUTOGRAD_CACHE"])
@@ -256,8 +256,8 @@ def test_what_a_compiler_said_is_cut_to_what_matters() -> None:
             + "\na.cpp:1:2: error: ‘y’ was not declared\nmore"
         )
     except RuntimeError as error:
-        told = job._last_words(error)
-    assert told == "RuntimeError: C++ compile error a.cpp:1:2: error: ‘y’ was not declared"
+        answer = job._last_words(error)
+    assert answer == "RuntimeError: C++ compile error a.cpp:1:2: error: ‘y’ was not declared"
 
 
 def test_of_the_memory_only_what_was_asked_for_and_what_there_is_is_told() -> None:
@@ -281,7 +281,7 @@ def test_a_patched_torch_is_asked_with_what_it_wants() -> None:
 
 
 def test_a_patched_torch_builds_itself_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No release has the function, so a stand-in for the module has it here."""
+    """No release has the function, so a fake module has it here."""
     asked: dict[str, Any] = {}
 
     def build_flex_attention_kernels(num_heads: int, head_dims: list[int], dtype: str) -> None:
@@ -346,8 +346,8 @@ def run(tmp_path: Path, job: dict[str, Any], **variables: str) -> dict[str, Any]
         cwd=tmp_path,
     )
     assert done.stdout.count("\n") == 1, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 SPEC = {
@@ -420,7 +420,7 @@ print(json.dumps([first, fused.reason(spec, 64, None), fused.reason(spec, 65536,
 
 @needs_torch
 def test_the_reference_is_right(tmp_path: Path) -> None:
-    """Held against autograd through plain float64 attention; a small change is seen."""
+    """Compared with autograd through plain float64 attention; a small change is seen."""
     code = f"""
 import json, sys, torch, torch.utils._python_dispatch
 sys.path.insert(0, {str(ROOT)!r})
@@ -569,7 +569,7 @@ sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]
 from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import spec_inputs as inputs
 from torch.nn.attention.flex_attention import flex_attention
-told = []
+answer = []
 for kind in json.loads({json.dumps(KINDS)!r}):
     spec = dict(heads=4, head_dim=16, dtype="float32", batch=2, phase="inference", **kind)
     user = inputs.own_mask(spec["mask"]) if ":" in spec["mask"] else None
@@ -580,11 +580,11 @@ for kind in json.loads({json.dumps(KINDS)!r}):
     part = reference.sample(spec, 150, 1e12)
     right, _ = reference.errors(torch, call, dict(out=out), None, 0.25, part)
     wrong, _ = reference.errors(torch, call, dict(out=out), None, 0.3, part)
-    told.append([right["out"], wrong["out"]])
+    answer.append([right["out"], wrong["out"]])
 for name in ("masks:wrong", "masks:absent", "absent:x"):
     try: inputs.own_mask(name)
-    except ValueError as error: told.append(str(error))
-print(json.dumps(told))
+    except ValueError as error: answer.append(str(error))
+print(json.dumps(answer))
 """
     done = subprocess.run(
         [PYTHON, "-W", "ignore", "-c", code],
@@ -604,30 +604,30 @@ print(json.dumps(told))
 
 
 @pytest.mark.parametrize(
-    ("name", "source", "told"),
+    ("name", "source", "answer"),
     [
         ("lost_mask:near", "", "No module named 'lost_mask'; it is looked for beside the spec fi"),
-        ("torn_mask:near", "def near(", "mask torn_mask:near: SyntaxError: "),
+        ("broken_mask:near", "def near(", "mask broken_mask:near: SyntaxError: "),
         ("dying_mask:near", "1 / 0", "mask dying_mask:near: ZeroDivisionError: division by zero"),
         ("needy_mask:near", "import no_such_thing", "No module named 'no_such_thing'"),
     ],
 )
 def test_a_mask_that_cannot_be_imported_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, answer: str
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     if source:
         (tmp_path / f"{name.partition(':')[0]}.py").write_text(source)
     with pytest.raises(ValueError, match=r"^mask ") as caught:
         own_mask(name)
-    assert told in str(caught.value)
+    assert answer in str(caught.value)
     assert ("beside the spec" in str(caught.value)) is (not source)
 
 
 @needs_torch
 def test_what_decides_reuse_is_told_by_torch_itself(tmp_path: Path) -> None:
-    told = run(tmp_path, {"action": "environment"}, OMP_NUM_THREADS="1", TRITON_CACHE_DIR="/x")
-    found = convert(told["environment"], BuildEnvironment)
+    answer = run(tmp_path, {"action": "environment"}, OMP_NUM_THREADS="1", TRITON_CACHE_DIR="/x")
+    found = convert(answer["environment"], BuildEnvironment)
     assert found.torch
     assert found.torch[0].isdigit()
     assert found.python.count(".") == 2 if found.python else False
@@ -639,7 +639,7 @@ def test_what_decides_reuse_is_told_by_torch_itself(tmp_path: Path) -> None:
     assert "TRITON_CACHE_DIR" not in found.environment
     assert len(found.settings["inductor"]) == 32
     again = run(tmp_path, {"action": "environment"}, OMP_NUM_THREADS="1")
-    assert again["environment"] == told["environment"]
+    assert again["environment"] == answer["environment"]
 
 
 FLUX = {"heads": 24, "head_dim": 128, "lengths": [1024], "layout": "bshd"}
@@ -698,10 +698,10 @@ def test_on_a_gpu_many_are_compiled_without_contexts(tmp_path: Path) -> None:
         [*argv, "--mask", "none,causal"], capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [one["state"] for one in told["kernels"]] == ["built"] * 6
-    assert "compilers_started" in told["phases"]
-    for one in told["kernels"]:
+    answer = json.loads(done.stdout)
+    assert [one["state"] for one in answer["kernels"]] == ["built"] * 6
+    assert "compilers_started" in answer["phases"]
+    for one in answer["kernels"]:
         assert one["verified"]
         assert max(one["errors"].values()) < 1e-2
         # Making a context takes ten times as long.

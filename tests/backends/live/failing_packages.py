@@ -1,15 +1,15 @@
-"""Packages that misbehave, to be put on PYTHONPATH of a real child process.
+"""Packages that fail, for the PYTHONPATH of a real worker process.
 
-`IMPORTS` fail while they are imported and need no torch; `LIBRARIES` carry the names of attention
-packages and fail, or lie, when they are called.
+`IMPORTS` fail while they are imported, without torch. `LIBRARIES` have the names of attention
+packages, and fail or return wrong numbers when they are called.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-#: Enough of torch for `server.py` to start.
-STAND_IN = """
+#: Enough of torch for a worker to start.
+FAKE_TORCH = """
 __version__ = "2.99.0"
 class version:
     cuda = None
@@ -103,12 +103,12 @@ def sageattn_varlen(**given):
 }
 
 
-def plant(folder: Path, *, torch: bool) -> Path:
-    """Write the packages into `folder`; with a stand-in for torch if there is no real one."""
+def write_packages(folder: Path, *, torch: bool) -> Path:
+    """Write the packages into `folder`; with a fake torch if there is no real one."""
     for name, source in IMPORTS.items():
-        (folder / f"planted_{name}.py").write_text(source + "\n")
+        (folder / f"failing_{name}.py").write_text(source + "\n")
     if not torch:
-        (folder / "torch.py").write_text(STAND_IN)
+        (folder / "torch.py").write_text(FAKE_TORCH)
         return folder
     for name, source in LIBRARIES.items():
         (folder / f"{name}.py").write_text(_NATIVE + source)

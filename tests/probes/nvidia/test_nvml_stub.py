@@ -27,7 +27,7 @@ RTX4090 = {
     "free": 25000000000,
     "persistence": 0,
 }
-LIMIT = 1.2
+LIMIT = 0.7
 
 
 class Impatient(LocalHost):

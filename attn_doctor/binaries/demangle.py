@@ -1,7 +1,7 @@
-"""Linker's names as a reader knows them: `_ZN3c105ErrorC2E…` is `c10::Error::Error(…)`.
+"""Demangles C++ symbol names: `_ZN3c105ErrorC2E…` is `c10::Error::Error(…)`.
 
-Only the qualified name is worked out, not the types of arguments; a name that is not understood
-stays as it is.
+Only the qualified name is demangled, not the types of arguments; a name with an unknown form is not
+changed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SHORT = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
 
 
 def readable(name: str) -> str:
-    """`name` as C++ writes it, `(…)` for arguments that are left out."""
+    """Return `name` as in C++, with `(…)` for its arguments."""
     start = _START.match(name)
     if start is None:
         return name
@@ -28,7 +28,7 @@ def readable(name: str) -> str:
 
 
 def _parts(name: str, place: int, *, nested: bool) -> tuple[list[str], int]:
-    """The parts of a qualified name, and where they end."""
+    """Return the parts of a qualified name, and where they end."""
     parts: list[str] = []
     while place < len(name):
         short = name[place : place + 2]

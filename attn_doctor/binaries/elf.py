@@ -1,7 +1,7 @@
-"""ELF files, as far as the dynamic loader reads them: what they need, and what they offer.
+"""Reads ELF files as the dynamic loader does: what they need, and what they provide.
 
-Everything but the place of CUDA's fat binaries is taken from the dynamic segment, as the loader
-takes it; tools that strip or patch files leave that one right. `Elf` reads 64-bit little-endian
+Everything except the position of CUDA's fat binaries is read from the dynamic segment, like the
+loader does; tools that strip or patch files keep it correct. `Elf` reads 64-bit little-endian
 files only; `header` and `fault` read all.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from attn_doctor.binaries.window import DamagedError, Nearby, Window
 
-#: Machines by their number, named as `uname -m` names them.
+#: Names of machines, as in `uname -m`, by their number.
 _MACHINES = {62: "x86_64", 183: "aarch64", 3: "i686", 40: "armv7l", 243: "riscv64", 21: "ppc64le"}
 
 _PROGRAM = struct.Struct("<IIQQQQQQ")
@@ -31,7 +31,7 @@ _VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE,
 
 #: Tables of names up to this size are read in one piece.
 WHOLE = 1 << 20
-#: More of any of these than a real file has; a file that claims more is damaged.
+#: No real file has as many; a file that claims more is damaged.
 MOST_HEADERS, MOST_VERSIONS = 4096, 20_000
 
 
@@ -40,7 +40,7 @@ _SHARED, _CUDA = 3, 190
 
 
 class Header(NamedTuple):
-    """The fields of an ELF header that say where everything else lies."""
+    """The fields of an ELF header with the positions of all other parts."""
 
     native: bool
     """A 64-bit little-endian file."""
@@ -58,7 +58,7 @@ class Header(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The bytes that the file must have at least."""
+        """The lowest possible size of the file in bytes."""
         programs = self.programs + self.program_size * self.program_count
         return max(programs, self.sections + self.section_size * self.section_count)
 
@@ -66,7 +66,7 @@ class Header(NamedTuple):
 def header(data: bytes) -> Header:
     """Read the header from the first 64 bytes of a file. Raises `DamagedError`."""
     if data[:4] != b"\x7fELF":
-        raise DamagedError("it does not begin as an ELF file does")
+        raise DamagedError("it does not begin like an ELF file")
     if len(data) < 64 or data[4] not in (1, 2) or data[5] not in (1, 2):
         raise DamagedError("its ELF header is truncated")
     wide, order = data[4] == 2, "<" if data[5] == 1 else ">"
@@ -97,18 +97,18 @@ def fault(data: bytes, size: int, *, cubin: bool = False) -> str:
 
 
 class Wanted(NamedTuple):
-    """A version that a file wants of a library, such as `GLIBC_2.34` of `libc.so.6`."""
+    """A symbol version that a file requires, such as `GLIBC_2.34` of `libc.so.6`."""
 
     library: str
     version: str
     weak: bool
-    """The loader only warns if it is not there."""
+    """The loader only warns if it is missing."""
 
 
 class Elf:
-    """One ELF file, its headers read. The `Window` stays with the caller.
+    """The headers of one ELF file. The caller closes the `Window`.
 
-    Raises `DamagedError` if they cannot be right, or if it is not a 64-bit little-endian ELF file.
+    Raises `DamagedError` if they are not valid, or if it is not a 64-bit little-endian ELF file.
     """
 
     def __init__(self, window: Window) -> None:
@@ -148,23 +148,23 @@ class Elf:
         return self.dynamic.get(tag, [0])[0]
 
     def offset(self, address: int) -> int:
-        """Where in the file lies what is loaded at `address`."""
+        """Return the position in the file of what is loaded at `address`."""
         for start, place, length in self._loads:
             if start <= address < start + length:
                 return place + address - start
         raise DamagedError(f"nothing of the file is loaded at {address:#x}")
 
     def string(self, index: int) -> str:
-        """A name from the dynamic string table."""
+        """Return a name from the dynamic string table."""
         return self.raw(index).decode("utf-8", "replace")
 
     def raw(self, index: int) -> bytes:
-        """A name from the dynamic string table, as bytes. Mangled names may be very long."""
+        """Return a name from the dynamic string table as bytes. Mangled names can be very long."""
         start, end = self._strings
         if not 0 <= index < end - start:
             raise DamagedError(f"no name has the number {index}")
         if end - start <= WHOLE:
-            # Most extensions: one read for all names.
+            # For most extensions one read gets all names.
             self._text = self._text or self.window.take(start, end - start)
             stop = self._text.find(b"\0", index)
             if stop < 0:
@@ -177,7 +177,7 @@ class Elf:
 
     @property
     def soname(self) -> str:
-        """The name other files need it by; empty if it has none."""
+        """The name by which other files need it; empty if it has none."""
         return self.string(self._first(_SONAME)) if _SONAME in self.dynamic else ""
 
     @property
@@ -187,13 +187,13 @@ class Elf:
 
     @property
     def rpath(self) -> tuple[str, ...]:
-        """Folders it names for its libraries, which also serve what those load in turn."""
-        # A file with both has its RPATH ignored by the loader.
+        """Folders it names for its libraries, and for the libraries that they need."""
+        # If a file has both, the loader ignores its RPATH.
         return () if _RUNPATH in self.dynamic else self._folders(_RPATH)
 
     @property
     def runpath(self) -> tuple[str, ...]:
-        """Folders it names for its own libraries alone."""
+        """Folders it names for its own libraries only."""
         return self._folders(_RUNPATH)
 
     def _folders(self, tag: int) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ class Elf:
         return tuple(folder for text in texts for folder in text.split(":") if folder)
 
     def wanted(self) -> list[Wanted]:
-        """The versions it wants of other libraries."""
+        """Return the symbol versions that it requires of other libraries."""
         found: list[Wanted] = []
         place, left = self._table(_VERNEED), self._first(_VERNEEDNUM)
         near = Nearby(self.window, place)
@@ -220,13 +220,13 @@ class Elf:
         return found
 
     def given(self) -> list[str]:
-        """The versions it offers, such as those of glibc."""
+        """Return the symbol versions that it defines, such as those of glibc."""
         found: list[str] = []
         place, left = self._table(_VERDEF), self._first(_VERDEFNUM)
         near = Nearby(self.window, place)
         while place and left > 0 and len(found) < MOST_VERSIONS:
             _, flags, _, _, _, aux, following = near.unpack(_GIVE, place)
-            if not flags & 1:  # the first names the file itself
+            if not flags & 1:  # the first entry is the file itself
                 found.append(self.string(near.unpack(_GIVE_AUX, place + aux)[0]))
             place, left = place + following, left - 1
             if not following:
@@ -234,11 +234,11 @@ class Elf:
         return found
 
     def _table(self, tag: int) -> int:
-        """Where a table begins in the file; 0 if there is none."""
+        """Return the position of a table in the file; 0 if there is none."""
         return self.offset(self.dynamic[tag][0]) if tag in self.dynamic else 0
 
     def tables(self) -> dict[str, int]:
-        """Places of the tables that `symbols` reads; 0 for one that is not there."""
+        """Return the positions of the tables that `symbols` reads; 0 for a missing one."""
         return {
             "symbols": self._table(_SYMTAB),
             "versions": self._table(_VERSYM),
@@ -247,12 +247,12 @@ class Elf:
         }
 
     def sections(self, names: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-        """Place and length of the sections called one of `names`."""
+        """Yield position and length of the sections in `names`."""
         place, size, count, strings = self._sections
         if not place or not count:
             return
         if size < _SECTION.size or count > MOST_HEADERS * 16:
-            raise DamagedError("its section headers are not understood")
+            raise DamagedError("its section headers are not valid")
         table = self.window.take(place, size * count)
         headers = [_SECTION.unpack_from(table, number * size) for number in range(count)]
         if strings >= count:

@@ -1,14 +1,14 @@
-"""CUDA's fat binaries: which GPUs a library holds machine code and PTX for.
+"""Reads CUDA's fat binaries: the GPUs for which a library contains machine code and PTX.
 
-nvcc puts one fat binary for each source file into the section `.nv_fatbin` (`.nv_fatb` on
-Windows). What is in `__nv_relfatbin` beside it is no code that runs, but what the device linker
-was given; it counts only where it is alone, as for cuobjdump. Each fat binary has a header and a
-chain of entries, each entry a header and its code, compressed or not. Only the headers are read:
-of the 456 MB of one torch library some 150 KB. The layout is not documented by NVIDIA; it was
-found by compiling known variants, and the tests compare it with `cuobjdump`.
+nvcc writes one fat binary for each source file into the section `.nv_fatbin` (`.nv_fatb` on
+Windows). The section `__nv_relfatbin` is input of the device linker and does not run; it counts
+only if the other one is missing, as in cuobjdump. Each fat binary has a header and a chain of
+entries, each with a header and its code, compressed or not. Only headers are read: of the 456 MB of
+one torch library some 150 KB. NVIDIA does not document the layout; it was found by compiling known
+variants, and the tests compare it with `cuobjdump`.
 
-What cannot be known from here: which kernels an architecture's code holds. A library may have one
-kernel for 9.0a and all others for 8.0.
+Which kernels have code for an architecture is not known: a library may have one kernel for 9.0a and
+all others for 8.0.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from attn_doctor.binaries.window import DamagedError, Window
 
-#: Names of the sections, as ELF files have them and as PE files cut them. The second pair counts
-#: only in a file without the first.
+#: Names of the sections in ELF files, and truncated in PE files. The second pair counts only in a
+#: file without the first.
 EXECUTABLE, RELOCATABLE = (".nv_fatbin", ".nv_fatb"), ("__nv_relfatbin", "__nv_relf")
 
 _MAGIC = 0xBA55ED50
@@ -31,7 +31,7 @@ _BINARY = struct.Struct("<IHHQ")
 #: capability ×10, …, flags
 _ENTRY = struct.Struct("<HHIQIIHHIIIQ")
 _PTX, _CUBIN = 1, 2
-#: Flags of an entry: `sm_90a` and `sm_120f`. (0x2000 and 0x8000 tell how it is compressed.)
+#: Flags of an entry: `sm_90a` and `sm_120f`. (0x2000 and 0x8000 are its compression.)
 _ARCHITECTURE, _FAMILY = 1 << 20, 1 << 21
 #: Fat binaries begin at multiples of 8.
 _ALIGNED = 8
@@ -40,10 +40,10 @@ MOST = 200_000
 
 
 class Code(NamedTuple):
-    """What one library holds.
+    """The GPU code in one library.
 
     `cubins` and `ptx` count entries by code name (`90a`); `isa` is the highest PTX version. `whole`
-    is false if the walk ended early, `damaged` says why if the file was at fault.
+    is false if the walk ended early; `damaged` is the reason if the file is at fault.
     """
 
     cubins: Counter[str]
@@ -61,7 +61,7 @@ def walk(
 ) -> Code:
     """Count the code in the sections at `places` (start and length in the file).
 
-    At most `most` fat binaries are looked into (0: all), and none once `late` answers true.
+    At most `most` fat binaries are read (0: all), and none after `late` returns true.
     """
     cubins: Counter[str] = Counter()
     ptx: Counter[str] = Counter()
@@ -86,7 +86,7 @@ def walk(
 
 
 def _binaries(window: Window, start: int, length: int) -> Iterator[tuple[int, int]]:
-    """Where the entries of each fat binary of a section begin and end."""
+    """Yield the position of the entries of each fat binary of a section, and their end."""
     end, place = start + length, start
     while place + _BINARY.size <= end:
         magic, _, header, size = window.unpack(_BINARY, place)
@@ -97,13 +97,13 @@ def _binaries(window: Window, start: int, length: int) -> Iterator[tuple[int, in
             continue
         first, after = place + header, place + header + size
         if header < _BINARY.size or after > end:
-            raise DamagedError(f"the fat binary at {place} does not fit its section")
+            raise DamagedError(f"the fat binary at {place} exceeds its section")
         yield first, after
         place = -(-after // _ALIGNED) * _ALIGNED
 
 
 def _after_zeros(window: Window, start: int, end: int) -> int:
-    """Where the next fat binary may begin, behind padding that begins at `start`."""
+    """Return where the next fat binary may begin, after padding from `start` on."""
     place = start
     while place < end:
         piece = window.take(place, min(1 << 16, end - place))
@@ -118,12 +118,12 @@ def _after_zeros(window: Window, start: int, end: int) -> int:
 
 
 def _entries(window: Window, place: int, end: int) -> Iterator[tuple[int, str, tuple[int, int]]]:
-    """Kind, code name and version of each entry."""
+    """Yield kind, code name and version of each entry."""
     while place + _ENTRY.size <= end:
         found = window.unpack(_ENTRY, place)
         kind, header, size, flags = found[0], found[2], found[3], found[11]
         if header < _ENTRY.size or place + header + size > end:
-            raise DamagedError(f"the entry at {place} does not fit its fat binary")
+            raise DamagedError(f"the entry at {place} exceeds its fat binary")
         variant = "a" if flags & _ARCHITECTURE else "f" if flags & _FAMILY else ""
         yield kind, f"{found[8]}{variant}", (found[7], found[6])
         place += header + size

@@ -1,8 +1,8 @@
-"""Which symbols an extension leaves open, and whether any library beside it provides them.
+"""Lists the undefined symbols of an extension, and looks symbols up in libraries.
 
-The loader binds all functions of a Python extension at import, so one name that no library has is
-an ImportError. Names are looked up in the hash tables that the loader itself uses: libtorch has
-hundreds of thousands of them, and a look-up reads some thirty bytes.
+The loader binds all functions of a Python extension at import, so one name that no library defines
+is an ImportError. Names are looked up in the hash tables that the loader itself uses: libtorch has
+hundreds of thousands of names, and one look-up reads some thirty bytes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _GNU = struct.Struct("<IIII")
 _WORD, _LONG = struct.Struct("<I"), struct.Struct("<Q")
 _WEAK, _GLOBAL, _UNIQUE = 2, 1, 10
-#: More symbols than any library has (libtorch_cpu: 500 000), or extensions leave open (10 000).
-MOST_SYMBOLS, MOST_OPEN = 1 << 23, 1 << 17
-#: Filters up to this size are read in one piece: they answer most questions.
+#: More symbols than any library defines (libtorch_cpu: 500 000) or leaves undefined (10 000).
+MOST_SYMBOLS, MOST_UNDEFINED = 1 << 23, 1 << 17
+#: Filters up to this size are read in one piece, because they answer most look-ups.
 MOST_WORDS = 1 << 17
-#: Longest chain followed in a hash table; real ones have tens.
+#: Longest chain that is followed in a hash table; real ones have tens of entries.
 MOST_STEPS = 4096
 
-#: Longest name whose hash is summed by powers made beforehand.
+#: Longest name whose hash is computed from a table of powers.
 _LONGEST = 512
 _POWERS = [1]
 for _ in range(_LONGEST):
@@ -34,7 +34,7 @@ for _ in range(_LONGEST):
 
 
 def gnu_hash(name: bytes) -> int:
-    """The hash of GNU's tables: h = h·33 + c, from 5381, in 32 bits."""
+    """Return the hash of GNU's tables: h = h·33 + c, from 5381, in 32 bits."""
     length = len(name)
     if length <= _LONGEST:
         # The same polynomial, summed without a loop in Python.
@@ -48,7 +48,7 @@ def gnu_hash(name: bytes) -> int:
 
 
 def sysv_hash(name: bytes) -> int:
-    """The hash of System V's tables."""
+    """Return the hash of System V's tables."""
     value = 0
     for one in name:
         value = (value << 4) + one
@@ -58,9 +58,9 @@ def sysv_hash(name: bytes) -> int:
 
 
 class Library:
-    """A library whose symbols are looked up by name.
+    """A library in which symbols are looked up by name.
 
-    Raises `DamagedError`, naming `path`, if it has no table to look them up in or a broken one.
+    Raises `DamagedError` with `path` if it has no symbol table or a damaged one.
     """
 
     def __init__(self, window: Window, path: str) -> None:
@@ -94,7 +94,7 @@ class Library:
                 raise DamagedError("its hash table is empty")
 
     def has(self, name: bytes, hashed: int) -> bool:
-        """It defines `name`; `hashed` is its `gnu_hash`."""
+        """Whether it defines `name`, whose `gnu_hash` is `hashed`."""
         try:
             return self._by_gnu(name, hashed) if self._gnu else self._by_sysv(name)
         except DamagedError as error:
@@ -134,7 +134,7 @@ class Library:
         raise DamagedError("its hash table has no end")
 
     def _is(self, name: bytes, index: int) -> bool:
-        """Symbol `index` is called `name` and is defined."""
+        """Whether symbol `index` has the name `name` and is defined."""
         if index > MOST_SYMBOLS:
             raise DamagedError("it names too many symbols")
         entry = self._window.unpack(_SYMBOL, self._symbols + _SYMBOL.size * index)
@@ -144,15 +144,15 @@ class Library:
         return self._elf.raw(entry[0]) == name
 
 
-class Open(NamedTuple):
-    """A symbol that a file expects others to define; `versioned` ones say which library's."""
+class Undefined(NamedTuple):
+    """An undefined symbol of a file; a `versioned` one names its library."""
 
     name: bytes
     versioned: bool
 
 
-def open_names(elf: Elf) -> Iterator[Open]:
-    """The symbols that must be found when `elf` is loaded; those that may be missing left out."""
+def undefined_symbols(elf: Elf) -> Iterator[Undefined]:
+    """Yield the symbols that must be found when `elf` is loaded, without weak ones."""
     tables = elf.tables()
     if not tables["symbols"]:
         return
@@ -163,29 +163,29 @@ def open_names(elf: Elf) -> Iterator[Open]:
     for number, (name, info, _, section, _, _) in enumerate(_SYMBOL.iter_unpack(block)):
         if section == 0 and info >> 4 == _GLOBAL and name:
             index = int.from_bytes(versions[2 * number : 2 * number + 2], "little") & 0x7FFF
-            yield Open(elf.raw(name), index > 1)
+            yield Undefined(elf.raw(name), index > 1)
 
 
 def _undefined_end(elf: Elf, tables: dict[str, int]) -> int:
-    """How many symbols to go through: GNU's hash table puts the undefined ones first."""
+    """Return how many symbols to read: GNU's hash table puts the undefined ones first."""
     if tables["gnu"]:
         buckets, first, words, _ = elf.window.unpack(_GNU, tables["gnu"])
-        # A file that defines nothing has an empty table that begins at 1 or at the end.
+        # A file that defines nothing has an empty table, which begins at 1 or at the end.
         if first > 1 or not tables["sysv"]:
             count = first if first > 1 else _gnu_end(elf, tables["gnu"], buckets, first, words)
-            if count > MOST_OPEN:
-                raise DamagedError("it leaves too many symbols open")
+            if count > MOST_UNDEFINED:
+                raise DamagedError("it has too many undefined symbols")
             return count
     if tables["sysv"]:
         (_, count) = struct.Struct("<II").unpack(elf.window.take(tables["sysv"], 8))
-        if count > MOST_OPEN * 4:
+        if count > MOST_UNDEFINED * 4:
             raise DamagedError("it has too many symbols")
         return int(count)
     raise DamagedError("it has no table of symbols")
 
 
 def _gnu_end(elf: Elf, place: int, buckets: int, first: int, words: int) -> int:
-    """The number of symbols that a GNU hash table knows of."""
+    """Return the number of symbols in a GNU hash table."""
     table = place + _GNU.size + 8 * words
     last = max(struct.unpack(f"<{buckets}I", elf.window.take(table, 4 * buckets)), default=0)
     if last < first:

@@ -1,4 +1,4 @@
-"""Lists the symbols of extensions that no library defines, torch's own told apart."""
+"""Lists the symbols of extensions that no library defines, with those of torch counted apart."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from contextlib import ExitStack, closing
 
 from attn_doctor.binaries.binary import Unresolved
 from attn_doctor.binaries.elf import Elf
-from attn_doctor.binaries.symbols import Library, gnu_hash, open_names
+from attn_doctor.binaries.symbols import Library, gnu_hash, undefined_symbols
 from attn_doctor.binaries.window import DamagedError, Window
 
-#: Symbols of torch's own code: in the namespaces c10, at, torch and caffe2, or of its C interface.
+#: Symbols of torch: in the namespaces c10, at, torch and caffe2, or of its C interface.
 _TORCH = re.compile(
     rb"_Z(?:T[ISVT]|GV)?(?:NK?[RO]?|K)?(?:3c10|2at|5torch|6caffe2)|aoti_torch_|torch_"
 )
-#: What the interpreter itself provides; which one it must be is in the extension's file name.
+#: Symbols of the interpreter itself; the extension's file name says which one it needs.
 _PYTHON = (b"Py", b"_Py")
 _NEW_STRING = b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
-#: An old string as an argument: by reference, or the last one by value.
+#: A string of the old ABI as an argument: by reference, or the last one by value.
 _OLD_STRING = re.compile(rb"(?<=[ORK])Ss|Ss$")
-#: How many names are handed on.
+#: Number of names that are returned.
 SHOWN = 5
 
 
 def unresolved(needs: Sequence[tuple[str, Sequence[str]]]) -> list[Unresolved]:
-    """For each extension and the libraries it is given: the symbols that none of them defines.
+    """Find for each extension the symbols that none of its libraries defines.
 
-    Symbols with a version are left out: the loader judges them by the versions a library offers,
-    which `binary` tells. An extension or library that cannot be read is an answer (`damaged`).
+    Symbols with a version are omitted: the loader checks them by the versions that a library
+    defines (`read.versions`). For an extension or library that cannot be read, `damaged` is set.
     """
     with ExitStack() as files:
         pool = _Pool(files)
@@ -38,31 +38,31 @@ def unresolved(needs: Sequence[tuple[str, Sequence[str]]]) -> list[Unresolved]:
 def _unresolved(path: str, libraries: Sequence[str], pool: _Pool) -> Unresolved:
     try:
         with closing(Window(path)) as window:
-            names = [one.name for one in open_names(Elf(window)) if not one.versioned]
+            names = [one.name for one in undefined_symbols(Elf(window)) if not one.versioned]
     except (DamagedError, OSError) as error:
         return Unresolved(damaged=f"{path}: {_reason(error)}")
     names = [name for name in names if not name.startswith(_PYTHON)]
     try:
         missing = [name for name in names if not pool.have(name, libraries)]
-        mine = [name for name in missing if _TORCH.match(name)]
-        # Not if only some are: then it is another torch as well.
-        turned = bool(mine) and all(
-            any(pool.have(other, libraries) for other in _turned(name)) for name in mine
+        of_torch = [name for name in missing if _TORCH.match(name)]
+        # If only some are defined, it was built for another torch too.
+        other_abi = bool(of_torch) and all(
+            any(pool.have(other, libraries) for other in _in_other_abi(name)) for name in of_torch
         )
     except DamagedError as error:
         return Unresolved(damaged=str(error))
-    missing.sort(key=lambda name: not _TORCH.match(name))  # torch's own first, else as they come
+    missing.sort(key=lambda name: not _TORCH.match(name))  # those of torch first, else in order
     return Unresolved(
         count=len(missing),
-        torch=len(mine),
+        torch=len(of_torch),
         first=tuple(name.decode("utf-8", "replace") for name in missing[:SHOWN]),
-        other_abi=turned,
+        other_abi=other_abi,
         cxx11_abi=_cxx11_abi(names),
     )
 
 
 class _Pool:
-    """Libraries, each opened when a search first comes to it, and what was found in them."""
+    """Libraries, each opened at its first look-up, and the symbols found in them."""
 
     def __init__(self, files: ExitStack) -> None:
         self._files = files
@@ -70,7 +70,7 @@ class _Pool:
         self._found: dict[bytes, str] = {}
 
     def have(self, name: bytes, libraries: Sequence[str]) -> bool:
-        """One of `libraries` defines `name`."""
+        """Whether one of `libraries` defines `name`."""
         if self._found.get(name) in libraries:
             return True
         hashed = gnu_hash(name)
@@ -94,8 +94,8 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
-def _turned(name: bytes) -> Iterator[bytes]:
-    """A symbol as it would be spelled in the other C++ ABI; nothing if it has no string in it."""
+def _in_other_abi(name: bytes) -> Iterator[bytes]:
+    """Yield a symbol in the spelling of the other C++ ABI, if it has a string in it."""
     if _NEW_STRING in name:
         yield name.replace(_NEW_STRING, b"Ss")
     elif b"Ss" in name and _OLD_STRING.search(name):
@@ -103,7 +103,7 @@ def _turned(name: bytes) -> Iterator[bytes]:
 
 
 def _cxx11_abi(names: Iterable[bytes]) -> bool | None:
-    """Which spelling of strings the calls into torch have."""
+    """Return whether calls into torch use the new C++ ABI; None if they do not show it."""
     old = None
     for name in names:
         if b"__cxx11" in name and _TORCH.match(name):

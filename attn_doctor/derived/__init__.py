@@ -1,8 +1,8 @@
-"""Facts that follow from other facts and from the tables in `rules/tables/`.
+"""Derives facts from other facts and from the tables in `rules/tables/`.
 
-Each derived fact has one function here or in a module beside it, without any access to the
-machine. What is not known going in is not known coming out; where a table does not tell, the
-function returns `Unknown` with the reason, which becomes the fact's gap.
+Each derived fact has one function in this package, which does not read the machine. Unknown facts
+give unknown results. If a table has no answer, the function returns `Unknown` with the reason, and
+the reason becomes the fact's gap.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from attn_doctor.facts import PACKAGES, Facts, Gpu, Package, PciDevice
 
 
 def derive(facts: Facts, tables: Tables) -> Facts:
-    """`facts` with all derived ones filled in. `tables`: TOML data by file name."""
+    """Return `facts` with all derived facts. `tables`: TOML data by file name."""
     gaps = dict(facts.gaps)
     for place, work in STEPS:
         group, _, name = place.rpartition(".")
@@ -56,12 +56,12 @@ def derive(facts: Facts, tables: Tables) -> Facts:
 
 
 def _known(value: Any, place: str, gaps: dict[str, str]) -> Any:
-    """`value`, or None with its reason written to `gaps`."""
+    """Return `value`, or None after adding its reason to `gaps`."""
     if isinstance(value, Unknown):
         gaps.setdefault(place, value.reason)
         return None
     if value is not None:
-        gaps.pop(place, None)  # what a probe could not read, a table may tell
+        gaps.pop(place, None)  # a table may have what a probe could not read
     return value
 
 
@@ -102,8 +102,8 @@ def _build_cuda_major(facts: Facts, _: Tables) -> int | None:
     return major(facts.build.version)
 
 
-def _fitting_home(facts: Facts, _: Tables) -> str | None:
-    """A toolkit of torch's own major version, which cpp_extension insists on; its minor at best."""
+def _compatible_toolkit(facts: Facts, _: Tables) -> str | None:
+    """Return a toolkit of torch's CUDA major version, which cpp_extension requires."""
     first, wanted = facts.torch.cuda_major, series(facts.torch.cuda)
     if first is None or facts.toolkits is None:
         return None
@@ -119,7 +119,7 @@ def _fitting_home(facts: Facts, _: Tables) -> str | None:
 
 
 def _jobs(facts: Facts, tables: Tables) -> int | None:
-    """One job for each processor, as long as each has the memory that flash-attn reckons with."""
+    """Return one job for each processor, if each has the memory that flash-attn needs."""
     system = facts.system
     if system.ram_available_mib is None or system.cpus is None:
         return None
@@ -159,14 +159,14 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         "known_to_load": None if package.installed is None else loads is True,
         "gpu_code": _known(extensions.package_gpu_code(field, facts), f"{field}.gpu_code", gaps),
     }
-    for name, judges in (("expected", backend_wheels.EXPECTED), ("wheel", backend_wheels.WHEEL)):
-        if field in judges:
-            values[name] = _known(judges[field](facts, tables), f"{field}.{name}", gaps)
+    for name, functions in (("expected", backend_wheels.EXPECTED), ("wheel", backend_wheels.WHEEL)):
+        if field in functions:
+            values[name] = _known(functions[field](facts, tables), f"{field}.{name}", gaps)
     return msgspec.structs.replace(package, **values)
 
 
-#: Every derived fact with the function that works it out, in order: later ones use earlier ones.
-#: Those of each GPU and of each package follow.
+#: Every derived fact with its function, in order: later ones use earlier ones. Facts of each GPU
+#: and of each package are derived after them.
 STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("python.minor", _python_minor),
     ("pci", _named_devices),
@@ -186,7 +186,7 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("triton.ptxas_version", triton_pairing.ptxas_version),
     ("triton.ptxas_blackwell_version", triton_pairing.blackwell_version),
     ("build.cuda_major", _build_cuda_major),
-    ("build.compatible_toolkit", _fitting_home),
+    ("build.compatible_toolkit", _compatible_toolkit),
     ("build.jobs", _jobs),
     ("manifests", kernel_drift.manifests),
 )

@@ -1,8 +1,8 @@
-"""Which releases of flash-attn, xformers and SageAttention there are for the installed torch.
+"""Finds releases of flash-attn, xformers and SageAttention for the installed torch.
 
-`expected` names releases that fit, `wheel` says whether one of them needs no compiling. In the
-tables are the projects' own wheels and, for SageAttention on Windows, those of its port; what
-others build and publish is not known here.
+`expected` names compatible releases, `wheel` whether one of them has a prebuilt wheel. The tables
+list the projects' own wheels and, for SageAttention on Windows, those of its port; wheels of others
+are not known here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Answer = str | Unknown | None
 
 
 def _flash_expected(facts: Facts, tables: Tables) -> Answer:
-    """Releases with a ready wheel for this minor release of torch, on some machine."""
+    """Return the releases with a prebuilt wheel for this minor release of torch."""
     minor = series(facts.torch.version)
     if minor is None:
         return None
@@ -37,7 +37,7 @@ def _flash_expected(facts: Facts, tables: Tables) -> Answer:
 
 
 def _xformers_expected(facts: Facts, tables: Tables) -> Answer:
-    """Releases whose metadata accept this torch."""
+    """Return the releases whose metadata accept this torch."""
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):
         return row
@@ -50,13 +50,15 @@ def _xformers_expected(facts: Facts, tables: Tables) -> Answer:
 
 
 def _sage_expected(facts: Facts, tables: Tables) -> Answer:
-    """From the oldest release on that names no newer torch as its minimum."""
+    """Return the oldest release that does not require a newer torch, and all later ones."""
     if facts.torch.version is None:
         return None
     version = parts(facts.torch.version)
     rows = tables["sageattention"]["release"]
     fitting = [row["version"] for row in rows if parts(row["torch"]) <= version]
-    return f">={fitting[0]}" if fitting else Unknown("no SageAttention is known for so old a torch")
+    return (
+        f">={fitting[0]}" if fitting else Unknown("no SageAttention is known for such an old torch")
+    )
 
 
 def _flash_wheel(facts: Facts, tables: Tables) -> Answer:
@@ -65,11 +67,11 @@ def _flash_wheel(facts: Facts, tables: Tables) -> Answer:
     if version is not None:
         rows = [row for row in rows if row["version"] == version.partition("+")[0]]
     answers = [_flash_fits(row, facts) for row in rows] or [None]
-    return _yes_or_no(answers, f"which wheels flash-attn {version or rows[-1]['version']} has")
+    return _yes_or_no(answers, f"the wheels of flash-attn {version or rows[-1]['version']}")
 
 
 def _flash_fits(row: Row, facts: Facts) -> bool | None:
-    """The release has a wheel for this torch, CUDA, C++ ABI and Python; all are for Linux."""
+    """Whether the release has a wheel for this torch, CUDA, C++ ABI and Python on Linux."""
     if facts.system.os not in ("linux", None):
         return False
     if "torch" not in row:
@@ -94,11 +96,11 @@ def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
         return row
     rows = tables["xformers"]["release"]
     answers = [_xformers_fits(one, facts) for one in rows]
-    return _yes_or_no(answers, "enough of the system, CUDA or Python")
+    return _yes_or_no(answers, "the system, CUDA or Python")
 
 
 def _xformers_fits(row: Row, facts: Facts) -> bool | None:
-    """Some index has a wheel. Its CUDA is compatible if the major version is the same."""
+    """Whether an index has a wheel. Its CUDA is compatible if the major version is equal."""
     python = parts(facts.python.version or "")[:2]
     oldest, *newest = (parts(one) for one in row["python"])
     return all_of(
@@ -113,14 +115,14 @@ def _xformers_fits(row: Row, facts: Facts) -> bool | None:
 
 
 def _sage_wheel(facts: Facts, tables: Tables) -> Answer:
-    """Of 1.x there is one wheel for everything; what is asked for otherwise is 2.x."""
+    """Return `yes` for 1.x, which has one wheel for all; otherwise the answer for 2.x."""
     if (major(facts.sageattention.version) or 2) < 2:
         return "yes"
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):
         return row
     answers = [_sage_fits(one, facts) for one in tables["sageattention"]["wheel"]]
-    return _yes_or_no(answers, "enough of the system, CUDA or Python")
+    return _yes_or_no(answers, "the system, CUDA or Python")
 
 
 def _sage_fits(row: Row, facts: Facts) -> bool | None:
@@ -135,15 +137,15 @@ def _sage_fits(row: Row, facts: Facts) -> bool | None:
     )
 
 
-def _for_cuda(judge: Callable[[Facts, Tables], Answer]) -> Callable[[Facts, Tables], Answer]:
-    """`judge`, for a torch that was built for CUDA; the tables list no other wheels."""
-    return lambda facts, tables: judge(facts, tables) if facts.torch.build == "cuda" else None
+def _for_cuda(answer: Callable[[Facts, Tables], Answer]) -> Callable[[Facts, Tables], Answer]:
+    """Return `answer` for a torch that was built for CUDA; the tables list no other wheels."""
+    return lambda facts, tables: answer(facts, tables) if facts.torch.build == "cuda" else None
 
 
 def _yes_or_no(answers: list[bool | None], what: str) -> str | Unknown:
     if True in answers:
         return "yes"
-    return Unknown(f"it is not known {what}") if None in answers else "no"
+    return Unknown(f"unknown: {what}") if None in answers else "no"
 
 
 def _among(value: Any, wanted: Collection[Any]) -> bool | None:
@@ -158,7 +160,7 @@ def _accepts(specifier: str, version: str | None) -> bool | None:
 
 
 def _span(versions: list[str]) -> str:
-    """A specifier from the first to the last of `versions`, which are in order."""
+    """Return a specifier from the first to the last of `versions`, which are in order."""
     if len(versions) < 2:
         return f"=={versions[0]}" if versions else ""
     return f">={versions[0]},<={versions[-1]}"

@@ -1,7 +1,7 @@
-"""Whether kernels that were built ahead of time still fit this machine, and if not, why.
+"""Compares kernels that were built ahead of time with this machine.
 
-What the facts do not tell (torch's own digests of its sources and settings) is not compared:
-`cache verify --require-hit` finds out by running the kernels.
+Changes that facts do not show (torch's own digests of its sources and settings) are not compared:
+`cache verify --require-hit` finds them by running the kernels.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ import msgspec
 from attn_doctor.derived.releases import Tables
 from attn_doctor.env_vars import VARIABLES
 from attn_doctor.facts import BuiltKernels, Facts
+from attn_doctor.facts.kinds import DriverChange
 
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import BuildEnvironment
 
 
 def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
-    """The records with what follows from today's machine."""
+    """Return the manifests with facts derived from this machine."""
     if not facts.manifests:
         return facts.manifests
     here = [_here(one, facts) for one in facts.manifests]
-    # Among several kinds of GPU that share one folder, those of other machines are no drift.
+    # If several kinds of GPU share one folder, GPUs of other machines do not count as drift.
     settled = any(
         known and one.device_slot != "cpu" for one, known in zip(facts.manifests, here, strict=True)
     )
@@ -39,14 +40,14 @@ def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
 
 
 def _waiting(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int | None:
-    """Unproven kernels for a GPU that is not here, of all its indices, at its first record."""
+    """Count unverified kernels for a GPU that this machine does not have, at its first entry."""
     one = records[number]
     if one.error or one.device_present is None or facts.gpus is None:
         return None
     if one.device_present or one.device in [
         gpu.name for gpu in facts.gpus if gpu.visible is not False
     ]:
-        return 0  # there are fewer of it here than where it was built for
+        return 0  # the other machine has more GPUs of this name
     alike = [other for other in records if (other.folder, other.device) == (one.folder, one.device)]
     if alike[0] is not one:
         return 0
@@ -56,7 +57,7 @@ def _waiting(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int 
 
 
 def _here(record: BuiltKernels, facts: Facts) -> bool | None:
-    """The device that was built for is on this machine."""
+    """Whether this machine has the device of the build."""
     if record.device_slot is None:
         return None
     if record.device_slot == "cpu":
@@ -75,7 +76,7 @@ def _derived(
 ) -> BuiltKernels:
     if record.error or here is None:
         return msgspec.structs.replace(record, device_present=here)
-    # What was built for another machine's GPU and has never been on it is no drift here.
+    # Kernels for another machine's GPU that never ran on it do not count as drift here.
     foreign = not here and bool(record.unverified) and not record.built
     if not here and (settled or foreign or not facts.gpus):
         return msgspec.structs.replace(
@@ -92,7 +93,7 @@ def _derived(
         drift=drift,
         harmless_drift="; ".join(one.sentence for one in found if one.effect != "rebuild"),
         stale=(record.built or 0) + (record.warmups or 0) if drift else 0,
-        driver_change=_order(record.driver, now.driver),
+        driver_change=_driver_change(record.driver, now.driver),
     )
 
 
@@ -121,15 +122,15 @@ def _now(record: BuiltKernels, facts: Facts, *, here: bool) -> BuildEnvironment:
     now = environment_from_facts(facts, device, facts.env, _was(record))
     if here:
         return now
-    # None of the GPUs is the one it was built on, so the first stands for all.
+    # None of the GPUs is that of the build, so the first one represents all.
     first = next((gpu for gpu in facts.gpus or () if gpu.visible is not False), None)
     if first is None:
         return now
     return msgspec.structs.replace(now, device=first.name, sm=first.sm)
 
 
-def _order(was: str | None, now: str | None) -> str | None:
-    """`newer`, `older` or empty: today's driver against the one at build time."""
+def _driver_change(was: str | None, now: str | None) -> DriverChange | None:
+    """Return `newer`, `older` or empty text: the current driver compared with the build's."""
     if was is None or now is None:
         return None
     try:

@@ -11,7 +11,7 @@ from attn_doctor.facts import PciDevice
 
 
 def named(found: tuple[PciDevice, ...], table: Mapping[str, Any]) -> tuple[PciDevice, ...]:
-    """`found` with names and compute capabilities from `rules/tables/pci-nvidia.toml`."""
+    """Return `found` with names and capabilities from `rules/tables/pci-nvidia.toml`."""
     return tuple(_named(device, table) for device in found)
 
 
@@ -19,7 +19,7 @@ def _named(device: PciDevice, table: Mapping[str, Any]) -> PciDevice:
     if device.vendor != "nvidia" or not device.device_id:
         return device
     for chip in table["chips"].values():
-        # One block of lines for each chip, `2684 GeForce RTX 4090`: searched, never parsed whole.
+        # Each chip has a block of lines such as `2684 GeForce RTX 4090`; searching it is faster.
         _, hit, rest = ("\n" + chip["ids"]).partition(f"\n{device.device_id} ")
         if hit:
             name = device.name or rest.partition("\n")[0]

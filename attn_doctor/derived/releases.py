@@ -1,7 +1,7 @@
 """Looks up releases in the tables of `rules/tables/`.
 
-A table ends at the newest release that was known when it was written. What is newer, or is no
-release (a nightly, a vendor's or a self-made build), has no row: `Unknown` says why.
+A table ends at the newest release that was known when it was written. A newer release, a nightly,
+and a build of a vendor or of the user have no row: `Unknown` gives the reason.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ Row = Mapping[str, Any]
 
 
 class Unknown(NamedTuple):
-    """Why a derived fact cannot be told, in place of its value."""
+    """Why a derived fact is unknown, in place of its value."""
 
     reason: str
 
 
 def parts(version: str) -> tuple[int, ...]:
-    """The numbers at the start of a version: `2.11.0+cu130` is 2, 11, 0."""
+    """Return the numbers at the start of a version: `2.11.0+cu130` is 2, 11, 0."""
     numbers = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, numbers[0].split("."))) if numbers is not None else ()
 
 
 def series(version: str | None) -> str | None:
-    """Major and minor part of a version, such as `2.11`."""
+    """Return the major and minor part of a version, such as `2.11`."""
     numbers = parts(version or "")
     return f"{numbers[0]}.{numbers[1]}" if len(numbers) > 1 else None
 
 
 def major(version: str | None) -> int | None:
-    """The first number of a version."""
+    """Return the first number of a version."""
     numbers = parts(version or "")
     return numbers[0] if numbers else None
 
 
 def tag(cuda: str) -> str:
-    """How wheel indexes write a CUDA version: `13.0` is `cu130`."""
+    """Return a CUDA version as wheel indexes write it: `13.0` is `cu130`."""
     return "cu" + "".join(map(str, parts(cuda)[:2]))
 
 
 def is_release(version: str) -> bool:
-    """A final version: no alpha, beta, candidate or development build."""
+    """Whether it is a final version, not an alpha, beta, candidate or development build."""
     return re.fullmatch(r"\d+(\.\d+)*(\.?post\d+)?(\+.*)?", version) is not None
 
 
 def find(table: Row, minor: str | None) -> Row | None:
-    """The row of a minor release."""
+    """Return the row of a minor release."""
     rows: list[Row] = table["release"]
     return next((row for row in rows if row["minor"] == minor), None)
 
 
 def torch_release(facts: Facts, tables: Tables) -> Row | Unknown | None:
-    """The row of the installed torch; None if there is none or its version is not known."""
+    """Return the row of the installed torch; None without torch or its version."""
     version = facts.torch.version
     if not facts.torch.installed or version is None:
         return None
@@ -73,7 +73,7 @@ def torch_release(facts: Facts, tables: Tables) -> Row | Unknown | None:
 
 
 def all_of(*values: bool | None) -> bool | None:
-    """False if one is false, else None if one is unknown, else True."""
+    """Return False if one is false, else None if one is unknown, else True."""
     if any(value is False for value in values):
         return False
     return None if any(value is None for value in values) else True

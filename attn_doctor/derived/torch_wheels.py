@@ -1,8 +1,8 @@
-"""What PyTorch's own wheels carry, which driver runs them, and which of them suits this machine.
+"""Finds the GPU code in PyTorch's own wheels, their driver, and the wheel for this machine.
 
-Wheels carry machine code for some generations of GPUs; PTX, which the driver compiles for newer
-ones, only now and then. Libraries may hold code for more architectures than their main lists say,
-in single files; those lists are what torch itself goes by.
+Wheels contain machine code for some generations of GPUs, and sometimes PTX, which the driver
+compiles for newer ones. A few files may have code for more architectures than torch's main list;
+torch itself uses that list.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from attn_doctor.facts import Facts, Gpu
 
 
 def cuda_max(facts: Facts, tables: Tables) -> str | Unknown | None:
-    """What the driver answered, else the CUDA of its branch."""
+    """Return the CUDA version that the driver reported, else that of its branch."""
     driver = facts.driver
     if driver.cuda_max is not None or driver.version is None:
         return driver.cuda_max
     branches: list[Row] = tables["drivers"]["branch"]
-    # Windows counts on within a branch: 581.57 belongs to R580. Branches are five apart.
+    # Windows increases numbers within a branch: 581.57 belongs to R580. Branches are five apart.
     number = major(driver.version)
     if number is None:
         return None
     if number >= branches[0]["branch"] + 5:
         return Unknown(f"driver {driver.version} is newer than the tables of this attn-doctor")
     fitting = (row["cuda"] for row in branches if row["branch"] <= number)
-    return next(fitting, Unknown(f"driver {driver.version} is older than the tables reach"))
+    return next(
+        fitting, Unknown(f"driver {driver.version} is older than all drivers in the tables")
+    )
 
 
 def archs(facts: Facts, tables: Tables) -> tuple[int, ...] | Unknown | None:
-    """Machine code as its file has it; else as PyTorch's own wheels of that release have it."""
+    """Return the architectures in its file, else those of PyTorch's wheels of that release."""
     torch = facts.torch
     if torch.cubins is not None:
         return tuple(sorted({number(code) for code in torch.cubins}))
@@ -50,13 +52,13 @@ def archs(facts: Facts, tables: Tables) -> tuple[int, ...] | Unknown | None:
     if row is None or isinstance(row, Unknown):
         return row
     if torch.source not in ("index", "url", "local") or torch.local not in ("", tag(torch.cuda)):
-        return Unknown("this torch is not a wheel of PyTorch's own, as far as its metadata tell")
+        return Unknown("according to its metadata, this torch is not one of PyTorch's own wheels")
     found = _listed(row, facts, series(torch.cuda))
     return found or Unknown("the tables of this attn-doctor do not list its architectures")
 
 
 def archs_source(facts: Facts, _: Tables) -> str | None:
-    """How `torch.archs`, which is worked out before, is known."""
+    """Return the source of `torch.archs`, which is derived before."""
     if facts.torch.installed is None:
         return None
     if facts.torch.cubins is not None:
@@ -65,14 +67,14 @@ def archs_source(facts: Facts, _: Tables) -> str | None:
 
 
 def _listed(row: Row, facts: Facts, cuda: str | None) -> tuple[int, ...]:
-    """Architectures of one build for this system; none if they are not in the table."""
+    """Return the architectures of one build for this system; none if not in the table."""
     if facts.system.os == "windows" and not row.get("windows"):
         return ()
     return tuple(row.get("archs", {}).get(facts.system.arch, {}).get(cuda, ()))
 
 
 def min_driver(facts: Facts, tables: Tables) -> str | Unknown | None:
-    """NVIDIA's minimum for the major version; its minor versions are compatible."""
+    """Return NVIDIA's minimum for the major version; its minor versions are compatible."""
     wanted = major(facts.torch.cuda)
     if wanted is None or facts.system.os not in ("linux", "windows"):
         return None
@@ -83,7 +85,7 @@ def min_driver(facts: Facts, tables: Tables) -> str | Unknown | None:
 
 
 def index_for_driver(facts: Facts, tables: Tables) -> str | None:
-    """The index of the best build, empty if there is none."""
+    """Return the index of the best build; empty if there is none."""
     best = _best(facts, tables)
     if best is None or not best.cuda:
         return None if best is None else ""
@@ -91,7 +93,7 @@ def index_for_driver(facts: Facts, tables: Tables) -> str | None:
 
 
 def pin_for_driver(facts: Facts, tables: Tables) -> str | None:
-    """What to ask that index for: the installed release, if it has a build of that one."""
+    """Return the requirement for that index: the installed release, if it has a build."""
     best = _best(facts, tables)
     if best is None or not best.cuda:
         return None if best is None else ""
@@ -107,11 +109,11 @@ class _Best(NamedTuple):
 
 
 def _best(facts: Facts, tables: Tables) -> _Best | None:
-    """The best build of the installed release; if it has none, of the newest that has one.
+    """Return the best build of the installed release, else of the newest release with one.
 
-    Builds known to have code for the GPUs come before those that only may; then builds that the
-    driver knows wholly, the newest of them, before those it runs by minor version compatibility,
-    the oldest of them.
+    Builds that certainly have code for the GPUs come before builds that may have it. Among them
+    the newest build that the driver fully supports comes first; without one, the oldest build that
+    runs by minor version compatibility.
     """
     known = facts.driver.cuda_max
     if known is None or facts.system.os not in ("linux", "windows"):
@@ -131,7 +133,7 @@ def _best(facts: Facts, tables: Tables) -> _Best | None:
 
 
 def _serves(release: Row, cuda: str, facts: Facts, tables: Tables) -> bool | None:
-    """The build has code for every GPU that CUDA shows; None if it may have by its CUDA's age."""
+    """Whether the build has code for every visible GPU; None if its CUDA could have it."""
     sms = [gpu.sm for gpu in facts.gpus or () if gpu.visible is not False and gpu.sm is not None]
     codes = _listed(release, facts, cuda)
     if codes:
@@ -142,7 +144,7 @@ def _serves(release: Row, cuda: str, facts: Facts, tables: Tables) -> bool | Non
 
 
 def carried(gpu: Gpu, facts: Facts, tables: Tables) -> str | Unknown | None:
-    """`yes` for machine code of this GPU's generation, `ptx` for the driver to compile, or `no`."""
+    """Return `yes` for machine code, `ptx` for code that the driver compiles, or `no`."""
     codes, cuda = facts.torch.archs, facts.torch.cuda
     if gpu.sm is None or not codes or cuda is None:
         return None
@@ -156,28 +158,28 @@ def carried(gpu: Gpu, facts: Facts, tables: Tables) -> str | Unknown | None:
     if row is None or isinstance(row, Unknown):
         return row
     if series(cuda) not in row["ptx"]:
-        return Unknown("it is not known whether this torch carries PTX for newer GPUs")
+        return Unknown("it is unknown whether this torch contains PTX for newer GPUs")
     return "ptx" if any(code <= gpu.sm for code in row["ptx"][series(cuda)]) else "no"
 
 
 def _in_file(
     sm: int, cubins: tuple[str, ...], ptx: tuple[str, ...], cuda: str, driver: str | None
 ) -> str | Unknown:
-    """What was found in the file; PTX serves if the driver knows the CUDA that made it."""
+    """Return the code found in the file; the driver must support the CUDA of PTX."""
     if any(runs(sm, code, apart(cuda)) for code in cubins):
         return "yes"
     if not any(compiles(sm, code) for code in ptx):
         return "no"
     if driver is None:
-        return Unknown("it is not known whether the driver can compile torch's PTX")
+        return Unknown("it is unknown whether the driver can compile torch's PTX")
     return "ptx" if parts(driver) >= parts(cuda) else "no"
 
 
 def _runs(sm: int, code: int, cuda: str) -> bool:
-    """A GPU of capability `sm` runs machine code for `code`: same generation, not older."""
+    """Whether a GPU of capability `sm` runs machine code for `code`."""
     return runs(sm, str(code), apart(cuda))
 
 
 def apart(cuda: str) -> frozenset[int]:
-    """The architectures that stand alone, for code compiled with a version of CUDA."""
+    """Return the architectures with separate code, for a version of CUDA."""
     return APART - APART_NO_MORE if parts(cuda) >= (13, 2) else APART

@@ -1,4 +1,4 @@
-"""Which Triton belongs to the installed torch and system, and what that Triton brings along."""
+"""Finds the Triton for the installed torch and system, and the version of its ptxas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attn_doctor.facts import Facts
 
 
 def expected(facts: Facts, tables: Tables) -> str | Unknown | None:
-    """The Triton that pairs with this torch, by its minor release."""
+    """Return the Triton for this torch, by its minor release."""
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):
         return row
@@ -23,7 +23,7 @@ def expected(facts: Facts, tables: Tables) -> str | Unknown | None:
 
 
 def pin(facts: Facts, tables: Tables) -> str | Unknown | None:
-    """What pip should install; a ROCm or XPU torch takes Triton from distributions of its own."""
+    """Return what pip should install; Triton for ROCm or XPU has other distributions."""
     if facts.torch.build != "cuda":
         return None
     if facts.system.os == "linux" and facts.torch.requires_triton:
@@ -39,7 +39,7 @@ def pin(facts: Facts, tables: Tables) -> str | Unknown | None:
 
 
 def _triton(row: Row, facts: Facts, tables: Tables) -> str:
-    """Minor release of Triton for a release of torch; empty where there is no Triton."""
+    """Return the minor release of Triton for a release of torch; empty if there is none."""
     if facts.system.os == "windows":
         for exception in tables["triton"]["windows"]:
             if exception["torch"] == row["minor"]:
@@ -48,12 +48,12 @@ def _triton(row: Row, facts: Facts, tables: Tables) -> str:
 
 
 def ptxas_version(facts: Facts, tables: Tables) -> str | Unknown | None:
-    """CUDA version of the ptxas in Triton."""
+    """Return the CUDA version of the ptxas in Triton."""
     return _bundled(facts, tables, facts.triton.ptxas, "ptxas")
 
 
 def blackwell_version(facts: Facts, tables: Tables) -> str | Unknown | None:
-    """CUDA version of Triton's second ptxas."""
+    """Return the CUDA version of Triton's second ptxas."""
     return _bundled(facts, tables, facts.triton.ptxas_blackwell, "blackwell")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from attn_doctor.binaries.elf import Elf
 from attn_doctor.binaries.read import _highest, binary, versions
-from attn_doctor.binaries.symbols import Library, gnu_hash, open_names
+from attn_doctor.binaries.symbols import Library, gnu_hash, undefined_symbols
 from attn_doctor.binaries.window import Window
 from tests.binaries.test_pe import launchers
 
@@ -82,7 +82,7 @@ def test_elf_files_read_as_by_pyelftools(path: str) -> None:
     assert answer.gives == _highest(defined)
     window = Window(path)
     try:
-        assert {one.name.decode() for one in open_names(Elf(window))} == undefined
+        assert {one.name.decode() for one in undefined_symbols(Elf(window))} == undefined
         library = Library(window, path)
         for symbol in provided:
             assert library.has(symbol, gnu_hash(symbol)), symbol

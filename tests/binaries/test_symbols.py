@@ -111,7 +111,7 @@ def test_a_library_without_symbols_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken.so"
     broken.write_text("GROUP ( libc.so.6 )")
     (found,) = unresolved([(user, [str(broken)])])
-    assert found.damaged == f"{broken}: it does not begin as an ELF file does"
+    assert found.damaged == f"{broken}: it does not begin like an ELF file"
 
 
 @given(st.binary(max_size=5000))
@@ -186,7 +186,7 @@ def test_a_file_that_is_no_library(tmp_path: Path) -> None:
     path = tmp_path / "x.so"
     for content, reason in (
         (b"", "2 bytes at 0 lie outside the file of 0"),
-        (b"#!/bin/sh\n" * 10, "it does not begin as an ELF file does"),
+        (b"#!/bin/sh\n" * 10, "it does not begin like an ELF file"),
         (b"\x7fELF\x01\x01" + bytes(60), "it is not a 64-bit little-endian ELF file"),
     ):
         path.write_bytes(content)

@@ -108,8 +108,8 @@ def test_archs_of_a_pypi_wheel() -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"source": "conda"}, "not a wheel of PyTorch's own"),
-        ({"local": "ecf3bae40a.nv25.01"}, "not a wheel of PyTorch's own"),
+        ({"source": "conda"}, "not one of PyTorch's own wheels"),
+        ({"local": "ecf3bae40a.nv25.01"}, "not one of PyTorch's own wheels"),
         ({"version": "2.12.0a0+git70d99e9"}, "is not a release of PyTorch"),
         ({"version": "99.0.0+cu130"}, "the tables of this attn-doctor end at"),
         ({"version": "1.13.1+cu130"}, "the tables of this attn-doctor begin at 2.4"),

@@ -167,7 +167,7 @@ def test_grandchild_that_keeps_the_pipe_open_is_killed() -> None:
 def test_process_that_cannot_be_reaped_is_left_behind() -> None:
     script = str(HERE / "unreapable.py")
     start = time.monotonic()
-    ran = LocalHost().run([sys.executable, "-I", script, "6"], 1.0)
+    ran = LocalHost().run([sys.executable, "-I", script, "6"], 0.5)
     took = time.monotonic() - start
     if ran.code == 77:
         pytest.skip("tracing a process is not allowed here")
@@ -204,7 +204,7 @@ def silent_mount(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_process_asleep_in_the_kernel_is_left_behind(silent_mount: Path) -> None:
     start = time.monotonic()
-    ran = LocalHost().run(["/bin/cat", str(silent_mount / "file")], 1.0)
+    ran = LocalHost().run(["/bin/cat", str(silent_mount / "file")], 0.5)
     took = time.monotonic() - start
     assert ran.pid is not None
     assert state(ran.pid) == "D"

@@ -194,21 +194,21 @@ def _symbols(host: Host, files: list[_File], links: list[Links]) -> list[Unresol
 
 
 def _why_not(host: Host, file: _File, links: Links) -> str:
-    """Why the symbols of a file cannot be judged; empty if they can."""
+    """Return why the symbols of a file are unknown; empty if they can be read."""
     if host.windows:
         return WINDOWS
     if links.unclear:
         return f"{file.path}: {links.unclear}"
     gone = [name for name in links.missing if name.startswith(_TORCH)]
     if gone:
-        return f"{', '.join(gone)}, where its symbols would be, is not there"
+        return f"{', '.join(gone)}, which would define its symbols, is missing"
     return ""
 
 
 def _about_symbols(symbols: Unresolved | None, links: Links) -> dict[str, Any]:
     if symbols is None:
         return {}
-    # A library that is missing may be the one that has the others.
+    # A missing library may define the other symbols.
     count = symbols.torch if links.missing else symbols.count
     mismatch = ""
     if count:

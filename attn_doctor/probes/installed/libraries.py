@@ -1,10 +1,10 @@
-"""CUDA libraries: those installed as wheels, and those that get in the way of torch's own.
+"""Finds CUDA libraries: those installed as wheels, and those that shadow torch's own.
 
-The loader of Linux takes a library by its name (`libcudart.so.12`), so only one of the same major
-version can take another's place. The libraries of a torch wheel name their folders by RPATH,
-which comes before LD_LIBRARY_PATH; NVIDIA's name theirs by RUNPATH, which comes after it. So what
-torch loads itself is safe, and what NVIDIA's libraries load in turn is not. Watched with
-LD_DEBUG on torch 2.4 and 2.11; a torch built elsewhere may have been linked differently.
+The loader of Linux takes a library by its name (`libcudart.so.12`), so only a library of the same
+major version can shadow another one. The libraries of a torch wheel name their folders by RPATH,
+which the loader searches before LD_LIBRARY_PATH; NVIDIA's use RUNPATH, which it searches after it.
+So libraries that torch loads itself cannot be shadowed, and those that NVIDIA's libraries load can.
+Observed with LD_DEBUG on torch 2.4 and 2.11; other builds of torch may be linked differently.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine import loader
 
 _LIBRARY = re.compile(
-    # Of the parts of cuDNN the one that is loaded first; the others go the same way.
+    # Of cuDNN only the part that is loaded first; the loader treats the others alike.
     r"lib(cudart|cublas|cublasLt|cudnn|cudnn_graph|cudnn_ops_infer|nvrtc|nvrtc-builtins|cufft"
     r"|cusparse|cusparseLt|cusolver|nccl|nvJitLink)\.so\.\d[\d.]*"
 )
-#: Wheels without `-cu12` or the like in their name whose version is that of CUDA.
+#: Wheels without a suffix such as `-cu12` whose version is that of CUDA.
 _VERSIONED = re.compile(r"nvidia-(cuda-\w+|cublas|nvjitlink|nvtx|nvvm|nvfatbin|nvptxcompiler)")
-#: And those that have a version of their own.
+#: Wheels without a suffix that have a version of their own.
 _UNVERSIONED = re.compile(r"nvidia-(cufft|cufile|curand|cusolver|cusparse|npp|nvjpeg)")
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """The CUDA wheels of the environment, and what may take their place."""
+    """Return the CUDA wheels of the environment, and the libraries that may shadow them."""
     return {"cuda_wheels": _wheels(site), "shadowing_libraries": tuple(_shadows(host, site))}
 
 
@@ -41,7 +41,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
 def _wheels(site: Site) -> tuple[CudaWheel, ...]:
     named = sorted((one.name, one.version) for one in site.distributions)
     names = [(name, version) for name, version in named if name.startswith("nvidia-")]
-    # Since CUDA 13 the names carry no suffix: nvidia-cufft 12.0.0.61 belongs to CUDA 13.
+    # Since CUDA 13 the names have no suffix: nvidia-cufft 12.0.0.61 belongs to CUDA 13.
     newest = max((_major(v) or 0 for n, v in names if _VERSIONED.fullmatch(n)), default=0)
     wheels = []
     for name, version in names:
@@ -65,11 +65,11 @@ def _major(version: str) -> int | None:
 
 
 class _Own(NamedTuple):
-    """A library that torch brought along."""
+    """A library that was installed with torch."""
 
     folder: str
     beside: bool
-    """It lies where the RPATH of torch's libraries points: in the same site-packages as torch."""
+    """It is in torch's own site-packages, to which the RPATH of torch's libraries points."""
 
 
 def _shadows(host: Host, site: Site) -> Iterator[ShadowingLibrary]:
@@ -87,26 +87,28 @@ def _shadows(host: Host, site: Site) -> Iterator[ShadowingLibrary]:
         for name in host.try_list(folder):
             path = host.join(folder, name)
             if name in own:
-                wins = _loses(name, own[name], preloaded) or _by_runpath(name, preloaded)
+                first_loaded = _shadowed(name, own[name], preloaded) or _by_runpath(name, preloaded)
                 yield ShadowingLibrary(
-                    name=name, path=path, source="LD_LIBRARY_PATH", loaded_first=wins
+                    name=name, path=path, source="LD_LIBRARY_PATH", loaded_first=first_loaded
                 )
             elif name == "libcuda.so.1" and "stubs" in folder.split("/"):
-                # A stub is there to be linked to; every call to it fails.
+                # A stub is only for linking; every call to it fails.
                 yield ShadowingLibrary(
                     name=name, path=path, source="LD_LIBRARY_PATH", loaded_first=True
                 )
     for folder, source in last:
-        # The parts of cuDNN lie beside its main library.
+        # The parts of cuDNN are in the folder of its main library.
         for name in (name for name in sorted(own) if "_" not in name):
             path = host.join(folder, name)
             if host.is_file(path):
-                wins = _loses(name, own[name], preloaded)
-                yield ShadowingLibrary(name=name, path=path, source=source, loaded_first=wins)
+                first_loaded = _shadowed(name, own[name], preloaded)
+                yield ShadowingLibrary(
+                    name=name, path=path, source=source, loaded_first=first_loaded
+                )
 
 
 def _own(host: Host, site: Site, torch: str) -> dict[str, _Own]:
-    """The CUDA libraries that torch brought along."""
+    """Return the CUDA libraries that were installed with torch."""
     folders = [host.join(torch, "lib")]
     for one in site.folders:
         place = host.join(one, "nvidia")
@@ -130,29 +132,29 @@ def _in_preload(host: Host, own: dict[str, _Own]) -> Iterator[ShadowingLibrary]:
             yield ShadowingLibrary(name=name, path=path, source="LD_PRELOAD", loaded_first=True)
 
 
-def _loses(name: str, own: _Own, preloaded: frozenset[str]) -> bool:
-    """RPATH does not lead to torch's own, and torch does not load it by its full path either.
+def _shadowed(name: str, own: _Own, preloaded: frozenset[str]) -> bool:
+    """Whether RPATH does not lead to torch's own, and torch does not load it by its full path.
 
-    libcudart is loaded before torch gets to that.
+    libcudart is loaded before torch loads libraries by path.
     """
     return not own.beside and (_stem(name) not in preloaded or name.startswith("libcudart."))
 
 
 def _by_runpath(name: str, preloaded: frozenset[str]) -> bool:
-    """NVIDIA's libraries load it, and they name its folder by RUNPATH."""
+    """Whether NVIDIA's libraries load it, which name its folder by RUNPATH."""
     inner = name.startswith(("libcudnn_", "libnvJitLink.", "libnvrtc-builtins.", "libnvrtc."))
     return inner and _stem(name) not in preloaded
 
 
 def opened_by(host: Host, torch: str) -> frozenset[str]:
-    """Libraries that this torch loads by their full paths before all else, such as `libnvJitLink`.
+    """Return the libraries that this torch loads first by full path, such as `libnvJitLink`.
 
-    Its source says so, after the line that opens /proc/self/maps: none in 2.4, most in 2.11.
+    Its source lists them after the line that opens /proc/self/maps: none in 2.4, most in 2.11.
     https://github.com/pytorch/pytorch/issues/138460
     """
     opened = 'open("/proc/self/maps")'
-    telling = (opened, "_preload_cuda_deps()", "except ", '"lib')
-    text = "\n".join(host.try_grep(host.join(torch, "__init__.py"), *telling))
+    needles = (opened, "_preload_cuda_deps()", "except ", '"lib')
+    text = "\n".join(host.try_grep(host.join(torch, "__init__.py"), *needles))
     before, mark, after = text.partition(opened)
     calls = after.partition("except ")[0]
     source = before if "_preload_cuda_deps()" in calls else calls
@@ -160,7 +162,7 @@ def opened_by(host: Host, torch: str) -> frozenset[str]:
 
 
 def _other_folders(host: Host, site: Site) -> Iterator[tuple[str, str]]:
-    """Folders that the loader comes to only after those that libraries name."""
+    """Yield folders that the loader searches only after those that libraries name."""
     for prefix in dict.fromkeys((host.environ.get("CONDA_PREFIX", ""), site.prefix)):
         if prefix and host.is_dir(host.join(prefix, "conda-meta")):
             yield host.join(prefix, "lib"), "conda"

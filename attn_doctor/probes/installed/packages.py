@@ -1,8 +1,8 @@
-"""Reads the packages that attention in training stacks depends on, from metadata and file names.
+"""Reads the packages of attention and training from their metadata and file names.
 
-That a compiled module is there does not mean that it loads: the libraries it needs, and the torch
-it was built against, decide that. What a package says of its build is in the facts `built_…`;
-many say nothing.
+Whether a compiled module loads depends on the libraries it needs and the torch it was built for;
+its presence is not enough. The facts `built_…` are what a package records of its build; many record
+nothing.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from attn_doctor.probes.installed.requirements import required
 
 
 class Known(Struct, frozen=True):
-    """Where the files of a package lie.
+    """Where the files of a package are.
 
-    `compiled` names its extension modules: a folder below the one that holds `module` (empty for
-    that one itself), and how their names begin.
+    `compiled` names its extension modules: a folder below that of `module` (empty for that folder
+    itself), and the prefix of their names.
     """
 
     distributions: tuple[str, ...]
     module: str
     compiled: tuple[tuple[str, str], ...] = ()
-    proof: str = ""
-    """A file that tells this package from another one that uses the same folder."""
+    marker: str = ""
+    """A file that another package in the same folder does not have."""
 
 
 PACKAGES: dict[str, Known] = {
@@ -97,12 +97,12 @@ class _Record(Struct):
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """One field of `Facts` for each of `FIELDS`."""
+    """Return one field of `Facts` for each of `FIELDS`."""
     return {field: _package(host, site, gaps, field, known) for field, known in PACKAGES.items()}
 
 
 def compiled(host: Host, site: Site) -> Iterator[Modules]:
-    """The compiled modules of every package that is there and has some."""
+    """Yield the compiled modules of every installed package that has some."""
     for field, known in PACKAGES.items():
         one = _distribution(site, known)
         if one is not None and known.compiled:
@@ -117,9 +117,9 @@ def _distribution(site: Site, known: Known) -> Distribution | None:
 
 
 def _folder(host: Host, site: Site, known: Known, came: Origin) -> str:
-    """Folder of the package; empty if its files are not there, or are another package's."""
+    """Return the folder of the package; empty if it does not exist or is another package's."""
     path = module_path(host, site, known.module, came)
-    if path and known.proof and not host.is_file(host.join(path, known.proof)):
+    if path and known.marker and not host.is_file(host.join(path, known.marker)):
         return ""
     return path
 
@@ -161,7 +161,7 @@ def _explain(
     files: list[str],
     made: Built,
 ) -> None:
-    """Reasons for what stays unknown, where it could have been told."""
+    """Add reasons for facts that could have been known."""
     if came.why:
         gaps.add(f"{field}.source", came.why)
     if not headers:
@@ -174,7 +174,7 @@ def _explain(
 
 
 def _compiled(host: Host, path: str, known: Known) -> list[str]:
-    """Files of its extension modules."""
+    """Return the files of its extension modules."""
     if not path:
         return []
     parent = host.parent(path)
@@ -191,7 +191,7 @@ def _compiled(host: Host, path: str, known: Known) -> list[str]:
 
 
 def _built(host: Host, path: str, came: Origin, one: Distribution, files: list[str]) -> Built:
-    """What it was compiled against: its build record first, then its name and file names."""
+    """Return what it was compiled against, from its build record, name and file names."""
     name = built(one.version, came.wheel)
     record = _record(host, path) if path and one.name == "xformers" else Built()
     # flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so · _qattn_sm80.cp312-win_amd64.pyd
@@ -207,7 +207,7 @@ def _built(host: Host, path: str, came: Origin, one: Distribution, files: list[s
 
 # {"version": {"cuda": 1208, "hip": null, "torch": "2.10.0+cu128", "python": "3.10.19"}, "env": …}
 def _record(host: Host, path: str) -> Built:
-    """The build record of xformers."""
+    """Read the build record of xformers."""
     try:
         said = msgspec.json.decode(host.try_read(host.join(path, "cpp_lib.json")), type=_Record)
     except msgspec.MsgspecError:
@@ -223,7 +223,7 @@ def _record(host: Host, path: str) -> Built:
 # Tag: cp312-cp312-manylinux_2_27_x86_64
 # Tag: cp312-cp312-manylinux_2_28_x86_64
 def _tags(site: Site, one: Distribution) -> dict[str, Any]:
-    """The three parts of its wheel's tag, joined by dots as in file names; empty without wheel."""
+    """Return the three parts of its wheel's tag, joined by dots; empty without a wheel."""
     lines = site.distributions.headers(one, "WHEEL").get("Tag", [])
     parts = [line.split("-", 2) for line in lines if line.count("-") >= 2]
     names = ("python_tag", "abi_tag", "platform_tag")
@@ -236,7 +236,7 @@ def _tags(site: Site, one: Distribution) -> dict[str, Any]:
 def _requires_torch(
     host: Host, site: Site, headers: dict[str, list[str]], made: Built
 ) -> str | None:
-    """The torch it demands; else the floor that its wheel's name gives (`torch2.9.0andhigher`)."""
+    """Return the torch requirement, or the minimum in its wheel's name."""
     if not headers:
         return None
     lines = headers.get("Requires-Dist", [])

@@ -207,7 +207,7 @@ def test_symbols_of_a_missing_torch_library_are_unknown(environment: Environment
     assert found.missing_libraries == ("libc10.so",)
     assert (found.undefined_symbol_count, found.mismatch) == (None, "unchecked")
     assert gaps["extensions[0].undefined_symbol_count"] == (
-        "libc10.so, where its symbols would be, is not there"
+        "libc10.so, which would define its symbols, is missing"
     )
     assert found.loads is False
 

@@ -32,6 +32,7 @@ from attn_doctor.facts import (
     Triton,
 )
 from attn_doctor.facts.kinds import TorchBuild
+from attn_doctor.gpu_names import find_product, known_names, plain
 from attn_doctor.suggest import did_you_mean
 
 Tables = Mapping[str, Any]
@@ -68,10 +69,13 @@ def _set_gpu(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fact
         return replace(facts, gpus=(), pci=(), driver=driver, gaps=gaps)
     match = re.fullmatch(r"(?:(\d{1,2})\s*[x×]\s*)?(.+)", value)
     count, name = int(match[1] or 1) if match else 1, match[2] if match else value
-    product, sm, gib = _product(name, tables)
-    memory = gib * 1024 if gib else None
-    found = tuple(_gpu(number, product, sm, memory) for number in range(count))
-    notes.append(f"{count} × {product}" if count > 1 else product)
+    product = find_product(name, tables)
+    if product is None:
+        hint = did_you_mean(plain(name), known_names(tables), "or name its capability: sm=89")
+        raise AttnDoctorError(f"--pretend gpu={name}: no GPU of that name is in the tables; {hint}")
+    memory = product.gib * 1024 or None
+    found = tuple(_gpu(number, product.name, product.sm, memory) for number in range(count))
+    notes.append(f"{count} × {product.name}" if count > 1 else product.name)
     gaps["gpus"] = _NOT_GIVEN
     return replace(facts, gpus=found, pci=(), gaps=gaps)
 
@@ -90,32 +94,6 @@ def _gpu(index: int, name: str, sm: int, memory_mib: int | None) -> Gpu:
         processes=0,
         visible=True,
     )
-
-
-def _product(name: str, tables: Tables) -> tuple[str, int, int]:
-    """Return product name, compute capability ×10 and GiB (0: unknown) of the GPU `name`."""
-    wanted = _plain(name)
-    rows = tables["gpus"]["gpu"]
-    for row in rows:
-        if wanted in (row["name"], *row.get("also", ()), _plain(row["product"])):
-            return row["product"], row["sm"], row["gib"]
-    products: dict[str, tuple[str, int]] = {}
-    for chip in tables["pci-nvidia"]["chips"].values():
-        for line in chip["ids"].splitlines():
-            product = line.partition(" ")[2]
-            products.setdefault(_plain(product), (product, chip["sm"]))
-    if wanted in products:
-        product, sm = products[wanted]
-        return f"NVIDIA {product}", sm, 0
-    names = {row["name"] for row in rows} | set(products)
-    hint = did_you_mean(wanted, sorted(names), "or name its capability: sm=89")
-    raise AttnDoctorError(f"--pretend gpu={name}: no GPU of that name is in the tables; {hint}")
-
-
-def _plain(name: str) -> str:
-    """Return `NVIDIA GeForce RTX 4090` as `rtx4090`."""
-    text = re.sub(r"[^a-z0-9]", "", name.lower())
-    return text.removeprefix("nvidia").removeprefix("geforce").removeprefix("tesla")
 
 
 def _set_capability(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:

@@ -19,7 +19,7 @@ PACKAGE = Path(attn_doctor.__file__).parent
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "_version binaries env_vars errors facts processes redact suggest worker",
+        "_version binaries env_vars errors facts gpu_names processes redact suggest worker",
         "files log toml_files",
         "findings host pool pretend record snapshot",
         "anonymize derived probes rulebook shell",

@@ -94,9 +94,11 @@ def asked(given: SpecArgs | None, how: How) -> Wanted:
 def remarks(wanted: list[Target], folder: Path, how: How) -> list[str]:
     """What a user should know before kernels are built for another machine."""
     from attn_doctor.kernels.builder.target import folder_remark, variables_remark
+    from attn_doctor.kernels.gpus.known import name_remark
 
     told = [folder_remark(folder, how.cache_dir)]
     told += [variables_remark(one, os.environ) for one in wanted]
+    told += [name_remark(one.word, one.descriptor) for one in wanted]
     return [one for one in told if one]
 
 

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.gpu_names import find_product
 from attn_doctor.kernels.gpus.descriptor import Descriptor, identifier
-from attn_doctor.rulebook.library import folder
+from attn_doctor.rulebook.library import folder, tables
 from attn_doctor.suggest import nearest
 from attn_doctor.toml_files import read_toml
 
@@ -40,7 +41,24 @@ def find(word: str) -> Descriptor:
     for name, one in found.items():
         if wanted in (_plain(name), _plain(name).removeprefix("rtx")):
             return one
+    product = find_product(word, tables())
+    if product is not None and identifier(product.name) in found:
+        return found[identifier(product.name)]
     raise AttnDoctorError(f"--target {word}: {_unknown(wanted, found)}")
+
+
+def name_remark(word: str, descriptor: Descriptor) -> str:
+    """Which GPU a name such as `h100` was taken for, if several have it; else empty."""
+    wanted = _plain(word)
+    others = [
+        one.id for one in listing() if _plain(one.id).startswith(wanted) and one.id != descriptor.id
+    ]
+    if descriptor.own or wanted == _plain(descriptor.id) or not others:
+        return ""
+    return (
+        f"--target {word}: built for {descriptor.name}, the commonest of that name; for another"
+        f" one name it: {', '.join(others)}"
+    )
 
 
 def buildable(descriptor: Descriptor) -> Descriptor:

@@ -108,11 +108,21 @@ def test_a_compute_capability_that_no_known_gpu_has() -> None:
     assert "known GPUs" not in told
 
 
-def test_a_name_that_is_several_gpus() -> None:
-    told = refused("h100")
-    assert "the name is in the keys" in told
-    for name in ("h100-80gb-hbm3", "h100-pcie", "h100-nvl"):
-        assert name in told
+@pytest.mark.parametrize(
+    ("word", "id", "other"),
+    [("h100", "h100-80gb-hbm3", "h100-pcie"), ("A100", "a100-sxm4-80gb", "a100-sxm4-40gb")],
+)
+def test_the_commonest_of_several_gpus_is_taken_and_named(word: str, id: str, other: str) -> None:
+    found = known.find(word)
+    assert found.id == id
+    remark = known.name_remark(word, found)
+    assert f"--target {word}: built for {found.name}" in remark
+    assert other in remark
+
+
+@pytest.mark.parametrize("word", ["h200", "h100-pcie", "NVIDIA H100 80GB HBM3"])
+def test_an_exact_name_needs_no_remark(word: str) -> None:
+    assert known.name_remark(word, known.find(word)) == ""
 
 
 def test_an_unknown_name_names_the_nearest() -> None:

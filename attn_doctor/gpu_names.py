@@ -1,0 +1,53 @@
+"""Finds a GPU by the name that a user writes: `h100`, `RTX 4090`, `NVIDIA A100-SXM4-80GB`.
+
+Used wherever a GPU is named (`--pretend`, `--target`). `rules/tables/gpus.toml` lists the commonest
+product of a name first; the PCI table knows all other products, without their memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+
+class Product(Struct, frozen=True):
+    """A product of NVIDIA."""
+
+    name: str
+    """As the driver reports it."""
+    sm: int
+    """Compute capability × 10."""
+    gib: int = 0
+    """Memory; 0 if unknown."""
+
+
+def plain(name: str) -> str:
+    """`NVIDIA GeForce RTX 4090` as `rtx4090`."""
+    text = re.sub(r"[^a-z0-9]", "", name.lower())
+    return text.removeprefix("nvidia").removeprefix("geforce").removeprefix("tesla")
+
+
+def find_product(name: str, tables: Mapping[str, Any]) -> Product | None:
+    """The product of a name, the commonest one if several have it; None if no table has it."""
+    wanted = plain(name)
+    for row in tables["gpus"]["gpu"]:
+        if wanted in (row["name"], *row.get("also", ()), plain(row["product"])):
+            return Product(row["product"], row["sm"], row["gib"])
+    return _pci_products(tables).get(wanted)
+
+
+def known_names(tables: Mapping[str, Any]) -> list[str]:
+    """Every name that `find_product` finds."""
+    return sorted({*(row["name"] for row in tables["gpus"]["gpu"]), *_pci_products(tables)})
+
+
+def _pci_products(tables: Mapping[str, Any]) -> dict[str, Product]:
+    products: dict[str, Product] = {}
+    for chip in tables["pci-nvidia"]["chips"].values():
+        for line in chip["ids"].splitlines():
+            product = line.partition(" ")[2]
+            products.setdefault(plain(product), Product(f"NVIDIA {product}", chip["sm"]))
+    return products

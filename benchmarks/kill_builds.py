@@ -198,7 +198,7 @@ def prove(args: argparse.Namespace, folder: str) -> bool:
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.builder.devices import children_environment
     from attn_doctor.kernels.builder.plan import BuildRequest
-    from attn_doctor.kernels.builder.verification import prove
+    from attn_doctor.kernels.builder.verification import verify_entries
     from attn_doctor.record import store
 
     manifest = store.load(Path(folder)) or store.empty()
@@ -210,7 +210,7 @@ def prove(args: argparse.Namespace, folder: str) -> bool:
         environ=children_environment(os.environ, folder)[0],
         jobs=args.jobs or None,
     )
-    found = prove(request, manifest.entries)
+    found = verify_entries(request, manifest.entries)
     for entry in found.values():
         if entry.state != "built":
             print(entry.state, entry.message)

@@ -1,27 +1,36 @@
-"""The record beside the caches: what was built, for which machine, and how it was verified.
+"""The manifest beside the caches: what was built, for which machine, and how it was verified.
 
 No cache key of torch or Triton holds the driver's version, and a miss is silent. So the builder
 writes down everything that decided the result; `check` and `cache why` compare it with the
 machine of today. The file is plain JSON, one per cache folder, written by one rename.
 
-It cannot know what other programs wrote into the same folder: their entries are live, but not ours.
+It does not know what other programs wrote into the same folder: their entries are in use, but not
+ours.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from msgspec import Struct
 
 from attn_doctor.record.spec import KernelSpec
 
 SCHEMA = 1
-#: The message of a warm-up whose second run nobody wanted.
-NOT_ASKED = "not verified: --no-verify was given"
-#: The manifest's place below the cache folder.
+#: The message of a warm-up without a second run.
+NOT_REQUESTED = "not verified: --no-verify was given"
+#: The manifest's path below the cache folder.
 NAME = "attn-doctor/manifest.json"
+
+#: `built`: a second process reused it, and its results are right. `unverified`: a second process
+#: reused it, its numbers were never computed on a GPU. `cubins`: only its compiled kernels were
+#: imported, no graph. `not-reused`: a second process compiled it again. `cleared`: its files were
+#: deleted, it can be built again.
+EntryState = Literal["built", "unverified", "cubins", "not-reused", "failed", "cleared"]
 
 
 class BuildEnvironment(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything outside the spec that decides reuse. Empty text: absent. None: could not tell."""
+    """Everything outside the spec that decides reuse. Empty text: absent. None: unknown."""
 
     torch: str | None = None
     torch_cuda: str | None = None
@@ -38,7 +47,7 @@ class BuildEnvironment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Compute capability times ten, such as 90."""
     driver: str | None = None
     cc: str | None = None
-    """First line of what the C compiler says of its version, or "" without one."""
+    """First line of the C compiler's `--version`; "" if there is none."""
     cxx: str | None = None
     cpu: str | None = None
     """Vector instructions that Inductor compiles for, such as avx2; for CPU kernels."""
@@ -56,7 +65,7 @@ class Build(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seconds: float
     """First call in the building process, backward included."""
     reuse_seconds: float | None = None
-    """The same in the fresh process that proved reuse."""
+    """The same in the second process, which verified reuse."""
     errors: dict[str, float] = {}
     """Relative error against a float64 reference: out, and in training dq, dk, dv."""
     keys: dict[str, list[str]] = {}
@@ -69,9 +78,10 @@ class Build(Struct, frozen=True, kw_only=True, omit_defaults=True):
     hits: dict[str, int] = {}
     """Counters of that process."""
     limits: list[str] = []
-    """What could not be had, such as "torch 2.9 lowers the backward again in every process"."""
+    """What is not reused all the same, such as "torch 2.9 lowers the backward again in every
+    process"."""
     root: str = ""
-    """Cache folder whose path its graphs hold, where that is not the one it lies in."""
+    """Cache folder whose path its graphs hold, where that is another folder."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,10 +91,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_slot: str
     """The device it was built on: "cpu", or as in "cuda:0 NVIDIA H200". The index is part of the
     generated source, and one folder may serve machines with different GPUs."""
-    state: str
-    """built | unverified (a second process reused it, its numbers were never computed on a GPU) |
-    cubins (only its compiled kernels were taken in, no graph) | not-reused | failed | cleared (its
-    files were deleted, it can be built again)"""
+    state: EntryState
     mask_source: str = ""
     """SHA-256 of the file that holds the user's mask function; empty for our own masks."""
     mask_folder: str = ""
@@ -97,7 +104,7 @@ class Entry(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A program of the user's that was run so that its kernels lie in the cache."""
+    """A user's program that was run so that the cache holds its kernels."""
 
     argv: tuple[str, ...]
     folder: str
@@ -119,25 +126,25 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unverified: bool = False
     """Both runs were on a stub GPU: no numbers were computed."""
     message: str = ""
-    """What the second run compiled again, or why it was not made."""
+    """What the second run compiled again, or why there was none."""
     root: str = ""
     """As in `Build`."""
 
     @property
     def fault(self) -> str:
-        """Why its kernels are known not to serve; empty if they do, or nobody looked."""
-        return "" if self.verified or self.message == NOT_ASKED else self.message
+        """Why its kernels are not reused; empty if they are, or if it is unknown."""
+        return "" if self.verified or self.message == NOT_REQUESTED else self.message
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """All that is known of one cache folder."""
+    """The record of one cache folder."""
 
     schema: int
     attn_doctor: str
     environments: dict[str, BuildEnvironment] = {}
-    """Place → what all entries of that place were built in. Stale entries leave the manifest
+    """Device slot → what all its entries were built in. Stale entries leave the manifest
     before anything is built anew, so one value holds for all of them."""
     entries: dict[str, Entry] = {}
-    """`<KernelSpec.id>@<place>` → entry."""
+    """`<KernelSpec.id>@<device slot>` → entry."""
     warmups: dict[str, Warmup] = {}
-    """Twelve digits of argv, folder and place → warm-up."""
+    """Twelve digits of argv, folder and device → warm-up."""

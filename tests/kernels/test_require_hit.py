@@ -47,7 +47,7 @@ def test_nothing_was_built(tmp_path: Path) -> None:
 
 def test_a_file_is_gone(built: Path) -> None:
     (built / "fxgraph" / "a").unlink()
-    with pytest.raises(attn_doctor.CacheMiss, match="fxgraph/a is gone or has another size"):
+    with pytest.raises(attn_doctor.CacheMiss, match="fxgraph/a is missing or has another size"):
         attn_doctor.require_hit(built, later="allow", environ=environ(built))
 
 

@@ -4,60 +4,56 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from attn_doctor.cli.build_kernels.request import How
-    from attn_doctor.kernels.builder.spec_requests import SpecArgs
+from attn_doctor.cli.build_kernels.request import BuildOptions, examined
+from attn_doctor.cli.build_kernels.run import terminal_of
+from attn_doctor.cli.signals import Signals, TerminatedError
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.kernels.builder.fit import fit
+from attn_doctor.kernels.builder.software_differences import check_able
+from attn_doctor.kernels.builder.spec_requests import requested_specs
+from attn_doctor.kernels.gpus.known import find
+from attn_doctor.render.build_kernels.fits import fit_json, fit_text
 
 
-def fitted(given: SpecArgs | None, how: How) -> int:
-    """Compile the specs for each target, keep nothing, and tell which fit. Returns the exit code.
+def fitted(options: BuildOptions) -> int:
+    """Compile the specs for each target, keep nothing, and show which fit. Returns the exit code.
 
-    Raises `AttnDoctorError` if no spec was written out, and `DeviceError` if this environment can
-    compile for no GPU of another machine.
+    Raises `AttnDoctorError` if no spec was named, and `DeviceError` if this environment cannot
+    compile for a GPU of another machine.
     """
-    from attn_doctor.cli.build_kernels.request import examined
-    from attn_doctor.cli.build_kernels.run import paper_of
-    from attn_doctor.cli.signals import Signals, TerminatedError
-    from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.kernels.builder.fit import fit
-    from attn_doctor.kernels.builder.software_differences import able
-    from attn_doctor.kernels.builder.spec_requests import requested_specs
-    from attn_doctor.kernels.gpus.known import find
-    from attn_doctor.render.build_kernels.fits import fit_json, fit_text
-
-    words = [word.strip() for text in how.targets for word in text.split(",") if word.strip()]
-    found = [find(word) for word in words]
-    if given is None:
+    words = [word.strip() for text in options.target for word in text.split(",") if word.strip()]
+    descriptors = [find(word) for word in words]
+    if options.specs is None:
         raise AttnDoctorError(
             "--fit needs specs: --preset NAME, --spec FILE, or --heads and others"
         )
-    wishes = requested_specs(given)
-    facts = examined(how)
-    able(facts)
-    told = []
+    specs = requested_specs(options.specs)
+    facts = examined(options)
+    check_able(facts)
+    results = []
     try:
         with Signals():
-            for descriptor in found:
+            for descriptor in descriptors:
                 fits = fit(
                     descriptor,
-                    wishes.specs,
+                    specs.specs,
                     facts,
                     os.environ,
-                    sys_path=wishes.sys_path,
-                    limit=how.timeout or 600.0,
-                    jobs=how.jobs,
-                    tell=_say,
+                    sys_path=specs.sys_path,
+                    limit=options.timeout or 600.0,
+                    jobs=options.jobs,
+                    progress=_say,
                 )
-                told.append((descriptor, fits))
+                results.append((descriptor, fits))
     except TerminatedError as error:
         return error.code
-    code = int(any(one.fits is not True for _, fits in told for one in fits))
-    if how.as_json:
-        sys.stdout.write(fit_json(told, code))
+    code = int(any(one.fits is not True for _, fits in results for one in fits))
+    if options.as_json:
+        sys.stdout.write(fit_json(results, code))
     else:
-        texts = [fit_text(fits, descriptor, paper_of(sys.stdout)) for descriptor, fits in told]
+        terminal = terminal_of(sys.stdout)
+        texts = [fit_text(fits, descriptor, terminal) for descriptor, fits in results]
         sys.stdout.write("\n".join(texts))
     return code
 

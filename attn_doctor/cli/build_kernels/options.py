@@ -23,8 +23,8 @@ Program = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- COMMAND…]",
-        help="Your own warm-up, run unchanged with the caches recorded, and once more to prove"
-        " that it hits.",
+        help="Your own warm-up program: run unchanged, and once more to verify that it reuses"
+        " all that it compiled.",
         show_default=False,
     ),
 ]
@@ -36,12 +36,10 @@ Preset = Annotated[
         help="A model family such as flux1 or wan21-14b; may be repeated.",
     ),
 ]
-ListPresets = Annotated[bool, _spec("--list-presets", help="Show the presets.")]
+ListPresets = Annotated[bool, _spec("--list-presets", help="List the presets and exit.")]
 Spec = Annotated[
     list[Path] | None,
-    _spec(
-        "--spec", metavar="FILE", help="A TOML file of specs (README shows one); may be repeated."
-    ),
+    _spec("--spec", metavar="FILE", help="A TOML file of specs (see the README); may be repeated."),
 ]
 Heads = Annotated[
     str, _spec(metavar="N", help="Query heads. A value may be a list, 24,40: lists multiply.")
@@ -51,16 +49,18 @@ KvHeads = Annotated[
 ]
 HeadDim = Annotated[str, _spec(metavar="N", help="Size of each head.")]
 ValueDim = Annotated[str, _spec(metavar="N", help="Size of each value head, where it differs.")]
-Length = Annotated[
+SeqLen = Annotated[
     list[str] | None,
     _spec(
-        "--length",
+        "--seq-len",
         metavar="TOKENS",
-        help="Query length. 1024+2048: one program sees both, in this order; 1024,2048: two"
-        " programs do.",
+        help="Query length. 1024+2048: one program uses both, in this order; 1024,2048: two"
+        " programs, each with one.",
     ),
 ]
-KvLength = Annotated[str, _spec(metavar="TOKENS", help="Key length, in cross-attention.")]
+KvSeqLen = Annotated[
+    str, _spec("--kv-seq-len", metavar="TOKENS", help="Key length, in cross-attention.")
+]
 Batch = Annotated[str, _spec(metavar="N", help="Batch size.")]
 Dtype = Annotated[str, _spec(metavar="DTYPE", help="bf16 (default), fp16 or fp32.")]
 Mask = Annotated[
@@ -85,6 +85,7 @@ PerHead = Annotated[
 Phase = Annotated[
     str,
     _spec(
+        "--for",
         metavar="PHASE",
         help="training, inference or both. Default: training, on the CPU inference.",
     ),
@@ -125,11 +126,11 @@ Targets = Annotated[
     _target(
         "--target",
         metavar="NAME|FILE",
-        help="Build for this GPU, which need not be here: a known name such as h200, or a file that"
-        " `attn-doctor describe-gpu` wrote where it is. May be a list, or repeated.",
+        help="Build for a GPU of another machine: a known name such as h200, or a file that"
+        " `attn-doctor describe-gpu` wrote there. May be a list, or repeated.",
     ),
 ]
-ListTargets = Annotated[bool, _target("--list-targets", help="Show the known GPUs.")]
+ListTargets = Annotated[bool, _target("--list-targets", help="List the known GPUs and exit.")]
 Devices = Annotated[
     int | None,
     _target(
@@ -137,33 +138,37 @@ Devices = Annotated[
         min=1,
         max=64,
         metavar="N",
-        help="For cuda:0 to cuda:N-1 of the target; a kernel is for one index. Default: 1.",
+        help="Build for cuda:0 to cuda:N-1 of the target; a kernel is for one index. Default: 1.",
     ),
 ]
 Artifact = Annotated[
     Path | None,
     _target(
         "--artifact",
+        "-o",
         metavar="FILE",
-        help="Then write all that was built to one file, for `attn-doctor cache import`.",
+        help="Write all that was built to one file, for `attn-doctor cache import`.",
     ),
 ]
 Docker = Annotated[
-    bool, _target("--docker", help="Build nothing: print the stage of a Dockerfile that does.")
+    bool,
+    _target(
+        "--docker", help="Print a stage of a Dockerfile that builds the kernels, and build nothing."
+    ),
 ]
 Unpadded = Annotated[
     bool,
     _target(
         "--unpadded",
-        help="Build matrix products of odd sizes as they are: whether padding is quicker, only a"
-        " GPU can time. Without, they are refused.",
+        help="Build matrix products of odd sizes without padding: only a GPU can time which is"
+        " faster. Without this option they are refused.",
     ),
 ]
 Fit = Annotated[
     bool,
     _target(
         "--fit",
-        help="With --dry-run: compile each spec, keep nothing, and tell whether it fits the"
+        help="With --dry-run: compile each spec, keep nothing, and show whether it fits the"
         " target's shared memory.",
     ),
 ]
@@ -171,12 +176,16 @@ CacheDir = Annotated[
     str,
     _how(
         metavar="DIR",
-        help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own. For a target: its"
-        " path there, which the kernels hold.",
+        help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own. With --target: the"
+        " path that it has there, which the kernels hold.",
     ),
 ]
 Python = Annotated[
-    str, _how(metavar="PATH", help="Interpreter or environment to build with, as in check.")
+    str,
+    _how(
+        metavar="PATH",
+        help="Interpreter or environment to build with. Default: the active environment.",
+    ),
 ]
 Device = Annotated[
     str,
@@ -200,11 +209,11 @@ Timeout = Annotated[
     _how(
         min=1.0,
         metavar="SECONDS",
-        help="Longest time for one spec. Default: 600, for a warm-up none.",
+        help="Time limit for one kernel. Default: 600; for a warm-up none.",
     ),
 ]
-Force = Annotated[bool, _how("--force", help="Build what is up to date as well.")]
-Prove = Annotated[
+Force = Annotated[bool, _how("--force", help="Also build what is up to date.")]
+Verify = Annotated[
     bool,
     _how(
         "--verify/--no-verify",
@@ -217,7 +226,6 @@ DryRun = Annotated[
     _show("--dry-run", "-n", help="Show what would be cleared and built, and how long it takes."),
 ]
 Check = Annotated[
-    bool, _show("--check", help="Build nothing; exit with 1 if anything would be built.")
+    bool, _show("--check", help="Build nothing, and exit with 1 if anything would be built.")
 ]
 Output = Annotated[Format, _show(help="How to write the result.", show_default=True)]
-Verbose = Annotated[bool, _show("--verbose", "-v", help="List every file.")]

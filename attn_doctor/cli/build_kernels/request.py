@@ -3,141 +3,153 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from attn_doctor.facts import Facts
-    from attn_doctor.kernels.builder.plan import BuildRequest
-    from attn_doctor.kernels.builder.spec_requests import SpecArgs
-    from attn_doctor.kernels.builder.target import Target
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-#: Tells the guard, which refuses what only a timing could decide (`stub_gpu/timed_choices.py`).
+from attn_doctor.diagnosis import examine
+from attn_doctor.facts import Facts
+from attn_doctor.host.local import LocalHost
+from attn_doctor.kernels.builder.devices import (
+    cache_folder,
+    children_environment,
+    compilable,
+    devices,
+    owner_remark,
+)
+from attn_doctor.kernels.builder.plan import BuildRequest
+from attn_doctor.kernels.builder.rebuild_request import recorded
+from attn_doctor.kernels.builder.software_differences import check
+from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
+from attn_doctor.kernels.builder.target import Target, target_remarks, targets_of
+
+#: Allows the guard of a stub GPU to pass what only a timing could decide
+#: (`stub_gpu/timed_choices.py`).
 UNPADDED = "ATTN_DOCTOR_UNPADDED"
+#: Seconds that building one spec may take.
+_LIMIT = 600.0
 
 
-class How(NamedTuple):
-    """How to build, as it was given."""
+class BuildOptions(Struct, frozen=True, kw_only=True):
+    """The options of one call, with the names of their parameters."""
 
-    python: str
-    device: str
-    cache_dir: str
-    jobs: int | None
-    timeout: float | None
-    force: bool
-    targets: tuple[str, ...]
-    devices: int | None
-    artifact: Path | None
-    dry_run: bool
-    check: bool
-    fit: bool
-    prove: bool
-    unpadded: bool
-    as_json: bool
-    verbose: bool
+    specs: SpecArgs | None
+    """None: what the folder's record names."""
+    program: Sequence[str] = ()
+    target: Sequence[str] = ()
+    python: str = ""
+    device: str = ""
+    cache_dir: str = ""
+    jobs: int | None = None
+    timeout: float | None = None
+    force: bool = False
+    devices: int | None = None
+    artifact: Path | None = None
+    docker: bool = False
+    dry_run: bool = False
+    check: bool = False
+    fit: bool = False
+    verify: bool = True
+    unpadded: bool = False
+    as_json: bool = False
+    verbose: bool = False
 
-    def guarded(self, environ: dict[str, str]) -> dict[str, str]:
-        """`environ` with what the guard of a stub GPU is to let pass."""
-        return {**environ, UNPADDED: "1"} if self.unpadded else environ
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> BuildOptions:
+        """From the parameters of the command line."""
+        specs = SpecArgs.of(params, cpu=params["device"].strip().startswith("cpu"))
+        given = any(value for name, value in asdict(specs).items() if name != "cpu")
+        own = {name: params[name] for name in cls.__struct_fields__ if params.get(name) is not None}
+        return cls(
+            **{
+                **own,
+                "specs": specs if given else None,
+                "artifact": Path(params["artifact"]) if params["artifact"] else None,
+                "as_json": params["json"] or params["format"] == "json",
+                "verbose": bool(params["verbose"]),
+            }
+        )
+
+    @property
+    def targets(self) -> list[Target]:
+        """The GPUs of `--target`. Raises `AttnDoctorError` for an unknown one."""
+        return targets_of(self.target, self.devices or 1, os.environ)
 
 
-class Wanted(NamedTuple):
+class Requests(NamedTuple):
     """What is to be built: one request for this machine, or one for each target."""
 
     requests: tuple[BuildRequest, ...]
     notes: tuple[str, ...]
 
 
-def examined(how: How) -> Facts:
+class Workplace(NamedTuple):
+    """The environment and folder in which kernels are built."""
+
+    facts: Facts
+    folder: Path
+    environ: dict[str, str]
+    notes: list[str]
+
+
+def examined(options: BuildOptions) -> Facts:
     """The facts of the environment that builds."""
-    from attn_doctor.diagnosis import examine
-    from attn_doctor.host.local import LocalHost
-
-    return examine(LocalHost(), how.python)
+    return examine(LocalHost(), options.python)
 
 
-def targets(how: How) -> list[Target]:
-    """The GPUs of `--target`. Raises `AttnDoctorError` for what names none."""
-    from attn_doctor.kernels.builder.target import targets_of
+def workplace(options: BuildOptions, facts: Facts, targets: Sequence[Target]) -> Workplace:
+    """Where to build, and what the user should know of it.
 
-    return targets_of(how.targets, how.devices or 1, os.environ)
+    Raises `AttnDoctorError` if the folder is unknown, and `DeviceError` if a variable prevents
+    building.
+    """
+    folder = cache_folder(facts, options.cache_dir)
+    own = bool(options.cache_dir or options.artifact or targets)
+    environ, notes = children_environment(os.environ, str(folder), own=own)
+    if options.unpadded:
+        environ[UNPADDED] = "1"
+    notes += [owner_remark(folder), *target_remarks(targets, folder, options.cache_dir, os.environ)]
+    return Workplace(facts, folder, environ, [note for note in notes if note])
 
 
-def asked(given: SpecArgs | None, how: How) -> Wanted:
-    """All that was asked for; None: what the folder's record names.
+def requests_of(options: BuildOptions) -> Requests:
+    """All that was asked for.
 
-    Raises `AttnDoctorError` for a slip in what was written, and `DeviceError` if it cannot be built
+    Raises `AttnDoctorError` for a mistake in the options, and `DeviceError` if it cannot be built
     in this environment.
     """
-    from attn_doctor.kernels.builder.devices import cache_folder, children_environment, owner_remark
-    from attn_doctor.kernels.builder.spec_requests import requested_specs
-
-    # What was written is read first: a slip in it matters on any machine.
-    if given is not None:
-        requested_specs(given)
-    wanted = targets(how) if how.targets else []
-    facts = examined(how)
-    folder = cache_folder(facts, how.cache_dir)
-    environ, remark = children_environment(os.environ, str(folder))
-    notes = [one for one in (remark, owner_remark(folder)) if one]
-    if how.targets:
-        notes += remarks(wanted, folder, how)
+    # The options are read before the machine is examined: a mistake in them is one anywhere.
+    specs = requested_specs(options.specs) if options.specs is not None else None
+    targets = options.targets
+    place = workplace(options, examined(options), targets)
+    notes = place.notes
     requests = []
-    for target in wanted or (None,):
-        request, said = _request(given, how, facts, folder, target)
+    for target in targets or (None,):
+        facts = place.facts
+        if target is not None:
+            check(facts, target)
+            facts = target.there(facts)
+        request = BuildRequest(
+            specs=(),
+            devices=(),
+            facts=facts,
+            folder=place.folder,
+            environ=place.environ,
+            jobs=options.jobs,
+            limit=options.timeout or _LIMIT,
+            force=options.force,
+            target=target,
+        )
+        if specs is None:
+            request, remarks = recorded(request, options.device)
+        else:
+            named = target.devices if target is not None else devices(facts, options.device)
+            compilable(facts, place.folder, named[0])
+            remarks = specs.notes
+            request = replace(request, specs=specs.specs, devices=named, sys_path=specs.sys_path)
         requests.append(request)
-        notes += said
-    made = tuple(_with(request, how.guarded(environ), how) for request in requests)
-    return Wanted(made, tuple(dict.fromkeys(notes)))
-
-
-def remarks(wanted: list[Target], folder: Path, how: How) -> list[str]:
-    """What a user should know before kernels are built for another machine."""
-    from attn_doctor.kernels.builder.target import folder_remark, variables_remark
-    from attn_doctor.kernels.gpus.known import name_remark
-
-    told = [folder_remark(folder, how.cache_dir)]
-    told += [variables_remark(one, os.environ) for one in wanted]
-    told += [name_remark(one.word, one.descriptor) for one in wanted]
-    return [one for one in told if one]
-
-
-def _request(
-    given: SpecArgs | None, how: How, facts: Facts, folder: Path, target: Target | None
-) -> tuple[BuildRequest, list[str]]:
-    """The request for this machine, or for one target; and remarks on it."""
-    import msgspec
-
-    from attn_doctor.kernels.builder.devices import compilable, devices
-    from attn_doctor.kernels.builder.plan import BuildRequest
-    from attn_doctor.kernels.builder.spec_requests import requested_specs
-
-    named: tuple[str, ...] | None = None
-    if target is not None:
-        from attn_doctor.kernels.builder.software_differences import check
-
-        check(facts, target)
-        facts, named = target.there(facts), target.devices
-    if given is None:
-        from attn_doctor.kernels.builder.rebuild_request import recorded
-
-        known = recorded(facts, folder, how.device, target)
-        return BuildRequest(
-            specs=known.specs, devices=known.devices, facts=facts, folder=folder, environ={},
-            sys_path=(*known.sys_path, os.getcwd()), only=known.keys, target=target,
-        ), list(known.notes)  # fmt: skip
-    named = named or devices(facts, how.device)
-    compilable(facts, folder, named[0])
-    wishes = requested_specs(msgspec.structs.replace(given, device=named[0]))
-    return BuildRequest(
-        specs=wishes.specs, devices=named, facts=facts, folder=folder, environ={},
-        sys_path=wishes.sys_path, target=target,
-    ), list(wishes.notes)  # fmt: skip
-
-
-def _with(request: BuildRequest, environ: dict[str, str], how: How) -> BuildRequest:
-    from msgspec.structs import replace
-
-    return replace(
-        request, environ=environ, jobs=how.jobs, limit=how.timeout or 600.0, force=how.force
-    )
+        notes += remarks
+    return Requests(tuple(requests), tuple(dict.fromkeys(notes)))

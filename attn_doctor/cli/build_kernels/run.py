@@ -1,4 +1,4 @@
-"""Carrying out a build for `build-kernels`: its progress, its end, and what is said of it."""
+"""Runs a build for `build-kernels`: its progress, its end, and its report."""
 
 from __future__ import annotations
 
@@ -6,92 +6,99 @@ import os
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from attn_doctor.cli.build_kernels.request import How, Wanted
-    from attn_doctor.kernels.builder.plan import BuildRequest, Plan
-    from attn_doctor.kernels.builder.report import Report
-    from attn_doctor.render.build_kernels.artifact import Exported
-    from attn_doctor.render.terminal import Paper
+from msgspec.structs import replace
+
+from attn_doctor.cli.build_kernels.request import BuildOptions, Requests, requests_of
+from attn_doctor.cli.signals import Signals, TerminatedError
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.kernels.builder import plan as plans
+from attn_doctor.kernels.builder import report as reports
+from attn_doctor.kernels.builder.plan import BuildRequest, Plan
+from attn_doctor.kernels.builder.report import Report
+from attn_doctor.kernels.builder.session import BuildSession
+from attn_doctor.kernels.builder.target import stub_gpu_environ
+from attn_doctor.pool.pool import PoolError
+from attn_doctor.record import store
+from attn_doctor.record.lock import LockLostError
+from attn_doctor.render.build_kernels.artifact import Exported
+from attn_doctor.render.terminal import Paper
 
 
-def run(wanted: Wanted, how: How) -> int:
-    """Build what is wanted, show what came of it, and return the exit code."""
-    from attn_doctor.kernels.builder.plan import joined, plan_build
-    from attn_doctor.record import store
+def run(options: BuildOptions) -> int:
+    """Build what was asked for, show the report, and return the exit code.
 
-    requests = wanted.requests
-    manifest = store.load(requests[0].folder) or store.empty()
-    plans = [plan_build(request, manifest) for request in requests]
-    if how.dry_run or how.check:
-        plan = joined(plans)
-        code = int(how.check and bool(plan.todo))
-        sys.stdout.write(_plan(plan, wanted, how, code))
+    Raises `AttnDoctorError` and `DeviceError` as `requests_of`, and if the folder cannot be
+    written.
+    """
+    wanted = requests_of(options)
+    manifest = store.load(wanted.requests[0].folder) or store.empty()
+    planned = [(request, plans.plan_build(request, manifest)) for request in wanted.requests]
+    if options.dry_run or options.check:
+        plan = plans.joined([plan for _, plan in planned])
+        code = int(options.check and bool(plan.todo))
+        sys.stdout.write(_plan(plan, wanted, options, code))
         return code
-    # Compiling a stub GPU takes a moment, which what is up to date need not wait for.
-    ready = [
-        _stood_in(request) if plan.todo else request
-        for request, plan in zip(requests, plans, strict=True)
-    ]
-    return _built(ready, wanted.notes, how)
+    return _built(planned, wanted.notes, options)
 
 
-def _stood_in(request: BuildRequest) -> BuildRequest:
-    """The request with the environment of its target's stub GPU."""
-    from msgspec.structs import replace
+def _built(
+    planned: Sequence[tuple[BuildRequest, Plan]], notes: Sequence[str], options: BuildOptions
+) -> int:
+    from attn_doctor.render.build_kernels.progress import Bar, Lines
 
-    from attn_doctor.kernels.builder.target import stub_gpu_environ
-
-    if request.target is None:
-        return request
-    return replace(
-        request, environ=stub_gpu_environ(request.target, request.facts, request.environ)
-    )
-
-
-def _built(requests: Sequence[BuildRequest], notes: Sequence[str], how: How) -> int:
-    from attn_doctor.cli.signals import Signals, TerminatedError
-    from attn_doctor.kernels.builder.report import joined
-    from attn_doctor.kernels.builder.session import Build
-
-    paper = paper_of(sys.stderr)
+    first, terminal = planned[0][0], terminal_of(sys.stderr)
     interrupted = 0
-    stopped: Exception | None = None
-    with _watcher(paper) as watcher:
-        builds = [Build(request, watcher) for request in requests]
-        builds[0].notes += notes
+    stopped: PoolError | LockLostError | None = None
+    bar = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    with (Bar if bar else Lines)(terminal) as watcher:
+        sessions = [
+            BuildSession(_with_stub_gpu(request) if plan.todo else request, watcher, plan)
+            for request, plan in planned
+        ]
+        sessions[0].notes += notes
         try:
             with Signals():
                 # One after another: the processes of each target see another GPU.
-                for build in builds:
-                    if build.plan.todo or build.plan.unknown:
-                        build.run()
+                for session in sessions:
+                    if session.plan.todo or session.plan.unknown:
+                        session.run()
         except (KeyboardInterrupt, TerminatedError) as error:
             interrupted = getattr(error, "code", 130)
-        except _stops() as error:
+        except (PoolError, LockLostError) as error:
             stopped = error
         except OSError as error:
             # Whatever was finished before a disk ran full is written down.
-            raise unwritable(requests[0].folder, error) from None
+            raise AttnDoctorError(
+                f"{error.filename or first.folder}: {error.strerror or error}; name another"
+                " --cache-dir"
+            ) from None
     if stopped is not None:
-        return _stopped(stopped, requests[0], paper)
-    report = joined([build.report() for build in builds])
+        return _stopped(stopped, first, terminal)
+    report = reports.joined([session.report() for session in sessions])
     code = interrupted or int(bool(report.failed))
-    packed = None
-    if how.artifact is not None and not code:
-        places = {one.item.device_slot for one in report.results}
-        packed = exported(requests[0].folder, how.artifact, places)
-    sys.stdout.write(_report(report, packed, how, code))
+    exported = None
+    if options.artifact is not None and not code:
+        slots = {result.kernel.device_slot for result in report.results}
+        exported = export(first.folder, options.artifact, slots)
+    sys.stdout.write(_report(report, exported, options, code))
     return code
 
 
-def exported(folder: Path, file: Path, places: Collection[str]) -> Exported:
-    """Write what was built for `places` to one file. Raises `ArtifactError`."""
-    from attn_doctor.kernels.bundle.pack import choose, pack
-    from attn_doctor.render.build_kernels.artifact import Exported
+def _with_stub_gpu(request: BuildRequest) -> BuildRequest:
+    """The request with the environment of its target's stub GPU, whose compiling takes a moment."""
+    if request.target is None:
+        return request
+    environ = stub_gpu_environ(request.target, request.facts, request.environ)
+    return replace(request, environ=environ)
 
-    choice = choose(folder, frozenset(places))
+
+def export(folder: Path, file: Path, slots: Collection[str]) -> Exported:
+    """Write what was built for these device slots to one file. Raises `ArtifactError`."""
+    from attn_doctor.kernels.bundle.pack import choose, pack
+
+    choice = choose(folder, frozenset(slots))
     artifact, digest = pack(folder, choice, file)
     return Exported(
         artifact=artifact,
@@ -102,76 +109,56 @@ def exported(folder: Path, file: Path, places: Collection[str]) -> Exported:
     )
 
 
-def unwritable(folder: Path, error: OSError) -> Exception:
-    """What to say of a folder that cannot be written."""
-    from attn_doctor.errors import AttnDoctorError
-
-    what = error.filename or folder
-    return AttnDoctorError(f"{what}: {error.strerror or error}; name another --cache-dir")
-
-
-def _stops() -> tuple[type[Exception], ...]:
-    from attn_doctor.pool.pool import PoolError
-    from attn_doctor.record.lock import LockLostError
-
-    return (PoolError, LockLostError)
-
-
-def _stopped(error: Exception, request: BuildRequest, paper: Paper) -> int:
-    """The build could not go on at all: torch cannot be imported, or the lock was lost."""
-    from attn_doctor.kernels.builder.report import explained
-    from attn_doctor.pool.pool import PoolError
+def _stopped(error: PoolError | LockLostError, request: BuildRequest, terminal: Paper) -> int:
+    """Say why the build could not go on: torch cannot be imported, or the lock was lost."""
     from attn_doctor.render.explanation.text import text
 
-    if not isinstance(error, PoolError):
+    if isinstance(error, LockLostError):
         sys.stderr.write(
-            f"attn-doctor: this build stood still for so long that another one took over"
+            f"attn-doctor: this build was suspended for so long that another one took over"
             f" {request.folder}; what was finished before is kept\n"
         )
         return 1
     sys.stderr.write(f"attn-doctor: torch cannot be imported: {error.message}\n")
-    found = explained([error.log], error.message, request.facts)
-    if found is not None:
-        sys.stdout.write(text(found, paper))
+    explanation = reports.explained([error.log], error.message, request.facts)
+    if explanation is not None:
+        sys.stdout.write(text(explanation, terminal))
     sys.stderr.write(f"log: {error.log}\n")
     return 1
 
 
-def _watcher(paper: Paper) -> Any:
-    from attn_doctor.render.build_kernels.progress import Bar, Lines
-
-    return Bar(paper) if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else Lines(paper)
-
-
-def paper_of(stream: Any) -> Paper:
-    """The paper behind a stream."""
-    from attn_doctor.render.terminal import Paper
-
+def terminal_of(stream: Any) -> Paper:
+    """The terminal or file behind a stream."""
     return Paper.of(stream, dict(os.environ))
 
 
-def _plan(plan: Plan, wanted: Wanted, how: How, code: int) -> str:
+def _plan(plan: Plan, wanted: Requests, options: BuildOptions, code: int) -> str:
     request = wanted.requests[0]
     folder = str(request.folder)
-    if how.as_json:
+    if options.as_json:
         from attn_doctor.render.build_kernels.json import plan_json
 
         return plan_json(plan, folder, code, wanted.notes)
     from attn_doctor.render.build_kernels.text import plan_text
 
-    paper = paper_of(sys.stdout)
-    return plan_text(plan, folder, request.facts, paper, verbose=how.verbose, notes=wanted.notes)
+    return plan_text(
+        plan,
+        folder,
+        request.facts,
+        terminal_of(sys.stdout),
+        verbose=options.verbose,
+        notes=wanted.notes,
+    )
 
 
-def _report(report: Report, packed: Exported | None, how: How, code: int) -> str:
-    if how.as_json:
+def _report(report: Report, exported: Exported | None, options: BuildOptions, code: int) -> str:
+    if options.as_json:
         from attn_doctor.render.build_kernels.json import report_json
 
-        return report_json(report, code, packed)
+        return report_json(report, code, exported)
     from attn_doctor.render.build_kernels.text import report_text
 
-    paper = paper_of(sys.stdout)
-    text = report_text(report, paper, verbose=how.verbose, packed=packed)
-    if how.artifact is not None and packed is None:
-        text += f"{how.artifact} was not written: not every kernel was built and reused\n"
+    text = report_text(report, terminal_of(sys.stdout), verbose=options.verbose, exported=exported)
+    if options.artifact is not None and exported is None:
+        text += f"{options.artifact} was not written: not every kernel was built and reused\n"
     return text

@@ -149,7 +149,7 @@ def _import(
     copy: Path, artifact: Artifact, who: str, request: BuildRequest, format: Format, *, run: bool
 ) -> int:
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.kernels.builder.watcher import Watcher
+    from attn_doctor.kernels.builder.progress import Watcher
     from attn_doctor.kernels.bundle.compatibility import Layer, compatibility
     from attn_doctor.kernels.bundle.unpack import unpack
     from attn_doctor.pool.pool import PoolError

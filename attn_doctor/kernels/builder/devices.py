@@ -1,4 +1,4 @@
-"""Which device to build for, and in one sentence what is missing where there is none."""
+"""The devices and the folder to build for, and in one sentence what is missing for them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ _NO_GPU = {
     "gpu-lost": "the GPU has fallen off the bus",
     "error": "the NVIDIA driver answers with an error",
 }
-#: Its entries were seen to serve an old kernel for a changed mask, with wrong results.
+#: Its entries were seen to reuse an old kernel for a changed mask, with wrong results.
 _PRECOMPILE = "TORCH_CACHING_PRECOMPILE"
+#: Takes Triton's compiled kernels out of Inductor's folder; usual on clusters.
+_TRITON_CACHE = "TRITON_CACHE_DIR"
 #: Triton's folder below TRITON_HOME.
 TRITON = ".triton"
 #: Variables under which nothing is fused or nothing is kept, and the value that does it.
@@ -40,8 +42,7 @@ _POINTLESS = {
     "TRITON_ALWAYS_COMPILE": "1",
 }
 
-
-#: The newest torch in which that was seen.
+#: The newest torch that was seen to split its compiler's command line at blanks.
 _UNQUOTED = (2, 13)
 
 
@@ -54,14 +55,14 @@ class NoGpuError(DeviceError):
 
     def __init__(self, reason: str, *, cuda: bool) -> None:
         self.reason, self.cuda = reason, cuda
-        super().__init__(self.told(["build-kernels"]))
+        super().__init__(self.with_command(["build-kernels"]))
 
-    def told(self, words: Sequence[str]) -> str:
-        """The sentence, with the command for a GPU of another machine made from this one's."""
+    def with_command(self, words: Sequence[str]) -> str:
+        """The sentence, with the command `words` changed to build for another GPU."""
         before = "" if self.cuda else "in an environment with the CUDA build of torch, "
         return (
             f"{self.reason}, so there is no GPU to build for: {before}`{_for_target(words)}` builds"
-            " for a GPU of another machine (--list-targets names them), and --device cpu builds the"
+            " for a GPU of another machine (--list-targets lists them), and --device cpu builds the"
             " kernels for the CPU"
         )
 
@@ -83,14 +84,13 @@ def _for_target(words: Sequence[str]) -> str:
 def devices(facts: Facts, asked: str) -> tuple[str, ...]:
     """The devices to build for, such as `cuda:0`. `asked`: empty, or as given to `--device`.
 
-    Raises `DeviceError` if torch or the machine has no such device (`NoGpuError` if no GPU is there
-    at all), and `AttnDoctorError` for a
-    word that names none.
+    Raises `DeviceError` if torch or the machine has no such device (`NoGpuError` if there is no
+    GPU), and `AttnDoctorError` for a word that names none.
     """
     words = [word.strip() for word in (asked or "cuda").split(",") if word.strip()]
     for word in words:
         if not re.fullmatch(r"cpu|cuda(:\d+)?|all", word):
-            raise AttnDoctorError(f"--device {word}: say cpu, cuda, cuda:N or all")
+            raise AttnDoctorError(f"--device {word}: write cpu, cuda, cuda:N or all")
     torch = facts.torch
     place = facts.python.path or "the examined environment"
     if torch.installed is False:
@@ -100,7 +100,7 @@ def devices(facts: Facts, asked: str) -> tuple[str, ...]:
         )
     if torch.has_flex is False:
         raise DeviceError(
-            f"torch {torch.version} has no FlexAttention, which torch 2.5 brought:"
+            f"torch {torch.version} has no FlexAttention, which came with torch 2.5:"
             f" `{pip(facts, '--upgrade', 'torch')}` installs a newer one"
         )
     if words == ["cpu"]:
@@ -155,22 +155,22 @@ def _numbered(facts: Facts, word: str) -> list[str]:
 def cache_folder(facts: Facts, asked: str) -> Path:
     """The folder that will hold the kernels: `asked`, else torch's own, as the facts have it.
 
-    Links on the way are resolved, since nothing is ever removed through a link.
+    Links in its path are resolved, since no file is ever removed through a link.
     """
     if asked:
         return Path(os.path.realpath(Path(asked).expanduser()))
     found = [cache.path for cache in facts.caches or () if cache.kind == "inductor"]
     if not found or not found[0]:
-        raise AttnDoctorError("torch's cache folder could not be told: name one with --cache-dir")
+        raise AttnDoctorError("torch's cache folder is unknown: name one with --cache-dir")
     return Path(os.path.realpath(found[0]))
 
 
 def compilable(facts: Facts, folder: Path, device: str) -> None:
     """Raise `AttnDoctorError` for a folder in which torch cannot compile for the CPU.
 
-    It writes the C++ compiler's command line without quotes and takes it apart at blanks
-    (`torch/_inductor/cpp_builder.py`; read in 2.11 to 2.13). With 2.13 even its look at the
-    processor's vector instructions failed so, which surfaced as an empty AssertionError.
+    It writes the C++ compiler's command line without quotes and splits it at blanks
+    (`torch/_inductor/cpp_builder.py`; read in 2.11 to 2.13). With 2.13 even its check of the
+    processor's vector instructions failed so, with an empty AssertionError.
     """
     path = str(folder)
     if not device.startswith("cpu") or minor(facts.torch.version or "") > _UNQUOTED:
@@ -187,46 +187,68 @@ def compilable(facts: Facts, folder: Path, device: str) -> None:
 
 
 def owner_remark(folder: Path) -> str:
-    """What to say of a folder that belongs to somebody else; "" for one's own, and root's."""
+    """A remark on a folder of another user; "" for the user's own folders, and root's."""
     try:
         owner = folder.stat().st_uid
     except OSError:
-        return ""  # it is not there yet, or cannot be asked
+        return ""  # it does not exist yet, or cannot be examined
     if not hasattr(os, "geteuid") or owner in (os.geteuid(), 0):
         return ""
-    return f"{folder} belongs to another user (uid {owner}), who decides what is loaded from it"
+    return f"{folder} belongs to another user (uid {owner}), who can change what is loaded from it"
 
 
-def children_environment(environ: Mapping[str, str], folder: str) -> tuple[dict[str, str], str]:
-    """The environment of the building processes, and a remark on what was changed in it.
+def children_environment(
+    environ: Mapping[str, str], folder: str, *, own: bool = False
+) -> tuple[dict[str, str], list[str]]:
+    """The environment of the building processes, and remarks on what was changed in it.
 
+    `own`: the folder must hold all that is compiled, as it was named or is for another machine.
     Raises `DeviceError` if a variable makes building pointless.
     """
     for name, value in _POINTLESS.items():
         if environ.get(name) == value:
             raise DeviceError(
-                f"{name}={value} is set, under which torch keeps or fuses nothing: unset it"
+                f"{name}={value} is set, and torch then keeps or fuses nothing: unset it"
             )
-    found = dict(environ)
-    found["TORCHINDUCTOR_CACHE_DIR"] = folder
+    children = dict(environ)
+    children["TORCHINDUCTOR_CACHE_DIR"] = folder
     # One process for each spec is parallel enough; the number is part of no key.
-    found["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    if (Path(folder) / TRITON).is_dir() and not {"TRITON_HOME", "TRITON_CACHE_DIR"} & found.keys():
-        # Built for a GPU elsewhere, it brings what Triton would compile into the home directory.
-        found["TRITON_HOME"] = folder
-    found.pop(_PRECOMPILE, None)
-    remark = (
-        f"{_PRECOMPILE} is set: it was left out of this build, because it serves kernels of a"
-        " changed mask; unset it for training too"
+    children["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    remarks = []
+    elsewhere = environ.get(_TRITON_CACHE, "")
+    if elsewhere and not Path(os.path.realpath(elsewhere)).is_relative_to(os.path.realpath(folder)):
+        remarks.append(_triton_remark(elsewhere, folder, own=own))
+        if own:
+            del children[_TRITON_CACHE]
+    if (Path(folder) / TRITON).is_dir() and not {"TRITON_HOME", _TRITON_CACHE} & children.keys():
+        # Built for a GPU elsewhere, it contains what Triton would compile into the home directory.
+        children["TRITON_HOME"] = folder
+    children.pop(_PRECOMPILE, None)
+    if precompiles(environ):
+        remarks.append(
+            f"{_PRECOMPILE} is set: this build ignores it, because it reuses kernels of a changed"
+            " mask; unset it for training too"
+        )
+    return children, remarks
+
+
+def _triton_remark(elsewhere: str, folder: str, *, own: bool) -> str:
+    if own:
+        return (
+            f"{_TRITON_CACHE}={elsewhere} is set: this build ignores it, so that {folder} holds the"
+            " compiled kernels too; unset it for training as well, or Triton does not find them"
+        )
+    return (
+        f"{_TRITON_CACHE}={elsewhere} is set: Triton keeps the compiled kernels there, outside of"
+        f" {folder}; --cache-dir keeps all of them in one folder"
     )
-    return found, remark if precompiles(environ) else ""
 
 
 def precompiles(environ: Mapping[str, str]) -> str:
-    """A sentence where torch would keep whole functions and not ask the caches; empty elsewhere."""
+    """A sentence if torch would keep whole functions and bypass the caches; else empty."""
     if environ.get(_PRECOMPILE, "") in ("", "0"):
         return ""
     return (
-        f"{_PRECOMPILE} is set: torch then serves a kernel of a changed mask, with wrong results:"
+        f"{_PRECOMPILE} is set: torch then reuses a kernel of a changed mask, with wrong results:"
         f" unset {_PRECOMPILE}"
     )

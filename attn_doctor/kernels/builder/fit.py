@@ -1,16 +1,19 @@
-"""Whether kernels fit a GPU's shared memory, told on any machine by compiling them for it.
+"""Finds whether kernels fit a GPU's shared memory, on any machine, by compiling them for it.
 
-Triton itself is the judge: it holds every kernel against the limit of the GPU that it compiles for,
-so the stub GPU gets the other one's limit, and a kernel that asks for more fails here as it would
-there. For one that does, smaller settings are compiled until one fits. All of it happens in a
-folder of its own, which is removed. It cannot know how fast the smaller settings are.
+Triton compares every kernel with the limit of the GPU that it compiles for. The stub GPU gets the
+limit of the other one, so a kernel that needs more fails here as it would there. For such a kernel,
+smaller settings are compiled until one fits. The numbers are Triton's own, from the message with
+which it gives a kernel up. All of it happens in a folder of its own, which is removed. How fast the
+smaller settings are, and whether a later kernel of the same graph needs too much as well, stays
+unknown.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,10 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder import items
 from attn_doctor.kernels.builder.devices import children_environment
+from attn_doctor.kernels.builder.plan import workers
 from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.scheduler import job_of
-from attn_doctor.kernels.builder.tile_sizes import Tried, ladder, seen
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.pool.pool import Pool, PoolError
 from attn_doctor.pool.task import Outcome, Task
@@ -42,18 +44,53 @@ _ASSUMED = {
 }
 
 
+_OVER = re.compile(
+    r"out of resource: (?P<what>shared memory|\S+?),? ?Required: ?(?P<needed>\d+),? ?"
+    r"Hardware limit(?:ation)?: ?(?P<limit>\d+)"
+)
+#: Settings that take less and less, by kernel. Fewer stages first: they keep the tiles.
+_FORWARD: tuple[dict[str, Option], ...] = (
+    {"num_stages": 1},
+    {"num_stages": 1, "BLOCK_M": 32, "BLOCK_N": 32},
+    {"num_stages": 1, "BLOCK_M": 16, "BLOCK_N": 16},
+)
+_BACKWARD: tuple[dict[str, Option], ...] = (
+    {"num_stages": 1},
+    {"num_stages": 1, "BLOCK_M1": 32, "BLOCK_N1": 32, "BLOCK_M2": 32, "BLOCK_N2": 32},
+    {"num_stages": 1, "BLOCK_M1": 16, "BLOCK_N1": 16, "BLOCK_M2": 16, "BLOCK_N2": 16},
+)
+
+
+class Tried(Struct, frozen=True, kw_only=True):
+    """The result of compiling a spec with some settings."""
+
+    options: dict[str, Option] = {}
+    """kernel_options besides the spec's own."""
+    fits: bool | None
+    """None: unknown, since something else failed."""
+    kernel: str = ""
+    """`forward` or `backward`: the one that asks for too much; empty: none, or unknown."""
+    needed: int | None = None
+    """Bytes of shared memory a block that it asks for."""
+    limit: int | None = None
+    """Bytes that the GPU has for one."""
+    why: str = ""
+    """What torch refuses, or what failed, where it was not shared memory."""
+    seconds: float = 0.0
+
+
 class Fit(Struct, frozen=True, kw_only=True):
     """Whether one spec fits."""
 
     spec: KernelSpec
     first: Tried
-    """As it stands."""
+    """With the spec's own settings."""
     smaller: tuple[Tried, ...] = ()
     """Settings that were compiled because it did not fit, in their order."""
 
     @property
     def fits(self) -> bool | None:
-        """As it stands; None: it could not be told."""
+        """As it stands; None: unknown."""
         return self.first.fits
 
     @property
@@ -71,11 +108,11 @@ def fit(
     sys_path: Sequence[str] = (),
     limit: float = 600.0,
     jobs: int | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Fit, ...]:
-    """Compile `specs` for a GPU that need not be here, and say of each whether it fits.
+    """Compile `specs` for a GPU of any machine, and find whether each fits.
 
-    `limit`: seconds that one compile may take. `tell` gets a line before each. Raises
+    `limit`: seconds that one compile may take. `progress` gets a line before each. Raises
     `AttnDoctorError` if the stub GPU cannot be made here, torch cannot be imported or the GPU's
     limit is not known, and `DeviceError` if a variable makes compiling pointless.
     """
@@ -84,7 +121,7 @@ def fit(
     if descriptor.shared_memory_per_block_optin is None:
         raise AttnDoctorError(
             f"--target {descriptor.id}: how much shared memory a block of an {descriptor.name} may"
-            " take is not known, so --fit has nothing to hold kernels against"
+            " take is not known, so --fit has no limit to compare kernels with"
         )
     library = stub.make(facts)
     scratch = Path(tempfile.mkdtemp(prefix="attn-doctor-fit-"))
@@ -94,11 +131,11 @@ def fit(
         children["ATTN_DOCTOR_STUB_GPU_REPORT"] = str(scratch / "report")
         (scratch / "report").mkdir()
         env = stub.environment(library, _filled(descriptor, children), 1, children)
-        number = items.workers(facts, "cpu", jobs)[0]
+        number = workers(facts, "cpu", jobs)[0]
         with Pool(facts.python.path or "", env, scratch) as pool:
             return fitted(
                 pool, specs, descriptor, facts.torch.version or "",
-                sys_path=sys_path, limit=limit, jobs=number, tell=tell,
+                sys_path=sys_path, limit=limit, jobs=number, progress=progress,
             )  # fmt: skip
     except PoolError as error:
         place = facts.python.path or "the examined environment"
@@ -129,7 +166,7 @@ def fitted(
     sys_path: Sequence[str] = (),
     limit: float = 600.0,
     jobs: int = 1,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[Fit, ...]:
     """The same with a pool whose processes see the stub GPU; `torch` is their torch's version.
 
@@ -153,7 +190,7 @@ def fitted(
         while waiting and len(active) < jobs:
             one, number = waiting.pop(0), number + 1
             active[number] = one
-            tell(one.line(descriptor))
+            progress(one.line(descriptor))
             log = pool.logs / f"fit-{number}.log"
             job = job_of(one.tried_spec, _DEVICE, "build", sys_path)
             pool.start(Task(id=number, job=job, log=log, limit=limit))
@@ -163,7 +200,7 @@ def fitted(
                 known = True
                 continue
             one = active.pop(outcome.task.id)
-            if one.goes_on(seen(outcome, one.options)):
+            if one.continues(result_of(outcome, one.options)):
                 waiting.insert(0, one)
     return tuple(
         Fit(spec=one.spec, first=one.tried[0], smaller=tuple(one.tried[1:])) for one in open_
@@ -171,18 +208,18 @@ def fitted(
 
 
 def _same(outcome: Outcome, descriptor: Descriptor) -> None:
-    told = (outcome.result or {}).get("environment") or {}
-    if (told.get("device"), told.get("sm")) == (descriptor.name, descriptor.sm):
+    seen = (outcome.result or {}).get("environment") or {}
+    if (seen.get("device"), seen.get("sm")) == (descriptor.name, descriptor.sm):
         return
     why = (outcome.result or {}).get("failure") or {}
-    what = told.get("device") or why.get("message") or outcome.reason
+    what = seen.get("device") or why.get("message") or outcome.reason
     raise AttnDoctorError(
-        f"--fit: in place of an {descriptor.name} torch sees {what}, so nothing can be told"
+        f"--fit: in place of an {descriptor.name} torch sees {what}, so its limit is unknown"
     )
 
 
 class _Open:
-    """A spec that is not done with: what was tried, and what is tried next."""
+    """A spec that is not finished: what was tried, and what is tried next."""
 
     def __init__(self, spec: KernelSpec, torch: str) -> None:
         self.spec = spec
@@ -201,8 +238,8 @@ class _Open:
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())
         return f"{descriptor.name}: {self.spec.title}" + (f" with {options}" if options else "")
 
-    def goes_on(self, tried: Tried) -> bool:
-        """Write down what came of it; True if something smaller is to be tried."""
+    def continues(self, tried: Tried) -> bool:
+        """Note a result; return whether something smaller is to be tried."""
         self.tried.append(tried)
         # A block's options are the model's own, and out of reach.
         if tried.fits is not False or len(self.tried) > _TRIES or self.spec.block:
@@ -212,3 +249,46 @@ class _Open:
             return False
         self.options = {**self.options, **rung}
         return True
+
+
+def ladder(kernel: str, torch: str) -> Iterator[dict[str, Option]]:
+    """Settings for a kernel, each smaller than the one before. "": it is unknown which."""
+    # Prefixes for one of the two kernels came with torch 2.7.
+    old = [int(part) for part in re.findall(r"\d+", torch)[:2]] < [2, 7]
+    if kernel == "" or old:
+        for forward, backward in zip(_FORWARD, _BACKWARD, strict=True):
+            yield {**forward, **backward}
+        return
+    prefix, rungs = ("fwd_", _FORWARD) if kernel == "forward" else ("bwd_", _BACKWARD)
+    for rung in rungs:
+        yield {f"{prefix}{name}": value for name, value in rung.items()}
+
+
+def result_of(outcome: Outcome, options: Mapping[str, Option]) -> Tried:
+    """The result of one compile."""
+    result: Mapping[str, Any] = outcome.result or {}
+    common: dict[str, Any] = {"options": dict(options), "seconds": outcome.seconds}
+    if result.get("ok"):
+        return Tried(fits=True, **common)
+    message = str((result.get("failure") or {}).get("message") or outcome.reason)
+    over = _OVER.search(message) or _last_in(outcome.task.log)
+    if over is None:
+        return Tried(fits=None, why=message, **common)
+    what = over["what"]
+    kernel = "" if what == "shared memory" else "backward" if "backward" in what else "forward"
+    return Tried(
+        fits=False,
+        kernel=kernel,
+        needed=int(over["needed"]),
+        limit=int(over["limit"]),
+        **common,
+    )
+
+
+def _last_in(log: Path) -> re.Match[str] | None:
+    """The last such message in what a process printed."""
+    try:
+        found = list(_OVER.finditer(log.read_text("utf-8", "replace")))
+    except OSError:
+        return None
+    return found[-1] if found else None

@@ -20,8 +20,7 @@ from msgspec import Struct
 
 from attn_doctor import processes, worker
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.kernels.builder.items import PlannedBuild
-from attn_doctor.kernels.builder.plan import BuildRequest, Plan
+from attn_doctor.kernels.builder.plan import BuildRequest, Plan, PlannedBuild
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.record.spec import MASKS, KernelSpec
 
@@ -56,7 +55,7 @@ def environment(request: BuildRequest) -> dict[str, str]:
     from attn_doctor.kernels.builder import software_differences
     from attn_doctor.kernels.gpus import stub
 
-    software_differences.able(request.facts)
+    software_differences.check_able(request.facts)
     # The compiler takes a second the first time, and the driver a moment every time.
     with ThreadPoolExecutor(1) as beside:
         library: Future[Path] = beside.submit(stub.make, request.facts)

@@ -50,7 +50,7 @@ def recipe(name: str) -> dict[str, Any]:
     return dict(families().get(name, {}).get("block", {}))
 
 
-def rows(text: str, block: bool, where: str = "") -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+def rows(text: str, block: bool, where: str = "") -> tuple[list[dict[str, Any]], list[str]]:
     """Fields of the specs that `text` asks for, such as `wan22@832x480x81`, and what to tell.
 
     Several sizes that one process sees in this order are joined by `+`. With `block`, the real
@@ -83,8 +83,8 @@ def rows(text: str, block: bool, where: str = "") -> tuple[list[dict[str, Any]],
     if "note" in family and not sizes:
         notes.append(f"{name}: {family['note']}")
     if block:
-        return [_block(family, found, start)], tuple(notes)
-    return [_attention(family, one, found) for one in family["attention"]], tuple(notes)
+        return [_block(family, found, start)], notes
+    return [_attention(family, one, found) for one in family["attention"]], notes
 
 
 def tokens(family: Mapping[str, Any], width: int, height: int, frames: int) -> Size:

@@ -1,14 +1,17 @@
-"""A program of the user's own: which one it is, and one run of it with its cache lookups.
+"""A user's own program as a warm-up: its identity, one run of it, and what its output says.
 
-The examined environment's programs come first. Lookups come from torch's structured trace, which a
-variable turns on. On a stub GPU, whatever was decided by memory that nothing had
-computed is told by a report beside it.
+Programs of the examined environment come first. Cache lookups come from torch's structured trace,
+which a variable turns on. On a stub GPU, a guard reports every decision that depended on memory
+that no kernel had computed; a program may swallow the exception with which the guard refuses, so
+each of its processes writes a report into a folder, and the reports count.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import re
 import shutil
 import stat
 import threading
@@ -22,25 +25,31 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.stub_gpu_guard import heard, unheard, watched
-from attn_doctor.kernels.builder.target import Target
+from attn_doctor.kernels.builder.target import Target, environment_for
 from attn_doctor.processes import GRACE, Running
-from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.lock import FOLDER
 from attn_doctor.record.manifest import BuildEnvironment
 from attn_doctor.record.trace import Lookup, lookups
+from attn_doctor.worker.kernels.fusion_check import LIMITS, NO_BFLOAT16, UNCOMPILED
+from attn_doctor.worker.stub_gpu import program_environment, report
 from attn_doctor.worker.stub_gpu.report import Verdict
+
+_log = logging.getLogger(__name__)
 
 #: Variable that turns `attn_doctor.require_hit()` off, where it is `off`.
 REQUIRE_HIT = "ATTN_DOCTOR_REQUIRE_HIT"
 #: Seconds that an interrupted program has to end by itself.
-FAREWELL = 5.0
-#: Bytes of a program's errors that are kept for an explanation.
-_KEPT = 1 << 20
+END_SECONDS = 5.0
+#: Bytes of a program's errors that are kept for an explanation, and of either end of a log that
+#: are searched for signs of unfused attention.
+_KEPT = _SEARCHED = 1 << 20
+_FUNCTION = re.compile(r"function: '(?P<name>[^']*)' \((?P<location>[^)]*)\)")
+#: The verdict on a program that ran without a stub GPU.
+_NO_VERDICT = Verdict((), (), 0, 0)
 
 
 class Program(Struct, frozen=True, kw_only=True):
-    """What to run."""
+    """A program to run, and where its kernels go."""
 
     argv: tuple[str, ...]
     facts: Facts
@@ -63,72 +72,69 @@ class Program(Struct, frozen=True, kw_only=True):
         text = "\0".join([*self.argv, os.getcwd(), self.device, *there])
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
-    def environment_of(self, was: BuildEnvironment | None = None) -> BuildEnvironment:
-        """Today's surroundings as far as the facts tell, those of the target if there is one."""
-        target = self.target
-        if target is not None:
-            return target.told(
-                environment_from_facts(self.facts, self.device, target.environment, was)
-            )
-        return environment_from_facts(self.facts, self.device, self.environ, was)
+    def environment_of(self, recorded: BuildEnvironment | None = None) -> BuildEnvironment:
+        """Today's build environment as far as the facts know."""
+        return environment_for(self.facts, self.device, self.environ, self.target, recorded)
 
 
 def program_of(
     argv: list[str], facts: Facts, environ: Mapping[str, str]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command line with its program found, and the environment it runs in.
+    """The command line with its program found, and the environment that it runs in.
 
-    `attn_doctor.require_hit()` lets it pass: what it asks for is just being built, or looked at.
-    The examined environment's programs come first, so that `python`, `torchrun` and `accelerate`
-    are those of that environment. Raises `AttnDoctorError` if the program is not there.
+    `attn_doctor.require_hit()` does nothing there: the kernels that it requires are being built.
+    Programs of the examined environment come first, so that `python`, `torchrun` and `accelerate`
+    are those of that environment. Raises `AttnDoctorError` if the program does not exist.
     """
-    found = {**environ, REQUIRE_HIT: "off"}
+    environment = {**environ, REQUIRE_HIT: "off"}
     if facts.python.path:
         folder = os.path.dirname(facts.python.path)
-        found["PATH"] = os.pathsep.join([folder, found.get("PATH", os.defpath)])
+        environment["PATH"] = os.pathsep.join([folder, environment.get("PATH", os.defpath)])
         if facts.python.environment == "venv" and facts.python.prefix:
-            found["VIRTUAL_ENV"] = facts.python.prefix
-    program = shutil.which(argv[0], path=found.get("PATH"))
+            environment["VIRTUAL_ENV"] = facts.python.prefix
+    program = shutil.which(argv[0], path=environment.get("PATH"))
     if program is None and os.path.isfile(argv[0]):
         words = f"python {argv[0]}" if argv[0].endswith(".py") else f"sh {argv[0]}"
         raise AttnDoctorError(
-            f"{argv[0]} is a file that cannot be run as a program: say what runs it, as in"
+            f"{argv[0]} is a file that cannot be run as a program: name what runs it, as in"
             f" -- {words}"
         )
     if program is None:
         raise AttnDoctorError(
             f"{argv[0]}: no such program in {os.path.dirname(facts.python.path or '')} or on PATH"
         )
-    return (program, *argv[1:]), found
+    return (program, *argv[1:]), environment
 
 
 class Run(Struct, frozen=True):
-    """How a run ended, and what it looked up."""
+    """How a run ended, and its cache lookups."""
 
     code: int
+    """Exit code, 128 + n for signal n."""
     late: bool
     seconds: float
-    found: list[Lookup]
+    lookups: list[Lookup]
     log: Path
-    heard: Verdict = unheard
-    """What the guard of a stub GPU told."""
+    verdict: Verdict = _NO_VERDICT
+    """What the guard of a stub GPU reported."""
 
 
 def run(
     program: Program, log: Path, phase: str, show: Callable[[bytes], None] | None = None
 ) -> Run:
-    """Run it; its lookups are read from the trace, which is removed afterwards.
+    """Run a program; its lookups are read from the trace, which is removed afterwards.
 
-    `show`: it runs as a shell would start it, and this gets its errors. Without, all of its output
-    goes to the log.
+    With `show`, it runs as a shell would start it, and `show` gets its errors. Otherwise all of its
+    output goes to the log.
     """
     trace = program.folder / FOLDER / f"trace-{os.getpid()}-{phase}"
     trace.mkdir(parents=True, exist_ok=True)
-    report = program.folder / FOLDER / f"guard-{os.getpid()}-{phase}"
+    reports = program.folder / FOLDER / f"guard-{os.getpid()}-{phase}"
     environ = {**program.environ, "TORCH_TRACE": str(trace)}
     if program.target is not None:
-        report.mkdir(parents=True, exist_ok=True)
-        environ = watched(environ, report)
+        reports.mkdir(parents=True, exist_ok=True)
+        environ = program_environment.environment(environ, str(reports))
+    _log.debug("%s: %s", phase, program.argv)
     start = time.monotonic()
     try:
         with (
@@ -148,7 +154,7 @@ def run(
                 code = running.wait(program.limit)
             except BaseException:
                 # Ctrl-C has reached it too: it may want to save something before it is killed.
-                running.wait(FAREWELL)
+                running.wait(END_SECONDS)
                 raise
             late = code is None
             if code is None:
@@ -156,12 +162,12 @@ def run(
             seconds = time.monotonic() - start
             if relay is not None:
                 relay.join(GRACE)
-        told = heard(report) if program.target is not None else unheard
+        verdict = report.read(str(reports)) if program.target is not None else _NO_VERDICT
         code = 128 - code if code < 0 else code
-        return Run(code, late, seconds, lookups(trace), log, told)
+        return Run(code, late, seconds, lookups(trace), log, verdict)
     finally:
         shutil.rmtree(trace, ignore_errors=True)
-        shutil.rmtree(report, ignore_errors=True)
+        shutil.rmtree(reports, ignore_errors=True)
 
 
 def _relayed(pipe: IO[bytes], log: IO[bytes], show: Callable[[bytes], None]) -> threading.Thread:
@@ -180,12 +186,18 @@ def _relayed(pipe: IO[bytes], log: IO[bytes], show: Callable[[bytes], None]) -> 
     return thread
 
 
-def position() -> int | None:
-    """Where standard input stands, if it is a file that can be read again."""
+def input_position() -> int | None:
+    """The position of standard input, if it is a file that can be read again."""
     try:
         return os.lseek(0, 0, os.SEEK_CUR) if _replayable() else None
     except OSError:
         return None
+
+
+def rewind_input(position: int | None) -> None:
+    """Set standard input back to a position that `input_position` returned."""
+    if position is not None:
+        os.lseek(0, position, os.SEEK_SET)
 
 
 def _replayable() -> bool:
@@ -195,7 +207,36 @@ def _replayable() -> bool:
         return False
 
 
-def rewind(place: int | None) -> None:
-    """Go back to where standard input stood."""
-    if place is not None:
-        os.lseek(0, place, os.SEEK_SET)
+def unfused(log: Path) -> tuple[str, str]:
+    """Why attention of the program that wrote `log` ran unfused, and a remark; both may be "".
+
+    torch says so in a warning or a log line and goes on: results are right, the whole matrix of
+    scores is in memory, and none of it can be built ahead. A program that silences warnings does
+    not show it, nor does torch before 2.9 within a compiled block. The remark is for signs that
+    need not concern attention.
+    """
+    text = _ends(log)
+    if NO_BFLOAT16 in text:
+        return "this GPU has no bfloat16, so torch ran attention unfused; use float16", ""
+    limit = next((sign for sign in LIMITS if sign in text), "")
+    uncompiled = any(sign in text for sign in UNCOMPILED)
+    if limit:
+        match = _FUNCTION.search(text, text.index(limit))
+        name = f" for {match['name']}" if match else ""
+        words = f"torch reached its limit of recompilations{name} and ran the rest uncompiled"
+        ours = match is not None and "flex_attention" in match["name"] + match["location"]
+        return (f"{words}, attention unfused", "") if ours or uncompiled else ("", words)
+    if uncompiled:
+        return "", "flex_attention was also called without torch.compile, which builds nothing"
+    return "", ""
+
+
+def _ends(log: Path) -> str:
+    """Both ends of a log; "" if it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            start = file.read(_SEARCHED)
+            file.seek(max(len(start), log.stat().st_size - _SEARCHED))
+            return (start + file.read(_SEARCHED)).decode("utf-8", "replace")
+    except OSError:
+        return ""

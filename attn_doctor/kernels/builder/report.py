@@ -1,4 +1,4 @@
-"""What came of a build: one result for each spec, and why those that failed did."""
+"""What a build did: one result for each kernel, and the cause of each failure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from attn_doctor.explain.explanation import Explanation, RankedCause
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.items import PlannedBuild
+from attn_doctor.kernels.builder.plan import PlannedBuild
 from attn_doctor.kernels.builder.target import Target
 from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.manifest import Entry
@@ -18,15 +18,15 @@ from attn_doctor.rulebook.rule import Rule
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """One spec, built or already there."""
+    """One kernel of a report."""
 
-    item: PlannedBuild
+    kernel: PlannedBuild
     entry: Entry | None
     """None: it was not built, because the build was interrupted."""
     match: RankedCause | None = None
     """The rule that explains a failure."""
     log: str = ""
-    """What its process printed."""
+    """The file with the output of its process."""
     retried: bool = False
     """It ran out of memory beside others and was built again alone."""
 
@@ -37,7 +37,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Everything about one call of build-kernels."""
+    """The result of one call of build-kernels."""
 
     facts: Facts
     folder: str
@@ -55,19 +55,18 @@ class Report(Struct, frozen=True, kw_only=True):
     phases: dict[str, float] = {}
     """When each phase began or ended, in seconds since the start; `writing_down` is a sum."""
     stages: dict[str, dict[str, dict[str, float]]] = {}
-    """Manifest key → `build` or `prove` → what its process spent its time on, in seconds."""
-
+    """Manifest key → `build` or `verify` → what its process spent its time on, in seconds."""
     targets: tuple[Target, ...] = ()
-    """GPUs of other machines that it was built for, in place of one that is here."""
+    """GPUs of other machines that it was built for, in place of one of this machine."""
 
     @property
     def failed(self) -> tuple[Result, ...]:
-        """Specs that failed, are not reused, or were not come to."""
-        return tuple(one for one in self.results if not one.ok)
+        """Kernels that failed, are not reused, or were not begun."""
+        return tuple(result for result in self.results if not result.ok)
 
 
 def joined(reports: Sequence[Report]) -> Report:
-    """The reports of several targets as one."""
+    """Join the reports of several targets."""
     first = reports[0]
     if len(reports) == 1:
         return first
@@ -75,33 +74,33 @@ def joined(reports: Sequence[Report]) -> Report:
     named = [(one.targets[0].descriptor.id if one.targets else "", one) for one in reports]
     return replace(
         first,
-        results=tuple(each for one in reports for each in one.results),
-        cleared=tuple(each for one in reports for each in one.cleared),
-        kept={path: why for one in reports for path, why in one.kept.items()},
-        notes=tuple(dict.fromkeys(note for one in reports for note in one.notes)),
-        jobs=max(one.jobs for one in reports),
-        seconds=max(one.seconds for one in reports),
+        results=tuple(result for report in reports for result in report.results),
+        cleared=tuple(file for report in reports for file in report.cleared),
+        kept={path: why for report in reports for path, why in report.kept.items()},
+        notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
+        jobs=max(report.jobs for report in reports),
+        seconds=max(report.seconds for report in reports),
         start_seconds=sum(started) if started else None,
         phases={f"{id}.{name}": at for id, one in named for name, at in one.phases.items()},
-        stages={key: each for one in reports for key, each in one.stages.items()},
-        targets=tuple(each for one in reports for each in one.targets),
+        stages={key: stage for report in reports for key, stage in report.stages.items()},
+        targets=tuple(target for report in reports for target in report.targets),
     )
 
 
 def explained(
     logs: Sequence[Path], message: str, facts: Facts, rules: Sequence[Rule] | None = None
 ) -> Explanation | None:
-    """What the rulebook makes of logs and of the last words of a failure; None if nothing.
+    """Explain logs and the message of a failure by the rules; None if no rule fits.
 
-    The message is written to the end of the last log first: not all of it was printed.
+    The message is appended to the last log first: not all of it was printed.
     """
     from attn_doctor.explain.engine import explain
     from attn_doctor.rulebook import library
 
-    there = [path for path in logs if path.exists()]
-    if there and message:
-        with there[-1].open("a", encoding="utf-8", errors="replace") as file:
+    existing = [path for path in logs if path.exists()]
+    if existing and message:
+        with existing[-1].open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"\n{message}\n")
     rules = library.load(()) if rules is None else rules
-    found = explain([str(path) for path in there], rules, facts)
+    found = explain([str(path) for path in existing], rules, facts)
     return found if found.matches else None

@@ -1,90 +1,90 @@
-"""One call of build-kernels: look what there is, clear what is stale, build, prove, write down.
+"""One build of a cache folder: plan, clear what is stale, build, verify, write down, report.
 
-Everything that changes the cache folder happens under its lock, and the manifest is written after
-each spec, so that whatever ends this process leaves a record of all that was finished.
+Everything that changes the folder happens under its lock. The manifest is written after each
+kernel, so that whatever ends this process leaves a record of all that was finished.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import write_atomic
-from attn_doctor.kernels.builder import items as plan
 from attn_doctor.kernels.builder import off_gpu
-from attn_doctor.kernels.builder.cross_build_residue import leavings, without_choices
 from attn_doctor.kernels.builder.devices import DeviceError
-from attn_doctor.kernels.builder.items import PlannedBuild
-from attn_doctor.kernels.builder.manifest_writer import Record
+from attn_doctor.kernels.builder.manifest_writer import ManifestWriter
 from attn_doctor.kernels.builder.plan import (
     BuildRequest,
     Plan,
-    jiterator,
+    PlannedBuild,
+    free_gpu_mib,
     superseded,
 )
+from attn_doctor.kernels.builder.progress import Step, Timings, Watcher
+from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.report import Report, Result, explained
-from attn_doctor.kernels.builder.scheduler import Course, Step, log_of
-from attn_doctor.kernels.builder.timings import Timings
-from attn_doctor.kernels.builder.verification import claim, pool_of
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.scheduler import Answer, Scheduler, log_of
+from attn_doctor.kernels.builder.target import (
+    cross_build_residue,
+    relative_names,
+    without_choices,
+)
+from attn_doctor.kernels.builder.verification import pool_of, recorded_result
 from attn_doctor.kernels.caches.deletion import Deletions
 from attn_doctor.pool.pool import Pool
-from attn_doctor.pool.task import Outcome
 from attn_doctor.record.lock import FOLDER, Lock
 from attn_doctor.record.manifest import BuildEnvironment, Entry
 
-#: Beside the manifest while a build is at work; one that is found there was ended.
+_log = logging.getLogger(__name__)
+
+#: A file beside the manifest while a build runs; if it exists before, that build was interrupted.
 MARK = "unfinished"
 _NO_STUB_GPU = "the stub GPU was not loaded, so nothing is known of this kernel"
 
 
-class Build:
-    """One build under the lock of its folder."""
+class BuildSession:
+    """One build under the lock of its folder. `plan`: one that was made of `request` just now."""
 
-    def __init__(self, request: BuildRequest, watcher: Watcher) -> None:
+    def __init__(self, request: BuildRequest, watcher: Watcher, plan: Plan | None = None) -> None:
         self._request, self._watcher = request, watcher
-        self._record = Record(request)
+        self._writer = ManifestWriter(request)
         self._results: dict[str, Result] = {}
-        self._deletions = Deletions(str(request.folder), jiterator(request))
-        self.plan = self._record.plan()
-        """What has to be done, by what is known so far."""
-        self._begun = time.monotonic()
-        self._timings = Timings(self._begun)
+        self.plan = plan or self._writer.plan()
+        """What has to be done, by what is known now."""
+        self._timings = Timings()
         self._start_seconds: float | None = None
         self.notes: list[str] = []
-        self._leavings: set[str] = set()
-        """Choices of tiles and locks that were there before, and are not ours."""
+        self._deletions = Deletions(str(request.folder), request.jiterator)
+        self._foreign_residue: set[str] = set()
+        """Choices of tiles and locks that existed before, and are not ours."""
 
     def run(self) -> None:
-        """Build all that is wanted. `report` tells what was done, also after an interruption.
+        """Build all that is requested. `report` says what was done, also after an interruption.
 
         Raises `PoolError` if the interpreter cannot import torch, and `LockLostError` if another
         builder took over.
         """
-        request = self._request
-        with Lock(request.folder, self._watcher.waiting) as lock:
-            self._record.lock = lock
+        request, folder = self._request, self._request.folder
+        with Lock(folder, self._watcher.waiting) as lock:
+            self._writer.lock = lock
             request.logs.mkdir(parents=True, exist_ok=True)
-            mark = request.folder / FOLDER / MARK
+            mark = folder / FOLDER / MARK
             if mark.exists():
                 self._deletions.delete_damaged()
-            # Whoever held the lock before may have built just this.
-            self._record.read()
-            self.plan = self._record.plan()
+            # Another builder that held the lock before may have built the same.
+            if self._writer.reload() or self._deletions.cleared:
+                self.plan = self._writer.plan()
             if not self.plan.todo and not self.plan.unknown:
                 return
             self._watcher.begin(self.plan)
             if request.target is not None:
-                self._leavings = {
-                    Path(one.path).relative_to(request.folder).as_posix()
-                    for one in leavings(request.folder)
-                }
+                self._foreign_residue = relative_names(cross_build_residue(folder), folder)
             write_atomic(mark, b"")
             self._timings.last("prepared")
             try:
@@ -92,37 +92,38 @@ class Build:
                     self._build(pool, compilers)
                     self._timings.last("all_done")
             finally:
-                self._record.close()
+                self._writer.close()
             mark.unlink(missing_ok=True)
             self._timings.last("end")
 
-    def report(self, seconds: float | None = None) -> Report:
-        """What was done so far."""
-        request = self._request
-        now = self.plan
-        results = [self._results.get(item.key) or self._as_was(item) for item in now.items]
+    def report(self) -> Report:
+        """What was done up to now."""
+        request, plan = self._request, self.plan
         return Report(
             facts=request.facts,
             folder=str(request.folder),
-            jobs=now.jobs,
-            limit=now.limit,
-            results=tuple(results),
+            jobs=plan.jobs,
+            limit=plan.limit,
+            results=tuple(
+                self._results.get(kernel.key) or self._unchanged(kernel) for kernel in plan.kernels
+            ),
             cleared=tuple(self._deletions.cleared),
             kept=self._deletions.kept,
             notes=tuple(self.notes),
-            seconds=time.monotonic() - self._begun if seconds is None else seconds,
+            seconds=self._timings.seconds(),
             start_seconds=self._start_seconds,
             phases=self._timings.phases,
             stages=self._timings.stages,
-            targets=(request.target,) if request.target is not None else (),
+            targets=plan.targets,
         )
 
-    def _as_was(self, item: PlannedBuild) -> Result:
-        return Result(item=item, entry=None if item.todo else self._record.entries.get(item.key))
+    def _unchanged(self, kernel: PlannedBuild) -> Result:
+        entry = None if kernel.todo else self._writer.entries.get(kernel.key)
+        return Result(kernel=kernel, entry=entry)
 
     @contextmanager
     def _compilers(self, pool: Pool) -> Iterator[Pool | None]:
-        """A pool that compiles without contexts on the GPU, where that is worth it and possible."""
+        """A pool that compiles without contexts on the GPU, where that saves time and can be."""
         request = self._request
         if not off_gpu.worth(request, self.plan):
             yield None
@@ -132,182 +133,176 @@ class Build:
         try:
             environ = off_gpu.environment(request)
         except (AttnDoctorError, DeviceError, OSError) as error:
-            # A detour that is not to be had is no reason to end a build.
+            # The build goes on without this shortcut.
+            _log.debug("no compiling off the GPU: %s", error)
             log.write_text(f"{error}\n", "utf-8")
             yield None
             return
-        with Pool(request.python, environ, request.logs, fallback=pool) as beside:
+        with Pool(request.python, environ, request.logs, fallback=pool) as compilers:
             self._timings.last("compilers_started")
-            yield beside
+            yield compilers
 
     def _build(self, pool: Pool, compilers: Pool | None) -> None:
-        request, now = self._request, self.plan
-        memory = {
-            device: free
-            for device in request.devices
-            if (free := plan.free_gpu_mib(request.facts, device)) is not None
-        }
-        course = Course(
+        request, plan = self._request, self.plan
+        free = {device: free_gpu_mib(request.facts, device) for device in request.devices}
+        scheduler = Scheduler(
             pool,
-            now.jobs,
+            plan.jobs,
             request.limit,
             sys_path=request.sys_path,
-            memory=memory,
-            tell=self._tell,
-            tick=self._watcher.tick,
-            compiled=self._record.flush,
+            memory={device: mib for device, mib in free.items() if mib is not None},
             timings=self._timings,
-            # A context of a stub GPU costs nothing to make.
-            standby=0 if now.limit in ("memory", "GPU memory") or request.target else now.jobs,
+            # A context on a stub GPU takes no time to make.
+            warm=0 if plan.limit in ("memory", "GPU memory") or request.target else plan.jobs,
             off_gpu=compilers,
         )
         for device in request.devices:
-            self._ask(course, device)
-        old = any(entry.device_slot.split(" ")[0] in request.devices for entry in self._entries())
-        if old or now.unknown or request.target is not None:
-            # Digests that only torch knows may have moved too: that decides what is to be done.
-            course.until(lambda: len(self._record.environments) == len(request.devices))
-            self._timings.last("waited_for_surroundings")
-            self.plan = now = self._record.plan()
-        self._deletions.delete(now.cleared)
-        self._record.begin(now.todo)
+            log = request.logs / f"environment-{device.replace(':', '')}.log"
+            log.unlink(missing_ok=True)
+            scheduler.ask(device, log)
+        slots = {entry.device_slot.split(" ")[0] for entry in self._writer.entries.values()}
+        if slots.intersection(request.devices) or plan.unknown or request.target is not None:
+            # Digests that only torch knows may have changed too: they decide what is to be done.
+            self._work(scheduler)
+            self._timings.last("waited_for_environment")
+            self.plan = plan = self._writer.plan()
+        self._deletions.delete(plan.cleared)
+        self._writer.begin(plan.todo)
         self._timings.last("cleared")
-        doubted = self._verified_first(course, now)
-        wanted = [item for item in now.todo if item.state != "unverified" or item.key in doubted]
-        course.run(
-            [item for item in wanted if not self._refused(item)], self._finished, self._doubted
+        entries = self._writer.entries
+        waiting = [kernel for kernel in plan.todo if kernel.state == "unverified"]
+        scheduler.add_verifications(
+            [(kernel, recorded_result(entries[kernel.key])) for kernel in waiting], off_gpu=True
         )
+        rejected = self._work(scheduler) if waiting else ()
+        again = {kernel.key for kernel in rejected}
+        builds = [
+            kernel for kernel in plan.todo if kernel.state != "unverified" or kernel.key in again
+        ]
+        scheduler.add_builds(kernel for kernel in builds if not self._refused(kernel))
+        rejected = self._work(scheduler)
+        if rejected:
+            scheduler.add_builds(rejected, on_gpu=True)
+            self._work(scheduler)
         self._start_seconds = pool.start_seconds
         if pool.ready_at is not None:
             self._timings.last("torch_imported", pool.ready_at)
         if request.target is not None:
-            self._tidy()
-        self._record.save()
+            self._remove_residue()
+        self._writer.save()
 
-    def _verified_first(self, course: Course, now: Plan) -> set[str]:
-        """Prove what was built without this GPU. Returns the keys of what does not hold.
+    def _work(self, scheduler: Scheduler) -> Sequence[PlannedBuild]:
+        """Work through what is queued. Returns the kernels that were rejected on the GPU."""
+        rejected: list[Step] = []
+        for happened in scheduler.run():
+            for step in happened:
+                if isinstance(step, Answer):
+                    self._environment(step)
+                elif step.phase == "compiled":
+                    self._writer.flush(step.kernel, step.result)
+                elif step.phase == "rejected":
+                    rejected.append(step)
+                elif step.phase == "done":
+                    self._finish(step)
+                else:
+                    self._watcher.step(step)
+            self._watcher.tick()
+        self._discard(rejected)
+        return [step.kernel for step in rejected]
 
-        Its files go before it is built: a wrong kernel would be found in the cache again.
+    def _discard(self, rejected: Iterable[Step]) -> None:
+        """Remove the files of kernels that failed on the GPU: they would be found in the cache.
+
+        Files that another kernel needs stay.
         """
-        doubted: dict[str, PlannedBuild] = {}
+        key = self._writer.key
+        entries = {key(step.kernel): step.entry for step in rejected if step.entry is not None}
+        if not entries:
+            return
+        self._writer.put(entries)
+        why = "it failed its verification on this GPU"
+        again = [
+            replace(step.kernel, key=key(step.kernel), state="again", why=why) for step in rejected
+        ]
+        self._deletions.delete(superseded(self._request.folder, self._writer.manifest, again))
+        self._writer.mark_unfinished(again)
 
-        def finished(item: PlannedBuild, entry: Entry, retried: bool) -> None:
-            if entry.state == "built":
-                self._finished(item, entry, retried)
-            else:
-                doubted[item.key] = item
-
-        entries = self._record.entries
-        claims = [item for item in now.todo if item.state == "unverified"]
-        course.prove([(item, claim(entries[item.key])) for item in claims], finished)
-        if doubted:
-            self._anew(doubted.values())
-        return set(doubted)
-
-    def _doubted(self, found: Sequence[tuple[PlannedBuild, Entry]]) -> None:
-        """Remove what was compiled off the GPU and does not hold on it."""
-        key = self._record.key
-        self._record.put({key(item): entry for item, entry in found})
-        self._anew([replace(item, key=key(item)) for item, _ in found])
-
-    def _anew(self, items: Iterable[PlannedBuild]) -> None:
-        """Remove the files of what did not hold on the GPU; others may need some of them."""
-        why = "it did not hold on this GPU"
-        anew = [replace(item, state="again", why=why) for item in items]
-        manifest = self._record.manifest
-        self._deletions.delete(one for _, one in superseded(self._request.folder, manifest, anew))
-        self._record.again(anew)
-
-    def _tidy(self) -> None:
+    def _remove_residue(self) -> None:
         """Remove what a build without a GPU leaves and a machine with one must not find."""
         kept = {
             name
-            for entry in self._entries()
+            for entry in self._writer.entries.values()
             if entry.state == "built" and entry.build is not None
             for name in entry.build.files
         }
-        self._deletions.delete(leavings(self._request.folder, self._leavings | kept))
+        self._deletions.delete(
+            cross_build_residue(self._request.folder, self._foreign_residue | kept)
+        )
 
-    def _tell(self, step: Step) -> None:
-        """Pass a step on, with the entry as it was written down."""
-        result = self._results.get(step.item.key) if step.entry is not None else None
-        self._watcher.step(step if result is None else replace(step, entry=result.entry))
-
-    def _refused(self, item: PlannedBuild) -> bool:
-        """Say so, without compiling, if torch itself would refuse the spec."""
-        from attn_doctor.kernels.builder.refusals import refusal
-
-        facts = self._request.facts
-        sm = self._record.environment_of(item.device).sm
-        why = refusal(item.spec, facts.torch.version or "", item.device, sm)
+    def _refused(self, kernel: PlannedBuild) -> bool:
+        """Whether torch itself would refuse the kernel; it is then finished without compiling."""
+        sm = self._writer.environment_of(kernel.device).sm
+        torch = self._request.facts.torch.version or ""
+        why = refusal(kernel.spec, torch, kernel.device, sm)
         if why:
-            entry = Entry(spec=item.spec, device_slot=item.device_slot, state="failed", message=why)
-            self._finished(item, entry, retried=False)
-            self._watcher.step(Step(item=item, phase="done", entry=entry))
+            entry = Entry(
+                spec=kernel.spec, device_slot=kernel.device_slot, state="failed", message=why
+            )
+            self._finish(Step(kernel=kernel, phase="done", entry=entry))
         return bool(why)
 
-    def _entries(self) -> Iterable[Entry]:
-        return self._record.entries.values()
+    def _environment(self, answer: Answer) -> None:
+        """Take in what torch reported of a device."""
+        reported = (answer.outcome.result or {}).get("environment")
+        self._timings.last("environment_reported")
+        request, device = self._request, answer.device
+        if not reported:
+            # The kernels will fail for the same reason, and their entries say it.
+            self._writer.environments[device] = request.environment_of(device)
+            return
+        environment = msgspec.convert(dict(reported), BuildEnvironment, strict=False)
+        if request.target is not None:
+            remark = request.target.remark(environment)
+            self.notes += [remark] if remark and remark not in self.notes else []
+            environment = request.target.as_there(environment)
+        self._writer.environments[device] = environment
 
-    def _ask(self, course: Course, device: str) -> None:
-        """Ask torch for the surroundings that only it knows."""
+    def _finish(self, step: Step) -> None:
+        """Write down a finished kernel, and notify the watcher of the entry as it is recorded."""
+        if step.entry is not None:
+            with self._timings.adding("writing_down"):
+                step = replace(step, entry=self._write_down(step, step.entry))
+        self._watcher.step(step)
 
-        def answer(outcome: Outcome) -> None:
-            told = (outcome.result or {}).get("environment")
-            self._timings.last("surroundings_told")
-            # Without an answer the specs will fail for the same reason, and say it.
-            request = self._request
-            found = self._there(_told(told)) if told else request.environment_of(device)
-            self._record.environments[device] = found
-
-        log = self._request.logs / f"surroundings-{device.replace(':', '')}.log"
-        log.unlink(missing_ok=True)
-        course.ask({"action": "environment", "device": device}, log, answer)
-
-    def _there(self, found: BuildEnvironment) -> BuildEnvironment:
-        """What torch told, as it is where the GPU is."""
-        target = self._request.target
-        if target is None:
-            return found
-        remark = target.remark(found)
-        self.notes += [remark] if remark and remark not in self.notes else []
-        return target.told(found)
-
-    # Writing down
-
-    def _finished(self, item: PlannedBuild, entry: Entry, retried: bool) -> None:
-        with self._timings.adding("writing_down"):
-            self._write_down(item, entry, retried)
-
-    def _write_down(self, item: PlannedBuild, entry: Entry, retried: bool) -> None:
-        match = None
-        # What could not be built has no proof; what torch refuses has no log at all.
-        log = log_of(self._request.logs, item, "build" if entry.build is None else "prove")
-        if entry.state == "built" and self._request.target is not None:
-            entry = replace(entry, state="failed", build=None, message=_NO_STUB_GPU)
+    def _write_down(self, step: Step, entry: Entry) -> Entry:
+        kernel, match = step.kernel, None
+        logs = self._request.logs
+        # What could not be built has no verification; what torch refuses has no log at all.
+        log = log_of(logs, kernel, "build" if entry.build is None else "verify")
         if self._request.target is not None:
+            if entry.state == "built":
+                entry = replace(entry, state="failed", build=None, message=_NO_STUB_GPU)
             entry = without_choices(entry)
         if entry.state == "failed":
-            entry, match = self._cause(item, entry)
-        printed = str(log) if log.exists() else ""
-        self._results[item.key] = Result(
-            item=item, entry=entry, match=match, log=printed, retried=retried
+            match = self._cause(kernel, entry)
+            entry = replace(entry, cause=match.rule) if match is not None else entry
+        self._results[kernel.key] = Result(
+            kernel=kernel,
+            entry=entry,
+            match=match,
+            log=str(log) if log.exists() else "",
+            retried=step.retried,
         )
-        self._record.enter(item, entry)
+        self._writer.enter(kernel, entry)
+        return entry
 
-    def _cause(self, item: PlannedBuild, entry: Entry) -> tuple[Entry, Any]:
-        logs = [log_of(self._request.logs, item, action) for action in ("build", "prove")]
+    def _cause(self, kernel: PlannedBuild, entry: Entry) -> Any:
+        """The rule that explains a failure best; None if none does."""
+        logs = [log_of(self._request.logs, kernel, action) for action in ("build", "verify")]
         try:
             found = explained(logs, entry.message, self._request.facts)
-        except AttnDoctorError:
-            # A rulebook that cannot be read is no reason to end a build.
-            found = None
-        if found is None:
-            return entry, None
-        return replace(entry, cause=found.matches[0].rule), found.matches[0]
-
-
-def _told(told: Mapping[str, Any]) -> BuildEnvironment:
-    import msgspec
-
-    return msgspec.convert(dict(told), BuildEnvironment, strict=False)
+        except AttnDoctorError as error:
+            # The build goes on without an explanation.
+            _log.debug("the rules cannot be read: %s", error)
+            return None
+        return found.matches[0] if found is not None else None

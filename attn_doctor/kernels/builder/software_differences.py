@@ -1,8 +1,8 @@
 """Whether this environment compiles what a target's environment would reuse.
 
 torch's and Triton's keys hold digests of their own files, which differ with the version, the CUDA
-they were built for, and the Python ABI. What either side does not tell is not compared; the digests
-themselves are known only once torch runs, and compared then.
+they were built for, and the Python ABI. What is unknown on either side is not compared; the digests
+themselves are known only when torch runs, and are compared then.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from attn_doctor.kernels.builder.devices import pip
 from attn_doctor.kernels.builder.target import Target, TargetError
 from attn_doctor.worker.kernels.torch_versions import minor
 
-#: The oldest torch with which building for another machine's GPU was tried.
+#: The oldest torch with which building for another machine's GPU was tested.
 OLDEST = (2, 7)
 _INDEX = "https://download.pytorch.org/whl/"
 
@@ -33,7 +33,7 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 def check(facts: Facts, target: Target) -> None:
     """Raise `TargetError` if kernels that this environment builds cannot serve `target`."""
-    able(facts)
+    check_able(facts)
     found = differences(facts, target)
     if found:
         head = f"kernels built here would not be reused on the {target.name}: other software there"
@@ -45,15 +45,15 @@ def check(facts: Facts, target: Target) -> None:
         raise TargetError("\n".join(lines))
 
 
-def able(facts: Facts) -> None:
-    """Raise `TargetError` if this environment can compile for no GPU of another machine."""
+def check_able(facts: Facts) -> None:
+    """Raise `TargetError` if this environment cannot compile for a GPU of another machine."""
     why = _unable(facts)
     if why:
         raise TargetError(why)
 
 
 def _unable(facts: Facts) -> str:
-    """Why this environment can build for no GPU of another machine; empty if it can."""
+    """Why this environment cannot build for a GPU of another machine; empty if it can."""
     torch, place = facts.torch, facts.python.path or "the examined environment"
     if facts.system.os not in (None, "linux"):
         return (
@@ -61,11 +61,11 @@ def _unable(facts: Facts) -> str:
             " Linux container, such as the image that training uses (--docker)"
         )
     if torch.installed is False:
-        told = f"torch is not installed in {place}, and kernels are built with it:\n  "
-        return told + pip(facts, "torch")
+        words = f"torch is not installed in {place}, and kernels are built with it:\n  "
+        return words + pip(facts, "torch")
     if torch.has_flex is False:
-        told = f"torch {torch.version} has no FlexAttention, which torch 2.5 brought:\n  "
-        return told + pip(facts, "--upgrade", "torch")
+        words = f"torch {torch.version} has no FlexAttention, which came with torch 2.5:\n  "
+        return words + pip(facts, "--upgrade", "torch")
     if torch.build not in (None, "cuda"):
         # On Linux, the wheels of the default index are built for CUDA.
         release = (torch.version or "").partition("+")[0]
@@ -77,7 +77,7 @@ def _unable(facts: Facts) -> str:
     if torch.version and minor(torch.version) < OLDEST:
         return (
             f"torch {torch.version} is older than 2.7, the oldest with which building for a GPU of"
-            " another machine was tried; torch 2.10 and newer reuse all of it:\n  "
+            " another machine was tested; torch 2.10 and newer reuse all of it:\n  "
             + pip(facts, "--upgrade", "torch")
         )
     return ""
@@ -106,7 +106,7 @@ def differences(facts: Facts, target: Target) -> tuple[Difference, ...]:
         for name, here, remedy in rows
         if here and there.get(name) and not _same(name, there[name], here)
     ]
-    # Another torch brings all else along that belongs to it.
+    # Another torch comes with other versions of these.
     brought = ("CUDA of torch", "torch's commit", "Triton")
     whole = any(one.component == "torch" for one in found)
     return tuple(one for one in found if not (whole and one.component in brought))

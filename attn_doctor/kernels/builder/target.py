@@ -9,7 +9,7 @@ seen, nor whether it can write to the same path; what its descriptor does not te
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,13 +17,16 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, Gpu
 from attn_doctor.kernels.builder.devices import DeviceError
+from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.kernels.gpus.descriptor import Descriptor
-from attn_doctor.record.environment import slot_name
+from attn_doctor.record.environment import environment_from_facts, slot_name
 from attn_doctor.record.manifest import BuildEnvironment, Entry
 from attn_doctor.worker.env_vars import kept
 
 #: Kernels without their intermediate texts: a fifth of the size, under the same keys.
 _SMALLER = "TRITON_STORE_BINARY_ONLY"
+#: How files with Inductor's choices among tiles end.
+CHOICES = ".best_config"
 #: Most GPUs of one machine.
 _MOST = 64
 
@@ -59,8 +62,8 @@ class Target(Struct, frozen=True, kw_only=True):
         return f"{self.name} (SM {self.sm // 10}.{self.sm % 10})"
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """The manifest's names of its devices."""
+    def slots(self) -> tuple[str, ...]:
+        """Its device slots, as in the manifest."""
         return tuple(slot_name(device, self.name) for device in self.devices)
 
     def there(self, facts: Facts) -> Facts:
@@ -68,8 +71,8 @@ class Target(Struct, frozen=True, kw_only=True):
         gpu = Gpu(name=self.name, sm=self.sm, visible=True)
         return replace(facts, gpus=(gpu,) * len(self.devices), driver=Driver())
 
-    def told(self, found: BuildEnvironment) -> BuildEnvironment:
-        """What was found out here, without what is only so on this machine.
+    def as_there(self, found: BuildEnvironment) -> BuildEnvironment:
+        """A build environment of this machine, without what is true only of this machine.
 
         Raises `TargetError` if nothing that this torch compiles would be found there.
         """
@@ -119,6 +122,22 @@ class Target(Struct, frozen=True, kw_only=True):
         return ""
 
 
+def environment_for(
+    facts: Facts,
+    device: str,
+    environ: Mapping[str, str],
+    target: Target | None,
+    recorded: BuildEnvironment | None = None,
+) -> BuildEnvironment:
+    """Today's build environment as far as the facts know, that of the target if there is one.
+
+    `recorded`: what it is compared with. Raises `TargetError` if the target would reuse nothing.
+    """
+    if target is None:
+        return environment_from_facts(facts, device, environ, recorded)
+    return target.as_there(environment_from_facts(facts, device, target.environment, recorded))
+
+
 def targets_of(words: Sequence[str], devices: int, environ: Mapping[str, str]) -> list[Target]:
     """The targets of `--target` (each may be a list with commas), each once.
 
@@ -160,10 +179,26 @@ def stub_gpu_environ(target: Target, facts: Facts, environ: Mapping[str, str]) -
     found = stub.environment(library, descriptor, len(target.devices), environ)
     if _SMALLER not in target.environment:
         found[_SMALLER] = environ.get(_SMALLER, "1")
-    if "TRITON_HOME" not in environ and "TRITON_CACHE_DIR" not in environ:
-        # Triton compiles its link to the driver before torch tells it a folder of its own.
-        found["TRITON_HOME"] = environ["TORCHINDUCTOR_CACHE_DIR"]
+    # Triton compiles its link to the driver before torch gives it a folder of its own.
+    found["TRITON_HOME"] = environ["TORCHINDUCTOR_CACHE_DIR"]
     return found
+
+
+def target_remarks(
+    targets: Sequence[Target], folder: Path, cache_dir: str, environ: Mapping[str, str]
+) -> list[str]:
+    """What a user should know before kernels are built for other machines.
+
+    `cache_dir`: the folder as it was given; empty if it was not.
+    """
+    from attn_doctor.kernels.gpus.known import name_remark
+
+    if not targets:
+        return []
+    remarks = [name_remark(target.word, target.descriptor) for target in targets]
+    remarks.append(folder_remark(folder, cache_dir))
+    remarks += [variables_remark(target, environ) for target in targets]
+    return [remark for remark in remarks if remark]
 
 
 def variables_remark(target: Target, environ: Mapping[str, str]) -> str:
@@ -174,8 +209,8 @@ def variables_remark(target: Target, environ: Mapping[str, str]) -> str:
             return ""
         shown = ", ".join(f"{name}={environ[name]}" for name in names)
         return (
-            f"which variables are set where the {target.name} is, nobody has told: these kernels"
-            f" are for {shown}, as set here, which enters the keys (describe-gpu tells them)"
+            f"it is unknown which variables are set on the {target.name}'s machine: these kernels"
+            f" are for {shown}, as set here, which enters the keys (describe-gpu records them)"
         )
     other = [name for name in names if target.environment.get(name) != environ[name]]
     if not other:
@@ -198,3 +233,34 @@ def folder_remark(folder: Path, asked: str) -> str:
     if plain != os.fspath(folder):
         return f"{plain} is a link here: the kernels hold the path {folder}, and are for it"
     return ""
+
+
+# What a build for a target leaves
+
+
+def cross_build_residue(folder: Path, kept: Container[str] = ()) -> Iterator[ClearedFile]:
+    """What compiling without a GPU leaves in a cache folder and a machine with one must not find.
+
+    These are choices among tiles that were timed on no hardware, and locks of ended processes.
+    """
+    for path in sorted((*folder.glob(f"*/*{CHOICES}"), *folder.glob("locks/*"))):
+        name = path.relative_to(folder).as_posix()
+        if name in kept or path.is_symlink() or not path.is_file():
+            continue
+        lock = name.startswith("locks/")
+        why = "an unused lock file" if lock else "a choice of tiles that was timed without a GPU"
+        yield ClearedFile(path=str(path), bytes=path.stat().st_size, why=why)
+
+
+def relative_names(files: Iterable[ClearedFile], folder: Path) -> set[str]:
+    """Their paths below `folder`, as in the manifest."""
+    return {Path(file.path).relative_to(folder).as_posix() for file in files}
+
+
+def without_choices(entry: Entry) -> Entry:
+    """The entry without choices among tiles, which are removed at the end of a cross build."""
+    build = entry.build
+    if build is None:
+        return entry
+    files = {name: size for name, size in build.files.items() if not name.endswith(CHOICES)}
+    return replace(entry, build=replace(build, files=files))

@@ -1,15 +1,13 @@
-"""Proving what was built at another time, or on a machine without its GPU, in fresh processes."""
+"""Verifies kernels that were built before, or on a machine without their GPU, in new processes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from attn_doctor.kernels.builder import items
-from attn_doctor.kernels.builder.items import PlannedBuild
-from attn_doctor.kernels.builder.plan import BuildRequest
-from attn_doctor.kernels.builder.scheduler import Course
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.plan import BuildRequest, PlannedBuild, workers
+from attn_doctor.kernels.builder.progress import Step, Watcher
+from attn_doctor.kernels.builder.scheduler import Scheduler
 from attn_doctor.pool.pool import Pool
 from attn_doctor.record import store
 from attn_doctor.record.manifest import Entry
@@ -21,49 +19,47 @@ def pool_of(request: BuildRequest, devices: Iterable[str]) -> Pool:
     return Pool(request.python, request.environ, request.logs, cuda=cuda)
 
 
-def claim(entry: Entry) -> dict[str, Any]:
-    """What is recorded of an entry, in the words of the process that built it."""
+def recorded_result(entry: Entry) -> dict[str, Any]:
+    """What is recorded of an entry, in the form in which the building process answered."""
     build = entry.build
-    told: dict[str, Any] = {"mask_source": entry.mask_source}
+    result: dict[str, Any] = {"mask_source": entry.mask_source}
     if build is not None:
-        told |= {"keys": build.keys, "seconds": build.seconds, "files": build.files}
-        told["limits"] = build.limits
-    return told
+        result |= {"keys": build.keys, "seconds": build.seconds, "files": build.files}
+        result["limits"] = build.limits
+    return result
 
 
-def prove(
+def verify_entries(
     request: BuildRequest, keys: Iterable[str], watcher: Watcher | None = None
 ) -> dict[str, Entry]:
-    """Prove entries of the manifest in fresh processes, without building or writing anything.
+    """Verify entries of the manifest in new processes, without building or writing anything.
 
-    Returns manifest key → the entry as it is found now: state `built`, or what is wrong.
-    Raises `PoolError` if the interpreter cannot import torch.
+    Returns manifest key → the entry as it is now: state `built`, or what is wrong. Raises
+    `PoolError` if the interpreter cannot import torch.
     """
     manifest = store.load(request.folder) or store.empty()
-    found: dict[str, Entry] = {}
-    wanted: list[tuple[PlannedBuild, dict[str, Any]]] = []
+    recorded: list[tuple[PlannedBuild, dict[str, Any]]] = []
     for name in keys:
         entry = manifest.entries[name]
         device = entry.device_slot.partition(" ")[0]
-        item = PlannedBuild(spec=entry.spec, device=device, key=name, state="again")
-        wanted.append((item, claim(entry)))
-    if not wanted:
+        kernel = PlannedBuild(spec=entry.spec, device=device, key=name, state="again")
+        recorded.append((kernel, recorded_result(entry)))
+    if not recorded:
         return {}
     watcher = watcher or Watcher()
     request.logs.mkdir(parents=True, exist_ok=True)
-
-    def finished(item: PlannedBuild, entry: Entry, _: bool) -> None:
-        found[item.key] = entry
-
-    jobs, _ = items.workers(request.facts, wanted[0][0].device, request.jobs)
-    with pool_of(request, [item.device for item, _ in wanted]) as pool:
-        course = Course(
-            pool,
-            min(jobs, len(wanted)),
-            request.limit,
-            sys_path=request.sys_path,
-            tell=watcher.step,
-            tick=watcher.tick,
+    verified: dict[str, Entry] = {}
+    jobs, _ = workers(request.facts, recorded[0][0].device, request.jobs)
+    with pool_of(request, [kernel.device for kernel, _ in recorded]) as pool:
+        scheduler = Scheduler(
+            pool, min(jobs, len(recorded)), request.limit, sys_path=request.sys_path
         )
-        course.prove(wanted, finished)
-    return found
+        scheduler.add_verifications(recorded)
+        for happened in scheduler.run():
+            for step in happened:
+                if isinstance(step, Step):
+                    watcher.step(step)
+                    if step.entry is not None:
+                        verified[step.kernel.key] = step.entry
+            watcher.tick()
+    return verified

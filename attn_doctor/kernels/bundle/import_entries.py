@@ -13,10 +13,9 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.kernels.builder import items
 from attn_doctor.kernels.builder.devices import TRITON
-from attn_doctor.kernels.builder.plan import BuildRequest
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.plan import BuildRequest, mask_folder, mask_source, missing
+from attn_doctor.kernels.builder.progress import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact
 from attn_doctor.kernels.bundle.compatibility import Compatibility, Layer
 from attn_doctor.kernels.verify.entries import measured, run_in_fresh_processes, verified_in
@@ -97,7 +96,7 @@ class Import:
             return False
         if own.state == "unverified" and self._run and fit.layer is Layer.EXACT:
             return False
-        return not items.missing(self._request.folder, own.build.files)
+        return not missing(self._request.folder, own.build.files)
 
     def decided(self, staging: Path, watcher: Watcher) -> Imported:
         """Decide on each entry. Runs those that can be run here, in `staging`."""
@@ -150,7 +149,7 @@ class Import:
         """Why an entry with a mask of the user's own cannot be run here; empty if it can."""
         if not entry.mask_source:
             return ""
-        found = items.mask_source(entry.spec, self._request.sys_path)
+        found = mask_source(entry.spec, self._request.sys_path)
         if found is None:
             return f"the file of its mask {entry.spec.mask} is not here"
         same = found == entry.mask_source
@@ -160,9 +159,7 @@ class Import:
         """The entry with the folder in which its mask was found here."""
         if not entry.mask_source or entry.mask_folder:
             return entry
-        return replace(
-            entry, mask_folder=items.mask_folder(entry.spec.mask, self._request.sys_path)
-        )
+        return replace(entry, mask_folder=mask_folder(entry.spec.mask, self._request.sys_path))
 
     def _kernels_only(self, packed: Entry, why: str, found: Entry | None = None) -> Entry:
         """Return the entry as it is recorded if only its kernels can be used."""

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor._version import __version__
-from attn_doctor.kernels.builder import items
 from attn_doctor.kernels.builder.devices import TRITON
+from attn_doctor.kernels.builder.plan import missing
 from attn_doctor.kernels.bundle import artifact as artifacts
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError, Packed
 from attn_doctor.kernels.caches.contents import TRITON_FILE, TRITON_KEY
@@ -92,7 +92,7 @@ def _lacking(folder: Path, warmup: Warmup) -> str:
 
 
 def _gone(folder: Path, files: Mapping[str, int]) -> str:
-    gone = items.missing(folder, files)
+    gone = missing(folder, files)
     return f"{gone[0]} is missing or has another size" if gone else ""
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from attn_doctor.kernels.builder.devices import TRITON
 from attn_doctor.kernels.builder.plan import BuildRequest
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.progress import Watcher
 from attn_doctor.kernels.bundle import artifact as artifacts
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError
 from attn_doctor.kernels.bundle.compatibility import Compatibility, Layer

@@ -25,7 +25,7 @@ from attn_doctor.probes.machine.caches import cute, locate
 from attn_doctor.record.manifest import NAME
 
 if TYPE_CHECKING:
-    from attn_doctor.record.manifest import Manifest, Warmup
+    from attn_doctor.record.manifest import EntryState, Manifest, Warmup
 
 
 class CacheLocation(Struct, frozen=True):
@@ -225,7 +225,7 @@ def recorded(manifest: Manifest | None, built: Iterable[BuiltKernels]) -> Mappin
     return said
 
 
-def _state(warmup: Warmup) -> str:
+def _state(warmup: Warmup) -> EntryState:
     if warmup.unverified:
         return "unverified"
     return "built" if warmup.verified else "not-reused"

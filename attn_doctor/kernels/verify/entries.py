@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.plan import BuildRequest
-from attn_doctor.kernels.builder.verification import prove
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.progress import Watcher
+from attn_doctor.kernels.builder.verification import verify_entries
 from attn_doctor.record import store
 from attn_doctor.record.environment import environment_from_facts
 from attn_doctor.record.lock import FOLDER, Lock
@@ -62,9 +62,9 @@ def run_in_fresh_processes(
     driver, a small C library that belongs to no kernel. An entry that failed only for that is run
     once more; a missing kernel would show as a Triton kernel.
     """
-    found = prove(request, keys, watcher)
+    found = verify_entries(request, keys, watcher)
     again = [key for key, one in found.items() if _HELPER.fullmatch(one.message)]
-    return {**found, **prove(request, again, watcher)} if again else found
+    return {**found, **verify_entries(request, again, watcher)} if again else found
 
 
 def unwritable(folder: Path) -> str:

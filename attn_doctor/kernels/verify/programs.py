@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.program_run import program_of
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.progress import Watcher
 from attn_doctor.kernels.verify.compare_runs import Compared, compare, runs
 from attn_doctor.kernels.verify.entries import verified_in
 from attn_doctor.kernels.verify.why import Miss, of_factor, reasons

@@ -18,8 +18,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.devices import DeviceError, children_environment
-from attn_doctor.kernels.builder.items import mask_folders
-from attn_doctor.kernels.builder.plan import BuildRequest
+from attn_doctor.kernels.builder.plan import BuildRequest, mask_folders
 from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.survey import Survey
 from attn_doctor.kernels.verify import entries, programs

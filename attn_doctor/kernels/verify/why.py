@@ -18,13 +18,18 @@ from pathlib import Path
 from msgspec import Struct
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.items import PlannedBuild, mask_folders, missing
-from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
+from attn_doctor.kernels.builder.plan import (
+    BuildRequest,
+    PlannedBuild,
+    mask_folders,
+    missing,
+    plan_build,
+)
 from attn_doctor.kernels.caches import stale as drift
 from attn_doctor.kernels.gpus.descriptor import identifier
 from attn_doctor.record.drift import REBUILD, ChangedComponent, changed_components
 from attn_doctor.record.environment import environment_from_facts
-from attn_doctor.record.manifest import BuildEnvironment, Manifest, Warmup
+from attn_doctor.record.manifest import BuildEnvironment, EntryState, Manifest, Warmup
 from attn_doctor.record.trace import Lookup
 from attn_doctor.shell import commands
 
@@ -136,7 +141,7 @@ def _place(
         environ=dict(environ),
         sys_path=(*mask_folders(entries.values()), str(Path.cwd())),
     )
-    items = plan_build(request, manifest, names={device: name} if name else None).items
+    items = plan_build(request, manifest, names={device: name} if name else None).kernels
     now = environment_from_facts(facts, device, environ, was)
     stale = drift.stale(manifest, place, now, str(folder)).warmups
     gone = {key: stale.get(key) or _gone(folder, one) or one.fault for key, one in warmups.items()}
@@ -165,7 +170,7 @@ def _place(
     )
 
 
-def _kernels(folder: Path, facts: Facts, name: str, states: set[str]) -> str:
+def _kernels(folder: Path, facts: Facts, name: str, states: set[EntryState]) -> str:
     """Return the command that rebuilds kernels: on their GPU, or without it as before."""
     target = _target(facts, name) if states == {"unverified"} else ()
     return commands.build(folder, facts, *target)

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from attn_doctor._version import __version__
-from attn_doctor.kernels.builder.fit import Fit
-from attn_doctor.kernels.builder.tile_sizes import Tried
+from attn_doctor.kernels.builder.fit import Fit, Tried
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Paper, clean
@@ -29,11 +28,9 @@ def fit_text(fits: Sequence[Fit], descriptor: Descriptor, paper: Paper) -> str:
     unknown = sum(one.fits is None for one in fits)
     good = sum(one.fits is True for one in fits)
     words = f"{good} of {plural(len(fits), 'kernel')} {'fits' if 1 in (good, len(fits)) else 'fit'}"
-    words += f"; {unknown} could not be told" if unknown else ""
+    words += f"; {unknown} unknown" if unknown else ""
     lines += ["", paper.style(words, "bold")]
-    lines += paper.wrap(
-        "Compiled for this GPU, which need not be here; nothing was run, and nothing was kept.", 0
-    )
+    lines += paper.wrap("Compiled for this GPU; no kernel was run, and no file was kept.", 0)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
@@ -53,7 +50,7 @@ def _kernel(one: Fit, descriptor: Descriptor, paper: Paper) -> Iterator[str]:
         yield "      " + " ".join(f"--option {name}={value}" for name, value in one.remedy.items())
     elif one.spec.block:
         yield from paper.wrap(
-            "The model passes no kernel_options of its own: a smaller type or another GPU is left.",
+            "The model passes no kernel_options of its own: use a smaller dtype or another GPU.",
             4,
         )
     else:
@@ -63,8 +60,8 @@ def _kernel(one: Fit, descriptor: Descriptor, paper: Paper) -> Iterator[str]:
         added = {name: value for name, value in tried.options.items() if name not in before}
         words = ", ".join(f"{name}={value}" for name, value in (added or tried.options).items())
         words = f"also {words}" if before else f"tried {words}"
-        told = "fits" if tried.fits else _over(tried) if tried.fits is False else tried.why
-        yield from (paper.style(line, "dim") for line in paper.wrap(clean(f"{words}: {told}"), 4))
+        result = "fits" if tried.fits else _over(tried) if tried.fits is False else tried.why
+        yield from (paper.style(line, "dim") for line in paper.wrap(clean(f"{words}: {result}"), 4))
         before = tried.options
 
 
@@ -79,7 +76,7 @@ def _python(options: Mapping[str, Any]) -> str:
 
 
 def fit_json(found: Sequence[tuple[Descriptor, Sequence[Fit]]], code: int) -> str:
-    """The same for one GPU or several with every number; `fits` is null where it is not told."""
+    """The same for one GPU or several with every number; `fits` is null where it is unknown."""
     whole = {
         "schema": SCHEMA,
         "attn_doctor": __version__,

@@ -18,8 +18,8 @@ from attn_doctor.shell.commands import shell_lines
 SCHEMA = 1
 
 
-def report_json(report: Report, code: int, packed: Exported | None = None) -> str:
-    """What a build did; `code` is the exit code, `packed` the artifact that was written of it.
+def report_json(report: Report, code: int, exported: Exported | None = None) -> str:
+    """What a build did; `code` is the exit code, `exported` the artifact that was written of it.
 
     `targets` holds the GPUs of other machines that it was built for; their kernels have the state
     `unverified`, with `reused` true and `verified` false.
@@ -40,7 +40,7 @@ def report_json(report: Report, code: int, packed: Exported | None = None) -> st
             "cleared": msgspec.to_builtins(report.cleared),
             "kept": report.kept,
             "notes": list(report.notes),
-            "artifact": artifact.plain(packed) if packed is not None else None,
+            "artifact": artifact.plain(exported) if exported is not None else None,
         }
     )
 
@@ -56,7 +56,7 @@ def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> 
             "limit": plan.limit,
             "seconds": round(plan.seconds, 1),
             "exit_code": code,
-            "moved": list(plan.moved),
+            "moved": list(plan.changes),
             "kernels": [
                 {
                     "id": item.spec.id,
@@ -69,7 +69,7 @@ def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> 
                     "refused": item.refused,
                     "seconds": item.seconds if item.todo and not item.refused else 0.0,
                 }
-                for item in plan.items
+                for item in plan.kernels
             ],
             "would_clear": msgspec.to_builtins(plan.cleared),
         }
@@ -77,7 +77,7 @@ def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> 
 
 
 def _kernel(result: Result, report: Report) -> dict[str, Any]:
-    item, entry, match = result.item, result.entry, result.match
+    item, entry, match = result.kernel, result.entry, result.match
     build = entry.build if entry is not None else None
     told: dict[str, Any] = {
         "id": item.spec.id,
@@ -112,7 +112,7 @@ def _state(result: Result) -> str:
     if result.entry is None:
         return "not-begun"
     verified = result.entry.state == "built"
-    return "up-to-date" if verified and not result.item.todo else result.entry.state
+    return "up-to-date" if verified and not result.kernel.todo else result.entry.state
 
 
 def _written(told: dict[str, Any]) -> str:

@@ -10,8 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from attn_doctor.kernels.builder.plan import Plan
-from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.record.lock import Owner
 from attn_doctor.render.build_kernels.target import names
 from attn_doctor.render.build_kernels.text import said, span
@@ -44,9 +43,9 @@ class _Times(Watcher):
         self._left = {item.key: item.seconds * (1 + _PROOF) for item in plan.todo}
 
     def step(self, step: Step) -> None:
-        item, now = step.item, time.monotonic()
+        item, now = step.kernel, time.monotonic()
         before = self.running.pop(item.key, None)
-        if step.phase == "prove":
+        if step.phase == "verify":
             self._left[item.key] = item.seconds * _PROOF
             if before is not None and item.seconds > 0:
                 # What was found by building corrects what was guessed of the others.
@@ -100,7 +99,7 @@ class Lines(_Times):
         if step.phase == "done":
             state = step.entry.state if step.entry is not None else "failed"
             width = len(str(self.total()))
-            line = said(step.item, step.entry, state)
+            line = said(step.kernel, step.entry, state)
             self._say(f"[{self.done:>{width}}/{self.total()}] {line}")
 
     def _say(self, line: str) -> None:
@@ -160,16 +159,16 @@ class Bar(_Times):
         bar = self._bar
         if bar is None:
             return
-        row = self._rows.pop(step.item.key, None)
+        row = self._rows.pop(step.kernel.key, None)
         if row is not None:
             bar.remove_task(row)
         if step.phase != "done":
-            word = {"build": "  compiling", "prove": "  proving"}[step.phase]
-            told = clean(step.item.spec.title)
-            self._rows[step.item.key] = bar.add_task(word, total=None, told=told)
+            word = {"build": "  compiling", "verify": "  verifying"}[step.phase]
+            told = clean(step.kernel.spec.title)
+            self._rows[step.kernel.key] = bar.add_task(word, total=None, told=told)
         elif step.entry is not None and step.entry.state not in _GOOD:
             bar.console.print(
-                self._paper.glyphs("✗ " + said(step.item, step.entry, step.entry.state)),
+                self._paper.glyphs("✗ " + said(step.kernel, step.entry, step.entry.state)),
                 markup=False,
             )
 

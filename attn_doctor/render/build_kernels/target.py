@@ -28,7 +28,9 @@ def headings(targets: Sequence[Target], paper: Paper) -> Iterator[str]:
         yield from (paper.style(line, "dim") for line in paper.wrap(clean(words), 2))
 
 
-def next_steps(folder: str, targets: Sequence[Target], paper: Paper, *, packed: bool) -> list[str]:
+def next_steps(
+    folder: str, targets: Sequence[Target], paper: Paper, *, exported: bool
+) -> list[str]:
     """How the kernels get where the GPU is, and what has to be done there first."""
     there, place = names(targets), shlex.quote(folder)
     lines = paper.wrap(
@@ -36,7 +38,7 @@ def next_steps(folder: str, targets: Sequence[Target], paper: Paper, *, packed: 
         " computed.",
         0,
     )
-    if packed:
+    if exported:
         words = f"Next: take the file to the {there}; the import proves every kernel."
         return lines + paper.wrap(words, 0)
     words = (

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.builder.items import PlannedBuild
-from attn_doctor.kernels.builder.plan import Plan
+from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
 from attn_doctor.kernels.builder.report import Report, Result
 from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.manifest import Entry
@@ -28,9 +27,9 @@ _WORDS = {"not-reused": "not reused"}
 
 
 def report_text(
-    report: Report, paper: Paper, *, verbose: bool = False, packed: Exported | None = None
+    report: Report, paper: Paper, *, verbose: bool = False, exported: Exported | None = None
 ) -> str:
-    """All that a build did. `packed`: the artifact that was written of it."""
+    """All that a build did. `exported`: the artifact that was written of it."""
     lines = [*_head(report, paper)]
     lines += cleared_lines(report.cleared, "cleared", paper, verbose)
     for path, why in report.kept.items():
@@ -40,9 +39,9 @@ def report_text(
         if result.entry is not None:
             lines += ["", *_failure(result, result.entry, report.facts, paper)]
     lines += _remarks(report, paper)
-    lines += ["", *_last(report, paper, packed=packed is not None)]
-    if packed is not None:
-        lines += ["", *clean(artifact.words(packed)).splitlines()]
+    lines += ["", *_last(report, paper, exported=exported is not None)]
+    if exported is not None:
+        lines += ["", *clean(artifact.words(exported)).splitlines()]
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
@@ -57,22 +56,22 @@ def plan_text(
 ) -> str:
     """What a build would do, for `--dry-run` and `--check`."""
     lines = [_where(folder, facts, paper), *headings(plan.targets, paper)]
-    lines += [line for moved in plan.moved for line in paper.wrap(clean(moved), 2)]
+    lines += [line for moved in plan.changes for line in paper.wrap(clean(moved), 2)]
     lines += cleared_lines(plan.cleared, "would clear", paper, verbose)
     lines.append("")
-    for item in plan.items:
-        lines += _planned(item, plan.items, paper)
+    for item in plan.kernels:
+        lines += _planned(item, plan.kernels, paper)
     for device in plan.unknown:
         words = f"Which GPU {device} is, only torch can tell here: entries are looked up then."
         lines += paper.wrap(words, 0)
     todo = sum(not item.refused for item in plan.todo)
     refused = len(plan.todo) - todo
-    words = f"{plural(len(plan.items), 'kernel')}, all up to date"
+    words = f"{plural(len(plan.kernels), 'kernel')}, all up to date"
     if refused and not todo:
-        words = f"{refused} of {plural(len(plan.items), 'kernel')} cannot be built"
+        words = f"{refused} of {plural(len(plan.kernels), 'kernel')} cannot be built"
     elif todo:
         words = (
-            f"{todo} of {plural(len(plan.items), 'kernel')} to build, {plan.jobs} at once"
+            f"{todo} of {plural(len(plan.kernels), 'kernel')} to build, {plan.jobs} at once"
             f" ({plan.limit}), about {span(plan.seconds)}"
         )
         words += f"; {refused} cannot be built" if refused else ""
@@ -151,7 +150,7 @@ def cleared_lines(
 def _table(results: Sequence[Result], paper: Paper) -> Iterator[str]:
     yield ""
     yield paper.style(f"  {'state':<12}{'cold':>9}{'reused':>9}{'error':>9}  kernel", "dim")
-    items = [one.item for one in results]
+    items = [one.kernel for one in results]
     for result in results:
         word, mark, colour = _state(result)
         build = result.entry.build if result.entry is not None else None
@@ -159,14 +158,14 @@ def _table(results: Sequence[Result], paper: Paper) -> Iterator[str]:
         again = f"{build.reuse_seconds:.2f} s" if build and build.reuse_seconds is not None else "-"
         errors = build.errors.values() if build else ()
         error = f"{max(errors):.1e}" if errors else "-"
-        line = f"{word:<12}{cold:>9}{again:>9}{error:>9}  {_title(result.item, items)}"
+        line = f"{word:<12}{cold:>9}{again:>9}{error:>9}  {_title(result.kernel, items)}"
         yield f"{paper.style(mark, 'bold', colour)} {clean(line)}"
 
 
 def _state(result: Result) -> tuple[str, str, str]:
     if result.entry is None:
         return "not begun", "•", "yellow"
-    if not result.item.todo:
+    if not result.kernel.todo:
         verified = result.entry.state == "built"
         return ("up to date", "✓", "green") if verified else ("unverified", "✓", "yellow")
     state = result.entry.state
@@ -189,7 +188,9 @@ def _failure(result: Result, entry: Entry, facts: Facts, paper: Paper) -> Iterat
     reused = entry.state == "not-reused"
     words = "built, but not reused: " if reused else ""
     title = match.title if match else ""
-    yield paper.style("✗", "bold", "red") + " " + paper.style(clean(result.item.spec.title), "bold")
+    yield (
+        paper.style("✗", "bold", "red") + " " + paper.style(clean(result.kernel.spec.title), "bold")
+    )
     yield from paper.wrap(clean(f"{words}{entry.message}"), 2)
     if match is not None:
         yield from labelled("cause", f"{title} [{match.rule}]", paper, indent=_INDENT)
@@ -214,7 +215,7 @@ def _remarks(report: Report, paper: Paper) -> Iterator[str]:
         yield from ["", *paper.wrap(clean(f"Note: {one}."), 0)]
 
 
-def _last(report: Report, paper: Paper, *, packed: bool) -> Iterator[str]:
+def _last(report: Report, paper: Paper, *, exported: bool) -> Iterator[str]:
     counts: dict[str, int] = {}
     for result in report.results:
         word = _state(result)[0]
@@ -223,7 +224,7 @@ def _last(report: Report, paper: Paper, *, packed: bool) -> Iterator[str]:
     total = plural(len(report.results), "kernel")
     yield paper.style(f"{total}: {told}; {report.seconds:.1f} s", "bold")
     if report.targets and not report.failed:
-        yield from next_steps(report.folder, report.targets, paper, packed=packed)
+        yield from next_steps(report.folder, report.targets, paper, exported=exported)
     else:
         yield from paper.wrap(_next(report), 0)
 
@@ -236,7 +237,7 @@ def _next(report: Report) -> str:
         first = "do what the fix says" if told else "look into the log"
         return f"Next: {first}, then run the same command again; only these are built."
     folder = shlex.quote(str(PurePath(report.folder)))
-    phases = {one.item.spec.phase for one in report.results}
+    phases = {one.kernel.spec.phase for one in report.results}
     what = "training" if "training" in phases else "your program"
     return (
         f"Next: start {what} with TORCHINDUCTOR_CACHE_DIR={folder}; only the same shapes, dtype,"

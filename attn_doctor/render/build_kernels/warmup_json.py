@@ -9,7 +9,7 @@ import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.kernels.builder.program_run import Program
-from attn_doctor.kernels.builder.warmup import Ran
+from attn_doctor.kernels.builder.warmup import WarmupResult
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
 from attn_doctor.render.build_kernels.target import plain
@@ -17,13 +17,15 @@ from attn_doctor.render.build_kernels.target import plain
 SCHEMA = 1
 
 
-def warmups_json(rans: Sequence[tuple[Ran, Program, int]], packed: Exported | None = None) -> str:
+def warmups_json(
+    rans: Sequence[tuple[WarmupResult, Program, int]], exported: Exported | None = None
+) -> str:
     """What the program compiled and whether a second run reused it.
 
     One object; for several targets a list of them, in the order of the targets. With each run goes
-    our exit code for it. `packed`: the artifact that was written of all.
+    our exit code for it. `exported`: the artifact that was written of all.
     """
-    written = artifact.plain(packed) if packed is not None else None
+    written = artifact.plain(exported) if exported is not None else None
     told = [{**_one(ran, program, code), "artifact": written} for ran, program, code in rans]
     whole: Any = told[0] if len(told) == 1 else told
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
@@ -49,7 +51,7 @@ def planned_json(found: Sequence[tuple[Program, str]], code: int) -> str:
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
 
 
-def _one(ran: Ran, program: Program, code: int) -> dict[str, Any]:
+def _one(ran: WarmupResult, program: Program, code: int) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "attn_doctor": __version__,

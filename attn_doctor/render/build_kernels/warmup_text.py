@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from attn_doctor.explain.explanation import Explanation
 from attn_doctor.kernels.builder.program_run import Program
-from attn_doctor.kernels.builder.warmup import NOTHING, Ran
+from attn_doctor.kernels.builder.warmup import NOTHING, WarmupResult
 from attn_doctor.record.manifest import Warmup
 from attn_doctor.render.build_kernels.target import headings, next_steps
 from attn_doctor.render.build_kernels.text import cleared_lines
@@ -21,11 +21,16 @@ _SHOWN = 8
 
 
 def warmup_text(
-    ran: Ran, program: Program, found: Explanation | None, paper: Paper, *, packed: bool = False
+    ran: WarmupResult,
+    program: Program,
+    found: Explanation | None,
+    paper: Paper,
+    *,
+    exported: bool = False,
 ) -> str:
     """What the program compiled and whether a second run reused it, or why it failed.
 
-    `packed`: an artifact is written of it.
+    `exported`: an artifact is written of it.
     """
     targets = [program.target] if program.target is not None else []
     lines = ["", *headings(targets, paper)]
@@ -38,7 +43,7 @@ def warmup_text(
         return paper.glyphs("\n".join([*lines, *_failed(ran, program, paper)])) + (
             "\n" + text(found, paper) if found is not None else "\n"
         )
-    lines += _done(ran, ran.warmup, program, paper, packed=packed)
+    lines += _done(ran, ran.warmup, program, paper, exported=exported)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
@@ -54,7 +59,7 @@ def planned_text(program: Program, why: str) -> str:
     return "".join(f"{clean(line)}\n" for line in lines)
 
 
-def _failed(ran: Ran, program: Program, paper: Paper) -> Iterator[str]:
+def _failed(ran: WarmupResult, program: Program, paper: Paper) -> Iterator[str]:
     why = f"was ended after {program.limit:g} s" if ran.late and program.limit else ""
     why = why or f"ended with exit code {ran.code}"
     mark = paper.style("✗", "bold", "red")
@@ -62,7 +67,7 @@ def _failed(ran: Ran, program: Program, paper: Paper) -> Iterator[str]:
     yield from paper.wrap(f"The program {why}; nothing is recorded. Its errors: {ran.log}", 2)
 
 
-def _refused(ran: Ran, program: Program, paper: Paper) -> Iterator[str]:
+def _refused(ran: WarmupResult, program: Program, paper: Paper) -> Iterator[str]:
     mark = paper.style("✗", "bold", "red")
     yield f"{mark} {paper.style(clean(' '.join(program.argv)), 'bold')}"
     words = "Refused: what it compiled depends on values that no GPU has computed. Nothing is kept."
@@ -80,7 +85,7 @@ def _refused(ran: Ran, program: Program, paper: Paper) -> Iterator[str]:
 
 
 def _done(
-    ran: Ran, warmup: Warmup, program: Program, paper: Paper, *, packed: bool
+    ran: WarmupResult, warmup: Warmup, program: Program, paper: Paper, *, exported: bool
 ) -> Iterator[str]:
     good = not ran.wrong and (warmup.verified or warmup.reuse_seconds is None)
     colour = "yellow" if warmup.unverified else "green"
@@ -100,7 +105,7 @@ def _done(
         yield f"  and {len(ran.notes) - _SHOWN} notes more"
     yield ""
     if good and program.target is not None:
-        yield from next_steps(str(program.folder), [program.target], paper, packed=packed)
+        yield from next_steps(str(program.folder), [program.target], paper, exported=exported)
         return
     if good:
         place = shlex.quote(str(program.folder))

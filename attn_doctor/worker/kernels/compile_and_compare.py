@@ -47,7 +47,7 @@ class Attempt:
         self.spec: dict[str, Any] = job["spec"]
         self.device = device
         self.training = self.spec.get("phase", "training") == "training"
-        self.proving = job["action"] == "prove"
+        self.verifying = job["action"] == "verify"
         #: No kernel runs, so there is nothing to compare with float64.
         self.unverified = guard.active()
         #: Whether results are compared with float64.
@@ -111,11 +111,11 @@ class Attempt:
             {path.split(os.sep)[-2] for path in files if path.endswith((".cubin", ".hsaco"))}
         )
         moved: list[str] = []
-        if self.proving:
+        if self.verifying:
             moved = cache_keys.difference(cache_keys.load(folder, self._parts()), parts.keys)
         else:
             cache_keys.save(folder, self._parts(), parts.keys)
-        if watch.preprocessed and self.proving:
+        if watch.preprocessed and self.verifying:
             self.limits.append(
                 "torch runs the C++ preprocessor over its headers in every process that loads a "
                 "kernel for the CPU"
@@ -214,7 +214,7 @@ class Attempt:
         return arguments
 
     def _ask_torch(self) -> None:
-        if self.proving:
+        if self.verifying:
             return
         start = time.perf_counter()
         built, limit = torch_builder.ask(self.torch, self.spec, self.device)
@@ -254,7 +254,7 @@ class Attempt:
             failure = ("Unfused", self.unfused)
         elif wrong or local:
             failure = ("Wrong", self._wrong((wrong or local)[0], result, whole=bool(wrong)))
-        elif self.proving:
+        elif self.verifying:
             missed = self.reuse.missed(result["counters"], result["compilers"], result["programs"])
             if missed:
                 moved = result["moved"]

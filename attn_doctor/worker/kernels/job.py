@@ -4,7 +4,7 @@ The server calls `run_job(job, emit)`. As a program of `launch.py`, this module 
 gets as JSON on standard input, and prints the result as one JSON line. It never raises; a compiler
 may still end the process. It does not know what other processes do in the same cache folder.
 
-A job: {"action": "build" | "prove" | "environment", "spec": …, "device": "cuda:0" | "cpu",
+A job: {"action": "build" | "verify" | "environment", "spec": …, "device": "cuda:0" | "cpu",
 "sys_path": [folders for the user's mask], "cache_dir": folder of the caches or "", "compare":
 whether to compare with float64, true if absent}.
 """

@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
-from attn_doctor.kernels.builder.session import Build
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.progress import Watcher
+from attn_doctor.kernels.builder.session import BuildSession
 from attn_doctor.record import store
 from attn_doctor.render.build_kernels.json import plan_json, report_json
 from attn_doctor.render.build_kernels.progress import Bar, Lines
@@ -41,12 +41,12 @@ def attn_doctor(*arguments: str, **variables: str) -> Ended:
     [
         ([], "say what to build"),
         (["--heads", "24"], "--head-dim is missing"),
-        (["--heads", "x", "--head-dim", "64", "--length", "128"], "whole number"),
+        (["--heads", "x", "--head-dim", "64", "--seq-len", "128"], "whole number"),
         (["--preset", "flux9"], "flux"),
-        (["--heads", "2", "--", "python", "x.py"], "drop the spec options"),
+        (["--heads", "2", "--", "python", "x.py"], "drop the options under"),
         (["--spec", "no/such.toml"], "no/such.toml"),
         (
-            ["--heads", "2", "--head-dim", "64", "--length", "128", "--device", "gpu"],
+            ["--heads", "2", "--head-dim", "64", "--seq-len", "128", "--device", "gpu"],
             "--device gpu",
         ),
         (["--jobs", "0"], "--jobs"),
@@ -62,7 +62,7 @@ def test_wrong_usage(arguments: list[str], told: str) -> None:
 @needs_torch
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    spec = ["--heads", "2", "--head-dim", "16", "--length", "128", "--device", "cpu"]
+    spec = ["--heads", "2", "--head-dim", "16", "--seq-len", "128", "--device", "cpu"]
     done = attn_doctor(*spec, "--python", TORCH, "--cache-dir", str(tmp_path / "file" / "R"))
     assert done.returncode == 2
     assert "Not a directory; name another --cache-dir" in done.stderr
@@ -75,13 +75,14 @@ def test_presets_are_listed() -> None:
     assert json.loads(attn_doctor("--list-presets", "--format", "json").stdout)
 
 
-def test_help_tells_of_the_function_that_does_not_exist() -> None:
+def test_help_argues_with_no_text_that_its_reader_does_not_know() -> None:
     done = attn_doctor("--help")
-    assert "build_flex_attention_kernels" in done.stdout
+    assert "--seq-len" in done.stdout
+    assert "build_flex_attention_kernels" not in done.stdout
 
 
-def built(request: BuildRequest) -> Build:
-    build = Build(request, Watcher())
+def built(request: BuildRequest) -> BuildSession:
+    build = BuildSession(request, Watcher())
     if build.plan.todo:
         build.run()
     return build
@@ -110,16 +111,16 @@ def test_the_same_for_programs(request_of: Make) -> None:
     good, bad = told["kernels"]
     assert (good["state"], good["verified"], good["reuse_seconds"]) == ("built", True, 0.5)
     assert (bad["state"], bad["message"]) == ("failed", "ValueError: no such thing")
-    assert set(good["stages"]) == {"build", "prove"}
+    assert set(good["stages"]) == {"build", "verify"}
     assert good["stages"]["build"]["seconds"] == 0.5
-    assert good["stages"]["build"]["ended"] <= good["stages"]["prove"]["ended"]
+    assert good["stages"]["build"]["ended"] <= good["stages"]["verify"]["ended"]
     assert set(bad["stages"]) == {"build"}
     phases = told["phases"]
-    order = ["prepared", "torch_imported", "first_build_ended", "first_prove_asked"]
-    order += ["last_prove_ended", "all_done", "end"]
+    order = ["prepared", "torch_imported", "first_build_ended", "first_verify_started"]
+    order += ["last_verify_ended", "all_done", "end"]
     assert sorted(order, key=phases.__getitem__) == order
     assert phases["end"] <= told["seconds"] + 0.001
-    again = json.loads(report_json(Build(request, Watcher()).report(), 1))
+    again = json.loads(report_json(BuildSession(request, Watcher()).report(), 1))
     assert [one["state"] for one in again["kernels"]] == ["up-to-date", "not-begun"]
 
 
@@ -166,7 +167,7 @@ def test_plain_lines_without_a_terminal(
     request_of: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Lines(Paper()) as lines:
-        Build(request_of("none", "refuse"), lines).run()
+        BuildSession(request_of("none", "refuse"), lines).run()
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("building 2 kernels, 2 at once, about ")
     assert {line[:5] for line in told[1:]} == {"[1/2]", "[2/2]"}
@@ -179,12 +180,12 @@ def test_a_bar_on_a_terminal(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     with Bar(Paper(colour=True)) as bar:
-        Build(request_of("sleep:x8", "refuse"), bar).run()
+        BuildSession(request_of("sleep:x8", "refuse"), bar).run()
         assert bar.done == 2
         assert bar.left() == 0
     told = capsys.readouterr().err
     assert "compiling" in told
-    assert "proving" in told
+    assert "verifying" in told
     assert "no such thing" in told
     assert " left" in told
 
@@ -198,7 +199,18 @@ def test_spans() -> None:
 # Real kernels, with torch
 
 
-SMALL = ("--python", TORCH, "--device", "cpu", "--heads", "2", "--length", "128", "--dtype", "fp32")
+SMALL = (
+    "--python",
+    TORCH,
+    "--device",
+    "cpu",
+    "--heads",
+    "2",
+    "--seq-len",
+    "128",
+    "--dtype",
+    "fp32",
+)
 
 
 @needs_torch
@@ -208,7 +220,7 @@ def test_real_kernels(tmp_path: Path) -> None:
         "def broken(b, h, q, k):\n    raise ValueError('broken on purpose')\n"
     )
     (tmp_path / "specs.toml").write_text(
-        "[defaults]\nheads = 2\nlengths = 128\ndtype = 'fp32'\n"
+        "[defaults]\nheads = 2\nseq_len = 128\ndtype = 'fp32'\n"
         "[[kernel]]\nhead_dim = 16\nmask = 'causal'\n"
         "[[kernel]]\nhead_dim = 16\nmask = 'mymasks:broken'\n"
     )

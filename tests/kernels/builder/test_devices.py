@@ -77,10 +77,12 @@ def test_without_a_gpu_the_command_for_one_elsewhere_is_named() -> None:
     with pytest.raises(NoGpuError) as caught:
         devices(replace(CUDA, driver=Driver(state="no-gpu")), "")
     words = ["build-kernels", "--device", "cuda:1", "--preset", "flux1"]
-    assert "`attn-doctor build-kernels --preset flux1 --target NAME`" in caught.value.told(words)
+    assert "`attn-doctor build-kernels --preset flux1 --target NAME`" in caught.value.with_command(
+        words
+    )
     words = ["build-kernels", "--device=all", "--", "python", "my warm-up.py"]
     assert "`attn-doctor build-kernels --target NAME -- python 'my warm-up.py'`" in (
-        caught.value.told(words)
+        caught.value.with_command(words)
     )
     assert "CUDA build" not in str(caught.value)
     with pytest.raises(NoGpuError, match="in an environment with the CUDA build of torch, `attn"):
@@ -88,7 +90,7 @@ def test_without_a_gpu_the_command_for_one_elsewhere_is_named() -> None:
 
 
 def test_a_word_that_is_no_device() -> None:
-    with pytest.raises(AttnDoctorError, match="--device gpu: say cpu, cuda"):
+    with pytest.raises(AttnDoctorError, match="--device gpu: write cpu, cuda"):
         devices(CUDA, "gpu")
     with pytest.raises(AttnDoctorError, match=r"torch sees 2 GPU\(s\)"):
         devices(CUDA, "cuda:2")
@@ -96,14 +98,14 @@ def test_a_word_that_is_no_device() -> None:
 
 def test_the_environment_of_children() -> None:
     given = {"PATH": "/bin", "TORCHINDUCTOR_COMPILE_THREADS": "8", "TORCH_CACHING_PRECOMPILE": "1"}
-    found, remark = children_environment(given, "/cache")
+    found, [remark] = children_environment(given, "/cache")
     assert found == {
         "PATH": "/bin",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCHINDUCTOR_CACHE_DIR": "/cache",
     }
     assert "TORCH_CACHING_PRECOMPILE" in remark
-    assert children_environment({}, "/cache")[1] == ""
+    assert children_environment({}, "/cache")[1] == []
 
 
 def test_what_triton_keeps_at_home_is_taken_from_the_folder(tmp_path: Path) -> None:
@@ -113,6 +115,23 @@ def test_what_triton_keeps_at_home_is_taken_from_the_folder(tmp_path: Path) -> N
     assert children_environment({}, folder)[0]["TRITON_HOME"] == folder
     assert children_environment({"TRITON_HOME": "/own"}, folder)[0]["TRITON_HOME"] == "/own"
     assert "TRITON_HOME" not in children_environment({"TRITON_CACHE_DIR": "/own"}, folder)[0]
+
+
+def test_a_folder_of_its_own_gets_what_triton_compiles(tmp_path: Path) -> None:
+    # Clusters set TRITON_CACHE_DIR for everybody; kernels there would be in no artifact.
+    folder = str(tmp_path)
+    given = {"TRITON_CACHE_DIR": "/scratch/triton"}
+    found, [remark] = children_environment(given, folder, own=True)
+    assert "TRITON_CACHE_DIR" not in found
+    assert remark.startswith("TRITON_CACHE_DIR=/scratch/triton is set: this build ignores it")
+    assert "unset it for training" in remark
+    # In torch's own folder training finds them there, as without us.
+    found, [remark] = children_environment(given, folder)
+    assert found["TRITON_CACHE_DIR"] == "/scratch/triton"
+    assert "outside of" in remark
+    inside = {"TRITON_CACHE_DIR": f"{folder}/triton"}
+    found, remarks = children_environment(inside, folder, own=True)
+    assert (found["TRITON_CACHE_DIR"], remarks) == (f"{folder}/triton", [])
 
 
 @pytest.mark.parametrize(

@@ -35,14 +35,14 @@ def command(instructions: list[str]) -> list[str]:
 
 def test_the_same_call_at_the_same_path(tmp_path: Path) -> None:
     where = ["--target", "h200,t4", "--cache-dir", "/opt/my kernels", "--devices", "2"]
-    what = ["--preset", "flux1", "--length", "512+1024", "--option", "BLOCK_M=64", "--jobs", "2"]
+    what = ["--preset", "flux1", "--seq-len", "512+1024", "--option", "BLOCK_M=64", "--jobs", "2"]
     found = stage(*where, *what, "--python", "/env/bin/python", "-v", cwd=tmp_path)
     words = command(found)
     assert words[:2] == ["/opt/attn-doctor/bin/attn-doctor", "build-kernels"]
     given = {name: words[words.index(name) + 1] for name in words[2:] if name.startswith("--")}
     assert given == {
         "--target": "h200,t4", "--cache-dir": "/opt/my kernels", "--devices": "2",
-        "--preset": "flux1", "--length": "512+1024", "--option": "BLOCK_M=64", "--jobs": "2",
+        "--preset": "flux1", "--seq-len": "512+1024", "--option": "BLOCK_M=64", "--jobs": "2",
         "--python": "$(command -v $PYTHON)",
     }  # fmt: skip
     assert found.count('ENV TORCHINDUCTOR_CACHE_DIR="/opt/my kernels"') == 2
@@ -61,7 +61,7 @@ def test_files_come_from_the_build_context(tmp_path: Path) -> None:
     (tmp_path / "in" / "my masks.py").write_text("")
     (tmp_path / "in" / "masks.py").write_text("def mine(b, h, q, k): return q >= k\n")
     (tmp_path / "in" / "k.toml").write_text(
-        "[[kernel]]\nheads = 2\nhead_dim = 64\nlengths = 128\nmask = 'masks:mine'\n"
+        "[[kernel]]\nheads = 2\nhead_dim = 64\nseq_len = 128\nmask = 'masks:mine'\n"
     )
     own = '\n[software]\ntorch = "2.11.0+cu130"\nabi = "cp312"\n[environment]\nCXX = "/a b/$x"\n'
     (tmp_path / "gpu.toml").write_text(TABLE.read_text() + own)
@@ -109,7 +109,7 @@ def test_what_the_image_needs_is_said() -> None:
 )
 def test_what_an_image_cannot_have(tmp_path: Path, arguments: list[str], told: str) -> None:
     (tmp_path / "in").mkdir()
-    (tmp_path / "k.toml").write_text("[[kernel]]\nheads = 2\nhead_dim = 64\nlengths = 128\n")
+    (tmp_path / "k.toml").write_text("[[kernel]]\nheads = 2\nhead_dim = 64\nseq_len = 128\n")
     done = attn_doctor("--docker", "--target", "h200", *arguments, cwd=tmp_path / "in")
     assert done.returncode == 2
     assert told in " ".join(done.stderr.replace("│", " ").split())

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.kernels.builder.entries import entry_of, memory_ran_out, succeeded
-from attn_doctor.kernels.builder.items import PlannedBuild
+from attn_doctor.kernels.builder.manifest_writer import memory_ran_out, succeeded, verified_entry
+from attn_doctor.kernels.builder.plan import PlannedBuild
 from attn_doctor.pool.task import Ending, Outcome, Task
 from attn_doctor.record.spec import KernelSpec
 
@@ -35,12 +35,12 @@ def failed(type: str, message: str = "so it is") -> Outcome:
         (failed("Unfused"), "failed", "so it is"),
         # It tells nothing of reuse that memory ran out or that the driver crashed.
         (failed("OutOfMemoryError"), "failed", "so it is"),
-        (outcome(code=-11, ending=Ending.DIED), "failed", "the proof was killed by SIGSEGV"),
-        (outcome(ending=Ending.TIMED_OUT), "failed", "the proof gave no result within 60 s"),
+        (outcome(code=-11, ending=Ending.DIED), "failed", "the verification was killed by SIGSEGV"),
+        (outcome(ending=Ending.TIMED_OUT), "failed", "the verification gave no result within 60 s"),
     ],
 )
 def test_what_is_recorded(proof: Outcome, state: str, message: str) -> None:
-    entry = entry_of(ITEM, {"files": {"a/b.cubin": 3}}, proof)
+    entry = verified_entry(ITEM, {"files": {"a/b.cubin": 3}}, proof)
     assert (entry.state, entry.message) == (state, message)
     assert entry.device_slot == "cuda:0 NVIDIA H200"
     assert entry.build is not None

@@ -47,7 +47,7 @@ def tried(tmp_path: Path, child_with: Callable[[Path], Path]) -> Callable[..., t
 
 def test_what_fits_is_not_tried_smaller(tried: Callable[..., tuple[Fit, ...]]) -> None:
     lines: list[str] = []
-    (one,) = tried(64 * 64 * 3, spec(64), tell=lines.append)
+    (one,) = tried(64 * 64 * 3, spec(64), progress=lines.append)
     assert one.fits is True
     assert one.smaller == ()
     assert one.remedy is None
@@ -111,12 +111,12 @@ def test_another_failure_is_none_of_shared_memory(tried: Callable[..., tuple[Fit
     assert fits.fits is True
     text = fit_text([died, ended, fits], GPU, Paper(width=200))
     assert "ptxas died" in text
-    assert "1 of 3 kernels fits; 2 could not be told" in text
+    assert "1 of 3 kernels fits; 2 unknown" in text
 
 
 def test_what_torch_refuses_is_not_compiled(tried: Callable[..., tuple[Fit, ...]]) -> None:
     lines: list[str] = []
-    (one,) = tried(10**6, spec(8), tell=lines.append)
+    (one,) = tried(10**6, spec(8), progress=lines.append)
     assert lines == []
     assert one.fits is False
     assert "head size 8 is below 16" in fit_text([one], GPU, Paper(width=200))

@@ -21,10 +21,9 @@ from attn_doctor.facts import Gpu, System
 from attn_doctor.kernels.builder import off_gpu, scheduler
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
+from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.kernels.builder.report import Report
-from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.session import Build
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.session import BuildSession
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.record.store import empty
 
@@ -40,7 +39,7 @@ class Told(Watcher):
         self.steps: list[tuple[str, str]] = []
 
     def step(self, step: Step) -> None:
-        self.steps.append((step.item.spec.mask, step.phase))
+        self.steps.append((step.kernel.spec.mask, step.phase))
 
 
 @pytest.fixture
@@ -65,7 +64,7 @@ def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., B
 
 
 def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
-    build = Build(request, watcher or Told())
+    build = BuildSession(request, watcher or Told())
     build.run()
     return build.report()
 
@@ -89,7 +88,7 @@ def test_many_kernels_are_compiled_off_the_gpu_and_verified_on_it(on_gpu: Make) 
     assert compiled(request) == [NULL] * 6
     for mask in SIX:
         assert [phase for name, phase in watcher.steps if name == mask] == [
-            "build", "prove", "done",
+            "build", "verify", "done",
         ]  # fmt: skip
     for result in report.results:
         assert result.entry is not None
@@ -113,7 +112,7 @@ def test_what_does_not_hold_on_the_gpu_is_built_on_it(on_gpu: Make) -> None:
     assert compiled(request) == [GPU] + [NULL] * 6
     # It is told once that it is done, and nothing is called failed meanwhile.
     assert [phase for name, phase in watcher.steps if name == "wrong"] == [
-        "build", "prove", "build", "prove", "done",
+        "build", "verify", "build", "verify", "done",
     ]  # fmt: skip
     assert [Path(one.path).name for one in report.cleared] == [f"{request.specs[0].id}.so"]
 
@@ -240,7 +239,7 @@ def test_gpus_of_two_kinds(
 
     both = [*asked(json.dumps([gpu()])), *asked(json.dumps([gpu(sms=67)]))]
     monkeypatch.setattr(off_gpu, "_gpus", lambda _: both)
-    monkeypatch.setattr(software_differences, "able", lambda _: None)
+    monkeypatch.setattr(software_differences, "check_able", lambda _: None)
     monkeypatch.setattr(stub, "make", lambda _: Path("/x/libcuda.so.1"))
     with pytest.raises(AttnDoctorError, match="several kinds"):
         off_gpu.environment(request_of("none"))

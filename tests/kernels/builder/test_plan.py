@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts, Gpu, System
-from attn_doctor.kernels.builder import items as plan
+from attn_doctor.kernels.builder import plan
 from attn_doctor.record import key_parts
 from attn_doctor.record.manifest import Build, Entry, Manifest
 from attn_doctor.record.spec import KernelSpec
@@ -20,13 +21,20 @@ BUILD = Build(at="2026-11-21T10:00:00Z", seconds=7.0, files={"aa/k.so": 3}, veri
 ENTRY = Entry(spec=SPEC, device_slot="cpu", state="built", build=BUILD)
 
 
-def state(folder: Path, entry: Entry | None, **given: object) -> plan.PlannedBuild:
+def request_of(folder: Path, **given: Any) -> plan.BuildRequest:
+    return plan.BuildRequest(
+        specs=(SPEC,), devices=("cpu",), facts=Facts(), folder=folder, environ={}, **given
+    )
+
+
+def state(
+    folder: Path, entry: Entry | None, stale: dict[str, str] | None = None, **given: Any
+) -> plan.PlannedBuild:
     entries = {} if entry is None else {key_parts.key(entry.spec, entry.device_slot): entry}
     manifest = Manifest(schema=1, attn_doctor="0", entries=entries)
-    options: dict[str, object] = {"stale": {}, **given}
     spec = entry.spec if entry is not None else SPEC
-    [item] = plan.items([spec], "cpu", "cpu", manifest, folder, **options)  # type: ignore[arg-type]
-    return item
+    request = request_of(folder, **given)
+    return plan.planned_kernel(request, spec, "cpu", "cpu", manifest, stale or {})
 
 
 @pytest.fixture
@@ -57,7 +65,7 @@ def test_files(folder: Path) -> None:
     (folder / "aa" / "k.so").write_text("ab")
     damaged = state(folder, ENTRY)
     assert damaged.state == "damaged"
-    assert damaged.why == "aa/k.so is gone or has another size"
+    assert damaged.why == "aa/k.so is missing or has another size"
     (folder / "aa" / "k.so").unlink()
     assert state(folder, ENTRY).state == "damaged"
 
@@ -66,7 +74,7 @@ def test_a_users_mask_that_changed(folder: Path) -> None:
     (folder / "masks.py").write_text("def mine(b, h, q, k): return q >= k\n")
     digest = hashlib.sha256((folder / "masks.py").read_bytes()).hexdigest()
     own = replace(ENTRY, spec=replace(SPEC, mask="masks:mine"), mask_source=digest)
-    given = {"sys_path": [str(folder / "elsewhere"), str(folder)]}
+    given: dict[str, Any] = {"sys_path": (str(folder / "elsewhere"), str(folder))}
     assert state(folder, own, **given).state == "current"
     (folder / "masks.py").write_text("def mine(b, h, q, k): return q > k\n")
     changed = state(folder, own, **given)
@@ -101,7 +109,9 @@ def test_the_longest_is_built_first() -> None:
         plan.PlannedBuild(spec=SPEC, device="cpu", key=str(seconds), state="new", seconds=seconds)
         for seconds in (1.0, 9.0, 5.0)
     ]
-    assert [item.seconds for item in plan.longest_first(items)] == [9.0, 5.0, 1.0]
+    made = plan.Plan(kernels=tuple(items), cleared=(), jobs=1, limit="cores")
+    assert [item.seconds for item in made.todo] == [9.0, 5.0, 1.0]
+    assert made.todo is made.todo
 
 
 @pytest.mark.parametrize(

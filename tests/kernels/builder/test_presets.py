@@ -16,8 +16,8 @@ from attn_doctor.worker.kernels.blocks.model_inputs import number
 FAMILIES = presets.families()
 
 
-def specs(text: str, **flags: str) -> tuple[KernelSpec, ...]:
-    return requested_specs(SpecArgs(preset=[text], **flags)).specs  # type: ignore[arg-type]
+def specs(text: str, **flags: object) -> tuple[KernelSpec, ...]:
+    return requested_specs(SpecArgs.of({"preset": [text], **flags})).specs
 
 
 @pytest.mark.parametrize(

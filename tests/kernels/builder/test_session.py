@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import sys
 import threading
 import time
@@ -18,12 +19,11 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
 from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
+from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.kernels.builder.rebuild_request import recorded
 from attn_doctor.kernels.builder.report import Report
-from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.session import Build
-from attn_doctor.kernels.builder.verification import prove
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.session import BuildSession
+from attn_doctor.kernels.builder.verification import verify_entries
 from attn_doctor.pool.pool import PoolError
 from attn_doctor.record import store
 from attn_doctor.record.lock import Lock, LockLostError
@@ -42,14 +42,14 @@ class Told(Watcher):
         self.waits = 0
 
     def step(self, step: Step) -> None:
-        self.steps.append((step.item.spec.mask, step.phase))
+        self.steps.append((step.kernel.spec.mask, step.phase))
 
     def waiting(self, owner: object) -> None:
         self.waits += 1
 
 
 def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
-    build = Build(request, watcher or Told())
+    build = BuildSession(request, watcher or Told())
     if build.plan.todo:
         build.run()
     return build.report()
@@ -75,7 +75,7 @@ def test_built_verified_written_down_and_then_up_to_date(request_of: Make) -> No
     for mask in ("none", "causal", "document"):
         assert [phase for name, phase in watcher.steps if name == mask] == [
             "build",
-            "prove",
+            "verify",
             "done",
         ]
     found = manifest(request)
@@ -88,11 +88,11 @@ def test_built_verified_written_down_and_then_up_to_date(request_of: Make) -> No
         assert entry.build.errors == {"out": 1e-3}
     with at_most(0.5):
         plan = plan_build(request, found)
-    assert [item.state for item in plan.items] == ["current"] * 3
+    assert [item.state for item in plan.kernels] == ["current"] * 3
     assert plan.seconds == 0
     again = built(request)
     assert again.start_seconds is None
-    assert [result.item.todo for result in again.results] == [False] * 3
+    assert [result.kernel.todo for result in again.results] == [False] * 3
 
 
 def test_what_fails_does_not_stop_the_rest(request_of: Make) -> None:
@@ -106,7 +106,7 @@ def test_what_fails_does_not_stop_the_rest(request_of: Make) -> None:
     assert len(report.failed) == 4
     log = Path(report.results[2].log)
     assert "ValueError: no such thing" in log.read_text()
-    assert "at work on prove" in Path(report.results[3].log).read_text()
+    assert "at work on verify" in Path(report.results[3].log).read_text()
 
 
 def test_a_spec_that_hangs_fails_at_its_limit(request_of: Make) -> None:
@@ -131,7 +131,7 @@ def test_a_file_that_is_gone_or_cut_is_built_again(request_of: Make) -> None:
     one.unlink()
     other.write_text("ker")
     plan = plan_build(request, manifest(request))
-    assert [item.state for item in plan.items] == ["damaged", "damaged"]
+    assert [item.state for item in plan.kernels] == ["damaged", "damaged"]
     # The cut one goes first, or it would be loaded as it is.
     assert [cleared.path for cleared in plan.cleared] == [str(other)]
     assert states(built(request)) == ["built", "built"]
@@ -146,8 +146,8 @@ def test_other_versions_are_stale_and_cleared(request_of: Make) -> None:
     store.save(request.folder, replace(old, environments={"cpu": was}))
     wanted = replace(request, specs=request.specs[:1])
     plan = plan_build(wanted, manifest(request))
-    assert [item.state for item in plan.items] == ["stale"]
-    assert "2.12.0" in plan.items[0].why
+    assert [item.state for item in plan.kernels] == ["stale"]
+    assert "2.12.0" in plan.kernels[0].why
     # All that is stale goes, also what is not wanted today.
     assert {Path(one.path).name for one in plan.cleared} == {
         f"{spec.id}.so" for spec in request.specs
@@ -173,7 +173,7 @@ def test_force_builds_anew_and_shared_files_stay(request_of: Make) -> None:
     store.save(request.folder, replace(found, entries=entries))
     forced = replace(request, specs=request.specs[:1], force=True)
     plan = plan_build(forced, manifest(request))
-    assert [item.state for item in plan.items] == ["forced"]
+    assert [item.state for item in plan.kernels] == ["forced"]
     assert plan.cleared == ()
     watcher = Told()
     built(forced, watcher)
@@ -192,7 +192,7 @@ def test_proofs_do_not_wait_for_all_builds(request_of: Make) -> None:
     watcher = Told()
     built(request_of("none", "sleep:x20", jobs=2), watcher)
     order = [step for step in watcher.steps if step[1] != "build"]
-    assert order.index(("none", "done")) < order.index(("sleep:x20", "prove"))
+    assert order.index(("none", "done")) < order.index(("sleep:x20", "verify"))
 
 
 def test_an_interruption_keeps_what_is_finished(request_of: Make) -> None:
@@ -203,13 +203,13 @@ def test_an_interruption_keeps_what_is_finished(request_of: Make) -> None:
             if step.phase == "done":
                 raise KeyboardInterrupt
 
-    build = Build(request, Interrupts())
+    build = BuildSession(request, Interrupts())
     with pytest.raises(KeyboardInterrupt):
         build.run()
     assert states(build.report()) == ["built", "none"]
     plan = plan_build(request, manifest(request))
-    assert [item.state for item in plan.items] == ["current", "again"]
-    assert plan.items[1].why == UNFINISHED
+    assert [item.state for item in plan.kernels] == ["current", "again"]
+    assert plan.kernels[1].why == UNFINISHED
     # The lock is free again.
     with Lock(request.folder, lambda _: pytest.fail("still locked")):
         pass
@@ -238,7 +238,7 @@ def test_a_second_build_waits_and_then_finds_all_done(request_of: Make) -> None:
     while not (request.folder / "attn-doctor" / "lock.1").exists():
         time.sleep(0.02)
     watcher = Told()
-    build = Build(request, watcher)
+    build = BuildSession(request, watcher)
     assert build.plan.todo
     build.run()
     first.join()
@@ -257,20 +257,20 @@ def test_a_lock_that_was_taken_over_ends_the_build(request_of: Make) -> None:
             (lock.parent / "lock.2").write_text(json.dumps(other))
 
     with pytest.raises(LockLostError):
-        Build(request, Steals()).run()
+        BuildSession(request, Steals()).run()
     assert store.load(request.folder) is None
 
 
 def test_what_the_record_names_is_built_again(request_of: Make) -> None:
     request = request_of("none", "causal", "refuse")
     with pytest.raises(AttnDoctorError, match=r"nothing was built in .* yet: say what to build"):
-        recorded(request.facts, request.folder, "cpu")
+        recorded(request, "cpu")[0]
     built(request)
     (request.folder / f"aa/{request.specs[1].id}.so").unlink()
-    known = recorded(request.facts, request.folder, "")
+    known = recorded(request, "")[0]
     assert known.devices == ("cpu",)
-    again = replace(request, specs=known.specs, only=known.keys)
-    assert {item.state for item in plan_build(again, manifest(request)).items} == {
+    again = known
+    assert {item.state for item in plan_build(again, manifest(request)).kernels} == {
         "current",
         "damaged",
         "again",
@@ -286,7 +286,7 @@ def test_the_folder_of_a_mask_is_written_down(request_of: Make, tmp_path: Path) 
     entries = {one.spec.mask: one for one in manifest(request).entries.values()}
     assert entries["mine:near"].mask_folder == str(tmp_path)
     assert entries["none"].mask_folder == ""
-    assert recorded(request.facts, request.folder, "").sys_path == (str(tmp_path),)
+    assert recorded(request, "")[0].sys_path == (str(tmp_path), os.getcwd())
 
 
 def test_another_device_of_the_record_is_left_alone(request_of: Make) -> None:
@@ -297,16 +297,16 @@ def test_another_device_of_the_record_is_left_alone(request_of: Make) -> None:
     other = replace(entry, device_slot="cuda:0 NVIDIA H200")
     entries = {**found.entries, f"{entry.spec.id}@{other.device_slot}": other}
     store.save(request.folder, replace(found, entries=entries))
-    assert recorded(request.facts, request.folder, "cpu").keys == frozenset(found.entries)
+    assert recorded(request, "cpu")[0].only == frozenset(found.entries)
     with pytest.raises(DeviceError, match="build without CUDA"):
-        recorded(request.facts, request.folder, "")
+        recorded(request, "")[0]
 
 
 def test_torch_that_cannot_be_imported(request_of: Make) -> None:
     request = request_of("none")
     broken = replace(request, environ={**request.environ, "FAKE_PREPARE": "raise"})
     with pytest.raises(PoolError, match=r"libcudart\.so\.13"):
-        Build(broken, Told()).run()
+        BuildSession(broken, Told()).run()
 
 
 def test_entries_are_verified_again_without_a_change(request_of: Make) -> None:
@@ -314,9 +314,9 @@ def test_entries_are_verified_again_without_a_change(request_of: Make) -> None:
     built(request)
     before = (request.folder / "attn-doctor" / "manifest.json").read_bytes()
     keys = list(manifest(request).entries)
-    assert [entry.state for entry in prove(request, keys).values()] == ["built", "built"]
+    assert [entry.state for entry in verify_entries(request, keys).values()] == ["built", "built"]
     (request.folder / f"aa/{request.specs[0].id}.so").unlink()
-    found = prove(request, keys)
+    found = verify_entries(request, keys)
     gone, there = (found[f"{spec.id}@cpu"].state for spec in request.specs)
     assert (gone, there) == ("not-reused", "built")
     assert (request.folder / "attn-doctor" / "manifest.json").read_bytes() == before

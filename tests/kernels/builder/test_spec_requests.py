@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
-from attn_doctor.kernels.builder.value_products import MOST
+from attn_doctor.kernels.builder.spec_values import MOST
 from attn_doctor.record.spec import KernelSpec
 from tests.effort import at_most
 
-SIMPLE = {"heads": "24", "head_dim": "128", "length": ["4608"]}
+SIMPLE = {"heads": "24", "head_dim": "128", "seq_len": ["4608"]}
 
 
-def flags(**given: object) -> tuple[KernelSpec, ...]:
-    return requested_specs(SpecArgs(**{**SIMPLE, **given})).specs  # type: ignore[arg-type]
+def args(*, cpu: bool = False, **given: object) -> SpecArgs:
+    return SpecArgs.of({**SIMPLE, **given}, cpu=cpu)
+
+
+def flags(**given: Any) -> tuple[KernelSpec, ...]:
+    return requested_specs(args(**given)).specs
 
 
 def file(tmp_path: Path, text: str) -> Path:
@@ -29,7 +34,8 @@ def file(tmp_path: Path, text: str) -> Path:
 
 
 def from_file(tmp_path: Path, text: str, **given: object) -> tuple[KernelSpec, ...]:
-    return requested_specs(SpecArgs(spec=[str(file(tmp_path, text))], **given)).specs  # type: ignore[arg-type]
+    named = {"spec": [str(file(tmp_path, text))], **given}
+    return requested_specs(SpecArgs.of(named)).specs
 
 
 def test_lists_multiply_in_the_order_in_which_they_were_written() -> None:
@@ -53,7 +59,7 @@ def test_in_a_product_a_window_goes_with_sliding_windows() -> None:
 
 
 def test_lengths_joined_by_a_plus_belong_to_one_process() -> None:
-    assert [one.lengths for one in flags(length=["1024+2048", "512,256"])] == [
+    assert [one.lengths for one in flags(seq_len=["1024+2048", "512,256"])] == [
         (1024, 2048),
         (512,),
         (256,),
@@ -68,7 +74,7 @@ def test_the_same_kernel_is_wished_once() -> None:
 
 def test_the_phase_follows_the_device_unless_it_is_given() -> None:
     assert flags()[0].phase == "training"
-    assert flags(device="cpu")[0].phase == "inference"
+    assert flags(cpu=True)[0].phase == "inference"
     assert [one.phase for one in flags(phase="both")] == ["training", "inference"]
 
 
@@ -84,39 +90,42 @@ def test_options_and_numbers_are_read_as_what_they_are() -> None:
 
 def test_an_option_that_torch_does_not_read_is_remarked() -> None:
     known = ["BLOCK_M=64", "fwd_num_stages=1", "bwd_BLOCK_N1=32", "BACKEND=TRITON"]
-    assert requested_specs(SpecArgs(**SIMPLE, option=known)).notes == ()  # type: ignore[arg-type]
-    (note,) = requested_specs(SpecArgs(**SIMPLE, option=["BLOCKM=64"])).notes  # type: ignore[arg-type]
-    assert note.startswith("BLOCKM is no kernel option of torch up to 2.13 (nearest: BLOCK_M")
+    assert requested_specs(args(option=known)).notes == ()
+    (note,) = requested_specs(args(option=["BLOCKM=64"])).notes
+    assert note.startswith("torch up to 2.13 reads no kernel option BLOCKM (nearest: BLOCK_M")
 
 
 def test_a_mask_of_ones_own_is_looked_for_where_one_stands(tmp_path: Path) -> None:
-    found = requested_specs(SpecArgs(**SIMPLE, mask="my.masks:causal"))  # type: ignore[arg-type]
+    found = requested_specs(args(mask="my.masks:causal"))
     lost = f"the file of my.masks:causal is not in {os.getcwd()}: it must be in the environment"
     assert found.notes == (lost,)
     assert found.specs[0].mask == "my.masks:causal"
     assert found.sys_path == (os.getcwd(),)
-    text = '[[kernel]]\nheads=8\nhead_dim=64\nlengths=512\nmask="masks:mine"\n'
+    text = '[[kernel]]\nheads=8\nhead_dim=64\nseq_len=512\nmask="masks:mine"\n'
     path = file(tmp_path, text)
     assert requested_specs(SpecArgs(spec=[str(path)])).sys_path[0] == str(tmp_path.resolve())
     (tmp_path / "masks.py").write_text("def mine(b, h, q, k): return q >= k\n")
     assert requested_specs(SpecArgs(spec=[str(path)])).notes == ()
-    assert requested_specs(SpecArgs(**SIMPLE)).sys_path == ()  # type: ignore[arg-type]
+    assert requested_specs(args()).sys_path == ()
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"heads": ""}, r"^--heads is missing; or name a model family with --preset"),
-        ({"length": []}, r"^--length is missing"),
+        ({"seq_len": []}, r"^--seq-len is missing"),
         ({"heads": "many"}, r"^--heads: 'many' is not a whole number"),
         ({"heads": "0"}, r"^--heads: 0 is not between 1 and 1024"),
         ({"heads": "²"}, r"^--heads: '²' is not a whole number"),
         ({"heads": "9" * 5000}, r"^--heads: '9+… is not a whole number"),
-        ({"length": ["4608+"]}, r"^--length: '4608\+' has a \+ with no length beside it"),
-        ({"length": ["+".join(["8"] * 65)]}, r"65 lengths in one process; at most 64"),
-        ({"mask": "casual"}, r"^--mask: no 'casual' \(your own is .*\); did you mean causal\?$"),
+        ({"seq_len": ["4608+"]}, r"^--seq-len: '4608\+' has a \+ with no length beside it"),
+        ({"seq_len": ["+".join(["8"] * 65)]}, r"65 lengths in one process; at most 64"),
+        (
+            {"mask": "casual"},
+            r"^--mask: 'casual' is unknown \(write your own .*\); did you mean causal\?$",
+        ),
         ({"mask": "a b:c"}, r"is not module:function"),
-        ({"dtype": "fp8"}, r"^--dtype: no 'fp8'; "),
+        ({"dtype": "fp8"}, r"^--dtype: 'fp8' is unknown; "),
         ({"layout": "sbhd"}, r"did you mean"),
         ({"mask": "sliding-window"}, r"^--mask sliding-window needs --window TOKENS: how far"),
         ({"window": "5"}, r"^--window has a meaning only with --mask sliding-window"),
@@ -125,7 +134,7 @@ def test_a_mask_of_ones_own_is_looked_for_where_one_stands(tmp_path: Path) -> No
         ({"scale": "-1"}, r"'-1' is not a positive number"),
         ({"scale": "nan"}, r"'nan' is not a positive number"),
         ({"option": ["BLOCK_M"]}, r"'BLOCK_M' is not NAME=VALUE"),
-        ({"mode": "fastest"}, r"no 'fastest'"),
+        ({"mode": "fastest"}, r"'fastest' is unknown"),
         ({"dynamic": "maybe"}, r"neither true nor false"),
         (
             {
@@ -147,17 +156,17 @@ def test_a_file_has_defaults_lists_and_presets(tmp_path: Path) -> None:
         """
         [defaults]
         dtype = "float16"
-        phase = "both"
+        for = "both"
 
         [[kernel]]
         heads = 24
         head_dim = [64, 128]
-        lengths = [1024, [512, 256]]
+        seq_len = [1024, [512, 256]]
         kernel_options = { BLOCK_M = 64 }
 
         [[kernel]]
         preset = ["flux1@512x512", "sd35"]
-        phase = "inference"
+        for = "inference"
         """,
     )
     assert len(found) == 2 * 2 * 2 + 2
@@ -168,7 +177,7 @@ def test_a_file_has_defaults_lists_and_presets(tmp_path: Path) -> None:
     assert found[-1].phase == "inference"
 
 
-GOOD = "[[kernel]]\nheads = 8\nhead_dim = 64\nlengths = 512\n"
+GOOD = "[[kernel]]\nheads = 8\nhead_dim = 64\nseq_len = 512\n"
 
 
 def test_the_file_that_the_readme_shows(tmp_path: Path) -> None:
@@ -196,10 +205,13 @@ def test_a_preset_knows_more_than_the_defaults_of_a_file(tmp_path: Path) -> None
     ("text", "message"),
     [
         ("", r"has no \[\[kernel\]\] table"),
-        ("[[kernels]]\nheads=1\n", r"no table 'kernels' \(a file has .*\); did you mean kernel\?$"),
+        (
+            "[[kernels]]\nheads=1\n",
+            r"unknown table 'kernels' \(a file has .*\); did you mean kernel\?$",
+        ),
         (
             GOOD + "[[kernel]]\nheads = 8\nhead_dims = 64\n",
-            r"2: no field 'head_dims'; did you mean head_dim",
+            r"2: unknown field 'head_dims'; did you mean head_dim",
         ),
         (GOOD + "[[kernel]]\nheads = 8\n", r"\[\[kernel\]\] 2: head_dim is missing"),
         (GOOD.replace("8", "true"), r"\[\[kernel\]\] 1: heads: True is not a whole number"),
@@ -207,13 +219,13 @@ def test_a_preset_knows_more_than_the_defaults_of_a_file(tmp_path: Path) -> None
         (GOOD.replace("8", "[]"), r"heads: is empty"),
         (
             GOOD + 'mask = "casual"\n',
-            r"\[\[kernel\]\] 1: mask: no 'casual' .*; did you mean causal\?$",
+            r"\[\[kernel\]\] 1: mask: 'casual' is unknown .*; did you mean causal\?$",
         ),
         (GOOD + "scale = true\n", r"True is not a positive number"),
         (GOOD + "kernel_options = { A = [1] }\n", r"A: \[1\] is not a plain value"),
         ('[[kernel]]\npreset = "fluks1"\n', r"\[\[kernel\]\] 1: no preset 'fluks1'; did you mean"),
         ("[[kernel]]\npreset = 3\n", r"preset must be a name such as flux1@1024x1024"),
-        (GOOD + "sizes = 3\n", r"no field 'sizes': the size of a block follows its preset"),
+        (GOOD + "sizes = 3\n", r"unknown field 'sizes': the size of a block follows its preset"),
         (GOOD + "block = true\n", r"block is true or false, and needs a preset"),
         ('[[kernel]]\npreset = "flux1"\nblock = "flux1"\n', r"block is true or false"),
         ("kernel = 3\n", r"has no \[\[kernel\]\] table"),
@@ -243,7 +255,7 @@ def test_hostile_files_are_refused_at_once(tmp_path: Path) -> None:
     wide = file(
         tmp_path,
         f"[[kernel]]\nheads = {list(range(1, 1025))}\n"
-        f"head_dim = {list(range(1, 4097))}\nlengths = {list(range(1, 5000))}\n",
+        f"head_dim = {list(range(1, 4097))}\nseq_len = {list(range(1, 5000))}\n",
     )
     with at_most(2):
         for path, message in (

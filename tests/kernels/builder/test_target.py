@@ -25,10 +25,10 @@ from attn_doctor.kernels.builder.manifest_writer import UNFINISHED
 from attn_doctor.kernels.builder.plan import BuildRequest, plan_build
 from attn_doctor.kernels.builder.plan import joined as joined_plans
 from attn_doctor.kernels.builder.program_run import Program
+from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.kernels.builder.rebuild_request import recorded
 from attn_doctor.kernels.builder.report import Report, joined
-from attn_doctor.kernels.builder.scheduler import Step
-from attn_doctor.kernels.builder.session import Build
+from attn_doctor.kernels.builder.session import BuildSession
 from attn_doctor.kernels.builder.software_differences import check, differences
 from attn_doctor.kernels.builder.target import (
     Target,
@@ -38,8 +38,7 @@ from attn_doctor.kernels.builder.target import (
     targets_of,
     variables_remark,
 )
-from attn_doctor.kernels.builder.warmup import Ran, warm_up
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.warmup import WarmupResult, warm_up
 from attn_doctor.record import store
 from attn_doctor.record.drift import changed_components
 from attn_doctor.record.manifest import BuildEnvironment, Manifest
@@ -63,7 +62,7 @@ class Told(Watcher):
 
     def step(self, step: Step) -> None:
         state = step.entry.state if step.entry is not None else ""
-        self.steps.append((step.item.spec.mask, step.phase, state))
+        self.steps.append((step.kernel.spec.mask, step.phase, state))
 
 
 def target(word: str = "h200", devices: int = 1, **fields: object) -> Target:
@@ -97,7 +96,7 @@ def at_the_gpu(request: BuildRequest, name: str = "NVIDIA H200") -> BuildRequest
 
 
 def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
-    build = Build(request, watcher or Told())
+    build = BuildSession(request, watcher or Told())
     if build.plan.todo or build.plan.unknown:
         build.run()
     return build.report()
@@ -134,11 +133,11 @@ def test_unverified_written_down_as_the_target_has_it_and_then_up_to_date(reques
     assert (there.driver, there.cc, there.cxx) == (None, None, None)
     assert there.environment == {"CXX": "/opt/gcc/bin/g++"}
     assert changed_components(there, request.environment_of("cuda:0", there)) == ()
-    assert [item.state for item in plan_build(request, found).items] == ["current"] * 2
+    assert [item.state for item in plan_build(request, found).kernels] == ["current"] * 2
     again = built(request)
     assert (states(again), again.start_seconds) == (["unverified"] * 2, None)
     forced = replace(request, force=True, specs=request.specs[:1])
-    assert [item.state for item in plan_build(forced, found).items] == ["forced"]
+    assert [item.state for item in plan_build(forced, found).kernels] == ["forced"]
     assert states(built(forced)) == ["unverified"]
 
 
@@ -211,16 +210,16 @@ def test_on_the_gpu_unverified_ones_are_verified_and_not_built_again(request_of:
     built(request)
     here = at_the_gpu(request)
     plan = plan_build(here, manifest(request))
-    assert [item.state for item in plan.items] == ["unverified"] * 2
+    assert [item.state for item in plan.kernels] == ["unverified"] * 2
     assert "would prove" in plan_text(plan, "/c", request.facts, Paper())
     watcher = Told()
     report = built(here, watcher)
     assert states(report) == ["built"] * 2
-    assert {phase for _, phase, _ in watcher.steps} == {"prove", "done"}
+    assert {phase for _, phase, _ in watcher.steps} == {"verify", "done"}
     found = manifest(request)
     assert all(one.build and one.build.errors == {"out": 1e-3} for one in found.entries.values())
     assert found.environments[H200].driver == "1.2.3"
-    assert [item.state for item in plan_build(here, found).items] == ["current"] * 2
+    assert [item.state for item in plan_build(here, found).kernels] == ["current"] * 2
 
 
 def test_what_does_not_hold_on_the_gpu_goes_and_is_built_there(request_of: Make) -> None:
@@ -233,7 +232,7 @@ def test_what_does_not_hold_on_the_gpu_goes_and_is_built_there(request_of: Make)
     assert states(report) == ["built"] * 2
     assert wrong.read_text() == "kernel"
     assert [Path(one.path).name for one in report.cleared] == [wrong.name]
-    assert report.cleared[0].why.endswith("it did not hold on this GPU")
+    assert report.cleared[0].why.endswith("it failed its verification on this GPU")
     assert ("wrong", "build", "") in watcher.steps
     assert ("none", "build", "") not in watcher.steps
 
@@ -244,7 +243,7 @@ def test_a_verified_kernel_stays_as_it_is(request_of: Make) -> None:
     built(here)
     aim = replace(aimed(request_of("none", "causal"), target()), force=True)
     plan = plan_build(aim, manifest(request))
-    assert [item.state for item in plan.items] == ["current", "new"]
+    assert [item.state for item in plan.kernels] == ["current", "new"]
     assert states(built(aim)) == ["built", "unverified"]
     # What the GPU's own machine told of itself is still there.
     assert manifest(request).environments[H200].driver == "1.2.3"
@@ -266,7 +265,7 @@ def test_drift_here_makes_unverified_ones_stale(request_of: Make) -> None:
     was = replace(found.environments[H200], torch="2.12.0")
     store.save(request.folder, replace(found, environments={H200: was}))
     plan = plan_build(request, manifest(request))
-    assert [item.state for item in plan.items] == ["stale"]
+    assert [item.state for item in plan.kernels] == ["stale"]
     report = built(request)
     assert states(report) == ["unverified"]
     assert [Path(one.path).name for one in report.cleared][:1] == [f"{request.specs[0].id}.so"]
@@ -275,16 +274,16 @@ def test_drift_here_makes_unverified_ones_stale(request_of: Make) -> None:
 def test_the_record_of_a_target_is_built_again(request_of: Make) -> None:
     request = aimed(request_of("none", "causal"), target())
     with pytest.raises(AttnDoctorError, match="nothing was built in"):
-        recorded(request.facts, request.folder, "", target())
+        recorded(request, "")
     built(request)
-    known = recorded(request.facts, request.folder, "", target())
+    known, _ = recorded(request, "")
     assert (known.devices, len(known.specs)) == (("cuda:0",), 2)
-    assert known.keys == frozenset(manifest(request).entries)
+    assert known.only == frozenset(manifest(request).entries)
     with pytest.raises(AttnDoctorError, match="for Tesla T4 yet"):
-        recorded(request.facts, request.folder, "", target("t4"))
+        recorded(aimed(request, target("t4")), "")
     # Here, where no such GPU is, the folder does not look as if it were for this machine.
     with pytest.raises(AttnDoctorError, match=r"build-kernels --cache-dir \S+ --target h200$"):
-        recorded(request_of().facts, request.folder, "")
+        recorded(request_of(), "")
 
 
 def elsewhere(request: BuildRequest, serve: Path) -> None:
@@ -340,8 +339,8 @@ def test_the_same_version_from_another_wheel_ends_the_build(request_of: Make) ->
     with pytest.raises(TargetError, match=r"torch has the same version here .* other files"):
         built(aimed(request_of("none"), own, FAKE_TORCH_KEY="bb"))
     assert states(built(aimed(request_of("none"), own, FAKE_TORCH_KEY="aa"))) == ["unverified"]
-    # What is not known is not held against it.
-    assert own.told(BuildEnvironment(device="NVIDIA H200")).device == "NVIDIA H200"
+    # What is not known is not compared.
+    assert own.as_there(BuildEnvironment(device="NVIDIA H200")).device == "NVIDIA H200"
 
 
 def test_other_settings_there_are_remarked_upon() -> None:
@@ -512,9 +511,9 @@ def program(cache: Path, source: str, one: Target) -> Program:
     )
 
 
-def warmed(cache: Path, source: str, one: Target | None = None) -> tuple[Ran, str]:
+def warmed(cache: Path, source: str, one: Target | None = None) -> tuple[WarmupResult, str]:
     asked = program(cache, source, one or target())
-    ran = warm_up(asked, prove=True)
+    ran = warm_up(asked, verify=True)
     return ran, warmup_text(ran, asked, None, Paper(width=100))
 
 
@@ -566,7 +565,7 @@ def test_a_program_that_nothing_watched_is_refused(cache: Path) -> None:
 needs_cuda_torch = pytest.mark.skipif(
     not CUDA_TORCH, reason="ATTN_DOCTOR_CUDA_TORCH_PYTHON names no interpreter with a CUDA torch"
 )
-SMALL = ("--heads", "2", "--head-dim", "64", "--length", "256", "--phase", "inference")
+SMALL = ("--heads", "2", "--head-dim", "64", "--seq-len", "256", "--for", "inference")
 
 
 def command(folder: Path, *arguments: str) -> list[str]:

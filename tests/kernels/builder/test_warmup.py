@@ -19,7 +19,7 @@ from attn_doctor.facts import Cache, Facts, Python, Torch
 from attn_doctor.kernels.builder.program_run import Program, program_of
 from attn_doctor.kernels.builder.warmup import outdated, warm_up
 from attn_doctor.record import store
-from attn_doctor.record.manifest import NOT_ASKED, BuildEnvironment, Manifest
+from attn_doctor.record.manifest import NOT_REQUESTED, BuildEnvironment, Manifest
 from attn_doctor.render.build_kernels.warmup_json import planned_json
 from attn_doctor.render.build_kernels.warmup_text import planned_text, warmup_text
 from attn_doctor.render.terminal import Paper
@@ -66,8 +66,8 @@ def manifest(cache: Path) -> Manifest:
 
 def test_recorded_and_verified(cache: Path) -> None:
     phases: list[str] = []
-    ran = warm_up(program(cache, COMPILES), prove=True, begin=phases.append)
-    assert (ran.code, phases) == (0, ["run", "prove"])
+    ran = warm_up(program(cache, COMPILES), verify=True, begin=phases.append)
+    assert (ran.code, phases) == (0, ["run", "verify"])
     assert ran.first == {"aotautograd.miss": 1, "fxgraph.miss": 1}
     [warmup] = manifest(cache).warmups.values()
     assert warmup == ran.warmup
@@ -77,7 +77,7 @@ def test_recorded_and_verified(cache: Path) -> None:
     assert file.endswith("/a")
     assert warmup.keys["fxgraph"] == [file.split("/")[2]]
     # What was there already belongs to it as well.
-    again = warm_up(program(cache, COMPILES), prove=True).warmup
+    again = warm_up(program(cache, COMPILES), verify=True).warmup
     assert again is not None
     assert again.files == warmup.files
     assert not list((cache / "attn-doctor").glob("trace-*"))
@@ -85,7 +85,7 @@ def test_recorded_and_verified(cache: Path) -> None:
 
 def test_not_verified_if_not_asked(cache: Path) -> None:
     phases: list[str] = []
-    ran = warm_up(program(cache, COMPILES), prove=False, begin=phases.append)
+    ran = warm_up(program(cache, COMPILES), verify=False, begin=phases.append)
     assert phases == ["run"]
     assert ran.warmup is not None
     assert (ran.warmup.verified, ran.warmup.reuse_seconds) == (False, None)
@@ -100,7 +100,7 @@ def test_not_verified_if_not_asked(cache: Path) -> None:
     ],
 )
 def test_a_miss_is_named(cache: Path, source: str, told: str) -> None:
-    warmup = warm_up(program(cache, source), prove=True).warmup
+    warmup = warm_up(program(cache, source), verify=True).warmup
     assert warmup is not None
     assert not warmup.verified
     assert told in warmup.message
@@ -135,10 +135,10 @@ def printing(text: str) -> str:
 )
 def test_what_no_cache_can_serve_is_not_written_down(cache: Path, source: str, told: str) -> None:
     """Whatever ran unfused is no success, though a second run would find all graphs there are."""
-    warm_up(program(cache, COMPILES), prove=True)
+    warm_up(program(cache, COMPILES), verify=True)
     phases: list[str] = []
     before = manifest(cache)
-    ran = warm_up(program(cache, source), prove=True, begin=phases.append)
+    ran = warm_up(program(cache, source), verify=True, begin=phases.append)
     assert told in ran.wrong
     assert phases == ["run"]
     assert manifest(cache) == before
@@ -153,10 +153,10 @@ def test_a_program_that_compiles_nothing_any_more_is_forgotten(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source = COMPILES + "if os.path.exists('off'): shutil.rmtree(trace)\n"
-    warm_up(program(cache, source), prove=True)
+    warm_up(program(cache, source), verify=True)
     assert manifest(cache).warmups
     Path("off").touch()
-    warm_up(program(cache, source), prove=True)
+    warm_up(program(cache, source), verify=True)
     assert not manifest(cache).warmups
 
 
@@ -164,7 +164,7 @@ def test_a_program_that_compiles_nothing_any_more_is_forgotten(
     "text", [LIMIT.format(name="tokens", place="/t/data.py"), EAGER], ids=["limit", "eager"]
 )
 def test_what_need_not_be_attention_is_a_note(cache: Path, text: str) -> None:
-    ran = warm_up(program(cache, printing(text)), prove=True)
+    ran = warm_up(program(cache, printing(text)), verify=True)
     assert ran.warmup is not None
     assert (ran.wrong, ran.warmup.verified, len(ran.notes)) == ("", True, 1)
 
@@ -187,25 +187,25 @@ def test_what_would_be_run_in_words_and_for_programs(cache: Path) -> None:
 def test_whether_it_has_to_be_run(cache: Path) -> None:
     asked = program(cache, COMPILES)
     assert outdated(asked) == "it was not run for this cache yet"
-    warm_up(asked, prove=False)
-    assert outdated(asked, prove=False) == ""
-    assert outdated(asked) == NOT_ASKED
-    warm_up(asked, prove=True)
+    warm_up(asked, verify=False)
+    assert outdated(asked, verify=False) == ""
+    assert outdated(asked) == NOT_REQUESTED
+    warm_up(asked, verify=True)
     assert outdated(asked) == ""
     newer = replace(asked.facts.torch, version="2.14.0+cpu")
     assert "2.14.0" in outdated(replace(asked, facts=replace(asked.facts, torch=newer)))
     [warmup] = manifest(cache).warmups.values()
     (cache / next(iter(warmup.files))).unlink()
-    assert outdated(asked).endswith("is gone or has another size")
+    assert outdated(asked).endswith("is missing or has another size")
     missing = program(cache, FORGETS)
-    warm_up(missing, prove=True)
+    warm_up(missing, verify=True)
     assert outdated(missing) != ""
 
 
 def test_its_own_failure_is_passed_on(cache: Path) -> None:
     shown: list[bytes] = []
     source = "import sys; sys.stderr.write('it broke'); sys.exit(7)"
-    ran = warm_up(program(cache, source), prove=True, show=shown.append)
+    ran = warm_up(program(cache, source), verify=True, show=shown.append)
     assert (ran.code, ran.warmup) == (7, None)
     assert b"".join(shown) == b"it broke"
     assert Path(ran.log).read_text() == "it broke"
@@ -215,11 +215,11 @@ def test_its_own_failure_is_passed_on(cache: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_killed_by_a_signal(cache: Path) -> None:
     source = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    assert warm_up(program(cache, source), prove=True).code == 128 + 11
+    assert warm_up(program(cache, source), verify=True).code == 128 + 11
 
 
 def test_ended_at_its_limit(cache: Path) -> None:
-    ran = warm_up(program(cache, "import time; time.sleep(60)", limit=0.5), prove=True)
+    ran = warm_up(program(cache, "import time; time.sleep(60)", limit=0.5), verify=True)
     assert ran.late
     assert ran.code != 0
 
@@ -238,7 +238,7 @@ def test_arguments_and_input_arrive_unchanged(cache: Path, tmp_path: Path) -> No
         "from tests.kernels.builder.test_warmup import program\n"
         f"arguments = {[str(tmp_path / 'seen'), '--a', 'b c']!r}\n"
         f"one = program(Path({str(cache)!r}), {source!r}, *arguments)\n"
-        "print(warm_up(one, prove=True).code)\n"
+        "print(warm_up(one, verify=True).code)\n"
     )
     root = Path(__file__).parents[3]
     (tmp_path / "input").write_text("typed\n")
@@ -256,11 +256,11 @@ def test_arguments_and_input_arrive_unchanged(cache: Path, tmp_path: Path) -> No
 
 
 def test_stale_ones_go_first(cache: Path) -> None:
-    warm_up(program(cache, COMPILES), prove=True)
+    warm_up(program(cache, COMPILES), verify=True)
     found = manifest(cache)
     was = replace(found.environments["cpu"], torch="2.12.0+cpu")
     store.save(cache, replace(found, environments={"cpu": was}))
-    ran = warm_up(program(cache, COMPILES), prove=True)
+    ran = warm_up(program(cache, COMPILES), verify=True)
     assert [Path(one.path).name for one in ran.cleared] == ["a"]
     assert ran.first["fxgraph.miss"] == 1
     assert manifest(cache).environments["cpu"].torch == "2.13.0+cpu"
@@ -269,7 +269,7 @@ def test_stale_ones_go_first(cache: Path) -> None:
 def test_surroundings_that_torch_told_stay(cache: Path) -> None:
     told = BuildEnvironment(torch="2.13.0+cpu", torch_key="abc", device="cpu")
     store.save(cache, replace(store.empty(), environments={"cpu": told}))
-    warm_up(program(cache, COMPILES), prove=False)
+    warm_up(program(cache, COMPILES), verify=False)
     assert manifest(cache).environments["cpu"] == told
 
 

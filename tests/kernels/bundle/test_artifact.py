@@ -29,6 +29,7 @@ from attn_doctor.record.manifest import (
     Build,
     BuildEnvironment,
     Entry,
+    EntryState,
     Manifest,
     Warmup,
 )
@@ -38,7 +39,7 @@ SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), phase="inference")
 GROUP = "triton/0/AB/__grp__k.json"
 
 
-def folder_with(root: Path, *, state: str = "built", verified: bool = True) -> Path:
+def folder_with(root: Path, *, state: EntryState = "built", verified: bool = True) -> Path:
     """A cache folder with one entry, as the builder leaves it."""
     files = {
         "fxgraph/ab/fab/entry": b"\x80\x04graph",

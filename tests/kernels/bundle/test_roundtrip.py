@@ -32,7 +32,7 @@ def doctor(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_there_and_back(tmp_path: Path) -> None:
     old, new, file = tmp_path / "old", tmp_path / "a longer new place", tmp_path / "k.attn"
-    spec = ("--heads", "2", "--head-dim", "16", "--length", "128", "--dtype", "fp32")
+    spec = ("--heads", "2", "--head-dim", "16", "--seq-len", "128", "--dtype", "fp32")
     built = doctor("build-kernels", "--device", "cpu", *spec, cache=old)
     assert built.returncode == 0, built.stdout + built.stderr
     exported = doctor("cache", "export", str(file), "--format", "json", cache=old)
@@ -56,8 +56,8 @@ def test_there_and_back(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_taken_in_unverified_and_verified_later(tmp_path: Path) -> None:
     old, image, file = tmp_path / "old", tmp_path / "image", tmp_path / "k.attn"
-    spec = ("--heads", "2", "--head-dim", "16", "--length", "128", "--dtype", "fp32")
-    built = doctor("build-kernels", "--device", "cpu", *spec, "--phase", "inference", cache=old)
+    spec = ("--heads", "2", "--head-dim", "16", "--seq-len", "128", "--dtype", "fp32")
+    built = doctor("build-kernels", "--device", "cpu", *spec, "--for", "inference", cache=old)
     assert built.returncode == 0, built.stdout + built.stderr
     assert doctor("cache", "export", str(file), cache=old).returncode == 0
     digest = hashlib.sha256(file.read_bytes()).hexdigest()

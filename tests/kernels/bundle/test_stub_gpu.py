@@ -19,8 +19,8 @@ from attn_doctor.facts import Facts, Gpu
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.builder.devices import children_environment
 from attn_doctor.kernels.builder.plan import BuildRequest
-from attn_doctor.kernels.builder.verification import prove
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.progress import Watcher
+from attn_doctor.kernels.builder.verification import verify_entries
 from attn_doctor.kernels.bundle.artifact import head
 from attn_doctor.kernels.bundle.compatibility import compatibility
 from attn_doctor.kernels.bundle.import_entries import Imported
@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.cuda_torch,
 ]
 H200, H100 = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
-SPEC = ("--heads", "2", "--head-dim", "64", "--length", "256", "--mask", "causal")
+SPEC = ("--heads", "2", "--head-dim", "64", "--seq-len", "256", "--mask", "causal")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_another_folder_hits_everything_and_proves_nothing(
 
     # A miss is named, with both values and a way out; the kernel stays what it was.
     other = request(facts, wanted.folder, H200, CXX="/opt/nowhere/g++")
-    missed = prove(other, [key])
+    missed = verify_entries(other, [key])
     assert record(other, missed) == []
     here = environment_from_facts(
         other.facts, "cuda:0", other.environ, manifest.environments[entry.device_slot]

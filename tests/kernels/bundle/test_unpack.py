@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.plan import BuildRequest
-from attn_doctor.kernels.builder.watcher import Watcher
+from attn_doctor.kernels.builder.progress import Watcher
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError, head
 from attn_doctor.kernels.bundle.compatibility import compatibility
 from attn_doctor.kernels.bundle.import_entries import Imported

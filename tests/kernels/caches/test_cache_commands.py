@@ -378,7 +378,7 @@ def test_what_torch_really_writes_is_known_sound_and_hit(run: Run, tmp_path: Pat
             "2",
             "--head-dim",
             "16",
-            "--length",
+            "--seq-len",
             "128",
         ),
         *("--dtype", "fp32", "--cache-dir", str(root), "--python", python),

@@ -10,13 +10,13 @@ import pytest
 from attn_doctor.facts import BuiltKernels
 from attn_doctor.kernels.caches.contents import State
 from attn_doctor.kernels.caches.survey import recorded
-from attn_doctor.record.manifest import Build, Entry, Manifest, Warmup
+from attn_doctor.record.manifest import Build, Entry, EntryState, Manifest, Warmup
 from attn_doctor.record.spec import KernelSpec
 
 SPEC = KernelSpec(heads=2, head_dim=16, lengths=(128,))
 
 
-def entry(place: str, state: str = "built") -> Entry:
+def entry(place: str, state: EntryState = "built") -> Entry:
     build = Build(at="2026-11-21T10:00:00Z", seconds=1.5, files={"fxgraph/x": 3}, verified=True)
     return Entry(spec=SPEC, device_slot=place, state=state, build=build)
 

@@ -22,6 +22,7 @@ from attn_doctor.record.manifest import (
     Build,
     BuildEnvironment,
     Entry,
+    EntryState,
     Manifest,
 )
 from attn_doctor.record.spec import KernelSpec
@@ -45,7 +46,7 @@ FACTS = Facts(
 )
 
 
-def entry(spec: KernelSpec, state: str = "unverified", **build: object) -> Entry:
+def entry(spec: KernelSpec, state: EntryState = "unverified", **build: object) -> Entry:
     made = Build(at="2026-11-21T10:00:00Z", seconds=3.0, files={"a": 1}, verified=True)
     return Entry(spec=spec, device_slot=PLACE, state=state, build=replace(made, **build))
 
@@ -131,7 +132,7 @@ def test_a_helper_of_tritons_is_compiled_once(
             for key, text in said.items()
         }
 
-    monkeypatch.setattr("attn_doctor.kernels.verify.entries.prove", prove)
+    monkeypatch.setattr("attn_doctor.kernels.verify.entries.verify_entries", prove)
     found = run_in_fresh_processes(request(tmp_path), ["a", "b", "c", "d"])
     assert asked == [["a", "b", "c", "d"], ["a", "d"]]
     assert {key: one.state for key, one in found.items()} == {

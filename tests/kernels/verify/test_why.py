@@ -14,7 +14,7 @@ from attn_doctor.kernels.verify.why import kernels_by_device, reasons
 from attn_doctor.record import store
 from attn_doctor.record.key_parts import known_keys
 from attn_doctor.record.manifest import (
-    NOT_ASKED,
+    NOT_REQUESTED,
     Build,
     BuildEnvironment,
     Entry,
@@ -215,7 +215,7 @@ def test_a_program_whose_second_run_missed_is_not_reused(tmp_path: Path) -> None
     missed = warmed(tmp_path, verified=False, message="2 graphs were compiled again")
     (place,) = kernels_by_device(missed, facts(), tmp_path, {})
     assert place.misses == ("/venv/bin/python warm up.py: 2 graphs were compiled again",)
-    unasked = replace(missed.warmups["w"], message=NOT_ASKED)
+    unasked = replace(missed.warmups["w"], message=NOT_REQUESTED)
     (place,) = kernels_by_device(replace(missed, warmups={"w": unasked}), facts(), tmp_path, {})
     assert place.misses == ()
 

@@ -376,20 +376,20 @@ def test_build_prove_and_what_must_not_pass(tmp_path: Path) -> None:
     assert any(name.endswith(".so") for name in built["files"])
     assert len(built["mask_source"]) == 64
 
-    verified = run(tmp_path, {"action": "prove", **job})
+    verified = run(tmp_path, {"action": "verify", **job})
     assert verified["ok"], verified
     assert verified["compilers"] == 0
     assert verified["counters"]["inductor.fxgraph_cache_hit"] == 1
     assert verified["seconds"] < built["seconds"]
     assert set(verified["files"]) <= set(built["files"])
 
-    wrong = run(tmp_path, {"action": "prove", **job}, ATTN_DOCTOR_TEST_WRONG="one")
+    wrong = run(tmp_path, {"action": "verify", **job}, ATTN_DOCTOR_TEST_WRONG="one")
     assert not wrong["ok"]
     assert wrong["failure"]["type"] == "Wrong"
     assert "differs from float64" in wrong["failure"]["message"]
 
     mask.write_text("def mine(b, h, q, kv):\n    return q - kv >= 0\n")
-    changed = run(tmp_path, {"action": "prove", **job})
+    changed = run(tmp_path, {"action": "verify", **job})
     assert changed["failure"]["type"] == "NotReused"
     assert changed["moved"]
     assert changed["mask_source"] != built["mask_source"]
@@ -667,7 +667,7 @@ def test_on_a_gpu_each_kind_is_right_and_reused(tmp_path: Path, spec: dict[str, 
     names = {"out"} if spec.get("phase") else {"out", "dq", "dk", "dv"}
     assert set(built["errors"]) == names
     assert max(built["errors"].values()) < 1e-2
-    verified = run(tmp_path, {"action": "prove", **job})
+    verified = run(tmp_path, {"action": "verify", **job})
     assert verified["ok"], verified["failure"]
     assert verified["compilers"] == 0
 
@@ -684,7 +684,7 @@ def test_on_a_gpu_what_must_not_pass_does_not(tmp_path: Path) -> None:
     assert "limit of recompilations" in unfused["failure"]["message"]
     strides = {**FLUX, "layout": "bhsd"}
     run(tmp_path, {"action": "build", **job})
-    other = run(tmp_path, {"action": "prove", "spec": strides, "device": "cuda:0"})
+    other = run(tmp_path, {"action": "verify", "spec": strides, "device": "cuda:0"})
     assert other["failure"]["type"] == "NotReused"
     assert other["moved"]
 

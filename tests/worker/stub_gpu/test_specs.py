@@ -51,7 +51,7 @@ def test_a_spec_is_built_and_reused_and_stays_unverified(
     assert built["compilers"] > 0
     assert not [path for path in built["files"] if "best_config" in path]
     assert (tmp_path / "attn-doctor" / "keys" / "one-here.json").is_file()
-    again = done(stub_gpu, tmp_path, "prove")
+    again = done(stub_gpu, tmp_path, "verify")
     assert (again["ok"], again["unverified"], again["compilers"]) == (True, True, 0)
     assert again["counters"]["aot_autograd.autograd_cache_hit"] == 1
 

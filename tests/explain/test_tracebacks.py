@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 
@@ -139,3 +141,39 @@ def test_a_launcher_that_ends_says_nothing_of_the_reason() -> None:
         "ModuleNotFoundError: No module named 'flash_attn'"
     ]
     assert course.positions[8].kind is LineKind.NOISE
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("RuntimeError: no kernel", LineKind.EXCEPTION),
+        ("torch._inductor.exc.InductorError: broken", LineKind.EXCEPTION),
+        ("KeyboardInterrupt", LineKind.EXCEPTION),
+        ("UserWarning: RuntimeError: no kernel", LineKind.WARNING),
+        ("WARNING: attention is slow", LineKind.WARNING),
+        ("W0304 10:11:12.123000 140 torch/a.py:7] slow", LineKind.WARNING),
+        ("error: Microsoft Visual C++ is required", LineKind.ERROR),
+        ("Killed", LineKind.ERROR),
+        ("undefined symbol: _ZN3c10", LineKind.ERROR),
+        ("loading the model", LineKind.TEXT),
+        ("Failed to build flash-attn", LineKind.NOISE),
+        ("ninja: build stopped: subcommand failed.", LineKind.NOISE),
+        ("error: subprocess-exited-with-error", LineKind.NOISE),
+        ("frame #3: <unknown function> + 0x29d90", LineKind.NOISE),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ", LineKind.NOISE),
+    ],
+)
+def test_the_kind_of_a_line(line: str, kind: LineKind) -> None:
+    (position,) = TraceLog(NormalizedLog(1, line.encode()).lines).positions
+    assert position.kind is kind
+
+
+def test_kinds_are_ordered_by_their_nearness_to_the_reason() -> None:
+    assert sorted(LineKind) == [
+        LineKind.NOISE,
+        LineKind.WARNING,
+        LineKind.TEXT,
+        LineKind.MESSAGE,
+        LineKind.ERROR,
+        LineKind.EXCEPTION,
+    ]

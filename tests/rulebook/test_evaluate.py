@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Safety, Severity, Verdict
-from attn_doctor.rulebook.evaluate import FactLookup, evaluate_rule, evaluate_rules
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.conditions import parse
+from attn_doctor.rulebook.evaluate import (
+    FactLookup,
+    denial,
+    evaluate_rule,
+    evaluate_rules,
+    fitting_fixes,
+)
+from attn_doctor.rulebook.fact_catalogue import catalogue
+from attn_doctor.rulebook.rule import Group, Rule
 from attn_doctor.rulebook.rule_files import read_rule
 
 HEAD = """
@@ -459,3 +467,47 @@ def test_names_lead_to_values() -> None:
     assert lookup("python.shadowing_modules.count") is None
     assert known.gpus is not None
     assert FactLookup(known, "gpu", known.gpus[1])("gpu.sm") == 80
+
+
+# Facts of which only some could be known, as those of a log
+
+
+def test_partial_facts_say_nothing_about_what_they_do_not_name() -> None:
+    known = facts(torch={"build": "cpu"}, env={"CUDA_HOME": "/opt/cuda"})
+    whole, partial = FactLookup(known), FactLookup(known, partial=True)
+    assert (whole("env.CUDA_HOME"), partial("env.CUDA_HOME")) == ("/opt/cuda", "/opt/cuda")
+    assert (whole("env.CUDA_PATH"), partial("env.CUDA_PATH")) == ("", None)
+    for line, on_whole, on_partial in (
+        ("torch.build is known", True, True),
+        ("torch.build is unknown", False, False),
+        ("torch.version is known", False, None),
+        ("torch.version is unknown", True, None),
+    ):
+        condition = parse(line, catalogue())
+        assert (whole.truth(condition), partial.truth(condition)) == (on_whole, on_partial)
+        group = Group(all=(condition,))
+        assert (whole.truth(group), partial.truth(group)) == (on_whole, on_partial)
+
+
+def test_the_line_that_excludes_a_problem_is_named(write: Write) -> None:
+    rule = write(
+        "a/groups",
+        "[applies]\nall = ['torch.installed == true']\n"
+        "[when]\nall = ['torch.build == \"cpu\"']\nnone = ['torch.debug == true']\n",
+        head='platforms = ["linux"]',
+    )
+
+    def reason(os: str = "linux", **torch: Any) -> str:
+        return denial(rule, FactLookup(facts(system={"os": os}, torch=torch)))
+
+    assert reason(installed=False) == "torch.installed is no"
+    assert reason(installed=True, build="cuda") == "torch.build is cuda"
+    assert reason(installed=True, build="cpu", debug=True) == "torch.debug is yes"
+    assert reason("macos", installed=True) == "this is macos"
+
+
+def test_fixes_that_fit_for_certain_are_apart_from_those_that_may_fit(write: Write) -> None:
+    fix = '[[fix]]\ntitle = "T"\nsafety = "manual"\nmanual = "do it"\n'
+    lines = ('torch.build == "cpu"', "torch.debug == true", 'torch.build == "cuda"')
+    rule = write("a/fix", CPU + "".join(f"{fix}when = ['{line}']\n" for line in lines))
+    assert fitting_fixes(rule, FactLookup(facts(torch={"build": "cpu"}))) == ([0], [1])

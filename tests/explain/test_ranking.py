@@ -1,0 +1,67 @@
+"""The confidence in a cause: the sum of its weights, and the order of causes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attn_doctor.explain.explanation import Explanation
+from attn_doctor.facts import Facts, Torch
+
+Explain = Callable[..., Explanation]
+WriteRule = Callable[..., None]
+
+#: 45 characters of plain text, all that a symptom can say.
+LINE = "RuntimeError: the kernel does not work on this GPU of"
+CPU = "[when]\nall = ['torch.build == \"cpu\"']"
+
+
+def confidence(found: Explanation) -> float:
+    return found.matches[0].confidence
+
+
+def test_a_specific_exception_without_facts(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "torch-cpu-only", LINE)
+    assert confidence(explained(LINE)) == 0.9  # 0.45 + 0.25 + 0.2
+
+
+def test_further_symptoms_and_rules_add_up_to_a_limit(rule: WriteRule, explained: Explain) -> None:
+    lines = [f"INFO kernel {word} is slow" for word in ("alpha", "bravo", "carol", "delta")]
+    for count, expected in ((1, 0.0), (2, 0.06), (3, 0.12), (4, 0.12)):
+        rule("a/b", "torch-cpu-only", *lines[:count])
+        alone = confidence(explained(lines[0]))
+        assert round(confidence(explained("\n".join(lines))) - alone, 2) == expected
+    rule("a/c", "torch-cpu-only", lines[0])
+    both = explained(lines[0])
+    assert round(both.matches[0].confidence - alone, 2) == 0.06
+    assert both.matches[0].also == ("a/c",)
+
+
+def test_facts_of_the_log_and_of_the_machine(rule: WriteRule, explained: Explain) -> None:
+    line = "INFO kernel alpha is slow"
+    rule("a/b", "torch-cpu-only", line, tail=CPU)
+    alone = confidence(explained(line))
+
+    def added(version: str, build: str | None = None) -> float:
+        machine = None if build is None else Facts(torch=Torch(installed=True, build=build))  # type: ignore[arg-type]
+        log = f"PyTorch version: {version}\n{line}" if version else line
+        return round(confidence(explained(log, machine)) - alone, 2)
+
+    assert added("2.6.0+cpu") == 0.12
+    assert added("2.6.0+cu124") == -0.25
+    assert added("", "cpu") == 0.08
+    assert added("", "cuda") == -0.08
+
+
+def test_a_consequence_is_below_its_root_cause(rule: WriteRule, explained: Explain) -> None:
+    rule("a/root", "torch-cpu-only", "INFO kernel alpha is slow")
+    rule("b/consequence", "no-matching-wheel", LINE, more='requires = ["a/root"]')
+    found = explained(f"INFO kernel alpha is slow\n{LINE}")
+    assert [match.rule for match in found.matches] == ["a/root", "b/consequence"]
+    first, second = (match.confidence for match in found.matches)
+    assert round(first - second, 2) == 0.05
+
+
+def test_a_cause_with_a_low_score_is_not_claimed(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "torch-cpu-only", "slow kernel", tail=CPU)
+    log = "PyTorch version: 2.6.0+cu124\nWARNING: slow kernel\n" + "step\n" * 20 + "Killed\n"
+    assert explained(log).matches == ()

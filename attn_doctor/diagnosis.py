@@ -210,13 +210,13 @@ def diagnose(request: CheckRequest) -> CheckResult:
         added = [finding for one in predictions for finding in one.findings]
         diagnosis = _with_findings(diagnosis, added)
     if request.policy is not None:
-        from attn_doctor.policy.evaluate import judged
+        from attn_doctor.policy.evaluate import apply_policy
 
-        diagnosis = judged(diagnosis, request.policy, date.today())
+        diagnosis = apply_policy(diagnosis, request.policy, date.today())
     if request.baseline:
-        from attn_doctor.policy.baseline import against, read
+        from attn_doctor.policy.baseline import read, suppress_known
 
-        diagnosis = against(diagnosis, read(Path(request.baseline)), request.baseline)
+        diagnosis = suppress_known(diagnosis, read(Path(request.baseline)), request.baseline)
     return CheckResult(
         diagnosis=diagnosis, backends=backends, configs=predictions, unread=tuple(unread)
     )

@@ -1,1 +1,1 @@
-"""Remedies: how a fix is written for a shell, planned, carried out, journalled and taken back."""
+"""Plans fixes, applies them, keeps a journal of each run, and undoes runs."""

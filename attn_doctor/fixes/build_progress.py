@@ -1,7 +1,7 @@
-"""How far a build is, and how long it may still take, from what it prints.
+"""Reads the progress of a build, and the time that it still takes, from its output.
 
 ninja counts its own steps (`[3/12]`). A package with several extensions starts several ninjas, one
-after another; then, and where nothing is counted, only the estimate can be held against the clock.
+after another; then, and without such counts, only the estimate can be compared with the clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Progress:
         self._rounds = 0
 
     def line(self, text: str) -> None:
-        """Take in one line of output."""
+        """Read one line of output."""
         match = _NINJA.search(text)
         if match is None:
             return
@@ -44,10 +44,10 @@ class Progress:
 
     @property
     def left(self) -> tuple[float, float] | None:
-        """Seconds that it may still take, from and to; None if nothing tells."""
+        """Seconds that it may still take, from and to; None if unknown."""
         if self._counted is not None and self._rounds == 1 and self._counted[0] > 0:
             done, total, seen = self._counted
-            # A step takes as long as those before it; the one at work began when it was counted.
+            # A step takes as long as those before it; the current one began when it was counted.
             each = (seen - self._start_of_counting()) / done
             rest = max(0.0, each * (total - done) - (self._clock() - seen))
             return rest * 0.8, rest * 1.3

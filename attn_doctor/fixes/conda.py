@@ -1,7 +1,7 @@
-"""Packages that conda installed, which pip must not overwrite: conda's records would then be wrong.
+"""Finds packages that conda installed: pip must not overwrite them, or conda's records are wrong.
 
-conda writes its name into INSTALLER, as pip does; where that file is missing, a record of that name
-and version in `conda-meta` tells. What pip installed into a conda environment is pip's.
+conda writes its name into INSTALLER, as pip does; if that file is missing, a record of that name
+and version in `conda-meta` decides. What pip installed into a conda environment belongs to pip.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMES = {"torch": "pytorch"}
 
 
 def owned_by_facts(facts: Facts) -> dict[str, str]:
-    """The packages of interest that conda installed, without their channels."""
+    """Return the packages with facts of their own that conda installed, without their channels."""
     found = {}
     for field in fields(facts):
         one = getattr(facts, field.name)
@@ -39,9 +39,9 @@ def owned_by_facts(facts: Facts) -> dict[str, str]:
 
 
 def owned(facts: Facts, there: Mapping[str, Installed]) -> dict[str, str]:
-    """All distributions that conda installed in this environment, each with its channel.
+    """Return all distributions that conda installed in this environment, each with its channel.
 
-    The channel is empty where the record does not tell. Reads the environment's files.
+    The channel is empty if the record does not name it. Reads the environment's files.
     """
     records = _records(facts.python.prefix or "")
     found = owned_by_facts(facts)
@@ -88,7 +88,7 @@ def _channel(path: str) -> str:
 def blocked_by(
     step: Step, owners: Mapping[str, str], prefix: str, changes: Sequence[Change] | None = None
 ) -> str:
-    """Why the step is not carried out, with conda's command; empty if pip may do it.
+    """Return why the step is not applied, with conda's command; empty if pip may apply it.
 
     `changes` are what the installer says it would change, with packages that no step names.
     """
@@ -102,21 +102,21 @@ def blocked_by(
         return ""
     does = "remove" if {call.verb for call in calls} == {"uninstall"} else "overwrite"
     return (
-        f"conda installed {' and '.join(hit)} here, and pip would {does} its files behind conda's"
-        f" back; use conda: `{_command(calls, hit, owners, prefix)}`"
+        f"conda installed {' and '.join(hit)} here, and pip would {does} its files without"
+        f" conda's knowledge; use conda: `{_command(calls, hit, owners, prefix)}`"
     )
 
 
 def _command(
     calls: Sequence[PipCall], names: Sequence[str], owners: Mapping[str, str], prefix: str
 ) -> str:
-    """What to type: conda's install or, where conda has no such thing, its removal."""
+    """The command to type: conda's install or, for what conda does not have, its removal."""
     wanted = {one.name: one for call in calls if call.verb == "install" for one in call.wanted}
     where = ("-p", prefix) if prefix else ()
     asked = [wanted.get(name, Wanted(name)) for name in names]
     gone = not wanted or any(one.url for one in asked)
     if gone:
-        # A wheel or a repository: pip may install it once conda's package has gone.
+        # A wheel or a repository: pip may install it once conda's package is removed.
         return shlex.join(("conda", "remove", *where, *(_conda_name(name) for name in names)))
     channels = dict.fromkeys(owners[name] for name in names if owners[name])
     sources = (part for one in channels for part in ("-c", one))
@@ -128,7 +128,7 @@ def _conda_name(name: str) -> str:
 
 
 def _spec(one: Wanted) -> str:
-    """As conda takes it: `==2.11.*` and local versions such as `+cu130` are pip's alone."""
+    """A requirement for conda, which knows no `==2.11.*` and no local version such as `+cu130`."""
     parts = []
     for part in filter(None, one.specifier.split(",")):
         part = part.partition("+")[0]

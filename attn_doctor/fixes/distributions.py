@@ -1,4 +1,4 @@
-"""Which distributions an environment holds and which files belong to them, from their metadata.
+"""Lists the distributions of an environment and the files that belong to them, from metadata.
 
 Only names of folders and RECORD files are read, so that this also works in an environment whose
 interpreter or installer no longer starts.
@@ -22,11 +22,11 @@ class Installed(Struct, frozen=True):
 
     version: str
     mark: str
-    """Changes when it is installed anew, even in the same version."""
+    """Differs after a new installation, even of the same version."""
 
 
 class Change(Struct, frozen=True):
-    """A distribution that came, went or changed. `old` or `new` is empty where there is none."""
+    """A distribution that was added, removed or changed. `old` or `new` is empty if absent."""
 
     name: str
     old: str = ""
@@ -41,7 +41,7 @@ class Change(Struct, frozen=True):
 
 
 def installed(folders: Iterable[str]) -> dict[str, Installed]:
-    """The distributions in some site-packages folders, by normalised name."""
+    """Return the distributions in some site-packages folders, by normalised name."""
     found: dict[str, Installed] = {}
     for folder in folders:
         try:
@@ -57,7 +57,7 @@ def installed(folders: Iterable[str]) -> dict[str, Installed]:
 
 
 def installed_by(folders: Iterable[str]) -> dict[str, str]:
-    """What installed each distribution, by its INSTALLER file: `pip`, `uv`, `conda`; else empty."""
+    """Return what installed each distribution, by INSTALLER: `pip`, `uv`, `conda` or empty."""
     found: dict[str, str] = {}
     for folder in folders:
         for entry in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -72,7 +72,7 @@ def installed_by(folders: Iterable[str]) -> dict[str, str]:
 
 
 def compared(old: Mapping[str, Installed], new: Mapping[str, Installed]) -> list[Change]:
-    """What changed from `old` to `new`, by name."""
+    """Return the changes from `old` to `new`, by name."""
     nothing = Installed("", "")
     return [
         Change(name, old.get(name, nothing).version, new.get(name, nothing).version)
@@ -82,7 +82,7 @@ def compared(old: Mapping[str, Installed], new: Mapping[str, Installed]) -> list
 
 
 def owners(folder: str) -> dict[str, str]:
-    """For each file named in a RECORD below `folder`, the distribution; paths relative to it."""
+    """Return the distribution of each file named in a RECORD below `folder`, by relative path."""
     found: dict[str, str] = {}
     for entry in os.listdir(folder) if os.path.isdir(folder) else ():
         match = _INFO.fullmatch(entry)
@@ -100,7 +100,7 @@ def owners(folder: str) -> dict[str, str]:
 
 
 def normal(name: str) -> str:
-    """A distribution's name in lower case with single hyphens, as PEP 503 has it."""
+    """Return a distribution's name in lower case with single hyphens, as PEP 503 defines."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,7 +1,7 @@
-"""The examined environment before and after: kept copies of its folders, and the way back.
+"""Copies the folders of the examined environment before a step, and restores them.
 
-A copy lies beside site-packages, so that links can be made, in `.attn-doctor-undo/<run>`; removing
-the environment removes it. Folders outside (such as those of conda's own packages) are not kept.
+A copy is beside site-packages, so that hard links are possible, in `.attn-doctor-undo/<run>`;
+removing the environment removes it. Folders outside (such as conda's packages) are not copied.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _ASK = "import json, sysconfig; print(json.dumps(sysconfig.get_paths()))"
 
 
 class Part(Struct, frozen=True):
-    """One folder and its kept copy."""
+    """One folder and its copy."""
 
     folder: str
     copy: str
 
 
 def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
-    """The folders that an installer writes to, site-packages first.
+    """Return the folders that an installer writes to, site-packages first.
 
-    Raises `AttnDoctorError` if the interpreter does not say.
+    Raises `AttnDoctorError` if the interpreter does not name them.
     """
     python = facts.python.path or sys.executable
     env = installer_environment(environ, {})
@@ -47,7 +47,7 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
         paths: dict[str, str] = json.loads(ended.out)
     except ValueError:
         raise AttnDoctorError(
-            f"{python} does not say where it keeps packages ({ended.status}); nothing was changed"
+            f"{python} does not name its package folders ({ended.status}); nothing was changed"
         ) from None
     found = [paths["purelib"], paths["platlib"], paths["scripts"]]
     if facts.python.environment == "venv" and facts.python.prefix:
@@ -56,9 +56,9 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
 
 
 def keep(journal: Journal, folders: Sequence[str], label: str) -> tuple[Part, ...]:
-    """Keep copies of `folders`, journalled first.
+    """Copy `folders`, journalled first.
 
-    Raises `AttnDoctorError`, and then leaves nothing behind.
+    Raises `AttnDoctorError` if that fails; no copy remains then.
     """
     root = os.path.join(os.path.dirname(folders[0]), UNDO, journal.id, label)
     parts = tuple(Part(one, os.path.join(root, str(n))) for n, one in enumerate(folders))
@@ -81,9 +81,9 @@ def keep(journal: Journal, folders: Sequence[str], label: str) -> tuple[Part, ..
 
 
 def roll_back(parts: Iterable[Part], left: Callable[[str], bool] = lambda _: False) -> list[str]:
-    """Bring the folders back; what could not be is returned, a sentence each.
+    """Restore the folders. Returns what could not be restored, a sentence each.
 
-    `left` says of an absolute path that it is to be left alone.
+    `left` is true for absolute paths that must not change.
     """
     faults = []
     for part in parts:
@@ -100,19 +100,19 @@ def roll_back(parts: Iterable[Part], left: Callable[[str], bool] = lambda _: Fal
 
 
 def forget(parts: Iterable[Part]) -> None:
-    """Remove kept copies; only a folder with our marker is ever removed, links not followed."""
+    """Remove copies; only a folder with our marker is ever removed, and links are not followed."""
     for root in {os.path.dirname(one.copy) for one in parts}:
         if os.path.islink(root) or not os.path.isfile(os.path.join(root, MARKER)):
             continue
         shutil.rmtree(root, ignore_errors=True)
-        for _ in range(2):  # the folder of the run and that of all runs, if nothing else is there
+        for _ in range(2):  # the folder of the run and that of all runs, if empty
             root = os.path.dirname(root)
             with contextlib.suppress(OSError):
                 os.rmdir(root)
 
 
 def owned_by(parts: Iterable[Part], names: Iterable[str]) -> Callable[[str], bool]:
-    """Says of an absolute path whether it belongs to one of some distributions, then or now."""
+    """Return a test for absolute paths that belong to these distributions, before or now."""
     wanted = {*names}
     paths = set()
     for part in parts:
@@ -124,10 +124,10 @@ def owned_by(parts: Iterable[Part], names: Iterable[str]) -> Callable[[str], boo
 
 
 def marks(there: Mapping[str, Installed]) -> dict[str, list[str]]:
-    """What is installed, for a journal."""
+    """Return what is installed, in the form for a journal."""
     return {name: [one.version, one.mark] for name, one in there.items()}
 
 
 def unmarked(data: Mapping[str, Sequence[str]]) -> dict[str, Installed]:
-    """What was installed, from a journal."""
+    """Return what was installed, from a journal."""
     return {name: Installed(one[0], one[1]) for name, one in data.items()}

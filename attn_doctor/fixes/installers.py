@@ -1,7 +1,8 @@
-"""The examined environment's own installer: its commands, what it says is installed, its failures.
+"""Runs the examined environment's own installer, and reads its list of packages and its failures.
 
-pip where the environment has it, else uv from outside. What a step does not name stays where it is,
-by a file of constraints.
+That is pip if the environment has it, else uv from outside. A file of constraints keeps packages
+that a step does not name. An installer that is interrupted gets some seconds to remove its
+temporary folders before its process group is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.fixes.distributions import Installed
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.processes import Running
-from attn_doctor.shell.commands import argv_for
+from attn_doctor.shell.commands import argv_for, split_assignments
 
 #: Last lines that are kept for a message.
 _TAIL = 200
@@ -34,7 +35,7 @@ _ELSEWHERE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIREME
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How a program ended."""
+    """The end of a program."""
 
     code: int | None
     """Exit code, negative for a signal; None if it could not be started or had to be ended."""
@@ -56,7 +57,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def installer_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """The user's variables for an installer: it asks nothing and installs nowhere else."""
+    """Return the variables for an installer: it asks nothing and installs nowhere else."""
     kept = {name: value for name, value in environ.items() if name not in _ELSEWHERE}
     return {
         **kept,
@@ -149,22 +150,19 @@ def _ask_to_end(running: Running) -> None:
             running.wait(_GRACE)
 
 
-#: Never moved by a step that does not name them, even where the rest has to be given way.
+#: Never changed by a step that does not name them, even if other packages have to change.
 _GUARDED = re.compile(
     r"torch(vision|audio)?|triton.*|xformers|flash-attn.*|sageatt.*|nvidia-.*|cuda-.*"
 )
-#: What belongs to torch and moves with it.
+#: Packages that belong to torch and change with it.
 _WITH_TORCH = re.compile(r"triton.*|pytorch-triton.*|nvidia-.*|cuda-.*")
 
-#: What an installer prints, and what it means, in words for the user. The first that is found
-#: counts, so that what causes the others comes first.
+#: What an installer prints, and its meaning for the user. The first match counts, so causes come
+#: before their consequences.
 _FAILURES = (
     (
         r"No space left on device|os error 28|Disk quota exceeded|Errno 122",
-        (
-            "the disk is full: free some space (the environment's disk, TMPDIR, and the "
-            "package cache)"
-        ),
+        "the disk is full: free some space (on the environment's disk, TMPDIR, the package cache)",
     ),
     (
         r"Read-only file system|os error 30\b",
@@ -172,66 +170,48 @@ _FAILURES = (
     ),
     (
         r"Permission denied|os error 13\b|Access is denied",
-        ("this user may not write there; the environment belongs to someone else, or to root"),
+        "this user may not write there; the environment belongs to another user, or to root",
     ),
     (
         r"externally-managed-environment|externally managed",
-        (
-            "the system's package manager owns this Python; make an environment with "
-            "`python -m venv` and install there"
-        ),
+        "the system's package manager owns this Python: make an environment with `python -m venv`",
     ),
     (
-        (
-            r"Failed to establish a new connection|Temporary failure in name resolution"
-            r"|NameResolution|ProxyError|Network is unreachable|error sending request"
-            r"|dns error|Connection refused|Could not connect|Max retries exceeded"
-            r"|Read timed out|tunnel error|ConnectTimeout|network was disabled"
-            r"|client error \(Connect\)|Could not resolve host"
-        ),
-        (
-            "the package index cannot be reached: check the network and the proxy, or name "
-            "a folder of wheels with PIP_FIND_LINKS (UV_FIND_LINKS)"
-        ),
+        (r"Failed to establish a new connection|Temporary failure in name resolution|NameResolution"
+         r"|ProxyError|Network is unreachable|error sending request|dns error|Connection refused"
+         r"|Could not connect|Max retries exceeded|Read timed out|tunnel error|ConnectTimeout"
+         r"|network was disabled|client error \(Connect\)|Could not resolve host"),
+        ("the package index cannot be reached: check the network and the proxy, or name a folder of"
+         " wheels with PIP_FIND_LINKS (UV_FIND_LINKS)"),
     ),
+    (r"No module named pip\b", "this environment has no pip: `python -m ensurepip` installs it"),
     (
-        r"No module named pip\b",
-        "this environment has no pip: `python -m ensurepip` installs it",
-    ),
-    (
-        (
-            r"ResolutionImpossible|conflicting dependencies|No solution found"
-            r"|are incompatible|unsatisfiable"
-        ),
-        "no set of releases fits together without moving packages that no step names",
+        (r"ResolutionImpossible|conflicting dependencies|No solution found|are incompatible"
+         r"|unsatisfiable"),
+        "no set of releases fits together without changing packages that no step names",
     ),
     (
         r"\(from versions: none\)",
         "the index offers no release of it: it cannot be reached, or it does not have the package",
     ),
     (
-        (
-            r"No matching distribution found|Could not find a version that satisfies"
-            r"|was not found in"
-        ),
+        r"No matching distribution found|Could not find a version that satisfies|was not found in",
         "the index has no such release for this Python and system",
     ),
     (
-        (
-            r"Failed building wheel|subprocess-exited-with-error|Failed to build"
-            r"|Build backend failed|ninja: build stopped|metadata-generation-failed"
-        ),
+        (r"Failed building wheel|subprocess-exited-with-error|Failed to build|Build backend failed"
+         r"|ninja: build stopped|metadata-generation-failed"),
         "it had to be compiled, and that failed",
     ),
-)
+)  # fmt: skip
 
 
 def obstacle(facts: Facts) -> str:
-    """Why nothing can be installed into the examined environment; empty if nothing is known."""
+    """Return why nothing can be installed into the examined environment; empty if it can."""
     python = facts.python
     where = python.prefix or python.path
     if not python.path:
-        return "it is not known which interpreter to install for; name it with --python"
+        return "the interpreter to install for is unknown; name it with --python"
     if python.externally_managed:
         return (
             f"{where} belongs to the system's package manager (PEP 668), where pip must not"
@@ -252,17 +232,17 @@ def obstacle(facts: Facts) -> str:
 
 
 def name(facts: Facts) -> str:
-    """What installs there: `pip 24.0`, or `uv`."""
+    """Return the name of the installer: `pip 24.0`, or `uv`."""
     python = facts.python
     return "uv" if python.pip == "" else f"pip {python.pip or ''}".strip()
 
 
 def command(argv: tuple[str, ...], facts: Facts, constraint: Path | None) -> tuple[str, ...]:
-    """A rule's command for the examined environment, without its leading variables."""
+    """Return a rule's command for the examined environment, without its leading variables."""
     call = pip_call(argv)
     words = argv[len(call.variables) :] if call else argv
     if call is None or call.verb != "install":
-        return argv_for(plain(words), facts)
+        return argv_for(split_assignments(words)[1], facts)
     flags: Iterable[str] = call.flags
     if name(facts) == "uv":
         flags = _for_uv(call)
@@ -272,16 +252,8 @@ def command(argv: tuple[str, ...], facts: Facts, constraint: Path | None) -> tup
     return argv_for(("pip", "install", *flags, *wanted, *indexes, *pinned), facts)
 
 
-def plain(words: tuple[str, ...]) -> tuple[str, ...]:
-    """A command without leading variables."""
-    count = 0
-    while count < len(words) and re.fullmatch(r"[A-Za-z_]\w*=.*", words[count], re.DOTALL):
-        count += 1
-    return words[count:]
-
-
 def _for_uv(call: PipCall) -> list[str]:
-    """Pip installs only what is named anew; uv's option of that name means everything."""
+    """Pip reinstalls only the named packages; uv's option of that name means all."""
     flags = []
     for flag in call.flags:
         if flag == "--force-reinstall" and "--no-deps" not in call.flags:
@@ -295,10 +267,10 @@ def _for_uv(call: PipCall) -> list[str]:
 def constraints(
     there: Mapping[str, Installed], moving: Iterable[str], *, strict: bool
 ) -> list[str]:
-    """Lines that keep installed packages at their versions, but for those that a step names.
+    """Return constraints that keep installed packages, except those that a step names.
 
-    `strict` keeps everything; otherwise only torch and what is built for it. Where torch itself
-    moves, the CUDA libraries and Triton that belong to it may move with it.
+    `strict` keeps all; otherwise only torch and its extensions. If torch itself changes, its CUDA
+    libraries and its Triton may change with it.
     """
     free = {*moving}
     lines = []
@@ -311,9 +283,9 @@ def constraints(
 
 
 def freeze(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
-    """What the installer says is installed, a line each.
+    """Return the packages that the installer lists, a line each.
 
-    Raises `AttnDoctorError` if it does not answer, for then nothing could be compared later.
+    Raises `AttnDoctorError` without an answer, because nothing could be compared later.
     """
     words = ("pip", "freeze", "--all") if name(facts) != "uv" else ("pip", "freeze")
     argv = argv_for(words, facts)
@@ -328,7 +300,7 @@ def freeze(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
     )
     if not ended.ok:
         raise AttnDoctorError(
-            f"{name(facts)} does not say what is installed: {failure(ended)}; nothing was changed"
+            f"{name(facts)} cannot list the packages: {failure(ended)}; nothing was changed"
         )
     # From the log: the outcome keeps only the end of a long list.
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -341,7 +313,7 @@ def _is_line(line: str) -> bool:
 
 
 def failure(ended: Outcome) -> str:
-    """What went wrong, as a sentence: what it means where that is known, else the last line."""
+    """Return what went wrong, as a sentence: its known meaning, else the last line."""
     if ended.failure:
         return ended.failure
     for pattern, meaning in _FAILURES:
@@ -352,17 +324,22 @@ def failure(ended: Outcome) -> str:
     return last.strip()[:300]
 
 
-#: Lock file → what restores it, and what keeps a package in it.
+#: Lock file → the command that enforces it, and the one that adds a package to it.
 _TOOLS = {
-    "uv.lock": ("`uv sync` takes", "`uv add`"),
-    "poetry.lock": ("`poetry sync` takes", "`poetry add`"),
-    "pdm.lock": ("`pdm sync` takes", "`pdm add`"),
-    "Pipfile.lock": ("`pipenv clean` takes", "`pipenv install`"),
+    "uv.lock": ("`uv sync` removes", "`uv add`"),
+    "poetry.lock": ("`poetry sync` removes", "`poetry add`"),
+    "pdm.lock": ("`pdm sync` removes", "`pdm add`"),
+    "Pipfile.lock": ("`pipenv clean` removes", "`pipenv install`"),
 }
 
 
 def lock_file_warning(facts: Facts) -> str:
-    """What becomes of packages that are installed past a lock file; empty where there is none."""
+    """Return a warning that a project's lock file decides on packages; empty if there is none.
+
+    The project's tool undoes what `fix` installs when it runs next. Only the folder of the
+    environment is searched, where such tools keep it (`.venv`); an environment elsewhere cannot be
+    distinguished from one without a project.
+    """
     prefix = facts.python.prefix
     if not prefix or facts.python.environment != "venv":
         return ""
@@ -370,7 +347,7 @@ def lock_file_warning(facts: Facts) -> str:
     for name, (restoring, keeping) in _TOOLS.items():
         if (project / name).is_file():
             return (
-                f"{project / name} decides what belongs here: {restoring} back what is installed"
-                f" past it. Keep a change with {keeping} too."
+                f"{project / name} decides what is installed here: {restoring} other packages."
+                f" Keep a change with {keeping} too."
             )
     return ""

@@ -1,9 +1,13 @@
-"""What one run of `fix` did, written down before and after each thing it does.
+"""Records what one run of `fix` does, before and after each action.
 
 A journal is a folder with `journal.jsonl`, to which lines are only ever appended, each flushed to
 the disk before the next thing happens, and with copies of the files that were changed. A run that
-was killed leaves a journal without its last line; nobody holds its lock any more, and that tells
-it from a run that is still at work.
+was killed leaves a journal without its last line, and its lock is free: a running run holds it.
+
+Journals are in the user's state folder, never in the examined environment. platformdirs is not used
+for it: it guesses a home from the password database, and without a named home fix must refuse to
+change anything. filelock is not used for the lock: an installer inherits the open file, so the lock
+lasts as long as an installer that outlives a killed run, and filelock releases it explicitly.
 """
 
 from __future__ import annotations
@@ -24,20 +28,20 @@ from typing import Any
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import sync, write_atomic
 
-#: Stands in each folder that a run made, with the run's id: only such a folder is ever removed.
+#: File in each folder that a run made, with the run's id: only such a folder is ever removed.
 MARKER = ".attn-doctor-made"
 _FILE = "journal.jsonl"
 
 
 class Journal:
-    """The open journal of one run. Use `begin`, which closes it whatever happens."""
+    """The open journal of one run. Use `begin`, which always closes it."""
 
     def __init__(self, folder: Path, lock_handle: int) -> None:
         self.folder = folder
         self.id = folder.name
         self.lock_handle = lock_handle
         """File descriptor that holds the lock; an installer inherits it, so that an installer
-        which outlives a killed run is seen to be at work."""
+        which outlives a killed run counts as running."""
         self._file = os.open(folder / _FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(self, event: str, **data: object) -> None:
@@ -48,15 +52,15 @@ class Journal:
             os.fsync(self._file)
         except OSError as error:
             raise AttnDoctorError(
-                f"{self.folder / _FILE} cannot be written: {error.strerror}; nothing more is done"
+                f"{self.folder / _FILE} cannot be written: {error.strerror}; fix stops here"
             ) from None
 
     def write_file(self, path: str | Path, data: bytes, mode: int | None = None) -> Path:
-        """Put `data` at `path`, by one rename, after a copy of what was there is safe on disk.
+        """Write `data` to `path` by one rename, after a copy of the old file is safe on disk.
 
         A symbolic link is followed, so that it stays a link; the file it leads to is returned and
         journalled. `mode` is for a new file; an existing one keeps its own. Raises
-        `AttnDoctorError` where the file belongs to someone else or cannot be written.
+        `AttnDoctorError` if the file belongs to another user or cannot be written.
         """
         real = Path(os.path.realpath(path))
         try:
@@ -94,13 +98,13 @@ class Journal:
         return real
 
     def close(self) -> None:
-        """Close the file and give up the lock."""
+        """Close the file and release the lock."""
         os.close(self._file)
         os.close(self.lock_handle)
 
 
 class Run:
-    """A journal that is read: what a run meant to do, did, and how it ended."""
+    """A journal that is read: what a run planned, what it did, and how it ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -119,7 +123,7 @@ class Run:
     def state(self) -> str:
         """`running`, `interrupted`, `undone`, or how it ended: `done`, `failed`, `stopped`."""
         ended = [line for line in self.lines if line["event"] in ("end", "undone", "undoing")]
-        if held(self.folder / "lock"):
+        if is_locked(self.folder / "lock"):
             return "running"
         if not ended or ended[-1]["event"] == "undoing":
             return "interrupted"
@@ -127,7 +131,7 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What was asked for."""
+        """The requested fixes."""
         return str(self.first("begin").get("title", "unreadable"))
 
     @property
@@ -148,7 +152,7 @@ class Run:
 
 @contextlib.contextmanager
 def begin(environ: Mapping[str, str], title: str, python: str = "") -> Iterator[Journal]:
-    """Open a new journal. Its end is written whatever happens, as far as anything can be.
+    """Open a new journal. Its end is written in every case, if the disk can be written.
 
     Raises `AttnDoctorError` if the state folder is missing or cannot be written.
     """
@@ -180,11 +184,11 @@ def begin(environ: Mapping[str, str], title: str, python: str = "") -> Iterator[
 
 @contextlib.contextmanager
 def reopen(run: Run) -> Iterator[Journal]:
-    """The journal of an earlier run, to write down that it is being undone."""
+    """Open the journal of an earlier run, to record its undo."""
     try:
         handle = lock(run.folder / "lock")
     except OSError:
-        raise AttnDoctorError(f"run {run.id} is still at work; wait for it, or end it") from None
+        raise AttnDoctorError(f"run {run.id} is still running; wait for it, or end it") from None
     journal = Journal(run.folder, handle)
     try:
         yield journal
@@ -193,7 +197,7 @@ def reopen(run: Run) -> Iterator[Journal]:
 
 
 def runs(environ: Mapping[str, str]) -> list[Run]:
-    """All runs that left a journal, the newest first; none where there is no state folder."""
+    """Return all runs with a journal, the newest first; none without a state folder."""
     try:
         folder = fixes_folder(environ)
         names = sorted(os.listdir(folder), reverse=True)
@@ -203,7 +207,7 @@ def runs(environ: Mapping[str, str]) -> list[Run]:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file, as hexadecimal digits; empty if there is no file."""
+    """Return the SHA-256 of a file in hexadecimal; empty if there is no file."""
     try:
         with path.open("rb") as file:
             found = hashlib.sha256()
@@ -223,16 +227,16 @@ def _new_id() -> str:
 
 
 def _before(real: Path) -> os.stat_result | None:
-    """What is there now, or None. Raises `AttnDoctorError` if it is not the user's own file."""
+    """The file's state, or None. Raises `AttnDoctorError` if it is not the user's own file."""
     try:
         found = real.stat()
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise AttnDoctorError(f"{real} is no file; it is left alone")
+        raise AttnDoctorError(f"{real} is not a regular file; it was not changed")
     if hasattr(os, "getuid") and found.st_uid != os.getuid():
         raise AttnDoctorError(
-            f"{real} belongs to user {found.st_uid}, not to you ({os.getuid()}); it is left alone"
+            f"{real} belongs to user {found.st_uid}, not to you ({os.getuid()}); it was not changed"
         )
     return found
 
@@ -256,7 +260,7 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The journal's whole lines; a last one that was cut off in the middle is left out."""
+    """The journal's complete lines; a truncated last one is left out."""
     try:
         text = path.read_bytes()
     except OSError:
@@ -271,7 +275,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def fixes_folder(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> Path:
-    """The folder that holds one folder for each run of `fix`; it need not exist yet.
+    """Return the folder that holds one folder for each run of `fix`; it need not exist yet.
 
     `$XDG_STATE_HOME/attn-doctor/fixes`, else `~/.local/state/attn-doctor/fixes`; on Windows
     below `%LOCALAPPDATA%`. Raises `AttnDoctorError` where none of these is set.
@@ -304,8 +308,8 @@ def lock(path: Path) -> int:
     return handle
 
 
-def held(path: Path) -> bool:
-    """Some process holds the lock at `path` now."""
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock at `path` now."""
     if not path.exists():
         return False
     try:

@@ -1,9 +1,9 @@
-"""A copy of a folder that costs next to nothing, and the way back to it.
+"""Copies a folder at almost no cost, and restores it.
 
-Files are linked, not copied, into a folder beside: installers replace files and never write into
-them, so a link keeps the old contents. Files that something might write into (`.pth` files and
-metadata) are copied, and so is everything where links cannot be made. This is what lets `fix undo`
-bring back an environment exactly, without a network, whatever state an installer left it in.
+Files are hard-linked, not copied, into a folder beside it: installers replace files and never write
+into them, so a link keeps the old contents. Files that a program might write into (`.pth` files and
+metadata) are copied, and so are all files where links are impossible. So `fix undo` can restore an
+environment exactly, without a network, from any state an installer left it in.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _SMALL = 1 << 16
 
 
 class Changes(Struct, frozen=True, kw_only=True):
-    """How a folder differs from its kept copy. Paths are relative; folders end with a slash."""
+    """How a folder differs from its copy. Paths are relative; folders end with a slash."""
 
     back: tuple[str, ...] = ()
-    """In the copy, and changed or gone since."""
+    """In the copy, and changed or removed since."""
     new: tuple[str, ...] = ()
     """Not in the copy; deepest first, so that a folder comes after what is in it."""
 
     def without(self, left: Callable[[str], bool]) -> Changes:
-        """The same without the paths for which `left` holds."""
+        """Return the changes without the paths for which `left` is true."""
         return Changes(
             back=tuple(one for one in self.back if not left(one)),
             new=tuple(one for one in self.new if not left(one)),
@@ -38,7 +38,7 @@ class Changes(Struct, frozen=True, kw_only=True):
 
 
 def keep(folder: str, copy: str) -> None:
-    """Make `copy` a copy of `folder`. Raises `OSError`; what was made by then is left behind."""
+    """Make `copy` a copy of `folder`. Raises `OSError`; what was copied until then remains."""
     os.makedirs(copy, mode=0o700)
     for path, entry in _walk(folder):
         place = os.path.join(copy, path)
@@ -51,7 +51,7 @@ def keep(folder: str, copy: str) -> None:
 
 
 def changes(folder: str, copy: str) -> Changes:
-    """What would have to be done to `folder` to make it like `copy` again."""
+    """Return the changes that make `folder` like `copy` again."""
     now = dict(_walk(folder))
     then = dict(_walk(copy))
     back = [path for path, entry in then.items() if not _same(entry, now.get(path))]
@@ -64,9 +64,9 @@ def changes(folder: str, copy: str) -> Changes:
 
 
 def restore(folder: str, copy: str, wanted: Changes) -> None:
-    """Carry out `wanted` on `folder`. Can be run again after it was cut off. Raises `OSError`.
+    """Apply `wanted` to `folder`. Can be repeated after an interruption. Raises `OSError`.
 
-    What is new goes first, so that a full disk has room for what comes back.
+    New files are removed first, so that a full disk has space for restored ones.
     """
     for path in wanted.new:
         removed(os.path.join(folder, path.rstrip("/")), folder=path.endswith("/"))
@@ -78,7 +78,7 @@ def restore(folder: str, copy: str, wanted: Changes) -> None:
         else:
             _bring_back(source, place)
     for source, place in folders:
-        # Made by what came back into it; one whose contents are left alone is not made.
+        # Restored files made their folders; a folder whose contents stay unchanged is not made.
         if not os.listdir(source):
             os.makedirs(place, exist_ok=True)
         if os.path.isdir(place):
@@ -86,7 +86,7 @@ def restore(folder: str, copy: str, wanted: Changes) -> None:
 
 
 def removed(path: str, *, folder: bool) -> None:
-    """Remove one file, link or empty folder; a folder that still holds something stays."""
+    """Remove one file, link or empty folder; a folder that is not empty stays."""
     if folder and not os.path.islink(path):
         with contextlib.suppress(OSError):
             os.rmdir(path)
@@ -130,7 +130,7 @@ def _might_be_written(path: str, size: int) -> bool:
 
 
 def _same(then: os.DirEntry[str], now: os.DirEntry[str] | None) -> bool:
-    """Nothing was done to it. A link that is both is the same file; a copy is compared."""
+    """It did not change. A hard link is the same file; a copy is compared."""
     if now is None or then.is_symlink() != now.is_symlink():
         return False
     if then.is_symlink():

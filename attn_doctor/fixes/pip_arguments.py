@@ -1,12 +1,11 @@
-"""A rule's pip command, taken apart: which packages it names, from where, and how.
+"""Parses a rule's pip command: the packages that it names, their index, and the options.
 
 Rules write few forms: `pip install` or `pip uninstall`, options, requirements, leading
-`NAME=value` variables. What is not understood is kept as it stands.
+`NAME=value` variables. Unknown parts are kept unchanged.
 """
 
 from __future__ import annotations
 
-import re
 from itertools import product
 
 from msgspec import Struct
@@ -15,10 +14,10 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from attn_doctor.fixes.distributions import normal
+from attn_doctor.shell.commands import split_assignments
 
 #: Options that take a value in the next element.
 _VALUED = ("--index-url", "--extra-index-url", "-i", "--find-links", "-f", "-c", "--constraint")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 class Wanted(Struct, frozen=True):
@@ -65,11 +64,8 @@ class PipCall(Struct, frozen=True, kw_only=True):
 
 
 def pip_call(argv: tuple[str, ...]) -> PipCall | None:
-    """The command taken apart; None if it is no `pip install` or `pip uninstall`."""
-    count = 0
-    while count < len(argv) and _ASSIGNMENT.fullmatch(argv[count]):
-        count += 1
-    variables, words = argv[:count], argv[count:]
+    """Parse a command; None if it is neither `pip install` nor `pip uninstall`."""
+    variables, words = split_assignments(argv)
     if words[:1] != ("pip",) or len(words) < 3 or words[1] not in ("install", "uninstall"):
         return None
     wanted, flags, indexes = [], [], []
@@ -103,7 +99,7 @@ def _wanted(word: str) -> Wanted:
 
 
 def conflict(one: PipCall, other: PipCall) -> str:
-    """The package on which two commands cannot agree; empty if they can both be carried out."""
+    """Return the package on which two commands conflict; empty if both can be applied."""
     for left, right in product(one.wanted, other.wanted):
         if left.name != right.name:
             continue
@@ -119,7 +115,7 @@ def conflict(one: PipCall, other: PipCall) -> str:
 
 
 def merged(one: PipCall, other: PipCall) -> PipCall | None:
-    """One command for both, where they name the same packages from the same place."""
+    """Return one command for both, if they name the same packages from the same index."""
     if one.names != other.names or conflict(one, other) or one.verb != other.verb:
         return None
     if _index(one) != _index(other):
@@ -140,7 +136,7 @@ def merged(one: PipCall, other: PipCall) -> PipCall | None:
 
 
 def _index(call: PipCall) -> str:
-    """The index that the packages come from; others beside it do not count."""
+    """The index of the packages; extra indexes do not count."""
     return next((value for name, value in call.indexes if name in ("--index-url", "-i")), "")
 
 
@@ -149,7 +145,7 @@ def _parts(specifier: str) -> list[str]:
 
 
 def _satisfiable(one: str, other: str) -> bool:
-    """Some version fits both. Tried are the versions that they name and their neighbours."""
+    """Whether a version fits both. Tries the versions that they name and their neighbours."""
     both = SpecifierSet(",".join(filter(None, (one, other))))
     if not str(both):
         return True
@@ -159,7 +155,7 @@ def _satisfiable(one: str, other: str) -> bool:
         try:
             numbers = list(Version(text).release)
         except InvalidVersion:
-            return True  # `===` with something that is no version: leave it to the installer
+            return True  # `===` with text that is not a version: leave it to the installer
         tried += [text, ".".join(map(str, [*numbers, 1]))]
         tried.append(".".join(map(str, [*numbers[:-1], numbers[-1] + 1])))
         if numbers[-1]:

@@ -1,8 +1,8 @@
-"""From findings to a plan: one step for each remedy, in order, each clash named.
+"""Makes a plan from findings: one step for each fix, in order, with conflicts named.
 
-Pure: the same diagnosis always gives the same plan. Root problems are planned; those that another
-explains are looked at again afterwards. Of several remedies the first that can be carried out is
-taken, for rules write the best first. What only a person can do is shown and never run.
+Pure: the same diagnosis always gives the same plan. Root causes are planned; their consequences are
+checked again afterwards. Of several fixes the first that can be applied is used, because rules
+write the best first. A fix that only a person can apply is shown and never run.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _AREAS = {"driver": 0, "system": 5, "toolkit": 10, "python": 20, "torch": 30, "t
 def plan(
     diagnosis: Diagnosis, named: Collection[str] = (), *, only_auto: bool = False, choice: int = 1
 ) -> Plan:
-    """The plan for all errors and warnings, or for the rules `named`.
+    """Return the plan for all errors and warnings, or for the rules `named`.
 
-    `choice` takes the so-manieth remedy of the named rules instead of the best.
+    `choice` selects the nth fix of the named rules instead of the best.
     """
     roots = [one for one in diagnosis.problems if _wanted(one, named)]
     steps: list[Step] = []
@@ -54,9 +54,9 @@ def plan(
         step = _step(finding, fix, diagnosis.facts, named=bool(named))
         if not only_auto or step.safety is Safety.AUTO:
             steps.append(step)
-    steps, clashes = _without_clashes(_joined(steps))
+    steps, clashes = _without_clashes(_merged_steps(steps))
     steps.sort(key=lambda step: step.rank)
-    # Decided last: a step that was joined from two is one build.
+    # Decided last: a step that was merged from two is one build.
     done = [settled(step, diagnosis.facts) for step in steps]
     return Plan(
         steps=tuple(replace(step, number=number) for number, step in enumerate(done, 1)),
@@ -75,7 +75,7 @@ def _wanted(finding: Finding, named: Collection[str]) -> bool:
 
 
 def _notes(diagnosis: Diagnosis) -> Iterable[str]:
-    """Notes with a remedy, which nobody asked to be carried out."""
+    """Notes with a fix, which are planned only by name."""
     notes = (
         one.rule
         for one in diagnosis.problems
@@ -85,7 +85,7 @@ def _notes(diagnosis: Diagnosis) -> Iterable[str]:
 
 
 def _chosen(fixes: Sequence[Fix], choice: int) -> Fix | None:
-    """The remedy to plan: the first that a program can carry out, else the first."""
+    """The fix to plan: the first that a program can apply, else the first."""
     if choice > 1:
         return fixes[choice - 1] if choice <= len(fixes) else None
     for fix in fixes:
@@ -129,13 +129,13 @@ def _kind(fix: Fix, calls: Sequence[PipCall | None]) -> Kind:
 
 
 def _blocked_by(step: Step, facts: Facts, *, named: bool) -> str:
-    """Why attn-doctor does not carry the step out by itself; empty if it does."""
+    """Why attn-doctor does not apply the step itself; empty if it does."""
     if why := conda.blocked_by(step, conda.owned_by_facts(facts), facts.python.prefix or ""):
         return why
     if step.kind != "command":
         return ""
     if any(argv[:1] == ("sudo",) for argv in step.run) and not facts.system.user_is_root:
-        return "it needs root, which attn-doctor never asks for: run the command yourself"
+        return "it needs root, which attn-doctor never requests: run the command yourself"
     if step.packages or any(argv[:2] == ("python", "-m") for argv in step.run):
         return ""
     if not named:
@@ -164,12 +164,12 @@ def _stale(kinds: Iterable[str], facts: Facts) -> tuple[Stale, ...]:
     )
 
 
-def _joined(steps: Iterable[Step]) -> list[Step]:
-    """Steps that do the same, or install the same packages from the same place, are one."""
+def _merged_steps(steps: Iterable[Step]) -> list[Step]:
+    """Merge steps that do the same, or install the same packages from the same index."""
     found: list[Step] = []
     for step in steps:
         for index, earlier in enumerate(found):
-            both = _both(earlier, step)
+            both = _merge(earlier, step)
             if both is not None:
                 found[index] = both
                 break
@@ -178,8 +178,8 @@ def _joined(steps: Iterable[Step]) -> list[Step]:
     return found
 
 
-def _both(one: Step, other: Step) -> Step | None:
-    """One step for two, if that is possible."""
+def _merge(one: Step, other: Step) -> Step | None:
+    """One step for two, or None if that is impossible."""
     if one.kind != other.kind or (one.kind == "manual" and one.manual != other.manual):
         return None
     run = one.run
@@ -215,11 +215,11 @@ def _without_clashes(steps: list[Step]) -> tuple[list[Step], list[Clash]]:
         if not about:
             continue
         rules = (one.rules[0], other.rules[0])
-        wants = (_wish(one, about), _wish(other, about))
+        wants = (_need(one, about), _need(other, about))
         clashes.append(Clash(about=about, rules=rules, wants=wants))
         for index, (mine, theirs) in ((i, rules), (j, rules[::-1])):
             blocked[index] = (
-                f"{theirs} wants another {about}: choose with `attn-doctor fix {mine}`"
+                f"{theirs} needs another {about}: choose with `attn-doctor fix {mine}`"
                 f" or `attn-doctor fix {theirs}`"
             )
     return [
@@ -239,8 +239,8 @@ def _clash(one: Step, other: Step) -> str:
     return ""
 
 
-def _wish(step: Step, about: str) -> str:
-    """What a step wants of one package or variable, as text."""
+def _need(step: Step, about: str) -> str:
+    """What a step needs of one package or variable, as text."""
     if about in step.exports:
         return f"{about}={step.exports[about]}" if step.exports[about] else f"no {about}"
     for call in filter(None, map(pip_call, step.run)):

@@ -1,4 +1,8 @@
-"""Evaluates on new facts what a step promised, and which problems it resolved."""
+"""Evaluates on other facts what steps promise, and which problems they resolve or introduce.
+
+The facts are those after a run, or those predicted with another torch from the tables alone: only
+the installer knows what it would really choose.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ def compare_problems(
 
 
 def with_torch(facts: Facts) -> Facts | None:
-    """The facts with the CUDA build of torch that suits driver and GPUs; None if none is known."""
+    """Return the facts with the CUDA build of torch that fits driver and GPUs; None if unknown."""
     tag, pin = facts.torch.index_for_driver, facts.torch.pin_for_driver
     if not tag:
         return None
@@ -79,7 +83,7 @@ def with_torch(facts: Facts) -> Facts | None:
 
 
 def following(diagnosis: Diagnosis, steps: list[Step]) -> tuple[Finding, ...]:
-    """Problems that a step which moves torch would bring, such as an xformers left behind."""
+    """Return problems that a step with another torch would introduce, as an old xformers."""
     moving = [step for step in steps if "torch" in step.packages and not step.blocked_by]
     ahead = with_torch(diagnosis.facts) if moving else None
     if ahead is None:

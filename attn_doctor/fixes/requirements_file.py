@@ -1,7 +1,7 @@
-"""A requirements file for the set of releases that fits this machine, each line with its reason.
+"""Writes a requirements file with the releases that fit this machine, each with its reason.
 
-What is installed and fits is pinned as it is; what does not fit is replaced by what the tables
-say; what must be compiled is a comment, since no requirements file can say how.
+Installed releases that fit are pinned; others are replaced by those of the tables. A package that
+has to be compiled is a comment, because a requirements file cannot say how.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _SOURCES = {
     "xformers": "xformers",
     "triton": "triton",
 }
-#: Frameworks that are pinned as they are, if they are installed.
+#: Frameworks that are pinned in their installed version.
 _KEPT = ("diffusers", "transformers", "accelerate", "kernels", "torchao", "bitsandbytes")
 
 
 def requirements(facts: Facts) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     torch, index = _torch(facts)
-    # What is built for torch has to fit the torch of this file, which may not be there yet.
-    ahead = facts if _sound(facts) else with_torch(facts) or facts
+    # Extensions have to fit the torch of this file, which may not be installed yet.
+    ahead = facts if _valid(facts) else with_torch(facts) or facts
     lines = [
         "# The set of releases that fits this machine, by attn-doctor's tables.",
         f"# {_machine(facts)}",
@@ -59,7 +59,7 @@ def _machine(facts: Facts) -> str:
 def _torch(facts: Facts) -> tuple[list[str], str]:
     """Lines for torch, and the name of the index that has it."""
     torch, driver = facts.torch, facts.driver
-    if _sound(facts):
+    if _valid(facts):
         tag = torch.cuda_tag or ""
         lines = ["", f"# installed, built for CUDA {torch.cuda}"]
         if driver.version:
@@ -71,10 +71,10 @@ def _torch(facts: Facts) -> tuple[list[str], str]:
         return ["", f"# {why}", pin], torch.index_for_driver
     if torch.installed and torch.version:
         return ["", f"# installed, a {torch.build} build", f"torch=={torch.version}"], ""
-    return ["", "# torch: it is not known which build fits this machine"], ""
+    return ["", "# torch: the build that fits this machine is unknown"], ""
 
 
-def _sound(facts: Facts) -> bool:
+def _valid(facts: Facts) -> bool:
     """The installed torch is a CUDA build with code for the GPUs here."""
     torch = facts.torch
     whole = bool(torch.installed and torch.version and not torch.installation_error)

@@ -1,7 +1,9 @@
-"""Source builds that a step starts: can they succeed here, and with which variables.
+"""Predicts whether a source build can succeed here, with which variables, and how long it takes.
 
-Two packages are built: flash-attn where no ready wheel fits, and SageAttention 2, of which there
-are none for Linux. What they need is in `rules/tables/`; how long they take is in `estimates.py`.
+Two packages are built: flash-attn if no ready wheel fits, and SageAttention 2, which has no wheels
+for Linux. Their requirements are in `rules/tables/`. Estimates rest on measurements and on what a
+project says; all else is unknown. The time of a download depends on the network and on caches, so
+it is never estimated.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _TORCH_CUDA = 1129 + 2731 + 639
 _TORCH_CPU = 721
 _TRITON = 639
 
-#: Work of a build in minutes of one core, how many cores at most have something to do, and whence.
+#: Work of a build in minutes of one core, how many cores it can use at most, and the source.
 #: flash-attn: https://github.com/Dao-AILab/flash-attention/blob/v2.8.3.post1/README.md#L78
 #: ("compiling takes 3-5 minutes on a 64-core machine"); 72 files are compiled.
 #: SageAttention 2.2 (d1a57a5): measured with nvcc 13.0 for compute capability 9.0 on 16 cores,
@@ -39,21 +41,21 @@ _WORK = {
 
 
 class Machine(Struct, frozen=True):
-    """What a build's time depends on."""
+    """The values that decide the time of a build."""
 
     cpus: int
     jobs: int
 
     @classmethod
     def of(cls, facts: Facts) -> Machine:
-        """The machine as the facts have it; one core where they do not tell."""
+        """Return the machine of the facts; one core if they do not say."""
         return cls(facts.system.cpus or 1, facts.build.jobs or 1)
 
 
 def estimate(packages: Iterable[str], facts: Facts, *, cuda: bool = False) -> Estimate:
-    """What installing ready wheels of `packages` takes: disk where it was measured.
+    """Return what installing ready wheels of `packages` needs: disk space, where measured.
 
-    `cuda`: torch is known to bring CUDA's libraries along.
+    `cuda`: torch is known to install CUDA's libraries.
     """
     names = {*packages}
     if not names:
@@ -75,7 +77,7 @@ def _cuda_wanted(facts: Facts) -> bool:
 
 
 def build_estimate(name: str, machine: Machine) -> Estimate:
-    """What compiling `name` takes with the memory and cores there are."""
+    """Return what compiling `name` needs with this memory and these cores."""
     work, most, source = _WORK[name]
     at_best = work / min(machine.cpus, most)
     # Jobs that memory forbids leave cores idle, though each compiler may have a few threads.
@@ -95,12 +97,12 @@ _BUILD_REQUIREMENTS = {
     "flash-attn": ("setuptools", "wheel", "packaging", "psutil", "ninja", "einops"),
     "sageattention": ("setuptools", "wheel", "packaging", "ninja"),
 }
-#: MiB that one compiler takes, and whence that is known. How much disk a build writes is not.
+#: MiB that one compiler needs, and the source. The disk space of a build is unknown.
 _LEAST_RAM = {
     # https://github.com/Dao-AILab/flash-attention/blob/0251105a2fb19d2957484b7f023cd8c115286ced/setup.py
     # says in `NinjaBuildExtension`: "Assume worst-case peak observed memory usage
     # of ~5GB per NVCC thread."
-    "flash-attn": (5 * 1024, "its setup.py reckons with 5 GB for one compiler"),
+    "flash-attn": (5 * 1024, "its setup.py assumes 5 GB for one compiler"),
     # Measured for compute capability 9.0 with nvcc 13.0: `qk_int_sv_f8_cuda_sm90.cu` 3082 MiB,
     # `sm89_qk_int8_sv_f8_accum_f32_fuse_v_scale_attn_inst_buf.cu` 3044 MiB.
     "sageattention": (3082, "one of its files took 3082 MiB to compile, as measured"),
@@ -112,11 +114,11 @@ _SAGE_EXTENSIONS, _SAGE_FILES = 4, 7
 
 
 class Preflight(Struct, frozen=True, kw_only=True):
-    """What stands in the way of a build, and the variables it gets."""
+    """The obstacles of a build, and its variables."""
 
     obstacles: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
-    """What could not be told beforehand."""
+    """What is unknown beforehand."""
     variables: dict[str, str] = {}
 
 
@@ -133,7 +135,7 @@ def _is_build(call: PipCall, facts: Facts) -> str:
 
 
 def settled(step: Step, facts: Facts) -> Step:
-    """The step with what is known of wheels and builds: a pinned wheel, or a build prepared."""
+    """Return the step with a pinned wheel, or prepared as a build."""
     if step.kind != "install":
         return step
     calls = [pip_call(argv) for argv in step.run]
@@ -178,21 +180,21 @@ def _pinned(call: PipCall, facts: Facts) -> PipCall:
 
 
 def _alone(call: PipCall) -> PipCall:
-    """A build that sees the environment's torch, and installs nothing beside itself."""
+    """A build that sees the environment's torch, and installs only its own package."""
     flags = tuple(dict.fromkeys((*call.flags, "--no-build-isolation", "--no-deps")))
     jobs = tuple(one for one in call.variables if not one.startswith("MAX_JOBS="))
     return replace(call, flags=flags, variables=jobs)
 
 
 def preflight(name: str, facts: Facts) -> Preflight:
-    """Whether this machine can build `name`, and the variables for it."""
+    """Return the obstacles to building `name` on this machine, and the variables for it."""
     obstacles: list[str] = []
     doubts: list[str] = []
     home = _home(facts, obstacles, doubts)
     _compilers(facts, obstacles, doubts)
     archs = _archs(name, facts, obstacles)
     _nvcc_for(name, archs, facts, home, obstacles)
-    _room(name, facts, obstacles, doubts)
+    _check_memory(name, facts, obstacles, doubts)
     variables = _jobs(name, facts, max(1, len(archs)))
     if archs:
         variables["TORCH_CUDA_ARCH_LIST"] = ";".join(f"{sm // 10}.{sm % 10}" for sm in archs)
@@ -204,7 +206,7 @@ def preflight(name: str, facts: Facts) -> Preflight:
 
 
 def compiling(name: str, facts: Facts) -> tuple[str, ...]:
-    """Whether `name` can be compiled here and how long that takes, a sentence each."""
+    """Return whether `name` can be compiled here and how long that takes, a sentence each."""
     if name not in _BUILD_REQUIREMENTS:
         return ()
     found = preflight(name, facts)
@@ -217,19 +219,19 @@ def compiling(name: str, facts: Facts) -> tuple[str, ...]:
 
 
 def lacking(name: str, installed: Iterable[str]) -> list[str]:
-    """What has to be in the environment before `name` is built there, and is not."""
+    """Return the missing packages that a build of `name` needs in the environment."""
     there = {*installed}
     return [one for one in _BUILD_REQUIREMENTS[name] if one not in there]
 
 
 def _home(facts: Facts, obstacles: list[str], doubts: list[str]) -> str:
-    """The toolkit to build with: the one in use if it fits torch, else one that does."""
+    """The toolkit to build with: the one in use if it fits torch, else another one that fits."""
     build, torch = facts.build, facts.torch
     if torch.build != "cuda":
         if torch.installed is False:
             obstacles.append("torch is not installed")
         elif torch.build is None:
-            doubts.append("it could not be told what torch was built for")
+            doubts.append("it is unknown what torch was built for")
         else:
             obstacles.append(f"this torch was built for {torch.build}, not for CUDA")
         return ""
@@ -239,20 +241,20 @@ def _home(facts: Facts, obstacles: list[str], doubts: list[str]) -> str:
     if build.compatible_toolkit:
         return build.compatible_toolkit
     if build.compatible_toolkit is None and build.nvcc is None:
-        doubts.append("it could not be told which CUDA toolkits are here")
+        doubts.append("it is unknown which CUDA toolkits are installed")
         return ""
     obstacles.append(
-        f"no complete CUDA {torch.cuda_major} toolkit is here"
-        " (`attn-doctor fix --cuda-home` says which to install, and how)"
+        f"there is no complete CUDA {torch.cuda_major} toolkit"
+        " (`attn-doctor fix --cuda-home` names the one to install, and how)"
     )
     return ""
 
 
 def _compilers(facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
     if facts.cxx.path == "":
-        obstacles.append("no C++ compiler is here")
+        obstacles.append("there is no C++ compiler")
     elif facts.cxx.path is None:
-        doubts.append("it could not be told whether a C++ compiler is here")
+        doubts.append("it is unknown whether a C++ compiler is installed")
     if facts.python.headers == "":
         obstacles.append(f"Python.h is missing from {facts.python.include or 'this Python'}")
 
@@ -262,8 +264,8 @@ def _archs(name: str, facts: Facts, obstacles: list[str]) -> list[int]:
     sms = sorted({one.sm for one in facts.gpus or () if one.sm and one.visible is not False})
     if not sms:
         obstacles.append(
-            "no GPU is visible, so it is not known what to compile for; build it on the machine"
-            " with the GPU, or set TORCH_CUDA_ARCH_LIST and install it by hand"
+            "no GPU is visible, so the architecture to compile for is unknown; build it on the"
+            " machine with the GPU, or set TORCH_CUDA_ARCH_LIST and install it by hand"
         )
         return []
     rows = library.tables()[name]["release"]
@@ -296,7 +298,7 @@ def _nvcc_for(name: str, archs: list[int], facts: Facts, home: str, obstacles: l
         [Version(row["nvcc"]), *(Version(by_arch[str(sm)]) for sm in archs if str(sm) in by_arch)]
     )
     if Version(version) < wanted:
-        obstacles.append(f"nvcc is {version}; for this GPU {name} wants {wanted} or later")
+        obstacles.append(f"nvcc is {version}; for this GPU {name} needs {wanted} or later")
 
 
 def _version_of(home: str, facts: Facts) -> str:
@@ -304,16 +306,16 @@ def _version_of(home: str, facts: Facts) -> str:
     return next(found, None) or ""
 
 
-def _room(name: str, facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
+def _check_memory(name: str, facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
     free = facts.system.ram_available_mib
     if free is None:
-        doubts.append("free memory could not be told")
+        doubts.append("the free memory is unknown")
     elif free < _LEAST_RAM[name][0]:
         obstacles.append(f"{free} MiB of memory are free; {_LEAST_RAM[name][1]}")
 
 
 def _jobs(name: str, facts: Facts, archs: int) -> dict[str, str]:
-    """Parallelism that fits memory and processors (`build.jobs` reckons 9 GiB for a job)."""
+    """Parallelism that fits memory and processors (`build.jobs` assumes 9 GiB for a job)."""
     jobs, cpus = facts.build.jobs or 1, facts.system.cpus or 1
     if name == "sageattention":
         # Its setup.py builds EXT_PARALLEL extensions side by side, each with MAX_JOBS of its own
@@ -329,7 +331,7 @@ def _jobs(name: str, facts: Facts, archs: int) -> dict[str, str]:
 
 
 def environment(step: Step, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a step's commands, with PATH leading to the toolkit they shall use."""
+    """Return the variables of a step's commands, with the toolkit first on PATH."""
     found = dict(step.variables)
     if home := found.get("CUDA_HOME"):
         found["PATH"] = os.path.join(home, "bin") + os.pathsep + environ.get("PATH", "")

@@ -1,4 +1,4 @@
-"""What `fix` would do: steps in order, and what keeps some of them from being carried out."""
+"""The plan of `fix`: steps in order, and what blocks some of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["install", "build", "command", "variables", "manual"]
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What a step takes. Each figure comes with what it rests on."""
+    """Time and space that a step needs, each figure with its source."""
 
     minutes: tuple[float, float] | None = None
     """From, to; None if nothing is known."""
@@ -23,11 +23,11 @@ class Estimate(Struct, frozen=True, kw_only=True):
     ram_mib: int = 0
     ram_basis: str = ""
     basis: str = ""
-    """What `minutes` rests on, or why nothing is known."""
+    """The source of `minutes`, or why nothing is known."""
 
 
 class Stale(Struct, frozen=True):
-    """A folder of compiled things that is of no use after a step."""
+    """A folder of compiled kernels that a step makes useless."""
 
     kind: str
     path: str
@@ -35,7 +35,7 @@ class Stale(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One remedy, for one or several rules."""
+    """One fix, for one or several rules."""
 
     number: int = 0
     rules: tuple[str, ...]
@@ -56,37 +56,37 @@ class Step(Struct, frozen=True, kw_only=True):
     packages: tuple[str, ...] = ()
     """Distributions that its commands name."""
     rank: int = 0
-    """Its place: drivers before torch before extensions."""
+    """Position in the order: drivers before torch before extensions."""
     estimate: Estimate = Estimate()
     variables: dict[str, str] = {}
     """Set for its commands by attn-doctor, such as TORCH_CUDA_ARCH_LIST of a build."""
     blocked_by: str = ""
-    """Why it is not carried out; empty if it can be."""
+    """Why it cannot be applied; empty if it can."""
     undoable: bool = True
-    """`fix undo` takes it back."""
+    """`fix undo` can undo it."""
     alternatives: tuple[str, ...] = ()
-    """Titles of the other remedies of its rules."""
+    """Titles of the other fixes of its rules."""
     changes: tuple[Change, ...] | None = None
-    """What the installer says it would change; None if it was not asked, or could not tell."""
+    """What the installer would change; None if it was not asked or has no answer."""
     unresolved: str = ""
-    """Why the installer could not tell."""
+    """Why the installer has no answer."""
     strict: bool = True
-    """Whatever it does not name stays as it is; else only torch and what is built for it does."""
+    """Packages that it does not name stay unchanged; if False, only torch and its extensions do."""
 
     @property
     def ready(self) -> bool:
-        """It can be carried out."""
+        """It can be applied."""
         return not self.blocked_by and self.kind in ("install", "build", "command")
 
 
 class Clash(Struct, frozen=True, kw_only=True):
-    """Rules whose remedies exclude each other; the user has to choose one."""
+    """Rules whose fixes exclude each other; the user has to choose one."""
 
     about: str
-    """The package or variable on which they differ."""
+    """The package or variable that they need in different versions."""
     rules: tuple[str, ...]
     wants: tuple[str, ...]
-    """What each of them wants, in the order of `rules`."""
+    """What each of them needs, in the order of `rules`."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -95,17 +95,17 @@ class Plan(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     clashes: tuple[Clash, ...] = ()
     explained: dict[str, tuple[str, ...]] = {}
-    """For a rule with a step, the problems that should go away with it."""
+    """For a rule with a step, the problems that it should resolve too."""
     without: tuple[str, ...] = ()
-    """Problems for which no remedy is known."""
+    """Problems without a known fix."""
     notes: tuple[str, ...] = ()
     """Rules of severity info, which are planned only if named."""
     follows: tuple[tuple[str, str], ...] = ()
-    """Rules and titles of problems that moving torch would bring, by the tables."""
+    """Rules and titles of problems that another torch would introduce, by the tables."""
     together: str = ""
-    """Why the packages of all steps do not fit together; empty if they do, or were not asked."""
+    """Why the packages of all steps do not fit together; empty if they do or nothing was asked."""
 
     @property
     def ready(self) -> tuple[Step, ...]:
-        """The steps that can be carried out."""
+        """The steps that can be applied."""
         return tuple(step for step in self.steps if step.ready)

@@ -1,7 +1,7 @@
-"""Takes a run of `fix` back: the environment's packages, every file it changed, folders it made.
+"""Undoes a run of `fix`: the environment's packages, the files it changed, the folders it made.
 
-Whatever somebody changed since is theirs: such a file or distribution is left as it is, said so,
-and the copy from before stays where it is. What is going to be done is listed before it is done.
+Files and distributions that were changed since the run are kept and reported; the copies from
+before are kept too. The whole undo is planned and shown before anything is changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from attn_doctor.fixes.journal import MARKER, Run, digest, reopen, runs
 
 
 class Undo(Struct, frozen=True, kw_only=True):
-    """What taking a run back would do."""
+    """What undoing a run would do."""
 
     run: str
     title: str
@@ -40,32 +40,32 @@ class Undo(Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     """Distributions, now and afterwards."""
     files: tuple[tuple[str, str], ...] = ()
-    """Each changed file, and what becomes of it: `restore`, `remove`, `as it was`."""
+    """Each changed file with its action: `restore`, `remove`, or `unchanged`."""
     folders: tuple[str, ...] = ()
-    """Folders that are removed with all that is in them."""
+    """Folders that are removed with their contents."""
     refused: tuple[str, ...] = ()
-    """What is left as it is, a sentence each."""
+    """What is not changed, and why, a sentence each."""
     parts: tuple[Part, ...] = ()
-    theirs: tuple[str, ...] = ()
-    """Distributions that someone else changed since."""
+    kept: tuple[str, ...] = ()
+    """Distributions that were changed since the run."""
     new: tuple[str, ...] | None = None
-    """What the run brought; None if it was cut off before it could write that down."""
+    """Files that the run added; None if it was killed before it could record them."""
 
 
 class Undone(Struct, frozen=True, kw_only=True):
-    """What became of it."""
+    """The result of an undo."""
 
     run: str
     faults: tuple[str, ...] = ()
-    """What could not be restored, and what was left, a sentence each."""
+    """What was not restored, and why, a sentence each."""
     changes: tuple[Change, ...] = ()
     """How the distributions still differ from before the run."""
 
 
 def chosen(environ: Mapping[str, str], id: str) -> Run:
-    """The run to take back: the one named, or the newest that changed something.
+    """Return the run to undo: the one named, or the newest that changed something.
 
-    Raises `AttnDoctorError` if there is none, or it is still at work.
+    Raises `AttnDoctorError` if there is none, or it is still running.
     """
     every = runs(environ)
     if id:
@@ -86,23 +86,23 @@ def chosen(environ: Mapping[str, str], id: str) -> Run:
 
 
 def undo_plan(run: Run) -> Undo:
-    """What taking `run` back would do. Raises `AttnDoctorError` if its copies are gone."""
+    """Return what undoing `run` would do. Raises `AttnDoctorError` if its copies are gone."""
     refused: list[str] = []
     files = _files(run, refused)
     folders = tuple(_folders(run, refused))
     parts = _parts(run)
     before, after, now = _distributions(run, parts)
-    theirs: set[str] = set()
+    kept_since: set[str] = set()
     changes: list[Change] = []
     if parts:
         ours = {one.name for one in compared(before, after if after is not None else now)}
         since = {one.name for one in compared(after, now)} if after is not None else set()
         refused.extend(
-            f"{name} was changed again since run {run.id}; it is left as it is"
+            f"{name} was changed again since run {run.id}; it is kept"
             for name in sorted(since & ours)
         )
-        theirs = since
-        changes = [one for one in compared(now, before) if one.name not in theirs]
+        kept_since = since
+        changes = [one for one in compared(now, before) if one.name not in kept_since]
     return Undo(
         run=run.id,
         title=run.title,
@@ -112,7 +112,7 @@ def undo_plan(run: Run) -> Undo:
         folders=folders,
         refused=tuple(refused),
         parts=parts,
-        theirs=tuple(sorted(theirs)),
+        kept=tuple(sorted(kept_since)),
         new=_new(run),
     )
 
@@ -123,11 +123,11 @@ def _files(run: Run, refused: list[str]) -> list[tuple[str, str]]:
         first, last = lines[0], lines[-1]
         now = _digest(path)
         if now == first["before"]:
-            found[path] = (path, "as it was")
+            found[path] = (path, "unchanged")
         elif now not in {line["after"] for line in lines} and now != last["after"]:
             kept = run.folder / first["kept"] if first["kept"] else None
-            where = f"; what was there before is in {kept}" if kept else ""
-            refused.append(f"{path} was changed since run {run.id}; it is left as it is{where}")
+            where = f"; the earlier file is in {kept}" if kept else ""
+            refused.append(f"{path} was changed since run {run.id}; it is kept{where}")
         else:
             found[path] = (path, "restore" if first["kept"] else "remove")
     return list(found.values())
@@ -156,21 +156,21 @@ def _folders(run: Run, refused: list[str]) -> list[str]:
             mark = Path(path, MARKER).read_text(encoding="utf-8").strip()
         except FileNotFoundError:
             if os.path.lexists(path):
-                refused.append(f"{path} does not carry run {run.id}'s mark; it is left as it is")
+                refused.append(f"{path} has no mark of run {run.id}; it is kept")
             continue
         except OSError as error:
-            refused.append(f"{path} cannot be read: {error.strerror}; it is left as it is")
+            refused.append(f"{path} cannot be read: {error.strerror}; it is kept")
             continue
         mine = not hasattr(os, "getuid") or seen.st_uid == os.getuid()
         if stat.S_ISDIR(seen.st_mode) and mine and mark == run.id:
             found.append(path)
         else:
-            refused.append(f"{path} is not what run {run.id} made; it is left as it is")
+            refused.append(f"{path} was not made by run {run.id}; it is kept")
     return found
 
 
 def _parts(run: Run) -> tuple[Part, ...]:
-    """The kept copies to go back to: those from before the first step that was not taken back."""
+    """The copies to restore: those from before the first step that was not rolled back."""
     back = {str(line["label"]) for line in (*run.all("rolled back"), *run.all("unkept"))}
     whole = {str(line["label"]) for line in run.all("kept")}
     for line in run.all("packages"):
@@ -181,8 +181,8 @@ def _parts(run: Run) -> tuple[Part, ...]:
         missing = [one.copy for one in parts if not os.path.isdir(one.copy)]
         if missing:
             raise AttnDoctorError(
-                f"what run {run.id} kept is gone ({missing[0]}); its packages can only be installed"
-                f" again by hand: {run.folder / 'journal.jsonl'} lists them under `freeze`"
+                f"the copies of run {run.id} are gone ({missing[0]}); install its packages by hand:"
+                f" {run.folder / 'journal.jsonl'} lists them under `freeze`"
             )
         return parts
     return ()
@@ -191,18 +191,18 @@ def _parts(run: Run) -> tuple[Part, ...]:
 def _distributions(
     run: Run, parts: Sequence[Part]
 ) -> tuple[dict[str, Installed], dict[str, Installed] | None, dict[str, Installed]]:
-    """What was installed before the run and after it (if it came to its end), and what is now."""
+    """What was installed before the run and after it (if it ended), and what is installed now."""
     before = installed([one.copy for one in parts])
     folders = [one.folder for one in parts]
     now = installed(folders)
-    told = run.first("after").get("installed")
-    if told is None:
+    recorded = run.first("after").get("installed")
+    if recorded is None:
         return before, None, now
-    # Folders that were not kept (a user's own site-packages) are no part of this.
+    # Folders that were not copied (a user's own site-packages) do not count.
     elsewhere = (
         env_snapshot.unmarked(run.first("before").get("installed", {})).keys() - before.keys()
     )
-    after = env_snapshot.unmarked(told)
+    after = env_snapshot.unmarked(recorded)
     return before, {name: one for name, one in after.items() if name not in elsewhere}, now
 
 
@@ -213,18 +213,18 @@ def _new(run: Run) -> tuple[str, ...] | None:
         return None
 
 
-def undo(run: Run, wanted: Undo) -> Undone:
-    """Take `run` back as `wanted` says, and write that down. Can be run again if it is cut off."""
-    faults = list(wanted.refused)
+def undo(run: Run, plan: Undo) -> Undone:
+    """Undo `run` as planned, and record it. Can be repeated after an interruption."""
+    faults = list(plan.refused)
     with reopen(run) as journal:
         journal.note("undoing")
-        faults += _restore_files(run, wanted)
-        for path in wanted.folders:
+        faults += _restore_files(run, plan)
+        for path in plan.folders:
             shutil.rmtree(path, ignore_errors=True)
             if os.path.lexists(path):
-                faults.append(f"{path} could not be removed whole")
-        faults += _restore_packages(wanted)
-        still = _still(wanted)
+                faults.append(f"{path} could not be removed completely")
+        faults += _restore_packages(plan)
+        still = _still(plan)
         if faults:
             journal.note("end", result="partly undone", faults=faults)
         else:
@@ -235,11 +235,11 @@ def undo(run: Run, wanted: Undo) -> Undone:
     return Undone(run=run.id, faults=tuple(faults), changes=tuple(still))
 
 
-def _restore_files(run: Run, wanted: Undo) -> list[str]:
+def _restore_files(run: Run, plan: Undo) -> list[str]:
     faults = []
     lines = _by_path(run)
-    for path, what in wanted.files:
-        if what == "as it was":
+    for path, what in plan.files:
+        if what == "unchanged":
             continue
         first = lines[path][0]
         try:
@@ -248,36 +248,36 @@ def _restore_files(run: Run, wanted: Undo) -> list[str]:
                 continue
             kept = run.folder / first["kept"]
             if digest(kept) != first["before"]:
-                faults.append(f"{kept} is not what was kept; {path} is left as it is")
+                faults.append(f"{kept} is not the file that was copied; {path} is kept")
                 continue
             part = f"{path}.attn-doctor-undo"
             shutil.copy2(kept, part)
             os.replace(part, path)
         except OSError as error:
             faults.append(
-                f"{path} cannot be restored: {error.strerror}; it is kept in {run.folder}"
+                f"{path} cannot be restored: {error.strerror}; its copy is in {run.folder}"
             )
     return faults
 
 
-def _restore_packages(wanted: Undo) -> list[str]:
-    if not wanted.parts:
+def _restore_packages(plan: Undo) -> list[str]:
+    if not plan.parts:
         return []
-    theirs = env_snapshot.owned_by(wanted.parts, wanted.theirs)
-    brought = None if wanted.new is None else {one.rstrip("/") for one in wanted.new}
+    belongs_to_kept = env_snapshot.owned_by(plan.parts, plan.kept)
+    added = None if plan.new is None else {one.rstrip("/") for one in plan.new}
 
     def left(path: str) -> bool:
-        if theirs(path):
+        if belongs_to_kept(path):
             return True
-        # What came later than the run, and belongs to nobody, is not ours to remove.
-        late = brought is not None and path not in brought and not _kept(path, wanted.parts)
+        # A file that is newer than the run, and of no distribution, is not ours to remove.
+        late = added is not None and path not in added and not _kept(path, plan.parts)
         return late and "__pycache__" not in path
 
-    return env_snapshot.roll_back(wanted.parts, left)
+    return env_snapshot.roll_back(plan.parts, left)
 
 
 def _kept(path: str, parts: Sequence[Part]) -> bool:
-    """A path that was there before the run."""
+    """A path that existed before the run."""
     for part in parts:
         inside = os.path.relpath(path, part.folder)
         if not inside.startswith("..") and os.path.lexists(os.path.join(part.copy, inside)):
@@ -285,33 +285,35 @@ def _kept(path: str, parts: Sequence[Part]) -> bool:
     return False
 
 
-def _still(wanted: Undo) -> list[Change]:
-    """What differs from before, apart from what others changed."""
-    before = installed([one.copy for one in wanted.parts])
-    now = installed([one.folder for one in wanted.parts])
-    return [one for one in compared(before, now) if one.name not in wanted.theirs]
+def _still(plan: Undo) -> list[Change]:
+    """What differs from before, apart from distributions that were changed since the run."""
+    before = installed([one.copy for one in plan.parts])
+    now = installed([one.folder for one in plan.parts])
+    return [one for one in compared(before, now) if one.name not in plan.kept]
 
 
-#: Seconds that the installer has to go away once it was ended.
+#: Seconds until the installer must have ended after it was killed.
 _GRACE = 10.0
 
 
 def end_orphan(run: Run) -> None:
-    """End the installer of a run that was killed itself.
+    """End the installer of a run that was killed.
 
-    Raises `AttnDoctorError` if the run is still at work, or its installer does not end.
+    Raises `AttnDoctorError` if the run is still running, or its installer does not end.
     """
     process = int(run.first("begin").get("process", 0))
     if _alive(process):
         raise AttnDoctorError(
-            f"run {run.id} is still at work (process {process}): wait for it, or end it"
+            f"run {run.id} is still running (process {process}): wait for it, or end it"
         )
     for line in list(run.all("child"))[-1:]:
         _kill(int(line["process"]), float(line["time"]))
     end = time.monotonic() + _GRACE
     while Run(run.folder).state == "running":
         if time.monotonic() > end:
-            raise AttnDoctorError(f"an installer of run {run.id} is still at work and does not end")
+            raise AttnDoctorError(
+                f"the installer of run {run.id} is still running and does not end"
+            )
         time.sleep(0.05)
 
 
@@ -322,7 +324,7 @@ def _kill(process: int, noted: float) -> None:
     with contextlib.suppress(psutil.Error, OSError):
         found = psutil.Process(process)
         if abs(found.create_time() - noted) > 5:
-            return  # the number was given to another process since
+            return  # the number belongs to another process now
         if hasattr(os, "killpg"):
             os.killpg(process, signal.SIGKILL)
         else:

@@ -1,13 +1,13 @@
-"""Says before pip is asked whether there is a ready wheel, or pip would compile for an hour.
+"""Predicts whether pip would find a ready wheel, or compile for an hour.
 
-Told from the tables in `rules/tables/`, which list the projects' own wheels; what others build and
-publish is not known here.
+Uses the tables in `rules/tables/`, which list the projects' own wheels; wheels that others publish
+are unknown here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,11 +22,10 @@ _INDEX = "https://download.pytorch.org/whl/"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What `pip install` of one package would meet."""
+    """What `pip install` of one package would find."""
 
     name: str
-    wheel: str
-    """`yes`, `no`, or `unknown`."""
+    wheel: Literal["yes", "no", "unknown"]
     version: str = ""
     """The newest release with a wheel that fits, or the one that would be compiled."""
     requirement: str = ""
@@ -34,22 +33,22 @@ class Verdict(Struct, frozen=True, kw_only=True):
     index: str = ""
     """The index that has it, where that is not the default one."""
     reason: str = ""
-    """Why there is none, why it cannot be told, or what has to be known about the wheel."""
+    """Why there is none, why that is unknown, or a remark about the wheel."""
 
 
 def verdicts(facts: Facts) -> tuple[Verdict, ...]:
-    """The verdicts on all four packages."""
+    """Return the verdicts on all four packages."""
     return tuple(verdict(name, facts) for name in NAMES)
 
 
 def verdict(name: str, facts: Facts) -> Verdict:
-    """The verdict on one of `NAMES`, for the torch, CUDA, C++ ABI, Python and system in `facts`."""
+    """Return the verdict on one of `NAMES` for the torch, CUDA, C++ ABI, Python and system here."""
     if facts.torch.installed is False:
         return Verdict(name=name, wheel="unknown", reason="torch is not installed")
     if facts.torch.build not in (None, "cuda") and name != "sageattention":
-        reason = f"this torch was built for {facts.torch.build}; {name} serves CUDA builds"
+        reason = f"this torch was built for {facts.torch.build}; {name} needs a CUDA build"
         return Verdict(name=name, wheel="no", reason=reason)
-    return _JUDGES[name](facts, library.tables())
+    return _CHECKS[name](facts, library.tables())
 
 
 def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
@@ -73,7 +72,7 @@ def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
         if answer != "no":
             doubt = doubt or (answer.reason if isinstance(answer, Unknown) else _gap(facts))
     listed = [row for row in rows if "torch" in row]
-    reason = _misfit(listed[-1], facts)
+    reason = _incompatibility(listed[-1], facts)
     if not reason:
         return Verdict(name="flash-attn", wheel="unknown", reason=doubt or _gap(facts))
     if "torch" not in rows[-1]:
@@ -82,8 +81,8 @@ def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
     return Verdict(name="flash-attn", wheel="no", version=newest, reason=reason)
 
 
-def _misfit(row: Mapping[str, Any], facts: Facts) -> str:
-    """What of this machine the wheels of a release are not made for."""
+def _incompatibility(row: Mapping[str, Any], facts: Facts) -> str:
+    """The properties of this machine that the wheels of a release do not support."""
     seen = (
         ("torch", series(facts.torch.version), row["torch"]),
         ("CUDA", major(facts.torch.cuda), row["cuda"]),
@@ -127,7 +126,7 @@ def _xformers(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
 
 
 def _xformers_from(row: Mapping[str, Any], facts: Facts) -> Verdict:
-    """Where the wheel of this CUDA is; one of another minor version is compatible."""
+    """The wheel for this CUDA; one of another minor version is compatible."""
     exact = series(facts.torch.cuda) in row["cuda"]
     same = [cuda for cuda in row["cuda"] if major(cuda) == major(facts.torch.cuda)]
     cuda = str(series(facts.torch.cuda)) if exact else same[-1] if same else row["pypi"]
@@ -194,7 +193,7 @@ def _gap(facts: Facts) -> str:
         group, _, field = name.partition(".")
         if getattr(getattr(facts, group), field) is None:
             return facts.gap(name) or f"{name} is unknown"
-    return "the tables do not tell"
+    return "the tables do not say"
 
 
-_JUDGES = {"flash-attn": _flash, "xformers": _xformers, "sageattention": _sage, "triton": _triton}
+_CHECKS = {"flash-attn": _flash, "xformers": _xformers, "sageattention": _sage, "triton": _triton}

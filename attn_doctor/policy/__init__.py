@@ -1,5 +1,5 @@
-"""What a team demands of its machines, beyond what is healthy: written once, beside its code.
+"""Reads and applies a team's policy: its demands on machines and the problems that it accepts.
 
-`policy.py` reads it, `judging.py` holds a diagnosis against it, `baseline.py` tells new problems
-from those that were there.
+`policy.py` reads the file, `evaluate.py` applies it to a diagnosis, `baseline.py` separates new
+problems from known ones.
 """

@@ -1,4 +1,4 @@
-"""Problems that were there before: `check` then fails only on what is new.
+"""Suppresses known problems, so that `check` fails only on new ones.
 
 A baseline is what `attn-doctor check --format json` wrote. A problem is the same one if its rule
 and its subject are.
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.findings import Diagnosis, Finding, Verdict
 
-#: Far more than any machine has problems.
+#: Bytes; far more than the problems of any machine.
 LARGEST = 64 << 20
 
 
@@ -30,7 +30,7 @@ class _Report(Struct, frozen=True):
 
 
 def read(path: Path) -> frozenset[tuple[str, str]]:
-    """Rule and subject of each problem in a baseline. Raises `AttnDoctorError`."""
+    """Return rule and subject of each problem in a baseline. Raises `AttnDoctorError`."""
     remedy = f"write one with `attn-doctor check --format json:{path}`"
     try:
         if path.stat().st_size > LARGEST:
@@ -39,12 +39,12 @@ def read(path: Path) -> frozenset[tuple[str, str]]:
     except OSError as error:
         raise AttnDoctorError(f"{path}: cannot be read: {error.strerror}; {remedy}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise AttnDoctorError(f"{path}: is no baseline: {error}; {remedy}") from None
+        raise AttnDoctorError(f"{path}: is not a baseline: {error}; {remedy}") from None
     return frozenset((one.rule, one.subject) for one in report.problems)
 
 
-def against(diagnosis: Diagnosis, known: frozenset[tuple[str, str]], name: str) -> Diagnosis:
-    """The diagnosis with the problems of the baseline called `name` suppressed."""
+def suppress_known(diagnosis: Diagnosis, known: frozenset[tuple[str, str]], name: str) -> Diagnosis:
+    """Return the diagnosis with the problems of the baseline `name` suppressed."""
 
     def suppressed(finding: Finding) -> Finding:
         same = (finding.rule, finding.subject) in known
@@ -54,7 +54,7 @@ def against(diagnosis: Diagnosis, known: frozenset[tuple[str, str]], name: str) 
 
     findings = [suppressed(finding) for finding in diagnosis.findings]
     hidden = {one.rule for one in findings if one.suppressed}
-    # What is new must be seen, also where an old problem explains it.
+    # A new problem must be shown even if a known problem explains it.
     shown = [
         replace(one, caused_by="") if one.caused_by in hidden and not one.suppressed else one
         for one in findings

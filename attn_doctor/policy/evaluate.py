@@ -1,4 +1,4 @@
-"""A diagnosis held against a policy: what is accepted, and what is demanded beyond health."""
+"""Applies a policy to a diagnosis: suppresses accepted problems, adds unmet demands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Safety, Sever
 from attn_doctor.policy.policy import Ignore, Policy, PolicyError
 
 
-def judged(diagnosis: Diagnosis, policy: Policy, today: date) -> Diagnosis:
-    """The diagnosis with accepted problems suppressed and the policy's own findings first.
+def apply_policy(diagnosis: Diagnosis, policy: Policy, today: date) -> Diagnosis:
+    """Return the diagnosis with accepted problems suppressed and the policy's findings first.
 
-    Raises `PolicyError` for a `minimum` that names nothing that has a version.
+    Raises `PolicyError` for a `minimum` that names a fact without version.
     """
-    valid = [one for one in policy.ignore if today <= one.until]
+    valid = [ignore for ignore in policy.ignore if today <= ignore.until]
     findings = _with_consequences([_suppressed(finding, valid) for finding in diagnosis.findings])
     own = [
         *_expired(policy, today),
@@ -31,14 +31,14 @@ def judged(diagnosis: Diagnosis, policy: Policy, today: date) -> Diagnosis:
 def _suppressed(finding: Finding, ignored: list[Ignore]) -> Finding:
     if finding.verdict is not Verdict.PROBLEM:
         return finding
-    for one in ignored:
-        if _means(one.rule, finding.rule) and one.subject in ("", finding.subject):
-            return replace(finding, suppressed=f"{one.reason} (until {one.until})")
+    for ignore in ignored:
+        if _matches(ignore.rule, finding.rule) and ignore.subject in ("", finding.subject):
+            return replace(finding, suppressed=f"{ignore.reason} (until {ignore.until})")
     return finding
 
 
 def _with_consequences(findings: list[Finding]) -> list[Finding]:
-    """Whoever accepts a root accepts what it explains."""
+    """Suppress also the consequences of suppressed root causes."""
     counting = {
         one.rule for one in findings if one.verdict is Verdict.PROBLEM and not one.suppressed
     }
@@ -51,19 +51,21 @@ def _with_consequences(findings: list[Finding]) -> list[Finding]:
     ]
 
 
-def _means(pattern: str, rule: str) -> bool:
+def _matches(pattern: str, rule: str) -> bool:
     return pattern == rule or (pattern.endswith("/*") and rule.startswith(pattern[:-1]))
 
 
 def _expired(policy: Policy, today: date) -> Iterator[Finding]:
-    for one in policy.ignore:
-        if today > one.until:
+    for ignore in policy.ignore:
+        if today > ignore.until:
             yield _finding(
                 "ignore-expired",
-                f"The exception for {one.rule} ended on {one.until}",
-                f"It was accepted because: {one.reason}",
-                Because(fact="today", seen=str(today), wanted=f"at most {one.until}", truth=True),
-                f"Repair what {one.rule} reports, or renew `until` in {policy.path}",
+                f"The exception for {ignore.rule} ended on {ignore.until}",
+                f"It was accepted because: {ignore.reason}",
+                Because(
+                    fact="today", seen=str(today), wanted=f"at most {ignore.until}", truth=True
+                ),
+                f"Fix what {ignore.rule} reports, or renew `until` in {policy.path}",
             )
 
 
@@ -74,8 +76,8 @@ def _too_old(policy: Policy, facts: Facts) -> Iterator[Finding]:
         if version is None:
             yield _finding(
                 "minimum-unknown",
-                f"The version of {name} cannot be told, and the policy demands {least}",
-                facts.gaps.get(fact, f"{name} is not installed, or does not say its version."),
+                f"The version of {name} is unknown, and the policy demands {least}",
+                facts.gaps.get(fact, f"{name} is not installed, or does not state its version."),
                 Because(fact=fact, seen="unknown", wanted=f"≥ {least}", truth=None),
                 f"Install {name} {least} or newer, or change `minimum` in {policy.path}",
             )
@@ -93,7 +95,7 @@ def _version(policy: Policy, facts: Facts, name: str) -> str | None:
     group: object = getattr(facts, name.replace("-", "_"), None)
     if not hasattr(group, "version"):
         raise PolicyError(
-            f"{policy.path}: minimum.{name} is nothing that has a version here; write driver,"
+            f"{policy.path}: minimum.{name} is not a fact with a version; write driver,"
             " python, torch, triton, flash_attn, xformers or another fact of docs/facts.md"
         )
     return str(group.version) if group.version else None

@@ -1,7 +1,7 @@
-"""The policy file: `attn-doctor.toml`, or `[tool.attn-doctor]` in `pyproject.toml`.
+"""Reads the policy file: `attn-doctor.toml`, or `[tool.attn-doctor]` in `pyproject.toml`.
 
 The nearest one counts, from the working directory upwards; an `attn-doctor.toml` beside a
-`pyproject.toml` wins. Nothing is merged, so that one file says all.
+`pyproject.toml` wins. Files are not merged, so one file holds the whole policy.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.suggest import did_you_mean
 
 Text = Annotated[str, Meta(min_length=1)]
-#: A policy is a page; what is far larger is something else.
+#: Bytes; a policy is a page of text, a far larger file is something else.
 LARGEST = 1 << 20
 
 
 class PolicyError(AttnDoctorError):
-    """A policy that does not say what a policy may say."""
+    """A policy file with an error."""
 
 
 class Ignore(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class Ignore(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """What is demanded. Each field is a key of the file, with `-` for `_`."""
+    """The demands. Each field is a key of the file, with `-` for `_`."""
 
     fail_on: Literal["error", "warning", "info", "never"] | None = None
     require: tuple[Text, ...] = ()
@@ -47,9 +47,9 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     training: bool = False
     """They must be ready for training, not only for inference."""
     framework: str = ""
-    """Whose names these are, if they are not those of Diffusers."""
+    """The framework whose names these are; default: Diffusers."""
     minimum: dict[str, Text] = {}
-    """Least versions: `driver`, `python`, `torch` or another package that is a fact."""
+    """Minimum versions: `driver`, `python`, `torch` or another package that is a fact."""
     allowed_gpus: tuple[Text, ...] = ()
     """Parts of GPU names (`H100`), or architectures (`sm_90`)."""
     rules: tuple[Text, ...] = ()
@@ -64,7 +64,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
 
 
 def find(folder: Path) -> Path | None:
-    """The nearest policy file at or above `folder`, or None."""
+    """Return the nearest policy file at or above `folder`, or None."""
     for each in (folder, *folder.parents):
         own, project = each / "attn-doctor.toml", each / "pyproject.toml"
         if own.is_file():
@@ -75,7 +75,7 @@ def find(folder: Path) -> Path | None:
 
 
 def read(path: Path) -> Policy:
-    """The policy in `path`. Raises `PolicyError` naming the file, the key and the remedy."""
+    """Return the policy in `path`. Raises `PolicyError` with the file, the key and the fix."""
     section = _section(path, _data(path))
     if section is None:
         raise PolicyError(f"{path}: has no [tool.attn-doctor] table; add one, or name another file")
@@ -94,7 +94,7 @@ def read(path: Path) -> Policy:
             Version(version)
         except InvalidVersion:
             raise PolicyError(
-                f'{path}: minimum.{name}: {version!r} is no version; write one such as "2.8"'
+                f'{path}: minimum.{name}: {version!r} is not a version; write one such as "2.8"'
             ) from None
     return msgspec.structs.replace(policy, path=str(path))
 
@@ -130,7 +130,7 @@ def _data(path: Path) -> dict[str, Any]:
 
 
 def _known(path: Path, section: dict[str, Any], struct: type[Struct], place: str) -> None:
-    """Raises `PolicyError` for a key that means nothing, with the nearest that does."""
+    """Raise `PolicyError` for an unknown key, with the nearest known one."""
     keys = [name for name in struct.__struct_encode_fields__ if name != "path"]
     for key in section:
         if key not in keys:

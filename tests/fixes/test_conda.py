@@ -52,7 +52,8 @@ def test_a_package_of_conda_is_not_overwritten(
     assert ended.returncode == 1, ended.text
     (step,) = json.loads(ended.stdout)["plan"]["steps"]
     assert step["blocked_by"] == (
-        "conda installed triton here, and pip would overwrite its files behind conda's back; use"
+        "conda installed triton here, and pip would overwrite its files without"
+        " conda's knowledge; use"
         f" conda: `conda install -p {uv_env.prefix} {where}triton=3.6.0`"
     )
     assert not step["ready"]

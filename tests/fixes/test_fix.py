@@ -78,7 +78,7 @@ def test_two_rules_that_want_different_releases_are_both_blocked(uv_env: Environ
     uv_env.rule("old", '["pip", "install", "triton<3.6"]')
     ended = uv_env.fix("own/old", TRITON, "--yes")
     assert ended.returncode == 1
-    assert "Two rules want different triton" in ended.text
+    assert "Two rules need different triton" in ended.text
     assert "`attn-doctor fix own/old`" in ended.text
     assert f"`attn-doctor fix {TRITON}`" in ended.text
     assert not uv_env.state.exists()

@@ -83,7 +83,7 @@ def test_a_folder_without_our_mark_is_left(tmp_path: Path, environ: dict[str, st
 def test_how_a_run_ended_is_told(environ: dict[str, str]) -> None:
     with begin(environ, "one") as journal:
         assert runs(environ)[0].state == "running"
-        with pytest.raises(AttnDoctorError, match="still at work"):
+        with pytest.raises(AttnDoctorError, match="still running"):
             chosen(environ, journal.id)
     with pytest.raises(KeyboardInterrupt), begin(environ, "two"):
         raise KeyboardInterrupt
@@ -122,7 +122,7 @@ def _everything(folder: Path) -> dict[str, object]:
     return found
 
 
-def test_a_tree_comes_back_whatever_was_done_to_it(tmp_path: Path) -> None:
+def test_a_tree_is_restored_after_any_change(tmp_path: Path) -> None:
     folder, copy = tmp_path / "folder", tmp_path / "copy"
     (folder / "sub" / "deep").mkdir(parents=True)
     (folder / "empty").mkdir()

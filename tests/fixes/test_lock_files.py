@@ -15,22 +15,22 @@ def venv(prefix: Path) -> Facts:
 
 
 @pytest.mark.parametrize(
-    ("lock", "told"),
+    ("lock", "message"),
     [
-        ("uv.lock", "`uv sync` takes back what is installed past it"),
+        ("uv.lock", "`uv sync` removes other packages"),
         ("poetry.lock", "Keep a change with `poetry add` too"),
-        ("pdm.lock", "`pdm sync` takes back"),
+        ("pdm.lock", "`pdm sync` removes"),
         ("Pipfile.lock", "`pipenv install`"),
     ],
 )
-def test_a_project_takes_its_environment_back(lock: str, told: str, tmp_path: Path) -> None:
+def test_a_lock_file_decides_what_is_installed(lock: str, message: str, tmp_path: Path) -> None:
     (tmp_path / lock).touch()
-    assert told in lock_file_warning(venv(tmp_path / ".venv"))
+    assert message in lock_file_warning(venv(tmp_path / ".venv"))
     assert lock_file_warning(venv(tmp_path / ".venv")).startswith(str(tmp_path / lock))
 
 
 def test_no_project(tmp_path: Path) -> None:
-    (tmp_path / "uv.lock").mkdir()  # a folder is no lock file
+    (tmp_path / "uv.lock").mkdir()  # a folder is not a lock file
     assert lock_file_warning(venv(tmp_path / ".venv")) == ""
     assert lock_file_warning(Facts()) == ""
     (tmp_path / "poetry.lock").touch()

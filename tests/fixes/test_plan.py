@@ -280,7 +280,7 @@ def test_builds_are_blocked_where_they_cannot_succeed() -> None:
     cases = {
         "no GPU is visible": replace(H100, gpus=()),
         "no kernels for compute capability 7.5": replace(H100, gpus=(Gpu(sm=75, visible=True),)),
-        "wants 12.3 or later": replace(
+        "needs 12.3 or later": replace(
             OLDER, build=replace(H100.build, version="12.1", cuda_major=12)
         ),
         "no complete CUDA 13 toolkit": replace(
@@ -403,7 +403,7 @@ def test_requirements_of_a_sound_machine_and_of_one_to_be_mended() -> None:
     )
     assert "torch==2.11.*" in requirements(cpu).splitlines()
     assert "triton==3.6.0" in requirements(cpu).splitlines()
-    assert "not known which build" in requirements(Facts())
+    assert "build that fits this machine is unknown" in requirements(Facts())
     for line in text.splitlines():
         assert not line or line[0] in "#-" or "==" in line
 

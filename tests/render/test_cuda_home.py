@@ -1,4 +1,4 @@
-"""The table of toolkits, its reasons and the proof, as a person reads them."""
+"""The table of toolkits, its reasons and the answers of torch, as text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NOTHING = msgspec.structs.replace(
         release="12.8", ways=(Way(title="with conda", commands=("conda create",)),), note="no nvcc"
     ),
 )
-KEEPING = FileChanges(
+PLAN = FileChanges(
     kind="shell",
     changes=(
         Change(path=Path("/h/.bashrc"), real=Path("/h/dot/bashrc"), before=b"a", after=b"b"),
@@ -73,7 +73,7 @@ def test_a_choice_as_text() -> None:
         "  chosen    /opt/cuda-13.0: torch's own release",
         "  rejected  /usr/local: it has no nvcc; its folder is odd",
         "",
-        "  With these lines:",
+        "  With these lines set:",
         "  ✓ torch: resolves",
         "  · triton: uses its own",
     ]
@@ -92,12 +92,15 @@ def test_advice_where_nothing_fits() -> None:
 def test_no_toolkit_is_not_the_same_as_none_listed() -> None:
     nothing = msgspec.structs.replace(NOTHING, choice=Choice(candidates=()))
     late = msgspec.structs.replace(NOTHING.facts, gaps={"toolkits": "the probe was late"})
-    for facts, said in (
-        (msgspec.structs.replace(NOTHING.facts, toolkits=()), "There is no CUDA toolkit here."),
+    for facts, sentence in (
+        (
+            msgspec.structs.replace(NOTHING.facts, toolkits=()),
+            "There is no CUDA toolkit on this machine.",
+        ),
         (late, "The toolkits could not be listed: the probe was late."),
     ):
         report = msgspec.structs.replace(nothing, facts=facts)
-        assert f"  {said}" in as_text(report, Paper()).splitlines()
+        assert f"  {sentence}" in as_text(report, Paper()).splitlines()
 
 
 def test_plain_terminals_get_plain_text() -> None:
@@ -106,10 +109,10 @@ def test_plain_terminals_get_plain_text() -> None:
 
 
 def test_changes_are_listed_with_what_they_set() -> None:
-    assert changes(KEEPING, Paper()).splitlines() == [
-        "  changed         /h/dot/bashrc (which /h/.bashrc leads to)",
-        "  new             /h/new",
-        "  as it should be /h/same",
+    assert changes(PLAN, Paper()).splitlines() == [
+        "  changed   /h/dot/bashrc (the target of /h/.bashrc)",
+        "  new       /h/new",
+        "  unchanged /h/same",
         "  sets CUDA_HOME=/o",
         "  sets /o/bin first on PATH",
         "  a note",
@@ -117,7 +120,7 @@ def test_changes_are_listed_with_what_they_set() -> None:
 
 
 def test_json() -> None:
-    found = json.loads(as_json(REPORT, KEEPING, written=True, undo="x"))
+    found = json.loads(as_json(REPORT, PLAN, written=True, undo="x"))
     assert found["chosen"]["root"] == "/opt/cuda-13.0"
     assert found["exports"] == {"CUDA_HOME": "/opt/cuda-13.0"}
     assert found["path"] == "/opt/cuda-13.0/bin"

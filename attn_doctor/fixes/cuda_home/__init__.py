@@ -1,6 +1,6 @@
-"""Which CUDA toolkit a build should take, and how the user's shell comes to know it.
+"""Chooses the CUDA toolkit for a build, and makes it known to the user's shell.
 
-`judging` weighs every toolkit, `exports` and `hooks` put the choice into words of each shell,
-`proof` asks torch and NVIDIA's tools what they then resolve, `places` and `writing` keep it for
-later shells, `advice` and `installing` are for machines where no toolkit fits.
+`evaluate` compares all toolkits, `exports` works out the variables, `confirm` asks torch and
+NVIDIA's tools what they resolve then, `start_files` writes the lines for later shells, `advice` and
+`toolkit_from_wheels` are for machines without a toolkit that fits.
 """

@@ -1,4 +1,4 @@
-"""What to install where no toolkit fits, and how without root.
+"""Says what to install if no toolkit fits, and how without root.
 
 Release numbers and file names come from `rules/tables/cuda-toolkits.toml`. NVIDIA's wheels hold a
 compiler from CUDA 13 on; those for CUDA 11 and 12 hold only ptxas and libraries, on Linux and on
@@ -38,7 +38,7 @@ class Advice(Struct, frozen=True, kw_only=True):
 
 
 def advice(facts: Facts, tables: Mapping[str, Any], environ: Mapping[str, str]) -> Advice | None:
-    """For torch's own CUDA; None where there is no CUDA torch to build for."""
+    """Return the advice for torch's own CUDA; None without a CUDA build of torch."""
     if facts.torch.build != "cuda" or not facts.torch.cuda:
         return None
     release = series(facts.torch.cuda) or facts.torch.cuda
@@ -57,7 +57,7 @@ def advice(facts: Facts, tables: Mapping[str, Any], environ: Mapping[str, str]) 
         ways += _without_root(facts, row, shlex.quote(str(root)))
     note = ""
     if not wheels_hold_nvcc(release):
-        note = f"NVIDIA's wheels of CUDA {release} hold no compiler, whatever their names say"
+        note = f"NVIDIA's wheels of CUDA {release} contain no compiler, despite their names"
     return Advice(release=release, ways=tuple(ways), note=note)
 
 
@@ -71,7 +71,7 @@ def _without_root(facts: Facts, row: Mapping[str, Any], folder: str) -> list[Way
         place = "https://developer.download.nvidia.com/compute/cuda"
         ways.append(
             Way(
-                title="with NVIDIA's installer, which needs no root for the toolkit alone",
+                title="with NVIDIA's installer, which needs no root without the driver",
                 commands=(
                     f"curl -fLO {place}/{newest}/local_installers/{name}",
                     f"sh {name} --silent --toolkit --toolkitpath={folder} --override",
@@ -82,11 +82,11 @@ def _without_root(facts: Facts, row: Mapping[str, Any], folder: str) -> list[Way
 
 
 def wheels_hold_nvcc(release: str) -> bool:
-    """NVIDIA's wheels of this CUDA release hold a compiler. Those of CUDA 12.9 do not."""
+    """Whether NVIDIA's wheels of this CUDA release contain a compiler; those of 12.9 do not."""
     return (major(release) or 0) >= 13
 
 
 def own_root(release: str, environ: Mapping[str, str]) -> Path | None:
-    """Where a toolkit of that release belongs so that attn-doctor finds it; None without a home."""
+    """Return the folder where attn-doctor finds a toolkit of that release; None without a home."""
     folder = own_folder(environ, windows=os.name == "nt")
     return Path(folder, f"cuda-{release}") if folder else None

@@ -1,6 +1,8 @@
-"""One toolkit and what speaks for or against it."""
+"""One toolkit and its evaluation, and the result of one run of `fix --cuda-home`."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from msgspec import Struct
 
@@ -19,24 +21,24 @@ class Compiler(Struct, frozen=True, kw_only=True):
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """One toolkit, judged."""
+    """One evaluated toolkit."""
 
     root: str
     """The directory CUDA_HOME would point to."""
     source: str
     """How it was found."""
     version: str | None = None
-    """Its CUDA version; None if nothing tells it."""
+    """Its CUDA version; None if unknown."""
     nvcc: str = ""
-    """Version that its nvcc printed, or in a word why there is none; empty if it was not asked."""
+    """Version that its nvcc printed, or one word why there is none; empty if it was not run."""
     lacks: tuple[str, ...] | None = None
     """What a build would miss (`toolkits[].missing_components`); None if that could not be read."""
     matches: bool | None = None
     """Of the same major version as torch's CUDA; None if either is unknown."""
     exact: bool = False
     """Of the same minor version too."""
-    verdict: str = "rejected"
-    """`chosen`, `fits` (but another one is better), `rejected`."""
+    verdict: Literal["chosen", "fits", "rejected"] = "rejected"
+    """`fits`: another one is better."""
     reasons: tuple[str, ...] = ()
     """Why, in sentences without full stop."""
     compiler: Compiler = Compiler()
@@ -44,11 +46,11 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """All toolkits judged, the chosen one first if there is one."""
+    """All evaluated toolkits, the chosen one first if there is one."""
 
     candidates: tuple[Candidate, ...]
     notes: tuple[str, ...] = ()
-    """What could not be compared, and why."""
+    """What was not compared, and why."""
 
     @property
     def chosen(self) -> Candidate | None:
@@ -57,7 +59,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What is printed, as text or as JSON."""
+    """The result of `fix --cuda-home`, which is printed as text or as JSON."""
 
     facts: Facts
     choice: Choice
@@ -69,7 +71,7 @@ class Report(Struct, frozen=True, kw_only=True):
     answers: tuple[Answer, ...] = ()
     """What torch, Triton and cuda.pathfinder resolve to after these lines."""
     advice: Advice | None = None
-    """What to install, where nothing fits."""
+    """What to install if nothing fits."""
 
     @property
     def chosen(self) -> Candidate | None:
@@ -78,5 +80,5 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def refuted(self) -> bool:
-        """Another toolkit than the chosen one is what torch resolves to, in spite of the lines."""
+        """Whether torch resolves another toolkit than the chosen one, in spite of the lines."""
         return any(one.name == "torch" and one.agrees is False for one in self.answers)

@@ -1,7 +1,7 @@
-"""Which host compilers the examined torch accepts for each CUDA version.
+"""Reads which host compilers the examined torch accepts for each CUDA version.
 
-torch keeps a table in `torch/utils/cpp_extension.py` and refuses a build outside of it, whatever
-nvcc itself would say. The file is read as text; torch is not imported.
+torch has a table in `torch/utils/cpp_extension.py` and refuses compilers outside of it, even if
+nvcc accepts them. The file is read as text; torch is not imported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES = {"gcc": "CUDA_GCC_VERSIONS", "clang": "CUDA_CLANG_VERSIONS"}
 
 
 def read(host: Host, torch: str, family: str) -> Bounds:
-    """The table for a compiler family in the torch at `torch`; empty if it has none to read."""
+    """Return the table for a compiler family in the torch at `torch`; empty if there is none."""
     name = _NAMES.get(family, "")
     text = host.try_read(host.join(torch, *_FILE), 1 << 20) if torch and name else ""
     constants: dict[str, object] = {}
@@ -52,7 +52,7 @@ def _value(node: ast.expr, constants: Mapping[str, object]) -> object:
 
 
 def refusal(bounds: Bounds, cuda: str, compiler: str, version: str) -> str:
-    """Why torch would refuse this compiler for that CUDA, or empty text."""
+    """Return why torch would refuse this compiler for that CUDA, or empty text."""
     if cuda not in bounds or not version:
         return ""
     lowest, beyond = bounds[cuda]
@@ -63,7 +63,9 @@ def refusal(bounds: Bounds, cuda: str, compiler: str, version: str) -> str:
         taken = f"those before {_t(beyond)}"
     elif numbers < lowest:
         taken = f"{_t(lowest)} and newer"
-    return f"torch refuses {compiler} {version} with CUDA {cuda}: it takes {taken}" if taken else ""
+    return (
+        f"torch refuses {compiler} {version} with CUDA {cuda}: it accepts {taken}" if taken else ""
+    )
 
 
 def _t(parts: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Asks torch, Triton and cuda.pathfinder what they resolve to once the lines are carried out."""
+"""Asks torch, Triton and cuda.pathfinder what they resolve after the lines were run."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Answer(Struct, frozen=True, kw_only=True):
     says: str
     """Its answer, as a sentence."""
     agrees: bool | None = None
-    """It takes the chosen toolkit; None if it takes none or could not be asked."""
+    """Whether it uses the chosen toolkit; None if it uses none or could not be asked."""
 
 
 def ask(python: str, environ: Mapping[str, str], root: str) -> tuple[Answer, ...]:
-    """The answers of those that are installed with the interpreter at `python`.
+    """Return the answers of those installed with the interpreter at `python`.
 
-    `environ` is what the user's shell holds after the exports.
+    `environ` is the environment of the user's shell after the exports.
     """
     # Up to Python 3.10 the first entry of sys.path is the folder of the script, which removes it.
     variables = {**environ, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -40,14 +40,14 @@ def ask(python: str, environ: Mapping[str, str], root: str) -> tuple[Answer, ...
     except (ValueError, IndexError):
         why = ran.status if not ran.ok else "it printed no answer"
         return (Answer(name="torch", says=f"could not be asked: {why}"),)
-    judges = {"torch": _torch, "triton": _triton, "cuda.pathfinder": _pathfinder}
+    readers = {"torch": _torch, "triton": _triton, "cuda.pathfinder": _pathfinder}
     found = []
-    for name, judge in judges.items():
+    for name, reader in readers.items():
         answer = said.get(name.rpartition(".")[2], {"missing": True})
         if answer.get("error"):
             found.append(Answer(name=name, says=f"cannot be imported: {answer['error']}"))
         elif not answer.get("missing"):
-            found.append(judge(name, answer, root))
+            found.append(reader(name, answer, root))
     return tuple(found)
 
 
@@ -58,7 +58,7 @@ def _torch(name: str, answer: Mapping[str, Any], root: str) -> Answer:
 
 
 def _triton(name: str, answer: Mapping[str, Any], root: str) -> Answer:
-    says = f"{answer['version']} uses {answer['ptxas']}, whatever CUDA_HOME says"
+    says = f"{answer['version']} uses {answer['ptxas']}, independent of CUDA_HOME"
     inside = os.path.realpath(answer["ptxas"]).startswith(os.path.realpath(root) + os.sep)
     return Answer(name=name, says=says, agrees=True if inside else None)
 
@@ -66,9 +66,9 @@ def _triton(name: str, answer: Mapping[str, Any], root: str) -> Answer:
 def _pathfinder(name: str, answer: Mapping[str, Any], root: str) -> Answer:
     nvcc, home = answer.get("nvcc", ""), answer.get("home", "")
     found = os.path.dirname(os.path.dirname(os.path.realpath(nvcc))) if nvcc else ""
-    says = f"{answer['version']} finds nvcc at {nvcc or 'no place'}"
+    says = f"{answer['version']} finds nvcc at {nvcc or 'no path'}"
     if found and not _same(found, root) and _same(home, root):
-        says += ", for it looks into the environment's own wheels first; CUDA_PATH reaches it"
+        says += ", because it searches the environment's own wheels first; CUDA_PATH reaches it"
         return Answer(name=name, says=says)
     return Answer(name=name, says=says, agrees=_same(found or home, root))
 

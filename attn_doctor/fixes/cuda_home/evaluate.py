@@ -1,8 +1,8 @@
-"""Weighs the toolkits of a machine against torch, the GPUs and the host compiler.
+"""Compares the toolkits of a machine with torch, the GPUs and the host compiler.
 
-What files tell comes first and costs nothing; only toolkits without a fault so far are run and
-tried, the best first, until one of them builds. torch refuses another major version of CUDA than
-its own (`torch/utils/cpp_extension.py`), so that is never weighed against anything else.
+Files are read first, at no cost; only toolkits without a fault so far are run and tried, the best
+first, until one of them builds. torch refuses another major version of CUDA than its own
+(`torch/utils/cpp_extension.py`), so such a toolkit is always rejected.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ _OTHER_VARIABLES = {
 }
 
 
-class _Judge(NamedTuple):
-    """What every toolkit is weighed against."""
+class _Machine(NamedTuple):
+    """What every toolkit is compared with."""
 
     host: Host
     facts: Facts
     environ: Mapping[str, str]
     archs: tuple[int, ...]
-    told: Callable[[str], None]
+    progress: Callable[[str], None]
 
 
 def choose(
-    host: Host, facts: Facts, environ: Mapping[str, str], told: Callable[[str], None]
+    host: Host, facts: Facts, environ: Mapping[str, str], progress: Callable[[str], None]
 ) -> Choice:
-    """Judge every toolkit of `facts` and choose one, if one serves.
+    """Evaluate every toolkit of `facts` and choose one, if one fits.
 
-    `environ` is the user's own; `told` hears what is being tried, for someone who waits.
+    `environ` is the user's own; `progress` gets a text for each trial.
     """
     archs, notes = wanted_archs(facts, environ)
-    judge = _Judge(host, facts, environ, archs, told)
-    looked = [_looked_at(judge, one) for one in _all(facts)]
+    machine = _Machine(host, facts, environ, archs, progress)
+    looked = [_by_files(machine, one) for one in _all(facts)]
     fit = sorted((one for one in looked if not one.reasons), key=lambda one: _rank(facts, one))
     chosen: Candidate | None = None
     tried: list[Candidate] = []
     while fit and chosen is None:
-        one = _tried(judge, fit.pop())
-        chosen = one if one.verdict == "chosen" else None
-        tried.append(one)
+        candidate = _tried(machine, fit.pop())
+        chosen = candidate if candidate.verdict == "chosen" else None
+        tried.append(candidate)
     better = "" if chosen is None else _why_better(chosen)
     rest = [
         msgspec.structs.replace(one, verdict="fits", reasons=(f"not tried: {better}",))
@@ -63,14 +63,14 @@ def choose(
     ]
     rejected = [one for one in looked if one.reasons]
     ordered = (*([chosen] if chosen else []), *rest, *(one for one in tried if one != chosen))
-    told_of = (*_unknown(facts), *notes, *_overrides(host, environ, chosen))
-    return Choice(candidates=(*ordered, *rejected), notes=told_of)
+    every_note = (*_unknown(facts), *notes, *_overrides(host, environ, chosen))
+    return Choice(candidates=(*ordered, *rejected), notes=every_note)
 
 
 def wanted_archs(
     facts: Facts, environ: Mapping[str, str]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Compute capabilities ×10 to compile for, and a note on where they are from if not the GPUs.
+    """Return compute capabilities ×10 to compile for, and a note if they are not from the GPUs.
 
     TORCH_CUDA_ARCH_LIST comes first, as it does in a build.
     """
@@ -84,26 +84,26 @@ def wanted_archs(
     if gpus:
         return tuple(sorted(set(gpus))), ()
     why = "no GPU is visible here" if facts.gpus is not None else "the GPUs could not be listed"
-    return (), (f"{why}, so no toolkit was compared with one (TORCH_CUDA_ARCH_LIST would tell)",)
+    return (), (f"{why}, so no toolkit was compared with one; TORCH_CUDA_ARCH_LIST can name it",)
 
 
 def _overrides(host: Host, environ: Mapping[str, str], chosen: Candidate | None) -> tuple[str, ...]:
-    """Variables that lead some builds elsewhere, whatever CUDA_HOME says."""
+    """Variables that make some builds use another toolkit, despite CUDA_HOME."""
     if chosen is None:
         return ()
     inside = host.real(chosen.root)
     return tuple(
-        f"{name}={environ[name]} leads {who} elsewhere, whatever CUDA_HOME says; unset it"
+        f"{name}={environ[name]} overrides CUDA_HOME in {who}; unset it"
         for name, who in _OTHER_VARIABLES.items()
         if environ.get(name) and not f"{host.real(environ[name])}/".startswith(f"{inside}/")
     )
 
 
-# What files tell
+# From files
 
 
 def _all(facts: Facts) -> tuple[Toolkit, ...]:
-    """The toolkits, and what torch takes now if that is none of them."""
+    """The toolkits, and the one that torch uses now if it is none of them."""
     found = facts.toolkits or ()
     build = facts.build
     if build.cuda_home and not any(one.in_use for one in found):
@@ -119,28 +119,28 @@ def _all(facts: Facts) -> tuple[Toolkit, ...]:
     return tuple(one for one in found if one.root)
 
 
-def _looked_at(judge: _Judge, one: Toolkit) -> Candidate:
-    """What speaks against a toolkit by its files and its version."""
-    torch, root = judge.facts.torch, one.root or ""
-    version = series(one.version)
+def _by_files(machine: _Machine, toolkit: Toolkit) -> Candidate:
+    """Evaluate a toolkit by its files and its version."""
+    torch, root = machine.facts.torch, toolkit.root or ""
+    version = series(toolkit.version)
     matches = major(version) == major(torch.cuda) if torch.cuda and version else None
     reasons = []
-    if not one.nvcc:
+    if not toolkit.nvcc:
         reasons.append("it has no nvcc" + _only_a_wheel(root))
-    elif one.missing_components:
-        reasons.append(f"it lacks {', '.join(one.missing_components)}")
-    elif one.missing_components is None:
+    elif toolkit.missing_components:
+        reasons.append(f"it lacks {', '.join(toolkit.missing_components)}")
+    elif toolkit.missing_components is None:
         reasons.append("its folder could not be read")
     if matches is False:
         reasons.append(f"torch is built for CUDA {torch.cuda} and refuses another major version")
     if not root.isprintable() or "\ufffd" in root:
-        reasons.append("its path cannot be written into a shell's file")
+        reasons.append("its path contains characters that a shell's file cannot hold")
     return Candidate(
         root=root,
-        source=one.source or "",
+        source=toolkit.source or "",
         version=version,
-        lacks=one.missing_components,
-        nvcc="" if one.nvcc else "none",
+        lacks=toolkit.missing_components,
+        nvcc="" if toolkit.nvcc else "none",
         matches=matches,
         exact=version is not None and version == series(torch.cuda),
         reasons=tuple(reasons),
@@ -149,16 +149,21 @@ def _looked_at(judge: _Judge, one: Toolkit) -> Candidate:
 
 def _only_a_wheel(root: str) -> str:
     wheel = re.search(r"[/\\]nvidia[/\\]cuda_nvcc$", root)
-    return "; NVIDIA's wheels for CUDA 11 and 12 hold ptxas but no compiler" if wheel else ""
+    return "; NVIDIA's wheels for CUDA 11 and 12 contain ptxas but no compiler" if wheel else ""
 
 
-def _rank(facts: Facts, one: Candidate) -> tuple[bool, bool, tuple[int, ...], bool]:
-    """The best comes last: torch's own release, then the one in use, then the newest."""
-    return (one.exact, _used(facts, one), parts(one.version or "0"), one.source != "wheel")
+def _rank(facts: Facts, candidate: Candidate) -> tuple[bool, bool, tuple[int, ...], bool]:
+    """Sort key, the best last: torch's own release, then the one in use, then the newest."""
+    return (
+        candidate.exact,
+        _used(facts, candidate),
+        parts(candidate.version or "0"),
+        candidate.source != "wheel",
+    )
 
 
-def _used(facts: Facts, one: Candidate) -> bool:
-    return any(known.root == one.root and known.in_use for known in facts.toolkits or ())
+def _used(facts: Facts, candidate: Candidate) -> bool:
+    return any(known.root == candidate.root and known.in_use for known in facts.toolkits or ())
 
 
 def _why_better(chosen: Candidate) -> str:
@@ -168,61 +173,68 @@ def _why_better(chosen: Candidate) -> str:
 
 
 def _unknown(facts: Facts) -> tuple[str, ...]:
-    """Why torch could not be compared with, if it could not."""
+    """Why no toolkit was compared with torch, if so."""
     torch = facts.torch
     if torch.installed is None:
         return (f"torch could not be examined: {facts.gap('torch') or 'no reason is known'}",)
     if not torch.installed:
         return ("torch is not installed here, so no toolkit was compared with its CUDA",)
     if torch.build != "cuda":
-        return (f"torch {torch.version} is no CUDA build: its extensions are built without nvcc",)
+        return (
+            f"torch {torch.version} is not a CUDA build: its extensions are built without nvcc",
+        )
     return () if torch.cuda else (f"torch's CUDA is unknown: {facts.gap('torch.cuda')}",)
 
 
-# What running it tells
+# By running it
 
 
-def _tried(judge: _Judge, one: Candidate) -> Candidate:
-    """The candidate after its nvcc was asked and a trial build was made with it."""
-    judge.told(f"trying {one.root}")
-    asked = trial_build.nvcc(judge.host.join(one.root, "bin", "nvcc"), judge.environ)
+def _tried(machine: _Machine, candidate: Candidate) -> Candidate:
+    """The candidate after its nvcc was run and a trial build was made with it."""
+    machine.progress(f"trying {candidate.root}")
+    asked = trial_build.nvcc(machine.host.join(candidate.root, "bin", "nvcc"), machine.environ)
     if not asked.version:
-        return _rejected(one, "fails", asked.why)
-    one = msgspec.structs.replace(one, nvcc=asked.version)
-    cuda = judge.facts.torch.cuda or ""
+        return _rejected(candidate, "fails", asked.why)
+    candidate = msgspec.structs.replace(candidate, nvcc=asked.version)
+    cuda = machine.facts.torch.cuda or ""
     if cuda and major(asked.release) != major(cuda):
-        return _rejected(one, asked.version, f"its nvcc is {asked.release}, torch's CUDA {cuda}")
-    unknown = [sm for sm in judge.archs if asked.archs is not None and sm not in asked.archs]
+        why = f"its nvcc is {asked.release}, torch needs CUDA {cuda}"
+        return _rejected(candidate, asked.version, why)
+    unknown = [sm for sm in machine.archs if asked.archs is not None and sm not in asked.archs]
     if unknown:
         side = "too old" if asked.archs and max(unknown) > max(asked.archs) else "too new"
         names = ", ".join(f"sm_{sm}" for sm in unknown)
-        return _rejected(one, asked.version, f"its nvcc is {side} for {names}")
-    if judge.host.windows:
+        return _rejected(candidate, asked.version, f"its nvcc is {side} for {names}")
+    if machine.host.windows:
         return msgspec.structs.replace(
-            one, verdict="chosen", reasons=("no trial build: nvcc needs cl.exe's own prompt",)
+            candidate, verdict="chosen", reasons=("no trial build: nvcc needs cl.exe's own prompt",)
         )
-    return _built(judge, one, asked)
+    return _built(machine, candidate, asked)
 
 
-def _built(judge: _Judge, one: Candidate, asked: trial_build.Nvcc) -> Candidate:
+def _built(machine: _Machine, candidate: Candidate, asked: trial_build.Nvcc) -> Candidate:
     """A trial build, with an older host compiler if the usual one is not accepted."""
-    sm = max(judge.archs, default=None)
-    cxx, family = judge.facts.cxx, judge.facts.cxx.family or ""
-    table = compiler_bounds.read(judge.host, judge.facts.torch.path or "", family)
+    sm = max(machine.archs, default=None)
+    cxx, family = machine.facts.cxx, machine.facts.cxx.family or ""
+    table = compiler_bounds.read(machine.host, machine.facts.torch.path or "", family)
     why = "there is no C++ compiler" if cxx.path == "" else ""
     why = why or compiler_bounds.refusal(table, asked.release, cxx.path or "", cxx.version or "")
-    why = why or trial_build.build(judge.host, one.root, judge.environ, sm, Compiler())
+    why = why or trial_build.build(machine.host, candidate.root, machine.environ, sm, Compiler())
     if not why:
-        return msgspec.structs.replace(one, verdict="chosen", reasons=(_praise(judge, one),))
+        return msgspec.structs.replace(
+            candidate, verdict="chosen", reasons=(_advantage(machine, candidate),)
+        )
     if "gcc" not in why and "g++" not in why and "C++" not in why:
-        return _rejected(one, asked.version, why)
-    for other in _older(judge.host):
+        return _rejected(candidate, asked.version, why)
+    for other in _older(machine.host):
         if not compiler_bounds.refusal(
             table, asked.release, other.cxx, _number(other)
-        ) and not trial_build.build(judge.host, one.root, judge.environ, sm, other):
-            reason = f"{_praise(judge, one)} and {other.cxx} ({why})"
-            return msgspec.structs.replace(one, verdict="chosen", reasons=(reason,), compiler=other)
-    return _rejected(one, asked.version, why)
+        ) and not trial_build.build(machine.host, candidate.root, machine.environ, sm, other):
+            reason = f"{_advantage(machine, candidate)} and {other.cxx} ({why})"
+            return msgspec.structs.replace(
+                candidate, verdict="chosen", reasons=(reason,), compiler=other
+            )
+    return _rejected(candidate, asked.version, why)
 
 
 def _older(host: Host) -> list[Compiler]:
@@ -239,16 +251,16 @@ def _number(compiler: Compiler) -> str:
     return compiler.cxx.rpartition("-")[2]
 
 
-def _praise(judge: _Judge, one: Candidate) -> str:
-    torch = judge.facts.torch
-    if one.exact:
-        what = f"torch's own release, CUDA {one.version}"
-    elif one.matches:
-        what = f"of torch's major version (torch {torch.cuda}, this {one.version})"
+def _advantage(machine: _Machine, candidate: Candidate) -> str:
+    torch = machine.facts.torch
+    if candidate.exact:
+        what = f"torch's own release, CUDA {candidate.version}"
+    elif candidate.matches:
+        what = f"of torch's major version (torch {torch.cuda}, this {candidate.version})"
     else:
-        what = "the one in use" if _used(judge.facts, one) else "the newest here"
+        what = "the one in use" if _used(machine.facts, candidate) else "the newest here"
     return f"{what}; a trial extension builds with it"
 
 
-def _rejected(one: Candidate, nvcc: str, why: str) -> Candidate:
-    return msgspec.structs.replace(one, nvcc=nvcc, verdict="rejected", reasons=(why,))
+def _rejected(candidate: Candidate, nvcc: str, why: str) -> Candidate:
+    return msgspec.structs.replace(candidate, nvcc=nvcc, verdict="rejected", reasons=(why,))

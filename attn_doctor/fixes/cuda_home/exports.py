@@ -17,7 +17,7 @@ from attn_doctor.shell.exports import Exports
 
 
 def needed(host: Host, chosen: Candidate, environ: Mapping[str, str]) -> Exports:
-    """What has to be set in `environ` so that builds take the chosen toolkit."""
+    """Return what has to be set in `environ` so that builds use the chosen toolkit."""
     variables = {"CUDA_HOME": chosen.root, "CUDA_PATH": chosen.root}
     variables |= trial_build.headers_beside(host, chosen.root, environ)
     if chosen.compiler.cxx:
@@ -39,7 +39,7 @@ def _leads_to(host: Host, folder: str, environ: Mapping[str, str]) -> bool:
 
 
 def apply(exports: Exports, environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` as it is once the lines were carried out."""
+    """Return `environ` after the lines were run."""
     changed = {**environ, **exports.variables}
     if exports.path:
         separator = ";" if "\\" in exports.path else ":"

@@ -1,7 +1,6 @@
-"""A marked block in a text file: put in, and replaced in place.
+"""Adds a marked block to a text file, or replaces it in place.
 
-Line endings, encoding, byte order mark and everything outside the marks stay as they are, byte
-for byte.
+Line endings, encoding, byte order mark and all bytes outside the marks stay unchanged.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ import re
 
 from attn_doctor.errors import AttnDoctorError
 
-#: What stands in the marks; a second block in the same file has its part added.
+#: The text in the marks; a second block in the same file adds its part.
 NAME = "attn-doctor cuda-home"
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
           (codecs.BOM_UTF16_BE, "utf-16-be"))  # fmt: skip
-_TOLD = "# Written by `attn-doctor fix --cuda-home --write`. Run it again to renew this block."
+_NOTE = "# Written by `attn-doctor fix --cuda-home --write`. Run it again to renew this block."
 
 
 def with_block(
     data: bytes, lines: list[str], where: str, part: str = "", after: str = ""
 ) -> bytes | None:
-    """`data` with a block of `lines`, in the place of an earlier one if there is one.
+    """Return `data` with a block of `lines`, which replaces an earlier one.
 
     A new block goes to the end, or below the first line that matches `after`; None if there is
     no such line. `where` names the file in errors. Raises `AttnDoctorError` if an earlier block
@@ -33,7 +32,7 @@ def with_block(
     end = "\r\n" if "\r\n" in (text if span is None else text[slice(*span)]) else "\n"
     first, last = _marks(part)
     indent = "    " if after else ""
-    written = [first, *([] if part else [_TOLD]), *lines, last]
+    written = [first, *([] if part else [_NOTE]), *lines, last]
     block = "".join(f"{indent}{line}{end}" if line else end for line in written)
     if span is not None:
         text = text[: span[0]] + block + text[span[1] :]
@@ -54,17 +53,19 @@ def _marks(part: str) -> tuple[str, str]:
 
 
 def _decoded(data: bytes, where: str) -> tuple[bytes, str, str]:
-    """Byte order mark, encoding and text. Bytes that are no UTF-8 survive the round trip."""
+    """Byte order mark, encoding and text. Bytes that are not UTF-8 survive the round trip."""
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             try:
                 return mark, encoding, data[len(mark) :].decode(encoding)
             except UnicodeDecodeError:
                 raise AttnDoctorError(
-                    f"{where} is no text in {encoding}; it is left alone"
+                    f"{where} is not valid {encoding}; it was not changed"
                 ) from None
     if b"\0" in data:
-        raise AttnDoctorError(f"{where} holds zero bytes, so it is no text; it is left alone")
+        raise AttnDoctorError(
+            f"{where} contains zero bytes, so it is not a text file; it was not changed"
+        )
     return b"", "utf-8", data.decode("utf-8", "surrogateescape")
 
 

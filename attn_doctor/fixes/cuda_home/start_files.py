@@ -1,7 +1,8 @@
-"""Where the choice can be kept for later shells, and what each file would hold then.
+"""Writes the choice for later shells: works out each file's new contents, then writes them.
 
-The choice depends on the examined environment's torch, so its own activation hook is the first
-place; a system Python has none, and the shell's start file takes its part.
+The choice depends on the examined environment's torch, so its own activation hook comes first; a
+system Python has none, so the shell's start file is used. Files are written through the journal,
+so that `fix undo` restores them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _VENV: tuple[tuple[str, Shell, str], ...] = (
 )
 _OTHERS = ("activate.csh", "activate.nu", "activate.bat")
 _CONDA: tuple[tuple[str, Shell], ...] = (("sh", "sh"), ("fish", "fish"), ("ps1", "powershell"))
-#: conda reads hooks in the order of their names; those of its compilers come before this.
+#: conda reads hooks in the order of their names; those of its compilers precede this one.
 _HOOK = "zz-attn-doctor-cuda-home"
 
 
@@ -43,21 +44,21 @@ class Change(Struct, frozen=True, kw_only=True):
     """One file before and after."""
 
     path: Path
-    """As it was looked for."""
+    """The path that was searched."""
     real: Path
-    """The file behind `path`, which is the one that changes."""
+    """The file behind `path`, which changes."""
     before: bytes | None
     """None if there is no such file yet."""
     after: bytes
 
     @property
     def needed(self) -> bool:
-        """The file is not yet as it should be."""
+        """The file has to change."""
         return self.before != self.after
 
 
 class FileChanges(Struct, frozen=True, kw_only=True):
-    """What keeping the choice takes."""
+    """The files to write, and what they set."""
 
     kind: str
     """`environment`, `shell` or `github`."""
@@ -65,13 +66,13 @@ class FileChanges(Struct, frozen=True, kw_only=True):
     exports: Exports
     notes: tuple[str, ...] = ()
     then: str = ""
-    """What the user does to have it in the shell at hand."""
+    """What the user does to use it in the current shell."""
 
 
 def file_changes(
     facts: Facts, exports: Exports, shell: Shell, environ: Mapping[str, str], kind: str
 ) -> FileChanges:
-    """The files to write. Raises `AttnDoctorError` if one of them cannot or must not be written."""
+    """Return the files to write. Raises `AttnDoctorError` if one cannot or must not be written."""
     if kind == "auto":
         kind = _usual(facts, environ)
     if kind == "github":
@@ -84,8 +85,8 @@ def file_changes(
     if python.environment == "venv" and python.prefix:
         return _venv(exports, shell, Path(python.prefix))
     raise AttnDoctorError(
-        f"{python.path or 'this interpreter'} is in no virtual environment and in no conda one, so"
-        " there is no activation hook; use --write-to shell"
+        f"{python.path or 'this interpreter'} is neither in a virtual nor in a conda environment,"
+        " so it has no activation hook; use --write-to shell"
     )
 
 
@@ -95,7 +96,7 @@ def _usual(facts: Facts, environ: Mapping[str, str]) -> str:
     return "environment" if facts.python.environment in ("venv", "conda") else "shell"
 
 
-# Places
+# Kinds of files
 
 
 def _shell(facts: Facts, exports: Exports, shell: Shell, environ: Mapping[str, str]) -> FileChanges:
@@ -116,18 +117,18 @@ def _venv(exports: Exports, shell: Shell, prefix: Path) -> FileChanges:
         if before is None or any(_same(path, one.path) for one in changes):
             continue
         if b"# SIG # Begin signature block" in before:
-            notes.append(f"{path} is signed and would not run once changed: it is left alone")
+            notes.append(f"{path} is signed and would not run after a change: it was not changed")
             continue
         after = marked_block.with_block(before, enter_lines(exports, family), str(path))
         lines = leave_lines(exports, family, path=False)
         left = marked_block.with_block(after or before, lines, str(path), "deactivate", leaving)
         if left is None:
-            notes.append(f"{path} has no `deactivate` that is known: it will not unset what it set")
+            notes.append(f"{path} has no known `deactivate`: the variables stay set after it")
         changes.append(_change(path, before, left or after or before))
     folder = prefix / ("Scripts" if (prefix / "Scripts").is_dir() else "bin")
     others = [name for name in _OTHERS if (folder / name).is_file()]
     if others:
-        notes.append(f"left alone: {', '.join(others)} beside them")
+        notes.append(f"not changed: {', '.join(others)}")
     if not changes:
         raise AttnDoctorError(
             f"{prefix} has no activation script to write to; use --write-to shell"
@@ -144,7 +145,7 @@ def _venv(exports: Exports, shell: Shell, prefix: Path) -> FileChanges:
 
 
 def _conda(exports: Exports, prefix: Path) -> FileChanges:
-    """Hook files of our own, which conda reads when the environment is entered and left."""
+    """Our own hook files, which conda reads when the environment is activated and deactivated."""
     changes = []
     for ending, family in _CONDA:
         for folder, lines in (
@@ -159,12 +160,12 @@ def _conda(exports: Exports, prefix: Path) -> FileChanges:
         kind="environment",
         changes=tuple(changes),
         exports=exports,
-        then=f"conda activate {prefix} (once more)",
+        then=f"run conda activate {prefix} again",
     )
 
 
 def _github(exports: Exports, environ: Mapping[str, str]) -> FileChanges:
-    """The files through which one step of a GitHub Actions job speaks to the next ones."""
+    """The files that pass variables from one step of a GitHub Actions job to the next."""
     changes = []
     texts = {"GITHUB_ENV": [f"{name}={value}" for name, value in exports.variables.items()]}
     if exports.path:
@@ -172,7 +173,9 @@ def _github(exports: Exports, environ: Mapping[str, str]) -> FileChanges:
     for variable, lines in texts.items():
         path = Path(environ.get(variable, ""))
         if not path.is_absolute() or not path.is_file():
-            raise AttnDoctorError(f"{variable} names no file; --write-to github is for a workflow")
+            raise AttnDoctorError(
+                f"{variable} does not name a file; --write-to github is for a workflow"
+            )
         before = _read(path) or b""
         gap = b"" if not before or before.endswith(b"\n") else b"\n"
         known = before.decode("utf-8", "replace").splitlines()
@@ -195,13 +198,13 @@ def _read(path: Path) -> bytes | None:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise AttnDoctorError(f"{path} is no file; it is left alone")
+            raise AttnDoctorError(f"{path} is not a regular file; it was not changed")
         return path.read_bytes()
     except FileNotFoundError:
         if path.is_symlink():
             raise AttnDoctorError(
-                f"{path} is a link to {os.path.realpath(path)}, which is not there; make that file"
-                " or remove the link, then run this again"
+                f"{path} is a link to {os.path.realpath(path)}, which does not exist; create"
+                " that file or remove the link, then run this again"
             ) from None
         return None
     except OSError as error:
@@ -209,20 +212,20 @@ def _read(path: Path) -> bytes | None:
 
 
 def _change(path: Path, before: bytes | None, after: bytes) -> Change:
-    """A change that can be carried out. Raises `AttnDoctorError` if it cannot."""
+    """A change that can be applied. Raises `AttnDoctorError` if it cannot."""
     real = Path(os.path.realpath(path))
     change = Change(path=path, real=real, before=before, after=after)
     if not change.needed:
         return change
-    link = f" (which {path} leads to)" if real != path else ""
+    link = f" (the target of {path})" if real != path else ""
     if before is not None and hasattr(os, "getuid"):
         owner = real.stat().st_uid
         if owner != os.getuid():
             raise AttnDoctorError(
-                f"{real}{link} belongs to user {owner}, not to you ({os.getuid()}); it is left"
-                " alone. Print the lines without --write and add them where you may"
+                f"{real}{link} belongs to user {owner}, not to you ({os.getuid()}); it was"
+                " not changed. Print the lines without --write and add them where you may"
             )
-    # A new file takes its place by one rename, so its folder has to be writable.
+    # A new file is renamed into the folder, so the folder has to be writable.
     folder = next(one for one in real.parents if one.is_dir())
     for place, what in ((real, "is read-only"), (folder, "is in a folder you may not write to")):
         if place.exists() and not os.access(place, os.W_OK):
@@ -234,28 +237,28 @@ def _change(path: Path, before: bytes | None, after: bytes) -> Change:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Two names of one file, as on file systems that do not tell upper from lower case."""
+    """Two names of one file, as on file systems that ignore case."""
     try:
         return one.samefile(other)
     except OSError:
         return False
 
 
-def write(keeping: FileChanges, journal: Journal) -> tuple[Change, ...]:
-    """Write every file that is not yet as it should be; returns those that were written.
+def write(plan: FileChanges, journal: Journal) -> tuple[Change, ...]:
+    """Write every file that has to change; return those that were written.
 
     Raises `AttnDoctorError` if a file changed since it was read, or cannot be written.
     """
-    needed = tuple(one for one in keeping.changes if one.needed)
+    needed = tuple(one for one in plan.changes if one.needed)
     for change in needed:
         _unchanged(change)
         journal.write_file(change.path, change.after)
     return needed
 
 
-def append(keeping: FileChanges) -> tuple[Change, ...]:
-    """Add to the files of GitHub Actions, which last for one step and are never put back."""
-    needed = tuple(one for one in keeping.changes if one.needed)
+def append(plan: FileChanges) -> tuple[Change, ...]:
+    """Append to the files of GitHub Actions, which last for one step and are never restored."""
+    needed = tuple(one for one in plan.changes if one.needed)
     for change in needed:
         with change.real.open("ab") as file:
             file.write(change.after[len(change.before or b"") :])
@@ -263,10 +266,10 @@ def append(keeping: FileChanges) -> tuple[Change, ...]:
 
 
 def _unchanged(change: Change) -> None:
-    """The file is as it was when the change was worked out and shown."""
+    """Raise `AttnDoctorError` if the file changed after the change was shown."""
     try:
         now = change.real.read_bytes() if os.path.lexists(change.real) else None
     except OSError as error:
         raise AttnDoctorError(f"{change.real} cannot be read: {error.strerror}") from None
     if now != change.before:
-        raise AttnDoctorError(f"{change.real} has changed in the meantime; run this again")
+        raise AttnDoctorError(f"{change.real} was changed in the meantime; run this again")

@@ -1,9 +1,9 @@
-"""A CUDA toolkit from NVIDIA's wheels, in a folder of its own, laid out as builds expect one.
+"""Installs a CUDA toolkit from NVIDIA's wheels in a folder of its own, in the layout for builds.
 
-The meta-package `cuda-toolkit` pins parts that belong together; asked for by themselves, the
-compiler and its back end come from different releases and do not work with each other. What torch
-brought along already (cuBLAS and the like, more than a gigabyte) is linked from there where its
-release is the same. The wheels hold no `libcuda.so` to link against: the driver has one.
+The meta-package `cuda-toolkit` pins parts that belong together; installed separately, the compiler
+and its back end are from different releases and do not work together. Libraries that torch already
+installed (such as cuBLAS, more than a gigabyte) are linked from there if the release is the same.
+The wheels contain no `libcuda.so` to link against: the driver has one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIMIT = 3600.0
 
 
 class Installation(Struct, frozen=True, kw_only=True):
-    """What `--install` would do."""
+    """What `--install` would install."""
 
     root: Path
     """The folder it makes."""
@@ -51,25 +51,25 @@ class Installation(Struct, frozen=True, kw_only=True):
 
 
 def plan(host: Host, facts: Facts, environ: Mapping[str, str]) -> Installation:
-    """The toolkit for torch's CUDA. Raises `AttnDoctorError` if it cannot come from wheels."""
+    """Return the toolkit for torch's CUDA. Raises `AttnDoctorError` if there are no wheels."""
     torch = facts.torch
     if torch.build != "cuda" or not torch.cuda:
-        raise AttnDoctorError("--install takes the CUDA release of torch, and this torch has none")
+        raise AttnDoctorError("--install uses the CUDA release of torch, and this torch has none")
     release = series(torch.cuda) or torch.cuda
     if facts.system.os not in ("linux", "windows") or facts.system.musl:
         raise AttnDoctorError("NVIDIA publishes wheels for Windows and for Linux with glibc only")
     if not wheels_hold_nvcc(release):
         raise AttnDoctorError(
-            f"NVIDIA's wheels of CUDA {release} hold no compiler (they do from CUDA 13.0 on); use"
-            " one of the other ways that fix --cuda-home shows"
+            f"NVIDIA's wheels of CUDA {release} contain no compiler (from CUDA 13.0 on they do);"
+            " use one of the other ways that fix --cuda-home shows"
         )
     root = own_root(release, environ)
     if root is None:
         raise AttnDoctorError("there is no folder for a toolkit: set HOME or XDG_DATA_HOME")
     if os.path.lexists(root):
         raise AttnDoctorError(
-            f"{root} is there and does not serve; attn-doctor fix undo removes what an earlier"
-            " run made, else move it away"
+            f"{root} exists and does not fit; attn-doctor fix undo removes the folder of an"
+            " earlier run, else move it away"
         )
     linked, exact = _of_environment(facts, release)
     extras = COMPILING if linked else (*COMPILING, *LIBRARIES)
@@ -128,16 +128,14 @@ def _enough_space(host: Host, root: Path, mib: int) -> None:
     free = host.space(str(place)).free >> 20
     if free < mib:
         raise AttnDoctorError(
-            f"{root} needs {mib} MiB, and {place} has {free} MiB free; make room, or set"
+            f"{root} needs {mib} MiB, and {place} has {free} MiB free; free some space, or set"
             " XDG_DATA_HOME to a folder on a larger disk"
         )
     if not os.access(place, os.W_OK):
-        raise AttnDoctorError(
-            f"{place} may not be written to; set XDG_DATA_HOME to a folder of yours"
-        )
+        raise AttnDoctorError(f"{place} cannot be written; set XDG_DATA_HOME to a folder of yours")
 
 
-# Doing it
+# Installing
 
 
 def install(
@@ -145,9 +143,9 @@ def install(
     wanted: Installation,
     environ: Mapping[str, str],
     journal: Journal,
-    told: Callable[[str], None],
+    progress: Callable[[str], None],
 ) -> None:
-    """Carry it out. Raises `AttnDoctorError` if it fails; nothing is left behind then."""
+    """Install it. Raises `AttnDoctorError` if that fails, after removing the folder."""
     root = journal.make_folder(wanted.root)
     try:
         log = journal.folder / "toolkit.log"
@@ -157,7 +155,7 @@ def install(
             env=installer_environment(environ, {}),
             folder=journal.folder,
             log=log,
-            on_line=told,
+            on_line=progress,
             on_start=lambda process: journal.note("child", process=process),
             handle=journal.lock_handle,
         )
@@ -165,11 +163,11 @@ def install(
             last = ended.lines[-1] if ended.lines else ""
             why = ended.failure or f"it ended with code {ended.code}: {last[:300]}"
             raise AttnDoctorError(f"the toolkit could not be installed: {why}; the log is {log}")
-        told("putting the toolkit together")
+        progress("putting the toolkit together")
         assemble(root, wanted.linked)
         _check(host, root, environ)
     except BaseException as error:
-        # Made by this run a moment ago and by nobody else; the marker says so.
+        # This run made it, as the marker says.
         if (root / MARKER).is_file() and not root.is_symlink():
             shutil.rmtree(root, ignore_errors=True)
         if isinstance(error, OSError):
@@ -178,7 +176,7 @@ def install(
 
 
 def assemble(root: Path, linked: Path | None) -> None:
-    """Make a toolkit of the wheels in `root/wheels`: `bin`, `include`, `lib64`, `nvvm`.
+    """Build a toolkit from the wheels in `root/wheels`: `bin`, `include`, `lib64`, `nvvm`.
 
     Both layouts are merged: one folder for all parts (CUDA 13) and one for each (CUDA 12).
     """
@@ -198,7 +196,7 @@ def assemble(root: Path, linked: Path | None) -> None:
 
 
 def _merge(source: Path, target: Path, put: Callable[[str, str], object]) -> None:
-    """Every file below `source` to the same place below `target`, unless there is one."""
+    """Put every file below `source` at the same path below `target`, if that is free."""
     for folder, folders, names in os.walk(source):
         folders[:] = [name for name in folders if name != "__pycache__"]
         place = target / os.path.relpath(folder, source)
@@ -241,7 +239,7 @@ def _versions(root: Path) -> dict[str, dict[str, str]]:
 def _check(host: Host, root: Path, environ: Mapping[str, str]) -> None:
     lacks = cuda_root.missing_components(host, str(root))
     if lacks:
-        raise AttnDoctorError(f"the wheels gave no whole toolkit: it lacks {', '.join(lacks)}")
+        raise AttnDoctorError(f"the wheels give an incomplete toolkit: it lacks {', '.join(lacks)}")
     asked = trial_build.nvcc(host.join(str(root), "bin", "nvcc"), environ)
     if not asked.version:
         raise AttnDoctorError(f"the toolkit from wheels does not run: {asked.why}")

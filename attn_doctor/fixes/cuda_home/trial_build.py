@@ -1,8 +1,8 @@
-"""Tries a toolkit out: runs its nvcc and builds a few lines the way torch's extensions are built.
+"""Tests a toolkit: runs its nvcc and builds a few lines as torch builds its extensions.
 
 A C++ file and a CUDA file that include what torch's own headers include are compiled and linked.
-That finds what no look at files does: parts of different releases, a host compiler that nvcc does
-not accept, a GPU it does not know. Nothing that was compiled is run.
+This finds faults that files do not show: parts of different releases, a host compiler that nvcc
+does not accept, a GPU it does not know. No compiled code is run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attn_doctor.fixes.cuda_home.candidate import Compiler
 from attn_doctor.host import Host
 from attn_doctor.processes import Ended, run
 
-#: Seconds for nvcc to tell its version, and for one compilation; 0.1 s and 4 s here.
+#: Seconds for nvcc to print its version, and for one compilation; 0.1 s and 4 s here.
 ASK, COMPILE = 20.0, 180.0
 _HEADERS = ("cuda_runtime.h", "cublas_v2.h", "cusparse.h", "cusolverDn.h")
 _CPP = "".join(f"#include <{name}>\n" for name in _HEADERS) + "int attn_doctor() { return 0; }\n"
@@ -37,12 +37,12 @@ extern "C" int go(__half* x) { twice<<<1, 32>>>(x); return (int)cudaGetLastError
 
 
 class Nvcc(Struct, frozen=True):
-    """What an nvcc says of itself."""
+    """What an nvcc reports."""
 
     version: str = ""
-    """Such as `13.0.88`; empty if it could not be asked, for the reason in `why`."""
+    """Such as `13.0.88`; empty if it could not be run, for the reason in `why`."""
     archs: tuple[int, ...] | None = None
-    """Compute capabilities ×10 it compiles for; None if it does not tell."""
+    """Compute capabilities ×10 it compiles for; None if unknown."""
     why: str = ""
 
     @property
@@ -64,9 +64,9 @@ def nvcc(path: str, environ: Mapping[str, str]) -> Nvcc:
 
 
 def headers_beside(host: Host, root: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """CPATH for a toolkit whose headers lie in `targets/…/include` alone, as conda-forge's do.
+    """Return CPATH for a toolkit with headers in `targets/…/include` only, as conda-forge's.
 
-    nvcc finds them there, the C++ compiler does not. Empty where nothing is missing.
+    nvcc finds them there, the C++ compiler does not. Empty if nothing is missing.
     """
     if host.is_file(host.join(root, "include", _HEADERS[0])):
         return {}
@@ -84,7 +84,7 @@ def _targets(host: Host) -> tuple[str, ...]:
 def build(
     host: Host, root: str, environ: Mapping[str, str], sm: int | None, compiler: Compiler
 ) -> str:
-    """Why a small extension cannot be built with the toolkit in `root`; empty if it can be.
+    """Return why a small extension cannot be built with the toolkit in `root`; empty if it can.
 
     `sm`: the compute capability ×10 to compile for, None for nvcc's own default. Raises
     `AttnDoctorError` if there is no temporary folder to build in.
@@ -113,10 +113,10 @@ def build(
 def _commands(
     host: Host, root: str, folder: str, environ: Mapping[str, str], sm: int | None, named: Compiler
 ) -> list[list[str]]:
-    """As torch's cpp_extension does it: g++ for C++ and for linking, nvcc for kernels."""
+    """The commands of torch's cpp_extension: g++ for C++ and for linking, nvcc for kernels."""
     cxx = named.cxx or host.which(environ.get("CXX", "")) or host.which("c++") or host.which("g++")
     cc = named.cc or environ.get("CC", "")
-    # As torch does: gcc does not like its own directory named again.
+    # As torch does: gcc must not get its own directory again.
     include = [] if root == "/usr" else [f"-I{root}/include"]
     arch = [f"-gencode=arch=compute_{sm},code=sm_{sm}"] if sm else []
     host_compiler = ["-ccbin", cc] if cc else []
@@ -144,14 +144,14 @@ def _flags(environ: Mapping[str, str], name: str) -> list[str]:
 
 
 def _plain(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's variables for a child: messages in English, and nothing kept by ccache."""
+    """The user's variables for a child: messages in English, and no use of ccache."""
     return {**environ, "LC_ALL": "C", "CCACHE_DISABLE": "1"}
 
 
-#: What compilers print, and what it means here.
+#: What compilers print, and its meaning here.
 _MEANINGS = (
     (r"unsupported GNU version! gcc versions later than ([\d.]+)",
-     "its nvcc accepts gcc up to {0}, and the one here is newer"),
+     "its nvcc accepts gcc up to {0}, and this one is newer"),
     (r"unsupported (clang|Microsoft Visual Studio) version!", "its nvcc does not accept this {0}"),
     (r"Unsupported gpu architecture '(\w+)'", "its nvcc does not know {0}"),
     (r"fatal error: (\S+): No such file or directory", "the header {0} is missing"),
@@ -172,7 +172,7 @@ def _said(ran: Ended) -> str:
 
 
 def _last(ran: Ended) -> str:
-    """How it ended and the line that says most; empty if it ended well."""
+    """How it ended and the most specific line; empty if it succeeded."""
     if ran.ok:
         return ""
     printed = [line.strip() for line in (ran.err + ran.out).splitlines() if line.strip()]

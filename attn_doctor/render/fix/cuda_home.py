@@ -1,4 +1,4 @@
-"""The choice of a CUDA toolkit as text for a person, and as JSON for a program."""
+"""Writes the choice of a CUDA toolkit as text for a person, and as JSON for a program."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _STYLES = {"chosen": "green", "fits": "dim", "rejected": "red"}
 
 
 def as_text(report: Report, paper: Paper) -> str:
-    """The explanation: what was asked for, every toolkit, the choice and its proof."""
+    """Return the explanation: torch and the GPUs, every toolkit, the choice and its check."""
     lines = [*_wanted(report.facts, report.choice.notes, paper)]
     if report.choice.candidates:
         lines += ["", *_table(report.choice.candidates, paper), ""]
-        for one in report.choice.candidates:
-            said = f"{one.verdict:<9} {one.root}: {'; '.join(one.reasons)}"
-            lines += paper.wrap(clean(said), 2)
+        for candidate in report.choice.candidates:
+            reasons = "; ".join(candidate.reasons)
+            line = f"{candidate.verdict:<9} {candidate.root}: {reasons}"
+            lines += paper.wrap(clean(line), 2)
     else:
         gap = report.facts.gap("toolkits")
         unknown = f"The toolkits could not be listed: {gap or 'they were not examined'}."
-        none = "There is no CUDA toolkit here."
+        none = "There is no CUDA toolkit on this machine."
         lines += ["", *paper.wrap(clean(unknown if report.facts.toolkits is None else none), 2)]
     if report.answers:
-        lines += ["", *_proof(report, paper)]
+        lines += ["", *_confirmation(report, paper)]
     if report.chosen is None and report.advice is not None:
         lines += ["", *_advice(report, paper)]
     return paper.glyphs("\n".join(lines) + "\n")
@@ -64,28 +65,28 @@ def _table(candidates: Sequence[Candidate], paper: Paper) -> Iterator[str]:
             yield "  " + "  ".join(cells)
 
 
-def _row(one: Candidate) -> tuple[str, ...]:
-    same = {None: "unknown", True: "same" if one.exact else "same major", False: "another"}
+def _row(candidate: Candidate) -> tuple[str, ...]:
+    same = {None: "unknown", True: "same" if candidate.exact else "same major", False: "another"}
     return (
-        clean(one.root),
-        one.version or "unknown",
-        one.nvcc or "not run",
-        _there(one, _HEADERS),
-        _there(one, _LIBRARIES),
-        same[one.matches],
-        one.verdict,
+        clean(candidate.root),
+        candidate.version or "unknown",
+        candidate.nvcc or "not run",
+        _there(candidate, _HEADERS),
+        _there(candidate, _LIBRARIES),
+        same[candidate.matches],
+        candidate.verdict,
     )
 
 
-def _there(one: Candidate, parts: Sequence[str]) -> str:
-    if one.lacks is None:
+def _there(candidate: Candidate, parts: Sequence[str]) -> str:
+    if candidate.lacks is None:
         return "unknown"
-    missing = [part for part in parts if part in one.lacks]
+    missing = [part for part in parts if part in candidate.lacks]
     return "yes" if not missing else "none" if len(missing) == len(parts) else "not all"
 
 
-def _proof(report: Report, paper: Paper) -> Iterator[str]:
-    yield "  With these lines:"
+def _confirmation(report: Report, paper: Paper) -> Iterator[str]:
+    yield "  With these lines set:"
     marks = {True: ("✓", "green"), False: ("✗", "red"), None: ("·", "dim")}
     for answer in report.answers:
         mark, style = marks[answer.agrees]
@@ -103,29 +104,29 @@ def _advice(report: Report, paper: Paper) -> Iterator[str]:
         yield from paper.wrap(way.title, 2)
         yield from (f"    {command}" for command in way.commands)
     if not advice.ways:
-        yield "  no way is known for this system"
+        yield "  no way to install it is known for this system"
     if advice.note:
         yield from paper.wrap(f"({advice.note}.)", 2)
 
 
-def changes(keeping: FileChanges, paper: Paper) -> str:
-    """The files that would change, and what they set."""
+def changes(plan: FileChanges, paper: Paper) -> str:
+    """Return the files that would change, and what they set."""
     lines: list[str] = []
-    for one in keeping.changes:
-        link = f" (which {one.path} leads to)" if one.real != one.path else ""
-        state = "as it should be" if not one.needed else "new" if one.before is None else "changed"
-        lines.append(clean(f"  {state:<15} {one.real}{link}"))
-    exports = keeping.exports
+    for change in plan.changes:
+        link = f" (the target of {change.path})" if change.real != change.path else ""
+        state = "unchanged" if not change.needed else "new" if change.before is None else "changed"
+        lines.append(clean(f"  {state:<9} {change.real}{link}"))
+    exports = plan.exports
     settings = [f"{name}={value}" for name, value in exports.variables.items()]
     settings += [f"{exports.path} first on PATH"] if exports.path else []
     lines += [clean(f"  sets {one}") for one in settings]
-    for note in keeping.notes:
+    for note in plan.notes:
         lines += paper.wrap(clean(note), 2)
     return paper.glyphs("\n".join(lines) + "\n")
 
 
-def as_json(report: Report, keeping: FileChanges | None, *, written: bool, undo: str) -> str:
-    """The same as one JSON object."""
+def as_json(report: Report, plan: FileChanges | None, *, written: bool, undo: str) -> str:
+    """Return the same as one JSON object."""
     exports = report.exports
     data = {
         "schema": SCHEMA,
@@ -137,11 +138,11 @@ def as_json(report: Report, keeping: FileChanges | None, *, written: bool, undo:
         "exports": exports.variables if exports else {},
         "path": exports.path if exports else "",
         "lines": report.lines,
-        "proof": report.answers,
+        "confirmed": report.answers,
         "advice": report.advice,
         "files": [
-            {"path": str(one.real), "changes": one.needed}
-            for one in (keeping.changes if keeping else ())
+            {"path": str(change.real), "changes": change.needed}
+            for change in (plan.changes if plan else ())
         ],
         "written": written,
         "undo": undo,

@@ -1,4 +1,4 @@
-"""Plans, results and runs of `fix` as JSON. `SCHEMA` rises when a key changes its meaning."""
+"""Writes plans, results and runs of `fix` as JSON. `SCHEMA` rises if a key changes its meaning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = 1
 
 
 def fix_json(plan: Plan, facts: Facts, code: int, applied: Applied | None = None) -> str:
-    """The plan, and what became of it if it was carried out."""
+    """Return the plan, and its results if it was applied."""
     data: dict[str, Any] = {
         "exit_code": code,
         "python": facts.python.path,
@@ -68,7 +68,7 @@ def _finding(one: Finding) -> dict[str, str]:
 
 
 def undo_json(wanted: Undo, code: int, undone: Undone | None = None) -> str:
-    """What taking a run back would do, and what became of it."""
+    """Return what undoing a run would do, and the result."""
     data: dict[str, Any] = {"exit_code": code, "undo": msgspec.to_builtins(wanted)}
     if undone is not None:
         data["undone"] = msgspec.to_builtins(undone)
@@ -76,7 +76,7 @@ def undo_json(wanted: Undo, code: int, undone: Undone | None = None) -> str:
 
 
 def history_json(runs: Iterable[Run]) -> str:
-    """All runs, the newest first."""
+    """Return all runs, the newest first."""
     return _written(
         {
             "runs": [
@@ -95,7 +95,7 @@ def history_json(runs: Iterable[Run]) -> str:
 
 
 def wheels_json(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]]) -> str:
-    """The verdicts on wheels, each with what is known of compiling it here."""
+    """Return the verdicts on wheels, each with notes on compiling it here."""
     return _written(
         {"wheels": [{**msgspec.to_builtins(one), "build": notes} for one, notes in verdicts]}
     )

@@ -1,4 +1,4 @@
-"""A plan, what became of it, and taking it back, for a person at a terminal."""
+"""Writes a plan, its results, an undo and the history for a person at a terminal."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SHOWN = 12
 
 
 def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str, locked: str = "") -> str:
-    """The plan. `installer` is what installs packages there, or why nothing can.
+    """Return the plan. `installer` is the name of what installs packages; empty if nothing can.
 
-    `locked`: what becomes of packages that are installed past a lock file.
+    `locked`: the warning about a project's lock file.
     """
     python = facts.python
     torch = f", torch {facts.torch.version}" if facts.torch.version else ""
@@ -41,11 +41,11 @@ def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str, locked: st
         lines.append("")
     for clash in plan.clashes:
         wants = " · ".join(
-            f"{rule} wants {want}" for rule, want in zip(clash.rules, clash.wants, strict=True)
+            f"{rule} needs {want}" for rule, want in zip(clash.rules, clash.wants, strict=True)
         )
-        lines += _marked("✗", f"Two rules want different {clash.about}: {wants}.", paper)
+        lines += _marked("✗", f"Two rules need different {clash.about}: {wants}.", paper)
         lines += paper.wrap(
-            "Neither is carried out. Choose one: "
+            "Neither is applied. Choose one: "
             + " or ".join(f"`attn-doctor fix {rule}`" for rule in clash.rules),
             2,
         )
@@ -53,17 +53,15 @@ def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str, locked: st
     for rule, title in plan.follows:
         lines += _marked("!", f"With another torch: {title} [{rule}]", paper)
     if plan.follows:
-        lines += paper.wrap("Run `attn-doctor fix` again afterwards.", 2)
+        lines += paper.wrap("Run `attn-doctor fix` again after this plan.", 2)
         lines.append("")
     if plan.together:
         lines += _marked("✗", f"The steps do not fit together: {plan.together}.", paper)
         lines.append("")
     if plan.without:
-        lines += paper.wrap(f"No remedy is known for: {', '.join(plan.without)}", 0)
+        lines += paper.wrap(f"No fix is known for: {', '.join(plan.without)}", 0)
     if plan.notes:
-        lines += paper.wrap(
-            f"Notes with a remedy, planned only if named: {', '.join(plan.notes)}", 0
-        )
+        lines += paper.wrap(f"Notes with a fix, planned only by name: {', '.join(plan.notes)}", 0)
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
@@ -80,7 +78,7 @@ def _step(step: Step, plan: Plan, facts: Facts, paper: Paper) -> Iterator[str]:
         label = ""
     if step.kind == "variables":
         yield from _labelled(
-            "", "set in your own shell; later steps of this run have it already", paper
+            "", "set it in your own shell; later steps of this run already have it", paper
         )
         if {"CUDA_HOME", "CUDA_PATH"} & step.exports.keys():
             yield from _labelled("", 'or: eval "$(attn-doctor fix --cuda-home)"', paper)
@@ -91,13 +89,15 @@ def _step(step: Step, plan: Plan, facts: Facts, paper: Paper) -> Iterator[str]:
         one.name for one in step.changes or () if one.sign in "~-" and one.name not in step.packages
     ]
     if also:
-        yield from _labelled("also", f"moves what no rule names: {', '.join(also)}", paper)
+        yield from _labelled(
+            "also", f"changes packages that no rule names: {', '.join(also)}", paper
+        )
     yield from _costs(step, paper)
     yield from _after(step, plan, paper)
 
 
 def _after(step: Step, plan: Plan, paper: Paper) -> Iterator[str]:
-    """What follows from the step, and what keeps it from being carried out."""
+    """The effects of the step, and what blocks it."""
     for one in step.stale:
         size = f" ({_size(one.bytes)})" if one.bytes else ""
         yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", paper)
@@ -107,17 +107,19 @@ def _after(step: Step, plan: Plan, paper: Paper) -> Iterator[str]:
         yield from _labelled("or", other, paper)
     rules = [rule for one in step.rules for rule in plan.explained.get(one, ())]
     if rules:
-        yield from _labelled("then", f"looked at again: {', '.join(rules)}", paper)
+        yield from _labelled("then", f"checked again: {', '.join(rules)}", paper)
     if step.blocked_by:
         yield from _labelled("blocked", step.blocked_by, paper, "yellow")
     elif step.kind == "manual":
-        yield from _labelled("blocked", "only a person can do this", paper, "yellow")
+        yield from _labelled("blocked", "only a person can apply this", paper, "yellow")
 
 
 def _commands(step: Step, facts: Facts) -> list[str]:
     variables = tuple(f"{name}={value}" for name, value in step.variables.items())
     *first, last = step.run or ((),)
-    run = (*first, (*variables, *last)) if last else ()  # what comes before a build is no build
+    run = (
+        (*first, (*variables, *last)) if last else ()
+    )  # only the last command of a build is the build
     fix = Fix(title=step.title, safety=step.safety, run=run, exports=step.exports)
     return shell_lines(fix, facts)
 
@@ -125,7 +127,7 @@ def _commands(step: Step, facts: Facts) -> list[str]:
 def _changes(changes: Sequence[Change] | None, paper: Paper) -> Iterator[str]:
     label = "changes"
     if changes is not None and not changes:
-        yield from _labelled(label, "nothing: what it asks for is there", paper)
+        yield from _labelled(label, "nothing: all packages are installed already", paper)
         return
     for one in sorted(changes or (), key=_weight)[:_SHOWN]:
         yield f"   {label:<{_INDENT - 3}}" + _change(one, paper)
@@ -135,7 +137,7 @@ def _changes(changes: Sequence[Change] | None, paper: Paper) -> Iterator[str]:
 
 
 def _weight(one: Change) -> tuple[int, str]:
-    """What is replaced or removed is more worth seeing than what is added."""
+    """Sort key: replaced and removed packages come before added ones."""
     return "~-=+".index(one.sign), one.name
 
 
@@ -183,7 +185,7 @@ def _marked(mark: str, words: str, paper: Paper) -> Iterator[str]:
 
 
 def applied_text(applied: Applied, facts: Facts, paper: Paper) -> str:
-    """What became of the plan, and the machine before and after."""
+    """Return the results of the plan, and the changes of the machine."""
     lines = [""]
     lines.extend(
         "  " + _change(one, paper) for one in sorted(applied.changes, key=_weight)[: 2 * _SHOWN]
@@ -228,7 +230,7 @@ def result_lines(result: StepResult, facts: Facts, paper: Paper, *, whole: bool)
 
 
 def undo_text(undo: Undo, paper: Paper) -> str:
-    """What taking a run back would do."""
+    """Return what undoing a run would do."""
     lines = [paper.style(f"Undo {undo.run}", "bold") + f"  ({clean(undo.title)}; {undo.state})"]
     lines.extend(
         "  " + _change(one, paper) for one in sorted(undo.changes, key=_weight)[: 3 * _SHOWN]
@@ -236,16 +238,16 @@ def undo_text(undo: Undo, paper: Paper) -> str:
     if len(undo.changes) > 3 * _SHOWN:
         lines.append(f"  … and {len(undo.changes) - 3 * _SHOWN} more")
     lines.extend(f"  {what:<9} {clean(path)}" for path, what in undo.files)
-    lines.extend(f"  remove    {clean(path)}/ with everything in it" for path in undo.folders)
+    lines.extend(f"  remove    {clean(path)}/ with all its contents" for path in undo.folders)
     for refusal in undo.refused:
         lines += _marked("!", refusal, paper)
     if not (undo.changes or undo.files or undo.folders or undo.parts):
-        lines.append("  nothing: it changed nothing that is still changed")
+        lines.append("  nothing to undo: all its changes are gone already")
     return paper.glyphs("\n".join(lines)) + "\n"
 
 
 def history_text(runs: Iterable[Run], paper: Paper) -> str:
-    """All runs, the newest first."""
+    """Return all runs, the newest first."""
     lines = []
     for run in runs:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.when))
@@ -253,14 +255,11 @@ def history_text(runs: Iterable[Run], paper: Paper) -> str:
             f"{run.id}  {when}  {run.state:<12} {clean(run.title)}"
             + (f"  in {clean(run.python)}" if run.python else "")
         )
-    return paper.glyphs("\n".join(lines or ["fix has changed nothing yet"])) + "\n"
+    return paper.glyphs("\n".join(lines or ["fix has not changed anything yet"])) + "\n"
 
 
 def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], paper: Paper) -> str:
-    """Which packages pip would download ready, and which it would compile.
-
-    Each verdict comes with what is known of compiling it here.
-    """
+    """Return for which packages a ready wheel fits, with notes on compiling the others here."""
     marks = {"yes": ("✓", "green"), "no": ("✗", "red"), "unknown": ("?", "yellow")}
     lines = []
     for one, notes in verdicts:
@@ -269,7 +268,7 @@ def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], paper: Pape
             paper.style(mark, "bold", colour)
             + " "
             + paper.style(f"{one.name:<14}", "bold")
-            + {"yes": "a ready wheel", "no": "no ready wheel", "unknown": "not known"}[one.wheel]
+            + {"yes": "a ready wheel", "no": "no ready wheel", "unknown": "unknown"}[one.wheel]
             + (f": {one.version}" if one.version and one.wheel == "yes" else "")
         )
         lines += paper.wrap(clean(one.reason), 16)

@@ -102,7 +102,7 @@ def test_json_says_all_of_it(machine: Machine) -> None:
     assert found["chosen"]["root"] == root
     assert found["exports"] == {"CUDA_HOME": root, "CUDA_PATH": root}
     assert found["lines"][0] == f"set -gx CUDA_HOME '{root}';"
-    assert {"name": "torch", "agrees": True}.items() <= found["proof"][0].items()
+    assert {"name": "torch", "agrees": True}.items() <= found["confirmed"][0].items()
     assert found["candidates"][0]["verdict"] == "chosen"
     assert found["written"] is False
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_imported_is_an_answer(tmp_path: Path) -> None:
     assert found[0].agrees is None
     assert found[0].says == "cannot be imported: RuntimeError: broken here"
     assert found[1].agrees is None
-    assert "looks into the environment's own wheels first" in found[1].says
+    assert "searches the environment's own wheels first" in found[1].says
 
 
 def test_an_interpreter_that_says_nothing(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ def test_the_tables_of_both_families(torch: str) -> None:
     ("version", "cuda", "said"),
     [
         ("13.3.0", "12.4", ""),
-        ("14.2.0", "12.4", "torch refuses g++ 14.2.0 with CUDA 12.4: it takes those before 14.0"),
-        ("12.2.0", "11.8", "torch refuses g++ 12.2.0 with CUDA 11.8: it takes those before 12.0"),
-        ("4.8.5", "12.4", "torch refuses g++ 4.8.5 with CUDA 12.4: it takes 6.0.0 and newer"),
+        ("14.2.0", "12.4", "torch refuses g++ 14.2.0 with CUDA 12.4: it accepts those before 14.0"),
+        ("12.2.0", "11.8", "torch refuses g++ 12.2.0 with CUDA 11.8: it accepts those before 12.0"),
+        ("4.8.5", "12.4", "torch refuses g++ 4.8.5 with CUDA 12.4: it accepts 6.0.0 and newer"),
         ("14.2.0", "13.9", ""),
         ("", "12.4", ""),
     ],

@@ -124,7 +124,7 @@ def test_an_nvcc_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_nvcc_of_another_release_than_its_headers(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "12.8")
     found = judged(machine(toolkit(root, "13.0"))).candidates[0]
-    assert found.reasons == ("its nvcc is 12.8, torch's CUDA 13.0",)
+    assert found.reasons == ("its nvcc is 12.8, torch needs CUDA 13.0",)
 
 
 def test_a_missing_library_is_found_by_linking(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_missing_library_is_found_by_linking(tmp_path: Path) -> None:
 def test_a_gcc_that_nvcc_does_not_accept(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "13.0", newest_gcc=3)
     found = judged(machine(toolkit(root, "13.0"))).candidates[0]
-    assert found.reasons == ("its nvcc accepts gcc up to 3, and the one here is newer",)
+    assert found.reasons == ("its nvcc accepts gcc up to 3, and this one is newer",)
 
 
 def test_an_older_gcc_on_the_users_path_is_named(
@@ -171,7 +171,7 @@ def test_torch_refuses_a_compiler_that_nvcc_would_take(tmp_path: Path) -> None:
         assert found.compiler.cxx
     else:
         assert found.reasons == (
-            "torch refuses /usr/bin/g++ 12.2.0 with CUDA 13.0: it takes those before 12.0",
+            "torch refuses /usr/bin/g++ 12.2.0 with CUDA 13.0: it accepts those before 12.0",
         )
 
 
@@ -227,7 +227,9 @@ def test_variables_that_win_over_cuda_home_are_named(tmp_path: Path) -> None:
     inside = judged(facts, CUDACXX=str(root / "bin" / "nvcc"))
     assert inside.notes == ()
     outside = judged(facts, CUDACXX="/opt/other/bin/nvcc")
-    assert outside.notes[0].startswith("CUDACXX=/opt/other/bin/nvcc leads CMake builds elsewhere")
+    assert outside.notes[0].startswith(
+        "CUDACXX=/opt/other/bin/nvcc overrides CUDA_HOME in CMake builds"
+    )
 
 
 @pytest.mark.parametrize(

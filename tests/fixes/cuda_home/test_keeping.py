@@ -102,13 +102,13 @@ def test_a_linked_start_file_stays_a_link(tmp_path: Path) -> None:
 
 def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".bashrc").symlink_to(tmp_path / "gone")
-    with pytest.raises(AttnDoctorError, match="which is not there; make that file"):
+    with pytest.raises(AttnDoctorError, match="which does not exist; create that file"):
         kept(tmp_path, facts(), "shell")
 
 
 def test_a_folder_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".bashrc").mkdir()
-    with pytest.raises(AttnDoctorError, match="is no file; it is left alone"):
+    with pytest.raises(AttnDoctorError, match="is not a regular file; it was not changed"):
         kept(tmp_path, facts(), "shell")
 
 
@@ -140,7 +140,7 @@ def test_a_file_that_changed_since_it_was_shown_is_not_overwritten(tmp_path: Pat
     file.write_text("one\n")
     wanted = kept(tmp_path, facts(), "shell")
     file.write_text("two\n")
-    with pytest.raises(AttnDoctorError, match="has changed in the meantime"):
+    with pytest.raises(AttnDoctorError, match="was changed in the meantime"):
         write_it(tmp_path, wanted)
     assert file.read_text() == "two\n"
 
@@ -207,7 +207,7 @@ def test_an_unknown_activation_script_still_sets_the_variables(tmp_path: Path) -
     (prefix / "bin" / "activate").write_text("export OWN=1\n")
     wanted = kept(tmp_path, facts(prefix, "venv"), "environment")
     assert b"/o p" in wanted.changes[0].after
-    assert "no `deactivate` that is known" in wanted.notes[0]
+    assert "no known `deactivate`" in wanted.notes[0]
 
 
 def test_without_activation_scripts_or_environment(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_github_files_are_added_to_once(tmp_path: Path) -> None:
 
 
 def test_github_outside_of_a_workflow(tmp_path: Path) -> None:
-    with pytest.raises(AttnDoctorError, match="GITHUB_ENV names no file"):
+    with pytest.raises(AttnDoctorError, match="GITHUB_ENV does not name a file"):
         kept(tmp_path, facts(), "github")
 
 

@@ -97,5 +97,5 @@ def test_a_damaged_block_is_not_guessed_at(text: str) -> None:
 
 @pytest.mark.parametrize("data", [b"a\0b", codecs.BOM_UTF16_LE + b"\x00"])
 def test_what_is_no_text_is_left_alone(data: bytes) -> None:
-    with pytest.raises(AttnDoctorError, match="left alone"):
+    with pytest.raises(AttnDoctorError, match="was not changed"):
         with_block(data, LINES, "file")

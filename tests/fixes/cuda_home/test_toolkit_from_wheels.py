@@ -120,7 +120,7 @@ def test_what_torch_brought_along_is_not_downloaded_again(tmp_path: Path) -> Non
     assert "cublas" not in wanted.requirement
     assert wanted.requirement.endswith("==13.0.2")
     other = plan(LocalHost(), facts("13.2", site=site), environ)
-    assert other.linked is None, "another release does not serve"
+    assert other.linked is None, "another release does not fit"
 
 
 def test_uv_installs_where_there_is_no_pip(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_uv_installs_where_there_is_no_pip(tmp_path: Path) -> None:
 
 def test_cuda_12_has_no_compiler_in_wheels(tmp_path: Path) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path)}
-    with pytest.raises(AttnDoctorError, match=r"wheels of CUDA 12\.8 hold no compiler"):
+    with pytest.raises(AttnDoctorError, match=r"wheels of CUDA 12\.8 contain no compiler"):
         plan(LocalHost(), facts("12.8"), environ)
     found = advice(facts("12.8"), library.tables(), environ)
     assert found is not None
@@ -141,7 +141,7 @@ def test_cuda_12_has_no_compiler_in_wheels(tmp_path: Path) -> None:
         f"conda create -y -p {folder} -c nvidia/label/cuda-12.8.1 cuda-toolkit",
         f"sh cuda_12.8.1_570.124.06_linux.run --silent --toolkit --toolkitpath={folder} --override",
     ]
-    assert "hold no compiler" in found.note
+    assert "contain no compiler" in found.note
 
 
 def test_advice_for_cuda_13_and_for_none(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_full_disk_and_a_folder_that_is_there(
     with pytest.raises(AttnDoctorError, match=r"needs \d+ MiB, and .* has 100 MiB free"):
         plan(host, facts(), environ)
     (tmp_path / "attn-doctor" / "toolkits" / "cuda-13.0").mkdir(parents=True)
-    with pytest.raises(AttnDoctorError, match="is there and does not serve"):
+    with pytest.raises(AttnDoctorError, match="exists and does not fit"):
         plan(LocalHost(), facts(), environ)
 
 
@@ -205,7 +205,10 @@ def test_an_installed_toolkit_is_taken_back_whole(tmp_path: Path) -> None:
     ("installer", "said"),
     [
         ("echo 'No matching distribution found' >&2; exit 1", "ended with code 1: No matching"),
-        ("mkdir -p {root}/wheels/nvidia/cu13/bin", "the wheels gave no whole toolkit: it lacks"),
+        (
+            "mkdir -p {root}/wheels/nvidia/cu13/bin",
+            "the wheels give an incomplete toolkit: it lacks",
+        ),
         ("true", "could not be filled: No such file"),
     ],
 )

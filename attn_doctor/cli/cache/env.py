@@ -71,5 +71,5 @@ def env(
             "".join(f"{set_variable(*pair, name)}\n" for pair in choice.variables.items())
         )
         if not quiet:
-            sys.stderr.write("".join(f"{text}\n" for text in choice.told))
+            sys.stderr.write("".join(f"{text}\n" for text in choice.reasons))
     raise typer.Exit(0 if choice.variables else 1)

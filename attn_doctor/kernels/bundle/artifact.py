@@ -1,11 +1,11 @@
 """The artifact: a compressed tar whose first member says what the others are.
 
 torch's own portable form (`torch.compiler.save_cache_artifacts`) carries no C++ objects and no
-proof, and loads "successfully" on a machine where nothing hits. So the files of the cache folder
-themselves are packed, each with its SHA-256. Graph entries hit from any folder; Triton's group
+verification, and loads "successfully" on a machine where nothing hits. So the files of the cache
+folder itself are packed, each with its SHA-256. Graph entries hit from any folder; Triton's group
 files hold absolute paths, which are made relative here and absolute again where they arrive.
 
-Entries hold pickles, which torch loads: whoever writes an artifact can run code on the machine that
+Entries hold pickles, which torch loads: the author of an artifact can run code on the machine that
 uses it. Nothing here unpickles anything, and nothing is extracted before its digest is right.
 """
 
@@ -42,7 +42,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class ArtifactError(AttnDoctorError):
-    """A file that is no artifact, or one that was damaged or changed."""
+    """A file that is not an artifact, or is damaged or changed."""
 
 
 class Packed(Struct, frozen=True, kw_only=True):
@@ -110,12 +110,10 @@ def head(path: Path) -> Artifact:
     with _opened(path) as tar:
         member = tar.next()
         if member is None or member.name != HEAD or not member.isreg():
-            raise ArtifactError(
-                f"{path} is no artifact of attn-doctor: it begins with other things"
-            )
+            raise ArtifactError(f"{path} is not an artifact of attn-doctor: it has no description")
         if member.size > LARGEST_HEAD:
             raise ArtifactError(
-                f"{path} is no artifact of attn-doctor: its description is too long"
+                f"{path} is not an artifact of attn-doctor: its description is too long"
             )
         data = _read(tar, member)
     try:
@@ -130,7 +128,7 @@ def head(path: Path) -> Artifact:
         raise ArtifactError(f"{path}: {HEAD} cannot be understood: {error}") from None
     for name, packed in artifact.files.items():
         if not _harmless(name) or not _DIGEST.fullmatch(packed.sha256):
-            raise ArtifactError(f"{path}: {HEAD} names {name!r}, which is no place in a cache")
+            raise ArtifactError(f"{path}: {HEAD} names {name!r}, which is not a path in a cache")
     return artifact
 
 
@@ -164,7 +162,7 @@ def extract(path: Path, artifact: Artifact, folder: Path) -> None:
         opened.finish()
     if left:
         raise ArtifactError(
-            f"{path} is not whole: {len(left)} files are missing, {next(iter(left))}"
+            f"{path} is not complete: {len(left)} files are missing, {next(iter(left))}"
         )
 
 
@@ -231,7 +229,7 @@ class _opened:  # noqa: N801 (used as a function)
             self._tar = tarfile.open(fileobj=self._plain, mode="r|")
         except (tarfile.TarError, OSError, EOFError, zlib.error):
             self._file.close()
-            raise ArtifactError(f"{self._path} is no artifact of attn-doctor") from None
+            raise ArtifactError(f"{self._path} is not an artifact of attn-doctor") from None
         return self._tar
 
     def finish(self) -> None:
@@ -242,7 +240,7 @@ class _opened:  # noqa: N801 (used as a function)
     def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
         self._file.close()
         if kind is not None and issubclass(kind, (tarfile.TarError, EOFError, OSError, zlib.error)):
-            raise ArtifactError(f"{self._path} is damaged or cut off: {error}") from None
+            raise ArtifactError(f"{self._path} is damaged or truncated: {error}") from None
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

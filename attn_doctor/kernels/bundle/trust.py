@@ -1,4 +1,4 @@
-"""Whether an artifact may be opened: its digest was told by someone, or someone trusted signed it.
+"""Checks whether an artifact may be opened: by its digest, or by a trusted signature.
 
 Signatures are OpenSSH's (`ssh-keygen -Y`), because nearly everybody has such a key, its format is
 documented, and no cryptography has to be installed. Source: ssh-keygen(1), OpenSSH's
@@ -20,12 +20,12 @@ NAMESPACE = "attn-doctor"
 SECONDS = 60.0
 
 
-def check_digest(path: Path, told: str) -> None:
-    """Raises `ArtifactError` unless the SHA-256 of `path` is `told` (64 hex digits)."""
-    wanted = told.strip().lower().removeprefix("sha256:")
+def check_digest(path: Path, expected: str) -> None:
+    """Raises `ArtifactError` unless the SHA-256 of `path` is `expected` (64 hex digits)."""
+    wanted = expected.strip().lower().removeprefix("sha256:")
     if not re.fullmatch(r"[0-9a-f]{64}", wanted):
         raise ArtifactError(
-            f"--sha256 {told!r} is no SHA-256: give the 64 hex digits that `cache export` printed"
+            f"--sha256 {expected!r} is not a SHA-256: give the 64 hex digits of `cache export`"
         )
     found = sha256(path)
     if not hmac.compare_digest(found, wanted):
@@ -53,7 +53,7 @@ def sign(path: Path, key: Path) -> Path:
 def check_signature(path: Path, signers: Path) -> str:
     """Who signed `path`, by the allowed-signers file `signers` and `<path>.sig`.
 
-    Raises `ArtifactError` if nobody listed there did.
+    Raises `ArtifactError` if no listed key signed it.
     """
     signature = path.with_name(f"{path.name}.sig")
     if not signature.is_file():
@@ -64,7 +64,7 @@ def check_signature(path: Path, signers: Path) -> str:
     names = found.out.split()
     if not found.ok or not names:
         raise ArtifactError(
-            f"{path} was not signed by anybody in {signers}: {_said(found.err, found.status)}"
+            f"{path} was not signed by a key in {signers}: {_said(found.err, found.status)}"
         )
     argv = [program, "-Y", "verify", "-f", str(signers), "-I", names[0], "-n", NAMESPACE]
     try:
@@ -73,8 +73,8 @@ def check_signature(path: Path, signers: Path) -> str:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
     verified = run([*argv, "-s", str(signature)], SECONDS, stdin=data)
     if not verified.ok:
-        told = _said(verified.err or verified.out, verified.status)
-        raise ArtifactError(f"the signature of {path} does not hold: {told}")
+        reason = _said(verified.err or verified.out, verified.status)
+        raise ArtifactError(f"the signature of {path} is not valid: {reason}")
     return names[0]
 
 

@@ -1,8 +1,7 @@
-"""Where compiled kernels should lie: a folder that lasts, is the user's own, local, and has room.
+"""Recommends a folder for compiled kernels: lasting, the user's own, local, and with free space.
 
-Every candidate is judged by the same questions, from the kernel's table of mounts and from modes
-and owners; nothing is created to find out. A volume that disappears with its container although it
-looks like a disk cannot be told apart.
+Every candidate is checked in the same way, by the kernel's table of mounts, modes and owners;
+nothing is created for it. A volume that disappears with its container may look like a lasting disk.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from attn_doctor.probes.machine.mounts import (
 ROOM = 2 << 30
 #: Mounts that hold the system's own things, whatever their file system.
 _SYSTEM = ("/proc", "/sys", "/dev", "/run", "/etc", "/boot", "/usr", "/lib", "/snap", "/nix")
-#: Faults, the worst first. A place with one of the first two serves no one.
+#: Faults, the worst first. A folder with one of them is not usable.
 _UNFIT = ("cannot be written to by this user", "belongs to another user", "is mounted noexec")
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A folder that might do."""
+    """A possible folder."""
 
     path: str
     because: str
-    """Why it was looked at."""
+    """Why it is a candidate."""
     faults: tuple[str, ...] = ()
-    """What speaks against it; empty if it is good."""
+    """Its faults; empty if it is good."""
 
     @property
     def fit(self) -> bool:
@@ -51,45 +50,45 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     variables: dict[str, str]
     """Empty where no folder would do."""
-    told: tuple[str, ...]
+    reasons: tuple[str, ...]
     """The reasons, one a line."""
-    looked_at: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
 
 
 def choose(host: Host) -> Choice:
-    """The best place on `host` for the caches of torch and Triton."""
+    """Choose the best folder on `host` for the caches of torch and Triton."""
     known = mounts(host)
-    looked = tuple(_judged(host, path, why, known) for path, why in _candidates(host, known))
-    fit = [one for one in looked if one.fit]
+    candidates = tuple(_checked(host, path, why, known) for path, why in _candidates(host, known))
+    fit = [one for one in candidates if one.fit]
     if not fit:
         return Choice(
             variables={},
-            told=(
-                "no folder on this machine would do:",
-                *(f"  {one.path} {' and '.join(one.faults)}" for one in looked),
+            reasons=(
+                "no folder on this machine is suitable:",
+                *(f"  {one.path} {' and '.join(one.faults)}" for one in candidates),
             ),
-            looked_at=looked,
+            candidates=candidates,
         )
     # The first that is good; else the one with the least against it, network disks last.
     best = min(
         fit, key=lambda one: (len(one.faults), any("network" in each for each in one.faults))
     )
     variables = {"TORCHINDUCTOR_CACHE_DIR": best.path}
-    told = [*_why(best, looked)]
-    variables.update(_triton(host, best, known, told))
-    return Choice(variables=variables, told=tuple(told), looked_at=looked)
+    reasons = [*_why(best, candidates)]
+    variables.update(_triton(host, best, known, reasons))
+    return Choice(variables=variables, reasons=tuple(reasons), candidates=candidates)
 
 
 def _candidates(host: Host, known: tuple[Mount, ...]) -> Iterator[tuple[str, str]]:
-    """Folders to look at, the most fitting first, each once."""
+    """Possible folders, the best first, each once."""
     seen: set[str] = set()
-    for path, why in _wishes(host, known):
+    for path, why in _preferences(host, known):
         if path not in seen:
             seen.add(path)
             yield path, why
 
 
-def _wishes(host: Host, known: tuple[Mount, ...]) -> Iterator[tuple[str, str]]:
+def _preferences(host: Host, known: tuple[Mount, ...]) -> Iterator[tuple[str, str]]:
     now = locate(host)[0]
     if now.source == "TORCHINDUCTOR_CACHE_DIR":
         yield now.path, "TORCHINDUCTOR_CACHE_DIR names it already"
@@ -111,32 +110,32 @@ def _wishes(host: Host, known: tuple[Mount, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _is_volume(host: Host, mount: Mount) -> bool:
-    """A disk that somebody mounted for data, such as `/workspace` in a container."""
+    """A disk that is mounted for data, such as `/workspace` in a container."""
     if mount.path == "/" or mount.path.startswith(_SYSTEM) or "ro" in mount.options:
         return False
     kind = mount.filesystem
     if kind in VOLATILE or kind in ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue"):
         return False
     if network(mount):
-        return False  # asking it for anything may hang
+        return False  # any access may hang
     # Files such as /etc/hosts are mounted into containers as well.
     return host.is_dir(mount.path)
 
 
-def _judged(host: Host, path: str, why: str, known: tuple[Mount, ...]) -> Candidate:
+def _checked(host: Host, path: str, why: str, known: tuple[Mount, ...]) -> Candidate:
     found = existing(host, path)
     mount = mount_of(host.real(path), known)
     faults = []
     if writable(host, path, known) is False:
         faults.append(_UNFIT[0])
-    # The parts of the path that exist: whoever owns one can put another folder in its place.
+    # The parts of the path that exist: their owners can replace a folder.
     stat = host.try_stat(path)
     if stat is not None and not host.windows and stat.uid != host.platform.uid:
         faults.append(_UNFIT[1])
     if mount is not None and noexec(mount):
         faults.append(_UNFIT[2])
     if mount is not None and network(mount):
-        faults.append(f"lies on a network disk ({mount.filesystem})")
+        faults.append(f"is on a network disk ({mount.filesystem})")
     if _volatile(host, path, mount):
         kind = mount.filesystem if mount is not None else ""
         gone = "is lost with the container" if kind in VOLATILE[2:] else "is lost at reboot"
@@ -165,35 +164,35 @@ def _room(host: Host, path: str) -> int | None:
         return None
 
 
-def _why(best: Candidate, looked: tuple[Candidate, ...]) -> Iterator[str]:
+def _why(best: Candidate, candidates: tuple[Candidate, ...]) -> Iterator[str]:
     yield f"# torch's caches: {best.path} ({best.because})"
     for fault in best.faults:
         yield f"# but it {fault}; nothing better was found"
     if any("container" in fault for fault in best.faults):
         yield "# mount a volume into the container, and name a folder on it in that variable"
-    for one in looked:
+    for one in candidates:
         if one is not best and one.faults:
             yield f"# not {one.path}: it {' and '.join(one.faults)}"
 
 
 def _triton(
-    host: Host, best: Candidate, known: tuple[Mount, ...], told: list[str]
+    host: Host, best: Candidate, known: tuple[Mount, ...], reasons: list[str]
 ) -> dict[str, str]:
-    """Where Triton's own folder is as good, it stays: torch.compile's kernels do not lie there."""
+    """Keep Triton's own folder if it is as good: torch.compile's kernels are not in it."""
     if host.is_dir(host.join(best.path, ".triton")):
-        told.append("# Triton's own caches: below torch's folder, where a build kept them")
+        reasons.append("# Triton's own caches: below torch's folder, where a build put them")
         return {"TRITON_HOME": best.path}
     now = next(one for one in locate(host) if one.kind == "triton")
-    judged = _judged(host, now.path, "", known)
-    if not judged.faults and now.source == "TRITON_CACHE_DIR":
-        told.append(f"# Triton's caches: {now.path}, where TRITON_CACHE_DIR has them, is good")
+    triton = _checked(host, now.path, "", known)
+    if not triton.faults and now.source == "TRITON_CACHE_DIR":
+        reasons.append(f"# Triton's caches: {now.path}, as TRITON_CACHE_DIR says, is good")
         return {"TRITON_CACHE_DIR": now.path}
-    if not judged.faults or len(judged.faults) <= len(best.faults):
-        told.append(
-            f"# Triton's own caches: {now.path} serves as well; TRITON_CACHE_DIR stays unset, so"
-            " that the kernels of torch.compile lie inside torch's folder"
+    if not triton.faults or len(triton.faults) <= len(best.faults):
+        reasons.append(
+            f"# Triton's own caches: {now.path} is as good; TRITON_CACHE_DIR stays unset, so"
+            " that the kernels of torch.compile are inside torch's folder"
         )
         return {}
-    faults = " and ".join(judged.faults)
-    told.append(f"# Triton's caches: inside torch's folder, for {now.path} {faults}")
+    faults = " and ".join(triton.faults)
+    reasons.append(f"# Triton's caches: inside torch's folder, because {now.path} {faults}")
     return {"TRITON_CACHE_DIR": host.join(best.path, "triton")}

@@ -1,4 +1,4 @@
-"""What a builder without a GPU has to know about one: its properties, and its machine's keys.
+"""Describes a GPU for a builder that does not have it: properties, and keys of its machine.
 
 Neither the number of multiprocessors nor the size of a register file is in torch's or Triton's
 cache keys, but both are in the generated source and drive its heuristics: a false value would give
@@ -53,7 +53,7 @@ NEEDED = (
 
 
 class Descriptor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One model of GPU, as torch and the driver describe it. None: nobody has read it yet."""
+    """One model of GPU, as torch and the driver describe it. None: unknown."""
 
     schema: int = SCHEMA
     name: str
@@ -71,9 +71,9 @@ class Descriptor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     max_threads_per_block: int | None = None
     warp_size: int | None = None
     shared_memory_per_block: int | None = None
-    """Bytes that a kernel gets without asking."""
+    """Bytes that a kernel gets without a request."""
     shared_memory_per_block_optin: int | None = None
-    """Bytes that a kernel can ask for; what Triton's kernels are held to."""
+    """Bytes that a kernel can request; the limit of Triton's kernels."""
     shared_memory_per_multiprocessor: int | None = None
     """Bytes."""
     clock_rate: int | None = None
@@ -114,7 +114,7 @@ class Descriptor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Properties that nobody has read and without which nothing may be built."""
+        """Unknown properties without which nothing may be built."""
         return tuple(name for name in NEEDED if getattr(self, name) is None)
 
     @property
@@ -124,7 +124,7 @@ class Descriptor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
     @property
     def own(self) -> bool:
-        """It tells of one machine's software as well, not of a GPU alone."""
+        """It also describes one machine's software, not only a GPU."""
         return bool(self.software)
 
     def alone(self) -> Descriptor:
@@ -132,28 +132,30 @@ class Descriptor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return msgspec.structs.replace(self, environment={}, settings={}, software={})
 
     def faults(self) -> list[str]:
-        """What no GPU can be, as sentences; empty if nothing contradicts."""
+        """Contradictions in the description, as sentences; empty if there are none."""
         found = []
         if self.schema != SCHEMA:
             found.append(f"schema is {self.schema}; this attn-doctor reads {SCHEMA}")
         if not self.name.strip():
             found.append("name is empty")
         if not 3 <= self.major <= 20 or not 0 <= self.minor <= 9:
-            found.append(f"{self.major}.{self.minor} is no compute capability")
+            found.append(f"{self.major}.{self.minor} is not a compute capability")
         for name in (*NEEDED, "clock_rate", "memory_clock_rate", "memory_bus_width"):
             value = getattr(self, name)
-            # CUDA 13 no longer tells clocks of some GPUs: they are 0 then.
+            # CUDA 13 does not report the clocks of some GPUs: they are 0 then.
             if value is not None and (value < 0 or (value == 0 and name in NEEDED)):
                 found.append(f"{name} is {value}")
         for name, number in ATTRIBUTES.items():
-            told, value = self.attributes.get(str(number)), getattr(self, name)
-            if told is not None and value is not None and told != value and told and value:
-                found.append(f"{name} is {value}, but attribute {number}, the same, is {told}")
-        found += [f"attributes: {one} is no number" for one in self.attributes if not one.isdigit()]
+            given, value = self.attributes.get(str(number)), getattr(self, name)
+            if given and value and given != value:
+                found.append(f"{name} is {value}, but attribute {number}, the same, is {given}")
+        found += [
+            f"attributes: {one} is not a number" for one in self.attributes if not one.isdigit()
+        ]
         return found
 
     def completed(self) -> Descriptor:
-        """The same with properties taken from the attributes that hold them."""
+        """Return the descriptor with missing properties filled from the attributes."""
         taken: dict[str, Any] = {
             name: self.attributes[str(number)]
             for name, number in ATTRIBUTES.items()
@@ -162,7 +164,7 @@ class Descriptor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         return msgspec.structs.replace(self, **taken) if taken else self
 
     def values(self) -> Mapping[str, int]:
-        """What is known of torch's properties, by name."""
+        """The known properties of torch, by name."""
         names = ("major", "minor", "total_memory", *ATTRIBUTES)
         return {
             name: value

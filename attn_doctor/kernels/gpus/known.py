@@ -1,7 +1,7 @@
-"""The GPUs that are known, and finding one by a word or a file.
+"""Finds a known GPU by its name, or a descriptor by its file.
 
 The table is the folder `rules/tables/targets`, one file a GPU, named by its identifier. A file of
-somebody's own, as `attn-doctor describe-gpu` writes it, is taken by its path.
+any other, as `attn-doctor describe-gpu` writes it, is found by its path.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def buildable(descriptor: Descriptor) -> Descriptor:
         limit = descriptor.shared_memory_per_block_optin is not None
         fits = "; whether kernels fit it, --dry-run --fit can tell" if limit else ""
         raise AttnDoctorError(
-            f"--target {descriptor.id}: of an {descriptor.name} nobody has read"
+            f"--target {descriptor.id}: of an {descriptor.name} no one has read"
             f" {', '.join(descriptor.missing)}, which the generated code depends on:"
             f" {_DESCRIBE}{fits}"
         )
@@ -93,7 +93,7 @@ def read(path: Path) -> Descriptor:
     try:
         found = msgspec.convert(data, Descriptor)
     except msgspec.ValidationError as error:
-        raise AttnDoctorError(f"{path}: no descriptor of a GPU: {error}; {_DESCRIBE}") from None
+        raise AttnDoctorError(f"{path}: not a descriptor of a GPU: {error}; {_DESCRIBE}") from None
     faults = found.faults()
     if faults:
         raise AttnDoctorError(f"{path}: {'; '.join(faults)}; {_DESCRIBE}")

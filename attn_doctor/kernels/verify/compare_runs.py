@@ -1,9 +1,9 @@
-"""Two runs of a program, held against each other: what each of its compiled graphs computed.
+"""Compares two runs of a program: what each of its compiled graphs computed.
 
 The records are those of `graph_outputs.py`. Two tensors whose products with eight vectors
-of random signs differ by d on average are about d apart (give or take a quarter). A graph is only
-judged where it got the same in both runs: a program that draws its own random numbers, or whose
-order changes, cannot be compared, and that is said.
+of random signs differ by d on average are about d apart (give or take a quarter). A graph is
+compared only if its inputs were equal in both runs. A program that draws its own random numbers, or
+whose order changes, cannot be compared; the result says so.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Process(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """What came of a comparison."""
+    """The result of a comparison."""
 
     graphs: int = 0
     calls: int = 0
@@ -98,15 +98,15 @@ def compare(cached: Sequence[Sequence[Call]], fresh: Sequence[Sequence[Call]]) -
         if named != [(call.key, call.number) for call in other]:
             return Compared(doubt="the two runs called other graphs, or in another order")
         for call, true in zip(one, other, strict=True):
-            told = _told(call, true)
-            if told.wrong or told.doubt:
-                return told
-            worst, calls = max(worst, told.worst), calls + 1
+            result = _compared(call, true)
+            if result.wrong or result.doubt:
+                return result
+            worst, calls = max(worst, result.worst), calls + 1
             graphs.add(call.key)
     return Compared(graphs=len(graphs), calls=calls, worst=worst)
 
 
-def _told(call: Call, true: Call) -> Compared:
+def _compared(call: Call, true: Call) -> Compared:
     name = f"graph {call.key[:12] or '(without a key)'}, call {call.number + 1}"
     failed = call.error or true.error
     if failed:

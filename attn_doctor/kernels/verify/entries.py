@@ -95,15 +95,15 @@ def record(request: BuildRequest, found: Mapping[str, Entry]) -> list[str]:
                     continue
                 entries[key] = _after(own, one)
                 built += [key] if one.state == "built" else []
-            surroundings = dict(manifest.environments)
+            environments = dict(manifest.environments)
             for place in {entries[key].device_slot for key in built}:
-                was = surroundings.get(place, BuildEnvironment())
+                was = environments.get(place, BuildEnvironment())
                 now = environment_from_facts(
                     request.facts, place.partition(" ")[0], request.environ, was
                 )
-                surroundings[place] = verified_in(was, now)
+                environments[place] = verified_in(was, now)
             lock.check()
-            store.save(folder, replace(manifest, entries=entries, environments=surroundings))
+            store.save(folder, replace(manifest, entries=entries, environments=environments))
     except OSError as error:
         raise AttnDoctorError(
             f"{error.filename or folder} cannot be written, so the verification is not recorded:"

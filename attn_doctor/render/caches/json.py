@@ -114,7 +114,7 @@ def _text(data: dict[str, Any]) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """`value` without bytes that are no text, which names of files may hold on Linux."""
+    """Replace undecodable bytes, which file names may have on Linux."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

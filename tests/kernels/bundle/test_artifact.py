@@ -171,7 +171,7 @@ def test_a_changed_file_is_refused(packed: tuple[Path, Artifact], tmp_path: Path
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"triton/0/AB/k.cubin": None}, "is not whole: 1 files are missing"),
+        ({"triton/0/AB/k.cubin": None}, "is not complete: 1 files are missing"),
         ({"triton/0/AB/k.cubin": b"short"}, "has 5 bytes, not 5000"),
         ({"extra": b"x"}, "holds 'extra', which it does not describe"),
         ({"../evil": b"x"}, "which it does not describe"),
@@ -201,7 +201,7 @@ def test_a_description_cannot_name_places_outside(packed: tuple[Path, Artifact],
     files = {name: Packed(bytes=1, sha256="0" * 64)}
     evil = msgspec.structs.replace(made, files=files)
     changed = rewritten(path, made, {artifacts.HEAD: msgspec.json.encode(evil)})
-    with pytest.raises(ArtifactError, match="which is no place in a cache"):
+    with pytest.raises(ArtifactError, match="which is not a path in a cache"):
         head(changed)
 
 
@@ -217,7 +217,7 @@ def test_other_files_are_no_artifacts(tmp_path: Path) -> None:
     path = tmp_path / "x"
     for data in (b"", b"text", gzip.compress(b"text"), gzip.compress(b"\0" * 2048)):
         path.write_bytes(data)
-        with pytest.raises(ArtifactError, match=r"x (is no artifact|is damaged)"):
+        with pytest.raises(ArtifactError, match=r"x (is not an artifact|is damaged)"):
             head(path)
     with pytest.raises(ArtifactError, match="cannot be read: No such file"):
         head(tmp_path / "none")

@@ -44,7 +44,7 @@ def test_the_right_digest_is_trusted_in_every_spelling(file: Path) -> None:
 def test_a_wrong_digest_is_not(file: Path) -> None:
     with pytest.raises(ArtifactError, match="is not the file whose digest you gave"):
         check_digest(file, "0" * 64)
-    with pytest.raises(ArtifactError, match="'abc' is no SHA-256"):
+    with pytest.raises(ArtifactError, match="'abc' is not a SHA-256"):
         check_digest(file, "abc")
 
 
@@ -62,11 +62,11 @@ def test_other_signatures_do_not_count(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"kernels\.attn\.sig is missing"):
         check_signature(file, listed)
     sign(file, own)
-    with pytest.raises(ArtifactError, match="was not signed by anybody in"):
+    with pytest.raises(ArtifactError, match="was not signed by a key in"):
         check_signature(file, listed)
     sign(file, other)
     file.write_bytes(b"changed")
-    with pytest.raises(ArtifactError, match="does not hold"):
+    with pytest.raises(ArtifactError, match="is not valid"):
         check_signature(file, listed)
 
 
@@ -75,7 +75,7 @@ def test_a_signature_for_another_purpose_does_not_count(file: Path, tmp_path: Pa
     own = key(tmp_path, "own")
     argv = ["ssh-keygen", "-Y", "sign", "-f", str(own), "-n", "git", str(file)]
     subprocess.run(argv, check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    with pytest.raises(ArtifactError, match="does not hold"):
+    with pytest.raises(ArtifactError, match="is not valid"):
         check_signature(file, signers(tmp_path, ci=own))
 
 

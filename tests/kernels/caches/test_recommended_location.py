@@ -113,7 +113,7 @@ def test_the_place(name: str, host: RecordedHost, inductor: str, triton: str | N
 def test_a_container_without_a_volume_is_told_so() -> None:
     found = choose(machine({"/": "overlay"}))
     assert found.variables["TORCHINDUCTOR_CACHE_DIR"] == "/home/ada/.cache/torchinductor"
-    text = "\n".join(found.told)
+    text = "\n".join(found.reasons)
     assert "it is lost with the container; nothing better was found" in text
     assert "mount a volume" in text
 
@@ -121,12 +121,12 @@ def test_a_container_without_a_volume_is_told_so() -> None:
 def test_where_nothing_can_be_written_nothing_is_set() -> None:
     found = choose(machine({"/": "ext4"}, readonly=("/home/ada", "/var/tmp", "/tmp")))
     assert found.variables == {}
-    assert any("cannot be written" in text for text in found.told)
+    assert any("cannot be written" in text for text in found.reasons)
 
 
 def test_reasons_name_what_was_passed_over() -> None:
-    text = "\n".join(choose(machine({"/": "ext4", "/home": "nfs4"})).told)
-    assert "not /home/ada/.cache/torchinductor: it lies on a network disk (nfs4)" in text
+    text = "\n".join(choose(machine({"/": "ext4", "/home": "nfs4"})).reasons)
+    assert "not /home/ada/.cache/torchinductor: it is on a network disk (nfs4)" in text
 
 
 def test_tritons_own_folder_of_a_build_without_the_gpu_is_named() -> None:

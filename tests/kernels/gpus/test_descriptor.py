@@ -119,11 +119,11 @@ def test_the_drivers_attributes_replace_what_torch_does_not_name() -> None:
     [
         ({"schema": 2}, "schema is 2"),
         ({"name": " "}, "name is empty"),
-        ({"major": 89, "minor": 0}, "89.0 is no compute capability"),
+        ({"major": 89, "minor": 0}, "89.0 is not a compute capability"),
         ({"warp_size": 0}, "warp_size is 0"),
         ({"memory_bus_width": -1}, "memory_bus_width is -1"),
         ({"attributes": {"16": 132}}, "multi_processor_count is 66, but attribute 16"),
-        ({"attributes": {"SM": 132}}, "SM is no number"),
+        ({"attributes": {"SM": 132}}, "SM is not a number"),
     ],
 )
 def test_what_no_gpu_can_be(tmp_path: Path, change: dict[str, Any], words: str) -> None:

@@ -15,8 +15,7 @@ from pathlib import Path
 from attn_doctor import processes
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.kernels.gpus.stub import generated as stubs
-from attn_doctor.kernels.gpus.stub import storage, symbols
+from attn_doctor.kernels.gpus.stub import generated, storage
 from attn_doctor.kernels.gpus.stub.cuda_libraries import HEADERS, Toolkit, find
 from attn_doctor.shell.commands import shell_lines
 
@@ -39,7 +38,7 @@ _NO_HEADER = re.compile(r"fatal error: '?<?(\w+\.h)")
 
 
 def make(facts: Facts, environ: Mapping[str, str] | None = None) -> Path:
-    """The library for the examined environment, compiled if it is not there yet.
+    """Return the library for the examined environment, compiled if it does not exist yet.
 
     Raises `AttnDoctorError` with what is missing: Linux with glibc, the CUDA build of torch and its
     wheels, a C compiler, a folder to keep it in.
@@ -79,14 +78,14 @@ def _possible(facts: Facts) -> None:
 def _compiler(facts: Facts) -> str:
     if facts.cc.path is None:
         why = facts.gaps.get("cc.path") or facts.gaps.get("cc") or "no probe tells"
-        raise AttnDoctorError(f"it is not known whether a C compiler is here: {why}")
+        raise AttnDoctorError(f"it is unknown whether a C compiler is installed: {why}")
     if not facts.cc.path:
-        raise AttnDoctorError(f"a C compiler makes the stub GPU, and none is here. {_fix(facts)}")
+        raise AttnDoctorError(f"the stub GPU needs a C compiler, and there is none. {_fix(facts)}")
     return facts.cc.path
 
 
 def _fix(facts: Facts) -> str:
-    """What the rules say against a missing compiler, or missing headers of the C library."""
+    """The fix of the rules for a missing compiler, or missing headers of the C library."""
     from attn_doctor.rulebook import library
     from attn_doctor.rulebook.evaluate import evaluate_rules
 
@@ -100,7 +99,7 @@ def _fix(facts: Facts) -> str:
 
 
 def _digest(toolkit: Toolkit, generated: str, compiler: str) -> str:
-    """Names all that the compiled libraries depend on."""
+    """Return a digest of everything that the compiled libraries depend on."""
     found = hashlib.sha256()
     headers = [Path(toolkit.include, name) for name in HEADERS]
     for path in [*sorted(_SOURCE.rglob("*.[ch]")), *headers]:
@@ -111,10 +110,10 @@ def _digest(toolkit: Toolkit, generated: str, compiler: str) -> str:
 
 
 def _generated(toolkit: Toolkit) -> str:
-    """The source of all that is not written by hand, for the libraries of this environment."""
+    """Generate the source for the libraries of this environment."""
     header = Path(toolkit.include, "cuda.h").read_text("utf-8", "replace")
-    libraries = set[str]().union(*map(symbols.defined, toolkit.libraries))
-    return stubs.text(libraries, symbols.declared(header), symbols.versions(header))
+    libraries = set[str]().union(*map(generated.defined, toolkit.libraries))
+    return generated.text(libraries, generated.declared(header), generated.versions(header))
 
 
 def compile_into(out: Path, toolkit: Toolkit, compiler: str, jobs: int) -> None:
@@ -128,13 +127,13 @@ def compile_into(out: Path, toolkit: Toolkit, compiler: str, jobs: int) -> None:
     def object_of(name: str) -> str:
         source = scratch / name if name == _STUBS else _SOURCE / name
         made = str(scratch / f"{name}.o")
-        # There is nothing to optimise in two thousand functions of one line.
+        # Two thousand functions of one line need no optimisation.
         options = (*_OPTIONS, "-O0" if name == _STUBS else "-O1")
         folders = (f"-I{_SOURCE}", "-isystem", toolkit.include)
         _run([compiler, *options, *folders, "-c", "-o", made, str(source)])
         return made
 
-    # The longest first.
+    # The largest first.
     names = sorted({name for parts in _PARTS.values() for name in parts}, key=_STUBS.__ne__)
     with ThreadPoolExecutor(max(1, min(8, jobs))) as pool:
         objects = dict(zip(names, pool.map(object_of, names), strict=True))
@@ -142,7 +141,7 @@ def compile_into(out: Path, toolkit: Toolkit, compiler: str, jobs: int) -> None:
         own = [objects[name] for name in parts]
         link = ["-shared", f"-Wl,-soname,{library}", "-Wl,-z,defs", "-o", str(out / library)]
         _run([compiler, *link, *own, "-lpthread"])
-    # A copy, as nothing here is taken that is a link.
+    # A copy, because links are not accepted here.
     (out / _LINKED).write_bytes((out / LIBRARY).read_bytes())
 
 
@@ -154,16 +153,16 @@ def _run(command: list[str]) -> None:
     if header and not header[1].startswith("cuda"):
         raise AttnDoctorError(
             f"{command[0]} does not find {header[1]} of the C library, so the stub GPU cannot be"
-            " made; install the headers of the C library (Debian, Ubuntu: sudo apt-get install -y"
-            " libc6-dev; Fedora: sudo dnf install -y glibc-devel)"
+            " compiled; install the headers of the C library (Debian, Ubuntu: sudo apt-get install"
+            " -y libc6-dev; Fedora: sudo dnf install -y glibc-devel)"
         )
     raise AttnDoctorError(
-        f"{command[0]} could not compile the stub GPU ({ended.status}):\n{_told(ended.out)}\n"
-        "Set CC to another gcc or clang"
+        f"{command[0]} could not compile the stub GPU ({ended.status}):\n"
+        f"{_first_errors(ended.out)}\nSet CC to another gcc or clang"
     )
 
 
-def _told(output: str) -> str:
+def _first_errors(output: str) -> str:
     """The first errors of a compiler."""
     lines = output.strip().splitlines()
     wrong = [line for line in lines if "error" in line.lower()]

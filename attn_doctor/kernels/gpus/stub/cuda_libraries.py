@@ -2,7 +2,7 @@
 
 Only the wheels that torch's own wheels require are known: `nvidia/cu13` since CUDA 13, one folder
 for each library before. conda and torch builds that bring their own runtime lay them out otherwise,
-and nobody has tried the stub GPU with them.
+and the stub GPU was not tested with them.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def _major(facts: Facts) -> int:
     if torch.build is not None and torch.build != "cuda":
         raise AttnDoctorError(
             f"torch {torch.version} in {place} is a build for {torch.build}: kernels for an NVIDIA"
-            " GPU are built with the CUDA build of torch, which also installs without a GPU; take"
+            " GPU are built with the CUDA build of torch, which also installs without a GPU; use"
             " the same wheel as on the machine with the GPU"
         )
     if not torch.cuda:
         why = facts.gaps.get("torch.cuda") or "nothing in the package tells"
-        raise AttnDoctorError(f"{place}: which CUDA torch was built for is not known: {why}")
+        raise AttnDoctorError(f"{place}: the CUDA version of torch is unknown: {why}")
     return int(torch.cuda.split(".")[0])
 
 
@@ -95,22 +95,22 @@ def _lost(facts: Facts, path: Path, wheel: str) -> AttnDoctorError:
 
 
 def _elsewhere(facts: Facts, major: int) -> str:
-    """Why the wheels are not there, in one sentence."""
+    """Say why the wheels are missing, in one sentence."""
     torch = facts.torch
     name = f"torch {torch.version}"
-    remedy = "take an environment made by pip or uv with torch's wheel from PyPI or pytorch.org"
+    fix = "use an environment made by pip or uv with torch's wheel from PyPI or pytorch.org"
     own = sorted(Path(torch.path or os.devnull, "lib").glob("libcudart*.so*"))
     if torch.source == "conda" or facts.python.environment == "conda":
         return (
             f"{name} has no CUDA wheels beside it (conda puts the libraries into"
-            f" {facts.python.prefix}/lib), and the stub GPU was never tried so; {remedy}"
+            f" {facts.python.prefix}/lib), and the stub GPU was not tested with these; {fix}"
         )
     if own:
         return (
             f"{name} brings its own CUDA runtime ({own[0]}) without headers, from which the stub"
-            f" GPU cannot be made; {remedy}"
+            f" GPU cannot be made; {fix}"
         )
     return (
         f"{name} was built for CUDA {torch.cuda}, and libcudart.so.{major} is in no nvidia folder"
-        f" of {', '.join(facts.python.site_packages or ()) or 'its site-packages'}; {remedy}"
+        f" of {', '.join(facts.python.site_packages or ()) or 'its site-packages'}; {fix}"
     )

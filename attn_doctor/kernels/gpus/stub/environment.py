@@ -11,7 +11,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
 from attn_doctor.worker import env_vars
 
-#: Tells a process that it runs on the stub GPU, and which library that is.
+#: Path of the library, set in a process that runs on the stub GPU.
 LIBRARY = "ATTN_DOCTOR_STUB_GPU"
 TARGET = "ATTN_DOCTOR_STUB_GPU_TARGET"
 #: They choose among the GPUs of this machine, which the child does not see.
@@ -24,15 +24,15 @@ def environment(
     devices: int,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
-    """All variables for a child on `devices` stub GPUs of the described kind, made from `environ`.
+    """Return all variables for a child on `devices` stub GPUs, made from `environ`.
 
-    Those that enter keys are as they are where the GPU is, as far as the descriptor tells of its
+    Those that enter keys have the values of the GPU's machine, as far as the descriptor names its
     machine; only CC stays a compiler that is here. Raises `AttnDoctorError` if the descriptor lacks
     what kernels are built by.
     """
     if descriptor.missing:
         raise AttnDoctorError(
-            f"{descriptor.name}: nothing can be built, as nobody has read"
+            f"{descriptor.name}: nothing can be built, because no one has read"
             f" {', '.join(descriptor.missing)} of it; `attn-doctor describe-gpu` on a machine that"
             " has one prints a file for --target"
         )
@@ -60,7 +60,7 @@ def _before(first: list[str], rest: str) -> str:
 
 
 def _target(descriptor: Descriptor, devices: int) -> str:
-    """The descriptor as target.c reads it."""
+    """Write the descriptor in the form that target.c reads."""
     numbers = {int(number): value for number, value in descriptor.attributes.items()}
     for name, number in ATTRIBUTES.items():
         value = getattr(descriptor, name)

@@ -1,7 +1,7 @@
 """The user's cache folder for libraries that were compiled here, and whether they may be loaded.
 
-Such a library is loaded into every process of a build. So it is taken only from folders that nobody
-but this user (or root) can write to, and only if it is what was compiled.
+Such a library is loaded into every process of a build. So it is taken only from folders that no
+other user than root can write to, and only if it is unchanged since it was compiled.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def kept(folder: Path, names: tuple[str, ...], make: Callable[[Path], None]) -> 
 
 
 def _guarded(folder: Path) -> None:
-    """Raise if anybody but this user and root may put something else in the place of `folder`."""
+    """Raise if another user than root may replace `folder`."""
     for one in (folder, *folder.parents):
         found = os.lstat(one)
         others = found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if one == folder else 0))
@@ -81,7 +81,7 @@ def _guarded(folder: Path) -> None:
 
 
 def _sound(folder: Path, names: tuple[str, ...]) -> bool:
-    """It is there, ours alone, and as it was compiled. False also for a damaged one."""
+    """It exists, belongs to this user alone, and is unchanged. False also if it is damaged."""
     try:
         if not _ours(folder, stat.S_ISDIR):
             return False
@@ -115,10 +115,10 @@ def _sum(folder: Path, names: tuple[str, ...]) -> None:
 
 
 def _replace(folder: Path, made: Path, damaged: Path, names: tuple[str, ...]) -> None:
-    """Put `made` in the place of `folder`, unless another process just did."""
+    """Move `made` to `folder`, unless another process just did."""
     if os.path.lexists(folder) and not _sound(folder, names):
         folder.rename(damaged)
-    with contextlib.suppress(OSError):  # somebody else was quicker
+    with contextlib.suppress(OSError):  # another process was faster
         made.rename(folder)
     if not _sound(folder, names):
-        raise AttnDoctorError(f"{folder} was changed while it was made; try again")
+        raise AttnDoctorError(f"{folder} changed while it was compiled; try again")

@@ -58,7 +58,7 @@ def test_what_the_descriptor_lacks_is_an_error_that_says_so(on_stub_gpu: Program
         out = [code, words(code), unknown()]
         """
     )
-    assert (code, text) == (1, "the target's descriptor does not tell attribute 87")
+    assert (code, text) == (1, "the target's descriptor has no attribute 87")
     assert names == ["cudaDeviceGetAttribute"]
 
 

@@ -79,5 +79,5 @@ def test_the_descriptor_travels_whole() -> None:
 
 
 def test_an_incomplete_descriptor_is_refused() -> None:
-    with pytest.raises(AttnDoctorError, match="nobody has read L2_cache_size of it"):
+    with pytest.raises(AttnDoctorError, match="no one has read L2_cache_size of it"):
         environment(LIBRARY, replace(GPU, L2_cache_size=None), 1, HERE)

@@ -203,11 +203,7 @@ def test_what_it_cannot_do_is_refused_by_name(on_stub_gpu: Program, name: str) -
         """
     )
     assert code == 801
-    assert (
-        runtime
-        == driver
-        == (f"the stub GPU cannot do {name}: only the GPU it stands for can answer")
-    )
+    assert runtime == driver == (f"the stub GPU cannot do {name}: only a real GPU can answer")
     assert last == (801 if name.startswith("cuda") else 0)
     assert names == [name]
 

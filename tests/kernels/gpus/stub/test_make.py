@@ -19,7 +19,6 @@ from attn_doctor.kernels.gpus.stub import (
 from attn_doctor.kernels.gpus.stub import (
     generated,
     storage,
-    symbols,
 )
 from attn_doctor.kernels.gpus.stub.cuda_libraries import Toolkit, find
 
@@ -101,7 +100,7 @@ def test_conda(tmp_path: Path) -> None:
         python=replace(given.python, site_packages=(str(tmp_path / "none"),)),
         torch=replace(given.torch, source="conda"),
     )
-    assert "(conda puts the libraries into /env/lib), and the stub GPU was never" in refusal(given)
+    assert "(conda puts the libraries into /env/lib), and the stub GPU was not" in refusal(given)
 
 
 def test_a_runtime_of_torchs_own(tmp_path: Path) -> None:
@@ -130,7 +129,7 @@ def test_missing_headers_name_the_wheel_and_the_command(tmp_path: Path) -> None:
 def test_no_compiler_gives_the_rules_command(tmp_path: Path) -> None:
     given = replace(facts(tmp_path), cc=Program(path="", source=""))
     assert refusal(given) == (
-        "a C compiler makes the stub GPU, and none is here."
+        "the stub GPU needs a C compiler, and there is none."
         " Install gcc and the C headers: sudo apt-get install -y gcc libc6-dev"
     )
 
@@ -138,7 +137,7 @@ def test_no_compiler_gives_the_rules_command(tmp_path: Path) -> None:
 def test_an_unknown_compiler_is_not_a_missing_one(tmp_path: Path) -> None:
     given = replace(facts(tmp_path), cc=Program(), gaps={"cc": "PATH could not be followed"})
     assert refusal(given) == (
-        "it is not known whether a C compiler is here: PATH could not be followed"
+        "it is unknown whether a C compiler is installed: PATH could not be followed"
     )
 
 
@@ -189,8 +188,8 @@ def test_the_source_has_no_warnings(toolkit: Toolkit, compiler: str, tmp_path: P
 def test_the_library_offers_all_functions_and_nothing_of_its_own(
     library: Path, toolkit: Toolkit
 ) -> None:
-    offered = symbols.defined(str(library))
-    wanted = {name for name in symbols.defined(toolkit.libraries[0]) if name.startswith("cuda")}
+    offered = generated.defined(str(library))
+    wanted = {name for name in generated.defined(toolkit.libraries[0]) if name.startswith("cuda")}
     assert len(wanted) > 200
     assert wanted <= offered
     assert {"cuInit", "cuMemcpyDtoH_v2", "stub_gpu_on_read", "stub_gpu_launches"} <= offered
@@ -207,8 +206,8 @@ def test_names_of_the_driver_are_read_from_its_header() -> None:
         "CUresult CUDAAPI cuMemAlloc(CUdeviceptr *dptr, size_t bytesize);\n"
         "CUresult CUDAAPI cuInit(unsigned int Flags);\n"
     )
-    assert symbols.versions(header) == {"cuMemAlloc": "cuMemAlloc_v2", "cuMemcpy": "cuMemcpy"}
-    assert symbols.declared(header) == {"cuMemAlloc", "cuMemAlloc_v2", "cuMemcpy", "cuInit"}
+    assert generated.versions(header) == {"cuMemAlloc": "cuMemAlloc_v2", "cuMemcpy": "cuMemcpy"}
+    assert generated.declared(header) == {"cuMemAlloc", "cuMemAlloc_v2", "cuMemcpy", "cuInit"}
 
 
 @pytest.mark.parametrize(
@@ -224,8 +223,8 @@ def test_names_of_the_driver_are_read_from_its_header() -> None:
         ("cublasLtMatmulDescGetAttribute", 'return stub_blas_refused("'),
         ("cublasGetAtomicsMode", 'return stub_blas_refused("'),
         ("cublasLtMatmulAlgoGetIds", 'return stub_blas_refused("'),
-        ("cublasSdot_v2", 'return stub_blas_told("'),
-        ("cublasIsamax_v2", 'return stub_blas_told("'),
+        ("cublasSdot_v2", 'return stub_blas_refused_result("'),
+        ("cublasIsamax_v2", 'return stub_blas_refused_result("'),
         ("cudaGraphLaunch", 'return stub_runtime_refused("'),
         ("__cudaInitModule", 'return stub_runtime_refused("'),
     ],

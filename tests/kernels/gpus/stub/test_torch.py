@@ -80,8 +80,7 @@ def test_torch_on_the_stub_gpu(told: dict[str, Any]) -> None:
     assert "cudnnCreate" in unknown
     graph, _ = told.pop("graph")
     assert graph.partition(": ")[2] == (
-        "CUDA error: the stub GPU cannot do cudaStreamBeginCapture: only the GPU it stands for can"
-        " answer"
+        "CUDA error: the stub GPU cannot do cudaStreamBeginCapture: only a real GPU can answer"
     )
     refused, reads = told.pop("refused")
     assert refused.partition(": ")[2] == "CUDA error: not while compiling (train.py:12)"

@@ -31,7 +31,7 @@ STUB_API(int, cublasGetStream_v2, void *handle, void **stream) {
   *stream = 0;
   return STUB_OK;
 }
-/* The major version of the toolkit; which release of cuBLAS, the header does not tell. */
+/* The major version of the toolkit; the header does not name the release of cuBLAS. */
 enum { VERSION = CUDA_VERSION / 1000 * 10000 };
 STUB_API(int, cublasGetVersion_v2, void *handle, int *version) {
   *version = VERSION;
@@ -43,7 +43,7 @@ STUB_API(const char *, cublasLtGetStatusString, int code) { return stub_words(co
 STUB_API(const char *, cublasGetStatusName, int code) { return stub_error_name(code == 15 ? 801 : code); }
 STUB_API(const char *, cublasLtGetStatusName, int code) { return stub_error_name(code == 15 ? 801 : code); }
 
-/* Descriptions are objects of the host, which only cuBLAS looks into. */
+/* Descriptors are objects of the host that only cuBLAS reads. */
 #define DESCRIPTION(name)                         \
   STUB_API(int, cublasLt##name##Create, void **made) { \
     *made = stub_handle();                        \
@@ -55,7 +55,7 @@ DESCRIPTION(MatmulPreference)
 DESCRIPTION(MatrixLayout)
 DESCRIPTION(MatrixTransformDesc)
 
-/* One algorithm, of which nothing is known: the result's first field is its opaque part. */
+/* One algorithm without properties: the result's first field is its opaque part. */
 STUB_API(int, cublasLtMatmulAlgoGetHeuristic, void *handle, void *operation, void *a, void *b,
          void *c, void *d, void *preference, int wanted, void *results, int *found) {
   stub_note("cublasLtMatmulAlgoGetHeuristic");
@@ -74,7 +74,7 @@ STUB_API(int, cublasSetPointerMode_v2, void *handle, int mode) {
   pointer_mode = mode;
   return STUB_OK;
 }
-int stub_blas_told(const char *function) {
+int stub_blas_refused_result(const char *function) {
   stub_launched();
   if (pointer_mode != HOST) return STUB_OK;
   stub_note(function);

@@ -1,9 +1,8 @@
-/* Copies and fills, and which bytes of the devices are truly known.
+/* Copies and fills, and which bytes of the devices are known.
  *
- * A byte is known from a copy or a fill by the host until the next launch, whatever that launch
- * would have written: its arguments may lead anywhere. Known bytes are truly kept, up to a bound,
- * beyond which they count as unknown; so a model's weights need not fit into this machine. Unknown
- * ones read as zeros, the same in every run.
+ * A byte is known from a copy or a fill by the host until the next launch, because that launch
+ * may write anywhere. Known bytes are stored up to a limit; beyond it they count as unknown, so a
+ * model's weights need not fit into this machine. Unknown bytes read as zeros, in every run.
  */
 #define _GNU_SOURCE
 #include "memory.h"
@@ -12,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Bytes of device memory that are truly kept, in all; and those of one copy. */
+/* Bytes of device memory that are stored: in total, and for one copy. */
 static const size_t MOST_KEPT = (size_t)1 << 30, MOST_COPIED = (size_t)256 << 20;
 static size_t kept;
 
@@ -100,7 +99,7 @@ void stub_forget_kept(struct block *one) {
   one->kept = 0;
 }
 
-/* Give back what no read can ask for any more: all that was written before the last launch. */
+/* Free bytes that are unknown by now: all that was written before the last launch. */
 static void reclaim(void) {
   unsigned long now = stub_epoch();
   struct block *one;

@@ -1,9 +1,9 @@
-/* Kernels of a module, with what NVIDIA's assembler wrote into the ELF file about each.
+/* Kernels of a module, with what NVIDIA's assembler wrote about each into the ELF file.
  *
- * Inductor and Triton ask for registers and spills, and choose by them. They stand in .nv.info
+ * Inductor and Triton read registers and spills, and choose by them. They are in .nv.info
  * (EIATTR_REGCOUNT, EIATTR_FRAME_SIZE; names as cuobjdump -elf prints them) and in the section
- * headers. A module in memory comes without its size, as it does for the driver; one that was read
- * from a file is checked against it. PTX and fat binaries are refused: only a driver can take them.
+ * headers. A module in memory has no known size, as for the driver; one from a
+ * file is checked against the size of the file. PTX and fat binaries are refused: only a driver can take them.
  */
 #define _GNU_SOURCE
 #include "stub_gpu.h"
@@ -57,7 +57,7 @@ static void read_info(struct stub_module *module, const unsigned char *at,
   }
 }
 
-/* Whether all that the headers name lies within the file. */
+/* Whether everything that the headers name is within the file. */
 static int sound(const unsigned char *image, size_t size) {
   const Elf64_Ehdr *header = (const void *)image;
   if (size < sizeof *header || header->e_ident[EI_CLASS] != ELFCLASS64) return 0;

@@ -1,4 +1,4 @@
-/* The current device of each thread, which devices were used, and handles that stand for nothing.
+/* The current device of each thread, which devices were used, and handles without objects.
  */
 #define _GNU_SOURCE
 #include "stub_gpu.h"

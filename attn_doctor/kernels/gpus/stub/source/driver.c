@@ -38,7 +38,7 @@ STUB_API(int, cuDeviceGetAttribute, int *value, int number, int device) {
     *value = domain;
   else if (!stub_attribute(number, value)) {
     stub_note("cuDeviceGetAttribute");
-    return stub_fail(STUB_INVALID_VALUE, "the target's descriptor does not tell attribute %d",
+    return stub_fail(STUB_INVALID_VALUE, "the target's descriptor has no attribute %d",
                      number);
   }
   return STUB_OK;

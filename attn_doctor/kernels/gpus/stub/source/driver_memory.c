@@ -1,4 +1,4 @@
-/* The CUDA driver: memory, and all that moves bytes. */
+/* The CUDA driver: memory and copies. */
 #define _GNU_SOURCE
 #include "stub_gpu.h"
 
@@ -132,7 +132,7 @@ STUB_API(int, cuMemRelease, struct piece *handle) {
   return STUB_OK;
 }
 
-/* Copies. Which side is the host's is seen by the addresses. */
+/* Copies. The addresses show which side is the host's. */
 
 #define COPY(name, to_type, from_type)                                                   \
   STUB_API(int, name##_v2, to_type to, from_type from, size_t bytes) {                   \
@@ -172,7 +172,7 @@ STUB_API(int, cuMemcpyBatchAsync_v2, CUdeviceptr *to, CUdeviceptr *from, size_t 
   return batch(to, from, bytes, count);
 }
 
-/* One side of a copy of rows: its address, or 0 for an array, which the stub GPU has not. */
+/* One side of a copy of rows: its address, or 0 for an array, which the stub GPU does not have. */
 static char *side(CUmemorytype type, const void *host, CUdeviceptr device) {
   return type == CU_MEMORYTYPE_HOST ? (char *)host
          : type == CU_MEMORYTYPE_ARRAY ? 0

@@ -1,4 +1,4 @@
-/* What the examined program did that only a GPU can answer: told to whoever asks, and counted.
+/* Reports and counts what the examined program asked that only a GPU can answer.
  *
  * For the child process, through ctypes:
  *
@@ -9,7 +9,7 @@
  *     const char *stub_gpu_unknown(void)          names of functions, one a line
  *     int stub_gpu_known(const void *address, size_t bytes)
  *
- * Call-backs come on the thread that asked, with no lock of ours held.
+ * Call-backs run on the calling thread, without any of our locks.
  */
 #define _GNU_SOURCE
 #include "stub_gpu.h"
@@ -64,7 +64,7 @@ int stub_timing(const char *function) {
   return refused ? STUB_NOT_PERMITTED : STUB_OK;
 }
 
-/* Names, each once, as one text that only grows: whoever reads it sees whole names. */
+/* Names, each once, as one text that only grows, so that a reader sees complete names. */
 enum { MOST_TEXT = 1 << 15 };
 static char noted[MOST_TEXT];
 static size_t noted_length;
@@ -90,12 +90,12 @@ void stub_note(const char *function) {
 
 STUB_API(const char *, stub_gpu_unknown, void) { return noted; }
 
-/* A process that uses the stub GPU says so by an empty file, so that one which nothing watches (a
- * Python started with -S) is seen from outside. */
+/* A process that uses the stub GPU creates an empty file. It reveals a process without a guard, such
+ * as a Python that was started with -S. */
 void stub_used(void) {
-  static _Atomic pid_t told;
+  static _Atomic pid_t reported;
   pid_t self = getpid();
-  if (atomic_exchange(&told, self) == self) return;
+  if (atomic_exchange(&reported, self) == self) return;
   const char *folder = getenv("ATTN_DOCTOR_STUB_GPU_REPORT");
   char path[4096];
   if (!folder || !*folder) return;
@@ -122,7 +122,7 @@ int stub_fail(int code, const char *format, ...) {
 int stub_refused(const char *function) {
   stub_note(function);
   return stub_fail(STUB_NOT_SUPPORTED,
-                   "the stub GPU cannot do %s: only the GPU it stands for can answer", function);
+                   "the stub GPU cannot do %s: only a real GPU can answer", function);
 }
 
 static const struct {
@@ -145,7 +145,7 @@ const char *stub_words(int code) {
   if (code && code == text_of && *text) return text;
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++)
     if (errors[i].code == code) return errors[i].words;
-  return "an error of CUDA that the stub GPU never gives";
+  return "an error of CUDA that the stub GPU never returns";
 }
 
 const char *stub_error_name(int code) {

@@ -1,4 +1,4 @@
-/* Memory of the devices: addresses that nothing stands behind until it is written. */
+/* Memory of the devices: addresses without memory behind them until they are written. */
 #define _GNU_SOURCE
 #include "memory.h"
 

@@ -91,7 +91,7 @@ STUB_API(int, nvmlSystemGetCudaDriverVersion_v2, int *version) {
   *version = stub_target()->driver;
   return STUB_OK;
 }
-/* No links between GPUs are told of. torch looks these up whenever it looks up the others. */
+/* Links between GPUs are not reported. torch looks these functions up with the others. */
 STUB_API(int, nvmlDeviceGetNvLinkRemoteDeviceType, void *device) { return NOT_SUPPORTED; }
 STUB_API(int, nvmlDeviceGetNvLinkRemotePciInfo_v2, void *device) { return NOT_SUPPORTED; }
 STUB_API(int, nvmlDeviceGetP2PStatus, void *device, void *other, int kind, int *status) {

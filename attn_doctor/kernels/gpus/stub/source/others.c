@@ -1,4 +1,4 @@
-/* Libraries that are no more than refused: their first call, without which no other can be made. */
+/* Libraries that are refused: their first call, without which no other call is possible. */
 #define _GNU_SOURCE
 #include "stub_gpu.h"
 

@@ -141,7 +141,7 @@ static int properties(struct cudaDeviceProp *p, int device) {
 }
 STUB_API(int, cudaGetDeviceProperties, struct cudaDeviceProp *p, int device) {
 #if CUDA_VERSION < 13000
-  /* In CUDA 12 this name has the shorter structure of CUDA 11, and nobody built for 12 calls it. */
+  /* In CUDA 12 this name has the shorter structure of CUDA 11, and no program built for 12 calls it. */
   return stub_done(stub_refused("cudaGetDeviceProperties"));
 #else
   return properties(p, device);
@@ -162,7 +162,7 @@ STUB_API(int, cudaDeviceGetAttribute, int *value, int number, int device) {
   if (stub_attribute(number, value)) return STUB_OK;
   stub_note("cudaDeviceGetAttribute");
   return stub_done(stub_fail(STUB_INVALID_VALUE,
-                        "the target's descriptor does not tell attribute %d", number));
+                        "the target's descriptor has no attribute %d", number));
 }
 STUB_API(int, cudaDeviceGetPCIBusId, char *text, int size, int device) {
   int domain, bus, slot, code = stub_device(device);

@@ -1,4 +1,4 @@
-/* The CUDA runtime: code that nvcc compiled. Nothing is known of a kernel but that it was launched.
+/* The CUDA runtime: code that nvcc compiled. Only the launch of a kernel is known.
  */
 #define _GNU_SOURCE
 #include "stub_gpu.h"

@@ -1,4 +1,4 @@
-/* The CUDA runtime: memory, and all that moves bytes. */
+/* The CUDA runtime: memory and copies. */
 #define _GNU_SOURCE
 #include "stub_gpu.h"
 
@@ -41,7 +41,7 @@ STUB_API(int, cudaHostGetFlags, unsigned *flags, void *pointer) {
   return STUB_OK;
 }
 STUB_API(int, cudaHostGetDevicePointer, void **device, void *host, unsigned flags) {
-  /* A kernel would write there by itself, and no call tells when the host reads it. */
+  /* A kernel would write there by itself, and the host reads it without a call. */
   stub_note("cudaHostGetDevicePointer");
   *device = host;
   return STUB_OK;
@@ -98,7 +98,7 @@ STUB_API(int, cudaMemPoolSetAccess, void *pool, const void *access, size_t count
 }
 STUB_API(int, cudaMemPoolTrimTo, void *pool, size_t bytes) { return STUB_OK; }
 
-/* Copies. Which side is the host's is seen by the addresses, whatever `kind` says. */
+/* Copies. The addresses show which side is the host's, whatever `kind` says. */
 
 static int box(const char *function, void *to, size_t to_row, const void *from, size_t from_row,
                size_t width, size_t rows) {

@@ -1,4 +1,4 @@
-/* The CUDA runtime: streams and events. All is done when it is asked for, in that order. */
+/* The CUDA runtime: streams and events. Every call completes at once, in order. */
 #define _GNU_SOURCE
 #include "stub_gpu.h"
 

@@ -1,8 +1,8 @@
-/* The stub GPU: what its parts know of one another.
+/* The stub GPU: the interface between its parts.
  *
  * A CUDA driver and runtime whose devices have the properties of a GPU that is not here. Memory is
- * memory of the host, committed as it is written; a launch does nothing. What would have to be
- * computed is therefore unknown, and every way by which unknown bytes reach the host is reported.
+ * memory of the host, committed as it is written; a launch does nothing. Computed values
+ * are therefore unknown, and every way by which unknown bytes reach the host is reported.
  */
 #ifndef ATTN_DOCTOR_STUB_GPU_H
 #define ATTN_DOCTOR_STUB_GPU_H
@@ -29,7 +29,7 @@ enum {
   STUB_NOT_SUPPORTED = 801
 };
 
-/* target.c: the GPU that this one stands for */
+/* target.c: the GPU whose properties this one has */
 enum { STUB_ATTRIBUTES = 512, STUB_MOST_DEVICES = 64 };
 struct stub_target {
   char name[256];
@@ -41,7 +41,7 @@ const struct stub_target *stub_target(void);
 /* Devices that CUDA_VISIBLE_DEVICES leaves, and the number of one of them without it. */
 int stub_visible(void);
 int stub_physical(int device);
-/* The value of a CUdevice_attribute, which is a cudaDeviceAttr too. False if nobody knows it. */
+/* The value of a CUdevice_attribute, which is a cudaDeviceAttr too. False if it is unknown. */
 int stub_attribute(int number, int *value);
 /* The value, or 0 where it is not known: for fields that no caller can tell apart. */
 int stub_value(int number);
@@ -60,7 +60,7 @@ void stub_note(const char *function);
 int stub_read(const char *function, uintptr_t address, size_t bytes);
 /* A time is asked for. An error number, or 0 to go on. */
 int stub_timing(const char *function);
-/* An error of this thread with words of its own. Returns `code`. */
+/* Set an error of this thread with its own text. Returns `code`. */
 int stub_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* `function` cannot be done without the GPU. Returns STUB_NOT_SUPPORTED, and notes the name. */
 int stub_refused(const char *function);
@@ -78,7 +78,7 @@ int stub_touched(int device);
 void stub_touch(int device);
 /* The current device is about to be used: an error number if there is none. */
 int stub_here(void);
-/* The primary context of device 0; there are no others than primary ones. */
+/* The primary context of device 0; all contexts are primary. */
 enum { STUB_CONTEXT = 0x10 };
 void *stub_handle(void);
 int stub_limit(int limit, size_t *value);
@@ -89,7 +89,7 @@ int stub_done(int code);
 int stub_runtime_refused(const char *function);
 /* blas.c */
 int stub_blas_refused(const char *function);
-int stub_blas_told(const char *function);
+int stub_blas_refused_result(const char *function);
 
 /* memory.c */
 enum stub_kind { STUB_DEVICE = 1, STUB_HOST = 2 };
@@ -103,7 +103,7 @@ int stub_allocate(void **pointer, size_t bytes, int device);
 int stub_free(void *pointer);
 size_t stub_allocated(int device);
 size_t stub_allocated_most(int device);
-/* Where a pointer lies; false outside all memory of ours. */
+/* The place of a pointer; false outside our memory. */
 int stub_find(const void *pointer, struct stub_place *place);
 int stub_host_allocate(void **pointer, size_t bytes);
 int stub_host_free(void *pointer);

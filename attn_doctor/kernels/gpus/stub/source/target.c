@@ -14,7 +14,7 @@
 
 static struct stub_target target;
 static int attributes[STUB_ATTRIBUTES];
-static char told[STUB_ATTRIBUTES];
+static char given[STUB_ATTRIBUTES];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void take(const char *key, const char *value) {
@@ -23,7 +23,7 @@ static void take(const char *key, const char *value) {
   if (end != key && !*end) {
     if (number > 0 && number < STUB_ATTRIBUTES) {
       attributes[number] = (int)strtol(value, 0, 10);
-      told[number] = 1;
+      given[number] = 1;
     }
   } else if (!strcmp(key, "devices")) {
     int devices = atoi(value);
@@ -59,14 +59,14 @@ const struct stub_target *stub_target(void) {
 }
 
 /* What holds for every GPU since compute capability 7.5 (CUDA C++ Programming Guide, "Technical
- * Specifications per Compute Capability"), should the target not tell it. */
+ * Specifications per Compute Capability"), if the target does not give it. */
 static const int common[][2] = {
     {1, 1024}, {2, 1024},  {3, 1024}, {4, 64},         {5, 2147483647}, {6, 65535}, {7, 65535},
     {9, 65536}, {10, 32},  {11, 2147483647}, {12, 65536}, {14, 512},    {15, 1},    {17, 0},
     {19, 1},   {20, 0},    {31, 1},   {35, 0},         {41, 1},         {51, 32},   {78, 1},
     {79, 1},   {80, 1},    {90, 1},   {95, 1},         {99, 1},
 };
-/* What the stub GPU itself can do, whatever it stands for: addresses apart from memory (102) and
+/* What the stub GPU itself can do, whatever its target is: addresses apart from memory (102) and
  * pools (115), and nothing that reaches other processes, devices or the host's own memory. */
 static const int own[][2] = {
     {83, 0},  {86, 0},  {88, 0},  {89, 0},  {100, 0}, {101, 0}, {102, 1}, {103, 0},
@@ -87,13 +87,13 @@ int stub_attribute(int number, int *value) {
   stub_target();
   if (number <= 0 || number >= STUB_ATTRIBUTES) return 0;
   if (in_table(own, sizeof own / sizeof *own, number, value)) return 1;
-  if (told[number]) {
+  if (given[number]) {
     *value = attributes[number];
     return 1;
   }
   if (in_table(common, sizeof common / sizeof *common, number, value)) return 1;
-  /* Clocks and the bus, which only estimates of time are made from. CUDA too says 0 where a GPU does
-   * not tell them, and Triton asks for them together with what it needs. */
+  /* Clocks and the bus, from which only times are estimated. CUDA also returns 0 if a GPU does not
+   * report them, and Triton reads them together with what it needs. */
   *value = 0;
   return number == 13 || number == 36 || number == 37;
 }
@@ -124,7 +124,7 @@ void stub_bus(int device, int *domain, int *bus, int *slot) {
 }
 
 /* CUDA_VISIBLE_DEVICES as CUDA reads it: numbers or beginnings of "GPU-…", up to the first that is
- * no device of this machine, and nothing at all if one comes twice. */
+ * not a device of this machine; none at all if one is repeated. */
 static int names(const char *word) {
   char text[48];
   char *end;

@@ -159,7 +159,7 @@ def test_syntax_of_an_old_python() -> None:
 def test_a_damaged_installation_gives_an_error(
     venv: Venv, variables: dict[str, str], tmp_path: Path
 ) -> None:
-    """A `sysconfig` that cannot be imported is told as JSON, not as a traceback."""
+    """A `sysconfig` that cannot be imported is reported as JSON, not as a traceback."""
     script = tmp_path / "inside.py"
     script.write_text("import sys; sys.modules['sysconfig'] = None\n" + SCRIPT.read_text())
     asked = [sys.executable, "-I", "-S", "-B", str(script)]

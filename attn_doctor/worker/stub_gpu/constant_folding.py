@@ -1,4 +1,4 @@
-"""Constants that a compiler computes while it compiles: on the CPU, or not at all.
+"""Computes constants of a compilation on the CPU, or refuses them.
 
 Inductor replaces values that are the same everywhere by constants, and computes them on the graph's
 own device. On a stub GPU they would all come out as what the memory held before, mostly 0, and the
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def install(guard: Guard) -> None:
-    """Change the passes of torch that compute constants, as they are imported."""
+    """Change the passes of torch that compute constants, when they are imported."""
     import_hooks.when("torch._inductor.fx_passes.joint_graph", functools.partial(_uniform, guard))
     for name in ("torch._inductor.constant_folding", "torch._export.passes.constant_folding"):
         import_hooks.when(name, functools.partial(_other, guard))
@@ -52,7 +52,7 @@ def _on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     from torch.utils._pytree import tree_map
 
     class OnCpu(TorchDispatchMode):  # type: ignore[misc]
-        """Every operation on the CPU, whatever device it names."""
+        """Run every operation on the CPU, on any device that it names."""
 
         def __torch_dispatch__(
             self, func: Any, _types: Any, args: Any = (), kwargs: Any = None

@@ -1,12 +1,12 @@
-"""Refuses what a stub GPU cannot tell the truth about: read memory, measured times, device results.
+"""Refuses what a stub GPU cannot know: memory that is read, times, and results of the device.
 
 On a stub GPU no kernel runs, so a value read from its memory is garbage unless the host wrote it. A
 value read while something compiles, or before it, may decide what is compiled; torch's cache would
-then serve a wrong kernel, with every sign of success. The library tells of each such read. Read
+then serve a wrong kernel, with every sign of success. The library reports each such read. Read
 
 - inside a compilation: refused at once;
 - before a later compilation: refused when that begins, with the line that read;
-- after the last compilation: noted, as the loss that a training loop prints.
+- after the last compilation: noted, for example the loss that a training loop prints.
 
 A refusal is raised as an exception, is written to the report, since frameworks swallow exceptions,
 and ends all keeping: torch saves no entry any more in this process. What a program passes on to
@@ -42,7 +42,7 @@ _installed: list[Guard] = []
 
 
 class StubGpuRefusedError(RuntimeError):
-    """What cannot be built for a GPU that is not there, with the line of the user's code."""
+    """Something cannot be built without the GPU; the message has the line of the user's code."""
 
 
 def active() -> bool:
@@ -67,7 +67,7 @@ def keep(guard: Guard) -> None:
 
 
 class Guard:
-    """What happened in this process, and the word on whether more may be compiled."""
+    """Records what happened in this process, and decides whether more may be compiled."""
 
     def __init__(self, library: str | None, folder: str) -> None:
         self._library = ctypes.CDLL(library)
@@ -77,7 +77,7 @@ class Guard:
         self.cache = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
         self.refused: list[report.Refused] = []
         self.reads: list[report.Read] = []
-        #: What else is worth telling: words → times.
+        #: What else is reported: sentence → how often.
         self.notes: dict[str, int] = {}
         self._compiling = 0
         self._loading = 0
@@ -85,7 +85,7 @@ class Guard:
         self._calls: list[Any] = []
 
     def begin(self) -> None:
-        """Listen to the library, and change torch as it is imported."""
+        """Listen to the library, and change torch when it is imported."""
         import_hooks.when("torch", self._listen)
         import_hooks.when("torch.fx.graph_module", self._watch_loading)
         import_hooks.when("torch._dynamo.convert_frame", self._watch_dynamo)
@@ -100,13 +100,13 @@ class Guard:
         return self._compiling > 0
 
     def launches(self) -> int:
-        """Kernels that were asked for so far."""
+        """How many kernels were launched so far."""
         return int(self._library.stub_gpu_launches())
 
     def refuse(
         self, kind: str, sentence: str, place: source_lines.Place | None = None
     ) -> StubGpuRefusedError:
-        """Note a refusal, and give the error to raise."""
+        """Record a refusal, and return the error to raise."""
         place = place or source_lines.here()
         if place.file:
             sentence = f"{place}: {sentence}"
@@ -122,14 +122,14 @@ class Guard:
         return StubGpuRefusedError(self.refused[0].sentence)
 
     def note(self, words: str) -> None:
-        """Keep what does no harm but should be told."""
+        """Record what does no harm but has to be reported."""
         with self._lock:
             self.notes[words] = self.notes.get(words, 0) + 1
             if self.notes[words] == 1:
                 self.write()
 
     def write(self) -> None:
-        """Bring the report of this process up to date."""
+        """Update the report of this process."""
         if self._folder:
             report.write(
                 self._folder,
@@ -143,7 +143,7 @@ class Guard:
                 },
             )
 
-    # What the library tells
+    # Reports of the library
 
     def _listen(self, _torch: Any) -> None:
         read = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -162,7 +162,7 @@ class Guard:
         self._met("timing", "a time was measured on the GPU", function)
 
     def _met(self, kind: str, what: str, function: bytes) -> None:
-        """A read or a timing. An error that is raised here would be lost in C code."""
+        """Record a read or a timing. An error that is raised here would be lost in C code."""
         place = source_lines.here()
         if self.compiling:
             error = self.refuse(kind, f"{what} while compiling, and {_REMEDY}", place)
@@ -212,7 +212,7 @@ class Guard:
         )
 
     def _region(self, function: Callable[..., Any], *, check: bool) -> Callable[..., Any]:
-        """`function`, which compiles, with what happens inside judged at its end."""
+        """`function`, which compiles; what happens inside is evaluated at its end."""
 
         def compiled(*args: Any, **kwargs: Any) -> Any:
             if check:
@@ -246,9 +246,9 @@ class Guard:
         """Raise if this compilation may depend on something read, or settings forbid it."""
         if self.refused:
             raise self.error()
-        if import_hooks.misfits:
-            told = "; ".join(import_hooks.misfits)
-            raise self.refuse("version", f"the guard does not fit this torch: {told}")
+        if import_hooks.incompatibilities:
+            details = "; ".join(import_hooks.incompatibilities)
+            raise self.refuse("version", f"the guard cannot work with this torch: {details}")
         for sentence in unsupported_settings.forbidden(self.cache):
             raise self.refuse("settings", sentence)
         context = sys.modules["torch._guards"].TracingContext.try_get()
@@ -267,7 +267,7 @@ class Guard:
             context.attn_doctor_began = True
 
     def _end(self) -> None:
-        """The last word; the library must not call into an interpreter that is gone."""
+        """Write the final report. The library must not call an interpreter that has ended."""
         self.write()
         if self._calls:
             self._library.stub_gpu_on_read(None)

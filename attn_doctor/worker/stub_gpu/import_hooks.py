@@ -1,8 +1,8 @@
-"""Changes modules of other packages, now or as soon as somebody imports them.
+"""Changes modules of other packages, now or as soon as they are imported.
 
-Importing torch's compiler costs seconds, and most processes of a program never need it; so what is
-to be changed there waits for the import. A change that does not fit the module that came is kept in
-`misfits`, for the guard to refuse with. Modules that are loaded by other means are not seen.
+Importing torch's compiler takes seconds, and most processes of a program never need it; so its
+changes wait for the import. A change that fails for the imported module is recorded in
+`incompatibilities`, and the guard then refuses. Modules loaded in other ways are not seen.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 Change = Callable[[Any], None]
 
 #: Sentences on what could not be changed.
-misfits: list[str] = []
+incompatibilities: list[str] = []
 _waiting: dict[str, list[Change]] = {}
 
 
 def when(name: str, change: Change) -> None:
-    """Call `change` with module `name`, at once if it is there, else once it has been executed."""
+    """Call `change` with module `name`, at once if it is imported, else after its import."""
     module = sys.modules.get(name)
     if module is not None:
         _apply(name, module, change)
@@ -34,7 +34,7 @@ def when(name: str, change: Change) -> None:
 
 
 def changed(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
-    """Put `made(what is there)` in place of attribute `name`, under the same name.
+    """Replace attribute `name` by `made(its value)`, under the same name.
 
     Raises `AttributeError` where there is none. Python pickles a method by its name, and torch
     pickles some, so what takes the place keeps name, qualified name and module.
@@ -52,7 +52,7 @@ def changed(owner: Any, name: str, made: Callable[[Any], Any]) -> None:
 
 
 def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, neither traced nor compiled by Dynamo, which looks at every Python frame."""
+    """`function`, neither traced nor compiled by Dynamo, which sees every Python frame."""
     from torch._C._dynamo import eval_frame
 
     @functools.wraps(function)
@@ -77,11 +77,11 @@ def _apply(name: str, module: Any, change: Change) -> None:
     try:
         change(module)
     except Exception as error:
-        misfits.append(f"{name}: {type(error).__name__}: {error}")
+        incompatibilities.append(f"{name}: {type(error).__name__}: {error}")
 
 
 class _Loader(importlib.abc.Loader):
-    """Does what the module's own loader does, and the changes after it."""
+    """Loads a module by its own loader, and then makes the changes."""
 
     def __init__(self, name: str, real: Any) -> None:
         self._name, self._real = name, real
@@ -90,7 +90,7 @@ class _Loader(importlib.abc.Loader):
         return getattr(self._real, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """As the real loader does."""
+        """Create the module as the real loader does."""
         made: ModuleType | None = self._real.create_module(spec)
         return made
 
@@ -107,7 +107,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds what the finders behind it find; the loader of an awaited module is wrapped."""
+    """Finds modules by the finders after it, and wraps the loader of an awaited one."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

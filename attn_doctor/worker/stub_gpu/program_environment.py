@@ -1,6 +1,6 @@
-"""The environment in which a program of the user's own runs guarded; for the outside.
+"""The environment variables with which a user's program runs under the guard.
 
-The guard comes in through `sitecustomize`, which every Python that reads PYTHONPATH imports at its
+The guard is loaded by `sitecustomize`, which every Python that reads PYTHONPATH imports at its
 start. What starts without it (`python -S`, `-I`, `-E`) is seen by `report.read`.
 """
 

@@ -1,4 +1,4 @@
-"""Libraries that do not work on a stub GPU, and what runs in their place: nothing, as elsewhere.
+"""Replaces libraries that do not work on a stub GPU by code that computes nothing.
 
 cuDNN launches its kernels by ways of its own and takes the process down. Convolutions then take
 torch's own kernels, which are not run either. The attention of cuDNN, which torch prefers on
@@ -34,7 +34,7 @@ def change(torch: Any) -> None:
 
 
 def _empty(torch: Any, operator: Any) -> Any:
-    """A kernel that computes nothing: outputs as the operator's own shape function gives them."""
+    """A kernel that computes nothing: its outputs have the shapes that the operator declares."""
     from torch.utils._pytree import tree_map
 
     def on_meta(value: Any) -> Any:
@@ -72,9 +72,9 @@ def _no_recording(module: Any) -> None:
 
 
 def _at_the_end(module: Any) -> None:
-    """End Inductor's side process with the program if it has not come up yet.
+    """End Inductor's side process with the program if it is not ready yet.
 
-    Told to end by itself before that, it waits for itself on Python 3.12, and the program waits
+    If it is asked to end before that, it waits for itself on Python 3.12, and the program waits
     five minutes for it; threads can no longer be started to do better. It has done nothing so far:
     torch gives it work only once it is up. Runs before torch's own end, as it was registered later.
     """

@@ -1,8 +1,8 @@
-"""The report that a guarded process writes, and what the outside reads from a folder of them.
+"""Writes the report of a guarded process, and reads a folder of such reports.
 
 A process writes `guard-<pid>.json` as soon as its guard stands, and again whenever there is news.
 The library itself leaves `used-<pid>` when a process uses the stub GPU; one that has no report
-beside it was watched by nobody. The standard library is enough, on both sides.
+beside it ran without the guard. The standard library is enough on both sides.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHAT = {"read": "the GPU's memory was read", "timing": "a time was measured on 
 
 
 class Refused(NamedTuple):
-    """One thing that must not be built."""
+    """Something that must not be built."""
 
     kind: str
     """"read", "timing", "launched", "settings", "folding", "autotune", "padding", "version"."""
@@ -32,7 +32,7 @@ class Refused(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A line that read what no kernel has written, or a time that nothing took."""
+    """A line that read memory which no kernel has written, or measured a time."""
 
     kind: str
     function: str
@@ -40,14 +40,14 @@ class Read(NamedTuple):
     file: str
     line: int
     place: str
-    """The line as it is told, with the library that read on its behalf."""
+    """The line as users see it, with the library that read for it."""
 
 
 class Verdict(NamedTuple):
-    """What a folder of reports says about a program."""
+    """The result of all reports of a program."""
 
     refused: tuple[str, ...]
-    """Sentences; the program's kernels must not be kept if there is one."""
+    """Sentences; if there is one, the program's kernels must not be kept."""
     notes: tuple[str, ...]
     """Sentences on what does no harm, such as a loss that is printed."""
     processes: int
@@ -56,14 +56,14 @@ class Verdict(NamedTuple):
 
 
 def write(folder: str, content: Mapping[str, Any]) -> None:
-    """Write the report of this process; nothing but the folder's own failure can prevent it."""
+    """Write the report of this process. Raises `OSError`."""
     path = os.path.join(folder, f"{_GUARD}{os.getpid()}.json")
     text = json.dumps({"schema": 1, "pid": os.getpid(), **content})
     write_atomic(path, text.encode(), durable=False)
 
 
 def read(folder: str) -> Verdict:
-    """What the reports in `folder` say. A folder that cannot be read refuses as well."""
+    """Read the reports in `folder`. A folder that cannot be read counts as a refusal."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -86,8 +86,8 @@ def read(folder: str) -> Verdict:
                     notes[f"{one['place']}: {what}, with nothing compiled after it"] = 1
             for function in found["unknown"]:
                 notes[f"{function} was answered without a GPU"] = 1
-            for told, times in found["notes"].items():
-                notes[told] = notes.get(told, 0) + times
+            for note, times in found["notes"].items():
+                notes[note] = notes.get(note, 0) + times
             launches += found["launches"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             refused.append(f"{name}: {type(error).__name__}: {error}")
@@ -101,7 +101,7 @@ def read(folder: str) -> Verdict:
         refused.append("no process of the program was watched: it ran no Python of its own")
     return Verdict(
         tuple(dict.fromkeys(refused)),
-        tuple(told if times == 1 else f"{told} ({times} times)" for told, times in notes.items()),
+        tuple(note if times == 1 else f"{note} ({times} times)" for note, times in notes.items()),
         len(guarded),
         launches,
     )

@@ -1,8 +1,8 @@
-"""Which line of the user's code asked for something: the answer to "where do I have to look?".
+"""Finds the line of the user's code that caused something.
 
-It is told from Python's stacks, and from the stack that Dynamo keeps of the code it traces. A call
-from C++ code that no Python code has called, as in a thread of autograd's, is put down to the line
-that the main thread stands at.
+It is found in Python's stacks, and in the stack that Dynamo keeps of the code it traces. A call
+from C++ code that no Python code has called, as in a thread of autograd's, is attributed to the
+line that the main thread executes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STANDARD = tuple(
         for path in [sysconfig.get_paths()[name]]
     }
 )
-#: Packages whose code nobody calls their own, though it stands beside the user's packages.
+#: Packages that do not count as the user's code, although they are installed beside it.
 _MACHINERY = ("torch", "triton", "accelerate", "functorch", "torchgen")
 
 
@@ -40,8 +40,8 @@ class Place(NamedTuple):
     """`file:line` in a package such as diffusers that was called from there; "" if none was."""
 
     def __str__(self) -> str:
-        told = f"{self.file}:{self.line}" + (f" ({self.text})" if self.text else "")
-        return f"{self.library}, called from {told}" if self.library else told
+        line = f"{self.file}:{self.line}" + (f" ({self.text})" if self.text else "")
+        return f"{self.library}, called from {line}" if self.library else line
 
 
 #: Where nothing of the user's code is on any stack.
@@ -49,7 +49,7 @@ NOWHERE = Place("", 0, "")
 
 
 def here() -> Place:
-    """The line that the caller's thread stands at; of the main thread if it has none."""
+    """The line that the caller's thread executes; that of the main thread if it has none."""
     frames = _frames(sys._getframe(1))
     # What runs while Dynamo traces is called by the compiler; the code that is traced is not.
     end = next((place for place, one in enumerate(frames) if one[0].endswith(_TRACES)), None)
@@ -76,7 +76,7 @@ def of_trace(text: str | None) -> Place:
 
 
 def text(place: Place) -> str:
-    """The line's own words, without what stands around them; at most 120 characters."""
+    """The text of the line without indentation; at most 120 characters."""
     return linecache.getline(place.file, place.line).strip()[:120]
 
 
@@ -119,7 +119,7 @@ def _of(frames: list[tuple[str, int]]) -> Place:
 
 
 def _kind(file: str) -> str:
-    """Whose code a file is: "user", "library" (of no machinery), or "" for what stands between."""
+    """Whose code a file is: "user", "library", or "" for the machinery between them."""
     if file == "<string>":  # python -c
         return "user"
     if file.startswith("<") or not file:

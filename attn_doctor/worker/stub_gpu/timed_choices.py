@@ -1,4 +1,4 @@
-"""Choices by timing: refused while compiling, left to the target where a kernel runs first.
+"""Handles choices by timing: refused while compiling, else left to the target GPU.
 
 Small kernels with several configurations are timed at their first launch. The entry that ships
 holds all of them, so here the first one is taken without timing, and the target times for itself.
@@ -23,7 +23,7 @@ _NONE = "and a GPU that is not there has no times"
 
 
 def install(guard: Guard) -> None:
-    """Change what times kernels, as it is imported."""
+    """Change the code that times kernels, when it is imported."""
     import_hooks.when("torch._inductor.runtime.benchmarking", functools.partial(_benchmarks, guard))
     import_hooks.when(
         "torch._inductor.runtime.triton_heuristics", functools.partial(_launches, guard)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def install(guard: Guard) -> None:
-    """Change what writes to torch's caches, as it is imported."""
+    """Change the code that writes to torch's caches, when it is imported."""
     kept = functools.partial(_unless_refused, guard)
     import_hooks.when(
         "torch._inductor.codecache",
@@ -45,7 +45,7 @@ def _unless_refused(guard: Guard, function: Callable[..., Any]) -> Callable[...,
 
 
 def _never(guard: Guard, _function: Callable[..., Any]) -> Callable[..., Any]:
-    """Nothing in the place of `AutotuneCache.save`, which kernels are pickled with by its name."""
+    """Do nothing, in place of `AutotuneCache.save`; kernels are pickled with it by its name."""
 
     def save(*_args: Any, **_kwargs: Any) -> None:
         guard.note("a choice by timing was not kept: the target makes it")

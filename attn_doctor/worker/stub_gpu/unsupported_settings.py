@@ -1,4 +1,4 @@
-"""Settings of torch under which nothing can be built for a GPU that is not there, and why.
+"""Settings of torch that prevent a build without the GPU, and why.
 
 They are looked at when something compiles, since a program, or `mode=`, sets them as it runs.
 """
@@ -20,7 +20,7 @@ _INDUCTOR = {
     "incremental_autotune": f"{_TIMED}; leave it out",
     "triton.multi_kernel": f"{_TIMED}; leave it out",
     "freezing": "it computes constants with the GPU's kernels while compiling; leave it out",
-    "fx_graph_remote_cache": "a shared cache would get kernels that nobody has verified on a real "
+    "fx_graph_remote_cache": "a shared cache would get kernels that were not verified on a real "
     "GPU; set TORCHINDUCTOR_FX_GRAPH_REMOTE_CACHE=0",
     "autotune_remote_cache": "a shared cache would get choices that no GPU has made; set "
     "TORCHINDUCTOR_AUTOTUNE_REMOTE_CACHE=0",
@@ -28,14 +28,14 @@ _INDUCTOR = {
     "TORCHINDUCTOR_BUNDLED_AUTOTUNE_REMOTE_CACHE=0",
 }
 _FUNCTORCH = {
-    "enable_remote_autograd_cache": "a shared cache would get graphs that nobody has verified on a "
+    "enable_remote_autograd_cache": "a shared cache would get graphs that were not verified on a "
     "real GPU; set TORCHINDUCTOR_AUTOGRAD_REMOTE_CACHE=0",
     "fake_tensor_propagate_real_tensors": "it runs every kernel while compiling; leave it out",
 }
 
 
 def forbidden(cache: str) -> list[str]:
-    """Sentences on what is set and must not be. `cache` is the folder the kernels are to go to."""
+    """Sentences on settings that must not be set. `cache`: the folder of the kernels."""
     found = _set("torch._inductor.config", _INDUCTOR)
     found += _set("torch._functorch.config", _FUNCTORCH)
     now = _cache_folder()

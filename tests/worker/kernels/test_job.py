@@ -260,7 +260,7 @@ def test_what_a_compiler_said_is_cut_to_what_matters() -> None:
     assert answer == "RuntimeError: C++ compile error a.cpp:1:2: error: ‘y’ was not declared"
 
 
-def test_of_the_memory_only_what_was_asked_for_and_what_there_is_is_told() -> None:
+def test_only_requested_and_free_memory_are_reported() -> None:
     asked = (
         "CUDA out of memory. Tried to allocate 133.07 GiB. GPU 0 has a total capacity of 139.80 GiB"
         " of which 125.43 GiB is free."
@@ -625,7 +625,7 @@ def test_a_mask_that_cannot_be_imported_is_named(
 
 
 @needs_torch
-def test_what_decides_reuse_is_told_by_torch_itself(tmp_path: Path) -> None:
+def test_torch_itself_reports_what_decides_reuse(tmp_path: Path) -> None:
     answer = run(tmp_path, {"action": "environment"}, OMP_NUM_THREADS="1", TRITON_CACHE_DIR="/x")
     found = convert(answer["environment"], BuildEnvironment)
     assert found.torch

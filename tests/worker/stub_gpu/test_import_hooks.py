@@ -29,10 +29,10 @@ class Kind:
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    meta, misfits = list(sys.meta_path), list(import_hooks.misfits)
+    meta, incompatibilities = list(sys.meta_path), list(import_hooks.incompatibilities)
     yield
     sys.meta_path[:] = meta
-    import_hooks.misfits[:] = misfits
+    import_hooks.incompatibilities[:] = incompatibilities
     import_hooks._waiting.clear()
     sys.modules.pop("awaited", None)
 
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_kept_for_the_refusal(awaited: Path) -> None:
     import_hooks.when("awaited", lambda module: import_hooks.changed(module, "gone", doubled))
     module = importlib.import_module("awaited")
     assert module.work(1) == 2
-    assert import_hooks.misfits == ["awaited: AttributeError: awaited has no gone"]
+    assert import_hooks.incompatibilities == ["awaited: AttributeError: awaited has no gone"]
 
 
 def test_an_error_of_the_module_is_its_own(awaited: Path) -> None:
@@ -84,4 +84,4 @@ def test_an_error_of_the_module_is_its_own(awaited: Path) -> None:
     import_hooks.when("awaited", lambda module: None)
     with pytest.raises(ValueError, match="mine"):
         importlib.import_module("awaited")
-    assert import_hooks.misfits == []
+    assert import_hooks.incompatibilities == []

@@ -43,7 +43,7 @@ def test_a_guarded_process_that_only_prints(tmp_path: Path) -> None:
     )
 
 
-def test_one_refusal_refuses_all_and_is_told_once(tmp_path: Path) -> None:
+def test_one_refusal_refuses_all_and_is_reported_once(tmp_path: Path) -> None:
     put(tmp_path, 1)
     put(tmp_path, 2, refused=[REFUSED], reads=[read_at(3)])
     put(tmp_path, 3, refused=[REFUSED])

@@ -1,4 +1,4 @@
-"""The line that is told is one of the user's own, whoever read on its behalf."""
+"""The reported line is one of the user's own, also if a library read for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = "/opt/env/lib/python3.12/site-packages"
 
 
 def calling(*files: str) -> source_lines.Place:
-    """The place that is told when code of the first file calls code of the second, and so on."""
+    """The place that is reported when code of the first file calls code of the second, …"""
     found: list[source_lines.Place] = []
     inner: Any = lambda: found.append(source_lines.here())  # noqa: E731
     for file in reversed(files):
@@ -36,12 +36,12 @@ def no_user_code_here(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_the_innermost_line_of_the_user_is_told() -> None:
+def test_the_innermost_line_of_the_user_is_reported() -> None:
     place = calling("/home/me/train.py", "/home/me/model.py", f"{PACKAGES}/torch/_tensor.py")
     assert (place.file, place.line, place.library) == ("/home/me/model.py", 2, "")
 
 
-def test_a_library_is_told_with_the_line_that_called_it() -> None:
+def test_a_library_is_reported_with_the_line_that_called_it() -> None:
     library = f"{PACKAGES}/diffusers/models/flux.py"
     place = calling("/home/me/train.py", library, f"{PACKAGES}/torch/nn/module.py")
     assert str(place) == f"{library}:2, called from /home/me/train.py:2"
@@ -61,7 +61,7 @@ def test_machinery_is_nobodys_line(file: str) -> None:
     assert calling("/home/me/train.py", file).file == "/home/me/train.py"
 
 
-def test_what_runs_while_tracing_is_told_before_the_line_that_compiles() -> None:
+def test_what_runs_while_tracing_is_reported_before_the_line_that_compiles() -> None:
     dynamo = f"{PACKAGES}/torch/_dynamo/convert_frame.py"
     assert calling("/home/me/train.py", dynamo, "/home/me/scale.py").file == "/home/me/scale.py"
     assert calling("/home/me/train.py", dynamo, PACKAGES + "/torch/x.py").file == (

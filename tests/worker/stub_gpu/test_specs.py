@@ -59,7 +59,7 @@ def test_a_spec_is_built_and_reused_and_stays_unverified(
 def test_the_guard_is_there_even_if_the_variable_is_lost(
     stub_gpu: dict[str, str], tmp_path: Path
 ) -> None:
-    # Nothing held against nothing differs by 0.0, which must not pass for a proof.
+    # Nothing compared with nothing differs by 0.0, which must not count as verified.
     environ = {name: one for name, one in stub_gpu.items() if name != "ATTN_DOCTOR_STUB_GPU"}
     built = done(environ, tmp_path, "build", phase="inference")
     assert (built["unverified"], built["errors"]) == (True, {})

@@ -18,7 +18,7 @@ from .conftest import PROGRAMS, Run
 pytestmark = [pytest.mark.cuda_torch, pytest.mark.slow]
 
 TRAPS = PROGRAMS / "traps.py"
-#: Trap → the kind of its refusal. Where `traps.py` marks a line with its name, that line is told.
+#: Trap → the kind of its refusal. Where `traps.py` marks a line with its name, it is reported.
 REFUSED = {
     "branch": "read",
     "tracing": "read",
@@ -68,7 +68,7 @@ def line(trap: str) -> int | None:
 
 
 def sprung(run: Run, folder: Path, *names: str) -> dict[str, dict[str, Any]]:
-    """Run traps; what came of each, with what its report says."""
+    """Run traps; the result of each, with its report."""
     ended, _ = run(str(TRAPS), str(folder), *names)
     assert ended.returncode == 0, ended.stderr[-3000:]
     found: dict[str, dict[str, Any]] = json.loads(ended.stdout)
@@ -121,7 +121,7 @@ def test_what_is_right_passes(run: Run, tmp_path: Path) -> None:
     assert values["aten.mul.Tensor"] == 6.0
     assert values["aten.add.Tensor"] == 7.0
 
-    # A training loop may print its loss; the line is told.
+    # A training loop may print its loss; the line is reported.
     for name in ("printed", "printed_between"):
         (note,) = [one for one in found[name]["verdict"].notes if "memory was read" in one]
         assert note.startswith(f"{TRAPS}:{line(name)} ")

@@ -11,8 +11,8 @@ from typing import Any
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _reach() -> None:
-    """Put attn-doctor's package in reach, if it is not."""
+def _make_importable() -> None:
+    """Make attn-doctor's package importable, if it is not."""
     name = "attn_doctor"
     root = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
     if name not in sys.modules:
@@ -20,14 +20,14 @@ def _reach() -> None:
             name, os.path.join(root, "__init__.py"), submodule_search_locations=[root]
         )
         if spec is None or spec.loader is None:
-            raise ImportError(f"{root} holds no package")
+            raise ImportError(f"{root} is not a package")
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
 
 
 def _guard() -> None:
     """Let the guard wait for torch."""
-    _reach()
+    _make_importable()
     from attn_doctor.worker.stub_gpu import import_hooks
 
     import_hooks.when("torch", _install)
@@ -40,8 +40,8 @@ def _install(_torch: Any) -> None:
 
 
 def _outputs() -> None:
-    """Let what writes down the results of graphs wait for torch."""
-    _reach()
+    """Let the recorder of graph outputs wait for torch."""
+    _make_importable()
     from attn_doctor.worker.kernels import graph_outputs
 
     graph_outputs.install()

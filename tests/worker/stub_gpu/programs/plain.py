@@ -1,4 +1,4 @@
-"""Uses the GPU, and reads from it; whether a user's own startup file ran is told."""
+"""Uses the GPU, and reads from it; it says whether a user's own startup file ran."""
 
 import sys
 

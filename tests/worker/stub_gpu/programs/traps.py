@@ -1,6 +1,6 @@
 """Each trap in a fork of this process, which has torch imported and has touched no GPU.
 
-    python traps.py FOLDER TRAP …      one JSON line: trap → what came of it
+    python traps.py FOLDER TRAP …      one JSON line: trap → its result
 
 What a trap returns is its answer; its report is moved to FOLDER/<trap>.
 """
@@ -329,9 +329,9 @@ def one(name: Any) -> Any:
         os._exit(0)
     os.close(writer)
     with open(reader, "rb") as pipe:
-        told = pipe.read()
+        text = pipe.read()
     _, status = os.waitpid(pid, 0)
-    found = json.loads(told) if told else {"error": f"status {status}", "answer": None}
+    found = json.loads(text) if text else {"error": f"status {status}", "answer": None}
     cache = os.environ["TORCHINDUCTOR_CACHE_DIR"]
     added = [os.path.relpath(path, cache) for path in files() if path not in before]
     graphs = ("fxgraph", "aotautograd")

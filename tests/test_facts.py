@@ -67,7 +67,7 @@ def test_versions_stay_text() -> None:
     assert again.gpus[0].compute_capability == "12.0"
 
 
-def test_unknown_and_none_are_told_apart() -> None:
+def test_unknown_and_none_differ() -> None:
     again = decode(facts.to_json(Facts(gpus=(), shadowing_libraries=None)))
     assert again.gpus == ()
     assert again.shadowing_libraries is None

@@ -16,7 +16,7 @@ MACHINES = sorted(path for path in (Path(__file__).parent / "machines").iterdir(
 
 
 @pytest.mark.parametrize("folder", MACHINES, ids=lambda folder: folder.name)
-def test_a_recorded_machine_gives_what_it_gave(folder: Path) -> None:
+def test_a_recorded_machine_gives_the_same_results(folder: Path) -> None:
     answers = json.loads((folder / "host.json").read_text("utf-8"))
     findings = (folder / "findings.toml").read_text("utf-8")
     python = json.loads(findings.splitlines()[0].removeprefix("examined = "))

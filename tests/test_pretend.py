@@ -169,7 +169,7 @@ def test_packages() -> None:
 
 
 def test_a_simulated_package_replaces_the_real_modules() -> None:
-    """Else the old file would be judged under the new version."""
+    """Otherwise the old file would be evaluated as the new version."""
     machine = "debian-torch-2.13-cpu-xformers-sage1"
     before = facts(machine=machine)
     found = facts("xformers=0.0.34", machine=machine)

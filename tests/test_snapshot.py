@@ -33,7 +33,7 @@ def test_the_result_of_a_check_holds_its_facts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "part"),
     [
         (b"", "x.json is not JSON"),
         (b"\xff\xfe\x00", "x.json is not JSON"),
@@ -46,11 +46,11 @@ def test_the_result_of_a_check_holds_its_facts() -> None:
         (b'{"schema": 1, "torch": null}', "`torch`"),
     ],
 )
-def test_a_bad_snapshot_is_one_sentence_with_the_remedy(text: bytes, told: str) -> None:
+def test_an_invalid_snapshot_gives_one_sentence_with_the_fix(text: bytes, part: str) -> None:
     with pytest.raises(SnapshotError) as raised:
         snapshot.parse(text, "x.json")
     message = str(raised.value)
-    assert told in message
+    assert part in message
     assert "\n" not in message
     assert "attn-doctor report" in message or "pip install -U" in message
 

@@ -1,8 +1,8 @@
-"""Hold the catalogue's names of backends against the frameworks' own wheels.
+"""Compares the catalogue's names of backends with the frameworks' own wheels.
 
     python tools/backends_table.py names WHEEL…      compare, and exit with 1 on a difference
-    python tools/backends_table.py record WHEEL…     write tests/backends/names.json anew
-    python tools/backends_table.py scenarios         work tests/backends/scenarios.toml out anew
+    python tools/backends_table.py record WHEEL…     write tests/backends/names.json
+    python tools/backends_table.py scenarios         write tests/backends/scenarios.toml
 
 Wheels are read, never installed: `pip download --no-deps diffusers==0.42.1`. Their code is parsed
 for the enum of names (Diffusers, Finetrainers) or the list of choices (SimpleTuner), and, of
@@ -157,7 +157,7 @@ def compare(recorded: dict[str, dict[str, list[str]]]) -> list[str]:
 
 
 def compare_masks(wheels: Sequence[Path]) -> list[str]:
-    """What differs between the catalogue and the dispatchers in what becomes of a mask."""
+    """Differences between the catalogue and the dispatchers in what they do with a mask."""
     differing = []
     for wheel in wheels:
         framework, version, _ = names_in(wheel)

@@ -1,9 +1,9 @@
-"""Find out which model families of SimpleTuner reach Diffusers' dispatcher, from the wheels.
+"""Finds the model families of SimpleTuner that call Diffusers' dispatcher, from its wheels.
 
-    python tools/families.py record FOLDER     write tests/configs/simpletuner/families.json anew
+    python tools/families.py record FOLDER     write tests/configs/simpletuner/families.json
     python tools/families.py compare FOLDER    compare it with rules/tables/families.toml; exit 1
 
-FOLDER holds wheels of SimpleTuner and Diffusers (`pip download --no-deps simpletuner==4.8.0`).
+FOLDER contains wheels of SimpleTuner and Diffusers (`pip download --no-deps simpletuner==4.8.0`).
 They are read, never installed. A family is routed if the code of its model (`MODEL_CLASS`), or
 code that it imports from other families, calls `dispatch_attention_fn`, or if it takes a class of
 Diffusers that does. Autoencoders and pipelines are not followed.
@@ -207,8 +207,10 @@ def compare(found: dict[str, Any]) -> list[str]:
             if family is None:
                 differences.append(f"{version}: the table has no {name}")
             elif family.routed_in(version) is not (name in seen["routed"]):
-                told = family.routed_in(version)
-                differences.append(f"{version}: {name}: the table says {told}, the wheel does not")
+                routed = family.routed_in(version)
+                differences.append(
+                    f"{version}: {name}: the table says {routed}, the wheel does not"
+                )
             elif family.packed_in(version) is not (name in seen["packed"]):
                 differences.append(f"{version}: {name}: packed is {family.packed_in(version)}")
         tabled = release(version)
@@ -230,8 +232,8 @@ def main(arguments: Sequence[str]) -> int:
         RECORD.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         return 0
     differences = compare(found)
-    told = "\n".join(differences) or f"{len(found)} releases agree with the table"
-    sys.stdout.write(f"{told}\n")
+    text = "\n".join(differences) or f"{len(found)} releases agree with the table"
+    sys.stdout.write(f"{text}\n")
     return int(bool(differences))
 
 

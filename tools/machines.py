@@ -1,10 +1,10 @@
-"""Work out anew what the recorded machines must give, after a change that was meant to change it.
+"""Writes the expected results of the recorded machines again, after an intended change.
 
     python tools/machines.py [NAME…]
 
 Each folder of `tests/machines` holds the answers of one machine (`host.json`, made by
-`attn-doctor report --record`), and the facts and findings that come of them. Look at the
-difference before you commit it: it is what users of that machine will see change.
+`attn-doctor report --record`), and the resulting facts and findings. Read the difference
+before you commit it: users of that machine will see that change.
 """
 
 from __future__ import annotations

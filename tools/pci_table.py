@@ -1,4 +1,4 @@
-"""Print `rules/tables/pci-nvidia.toml` from a `pci.ids` file: `python tools/pci_table.py pci.ids`.
+"""Prints `rules/tables/pci-nvidia.toml` from a `pci.ids` file: `python tools/pci_table.py pci.ids`.
 
 The database (https://pci-ids.ucw.cz) names the chip and the product of each device id; the chip
 decides the compute capability. A product without a public name is listed under its chip's code.
@@ -57,7 +57,7 @@ CAPABILITY = {
     "GB20B": 121,
 }
 
-#: Functions of a GPU that are no GPU, and switches.
+#: Functions of a GPU that are not GPUs, and switches.
 _OTHER = re.compile(r"Audio|USB|UCSI|NVSwitch|bridge|host|Controller", re.IGNORECASE)
 #: Names that no shop has used.
 _INTERNAL = re.compile(

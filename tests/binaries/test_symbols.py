@@ -172,8 +172,10 @@ def test_versions_as_readelf_tells_them() -> None:
         assert {name for names in found.wants.values() for name in names} <= wanted
         assert set(found.gives) <= given
         for series in ("GLIBC_2", "GLIBCXX_3", "CXXABI_1"):
-            for told, seen in ((wanted, found.wants.values()), (given, [found.gives])):
-                numbers = [number(name) for name in told if re.fullmatch(rf"{series}[.\d]+", name)]
+            for listed, seen in ((wanted, found.wants.values()), (given, [found.gives])):
+                numbers = [
+                    number(name) for name in listed if re.fullmatch(rf"{series}[.\d]+", name)
+                ]
                 flat = [number(one) for names in seen for one in names if one.startswith(series)]
                 assert max(numbers, default=()) == max(flat, default=()), (path, series)
 

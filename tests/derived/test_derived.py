@@ -60,7 +60,7 @@ def documented_as_derived() -> set[str]:
     }
 
 
-def test_every_derived_fact_is_worked_out() -> None:
+def test_every_derived_fact_has_a_function() -> None:
     types = {field.name: field.type for field in msgspec.structs.fields(Facts)}
     places = [place.split(".") for place, _ in derived.STEPS if "." in place]
     worked = {f"{types[group].__name__}.{name}" for group, name in places}
@@ -74,11 +74,11 @@ def test_every_derived_fact_is_worked_out() -> None:
     assert worked - {"Driver.cuda_max"} == documented_as_derived()
 
 
-def test_nothing_known_gives_nothing_known() -> None:
+def test_unknown_facts_derive_unknown_facts() -> None:
     assert derived.derive(Facts(), TABLES) == Facts()
 
 
-def test_not_installed_leaves_no_gaps() -> None:
+def test_missing_packages_leave_no_gaps() -> None:
     found = derive(torch=Torch(installed=False), triton=Triton(installed=False))
     assert found.gaps == {}
     assert found.triton.expected is None

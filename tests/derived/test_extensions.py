@@ -70,7 +70,7 @@ def test_ptx_newer_than_the_driver_does_not_run() -> None:
         {"gpus": (Gpu(index=0, visible=True),)},
     ],
 )
-def test_gpu_code_hangs_on_what_is_unknown(fields: dict[str, Any]) -> None:
+def test_gpu_code_is_unknown_if_versions_are(fields: dict[str, Any]) -> None:
     found = facts(module(ptx=("80",)), **fields)
     assert found.xformers.gpu_code is None
     assert found.gap("xformers.gpu_code")
@@ -114,7 +114,7 @@ def test_loads(faults: dict[str, Any], loads: bool | None) -> None:
     assert found.xformers.known_to_load is (loads is True)
 
 
-def test_of_a_package_its_main_modules_decide() -> None:
+def test_main_modules_decide_for_a_package() -> None:
     missing: dict[str, Any] = {"missing_libraries": ("libjpeg.so.8",)}
     main, image = module("_C", package="torchvision"), module("image", package="torchvision")
     broken = module("image", package="torchvision", **missing)

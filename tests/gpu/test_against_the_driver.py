@@ -66,8 +66,8 @@ def torch() -> dict[str, Any]:
 
 def _smi(*fields: str) -> list[list[str]]:
     query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    told = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
-    return [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    output = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
+    return [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
 
 
 def test_gpus_are_those_of_nvidia_smi(facts: dict[str, Any]) -> None:
@@ -94,8 +94,8 @@ def test_states_are_those_of_nvidia_smi(facts: dict[str, Any]) -> None:
 
 
 def test_the_highest_cuda_is_that_of_nvidia_smi(facts: dict[str, Any]) -> None:
-    told = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=60, check=True)
-    assert f"CUDA Version: {facts['driver']['cuda_max']}" in told.stdout
+    output = subprocess.run(["nvidia-smi"], capture_output=True, text=True, timeout=60, check=True)
+    assert f"CUDA Version: {facts['driver']['cuda_max']}" in output.stdout
     assert facts["driver"]["state"] == "ok"
 
 
@@ -118,19 +118,19 @@ def test_nvcc_is_what_nvcc_says(facts: dict[str, Any]) -> None:
     nvcc = facts["build"]["nvcc"] or shutil.which("nvcc")
     if not nvcc:
         pytest.skip("no nvcc here")
-    told = subprocess.run(
+    output = subprocess.run(
         [nvcc, "--version"], capture_output=True, text=True, timeout=60, check=True
     )
     minor = ".".join(facts["build"]["version"].split(".")[:2])
-    assert f"release {minor}," in told.stdout
+    assert f"release {minor}," in output.stdout
 
 
 def test_cuda_home_is_what_torch_resolves(facts: dict[str, Any]) -> None:
     script = "from torch.utils.cpp_extension import CUDA_HOME; print(CUDA_HOME or '')"
-    told = subprocess.run(
+    output = subprocess.run(
         [PYTHON, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
-    assert facts["build"]["cuda_home"] == told.stdout.strip().splitlines()[-1]
+    assert facts["build"]["cuda_home"] == output.stdout.strip().splitlines()[-1]
 
 
 def test_no_error_is_claimed_where_torch_computes(checked: dict[str, Any]) -> None:
@@ -139,8 +139,8 @@ def test_no_error_is_claimed_where_torch_computes(checked: dict[str, Any]) -> No
         "q = torch.randn(1, 4, 256, 64, device='cuda', dtype=torch.bfloat16);"
         "print(F.scaled_dot_product_attention(q, q, q).float().abs().mean().item() > 0)"
     )
-    told = subprocess.run(
+    output = subprocess.run(
         [PYTHON, "-c", script], capture_output=True, text=True, timeout=120, check=True
     )
-    assert told.stdout.strip() == "True"
+    assert output.stdout.strip() == "True"
     assert [one["rule"] for one in checked["problems"] if one["severity"] == "error"] == []

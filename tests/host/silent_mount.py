@@ -1,6 +1,6 @@
 """Mounts a FUSE file system that never answers, at the directory in the first argument.
 
-Whoever opens a file below it sleeps in the kernel, state D, and SIGKILL does not wake it: the
+A process that opens a file below it sleeps in the kernel, state D. SIGKILL does not wake it: the
 same state as behind a hung GPU driver or a dead NFS server. When this program ends, the kernel
 gives up on the file system and the sleepers wake. Prints a line once it is mounted, or the reason
 why it cannot be.

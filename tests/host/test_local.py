@@ -104,8 +104,8 @@ def test_program_of_another_machine(tmp_path: Path) -> None:
 
 
 @posix
-def test_surroundings_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/tmp/planted")
+def test_environment_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/tmp/other")
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv("CUDA_HOME", "/opt/cuda")
     code = (

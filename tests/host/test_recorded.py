@@ -92,7 +92,7 @@ def test_errors_replay_as_they_were(number: int | None, kind: type[OSError]) -> 
     assert played.value.filename == "/proc/driver/nvidia/version"
 
 
-def test_limits_and_variables_are_no_part_of_the_key() -> None:
+def test_limits_and_variables_are_not_part_of_the_key() -> None:
     assert key("read", "/etc/os-release", 100) == "read /etc/os-release"
     assert key("measure", "/cache", 0.5) == "measure /cache"
     assert key("run", ["/usr/bin/gcc", "-v"], 3, {"A": "1"}) == "run /usr/bin/gcc -v"
@@ -125,7 +125,7 @@ def test_a_recording_is_one_line_a_question_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_never_asked_is_not_there() -> None:
+def test_questions_without_a_recorded_answer() -> None:
     host = RecordedHost({})
     with pytest.raises(FileNotFoundError):
         host.read("/etc/os-release")

@@ -44,7 +44,7 @@ def test_names_of_metadata_folders(folder: str, name: str, version: str) -> None
     assert versions(site_of({f"{SITE}/{folder}/METADATA": ""})) == {name: version}
 
 
-def test_other_names_are_no_distributions() -> None:
+def test_other_names_are_not_distributions() -> None:
     names = ("torch/__init__.py", "torch.py", "x.dist-info.txt", "README-1.0.md")
     assert versions(site_of({f"{SITE}/{name}": "" for name in names})) == {}
 
@@ -71,7 +71,7 @@ def test_an_egg_of_setup_py_install() -> None:
     assert versions(site_of({f"{SITE}/EGG-INFO/PKG-INFO": "Name: x\nVersion: 1\n"})) == {}
 
 
-def test_the_first_folder_wins() -> None:
+def test_the_first_folder_counts() -> None:
     files = {f"{SITE}/torch-2.9.0.dist-info/x": "", f"{BASE}/torch-2.1.0.dist-info/x": ""}
     assert versions(site_of(files, SITE, BASE)) == {"torch": "2.9.0"}
     assert versions(site_of(files, BASE, SITE)) == {"torch": "2.1.0"}
@@ -94,7 +94,7 @@ def test_folders_that_pth_files_add_follow_their_own() -> None:
     assert site.pth_code == ()
 
 
-def test_code_in_pth_files_is_noticed_and_not_followed() -> None:
+def test_code_in_pth_files_is_reported_and_not_run() -> None:
     files = {
         f"{SITE}/distutils-precedence.pth": "import os; var = 'X'\n",
         f"{SITE}/tab.pth": "import\tsys\n",

@@ -23,7 +23,7 @@ FIRST = f"{TORCH}/__pycache__/__init__.cpython-312.pyc"
 LATER = f"{TORCH}/_inductor/__pycache__/compile_fx.cpython-312.pyc"
 
 
-def judged(
+def bytecode_of(
     host: RecordedHost, path: str = TORCH, tag: str = "cpython-312"
 ) -> tuple[bool | None, bool | None, dict[str, str]]:
     gaps = Gaps()
@@ -44,11 +44,11 @@ def judged(
     ],
 )
 def test_both_halves_count(files: dict[str, str], kept: bool) -> None:
-    assert judged(machine({**SOURCES, **files})) == (kept, False, {})
+    assert bytecode_of(machine({**SOURCES, **files})) == (kept, False, {})
 
 
 def test_torch_1_has_no_compiler() -> None:
-    assert judged(machine({f"{TORCH}/__init__.py": "", FIRST: ""}))[0] is True
+    assert bytecode_of(machine({f"{TORCH}/__init__.py": "", FIRST: ""}))[0] is True
 
 
 @pytest.mark.parametrize("prefix", ["/var/pyc", "pyc"])
@@ -58,8 +58,8 @@ def test_a_folder_for_all_compiled_modules(prefix: str) -> None:
     there = {f"{base}{path.replace('__pycache__/', '')}": text for path, text in beside.items()}
     environ = {"PYTHONPYCACHEPREFIX": prefix}
     # Python then looks at nothing that lies beside the modules.
-    assert judged(machine({**SOURCES, **beside}, environ=environ))[0] is False
-    assert judged(machine({**SOURCES, **there}, environ=environ))[0] is True
+    assert bytecode_of(machine({**SOURCES, **beside}, environ=environ))[0] is False
+    assert bytecode_of(machine({**SOURCES, **there}, environ=environ))[0] is True
 
 
 def test_a_folder_for_all_compiled_modules_on_windows() -> None:
@@ -69,40 +69,40 @@ def test_a_folder_for_all_compiled_modules_on_windows() -> None:
         "D:\\pyc\\env\\Lib\\site-packages\\torch\\__init__.cpython-312.pyc": "",
     }
     host = machine(files, environ={"PYTHONPYCACHEPREFIX": "D:\\pyc"}, os="windows")
-    assert judged(host, root)[0] is True
+    assert bytecode_of(host, root)[0] is True
 
 
-def test_windows_cannot_tell_whether_they_can_be_written() -> None:
+def test_on_windows_write_access_is_unknown() -> None:
     root = "C:\\env\\Lib\\site-packages\\torch"
     more = {key("access", root, mode): {"answer": True} for mode in "wx"}
-    kept, writes, gaps = judged(
+    kept, writes, gaps = bytecode_of(
         machine({f"{root}\\__init__.py": ""}, os="windows", more=more), root
     )
     assert (kept, writes) == (False, None)
     assert "Windows" in gaps["torch.bytecode_writable"]
 
 
-def test_what_cannot_be_read_is_not_missing() -> None:
+def test_unreadable_files_are_not_missing() -> None:
     denied = {key("stat", FIRST): {"error": errno.errorcode[errno.EACCES]}}
-    kept, _, gaps = judged(machine(SOURCES, more=denied))
+    kept, _, gaps = bytecode_of(machine(SOURCES, more=denied))
     assert kept is None
     assert FIRST in gaps["torch.bytecode"]
 
 
-def test_an_interpreter_that_does_not_name_its_files() -> None:
+def test_an_interpreter_without_a_cache_tag() -> None:
     """Machines that were recorded before it was asked."""
-    kept, writes, gaps = judged(machine(SOURCES), tag="")
+    kept, writes, gaps = bytecode_of(machine(SOURCES), tag="")
     assert (kept, writes) == (None, None)
     assert set(gaps) == {"torch.bytecode", "torch.bytecode_writable"}
 
 
 @pytest.mark.parametrize("path", ["", "/env/lib/torch.py"])
 def test_no_folder(path: str) -> None:
-    assert judged(machine(SOURCES), path)[:2] == (None, None)
+    assert bytecode_of(machine(SOURCES), path)[:2] == (None, None)
 
 
 @pytest.mark.parametrize("prefix", [False, True])
-def test_where_python_itself_puts_them(prefix: bool, tmp_path: Path) -> None:
+def test_paths_agree_with_python(prefix: bool, tmp_path: Path) -> None:
     """A package of two modules in the place of torch, imported by this Python."""
     root = tmp_path / "torch"
     (root / "_inductor").mkdir(parents=True)

@@ -114,7 +114,7 @@ def test_built_for_another_torch(environment: Environment) -> None:
     assert "undefined symbol: _ZN3c105newerEi" in loads(environment, path)
 
 
-def test_a_library_is_missing_and_lies_elsewhere(environment: Environment) -> None:
+def test_a_missing_library_is_found_in_another_folder(environment: Environment) -> None:
     beside = environment.site / "nvidia" / "cuda_runtime" / "lib" / "libcudart.so.12"
     library(beside, "int cudart() { return 0; }", "-Wl,-soname,libcudart.so.12")
     path = environment.extension("old", str(beside))
@@ -124,7 +124,7 @@ def test_a_library_is_missing_and_lies_elsewhere(environment: Environment) -> No
     assert found.missing_found_at == (str(beside),)
     assert (found.cuda_major, found.loads) == (12, False)
     assert "libcudart.so.12: cannot open shared object file" in loads(environment, path)
-    # The loader finds it when it is told the folder.
+    # The loader finds it in a folder of LD_LIBRARY_PATH.
     named = {"LD_LIBRARY_PATH": str(beside.parent)}
     (found,), _ = environment.read(**named)
     assert (found.missing_libraries, found.missing_found_at, found.loads) == ((), (), True)
@@ -143,7 +143,7 @@ def test_a_folder_that_the_extension_names(environment: Environment, tags: str) 
     assert loads(environment, path) == ""
 
 
-def test_what_torch_has_loaded_counts(environment: Environment) -> None:
+def test_libraries_loaded_by_torch_count(environment: Environment) -> None:
     """Only libtorch_python names the folder of this one."""
     beside = environment.site / "nvidia" / "cu13" / "lib" / "libcudart.so.13"
     library(beside, "int cudart() { return 0; }", "-Wl,-soname,libcudart.so.13")
@@ -159,7 +159,7 @@ def test_what_torch_has_loaded_counts(environment: Environment) -> None:
     assert loads(environment, path) == ""
 
 
-def test_what_torch_opens_by_full_paths_counts(environment: Environment) -> None:
+def test_libraries_that_torch_opens_by_path_count(environment: Environment) -> None:
     """As torch does from 2.6 on: of the CUDA runtime whichever wheel has a folder of its own."""
     wheels = environment.site / "nvidia"
     other = wheels / "cuda_runtime" / "lib" / "libcudart.so.12"
@@ -231,7 +231,7 @@ def test_no_compiled_modules(environment: Environment) -> None:
     assert environment.read() == ((), {})
 
 
-def test_a_recording_that_lacks_the_answers(environment: Environment) -> None:
+def test_a_recording_without_the_answers(environment: Environment) -> None:
     environment.extension("old")
     recording = RecordingHost(LocalHost(), lambda _: False)
     environment._read(recording)
@@ -246,7 +246,7 @@ def test_a_recording_that_lacks_the_answers(environment: Environment) -> None:
     assert "not in the recording" in gaps["extensions[0].missing_libraries"]
 
 
-def test_of_bitsandbytes_only_the_library_for_this_cuda(environment: Environment) -> None:
+def test_bitsandbytes_has_only_the_library_for_this_cuda(environment: Environment) -> None:
     environment.package("bitsandbytes", "0.50.2", "bitsandbytes")
     for name in ("cpu", "cuda126", "cuda130"):
         library(environment.site / "bitsandbytes" / f"libbitsandbytes_{name}.so", "int x;")
@@ -346,10 +346,10 @@ def test_beside_a_real_torch(tmp_path: Path) -> None:
             "-Wl,--unresolved-symbols=ignore-all", "-Wl,--no-as-needed",
             str(torch / "lib" / "libc10.so"),
         )  # fmt: skip
-        (told,), _ = environment.read()
+        (extension,), _ = environment.read()
         code = f"import torch, ctypes; ctypes.CDLL({str(path)!r})"
         ran = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
         assert error in ran.stderr
         assert (ran.returncode == 0) is (error == "")
-        assert told.loads is (error == "")
-        assert told.mismatch == ("torch" if error else "")
+        assert extension.loads is (error == "")
+        assert extension.mismatch == ("torch" if error else "")

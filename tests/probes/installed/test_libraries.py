@@ -146,7 +146,7 @@ def test_nothing_shadows_a_torch_without_cuda() -> None:
         (MOST, {"libcudnn_graph.so.9"}),
     ],
 )
-def test_ld_library_path_wins_where_nvidia_says_runpath(source: str, names: set[str]) -> None:
+def test_ld_library_path_precedes_runpath(source: str, names: set[str]) -> None:
     environ = {"LD_LIBRARY_PATH": "/opt/cuda/lib64:"}
     host = machine(torch(source) | copies("/opt/cuda/lib64"), environ=environ)
     found = shadows(host)
@@ -156,7 +156,7 @@ def test_ld_library_path_wins_where_nvidia_says_runpath(source: str, names: set[
     assert winners(host) == names
 
 
-def test_another_major_version_is_no_shadow() -> None:
+def test_another_major_version_does_not_shadow() -> None:
     files = torch() | {"/opt/cuda/lib64/libcudart.so.11.0": "", "/opt/cuda/lib64/libcudart.so": ""}
     assert shadows(machine(files, environ={"LD_LIBRARY_PATH": "/opt/cuda/lib64"})) == {}
 
@@ -171,7 +171,7 @@ def test_the_folders_of_the_wheels_shadow_nothing() -> None:
     assert shadows(host) == {}
 
 
-def test_preloaded_libraries_always_win() -> None:
+def test_preloaded_libraries_come_first() -> None:
     files = torch(MOST) | {"/opt/x/libcudart.so.12.4.127": "", "/opt/x/libother.so.1": ""}
     preload = "/opt/x/libother.so.1 /opt/x/libcudart.so.12.4.127:/gone/libcublas.so.12"
     assert list(shadows(machine(files, environ={"LD_PRELOAD": preload})).values()) == [
@@ -184,7 +184,7 @@ def test_preloaded_libraries_always_win() -> None:
     ]
 
 
-def test_a_stub_of_libcuda_wins() -> None:
+def test_a_stub_of_libcuda_comes_first() -> None:
     stubs = "/opt/cuda/lib64/stubs"
     files = torch() | {f"{stubs}/libcuda.so.1": "", "/opt/driver/libcuda.so.1": ""}
     host = machine(files, environ={"LD_LIBRARY_PATH": f"/opt/driver:{stubs}"})
@@ -206,7 +206,7 @@ def test_conda_and_the_system_come_after_torch() -> None:
     assert not any("cudnn_graph" in path for path in found)
 
 
-def test_wheels_that_lie_apart_from_torch_lose() -> None:
+def test_wheels_outside_torchs_site_packages_come_last() -> None:
     other = "/root/.local/lib/site-packages"
     files = torch(PLAIN, other) | copies("/opt/cuda/lib64") | copies("/usr/lib64")
     host = machine(files, environ={"LD_LIBRARY_PATH": "/opt/cuda/lib64"})
@@ -225,13 +225,13 @@ def test_torch_is_read_only_if_something_may_shadow() -> None:
     assert not any(question.startswith("read " + SITE) for question in recording.answers)
 
 
-def test_other_systems_load_otherwise() -> None:
+def test_other_systems_have_no_shadowing_libraries() -> None:
     environ = {"LD_LIBRARY_PATH": "/opt/cuda/lib64"}
     host = machine(torch() | copies("/opt/cuda/lib64"), os="macos", environ=environ)
     assert shadows(host) == {}
 
 
-def test_folders_that_cannot_be_read_are_passed_over() -> None:
+def test_unreadable_folders_are_skipped() -> None:
     host = machine(torch(), environ={"LD_LIBRARY_PATH": "/secret"})
     denied = {"list /secret": {"error": "EACCES"}}
     assert shadows(RecordedHost({**host.answers, **denied})) == {}

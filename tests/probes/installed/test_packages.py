@@ -77,7 +77,7 @@ def test_flash_attn_from_a_release_wheel() -> None:
     assert gaps == {}
 
 
-def test_flash_attn_built_here_keeps_no_record() -> None:
+def test_a_local_build_of_flash_attn_has_no_record() -> None:
     found, gaps = read(distribution("flash_attn", "2.8.3", tags=(LINUX,), files=FLASH_FILES))
     assert found["flash_attn"].built_torch is None
     assert found["flash_attn"].built_python == "3.12"
@@ -244,7 +244,7 @@ def test_bitsandbytes_libraries() -> None:
         ({"url": "https://e.org/a.whl", "archive_info": {}}, "pip", "url", "https://e.org/a.whl"),
     ],
 )
-def test_where_it_came_from(direct_url: Any, installer: str, source: str, url: str) -> None:
+def test_sources_of_installations(direct_url: Any, installer: str, source: str, url: str) -> None:
     found, gaps = read(
         distribution("diffusers", "0.42.1", direct_url=direct_url, installer=installer)
     )
@@ -252,7 +252,7 @@ def test_where_it_came_from(direct_url: Any, installer: str, source: str, url: s
     assert gaps == {}
 
 
-def test_where_it_came_from_is_not_known() -> None:
+def test_an_unknown_source_has_a_reason() -> None:
     broken = {f"{SITE}/diffusers-0.42.1.dist-info/direct_url.json": "[1]"}
     found, gaps = read(distribution("diffusers", "0.42.1"), broken)
     assert found["diffusers"].source is None

@@ -128,7 +128,7 @@ def test_old_metadata_with_brackets() -> None:
         ("3.12.3", {"os": "macos", "machine": "arm64"}, "", ()),
     ],
 )
-def test_conditions_are_judged_for_the_examined_machine(
+def test_markers_are_evaluated_for_the_examined_machine(
     python: str, platform: dict[str, Any], triton: str, missing: tuple[str, ...]
 ) -> None:
     host, _ = environment(
@@ -181,7 +181,7 @@ def test_cxx11_abi(cmake: str, expected: bool | None) -> None:
     assert ("torch.cxx11_abi" in gaps) == (expected is None)
 
 
-def test_build_helper_is_seen_if_it_ever_comes() -> None:
+def test_build_helper_is_found_if_torch_has_it() -> None:
     flex = FLEX + "\ndef build_flex_attention_kernels(path):\n    pass\n"
     found, _ = read(distribution("torch", "2.20.0"), package("2.20.0", flex=flex))
     assert found.has_build_helper is True
@@ -238,7 +238,7 @@ def without(name: str) -> dict[str, str]:
             "2.11.0",
         ),
     ],
-    ids=["folder", "metadata", "lib", "version", "mixed", "local", "container", "planted"],
+    ids=["folder", "metadata", "lib", "version", "mixed", "local", "container", "shadowed"],
 )
 def test_broken(parts: list[dict[str, str]], broken: str, version: str) -> None:
     found, _ = read(*parts)
@@ -247,7 +247,7 @@ def test_broken(parts: list[dict[str, str]], broken: str, version: str) -> None:
     assert found.version == version
 
 
-def test_what_is_left_of_an_uninstall() -> None:
+def test_remains_of_an_uninstall_are_found() -> None:
     found, gaps = read({f"{SITE}/torch/lib/libtorch_cuda.so": ""})
     assert found.version is None
     assert found.installation_error == "no metadata, no torch/__init__.py, no torch/version.py"
@@ -255,7 +255,7 @@ def test_what_is_left_of_an_uninstall() -> None:
         assert gaps[f"torch.{name}"]
 
 
-def test_not_installed_leaves_no_gaps() -> None:
+def test_missing_packages_leave_no_gaps() -> None:
     assert read() == (Torch(installed=False), {})
 
 

@@ -69,7 +69,7 @@ def test_a_wheel_was_left_out(installed: Environment) -> None:
     assert not installed.loads()
 
 
-def test_the_loader_finds_it_elsewhere(installed: Environment, tmp_path: Path) -> None:
+def test_the_loader_finds_it_in_another_folder(installed: Environment, tmp_path: Path) -> None:
     other = tmp_path / "opt"
     other.mkdir()
     installed.runtime.rename(other / installed.runtime.name)
@@ -78,14 +78,14 @@ def test_the_loader_finds_it_elsewhere(installed: Environment, tmp_path: Path) -
     assert installed.loads(LD_LIBRARY_PATH=str(other))
 
 
-def test_what_cannot_be_read_is_unknown(installed: Environment) -> None:
+def test_unreadable_files_give_unknown(installed: Environment) -> None:
     (installed.lib / "libc10_cuda.so").write_bytes(b"\x7fELF" + b"\xff" * 60)
     found, gaps = installed.read()
     assert found.missing_libraries is None
     assert "libc10_cuda.so: " in gaps["torch.missing_libraries"]
 
 
-def test_other_systems_are_not_judged() -> None:
+def test_libraries_are_unknown_on_other_systems() -> None:
     host, site = environment(package("2.11.0"), os="macos")
     gaps = Gaps()
     assert torch.read(host, site, gaps)["torch"].missing_libraries is None

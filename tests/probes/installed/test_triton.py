@@ -68,7 +68,7 @@ def test_windows_wheel() -> None:
     ("said", "expected"),
     [("3.6.0", "triton"), ("3.5.1", "triton-windows"), ("3.5", "triton"), ("9.9", "triton")],
 )
-def test_the_files_tell_which_distribution_wrote_last(said: str, expected: str) -> None:
+def test_the_files_show_the_distribution_installed_last(said: str, expected: str) -> None:
     found, _ = read(
         distribution("triton", "3.6.0", files=FILES, texts=init(said)),
         distribution("triton_windows", "3.5.1.post24"),

@@ -74,25 +74,25 @@ def test_nothing_active() -> None:
     assert chosen_on(cwd="/srv") == (OURS, "runs attn-doctor")
 
 
-def test_an_active_venv_wins() -> None:
+def test_an_active_venv_is_chosen() -> None:
     active = {"VIRTUAL_ENV": VENV, "CONDA_PREFIX": "/opt/conda/envs/train"}
     assert chosen_on(env=active, cwd=PROJECT) == (f"{VENV}/bin/python", "VIRTUAL_ENV is set")
 
 
-def test_an_active_conda_environment_wins_over_a_folder() -> None:
+def test_an_active_conda_environment_precedes_a_folder() -> None:
     active = {"CONDA_PREFIX": "/opt/conda/envs/train", "CONDA_DEFAULT_ENV": "train"}
     expected = ("/opt/conda/envs/train/bin/python", "CONDA_PREFIX is set")
     assert chosen_on(env=active, cwd=PROJECT) == expected
 
 
-def test_the_base_of_conda_does_not() -> None:
+def test_the_base_of_conda_does_not_precede_a_folder() -> None:
     active = {"CONDA_PREFIX": "/opt/conda", "CONDA_DEFAULT_ENV": "base"}
     here = (f"{PROJECT}/.venv/bin/python", ".venv in the working directory")
     assert chosen_on(env=active, cwd=PROJECT) == here
     assert chosen_on(env=active, cwd="/srv") == ("/opt/conda/bin/python", "CONDA_PREFIX is set")
 
 
-def test_a_conda_environment_without_python_is_passed_over() -> None:
+def test_a_conda_environment_without_python_is_skipped() -> None:
     active = {"CONDA_PREFIX": "/opt/conda/envs/cuda", "CONDA_DEFAULT_ENV": "cuda"}
     programs = ["/opt/conda/envs/cuda/bin/nvcc"]
     assert chosen_on(env=active, programs=programs, cwd="/srv") == (OURS, "runs attn-doctor")
@@ -120,12 +120,12 @@ def test_a_foreign_venv_further_up_is_not_trusted() -> None:
     assert pick(machine(files, cwd="/tmp", **how), "").why == ".venv in the working directory"
 
 
-def test_a_folder_named_venv_without_a_configuration_is_none() -> None:
+def test_a_folder_named_venv_without_a_configuration_is_skipped() -> None:
     host = machine(programs=["/srv/.venv/bin/python"], cwd="/srv", python=OURS)
     assert pick(host, "").why == "runs attn-doctor"
 
 
-def test_dots_in_a_path_are_worked_out_unless_they_follow_a_link(tmp_path: Path) -> None:
+def test_dots_in_a_path_are_resolved_unless_they_follow_a_link(tmp_path: Path) -> None:
     for name in ("one/work", "two/venv/bin", "one/venv/bin"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "two/work").symlink_to(tmp_path / "one/work")
@@ -139,7 +139,7 @@ def test_dots_in_a_path_are_worked_out_unless_they_follow_a_link(tmp_path: Path)
 
 
 def test_a_script_in_a_found_venv_is_not_started() -> None:
-    files = {"/srv/.venv/pyvenv.cfg": "", "/srv/.venv/bin/python": "#!/bin/sh\necho planted\n"}
+    files = {"/srv/.venv/pyvenv.cfg": "", "/srv/.venv/bin/python": "#!/bin/sh\necho other\n"}
     host = machine(files, programs=["/srv/.venv/bin/python"], cwd="/srv", python=OURS)
     with pytest.raises(ExaminationError, match=r"^/srv/\.venv: .* is a script"):
         pick(host, "")
@@ -230,7 +230,7 @@ def test_every_version_is_described(version: str) -> None:
 
 
 @posix
-def test_a_shim_stands_for_the_interpreter_it_leads_to(env: Path, tmp_path: Path) -> None:
+def test_a_shim_is_replaced_by_its_interpreter(env: Path, tmp_path: Path) -> None:
     shim = tmp_path / "python3.99"
     write(shim, f'#!/bin/sh\nexec "{env}/bin/python" "$@"\n')
     python, _, _ = examine(LocalHost(), str(shim))
@@ -238,7 +238,7 @@ def test_a_shim_stands_for_the_interpreter_it_leads_to(env: Path, tmp_path: Path
 
 
 @posix
-def test_made_by_uv(env: Path, tmp_path: Path) -> None:
+def test_an_environment_created_by_uv(env: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(env, copy, symlinks=True)
     config = copy / "pyvenv.cfg"
@@ -277,7 +277,7 @@ def test_an_empty_entry_of_pythonpath_is_the_working_directory(
 
 
 @posix
-def test_a_folder_that_comes_twice_counts_once(env: Path) -> None:
+def test_a_repeated_folder_counts_once(env: Path) -> None:
     """Fedora's `lib64` is a link to `lib`, and both are on the import path."""
     host = LocalHost()
     answer = dict(host.inside(str(env / "bin" / "python"), 10.0))
@@ -393,7 +393,7 @@ def test_uv(programs: list[str], path: str, expected: str) -> None:
     assert recorded({}, programs=programs, env={"PATH": path}).uv == expected
 
 
-def test_windows_cannot_tell_whether_site_packages_are_writable() -> None:
+def test_on_windows_write_access_to_site_packages_is_unknown() -> None:
     path = r"C:\Python312\python.exe"
     said = {"purelib": r"C:\Python312\Lib\site-packages", "executable": path}
     answers = {f"inside {path}": {"answer": {**ANSWER, **said}}}
@@ -422,7 +422,7 @@ def test_nothing_there(tmp_path: Path) -> None:
     assert "\n" not in text
 
 
-def test_a_name_that_is_nowhere() -> None:
+def test_a_name_that_does_not_exist() -> None:
     assert "no such program on PATH" in sentence(LocalHost(), "python3.99")
 
 
@@ -431,7 +431,7 @@ def test_a_folder_without_interpreter(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_file_that_is_no_program(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_program(tmp_path: Path) -> None:
     path = write(tmp_path / "bin" / "python", "", mode=0o644)
     assert "may not be executed by this user" in sentence(LocalHost(), str(path))
 
@@ -473,7 +473,7 @@ def test_a_device(tmp_path: Path) -> None:
 
 
 @posix
-def test_one_that_hangs(tmp_path: Path) -> None:
+def test_an_interpreter_that_hangs(tmp_path: Path) -> None:
     class Hasty(LocalHost):
         def ask(self, question: str, *args: Any) -> Any:
             args = (args[0], 0.2) if question == "inside" else args
@@ -484,7 +484,7 @@ def test_one_that_hangs(tmp_path: Path) -> None:
 
 
 @posix
-def test_one_that_crashes_says_why(tmp_path: Path) -> None:
+def test_an_interpreter_that_crashes_says_why(tmp_path: Path) -> None:
     noise = "echo 'Could not find platform independent libraries' >&2"
     fatal = "echo 'Fatal Python error: init_fs_encoding: no codec' >&2"
     path = write(tmp_path / "python3", f"#!/bin/sh\n{noise}\n{fatal}\nexit 1\n")
@@ -506,7 +506,7 @@ def test_python_2() -> None:
 
 
 @posix
-def test_a_venv_whose_base_is_gone(tmp_path: Path) -> None:
+def test_a_venv_without_its_base(tmp_path: Path) -> None:
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "bin" / "python").symlink_to("/gone/python3.11")
     (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone\n")
@@ -517,7 +517,7 @@ def test_a_venv_whose_base_is_gone(tmp_path: Path) -> None:
 
 
 @posix
-def test_a_copied_venv_whose_base_is_gone(tmp_path: Path) -> None:
+def test_a_copied_venv_without_its_base(tmp_path: Path) -> None:
     write(tmp_path / "env" / "bin" / "python", "#!/bin/sh\nexit 1\n")
     (tmp_path / "env" / "pyvenv.cfg").write_text("home = /gone/bin\n")
     assert "created from the Python in /gone/bin, which does not exist" in sentence(

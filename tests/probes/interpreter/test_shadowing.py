@@ -41,7 +41,7 @@ def test_a_clone_of_the_package_itself() -> None:
     assert look(files) == (f"{CWD}/flash_attn ({HERE})",)
 
 
-def test_a_folder_without_init_gives_way() -> None:
+def test_a_folder_without_init_does_not_shadow() -> None:
     assert look({f"{CWD}/torch/notes.txt": ""}) == ()
 
 
@@ -67,14 +67,14 @@ def test_safe_path() -> None:
     assert look({f"{CWD}/torch.py": ""}, env={"PYTHONSAFEPATH": "1"}) == ()
 
 
-def test_an_installation_on_pythonpath_is_not_planted() -> None:
+def test_an_installation_on_pythonpath_shadows_nothing() -> None:
     files = {"/opt/pt/torch/__init__.py": "", "/opt/pt/triton.py": ""}
     files |= installed("torch-2.9.0", site="/opt/pt")
     found = look(files, "/opt/pt", sites=("/opt/pt", SITE))
     assert found == ("/opt/pt/triton.py (in PYTHONPATH)",)
 
 
-def test_a_development_install_of_this_folder_is_wanted() -> None:
+def test_a_development_install_of_this_folder_does_not_shadow() -> None:
     origin = {"dir_info": {"editable": True}, "url": f"file://{CWD}"}
     files = {f"{CWD}/simpletuner/__init__.py": "", **installed("simpletuner-4.1.0")}
     path = f"{SITE}/simpletuner-4.1.0.dist-info/direct_url.json"
@@ -117,7 +117,7 @@ def test_copies_in_two_folders() -> None:
     assert twice(host, user, SITE) == (f"nvidia-cudnn-cu12: 9.1 in {user}, 9.8 in {SITE}",)
 
 
-def test_one_folder_by_two_names_is_no_copy() -> None:
+def test_one_folder_by_two_names_is_not_a_copy() -> None:
     other = SITE.replace("lib/", "lib64/")
     files = {**installed("torch-2.9.0"), **installed("torch-2.9.0", site=other)}
     link = {f"{other}/torch-2.9.0.dist-info": f"{SITE}/torch-2.9.0.dist-info"}

@@ -106,7 +106,7 @@ def test_variables_set_the_places() -> None:
     }
 
 
-def test_variables_that_set_the_place_around() -> None:
+def test_variables_that_set_a_parent_folder() -> None:
     environ = {"TRITON_HOME": "/h", "XDG_CACHE_HOME": "/x"}
     found = places(machine(environ=environ))
     assert found["triton"] == ("/h/.triton/cache", "TRITON_HOME")
@@ -121,7 +121,7 @@ def test_a_user_name_becomes_a_file_name() -> None:
     assert places(host)["inductor"][0] == "/tmp/torchinductor_uid_1234"
 
 
-def test_a_temporary_directory_that_is_not_there_is_passed_over() -> None:
+def test_a_missing_temporary_directory_is_skipped() -> None:
     more = {**WRITABLE, "access /scratch w": {"answer": True}}
     files = {"/tmp/x": "", "/scratch/x": ""}
     environ = {"TMPDIR": "/gone", "TMP": "/scratch"}
@@ -260,7 +260,7 @@ def test_a_cache_of_another_user() -> None:
         ("27 1 0:9 / / rw - nfs4 server:/home rw", False, True, False, "nfs4"),
     ],
 )
-def test_the_file_system_a_cache_lies_on(
+def test_the_file_system_of_a_cache(
     line: str, noexec: bool, network: bool, volatile: bool, kind: str
 ) -> None:
     found, gaps = read(machine({"/proc/self/mountinfo": line + "\n"}))
@@ -274,7 +274,7 @@ def test_the_file_system_a_cache_lies_on(
     assert gaps == {}
 
 
-def test_a_place_beside_the_temporary_directory_is_not_in_it() -> None:
+def test_a_folder_beside_the_temporary_directory_is_not_in_it() -> None:
     mount = {"/proc/self/mountinfo": "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n", "/tmp/x": ""}
     for path, volatile in (("/tmp/triton", True), ("/tmpfiles/triton", False)):
         host = machine(mount, environ={"TRITON_CACHE_DIR": path}, more=WRITABLE)

@@ -27,7 +27,7 @@ def test_no_limits() -> None:
     assert cpu_limit(host) is None
 
 
-def test_a_group_above_ours_counts() -> None:
+def test_a_parent_group_counts() -> None:
     host = machine(
         {
             "/proc/self/cgroup": SLURM,
@@ -83,7 +83,7 @@ def test_more_in_use_than_allowed() -> None:
     assert memory_limit(host) == (GIB, 0)
 
 
-def test_nonsense_is_no_limit() -> None:
+def test_invalid_values_are_not_limits() -> None:
     host = machine(
         {
             "/proc/self/cgroup": "garbage\n0::/\n",

@@ -116,7 +116,7 @@ def test_the_cache(how: dict[str, Any], expected: str) -> None:
     assert places(machine(**how))["cache"] == expected
 
 
-def test_mounts_are_unknown_off_linux() -> None:
+def test_mounts_are_unknown_outside_linux() -> None:
     found, gaps = read(machine(os="macos", folders=["/tmp"]))
     assert (found["tmp"].noexec, found["tmp"].network, found["tmp"].filesystem) == (None,) * 3
     assert gaps["directories[1].noexec"] == "only Linux lists what is mounted where"

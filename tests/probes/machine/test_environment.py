@@ -26,7 +26,7 @@ def test_set_to_nothing_is_still_set() -> None:
     assert read(CUDA_VISIBLE_DEVICES="") == {"CUDA_VISIBLE_DEVICES": ""}
 
 
-def test_secrets_are_cut() -> None:
+def test_secrets_are_removed() -> None:
     found = read(TORCHINDUCTOR_REDIS_URL="redis://:hunter2@cache:6379/0")
     assert found == {"TORCHINDUCTOR_REDIS_URL": "redis://***@cache:6379/0"}
 
@@ -38,6 +38,6 @@ def test_every_variable_has_one_sentence() -> None:
         assert "\n" not in sentence
 
 
-def test_variables_that_the_probes_judge_by_are_listed() -> None:
+def test_variables_that_probes_read_are_listed() -> None:
     wanted = "CUDA_HOME CUDA_PATH LD_LIBRARY_PATH LD_PRELOAD VIRTUAL_ENV CONDA_PREFIX PYTHONPATH"
     assert set(wanted.split()) <= set(VARIABLES)

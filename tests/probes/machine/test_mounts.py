@@ -1,4 +1,4 @@
-"""File systems, told from the kernel's table of mounts."""
+"""File systems, read from the kernel's table of mounts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def at(path: str) -> Mount:
     return found
 
 
-def test_every_line_that_is_a_mount() -> None:
+def test_lines_of_the_mount_table() -> None:
     assert [mount.path for mount in cluster()] == [
         "/proc",
         "/",
@@ -65,11 +65,11 @@ def test_the_longest_prefix_counts_in_whole_names() -> None:
     assert at("/tmpfiles").path == "/"
 
 
-def test_a_later_mount_covers_an_earlier_one() -> None:
+def test_a_later_mount_hides_an_earlier_one() -> None:
     assert at("/home/ada").filesystem == "nfs4"
 
 
-def test_nothing_is_known_without_the_table() -> None:
+def test_without_the_table_mounts_are_unknown() -> None:
     assert mount_of("/", ()) is None
     assert mounts(machine(os="macos", answers={f"read {MOUNTINFO}": {"answer": CLUSTER}})) == ()
 
@@ -115,13 +115,13 @@ def test_nearest_ancestor() -> None:
     assert existing(machine(), "relative/path") == ""
 
 
-def test_a_folder_that_could_be_made_is_writable() -> None:
+def test_a_folder_that_can_be_created_is_writable() -> None:
     host = machine(locked=["/"])
     assert writable(host, "/home/ada/.cache/torch") is True
     assert writable(host, "/srv/cache") is False
 
 
-def test_below_a_file_nothing_can_be_made() -> None:
+def test_below_a_file_nothing_can_be_created() -> None:
     host = machine({"/home/ada/.cache": "a file"})
     assert writable(host, "/home/ada/.cache") is False
 
@@ -132,7 +132,7 @@ def test_root_cannot_write_to_a_read_only_mount() -> None:
     assert writable(host, "/home/ada", known=()) is True
 
 
-def test_windows_tells_only_inside_the_home_directory() -> None:
+def test_on_windows_only_the_home_directory_is_known() -> None:
     host = machine(os="windows", folders=[r"C:\Program Files\Python312", r"c:\users\ADA"])
     assert writable(host, r"C:\Users\ada\AppData\Local\Temp\x") is True
     assert writable(host, r"c:\users\ADA") is True

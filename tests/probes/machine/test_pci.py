@@ -67,7 +67,7 @@ def read(host: RecordedHost) -> tuple[tuple[PciDevice, ...] | None, dict[str, st
     return fields["pci"], gaps.reasons
 
 
-def test_gpus_are_told_from_the_rest_of_the_bus() -> None:
+def test_only_gpus_of_the_bus_are_listed() -> None:
     found, gaps = read(
         machine(
             ("060000", "8086", "0d57", ""),  # host bridge
@@ -92,7 +92,7 @@ def test_gpus_are_told_from_the_rest_of_the_bus() -> None:
     )
 
 
-def test_a_device_that_no_driver_has_taken_is_named_by_the_system() -> None:
+def test_a_device_without_a_driver_gets_the_systems_name() -> None:
     ids = {key("read", "/usr/share/misc/pci.ids"): {"answer": PCI_IDS}}
     gpu, audio = ("030000", "10de", "2684"), ("030000", "1002", "744c")
     found, _ = read(machine((*gpu, ""), (*audio, "amdgpu"), **ids))

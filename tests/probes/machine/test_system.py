@@ -85,7 +85,7 @@ def test_musl_beside_glibc_is_not_the_system_library() -> None:
     assert read({"/lib/ld-musl-x86_64.so.1": ""})[0].musl is False
 
 
-def test_a_static_python_cannot_tell_the_glibc() -> None:
+def test_a_static_python_has_no_glibc_version() -> None:
     found, gaps = read(libc="")
     assert (found.musl, found.glibc) == (False, None)
     assert "glibc" in gaps["system.glibc"]

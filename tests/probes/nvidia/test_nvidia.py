@@ -176,7 +176,7 @@ def test_a_libcuda_that_nothing_can_link_with() -> None:
     assert read(linux(files("libcuda.so")))[0].libcuda_linkable is False
 
 
-def test_a_module_known_from_the_bus_alone() -> None:
+def test_a_module_known_only_from_the_bus() -> None:
     """As in a sandbox that hides /proc/driver: the devices are there, NVML answers."""
     base = (card(driver="nvidia"), nodes(), libraries())
     driver, _, gaps = read(linux(*base, nvml_gpus({})))
@@ -187,7 +187,7 @@ def test_a_module_known_from_the_bus_alone() -> None:
     assert read(machine)[0].state == "container-without-runtime"
 
 
-def test_the_proprietary_module_and_proc_alone() -> None:
+def test_the_proprietary_module_with_only_proc() -> None:
     machine = healthy(text("/proc/driver/nvidia/version", PROPRIETARY))
     del machine["read /sys/module/nvidia/version"]
     driver, _, _ = read(machine)
@@ -206,7 +206,7 @@ def test_a_machine_without_any_gpu() -> None:
 def test_an_nvidia_gpu_without_nvidias_driver(bound: str) -> None:
     driver, gpus, gaps = read(linux(card(driver=bound)))
     assert (driver.state, gpus, gaps) == ("no-driver", (), {})
-    # A GPU handed to a virtual machine is nobody's here.
+    # A GPU that a virtual machine uses is not usable here.
     assert driver.vendor == ("" if bound == "vfio-pci" else "nvidia")
 
 
@@ -231,7 +231,7 @@ def test_gpus_of_others(machine: Answers, vendor: str) -> None:
     assert (driver.state, driver.vendor, gpus) == ("no-gpu", vendor, ())
 
 
-def test_a_bus_that_cannot_be_read_is_no_proof() -> None:
+def test_an_unreadable_bus_leaves_the_gpu_unknown() -> None:
     machine = linux({"list /sys/bus/pci/devices": {"error": "EACCES"}})
     driver, gpus, gaps = read(machine)
     assert (driver.state, driver.vendor, gpus) == (None, None, None)
@@ -282,7 +282,7 @@ def test_a_container_that_lost_its_devices(refused: bool, state: str) -> None:
     assert driver.device_nodes is not refused
 
 
-def test_an_update_that_wants_a_reboot() -> None:
+def test_an_update_that_needs_a_reboot() -> None:
     machine = healthy(
         module("570.86.10", OPEN.replace("580.95.05", "570.86.10")),
         nvml_error(18, "Driver/library version mismatch"),
@@ -291,7 +291,7 @@ def test_an_update_that_wants_a_reboot() -> None:
     assert (driver.state, gpus) == ("library-mismatch", None)
     assert driver.error == "Driver/library version mismatch"
     assert (driver.version, driver.library_version) == ("570.86.10", "580.95.05")
-    # All libraries differ from the module, so this libcuda is no compatibility package.
+    # All libraries differ from the module, so this libcuda is not a compatibility package.
     assert driver.libcuda_compat is False
 
 
@@ -347,7 +347,7 @@ def test_a_module_without_device_files_outside_a_container() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["timeout", "abandoned"])
-def test_a_driver_that_hangs_leaves_what_files_told(outcome: str) -> None:
+def test_facts_from_files_remain_if_the_driver_hangs(outcome: str) -> None:
     hung = {"complete": False, "last": "start", "outcome": outcome, "pid": 4711}
     driver, gpus, gaps = read(healthy(nvml(**hung)))
     assert (driver.state, driver.version) == ("not-answering", "580.95.05")
@@ -372,7 +372,7 @@ def test_a_device_that_hangs_is_not_touched() -> None:
     assert nvidia.read(host, site, Gaps())["driver"].device_nodes is True
 
 
-def test_a_machine_too_busy_to_start_the_child_says_nothing_of_the_driver() -> None:
+def test_a_child_that_does_not_start_leaves_the_driver_unknown() -> None:
     driver, gpus, gaps = read(healthy(nvml(complete=False, last="", outcome="timeout")))
     assert (driver.state, driver.version, gpus) == (None, "580.95.05", None)
     assert "did not start" in gaps["driver.state"]
@@ -390,7 +390,7 @@ def wsl(*parts: Answers, **variables: str) -> Answers:
     return linux(*base, *parts, release="5.15.167.4-microsoft-standard-WSL2", **variables)
 
 
-def test_wsl_in_order() -> None:
+def test_working_wsl() -> None:
     driver, gpus, gaps = read(wsl(nvml_gpus({}, driver_version="581.29")))
     assert (driver.state, driver.version, driver.source) == ("ok", "581.29", "NVML")
     assert (driver.libcuda, driver.device_nodes) == ("/usr/lib/wsl/lib/libcuda.so.1", True)
@@ -423,7 +423,7 @@ def test_wsl_whose_loader_does_not_look_into_its_library_folder() -> None:
     assert (driver.state, driver.libcuda) == ("no-library", "")
 
 
-def test_wsl_without_nvidia_says_that_it_cannot_see_windows() -> None:
+def test_wsl_without_nvidia_has_an_unknown_state() -> None:
     machine = wsl(ran(["/sbin/ldconfig", "-p"], ""))
     del machine["stat /usr/lib/wsl/lib/libcuda.so.1"]
     driver, gpus, gaps = read(machine)
@@ -499,7 +499,7 @@ def smi(out: str, code: int = 0) -> Answers:
 NO_PYNVML = {"nvml": {"answer": {"outcome": "missing", "why": "nvidia-ml-py is not installed"}}}
 
 
-def test_nvidia_smi_steps_in_for_nvml() -> None:
+def test_nvidia_smi_replaces_nvml() -> None:
     line = (
         "0, NVIDIA H100 80GB HBM3, 9.0, GPU-1, 00000000:18:00.0, 81559, 80970, Default,"
         " Enabled, Disabled, 580.95.05\n"
@@ -523,7 +523,7 @@ def test_nvidia_smi_steps_in_for_nvml() -> None:
     }
 
 
-def test_what_an_old_nvidia_smi_leaves_out() -> None:
+def test_an_old_nvidia_smi_omits_fields() -> None:
     line = (
         "0, NVIDIA A100, [N/A], GPU-1, 00000000:18:00.0, 40536, 40000, Default, Enabled, Enabled\n"
     )
@@ -547,7 +547,7 @@ def test_nvidia_smi_fails_with_the_number_of_nvml() -> None:
     assert (driver.state, driver.error) == ("no-device", "No devices were found")
 
 
-def test_nvidia_smi_that_hangs_is_given_up() -> None:
+def test_nvidia_smi_that_hangs_is_killed() -> None:
     machine = healthy(NO_PYNVML, smi(""))
     name = next(one for one in machine if one.startswith("run /usr/bin/nvidia-smi"))
     machine[name] = {"answer": {"outcome": "timeout"}}
@@ -619,7 +619,7 @@ Class Name:                 Display
 """
 
 
-def test_windows_in_order() -> None:
+def test_working_windows() -> None:
     dlls = files("C:\\Windows\\System32\\nvml.dll", "C:\\Windows\\System32\\nvcuda.dll")
     answer = nvml_gpus({"persistence": None, "errors": {"persistence": {"code": 3}}})
     driver, gpus, gaps = read(windows(dlls, pnputil(RTX4090), answer))
@@ -657,7 +657,7 @@ def test_a_jetson_is_not_a_machine_without_gpu() -> None:
     assert "Jetson" in gaps["driver.state"]
 
 
-def test_a_machine_of_which_nothing_can_be_read() -> None:
+def test_a_machine_without_readable_files() -> None:
     platform = {"os": "linux", "machine": "x86_64", "release": "6.1.0"}
     driver, gpus, gaps = read({"platform": {"answer": platform}})
     assert (driver.state, gpus) == (None, None)

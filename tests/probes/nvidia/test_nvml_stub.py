@@ -90,7 +90,7 @@ def test_mig_instances_are_counted_across_holes(nvml_host: Machine) -> None:
     ]
 
 
-def test_mig_mode_on_without_leave_to_list_the_instances(nvml_host: Machine) -> None:
+def test_mig_mode_without_permission_to_list_instances(nvml_host: Machine) -> None:
     settings = {**gpus({**H100, "mig": 1, "migs": 7}), "fail.0.mig_uuids": 4}
     _, found, gaps = read(nvml_host(settings))
     assert found is not None
@@ -162,7 +162,7 @@ def test_no_gpu_behind_a_driver(nvml_host: Machine) -> None:
     assert (driver.state, found) == ("no-device", ())
 
 
-def test_the_words_are_those_that_nvidia_smi_prints(nvml_host: Machine) -> None:
+def test_errors_have_the_text_of_nvidia_smi(nvml_host: Machine) -> None:
     error = nvml_host({"init": 18}).nvml(5)["errors"]["init"]
     assert error == {
         "code": 18,
@@ -199,7 +199,7 @@ def test_a_gpu_without_memory_of_its_own(nvml_host: Machine) -> None:
     assert gaps["gpus[0].memory_free_mib"] == "NVML answered: Not Supported"
 
 
-def test_a_field_that_fails_costs_only_itself(nvml_host: Machine) -> None:
+def test_a_failing_field_leaves_the_others(nvml_host: Machine) -> None:
     settings = {**gpus(H100, H100), "fail.0.compute_capability": 999, "fail.0.name": 15}
     _, found, gaps = read(nvml_host(settings))
     assert found is not None
@@ -209,7 +209,7 @@ def test_a_field_that_fails_costs_only_itself(nvml_host: Machine) -> None:
     assert gaps["gpus[0].name"] == "NVML answered: GPU is lost"
 
 
-def test_persistence_that_the_system_does_not_have_is_off(nvml_host: Machine) -> None:
+def test_persistence_is_off_where_it_does_not_exist(nvml_host: Machine) -> None:
     _, found, gaps = read(nvml_host({**gpus(H100), "fail.0.persistence": 3}))
     assert found is not None
     assert found[0].persistence is False
@@ -230,7 +230,7 @@ def test_the_longest_name_and_one_too_long(nvml_host: Machine) -> None:
     assert gaps["gpus[1].name"] == "NVML answered: Insufficient Size"
 
 
-def test_a_name_that_is_no_text(nvml_host: Machine, tmp_path: Any) -> None:
+def test_a_name_that_is_not_text(nvml_host: Machine, tmp_path: Any) -> None:
     host = nvml_host(gpus(H100, H100))
     (tmp_path / "nvml.conf").write_bytes(b"gpus=2\ngpu.0.name=NVIDIA \xff\xfe\n")
     _, found, gaps = read(host)
@@ -268,7 +268,7 @@ def test_environment_decides_what_cuda_sees(
         ("1.memory", ("cuda_max", "version"), "at GPU 1"),
     ],
 )
-def test_a_hang_ends_and_keeps_what_came_before(
+def test_a_hang_ends_and_earlier_answers_remain(
     nvml_host: Machine, hang: str, state_known: tuple[str, ...], place: str
 ) -> None:
     nvml_host({**gpus(H100, RTX4090, H100), "hang": hang})
@@ -303,14 +303,14 @@ def test_a_hang_ends_and_keeps_what_came_before(
         assert place in gaps["gpus[2]"]
 
 
-def test_a_child_that_hangs_is_gone_afterwards(nvml_host: Machine) -> None:
+def test_a_child_that_hangs_is_killed(nvml_host: Machine) -> None:
     answer = nvml_host({"hang": "init"}).nvml(LIMIT)
     assert (answer["outcome"], answer["last"]) == ("timeout", "start")
     with pytest.raises(ProcessLookupError):
         os.kill(answer["pid"], 0)
 
 
-def test_a_crash_keeps_what_came_before(nvml_host: Machine) -> None:
+def test_after_a_crash_earlier_answers_remain(nvml_host: Machine) -> None:
     driver, found, gaps = read(nvml_host({**gpus(H100, H100), "crash": "1.memory"}))
     assert found is not None
     assert driver.state == "error"
@@ -340,6 +340,6 @@ def test_without_the_library_nothing_is_started(
     assert gaps == {}
 
 
-def test_lines_that_are_none_of_ours_are_passed_over() -> None:
+def test_foreign_lines_are_skipped() -> None:
     text = 'warning: x\n[1]\n{"a": 1}\n{"key": "count", "value": 2}\n{"key": "cou'
     assert fold(text) == {"gpus": [], "errors": {}, "last": "count", "complete": False, "count": 2}

@@ -53,11 +53,11 @@ def test_gpus_of_several_kinds() -> None:
 @pytest.mark.parametrize(
     "value", ["MIG-aaaa1111", "MIG-aaaa2222,MIG-aaaa1111", "MIG-GPU-10000000-1/7/0"]
 )
-def test_mig_instances_stand_for_their_gpu(value: str) -> None:
+def test_mig_instances_name_their_gpu(value: str) -> None:
     assert visible(value, "", WITH_MIG) == ((False, True), "")
 
 
-def test_mig_instances_that_are_not_there_or_not_known() -> None:
+def test_missing_and_unknown_mig_instances() -> None:
     assert visible("MIG-aaaa", "", WITH_MIG) == ((False, False), "")
     assert visible("MIG-aaaa1111", "", SAME)[0] == (None,) * 4
 

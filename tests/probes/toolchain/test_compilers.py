@@ -43,7 +43,7 @@ def test_nothing_is_nothing() -> None:
     assert gaps == {}
 
 
-def test_gcc_of_the_system_is_asked_once_for_both_languages() -> None:
+def test_gcc_of_the_system_is_run_once_for_both_languages() -> None:
     recording = RecordingHost(debian(), lambda name: True)
     found, gaps = read(recording)
     gcc = Program(path="/usr/bin/gcc", version="12.2.0", family="gcc", source="known place")
@@ -56,7 +56,7 @@ def test_gcc_of_the_system_is_asked_once_for_both_languages() -> None:
     assert asked == [f"run /usr/bin/gcc {ASK}"]
 
 
-def test_a_gcc_of_unlike_version_is_asked_on_its_own() -> None:
+def test_a_gcc_of_another_version_is_run_separately() -> None:
     files = {"/usr/bin/gcc-13": "", "/usr/bin/g++-12": ""}
     links = {"/usr/bin/gcc": "/usr/bin/gcc-13", "/usr/bin/g++": "/usr/bin/g++-12"}
     runs = {f"/usr/bin/gcc {ASK}": "13.3.0\n", f"/usr/bin/g++ {ASK}": "12.3.0\n"}
@@ -69,14 +69,14 @@ def test_without_path_python_searches_the_usual_folders() -> None:
     assert found["cc"].path == "/usr/bin/gcc"
 
 
-def test_a_compiler_that_path_does_not_lead_to() -> None:
+def test_a_compiler_outside_path() -> None:
     found, gaps = read(machine({"/usr/bin/gcc": ""}, runs=RUNS, environ={"PATH": "/somewhere"}))
     assert found["cc"] == Program(path="", family="", source="not on PATH")
     assert found["cxx"] == NONE
     assert gaps == {}
 
 
-def test_a_planted_gcc_is_described_and_not_run(
+def test_a_gcc_outside_system_folders_is_described_and_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("gcc", "g++", "ninja", "cmake"):
@@ -94,7 +94,7 @@ def test_a_planted_gcc_is_described_and_not_run(
         assert path in gaps[f"{fact}.version"]
 
 
-def test_what_a_user_put_among_the_system_programs_is_not_run() -> None:
+def test_programs_of_a_user_in_system_folders_are_not_run() -> None:
     files = {"/usr/local/bin/gcc": ""}
     runs = {f"/usr/local/bin/gcc {ASK}": "99.0.0\n"}
     assert read(machine(files, runs=runs, environ=PATH))[0]["cc"].version == "99.0.0"
@@ -104,7 +104,7 @@ def test_what_a_user_put_among_the_system_programs_is_not_run() -> None:
     assert "is not run" in gaps["cc.version"]
 
 
-def test_a_compiler_of_conda_tells_its_version_by_its_folders() -> None:
+def test_the_version_of_condas_compiler_is_in_its_folders() -> None:
     name = "/conda/bin/x86_64-conda-linux-gnu-"
     parts = "/conda/lib/gcc/x86_64-conda-linux-gnu/13.3.0/cc1"
     files = {name + "cc": "", name + "c++": "", parts: ""}
@@ -114,7 +114,7 @@ def test_a_compiler_of_conda_tells_its_version_by_its_folders() -> None:
     assert gaps == {}
 
 
-def test_two_versions_in_one_place_leave_it_open() -> None:
+def test_two_versions_in_one_folder_are_ambiguous() -> None:
     parts = {f"/tools/lib/gcc/x86_64-pc-linux-gnu/{one}/cc1": "" for one in ("12", "13.3.0")}
     found, gaps = read(debian({"/tools/bin/gcc": "", **parts}, CC="/tools/bin/gcc"))
     assert found["cc"].version is None
@@ -140,7 +140,7 @@ def test_cc(value: str, path: str, source: str) -> None:
     assert "cc.version" not in gaps
 
 
-def test_clang_serves_where_there_is_no_gcc() -> None:
+def test_clang_is_used_without_gcc() -> None:
     files = {"/usr/lib/llvm-18/bin/clang": "", "/usr/bin/c++": ""}
     links = {"/usr/bin/clang": "/usr/lib/llvm-18/bin/clang"}
     runs = {"/usr/bin/clang -dumpversion": "18.1.3\n"}
@@ -209,7 +209,7 @@ def test_the_wheels_of_an_environment_that_is_not_active() -> None:
     )
 
 
-def test_path_goes_before_the_wheel() -> None:
+def test_path_precedes_the_wheel() -> None:
     runs = {"/usr/bin/ninja --version": "1.11.1\n"}
     host = machine(WHEELS | {"/usr/bin/ninja": ""}, runs=runs, environ=PATH)
     found, _ = read(host, site_of(host, "/env/lib"))
@@ -218,13 +218,13 @@ def test_path_goes_before_the_wheel() -> None:
     )
 
 
-def test_a_wheel_without_its_script_is_no_program() -> None:
+def test_a_wheel_without_its_script_is_not_a_program() -> None:
     files = {path: text for path, text in WHEELS.items() if "/bin/" not in path}
     host = machine(files)
     assert read(host, site_of(host, "/env/lib"))[0]["ninja"] == NONE
 
 
-def test_cmake_is_asked_only_if_no_folder_tells() -> None:
+def test_cmake_is_run_only_without_a_version_in_a_folder() -> None:
     runs = {"/usr/bin/cmake --version": "cmake version 3.26.5\n\nmaintained by Kitware\n"}
     files = {"/usr/bin/cmake": "", "/usr/share/cmake/Modules/x.cmake": ""}
     assert read(machine(files, runs=runs))[0]["cmake"].version == "3.26.5"
@@ -261,7 +261,7 @@ def test_visual_studio_in_a_developer_prompt() -> None:
     assert found["cc"] == found["cxx"] == expected
 
 
-def test_triton_for_windows_brings_a_compiler_along() -> None:
+def test_triton_for_windows_contains_a_compiler() -> None:
     tcc = r"C:\env\Lib\site-packages\triton\runtime\tcc\tcc.exe"
     files = {tcc: "", rf"{STUDIO}\14.44.35207\{CL}": ""}
     host = machine(files, os="windows")

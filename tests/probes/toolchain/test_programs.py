@@ -31,7 +31,7 @@ def test_every_program_on_path_once() -> None:
     assert list(programs.on_path(host, "cc")) == ["/a/cc", "/home/me/project/b/cc", "/c/cc"]
 
 
-def test_what_may_not_be_executed_is_no_program() -> None:
+def test_files_without_execute_permission_are_not_programs() -> None:
     host = machine({"/a/cc": "", "/b/cc": ""}, environ={"PATH": "/a:/b"})
     answers = {**host.answers, "access /a/cc x": {"answer": False}}
     assert programs.first_on_path(RecordedHost(answers), "cc") == "/b/cc"

@@ -83,7 +83,7 @@ def test_a_link_and_its_target_are_one_toolkit() -> None:
     assert (build.version, build.missing_components, gaps) == ("13.0.1", (), {})
 
 
-def test_a_wrapper_script_leads_torch_astray() -> None:
+def test_a_wrapper_script_misleads_torch() -> None:
     files = {**toolkit("/usr/local/cuda-13.0"), "/usr/local/bin/nvcc": WRAPPER}
     (found,), build, _ = read(machine(files, environ={"PATH": "/usr/local/bin:/usr/bin"}))
     assert (found.root, found.source, found.in_use) == ("/usr/local/cuda-13.0", "PATH", False)
@@ -118,7 +118,7 @@ def test_nvcc_called_through_a_link_finds_none_of_its_tools() -> None:
     assert gaps == {}
 
 
-def test_debian_wraps_nvcc_and_is_complete_all_the_same() -> None:
+def test_debians_wrapped_nvcc_is_complete() -> None:
     tools = "/usr/lib/nvidia-cuda-toolkit"
     files = {f"/usr/include/{name}": "" for name in (*HEADERS, "thrust/version.h")}
     files |= {
@@ -180,7 +180,7 @@ def wheels() -> dict[str, str]:
     }
 
 
-def test_wheels_are_no_complete_toolkits() -> None:
+def test_wheels_are_not_complete_toolkits() -> None:
     host = machine(wheels())
     found, build, _ = read(host, site_of(host, "/env/lib/site-packages"))
     assert [(one.source, one.version) for one in found] == [("wheel", "13.0"), ("wheel", "12.8")]
@@ -221,7 +221,7 @@ def test_a_variable_that_leads_nowhere() -> None:
     assert gaps == {}
 
 
-def test_folders_that_compilers_search_count_for_the_build_alone() -> None:
+def test_compiler_search_paths_count_only_for_the_build() -> None:
     files = without(toolkit("/opt/cuda"), "cublas", "cusparse", "cusolver", "lib64")
     files |= {f"/more/{name}": "" for name in HEADERS} | {"/libs/libcudart.so": ELF}
     environ = {"CUDA_HOME": "/opt/cuda", "CPATH": "/x:/more", "LIBRARY_PATH": "/libs"}
@@ -239,7 +239,7 @@ def test_lib64_hides_lib_as_it_does_for_torch() -> None:
 
 
 @pytest.mark.parametrize("part", ["bin/nvcc", "ptxas", "cicc", "thrust", "cublas", "host_config"])
-def test_each_part_can_be_missed(part: str) -> None:
+def test_each_missing_part_is_reported(part: str) -> None:
     names = {"bin/nvcc": "nvcc", "cicc": "nvvm", "thrust": "cccl", "host_config": "crt"}
     (found,), _, _ = read(machine(without(toolkit("/usr/local/cuda-13.0"), part)))
     assert found.missing_components == (names.get(part, part),)
@@ -257,7 +257,7 @@ def test_a_version_is_read_from_text_then_from_headers() -> None:
     assert read(machine(header))[0][0].version == "11.4"
 
 
-def test_only_a_system_nvcc_is_asked() -> None:
+def test_only_a_system_nvcc_is_run() -> None:
     files = without(toolkit("/opt/cuda"), "version.json")
     answer = "Cuda compilation tools, release 12.6, V12.6.85\n"
     runs = {"/opt/cuda/bin/nvcc --version": answer}
@@ -343,7 +343,7 @@ def test_cuda_home_is_resolved_as_torch_does(
     assert (build.cuda_home, build.cuda_home_source) == (home, source)
 
 
-def test_an_unreadable_folder_is_no_failure() -> None:
+def test_an_unreadable_folder_is_not_an_error() -> None:
     denied = {"error": "EACCES"}
     answers = machine({"/usr/local/cuda/bin/nvcc": ELF}).answers
     keys = [key("list", "/usr/local"), key("read", "/usr/local/cuda/bin/nvcc")]

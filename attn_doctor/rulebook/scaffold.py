@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable
 from datetime import date
+from pathlib import Path
 
 from attn_doctor.rulebook.fact_catalogue import catalogue
 from attn_doctor.rulebook.patterns import dangers
@@ -21,70 +22,8 @@ _PACKAGES = {"flash": "flash_attn", "sage": "sageattention", "flex": "torch"}
 #: Characters of a line from which its pattern is made.
 _LONGEST = 160
 
-_FILE = """\
-schema   = 1
-severity = "error"        # info | warning | error
-cause    = {cause}    # a label of tables/causes.toml; `attn-doctor rules show LABEL` explains one
-backends = []             # backends that do not work because of it: flex, flash, sage, xformers, …
-# platforms = ["linux", "windows", "macos", "wsl"]    # where it can happen; left out: everywhere
-# requires  = ["driver/no-driver", "@no-cuda-torch"]    # problems that explain this one, or a set
-evidence = ["https://{fill}"]    # sources: an issue, the source of a release, a document
-checked  = {today}     # the day the evidence was read
-
-[text]                    # {{torch.version}} and the like are replaced by this machine's values
-title = "{fill}: what is wrong, with the values, no full stop"
-why   = \"\"\"{fill}: the mechanism, not the advice, in at most three sentences.\"\"\"
-
-[applies]                 # where the rule applies
-all = ['{package}.installed == true']
-
-[when]                    # what is wrong; each line is shown with value seen and value wanted
-all = ['torch.local == "{fill}"']
-# any  = ['…']            # at least one of these
-# none = ['…']            # none of these
-
-[[fix]]
-title  = "{fill}"
-safety = "ask"            # auto: harmless, can be undone · ask: asks first · manual: by hand
-run    = [["pip", "install", "{fill}"]]    # one element per argument; no shell runs it
-# manual = "…"            # instructions where no command exists
-# needs  = "…"            # requirements: minutes, memory, tools
-# clears = ["triton", "inductor"]    # caches that are stale afterwards
-# when   = ['system.os == "linux"']    # offer it only where this holds
-done   = ['torch.local != "{fill}"']    # conditions that must hold afterwards
-
-[[symptom]]               # a line that the failure prints, for `attn-doctor explain`
-pattern = {pattern}
-logs    = [{log}]    # lines that a program printed, unchanged
-# reports = ["…"]         # the same in words of people, such as the title of an issue
-
-[[example]]               # facts that are not given are unknown
-name   = "{fill}: the report that it comes from"
-expect = "problem"
-[example.facts]
-{package}.installed = true
-torch.local = "{fill}"
-{notes}
-[[example]]
-name   = "{fill}: the same without the fault"
-expect = "ok"
-[example.facts]
-{package}.installed = true
-torch.local = "cu130"
-
-[[example]]
-name   = "the deciding fact could not be read"
-expect = "unknown"
-[example.facts]
-{package}.installed = true
-
-[[example]]
-name   = "{package} is not installed"
-expect = "not applicable"
-[example.facts]
-{package}.installed = false
-torch.local = "{fill}"
-"""
+#: The file, with fields in braces for `str.format`.
+_TEMPLATE = Path(__file__).with_name("new_rule.template.toml")
 
 
 def scaffold(
@@ -103,7 +42,7 @@ def scaffold(
     if f"{package}.installed" not in catalogue():
         package = "torch"
     notes = "".join(f"# From the log: {fact} = {_quoted(value)}\n" for fact, value in facts)
-    return _FILE.format(
+    return _TEMPLATE.read_text(encoding="utf-8").format(
         fill=FILL_IN,
         cause=_quoted(cause),
         today=today.isoformat(),

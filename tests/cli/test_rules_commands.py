@@ -301,7 +301,7 @@ def test_explain_and_show_know_a_teams_rules(own: Path) -> None:
     assert [one["rule"] for one in json.loads(done.stdout)["matches"]] == ["mirror/old-torch"]
     assert run("explain", "--no-probe", input=log).returncode == 0
     shown = run("rules", "show", "old-torch", "--rules", str(own))
-    assert f"Written in {own}/mirror/old-torch.toml" in shown.stdout
+    assert f"File: {own}/mirror/old-torch.toml" in shown.stdout
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,11 @@ torch <torch.version> is *old*
 
   It is `old` and <slow>.
 
-  cause         torch-cpu-only: No CUDA.
-  concerns      flex, sage
-  on            Linux, WSL
-  follows from  driver/no-driver
-  explains      sage/x
-  guide         a guide
+  cause          torch-cpu-only: No CUDA.
+  affects        flex, sage
+  on             Linux, WSL
+  follows from   driver/no-driver
+  explains       sage/x
 
 Applies where
   - torch.installed is yes
@@ -80,7 +79,7 @@ Applies where
 Is a problem if
   - triton.version does not fit ==3.4.*
 
-Shows in a log as
+Appears in a log as
   first
   second
 
@@ -89,13 +88,13 @@ Fix
       pip install torch==<torch.version>
     done when torch.installed is yes
 
-Facts it looks at
+Facts in use
   torch.version  Its version.
 
 Evidence, read on 2026-11-21
   https://example.org/1
 
-Written in rules/torch/sample.toml
+File: rules/torch/sample.toml
 """
 
 

@@ -1,4 +1,4 @@
-"""Rules as JSON for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+"""Rules as JSON for programs. `SCHEMA` increases when a key changes name or meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def list_json(rules: Sequence[Rule]) -> str:
-    """What can be known of each rule in a line."""
+    """A summary of each rule."""
     short = [
         {
             "id": rule.id,
@@ -33,7 +33,7 @@ def list_json(rules: Sequence[Rule]) -> str:
 
 
 def rule_json(rule: Rule, *, meaning: str, explains: Sequence[str], file: str) -> str:
-    """All of one rule; its texts have `{fact}` where a machine's values go."""
+    """One rule in full; its texts have `{fact}` for the values of a machine."""
     return _written({"schema": SCHEMA, **_rule(rule, meaning, explains), "file": file})
 
 
@@ -41,8 +41,8 @@ def cause_json(
     cause: str, meaning: str, rules: Iterable[Rule], explains: Mapping[str, Sequence[str]]
 ) -> str:
     """A cause, and all of its rules."""
-    told = [_rule(rule, meaning, explains.get(rule.id, ())) for rule in rules]
-    return _written({"schema": SCHEMA, "cause": cause, "cause_meaning": meaning, "rules": told})
+    found = [_rule(rule, meaning, explains.get(rule.id, ())) for rule in rules]
+    return _written({"schema": SCHEMA, "cause": cause, "cause_meaning": meaning, "rules": found})
 
 
 def _rule(rule: Rule, meaning: str, explains: Sequence[str]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _group(group: Group) -> dict[str, list[str]]:
 
 
 def _lines(conditions: Iterable[Condition]) -> list[str]:
-    return [line(one) for one in conditions]
+    return [line(condition) for condition in conditions]
 
 
 def _written(data: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The rulebook as a list: one line a rule, area by area."""
+"""The rulebook as a list: one line per rule, grouped by area."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from attn_doctor.rulebook.texts import named
 
 _MARKS = {"error": "✗", "warning": "!", "info": "i"}
 _NAMES = {"error": "error", "warning": "warning", "info": "note"}
-#: Below this width columns would leave no room for the title.
+#: Below this width columns would leave no space for the title.
 _NARROW = 90
 
 
 def rule_list(rules: Sequence[Rule], paper: Paper, *, whole: bool) -> str:
-    """The list. `whole`: titles are not cut, for output that no terminal shows."""
+    """The list. `whole`: titles are not cut, for output that does not go to a terminal."""
     lines: list[str] = []
     for area, group in groupby(rules, lambda rule: rule.id.partition("/")[0]):
         members = list(group)
@@ -44,22 +44,24 @@ def _rows(rules: Sequence[Rule], paper: Paper, whole: bool) -> Iterator[str]:
 
 
 def _narrow_row(rule: Rule, paper: Paper) -> str:
-    """Without columns, and with a mark for the severity, so that the title has all the room."""
+    """A row without columns and with a mark for the severity, so that most of it is the title."""
     mark = paper.glyphs(_MARKS[rule.severity])
     title = _cut(clean(named(rule.title)), paper.width - len(f"  {mark} {rule.id}  "), paper)
     return f"  {paper.style(mark, COLOURS[rule.severity])} {rule.id}  {title}".rstrip()
 
 
-def _cut(title: str, room: int, paper: Paper) -> str:
-    """`title` in so much room; a few letters of it would tell nothing."""
-    if len(title) <= room:
+def _cut(title: str, width: int, paper: Paper) -> str:
+    """`title` cut to `width`; empty where only a few letters would remain."""
+    if len(title) <= width:
         return title
     end = "…" if paper.unicode else "..."
-    return title[: room - len(end)].rstrip() + end if room > 12 else ""
+    return title[: width - len(end)].rstrip() + end if width > 12 else ""
 
 
 def _count(rules: Sequence[Rule]) -> str:
     counts = Counter(rule.severity for rule in rules)
     parts = [plural(counts[key], name) for key, name in _NAMES.items() if counts[key]]  # type: ignore[index]
-    told = f"{plural(len(rules), 'rule')}: {', '.join(parts)}" if parts else "No rule fits all that"
-    return f"{told}. `attn-doctor rules show ID` tells more of one." if parts else f"{told}."
+    if not parts:
+        return "No rule matches all filters."
+    count = f"{plural(len(rules), 'rule')}: {', '.join(parts)}"
+    return f"{count}. `attn-doctor rules show ID` shows one in full."

@@ -1,4 +1,4 @@
-"""A rule as Markdown, for a wiki or an issue. What stands between backticks stays code."""
+"""A rule as Markdown, for a wiki or an issue. Text between backticks stays code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from attn_doctor.render.findings.markdown import escape
-from attn_doctor.render.rules.text import SAFETY, SYSTEMS
+from attn_doctor.render.rules.text import SAFETY, rule_keys
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
@@ -19,7 +19,7 @@ from attn_doctor.rulebook.texts import (
 
 
 def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()) -> str:
-    """The page. `meaning` is the cause's, `explains` the rules folded under this one."""
+    """The page. `meaning` is the cause's, `explains` the rules that this one explains."""
     lines = [
         f"### `{rule.id}`: {_prose(rule.title)}",
         "",
@@ -39,7 +39,7 @@ def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()
 
 
 def cause_markdown(cause: str, meaning: str, rules: Sequence[Rule]) -> str:
-    """A cause, and the rules that have it."""
+    """A cause and its rules."""
     lines = [f"### Cause `{cause}`", ""]
     lines += [_prose(meaning), ""] if meaning else []
     lines += [f"- `{rule.id}` ({rule.severity}): {_prose(rule.title)}" for rule in rules]
@@ -49,18 +49,8 @@ def cause_markdown(cause: str, meaning: str, rules: Sequence[Rule]) -> str:
 def _keys(rule: Rule, meaning: str, explains: Sequence[str]) -> Iterator[str]:
     yield f"- severity: {rule.severity}"
     yield f"- cause: `{rule.cause}`" + (f" ({_prose(meaning.rstrip('.'))})" if meaning else "")
-    if rule.backends:
-        yield f"- concerns: {_code(rule.backends)}"
-    if rule.platforms:
-        yield f"- on: {', '.join(SYSTEMS[one] for one in rule.platforms)}"
-    if rule.for_each:
-        yield f"- judged for each of `{rule.for_each}`"
-    if rule.requires:
-        yield f"- follows from: {_code(rule.requires)}"
-    if explains:
-        yield f"- explains: {_code(explains)}"
-    if rule.row:
-        yield f"- guide: {_prose(rule.row)}"
+    for label, values, identifiers in rule_keys(rule, explains):
+        yield f"- {label}: {_code(values) if identifiers else _prose(', '.join(values))}"
 
 
 def _conditions(heading: str, group: Group) -> Iterator[str]:
@@ -78,7 +68,7 @@ def _conditions(heading: str, group: Group) -> Iterator[str]:
 def _symptoms(rule: Rule) -> Iterator[str]:
     if not rule.symptoms:
         return
-    yield from ("**Shows in a log as**", "")
+    yield from ("**Appears in a log as**", "")
     yield from _fenced("text", (symptom.lines[0].rstrip() for symptom in rule.symptoms))
 
 

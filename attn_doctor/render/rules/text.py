@@ -1,4 +1,4 @@
-"""A rule as a page for a person at a terminal: what is wrong, how it shows, what mends it."""
+"""A rule as a page for a terminal: what is wrong, how it appears in a log, how to fix it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from attn_doctor.rulebook.texts import (
 
 COLOURS = {"error": "red", "warning": "yellow", "info": "blue"}
 #: What the safety of a fix means.
-SAFETY = {"auto": "harmless and undoable", "ask": "asks first", "manual": "by hand"}
+SAFETY = {"auto": "harmless, can be undone", "ask": "asks first", "manual": "by hand"}
 SYSTEMS = {"linux": "Linux", "windows": "Windows", "macos": "macOS", "wsl": "WSL"}
-_LABEL = 14
+_LABEL = 15
 
 
 def rule_text(
@@ -32,9 +32,9 @@ def rule_text(
     facts: dict[str, str] | None = None,
     file: str = "",
 ) -> str:
-    """The page. `meaning` is the cause's, `explains` the rules folded under this one.
+    """The page. `meaning` is the cause's, `explains` the rules that this one explains.
 
-    `facts` has a sentence for each fact; `file` is where the rule is written.
+    `facts` has a sentence for each fact; `file` is the path of the rule.
     """
     lines = [
         *_top(rule, paper),
@@ -50,7 +50,7 @@ def rule_text(
 
 
 def cause_text(cause: str, meaning: str, rules: Sequence[Rule], paper: Paper) -> str:
-    """A cause, and the rules that have it."""
+    """A cause and its rules."""
     lines = [paper.style(cause, "bold")]
     lines += ["", *paper.wrap(clean(meaning), 2)] if meaning else []
     lines += ["", paper.style(plural(len(rules), "rule"), "bold")]
@@ -70,20 +70,22 @@ def _top(rule: Rule, paper: Paper) -> Iterator[str]:
     yield ""
 
 
+def rule_keys(rule: Rule, explains: Sequence[str]) -> Iterator[tuple[str, Sequence[str], bool]]:
+    """Labels with their values, without empty ones; true where the values are identifiers."""
+    rows = (
+        ("affects", rule.backends, True),
+        ("on", [SYSTEMS[platform] for platform in rule.platforms], False),
+        ("evaluated for", [f"each of {rule.for_each}"] if rule.for_each else [], False),
+        ("follows from", rule.requires, True),
+        ("explains", explains, True),
+    )
+    return (row for row in rows if row[1])
+
+
 def _keys(rule: Rule, paper: Paper, meaning: str, explains: Sequence[str]) -> Iterator[str]:
     yield from _labelled("cause", f"{rule.cause}: {meaning}" if meaning else rule.cause, paper)
-    if rule.backends:
-        yield from _labelled("concerns", ", ".join(rule.backends), paper)
-    if rule.platforms:
-        yield from _labelled("on", ", ".join(SYSTEMS[one] for one in rule.platforms), paper)
-    if rule.for_each:
-        yield from _labelled("judged for", f"each of {rule.for_each}", paper)
-    if rule.requires:
-        yield from _labelled("follows from", ", ".join(rule.requires), paper)
-    if explains:
-        yield from _labelled("explains", ", ".join(explains), paper)
-    if rule.row:
-        yield from _labelled("guide", rule.row, paper)
+    for label, values, _ in rule_keys(rule, explains):
+        yield from _labelled(label, ", ".join(values), paper)
     yield ""
 
 
@@ -102,9 +104,9 @@ def _conditions(heading: str, group: Group, paper: Paper) -> Iterator[str]:
 def _symptoms(rule: Rule, paper: Paper) -> Iterator[str]:
     if not rule.symptoms:
         return
-    yield paper.style("Shows in a log as", "bold")
+    yield paper.style("Appears in a log as", "bold")
     for symptom in rule.symptoms:
-        # As it was printed: a broken line could not be found again in the log.
+        # Not wrapped: a reader searches the log for the line.
         yield from (f"  {clean(line.rstrip())}" for line in symptom.lines[0].splitlines())
     yield ""
 
@@ -127,13 +129,13 @@ def _fix(rule: Rule, number: int, fix: FixFile, paper: Paper) -> Iterator[str]:
         yield from paper.wrap(f"where {_joined(rule.fix_when[number])}", 4)
     if fix.manual:
         yield from paper.wrap(clean(named(fix.manual)), 4)
-    # A command is never wrapped: it is there to be copied.
+    # A command is never wrapped, so that it can be copied.
     for command in commands(fix):
         yield "      " + paper.style(clean(command), "green")
     if rule.fix_done[number]:
         yield from paper.wrap(f"done when {_joined(rule.fix_done[number])}", 4)
     if fix.clears:
-        yield from paper.wrap(f"makes stale: the caches of {', '.join(fix.clears)}", 4)
+        yield from paper.wrap(f"makes these caches stale: {', '.join(fix.clears)}", 4)
 
 
 def _joined(lines: Iterable[Condition]) -> str:
@@ -144,7 +146,7 @@ def _facts(rule: Rule, paper: Paper, sentences: dict[str, str]) -> Iterator[str]
     names = [name for name in facts_named(rule) if sentences.get(name)]
     if not names:
         return
-    yield paper.style("Facts it looks at", "bold")
+    yield paper.style("Facts in use", "bold")
     for name in names:
         yield from _hanging(name, sentences[name].replace("`", ""), paper, "  ")
     yield ""
@@ -154,7 +156,7 @@ def _evidence(rule: Rule, paper: Paper, file: str) -> Iterator[str]:
     yield paper.style(f"Evidence, read on {rule.checked.isoformat()}", "bold")
     yield from (f"  {clean(link)}" for link in rule.evidence)
     if file:
-        yield from ("", paper.style(f"Written in {clean(file)}", "dim"))
+        yield from ("", paper.style(f"File: {clean(file)}", "dim"))
 
 
 def _listed(lines: Iterable[str], paper: Paper, indent: str = "  ") -> Iterator[str]:
@@ -171,7 +173,7 @@ def _labelled(label: str, words: str, paper: Paper) -> Iterator[str]:
 
 
 def _hanging(name: str, words: str, paper: Paper, indent: str) -> Iterator[str]:
-    """A name, and what is said of it: beside it if both fit, else below."""
+    """A name and its text: beside it if both fit in a line, else below."""
     plain = f"{indent}{name}  {clean(words)}"
     if len(plain) <= paper.width:
         yield f"{indent}{paper.style(name, 'bold')}  {clean(words)}"

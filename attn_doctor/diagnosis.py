@@ -152,7 +152,7 @@ def _log_unknown(finding: Finding) -> None:
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):
-    """Everything that a check is asked for."""
+    """The inputs of a check."""
 
     facts: Callable[[], Facts]
     """Examines the machine, or reads a snapshot."""
@@ -223,7 +223,7 @@ def diagnose(request: CheckRequest) -> CheckResult:
 
 
 def _configurations(request: CheckRequest) -> tuple[list[Reading], list[str]]:
-    """The configurations that are named, or the one that lies here; and why one was not read."""
+    """The named configurations, or the one in this folder; and why one was not read."""
     if request.configs is not None and not request.configs:
         return [], []
     from attn_doctor.configs.readers import kinds

@@ -74,7 +74,13 @@ def matrix(
         calls=tuple(calls),
         rows=tuple(rows),
         recommended=tuple(
-            recommend(catalogue, [(row, row.answers[number].state) for row in rows], call, facts)
+            recommend(
+                catalogue,
+                [(row, row.answers[number].state) for row in rows],
+                call,
+                facts,
+                some=bool(only),
+            )
             for number, call in enumerate(calls)
         ),
         note=chosen.note,

@@ -22,14 +22,17 @@ def recommend(
     rows: Sequence[tuple[Row, Readiness]],
     call: AttentionCall,
     facts: Facts,
+    *,
+    some: bool = False,
 ) -> Recommendation:
-    """The name to use for a call, from every row with its state for that call."""
+    """The name to use for a call, from rows with their states. `some`: not all names are there."""
     for state in (Readiness.READY, Readiness.SLOW):
         usable = [row for row, its in rows if its is state]
         if usable:
             return _best(catalogue, usable, state, call, facts)
     unknown = [row.name for row, state in rows if state is Readiness.UNKNOWN]
-    why = "no backend is known to work for this"
+    which = "none of the named backends" if some else "no backend"
+    why = f"{which} is known to work for this"
     if unknown:
         why += f"; not enough is known about {', '.join(unknown)}"
     return Recommendation(name="", state=Readiness.NOT_READY, why=why)
@@ -68,7 +71,8 @@ def _best(
         why = f"{short} ({order.what}{_not_measured(call)})"
     else:
         short = f"not measured on sm_{sm} ({_MEASURE})" if sm else "preferred without measurements"
-        why = f"{short}: {catalogue.preference.why}"
+        first = best.backend == catalogue.preference.backends[0]
+        why = f"{short}: {catalogue.preference.why}" if first else short
     exact = best.backend not in approximate
     rounding = [row for row in others if row.backend in approximate] if exact else []
     if rounding and state is Readiness.READY:

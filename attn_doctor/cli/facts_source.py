@@ -1,4 +1,4 @@
-"""The facts a command judges: of this machine or a snapshot, with what is pretended of them."""
+"""The facts that a command evaluates: of this machine or a snapshot, simulated parts applied."""
 
 from __future__ import annotations
 

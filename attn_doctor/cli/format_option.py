@@ -1,4 +1,4 @@
-"""The choice that most `--format` options give. Commands with other formats name their own."""
+"""The choices of most `--format` options. Commands with other formats define their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Format(str, Enum):
-    """How the result is written."""
+    """Formats of the result."""
 
     text = "text"
     json = "json"

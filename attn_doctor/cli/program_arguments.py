@@ -1,6 +1,6 @@
-"""Commands that take a program after `--`, beside arguments of their own.
+"""Commands that take a program after `--`, beside their own arguments.
 
-click forgets where `--` stood; what follows it must never be taken for an argument.
+click forgets the position of `--`; the words after it must never be read as arguments.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ _KEY = "attn_doctor.program"
 
 
 class WithProgram(TyperCommand):
-    """A command whose words after `--` are a program with its arguments."""
+    """A command that treats the words after `--` as a program with its arguments."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Take them out before the rest is read."""
+        """Remove these words before the rest is parsed."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_KEY] = args[at + 1 :]
@@ -32,5 +32,5 @@ class WithProgram(TyperCommand):
 
 
 def program_of(context: typer.Context) -> list[str]:
-    """The words after `--`; none if there were none."""
+    """The words after `--`; an empty list if there are none."""
     return list(context.meta.get(_KEY, []))

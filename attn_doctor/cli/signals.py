@@ -1,4 +1,4 @@
-"""Lets SIGTERM and SIGHUP end a long command as Ctrl-C does: children gone, records kept."""
+"""Makes SIGTERM and SIGHUP end a long command like Ctrl-C: children end, records are kept."""
 
 from __future__ import annotations
 

@@ -45,5 +45,5 @@ class BackendSupport:
         ]
 
     def known(self, rule: str) -> bool:
-        """The rules found this problem on the machine already, whatever is configured."""
+        """The rules found this problem on the machine already, for every configuration."""
         return any(one.rule == rule and one.verdict is Verdict.PROBLEM for one in self._findings)

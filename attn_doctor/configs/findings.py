@@ -27,7 +27,7 @@ def config_finding(
     severity: Severity | None = None,
     line: int = 0,
 ) -> Finding:
-    """A problem of a configuration. `rule` lends what is not given; `key` is what is at fault."""
+    """A problem of a configuration, at its setting `key`. The rule gives what is not given here."""
     known = _rules()[rule]
     return Finding(
         rule=rule,

@@ -1,4 +1,4 @@
-"""Predicts what a configuration does, whatever kind it is."""
+"""Predicts what a configuration of any kind does."""
 
 from __future__ import annotations
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from attn_doctor.backends.readiness import Readiness
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.findings import Finding
 
+PhaseName = Literal["training", "validation", "inference"]
+
 
 class Phase(Struct, frozen=True, kw_only=True):
     """One phase of a run."""
 
-    phase: str
-    """`training`, `validation` or `inference`."""
+    phase: PhaseName
     asked: str
     """The backend as the configuration names it; empty if it names none."""
     backend: str
@@ -21,7 +24,7 @@ class Phase(Struct, frozen=True, kw_only=True):
     shown: str
     """The same for readers, such as `native (torch's own)`."""
     why: str = ""
-    """Why that one runs, if it is not simply the one asked for."""
+    """The reason, if it is not the backend that the configuration names."""
     last: str = ""
     """The backend in the last known release, if this release is not known."""
     fused: bool | None = None

@@ -15,7 +15,7 @@ from attn_doctor.configs.attention_size import DEMAND, elements
 from attn_doctor.configs.backend_support import BackendSupport
 from attn_doctor.configs.diffusers.script_sizes import size_of, too_large
 from attn_doctor.configs.findings import config_finding, observed
-from attn_doctor.configs.prediction import Phase, Prediction
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
 from attn_doctor.configs.readers.settings import Call, Reading
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Safety
@@ -43,7 +43,7 @@ _IMPLEMENTATIONS = {
 
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
-    """What is chosen, line by line, and what is wrong with it."""
+    """Predict the backend of each line that chooses one, with the problems."""
     support = BackendSupport(facts, findings, "diffusers")
     phases: list[Phase] = []
     found = [*_helpers(reading)]
@@ -88,7 +88,7 @@ def _pipelines(reading: Reading) -> list[str]:
 def _chosen(reading: Reading, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
     names = [one.name for one in catalogue.load().names_of("diffusers")]
     trains = any(one.what == "training" for one in reading.calls)
-    phase = "training" if trains else "inference"
+    phase: PhaseName = "training" if trains else "inference"
     where = f"line {call.line}"
     value = "xformers" if call.what == "xformers" else call.value
     if not value:
@@ -170,7 +170,7 @@ def _without_effect(reading: Reading, call: Call, value: str, pipeline: str) -> 
 
 
 def _unknown(
-    reading: Reading, call: Call, value: str, names: list[str], phase: str
+    reading: Reading, call: Call, value: str, names: list[str], phase: PhaseName
 ) -> tuple[Phase, list[Finding]]:
     near = next(iter(nearest(value, names)), "native")
     finding = config_finding(
@@ -189,7 +189,7 @@ def _unknown(
 
 
 def _problem(
-    reading: Reading, call: Call, value: str, reason: RequirementResult, phase: str
+    reading: Reading, call: Call, value: str, reason: RequirementResult, phase: PhaseName
 ) -> Finding:
     rule, text = reason.rule, reason.text
     unfused = reason.id in ("flex-unfused", "flex-unfused-memory")

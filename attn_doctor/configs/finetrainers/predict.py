@@ -17,13 +17,16 @@ from attn_doctor.backends.required import remedy
 from attn_doctor.configs.attention_size import head_shape
 from attn_doctor.configs.backend_support import MASKS, BackendSupport
 from attn_doctor.configs.findings import because, change, config_finding, from_variables
-from attn_doctor.configs.prediction import Phase, Prediction
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.suggest import nearest
 
-_PHASES = {"training": "attn_provider_training", "inference": "attn_provider_inference"}
+_PHASES: dict[PhaseName, str] = {
+    "training": "attn_provider_training",
+    "inference": "attn_provider_inference",
+}
 
 
 class _Model(Struct, frozen=True):
@@ -45,7 +48,7 @@ _MODELS = {
 
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
-    """The phases of a run and what is wrong with the command line."""
+    """Predict the phases of a run, with the problems of the command line."""
     model = _MODELS.get(reading.get("model_name"))
     support = BackendSupport(facts, findings, "finetrainers")
     phases, found = [], []
@@ -80,7 +83,7 @@ def _phase(
     facts: Facts,
     support: BackendSupport,
     model: _Model | None,
-    phase: str,
+    phase: PhaseName,
     key: str,
 ) -> tuple[Phase, list[Finding]]:
     known = [one.name for one in catalogue.load().names_of("finetrainers")]
@@ -139,7 +142,7 @@ def _dtype(reading: Reading) -> str:
 
 
 def _stops(
-    reading: Reading, phase: str, key: str, given: str, provider: str, known: list[str]
+    reading: Reading, phase: PhaseName, key: str, given: str, provider: str, known: list[str]
 ) -> tuple[Phase, list[Finding]]:
     near = next(iter(nearest(provider, known)), "native")
     finding = config_finding(
@@ -161,7 +164,7 @@ def _problem(
     key: str,
     provider: str,
     model: _Model | None,
-    phase: str,
+    phase: PhaseName,
     reason: RequirementResult,
 ) -> Finding:
     rule, demand, text = reason.rule, reason.id, reason.text

@@ -1,1 +1,1 @@
-"""Reads each kind of configuration into settings with the lines they stand on."""
+"""Reads each kind of configuration into settings with their lines."""

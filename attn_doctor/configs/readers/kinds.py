@@ -14,7 +14,7 @@ from attn_doctor.configs.readers import (
 )
 from attn_doctor.configs.readers.data_files import json_settings, toml_settings
 from attn_doctor.configs.readers.files import shown, text_of
-from attn_doctor.configs.readers.settings import ConfigError, Reading, Setting
+from attn_doctor.configs.readers.settings import ConfigError, Form, Kind, Reading, Setting
 
 #: Variables that choose a backend by themselves.
 VARIABLES = (
@@ -26,7 +26,7 @@ VARIABLES = (
 #: Options that identify the program of a command line.
 _FINETRAINERS = ("attn_provider_training", "attn_provider_inference", "training_type")
 _SIMPLETUNER = ("model_family", "attention_mechanism", "data_backend_config")
-_FORMS = {
+_FORMS: dict[str, Form] = {
     ".json": "json",
     ".toml": "toml",
     ".env": "env",
@@ -75,10 +75,8 @@ def read(path: Path, why: str = "") -> Reading:
     )
 
 
-def _form(path: Path, text: str) -> str:
-    form = _FORMS.get(path.suffix.lower(), "")
-    if path.name == ".env":
-        form = "env"
+def _form(path: Path, text: str) -> Form:
+    form = "env" if path.name == ".env" else _FORMS.get(path.suffix.lower())
     if form:
         return form
     first = text[:200].lstrip()
@@ -92,7 +90,7 @@ def _form(path: Path, text: str) -> str:
 def _env(text: str, name: str, why: str) -> Reading:
     settings, variables = env_file.settings_of(text)
     if "model_family" in settings or "ATTENTION_MECHANISM" in variables:
-        kind = "simpletuner"
+        kind: Kind = "simpletuner"
     elif any(one in variables for one in VARIABLES):
         kind = "variables"
     else:
@@ -128,12 +126,12 @@ def _of_command(
     settings: Mapping[str, Setting],
     words: list[tuple[str, int]],
     variables: Mapping[str, Setting],
-) -> str:
+) -> Kind | None:
     if _has(settings, _FINETRAINERS) or any("finetrainers" in word for word, _ in words):
         return "finetrainers"
     if _has(settings, _SIMPLETUNER):
         return "simpletuner"
-    return "variables" if _has(variables, VARIABLES) else ""
+    return "variables" if _has(variables, VARIABLES) else None
 
 
 def _has(settings: Mapping[str, Setting], keys: tuple[str, ...]) -> bool:

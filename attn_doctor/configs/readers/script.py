@@ -189,7 +189,7 @@ def _last(node: ast.expr) -> str:
 
 
 def _written(node: ast.expr) -> str:
-    """A dotted name as written; empty for anything else, and for what is absurdly long."""
+    """A dotted name as written; empty for anything else and for absurdly long names."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,13 +1,16 @@
-"""What every kind of configuration is read into: settings and calls, each with its line."""
+"""The common form of all configurations: settings and calls, each with its line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 
+Kind = Literal["simpletuner", "finetrainers", "script", "variables"]
+Form = Literal["json", "toml", "env", "shell", "python"]
 #: A value as a configuration holds it; lists are those of options that take several.
 Value = str | int | float | bool | tuple[str, ...] | None
 
@@ -17,7 +20,7 @@ class ConfigError(AttnDoctorError):
 
 
 class Setting(Struct, frozen=True):
-    """One value, and where it is written."""
+    """One value with its line."""
 
     key: str
     value: Value
@@ -27,7 +30,7 @@ class Setting(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The key as the user knows it."""
+        """The key as the user wrote it."""
         return self.written or self.key
 
     @property
@@ -41,43 +44,43 @@ class Setting(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """A call or a name in a Python script that has to do with attention."""
+    """A call or a name in a Python script that concerns attention."""
 
     what: str
     """`set_attention_backend`, `attention_backend`, `attn_implementation`, `compile`, …"""
     value: str = ""
-    """Its text argument; empty if it is none that can be read without running the script."""
+    """Its text argument; empty if only running the script would give it."""
     on: str = ""
-    """What it is called on, as written."""
+    """The object of the call, as written."""
     line: int = 1
 
 
 class Dataset(Struct, frozen=True, kw_only=True):
-    """The size that a dataset is trained at."""
+    """The training size of a dataset."""
 
     resolution: str
     resolution_type: str
     frames: int = 0
-    """0 for images, and where it is not said."""
+    """0 for images, and if it is not given."""
 
 
 class Reading(Struct, frozen=True, kw_only=True):
     """One configuration."""
 
-    kind: str
-    """`simpletuner`, `finetrainers`, `script` or `variables`."""
+    kind: Kind
+    """Who reads it; `variables` sets environment variables only."""
     file: str
-    """As it is shown: relative to the working directory where it lies below it."""
+    """For readers: relative to the working directory if it is below it."""
     why: str = ""
     """Why this file was read, if the user did not name it."""
-    form: str = ""
-    """How it is written: `json`, `toml`, `env`, `shell`, `python`, `environment`."""
+    form: Form
+    """The format of the file."""
     settings: Mapping[str, Setting] = {}
     variables: Mapping[str, Setting] = {}
     """Environment variables that it sets."""
     calls: tuple[Call, ...] = ()
     datasets: tuple[Dataset, ...] = ()
-    """Of SimpleTuner: those with sizes of their own."""
+    """Datasets of SimpleTuner with their own sizes."""
 
     def get(self, key: str, default: str = "") -> str:
         """A setting as text, or `default` where it is not set."""

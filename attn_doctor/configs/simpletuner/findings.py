@@ -376,7 +376,7 @@ def _instead(run: Run, phase: Phase, support: BackendSupport) -> str:
     return "diffusers"
 
 
-#: Mechanisms to propose in place of one that takes no mask.
+#: Mechanisms to propose instead of one that takes no mask.
 _SAFE = ("flash-attn-varlen-hub", "native-efficient", "diffusers")
 #: Those that make lengths of a boolean mask.
 _PACKED = ("flash-attn-2", "flash-attn-varlen-hub")

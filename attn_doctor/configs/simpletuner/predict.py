@@ -1,4 +1,4 @@
-"""What SimpleTuner will do with a configuration: which attention runs in training and validation.
+"""Predicts which attention SimpleTuner runs in training and validation with a configuration.
 
 What it cannot know: the attention of ControlNets and of text encoders.
 """
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from attn_doctor.backends.readiness import Readiness
 from attn_doctor.configs.attention_size import head_shape, memory
 from attn_doctor.configs.backend_support import BackendSupport
-from attn_doctor.configs.prediction import Phase, Prediction
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.configs.simpletuner.families import newest, release
 from attn_doctor.configs.simpletuner.findings import found
@@ -30,7 +30,7 @@ from attn_doctor.findings import Finding
 
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
-    """The phases of a run and what is wrong with the configuration."""
+    """Predict the phases of a run, with the problems of the configuration."""
     run = understood(reading, facts)
     support = BackendSupport(facts, findings, "simpletuner")
     phases = tuple(_phase(run, phase, support) for phase in PHASES)
@@ -47,7 +47,7 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
     )
 
 
-def _phase(run: Run, phase: str, support: BackendSupport) -> Phase:
+def _phase(run: Run, phase: PhaseName, support: BackendSupport) -> Phase:
     backend, why = effective(run, phase)
     tokens = largest(run.reading, run.preset, phase).tokens
     shape = head_shape(run.preset) or (
@@ -86,7 +86,7 @@ def _phase(run: Run, phase: str, support: BackendSupport) -> Phase:
     return replace(base, state=reasons[0].state, reason=reasons[0].text)
 
 
-def _last(run: Run, phase: str) -> str:
+def _last(run: Run, phase: PhaseName) -> str:
     """What ran in the last release that was looked at, where this one is newer."""
     if run.release.known or run.family is None:
         return ""

@@ -16,6 +16,7 @@ from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.catalogue_entries import Name
 from attn_doctor.configs.attention_size import Sized, elements
+from attn_doctor.configs.prediction import PhaseName
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.configs.simpletuner.families import (
     Family,
@@ -27,8 +28,8 @@ from attn_doctor.configs.simpletuner.families import (
 from attn_doctor.facts import Facts
 
 #: What SimpleTuner's phases are called here and in attention calls.
-PHASES = {"training": "training", "validation": "inference"}
-#: Mechanisms that take the place of torch's own function, so that every family has them.
+PHASES: dict[PhaseName, str] = {"training": "training", "validation": "inference"}
+#: Mechanisms that replace torch's own function, so that every family has them.
 _HOOKS = ("sla", "metal_flash", "metal_flash_int8", "metal_flash_int4", "kohaku_fa")
 _HELD = ("_native_cudnn", "_native_flash", "_native_efficient", "_native_math")
 
@@ -113,8 +114,8 @@ def weight_dtype(reading: Reading) -> str:
     return "fp16" if precision == "fp16" else "fp32"
 
 
-def effective(run: Run, phase: str) -> tuple[str, str]:
-    """The canonical backend that runs in a phase, and why it is not the one asked for.
+def effective(run: Run, phase: PhaseName) -> tuple[str, str]:
+    """The canonical backend that runs in a phase, and why it is not the configured one.
 
     An empty name: unknown, or the run stops.
     """
@@ -140,7 +141,7 @@ def effective(run: Run, phase: str) -> tuple[str, str]:
     return _dispatched(run, backend, title)
 
 
-def _sage(run: Run, phase: str, backend: str) -> tuple[str, str]:
+def _sage(run: Run, phase: PhaseName, backend: str) -> tuple[str, str]:
     usage = run.reading.get("sageattention_usage", "inference").lower()
     if run.family and run.family.name == "sana":
         return "native", "SimpleTuner switches SageAttention off for Sana"
@@ -151,7 +152,7 @@ def _sage(run: Run, phase: str, backend: str) -> tuple[str, str]:
     return backend, ""
 
 
-def _automatic(run: Run, phase: str) -> tuple[str, str]:
+def _automatic(run: Run, phase: PhaseName) -> tuple[str, str]:
     if phase != "training":
         return "native", "kohaku-fa-auto is for training alone"
     if run.sm is not None and run.sm not in (89, 90):
@@ -214,7 +215,7 @@ def _since(run: Run, backend: str) -> str:
     return ""
 
 
-def attention_call(run: Run, phase: str, backend: str, tokens: int) -> AttentionCall:
+def attention_call(run: Run, phase: PhaseName, backend: str, tokens: int) -> AttentionCall:
     """What the family asks of its attention in a phase."""
     known = run.family
     mask = (known.mask if known else "") or "none"
@@ -239,7 +240,7 @@ def attention_call(run: Run, phase: str, backend: str, tokens: int) -> Attention
     return replace(found, seq_len=tokens, mask_elements=rows)
 
 
-def largest(reading: Reading, preset: str, phase: str) -> Sized:
+def largest(reading: Reading, preset: str, phase: PhaseName) -> Sized:
     """The size with the most tokens; its `tokens` are 0 if they cannot be family."""
     asked = _validation if phase == "validation" else _training
     found = max(asked(reading, preset), key=lambda one: one.tokens, default=None)
@@ -254,7 +255,7 @@ def largest(reading: Reading, preset: str, phase: str) -> Sized:
     )
 
 
-def batch_of(reading: Reading, phase: str) -> int:
+def batch_of(reading: Reading, phase: PhaseName) -> int:
     """Samples of one call: those of training, and at least one elsewhere."""
     asked = reading.get("train_batch_size", "1") if phase == "training" else "1"
     return max(1, _whole(asked))

@@ -37,7 +37,7 @@ def header(facts: Facts) -> str:
 
 
 def blocks(facts: Facts) -> list[tuple[str, list[str]]]:
-    """The four blocks, each with its lines; in front of them what is simulated."""
+    """The four blocks, each with its lines, after the simulated parts."""
     found = [
         *([("simulated", [", ".join(facts.simulated)])] if facts.simulated else []),
         ("machine", [*_machine(facts)]),

@@ -184,8 +184,11 @@ def _mostly_unknown(diagnosis: Diagnosis) -> bool:
 def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
     fixable = any(one.fixes for one in diagnosis.problems if one.severity is not Severity.INFO)
     if errors or warnings:
-        first = "Run the first fix above" if fixable else "See the first problem above"
-        return f"Next: {first[0].lower()}{first[1:]}, then `attn-doctor check` again."
+        first = "run the first fix above" if fixable else "see the first problem above"
+        python = diagnosis.facts.python
+        # The next check has to examine the same environment.
+        option = f" --python {python.path}" if python.selection_reason == "--python" else ""
+        return f"Next: {first}, then `attn-doctor check{option}` again."
     if diagnosis.facts.torch.installed is False:
         return "Next: install torch, or name the environment to examine with --python."
     if _mostly_unknown(diagnosis):

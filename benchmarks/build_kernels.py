@@ -127,7 +127,7 @@ def build(
 
 def program(args: argparse.Namespace, folder: Path, spec: dict[str, Any]) -> dict[str, Any]:
     """Run the user's program once in a fresh process."""
-    told = {
+    shown = {
         "device": args.device,
         "phase": "inference" if args.device == "cpu" else "training",
         "dtype": "float32" if args.device == "cpu" else "bfloat16",
@@ -138,7 +138,7 @@ def program(args: argparse.Namespace, folder: Path, spec: dict[str, Any]) -> dic
         "mask": spec["mask"],
     }
     env = {**ENVIRON, "TORCHINDUCTOR_CACHE_DIR": str(folder)}
-    argv = [args.python, "-c", PROGRAM, json.dumps(told)]
+    argv = [args.python, "-c", PROGRAM, json.dumps(shown)]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"the program failed:\n{done.stderr}")
@@ -160,7 +160,7 @@ def many(args: argparse.Namespace, work: Path, wanted: list[dict[str, Any]]) -> 
     jobs = ["--jobs", str(args.jobs)] if args.jobs else []
     beside, code, wall = build(args, work / "beside", "--spec", str(file), *jobs)
     errors = [error for one in beside["kernels"] for error in one["errors"].values()]
-    told = {
+    shown = {
         "states": [one["state"] for one in beside["kernels"]],
         "messages": [one["message"] for one in beside["kernels"] if one["message"]],
         "exit_code": code,
@@ -171,9 +171,9 @@ def many(args: argparse.Namespace, work: Path, wanted: list[dict[str, Any]]) -> 
         "error": max(errors, default=None),
     }
     again, code, idle = build(args, work / "beside", "--spec", str(file), *jobs)
-    told["idle"] = idle
-    told["idle_states"] = sorted({one["state"] for one in again["kernels"]})
-    return told
+    shown["idle"] = idle
+    shown["idle_states"] = sorted({one["state"] for one in again["kernels"]})
+    return shown
 
 
 def serial(args: argparse.Namespace, work: Path, beside: dict[str, Any]) -> dict[str, Any]:
@@ -236,28 +236,28 @@ def main() -> int:
     wanted = specs(args.device)
     with tempfile.TemporaryDirectory(prefix="build-kernels-") as place:
         work = Path(place)
-        told: dict[str, Any] = {"many": many(args, work, wanted)}
-        print(json.dumps(told["many"], indent=1), flush=True)
-        told["reuse"] = reuse(args, work, wanted[: args.programs])
-        for row in told["reuse"]:
+        shown: dict[str, Any] = {"many": many(args, work, wanted)}
+        print(json.dumps(shown["many"], indent=1), flush=True)
+        shown["reuse"] = reuse(args, work, wanted[: args.programs])
+        for row in shown["reuse"]:
             print(json.dumps(row), flush=True)
         small = wanted[-1:]
         (work / "wrong.toml").write_text(toml(small), encoding="utf-8")
         hook = {"ATTN_DOCTOR_TEST_WRONG": "1"}
         wrong, code, _ = build(args, work / "w", "--spec", str(work / "wrong.toml"), env=hook)
-        told["wrong"] = {"exit_code": code, "kernel": wrong["kernels"][0]}
-        print(json.dumps(told["wrong"]), flush=True)
+        shown["wrong"] = {"exit_code": code, "kernel": wrong["kernels"][0]}
+        print(json.dumps(shown["wrong"]), flush=True)
         if args.serial:
             # Last, as it takes longest.
-            told["many"].update(serial(args, work, told["many"]))
+            shown["many"].update(serial(args, work, shown["many"]))
     if args.json:
-        Path(args.json).write_text(json.dumps(told, indent=1), encoding="utf-8")
-    return judge(told)
+        Path(args.json).write_text(json.dumps(shown, indent=1), encoding="utf-8")
+    return judge(shown)
 
 
-def judge(told: dict[str, Any]) -> int:
+def judge(shown: dict[str, Any]) -> int:
     """Print each target with its figure; 1 if one is missed."""
-    beside = told["many"]
+    beside = shown["many"]
     rows: list[tuple[str, float, float]] = [
         ("largest error against float64", beside["error"], ERROR),
         ("seconds to say that all is up to date", beside["idle"], IDLE),
@@ -267,7 +267,7 @@ def judge(told: dict[str, Any]) -> int:
             (f"{len(beside['states'])} specs, of the ideal", beside["of_ideal"], IDEAL),
             (f"{len(beside['states'])} specs, of one after another", beside["of_serial"], SERIAL),
         ]
-    for row in told["reuse"]:
+    for row in shown["reuse"]:
         name = f"{row['spec']['heads']}x{row['spec']['head_dim']} {row['spec']['mask']}"
         rows += [
             (f"first step after building, of cold: {name}", row["of_cold"], REUSE),
@@ -278,7 +278,7 @@ def judge(told: dict[str, Any]) -> int:
         good = figure is not None and figure <= limit
         missed += not good
         print(f"{'ok  ' if good else 'MISS'} {label}: {figure:.3g} (at most {limit:g})")
-    caught = told["wrong"]["exit_code"] == 1 and told["wrong"]["kernel"]["state"] == "failed"
+    caught = shown["wrong"]["exit_code"] == 1 and shown["wrong"]["kernel"]["state"] == "failed"
     built = set(beside["states"]) == {"built"} and beside["idle_states"] == ["up-to-date"]
     print(f"{'ok  ' if caught else 'MISS'} a wrong kernel is caught")
     print(f"{'ok  ' if built else 'MISS'} every spec is built and then up to date")

@@ -163,17 +163,17 @@ def main() -> int:
             early = chance.random() < 0.25
             delay = chance.uniform(0.05, 0.5) if early else chance.uniform(0.45, 1.05)
             if number % 2:
-                told = one(args, folder, file, chance.uniform(0.0, 0.5), 2 * longest)
+                shown = one(args, folder, file, chance.uniform(0.0, 0.5), 2 * longest)
             else:
-                told = one(args, folder, file, delay * longest, 0.0)
+                shown = one(args, folder, file, delay * longest, 0.0)
             number += 1
-            kills += told["killed"]
-            later += told["killed"] and told["built"] > 0
+            kills += shown["killed"]
+            later += shown["killed"] and shown["built"] > 0
             # A half-written file of the process that was killed just now is the next build's to
             # clear; an entry of the manifest must never be damaged.
-            bad += bool(told["orphans"] or told["wrong"])
-            print(json.dumps(told), flush=True)
-            if told["built"] == len(wanted):
+            bad += bool(shown["orphans"] or shown["wrong"])
+            print(json.dumps(shown), flush=True)
+            if shown["built"] == len(wanted):
                 shutil.rmtree(folder)
         done = subprocess.run(command(args, folder, file), check=False, capture_output=True)
         checked, text = verify(args, folder)

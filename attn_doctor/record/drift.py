@@ -1,14 +1,14 @@
-"""Which components of the surroundings moved since kernels were built, and what each move does.
+"""Which components of the build environment changed since a build, and what each change does.
 
-The effects are those read in the sources of torch 2.5 to 2.15 and measured: which keys hold what. A
-component that either side does not know is not compared.
+The effects were read in the sources of torch 2.5 to 2.15, and measured: which keys hold what. A
+component that is unknown on either side is not compared.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from attn_doctor.record.manifest import BuildEnvironment
 
 #: What a change does: kernels are compiled again, a small part is, or nothing changes.
-REBUILD, PARTLY, NONE = "rebuild", "partly", "none"
+Effect = Literal["rebuild", "partly", "none"]
+REBUILD: Effect = "rebuild"
+PARTLY: Effect = "partly"
+NONE: Effect = "none"
 
 
 class ChangedComponent(Struct, frozen=True, kw_only=True):
@@ -26,15 +29,14 @@ class ChangedComponent(Struct, frozen=True, kw_only=True):
     """As in `BuildEnvironment`; for a variable or setting its name."""
     was: str
     now: str
-    effect: str
-    """rebuild | partly | none"""
+    effect: Effect
     sentence: str
 
 
 def changed_components(
     was: BuildEnvironment, now: BuildEnvironment
 ) -> tuple[ChangedComponent, ...]:
-    """Every component that both know and that differs, those that need a rebuild first."""
+    """Every component that is known on both sides and differs, those that need a rebuild first."""
     cpu = was.device == "cpu"
     found = [
         _component(name, getattr(was, name), getattr(now, name), cpu=cpu)
@@ -45,19 +47,19 @@ def changed_components(
     if was.settings and now.settings:
         found += _settings(was.settings, now.settings)
     order = (REBUILD, PARTLY, NONE)
-    return tuple(sorted(found, key=lambda one: order.index(one.effect)))
+    return tuple(sorted(found, key=lambda change: order.index(change.effect)))
 
 
 def stale_reason(found: Iterable[ChangedComponent]) -> str:
-    """What makes kernels stale, in one line; empty if nothing does.
+    """Why kernels are stale, in one line; empty if they are not.
 
-    What torch brings along (its CUDA, its sources, Triton) is only named where torch itself moved.
+    If torch itself changed, what comes with it (its CUDA, its sources, Triton) is only named.
     """
     causes = [one for one in found if one.effect == REBUILD]
     if not causes or causes[0].component != "torch":
         return "; ".join(one.sentence for one in causes)
     rest = [_SHORT[one.component] for one in causes[1:] if one.component in _SHORT]
-    also = f" ({' and '.join(rest)} moved too)" if rest else ""
+    also = f" ({' and '.join(rest)} changed too)" if rest else ""
     others = [
         one.sentence
         for one in causes[1:]
@@ -66,7 +68,7 @@ def stale_reason(found: Iterable[ChangedComponent]) -> str:
     return "; ".join([causes[0].sentence + also, *others])
 
 
-#: Components that are named in two words beside torch, and digests that another torch always moves.
+#: Components that are named in a word beside torch, and digests that another torch always changes.
 _SHORT = {"triton": "Triton", "python": "Python"}
 _DIGESTS = ("inductor", "functorch")
 
@@ -74,7 +76,7 @@ _DIGESTS = ("inductor", "functorch")
 # Components
 
 #: Component → what its change does to kernels for a GPU, and to those for the processor.
-_EFFECTS: dict[str, tuple[str, str]] = {
+_EFFECTS: dict[str, tuple[Effect, Effect]] = {
     "torch": (REBUILD, REBUILD),
     "torch_cuda": (REBUILD, REBUILD),
     "torch_key": (REBUILD, REBUILD),
@@ -100,10 +102,10 @@ _WORDS = {
     "device": "built on {was}, the GPU here is {now}",
     "sm": "built for sm_{was}, the GPU here is sm_{now}",
     "cpu": "built for a processor with {was}, this one has {now}",
-    "ptxas": "compiled by ptxas {was}, now it is {now}; the cached kernels are used as they are",
-    "python": "built under Python {was}, this is {now}",
-    "driver": "built under driver {was}, this is {now}; compiled kernels stay valid",
-    "cc": "the C compiler was {was}, now it is {now}; the cached kernels are used as they are",
+    "ptxas": "compiled by ptxas {was}, now it is {now}; the cached kernels are still used",
+    "python": "built with Python {was}, this is {now}",
+    "driver": "built with driver {was}, this is {now}; compiled kernels stay valid",
+    "cc": "the C compiler was {was}, now it is {now}; the cached kernels are still used",
     "cxx": "the C++ compiler was {was}, now it is {now}",
 }
 
@@ -111,7 +113,7 @@ _WORDS = {
 #: The same where one side has none; by whether the earlier side has one.
 _ABSENT = {
     ("triton", False): "built without Triton, this is Triton {now}",
-    ("triton", True): "built by Triton {was}, and there is none now",
+    ("triton", True): "built by Triton {was}, which is not installed now",
     ("torch_cuda", False): "built for a torch without CUDA, this one has {now}",
     ("torch_cuda", True): "built for a torch with CUDA {was}, this one has none",
 }
@@ -174,7 +176,7 @@ def _variables(
                 was=before,
                 now=after,
                 effect=NONE if unnoticed else REBUILD,
-                sentence=f"{text}; the cached kernels are used as they are" if unnoticed else text,
+                sentence=f"{text}; the cached kernels are still used" if unnoticed else text,
             )
         )
     return found

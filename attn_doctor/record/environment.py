@@ -1,8 +1,8 @@
-"""What the facts tell of the surroundings that decide reuse, without running anything.
+"""The build environment, which decides reuse, as far as the facts know it without running code.
 
 The digests of torch's sources and of its settings are known only to torch itself; they stay None
-here, which is not compared. So "up to date" means: as far as can be seen without importing torch.
-A build, which imports torch anyway, compares everything.
+here, which is not compared. "Up to date" means: as far as is known without importing torch. A build, which
+imports torch anyway, compares everything.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from attn_doctor.worker.env_vars import kept
 
 
 def slot_name(device: str, name: str) -> str:
-    """The manifest's name for a device, such as `cuda:0 NVIDIA H200`."""
+    """The device slot in a manifest, such as `cuda:0 NVIDIA H200`."""
     return device if device == "cpu" else f"{device} {name}"
 
 
 def slot_of(facts: Facts, device: str) -> str | None:
-    """The same as the facts have it; None if they do not tell which GPU torch calls `device`."""
+    """The device slot by the facts; None if they do not show which GPU torch calls `device`."""
     if device == "cpu":
         return "cpu"
     gpu = _gpu(facts, device)
@@ -31,10 +31,10 @@ def slot_of(facts: Facts, device: str) -> str | None:
 def environment_from_facts(
     facts: Facts, device: str, environ: Mapping[str, str], was: BuildEnvironment | None = None
 ) -> BuildEnvironment:
-    """Today's surroundings as far as the facts tell; None is what they do not.
+    """Today's build environment as far as the facts know it; None is unknown.
 
-    `environ` is what the children get. `was`: what they are compared with; where a recorded text
-    says more than the facts do and agrees with them, it is taken over.
+    `environ`: the variables of the building processes. `was`: the recorded environment; a recorded
+    text that agrees with the facts and is more exact than they are is returned instead.
     """
     was = was or BuildEnvironment()
     torch, triton = facts.torch, facts.triton
@@ -61,7 +61,7 @@ def environment(environ: Mapping[str, str], recorded: Mapping[str, str]) -> dict
 
 
 def _gpu(facts: Facts, device: str) -> Gpu | None:
-    """The GPU that torch calls `device`, where that is beyond doubt."""
+    """The GPU that torch calls `device`; None where that is uncertain."""
     shown = [gpu for gpu in facts.gpus or () if gpu.visible is not False]
     index = int(device.partition(":")[2] or 0)
     if index >= len(shown) or any(gpu.mig == "enabled" for gpu in shown):
@@ -72,7 +72,7 @@ def _gpu(facts: Facts, device: str) -> Gpu | None:
 
 
 def _old(gpu: Gpu | None) -> bool:
-    """Triton compiles for it with the first of its two ptxas."""
+    """Whether Triton compiles for it with the first of its two ptxas."""
     return gpu is not None and gpu.sm is not None and gpu.sm < 100
 
 
@@ -86,7 +86,7 @@ def _compiler(program: Program, was: str | None) -> str | None:
 
 
 def _as_recorded(version: str | None, was: str | None) -> str | None:
-    """The recorded text if it speaks of this version, else the version."""
+    """The recorded text if it contains this version, else the version."""
     if version and was and re.search(rf"(?<![\d.]){re.escape(version)}(?!\d)", was):
         return was
     return version

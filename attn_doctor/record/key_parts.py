@@ -32,12 +32,8 @@ def parts_name(key: str) -> str:
 
 
 def names_of_parts(entry: Entry) -> tuple[str, ...]:
-    """Where an entry's key parts may lie below the cache folder, the likeliest first.
-
-    Kernels for several GPUs have a list each; earlier versions kept one for each spec.
-    """
-    own = parts_name(key(entry.spec, entry.device_slot))
-    return tuple(dict.fromkeys(f"{FOLDER}/keys/{name}.json" for name in (own, entry.spec.id)))
+    """The paths of an entry's key parts below the cache folder: each device slot has its own."""
+    return (f"{FOLDER}/keys/{parts_name(key(entry.spec, entry.device_slot))}.json",)
 
 
 def parts_of(folder: Path, entry: Entry) -> str:

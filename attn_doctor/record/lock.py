@@ -1,15 +1,15 @@
 """One builder at a time in a cache folder, also when several machines share it over NFS.
 
-The lock is a file `lock.<n>` beside the manifest; the highest n counts. Whoever wants the lock when
-its owner has let go, or is dead, makes `lock.<n+1>` by a hard link, which one of them can do and
-which NFS does in one step; so a dead owner's lock is never removed under somebody who has just
-taken it. The file that counts is never deleted, only marked as free.
+The lock is a file `lock.<n>` beside the manifest; the highest n counts. When its owner has released
+it or has exited, a builder makes `lock.<n+1>` by a hard link. Only one builder can do that, and NFS
+does it in one step. So the lock of an exited owner is never removed just after another builder took
+it. The file that counts is never deleted, only marked as free.
 
 An owner on this boot of this machine is looked up by its process id. Of any other owner only the
-heartbeat is known: it sets the file's time every few seconds, and is taken for dead once that has
-stood still in all looks of `DEAD` seconds. Looks are counted, not seconds: clocks of two machines
-may differ, and while an NFS server is away neither the owner nor we can do anything. Host names
-tell nothing, as containers on different machines may share one.
+heartbeat is known: it sets the file's time every few seconds, and counts as exited when that time
+did not change in all looks of `DEAD` seconds. Looks are counted, not seconds: clocks of two
+machines may differ, and while an NFS server is away neither the owner nor we can do anything. Host
+names are not compared, as containers on different machines may share one.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from attn_doctor.files import write_atomic
 
 #: Below the cache folder: manifest, lock and logs.
 FOLDER = "attn-doctor"
-#: Seconds between two heartbeats, and without one until an owner elsewhere counts as dead.
+#: Seconds between two heartbeats, and without one until an owner elsewhere counts as exited.
 BEAT, DEAD = 5.0, 30.0
-#: Seconds between two looks at a lock that somebody else holds.
+#: Seconds between two looks at a lock that another builder holds.
 LOOK = 0.5
 
 
 class LockLostError(Exception):
-    """Another builder has taken over: this one was stopped for so long that it seemed dead."""
+    """Another builder took over: this one was suspended so long that it seemed to have exited."""
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """Who holds, or held, a lock."""
+    """The process that holds, or held, a lock."""
 
     host: str
     pid: int
     started: float
-    """When that process began, by its machine; tells a reused process id apart."""
+    """When that process began, by its machine; distinguishes a reused process id."""
     boot: str
     """Id of the boot of that machine, and of the namespace in which `pid` is a number."""
     since: str
     """UTC, ISO 8601."""
     token: str
     free: bool = False
-    """It has let go."""
+    """It was released."""
 
 
 class _Seen(Struct, frozen=True):
@@ -70,7 +70,7 @@ class _Seen(Struct, frozen=True):
 class Lock:
     """The lock on one cache folder; use it in a `with` block.
 
-    `waiting` is called with the owner (None if the file does not tell) each time the lock was found
+    `waiting` is called with the owner (None if the file does not name it) each time the lock is
     taken; it may raise to give up.
     """
 
@@ -90,7 +90,7 @@ class Lock:
         while True:
             seen = _seen(self._folder)
             looks = looks + 1 if seen == last else 0
-            if seen is None or _to_be_had(seen, looks):
+            if seen is None or _available(seen, looks):
                 self._path = self._taken((seen.number if seen else 0) + 1)
                 if self._path is not None:
                     break
@@ -113,17 +113,17 @@ class Lock:
                 write_atomic(self._path, msgspec.json.encode(replace(self._me, free=True)))
 
     def held(self) -> bool:
-        """It is still ours: nobody took it over while this process was stopped."""
+        """Whether it is still ours: another builder may take it while this process is suspended."""
         seen = _seen(self._folder)
         return seen is not None and seen.owner is not None and seen.owner.token == self._me.token
 
     def check(self) -> None:
-        """Raises `LockLostError` if somebody has taken over; to be called before writing."""
+        """Raise `LockLostError` if another builder has taken over; to be called before writing."""
         if not self.held():
             raise LockLostError
 
     def _taken(self, number: int) -> Path | None:
-        """`lock.<number>`, if we are the one who could make it."""
+        """The path of `lock.<number>` if we could make it; None if another builder did."""
         path = self._folder / f"lock.{number}"
         draft = self._folder / f".lock-{self._me.token}"
         write_atomic(draft, msgspec.json.encode(self._me))
@@ -140,7 +140,7 @@ class Lock:
                 return None
         finally:
             draft.unlink(missing_ok=True)
-        # A listing from an NFS client's cache may have been old; after our own change it is not.
+        # A listing from an NFS client's cache may be old; after our own change it is current.
         if max(_numbers(self._folder), default=0) > number:
             path.unlink(missing_ok=True)
             return None
@@ -158,26 +158,26 @@ class Lock:
 
 
 def owner(folder: Path) -> Owner | None:
-    """Who holds the lock of a cache folder; None if nobody does."""
+    """The holder of the lock of a cache folder; None if it is free."""
     seen = _seen(folder / FOLDER)
     return None if seen is None or seen.owner is None or seen.owner.free else seen.owner
 
 
-def alive(one: Owner) -> bool | None:
-    """The owner still runs. None: it is on another machine, in another container or boot."""
+def is_running(one: Owner) -> bool | None:
+    """Whether the owner still runs; None if it is on another machine, container or boot."""
     if one.boot != _boot():
         return None
     return _started(one.pid) == one.started
 
 
-def _to_be_had(seen: _Seen, looks: int) -> bool:
-    """Its owner has let go, is dead, or gave no sign of life in so many looks."""
+def _available(seen: _Seen, looks: int) -> bool:
+    """Whether its owner released it, has exited, or sent no heartbeat in `looks` looks."""
     if seen.owner is not None:
         if seen.owner.free:
             return True
-        living = alive(seen.owner)
-        if living is not None:
-            return not living
+        running = is_running(seen.owner)
+        if running is not None:
+            return not running
     return looks * LOOK >= DEAD
 
 
@@ -221,16 +221,16 @@ def _this() -> Owner:
 
 
 def _boot() -> str:
-    """Tells this boot of this machine, and this namespace of process ids, from all others."""
+    """An id of this boot of this machine and this namespace of process ids."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
-        return platform.node()  # Windows and macOS, where host names do tell machines apart
+        return platform.node()  # Windows and macOS, where host names distinguish machines
 
 
 def _started(pid: int) -> float | None:
-    """When a process of this machine began; None if there is none that could own anything."""
+    """When a process of this machine began; None if it does not run."""
     try:
         # 1234 (name) S 1 … : the state is the 3rd field, the start the 22nd, in ticks since boot.
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:

@@ -1,7 +1,7 @@
-"""Reading and writing the manifest: whole or not at all, and on the disk when it is said to be.
+"""Reads and writes the manifest, in one step and synchronised with the disk.
 
-The manifest is written after every spec. What it names is brought to the disk first, so that after
-a power loss no entry speaks of a file that is empty.
+The manifest is written after every kernel. The files that it names are synchronised first, so that
+after a power loss no entry names an empty file.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class _Version(msgspec.Struct):
 
 
 def empty() -> Manifest:
-    """A manifest of nothing."""
+    """An empty manifest."""
     return Manifest(schema=SCHEMA, attn_doctor=__version__)
 
 
 def load(folder: Path) -> Manifest | None:
-    """The manifest of a cache folder; None if there is none, or only what is left of one.
+    """The manifest of a cache folder; None if there is none, or it is truncated.
 
     Raises `AttnDoctorError` if a newer attn-doctor wrote it, or it may not be read.
     """
@@ -44,7 +44,7 @@ def load(folder: Path) -> Manifest | None:
         if version.schema > SCHEMA:
             raise AttnDoctorError(
                 f"{path} was written by attn-doctor {version.attn_doctor}, which is newer than this"
-                f" one ({__version__}): upgrade attn-doctor, or take another cache folder"
+                f" one ({__version__}): upgrade attn-doctor, or use another cache folder"
             )
         return msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -60,7 +60,7 @@ def save(folder: Path, manifest: Manifest) -> None:
 
 
 def flush(folder: Path, files: Iterable[str]) -> None:
-    """Bring files below `folder`, and the folders that name them, to the disk."""
+    """Synchronise files below `folder`, and their folders, with the disk."""
     folders = set()
     for name in files:
         path = folder / name

@@ -1,4 +1,4 @@
-"""What torch's structured trace (`TORCH_TRACE`) tells of cache lookups, also of programs not ours.
+"""Reads cache lookups from torch's structured trace (`TORCH_TRACE`), of any program.
 
 Each process writes one file. A lookup is a line that names an artifact such as
 `fx_graph_cache_miss`, followed by its payload, indented by a tab, as JSON with the key and, for FX
@@ -64,20 +64,20 @@ def _read(path: Path) -> Iterator[Lookup]:
 
 def _lookup(found: re.Match[str], payload: str) -> Lookup:
     try:
-        told: dict[str, Any] = msgspec.json.decode(payload, type=dict)
+        fields: dict[str, Any] = msgspec.json.decode(payload, type=dict)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        told = {}
+        fields = {}
     return Lookup(
         kind=_KINDS[found["kind"]],
         what=found["what"],
-        key=str(told.get("key") or ""),
-        components=tuple(map(str, told.get("components") or ())),
-        reason=str(told.get("cache_bypass_reason") or ""),
+        key=str(fields.get("key") or ""),
+        components=tuple(map(str, fields.get("components") or ())),
+        reason=str(fields.get("cache_bypass_reason") or ""),
     )
 
 
 def counted(found: list[Lookup]) -> dict[str, int]:
-    """Lookups by kind and what came of them, such as `fxgraph.hit`."""
+    """Number of lookups by kind and result, such as `fxgraph.hit`."""
     numbers: dict[str, int] = {}
     for one in found:
         name = f"{one.kind}.{one.what}"
@@ -104,7 +104,7 @@ def differing(missed: Lookup, known: list[Lookup]) -> list[str]:
     distances = [sorted(name for name in now if now[name] != other.get(name)) for other in others]
     names = min(distances, key=len)
     nearest = others[distances.index(names)]
-    return [_told(name, nearest.get(name), now[name]) for name in names]
+    return [_difference(name, nearest.get(name), now[name]) for name in names]
 
 
 def _components(one: Lookup) -> dict[str, tuple[str, str]]:
@@ -116,7 +116,7 @@ def _components(one: Lookup) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _told(name: str, was: tuple[str, str] | None, now: tuple[str, str]) -> str:
+def _difference(name: str, was: tuple[str, str] | None, now: tuple[str, str]) -> str:
     # A graph or a list of tensors is too long to be shown; a setting is not.
     if was is None or max(len(was[1]), len(now[1])) > _SHOWN:
         return name

@@ -1,4 +1,4 @@
-"""What the facts tell of the surroundings, beside what torch told when it built."""
+"""The build environment by the facts, compared with what torch reported when it built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FACTS = Facts(
     cxx=Program(path="/usr/bin/g++", version="12.2.0", family="gcc"),
 )
 #: As `child/machine.py` of the same machine tells it.
-TOLD = BuildEnvironment(
+RECORDED = BuildEnvironment(
     torch="2.11.0+cu130",
     torch_cuda="13.0",
     torch_key="d34d1007",
@@ -41,7 +41,10 @@ ENVIRON = {"OMP_NUM_THREADS": "4", "LLVM_IR_ENABLE_DUMP": "1", "HOME": "/root"}
 
 
 def test_the_same_machine_has_not_moved() -> None:
-    assert changed_components(TOLD, environment_from_facts(FACTS, "cuda:0", ENVIRON, TOLD)) == ()
+    assert (
+        changed_components(RECORDED, environment_from_facts(FACTS, "cuda:0", ENVIRON, RECORDED))
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,28 +61,34 @@ def test_the_same_machine_has_not_moved() -> None:
     ],
 )
 def test_what_moves_is_seen(facts: Facts, component: str) -> None:
-    found = changed_components(TOLD, environment_from_facts(facts, "cuda:0", ENVIRON, TOLD))
+    found = changed_components(RECORDED, environment_from_facts(facts, "cuda:0", ENVIRON, RECORDED))
     assert component in {one.component for one in found}
 
 
 def test_variables_are_seen_both_ways() -> None:
-    now = environment_from_facts(FACTS, "cuda:0", {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}, TOLD)
-    names = {one.component for one in changed_components(TOLD, now)}
+    now = environment_from_facts(FACTS, "cuda:0", {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}, RECORDED)
+    names = {one.component for one in changed_components(RECORDED, now)}
     assert {"OMP_NUM_THREADS", "TORCHINDUCTOR_MAX_AUTOTUNE"} <= names
 
 
 def test_where_caches_lie_is_no_matter() -> None:
     environ = {**ENVIRON, "TORCHINDUCTOR_CACHE_DIR": "/x", "TRITON_CACHE_DIR": "/y"}
-    assert changed_components(TOLD, environment_from_facts(FACTS, "cuda:0", environ, TOLD)) == ()
+    assert (
+        changed_components(RECORDED, environment_from_facts(FACTS, "cuda:0", environ, RECORDED))
+        == ()
+    )
 
 
 def test_unknown_is_not_compared() -> None:
-    assert changed_components(TOLD, environment_from_facts(Facts(), "cuda:0", ENVIRON, TOLD)) == ()
+    assert (
+        changed_components(RECORDED, environment_from_facts(Facts(), "cuda:0", ENVIRON, RECORDED))
+        == ()
+    )
 
 
 def test_a_version_that_only_begins_alike_is_another() -> None:
     now = environment_from_facts(
-        replace(FACTS, cc=replace(FACTS.cc, version="2.2.0")), "cuda:0", ENVIRON, TOLD
+        replace(FACTS, cc=replace(FACTS.cc, version="2.2.0")), "cuda:0", ENVIRON, RECORDED
     )
     assert now.cc == "gcc 2.2.0"
 

@@ -1,4 +1,4 @@
-"""One owner at a time, whoever dies in between, and no take-over from one who lives."""
+"""One owner at a time, also after an owner is killed; a running owner keeps the lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from attn_doctor.record.lock import (
     Lock,
     LockLostError,
     Owner,
-    alive,
+    is_running,
     owner,
 )
 
@@ -36,7 +36,7 @@ def numbers(folder: Path) -> list[str]:
 
 
 def held_by(folder: Path, number: int, **fields: object) -> Path:
-    """A lock of somebody else, by default on another machine."""
+    """A lock of another owner, by default on another machine."""
     path = folder / FOLDER / f"lock.{number}"
     path.parent.mkdir(exist_ok=True)
     other = Owner(
@@ -61,7 +61,7 @@ def test_taken_and_let_go(tmp_path: Path) -> None:
     with Lock(tmp_path) as one:
         found = owner(tmp_path)
         assert found is not None
-        assert (found.pid, alive(found)) == (os.getpid(), True)
+        assert (found.pid, is_running(found)) == (os.getpid(), True)
         one.check()
         with pytest.raises(GivesUpError):
             Lock(tmp_path, give_up).__enter__()
@@ -82,7 +82,7 @@ def test_a_dead_owner_of_this_machine_is_noticed_at_once(tmp_path: Path) -> None
     held_by(tmp_path, 3, **this(pid=2**22 + 1))
     found = owner(tmp_path)
     assert found is not None
-    assert alive(found) is False
+    assert is_running(found) is False
     with Lock(tmp_path, give_up):
         assert numbers(tmp_path) == ["lock.4"]
 
@@ -97,7 +97,7 @@ def test_a_living_owner_elsewhere_is_waited_for(tmp_path: Path) -> None:
     held_by(tmp_path, 1)
     found = owner(tmp_path)
     assert found is not None
-    assert alive(found) is None
+    assert is_running(found) is None
     with pytest.raises(GivesUpError):
         Lock(tmp_path, give_up).__enter__()
     assert numbers(tmp_path) == ["lock.1"]

@@ -1,4 +1,4 @@
-"""The manifest is read and written whole, and what is no manifest is not taken for one."""
+"""The manifest is read and written whole, and another file is not taken for a manifest."""
 
 from __future__ import annotations
 

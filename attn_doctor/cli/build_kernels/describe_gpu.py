@@ -30,38 +30,47 @@ class Format(str, Enum):
 
 def describe_gpu(
     device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="The GPU, as torch numbers it: cuda:N.")
+        str, typer.Option(metavar="DEVICE", help="The GPU by torch's number: cuda:N.")
     ] = "cuda:0",
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="Write it there.", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the description to FILE.",
+            show_default=False,
+        ),
     ] = "",
     python: Annotated[
         str,
-        typer.Option(metavar="PATH", help="Interpreter or environment to ask, as in check."),
+        typer.Option(
+            metavar="PATH",
+            help="Interpreter or environment with torch. Default: the active environment.",
+        ),
     ] = "",
     format: Annotated[
         Format | None,
-        typer.Option(help="How to write it. Default: as FILE ends, else toml.", show_default=False),
+        typer.Option(help="Format. Default: by the ending of FILE, else toml.", show_default=False),
     ] = None,
     gpu_only: Annotated[
         bool,
         typer.Option(
             "--gpu-only",
-            help="Leave out variables, settings and releases: those of the machine that builds are"
-            " taken then.",
+            help="Leave out variables, settings and releases: a build then uses those of its own"
+            " machine.",
         ),
     ] = False,
     known: Annotated[
         bool,
-        typer.Option("--list", help="Show the GPUs that --target knows without a file."),
+        typer.Option("--list", help="List the GPUs that --target knows without a file, and exit."),
     ] = False,
 ) -> None:
-    """Describe this machine's GPU, for `build-kernels --target` on a machine without one.
+    """Describe a GPU of this machine, for `build-kernels --target` on a machine without one.
 
-    Written down are the properties that torch and Triton generate code by, and what else is in the
-    keys of their caches: variables such as CXX, settings, and the releases. torch is imported for
-    that, and asks the driver; nothing is compiled.
+    The file contains the properties for which torch and Triton generate code, and what else enters
+    the keys of their caches: variables such as CXX, settings, and releases. torch is imported and
+    asks the driver; nothing is compiled.
 
     Exit codes: 0 described, 1 there is no GPU or no torch, 2 wrong usage or an unwritable file.
     """
@@ -69,14 +78,14 @@ def describe_gpu(
         sys.stdout.write(_listing(format))
         return
     if not re.fullmatch(r"cuda(:\d+)?", device):
-        raise typer.BadParameter(f"--device {device}: say cuda or cuda:N")
+        raise typer.BadParameter(f"--device {device}: write cuda or cuda:N")
     wanted = format or (Format.json if output.endswith(".json") else Format.toml)
     if output and not output.endswith(f".{wanted.value}"):
         raise typer.BadParameter(
-            f"--output {output}: --target reads a descriptor by its ending: name it"
+            f"--output {output}: --target recognises a descriptor by its ending: write"
             f" {Path(output).with_suffix('.' + wanted.value)}"
         )
-    found = _asked(python, device)
+    found = _described(python, device)
     if gpu_only:
         found = found.alone()
     text = _text(found, wanted, output)
@@ -90,15 +99,15 @@ def describe_gpu(
     sys.stdout.write(written_text(found, output, Paper.of(sys.stdout, dict(os.environ))))
 
 
-def _asked(python: str, device: str) -> Descriptor:
+def _described(python: str, device: str) -> Descriptor:
     from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost
-    from attn_doctor.kernels.builder.describe_gpu import asked
+    from attn_doctor.kernels.builder.describe_gpu import described
     from attn_doctor.kernels.builder.devices import DeviceError
 
     facts = examine(LocalHost(), python)
     try:
-        return asked(facts, device, os.environ)
+        return described(facts, device, os.environ)
     except DeviceError as error:
         sys.stderr.write(f"attn-doctor: {error}\n")
         raise typer.Exit(1) from None

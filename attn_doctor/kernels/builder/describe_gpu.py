@@ -1,4 +1,4 @@
-"""Asks the examined interpreter for the descriptor of a GPU of this machine.
+"""Gets the descriptor of a GPU of this machine from the examined interpreter.
 
 Only torch knows the name and the numbers that enter its keys and its code, so torch is imported, in
 a process of its own. Nothing is compiled, and nothing is written.
@@ -22,14 +22,14 @@ from attn_doctor.kernels.gpus.descriptor import Descriptor
 _PATIENCE = 180.0
 
 
-def asked(facts: Facts, device: str, environ: Mapping[str, str]) -> Descriptor:
+def described(facts: Facts, device: str, environ: Mapping[str, str]) -> Descriptor:
     """The GPU that torch calls `device`, such as `cuda:0`, with its machine's software.
 
     Raises `DeviceError` with one sentence if torch or the GPU is missing.
     """
     place = facts.python.path or ""
     if facts.torch.installed is False:
-        raise DeviceError(f"torch is not installed in {place}, and it has to tell of the GPU")
+        raise DeviceError(f"torch is not installed in {place}, and it has to describe the GPU")
     ended = processes.run(worker.command(place, "describe_gpu", device), _PATIENCE, env=environ)
     answer = _answer(ended.out)
     if answer is None:
@@ -41,7 +41,7 @@ def asked(facts: Facts, device: str, environ: Mapping[str, str]) -> Descriptor:
     try:
         found = msgspec.convert(answer, Descriptor)
     except msgspec.ValidationError as error:
-        raise AttnDoctorError(f"{place} described {device} in an unknown way: {error}") from None
+        raise AttnDoctorError(f"{place} described {device} in an unknown form: {error}") from None
     faults = found.faults()
     if faults:
         raise DeviceError(f"{device} is described with contradictions: {'; '.join(faults)}")

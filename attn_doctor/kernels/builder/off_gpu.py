@@ -1,13 +1,13 @@
 """Compiling for this machine's own GPU without a context on it.
 
 The driver makes contexts one after another, a quarter of a second each on an H200, and every
-process that compiles or proves wants one: with sixteen at once that took longer than compiling.
-Compilers need a GPU's properties, not the GPU. So where many kernels are wanted they are compiled
-on a stub GPU with the properties of the one that is here, and only the proofs, on the GPU itself,
-make contexts. What does not hold there is built again on the GPU.
+process that compiles or verifies needs one: with sixteen at once that took longer than compiling.
+Compilers need a GPU's properties, not the GPU. So many kernels are compiled on a stub GPU with the
+properties of this machine's, and only the verifications, on the GPU itself, make contexts. What
+fails there is built again on the GPU.
 
-It cannot be known beforehand whether torch will want to time something while it compiles. That is
-refused on a stub GPU, and then built on the GPU as well.
+Whether torch will time something while it compiles is unknown beforehand. A stub GPU refuses that,
+and the kernel is then built on the GPU as well.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from attn_doctor.kernels.builder.plan import BuildRequest, Plan, PlannedBuild
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.record.spec import MASKS, KernelSpec
 
-#: So many kernels and processes at once make the detour worth one more import of torch.
+#: With at least this many kernels and processes at once, one more import of torch saves time.
 MANY = 6
 #: Seconds for the driver to answer; a healthy one takes less than one.
 _PATIENCE = 20.0
 
 
 def suits(spec: KernelSpec) -> bool:
-    """Nothing of it is computed or timed while it is compiled, and no code but ours and torch's."""
+    """Whether it is compiled without computing or timing, and by our code and torch's alone."""
     return not spec.block and not spec.mode and spec.mask in MASKS
 
 
@@ -49,8 +49,8 @@ def _wanted(item: PlannedBuild) -> bool:
 def environment(request: BuildRequest) -> dict[str, str]:
     """The variables of processes that compile for the GPUs of this machine without using them.
 
-    Raises `AttnDoctorError` or `DeviceError` with the reason why that cannot be, such as a compiler
-    that is missing, or GPUs of two kinds.
+    Raises `AttnDoctorError` or `DeviceError` with the reason why that is impossible, such as a
+    missing compiler, or GPUs of two kinds.
     """
     from attn_doctor.kernels.builder import software_differences
     from attn_doctor.kernels.gpus import stub
@@ -71,17 +71,17 @@ def _gpus(request: BuildRequest) -> list[Descriptor]:
         worker.command(request.python, "cuda_driver"), _PATIENCE, env=request.environ
     )
     try:
-        told = msgspec.json.decode(ended.out.strip().rpartition("\n")[2], type=list[_Told])
-        found = [one.descriptor() for one in told]
+        gpus = msgspec.json.decode(ended.out.strip().rpartition("\n")[2], type=list[_Gpu])
+        found = [gpu.descriptor() for gpu in gpus]
     except (msgspec.DecodeError, KeyError) as error:
-        raise AttnDoctorError(f"the driver did not tell of its GPUs: {ended.status}") from error
+        raise AttnDoctorError(f"the driver did not describe its GPUs: {ended.status}") from error
     if not found:
-        raise AttnDoctorError("the driver tells of no GPU")
+        raise AttnDoctorError("the driver shows no GPU")
     return found
 
 
-class _Told(Struct, frozen=True):
-    """A GPU as `child/driver.py` tells of it."""
+class _Gpu(Struct, frozen=True):
+    """A GPU as `worker/cuda_driver.py` describes it."""
 
     name: str
     total_memory: int
@@ -89,7 +89,7 @@ class _Told(Struct, frozen=True):
     attributes: dict[str, int]
 
     def descriptor(self) -> Descriptor:
-        """The same as torch would describe it."""
+        """The GPU as torch would describe it."""
         return Descriptor(
             name=self.name,
             major=self.attributes["75"],

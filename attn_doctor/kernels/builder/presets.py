@@ -1,7 +1,7 @@
 """Model families by name: the attention that they run at a size, from `rules/tables/presets.toml`.
 
-The table knows what diffusers does. A trainer with attention code of its own may use other strides
-or masks; the user's own warm-up is then the way to the right kernels.
+The table describes what diffusers does. A trainer with attention code of its own may use other
+strides or masks; a warm-up with the user's own program then compiles the right kernels.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def listing() -> list[tuple[str, str, int]]:
 
 
 def recipe(name: str) -> dict[str, Any]:
-    """How the child builds the transformer block of a family; empty for one that it cannot."""
+    """How the worker builds the transformer block of a family; empty if it cannot."""
     return dict(families().get(name, {}).get("block", {}))
 
 
 def rows(text: str, block: bool, where: str = "") -> tuple[list[dict[str, Any]], list[str]]:
-    """Fields of the specs that `text` asks for, such as `wan22@832x480x81`, and what to tell.
+    """Fields of the specs that `text` asks for, such as `wan22@832x480x81`, and remarks.
 
     Several sizes that one process sees in this order are joined by `+`. With `block`, the real
-    transformer block stands in place of its attention. Raises `AttnDoctorError`.
+    transformer block replaces its attention. Raises `AttnDoctorError`.
     """
     start = f"{where}: " if where else ""
     name, _, sizes = text.strip().partition("@")
@@ -93,15 +93,15 @@ def tokens(family: Mapping[str, Any], width: int, height: int, frames: int) -> S
     name = family["name"]
     if width < side or height < side or width % side or height % side:
         raise AttnDoctorError(
-            f"preset {name}: {width}x{height} is not made of squares of {side} pixels; "
-            f"{max(side, width // side * side)}x{max(side, height // side * side)} is"
+            f"preset {name}: {width}x{height} is not a multiple of {side} pixels; use "
+            f"{max(side, width // side * side)}x{max(side, height // side * side)}"
         )
     if frames != 1 and not temporal:
         raise AttnDoctorError(f"preset {name}: makes images, so a size has no frames")
     if temporal and (frames - 1) % temporal:
         near = (frames - 1) // temporal * temporal + 1
         raise AttnDoctorError(
-            f"preset {name}: {frames} frames are not {temporal} × n + 1; {near} are"
+            f"preset {name}: {frames} frames are not {temporal} × n + 1; use {near}"
         )
     latent = (frames - 1) // temporal + 1 if temporal else 1
     rows, columns = height // side, width // side
@@ -139,7 +139,7 @@ def _size(family: Mapping[str, Any], text: str, start: str) -> Size:
 
 
 def _with_text(family: Mapping[str, Any], size: Size, words: int, start: str) -> Size:
-    """`size` with so many tokens of text, padded as the family does."""
+    """`size` with `words` tokens of text, padded as the family does."""
     if family.get("joint"):
         multiple = family.get("multiple", 1)
         return structs.replace(size, text=-(-words // multiple) * multiple)

@@ -1,8 +1,8 @@
-"""What FlexAttention itself refuses, by version of torch and device, before anything is compiled.
+"""Specs that FlexAttention itself refuses, by version of torch and device, before compiling.
 
 Each sentence says which value, which limit and which torch; sources are torch's own checks
-(`torch/nn/attention/flex_attention.py` and the lowering in `torch/_inductor/kernel`). What only the
-GPU can tell, such as its shared memory, is left to the build.
+(`torch/nn/attention/flex_attention.py` and the lowering in `torch/_inductor/kernel`). What depends
+on the GPU, such as its shared memory, is left to the build.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def _minor(torch: str) -> tuple[int, int] | None:
 def _heads(spec: KernelSpec) -> str:
     if spec.kv_heads and spec.heads % spec.kv_heads:
         return (
-            f"{spec.heads} query heads are no multiple of {spec.kv_heads} key heads, as "
+            f"{spec.heads} query heads are not a multiple of {spec.kv_heads} key heads, as "
             "grouped-query attention needs"
         )
     return ""
 
 
 def _mask(spec: KernelSpec) -> str:
-    """A dense mask that the kernel cannot reach the end of.
+    """A dense mask whose end the kernel cannot reach.
 
     Seen with torch 2.11 on an H200: the generated kernel computes `51275*row + column` in 32 bits,
     and the output was 0.042 from float64, without an error.
@@ -80,7 +80,7 @@ def _sizes(spec: KernelSpec, release: tuple[int, int], name: str, cpu: bool) -> 
     if release == (2, 5) and (spec.value_dim or 0) > spec.head_dim:
         return (
             f"{name} takes no value heads ({spec.value_dim}) larger than the query heads "
-            f"({spec.head_dim}); torch 2.6 does"
+            f"({spec.head_dim}); torch 2.6 takes them"
         )
     return ""
 
@@ -90,11 +90,11 @@ def _device(
 ) -> str:
     if cpu:
         if release < (2, 6):
-            return f"{name} has no FlexAttention kernel for CPUs; torch 2.6 has"
+            return f"{name} has no FlexAttention kernel for CPUs; torch 2.6 has one"
         if spec.phase == "training":
             return "FlexAttention has no backward on CPUs: only inference can be built there"
         if release == (2, 6) and spec.dtype == "float16":
-            return f"{name} has no float16 FlexAttention for CPUs; torch 2.7 has"
+            return f"{name} has no float16 FlexAttention for CPUs; torch 2.7 has it"
         return ""
     if sm is not None and sm < 70:
         return f"Triton needs compute capability 7.0; this GPU has {sm // 10}.{sm % 10}"

@@ -1,9 +1,9 @@
 """A GPU of another machine to build for, and what of that machine decides whether kernels fit it.
 
 A stub GPU replaces it: a small library with the target's properties under which everything
-compiles truly and nothing runs. So what is built is `unverified`: a second process reused it, and
-no number of it was ever computed. From here the other machine's driver and compilers cannot be
-seen, nor whether it can write to the same path; what its descriptor does not tell is None.
+compiles and nothing runs. So what is built is `unverified`: a second process reused it, and its
+numbers were never computed. The other machine's driver and compilers are unknown, and so is whether
+it can write to the same path; what its descriptor does not contain is None.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Target(Struct, frozen=True, kw_only=True):
         return tuple(slot_name(device, self.name) for device in self.devices)
 
     def there(self, facts: Facts) -> Facts:
-        """This environment's facts, with its GPUs in place of ours and no word of its driver."""
+        """This environment's facts, with its GPUs in place of ours and an unknown driver."""
         gpu = Gpu(name=self.name, sm=self.sm, visible=True)
         return replace(facts, gpus=(gpu,) * len(self.devices), driver=Driver())
 
@@ -84,7 +84,7 @@ class Target(Struct, frozen=True, kw_only=True):
     def keeping(
         self, found: BuildEnvironment, was: BuildEnvironment | None, entries: Sequence[Entry]
     ) -> BuildEnvironment:
-        """The same, with what is known from the GPU itself where kernels were built on it."""
+        """The environment with what the GPU's machine recorded, if kernels were built there."""
         if was is None or not any(entry.state == "built" for entry in entries):
             return found
         return replace(
@@ -92,7 +92,7 @@ class Target(Struct, frozen=True, kw_only=True):
         )
 
     def remark(self, found: BuildEnvironment) -> str:
-        """What part of it will not be found there; empty if all will, as far as is known."""
+        """What part of the kernels will not be reused there; empty if all will, as far as is known."""
         there, here = self.descriptor.settings, found.settings
         for name, title in (("inductor", "Inductor's"), ("functorch", "AOTAutograd's")):
             if there.get(name) and here.get(name) and there[name] != here[name]:
@@ -103,7 +103,7 @@ class Target(Struct, frozen=True, kw_only=True):
         return ""
 
     def _disagreement(self, found: BuildEnvironment) -> str:
-        """Why what was compiled by this torch would never be found there; empty if it would."""
+        """Why nothing that this torch compiles would be reused there; empty if it would."""
         software = self.descriptor.software
         if found.device is not None and found.device != self.name:
             return (
@@ -141,7 +141,7 @@ def environment_for(
 def targets_of(words: Sequence[str], devices: int, environ: Mapping[str, str]) -> list[Target]:
     """The targets of `--target` (each may be a list with commas), each once.
 
-    Raises `AttnDoctorError` for what names none, or of which too little is known.
+    Raises `AttnDoctorError` for an unknown name, or if too little is known of the GPU.
     """
     named = [word.strip() for text in words for word in text.split(",") if word.strip()]
     found: dict[str, Target] = {}
@@ -152,7 +152,7 @@ def targets_of(words: Sequence[str], devices: int, environ: Mapping[str, str]) -
 
 
 def target_of(word: str, devices: int, environ: Mapping[str, str]) -> Target:
-    """One target with `devices` GPUs. A descriptor without a machine takes over this one's keys."""
+    """One target with `devices` GPUs. A descriptor without a machine gets this one's variables."""
     from attn_doctor.kernels.gpus.known import buildable, find
 
     descriptor = buildable(find(word))
@@ -202,7 +202,7 @@ def target_remarks(
 
 
 def variables_remark(target: Target, environ: Mapping[str, str]) -> str:
-    """Which variables that enter keys are not built with as they are set here; empty if none."""
+    """Which variables that enter keys are not used as they are set here; empty if there is none."""
     names = [name for name in kept(environ, ()) if name not in ("CC", _SMALLER)]
     if not target.descriptor.own:
         if not names:
@@ -215,23 +215,23 @@ def variables_remark(target: Target, environ: Mapping[str, str]) -> str:
     other = [name for name in names if target.environment.get(name) != environ[name]]
     if not other:
         return ""
-    told = ", ".join(
+    set_there = ", ".join(
         f"{name}={target.environment[name]}" if name in target.environment else f"no {name}"
         for name in other
     )
-    return f"built with {told}, as on the {target.name}'s machine, and not as set here"
+    return f"built with {set_there}, as on the {target.name}'s machine, and not as set here"
 
 
 def folder_remark(folder: Path, asked: str) -> str:
-    """Why the folder's path matters more than usual; empty if it was named and is no link."""
+    """Why the folder's path matters more than usual; empty if it was named and is not a link."""
     if not asked:
         return (
-            f"kernels hold the path of their folder: {folder} has to be the cache folder on the"
+            f"kernels contain the path of their folder: {folder} must be the cache folder on the"
             " target too; --cache-dir names another"
         )
     plain = os.path.abspath(os.path.expanduser(asked))
     if plain != os.fspath(folder):
-        return f"{plain} is a link here: the kernels hold the path {folder}, and are for it"
+        return f"{plain} is a link here: the kernels contain the path {folder}, and are for it"
     return ""
 
 

@@ -177,11 +177,11 @@ def _builder(contents: Contents) -> list[Lock]:
     """Return the lock of `build-kernels`, unless its owner has exited."""
     if contents.kind != "inductor" or not contents.record:
         return []
-    from attn_doctor.record.lock import FOLDER, alive, owner
+    from attn_doctor.record.lock import FOLDER, is_running, owner
 
     holder = owner(Path(contents.root))
-    if holder is None or alive(holder) is False:
+    if holder is None or is_running(holder) is False:
         return []
-    where = "" if alive(holder) else f" on {holder.host}"
+    where = "" if is_running(holder) else f" on {holder.host}"
     text = f"attn-doctor build-kernels, process {holder.pid}{where}, since {holder.since}"
     return [Lock(path=FOLDER, holder=text)]

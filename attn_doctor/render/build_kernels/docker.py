@@ -1,8 +1,8 @@
 """The stage of a Dockerfile that builds kernels into an image, at the path where they are used.
 
 Kernels hold the path of their folder, and their keys the digests of torch's own files: built in
-the image that trains, both are right. Which image that is, and as whom it trains, is not known here
-and left to whoever writes the rest of the Dockerfile.
+the image that trains, both are right. Which image that is, and which user trains, is unknown here
+and left to the author of the rest of the Dockerfile.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> 
             "limit": plan.limit,
             "seconds": round(plan.seconds, 1),
             "exit_code": code,
-            "moved": list(plan.changes),
+            "changes": list(plan.changes),
             "kernels": [
                 {
                     "id": item.spec.id,
@@ -79,7 +79,7 @@ def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> 
 def _kernel(result: Result, report: Report) -> dict[str, Any]:
     item, entry, match = result.kernel, result.entry, result.match
     build = entry.build if entry is not None else None
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "id": item.spec.id,
         "title": item.spec.title,
         "spec": msgspec.to_builtins(item.spec),
@@ -101,11 +101,11 @@ def _kernel(result: Result, report: Report) -> dict[str, Any]:
         "stages": report.stages.get(item.key, {}),
     }
     if match is not None:
-        told["fixes"] = [
+        shown["fixes"] = [
             {"title": fix.title, "manual": fix.manual, "run": shell_lines(fix, report.facts)}
             for fix in match.fixes
         ]
-    return told
+    return shown
 
 
 def _state(result: Result) -> str:
@@ -115,6 +115,6 @@ def _state(result: Result) -> str:
     return "up-to-date" if verified and not result.kernel.todo else result.entry.state
 
 
-def _written(told: dict[str, Any]) -> str:
-    whole = {"schema": SCHEMA, "attn_doctor": __version__, **told}
+def _written(shown: dict[str, Any]) -> str:
+    whole = {"schema": SCHEMA, "attn_doctor": __version__, **shown}
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"

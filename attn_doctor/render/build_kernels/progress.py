@@ -20,8 +20,8 @@ from attn_doctor.render.terminal import Paper, clean
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-#: A proof takes about so much of what building took.
-_PROOF = 0.3
+#: A verification takes about this share of the time of building.
+_VERIFICATION = 0.3
 _GOOD = ("built", "unverified")
 #: Seconds between two plain lines that say who holds the lock.
 _REMIND = 30.0
@@ -40,13 +40,13 @@ class _Times(Watcher):
 
     def begin(self, plan: Plan) -> None:
         self.plan, self.done = plan, 0
-        self._left = {item.key: item.seconds * (1 + _PROOF) for item in plan.todo}
+        self._left = {item.key: item.seconds * (1 + _VERIFICATION) for item in plan.todo}
 
     def step(self, step: Step) -> None:
         item, now = step.kernel, time.monotonic()
         before = self.running.pop(item.key, None)
         if step.phase == "verify":
-            self._left[item.key] = item.seconds * _PROOF
+            self._left[item.key] = item.seconds * _VERIFICATION
             if before is not None and item.seconds > 0:
                 # What was found by building corrects what was guessed of the others.
                 found = (now - before[1]) / item.seconds
@@ -126,7 +126,7 @@ class Bar(_Times):
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
-            TextColumn("{task.fields[told]}", markup=False),
+            TextColumn("{task.fields[shown]}", markup=False),
             console=console,
             transient=True,
         )
@@ -141,8 +141,8 @@ class Bar(_Times):
         """Show whom we wait for."""
         if self._bar is not None:
             if self._task is None:
-                self._task = self._bar.add_task("waiting", total=None, told="")
-            self._bar.update(self._task, told=holder(owner))
+                self._task = self._bar.add_task("waiting", total=None, shown="")
+            self._bar.update(self._task, shown=holder(owner))
 
     def begin(self, plan: Plan) -> None:
         """Show an empty bar."""
@@ -150,8 +150,8 @@ class Bar(_Times):
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            told = f"for {names(plan.targets)}" if plan.targets else ""
-            self._task = self._bar.add_task("starting torch", total=len(plan.todo), told=told)
+            shown = f"for {names(plan.targets)}" if plan.targets else ""
+            self._task = self._bar.add_task("starting torch", total=len(plan.todo), shown=shown)
 
     def step(self, step: Step) -> None:
         """Show what is at work now; a failure stays on the screen."""
@@ -164,8 +164,8 @@ class Bar(_Times):
             bar.remove_task(row)
         if step.phase != "done":
             word = {"build": "  compiling", "verify": "  verifying"}[step.phase]
-            told = clean(step.kernel.spec.title)
-            self._rows[step.kernel.key] = bar.add_task(word, total=None, told=told)
+            shown = clean(step.kernel.spec.title)
+            self._rows[step.kernel.key] = bar.add_task(word, total=None, shown=shown)
         elif step.entry is not None and step.entry.state not in _GOOD:
             bar.console.print(
                 self._paper.glyphs("✗ " + said(step.kernel, step.entry, step.entry.state)),
@@ -175,8 +175,8 @@ class Bar(_Times):
     def tick(self) -> None:
         """Show the time left."""
         if self._bar is not None and self._task is not None and self.plan is not None:
-            told = f"{self.done}/{self.total()}  about {span(self.left())} left"
-            self._bar.update(self._task, description="building", completed=self.done, told=told)
+            shown = f"{self.done}/{self.total()}  about {span(self.left())} left"
+            self._bar.update(self._task, description="building", completed=self.done, shown=shown)
 
 
 def holder(owner: Owner | None) -> str:

@@ -34,16 +34,15 @@ def next_steps(
     """How the kernels get where the GPU is, and what has to be done there first."""
     there, place = names(targets), shlex.quote(folder)
     lines = paper.wrap(
-        "Unverified: a second process reused every kernel, and none of their numbers was ever"
-        " computed.",
+        "Unverified: a second process reused every kernel, but their numbers were never computed.",
         0,
     )
     if exported:
-        words = f"Next: take the file to the {there}; the import proves every kernel."
+        words = f"Next: take the file to the {there}; the import verifies every kernel."
         return lines + paper.wrap(words, 0)
     words = (
-        f"Next: bring this folder to the same path on the {there}, where training can write to it,"
-        " in an image (--docker) or as one file (--artifact FILE). There, prove the kernels, then"
+        f"Next: copy this folder to the same path on the {there}, where training can write to it,"
+        " in an image (--docker) or as one file (--artifact FILE). There, verify the kernels, then"
         " train with both variables:"
     )
     lines += paper.wrap(clean(words), 0)

@@ -30,10 +30,10 @@ _REMARKS = {
     "memory_bus_width": "bits",
 }
 _TABLES = {
-    "software": "The same is needed where kernels are built: other releases have other keys.",
+    "software": "Kernels must be built with the same: other releases have other keys.",
     "settings": "Digests of Inductor's and functorch's settings, which are in the keys.",
     "environment": "Variables that enter keys, as they were set here.",
-    "attributes": "Everything else that the driver tells: number of CUdevice_attribute = value.",
+    "attributes": "Everything else that the driver reports: number of CUdevice_attribute = value.",
     "seen": "Where each value was seen.",
 }
 
@@ -80,7 +80,7 @@ def _numbers(found: Descriptor) -> Iterator[str]:
     for name in names:
         value = getattr(found, name)
         remark = f"  # {_REMARKS[name]}" if name in _REMARKS else ""
-        yield f"# {name}: not told" if value is None else f"{name:<{width}} = {value}{remark}"
+        yield f"# {name}: unknown" if value is None else f"{name:<{width}} = {value}{remark}"
 
 
 def _key(name: str) -> str:
@@ -108,7 +108,7 @@ def descriptor_json(found: Descriptor) -> str:
 def written_text(found: Descriptor, file: str, paper: Paper) -> str:
     """What is said after a descriptor was written to a file."""
     lines = [f"{clean(found.name)}, compute capability {found.major}.{found.minor}: {file}"]
-    lines += [f"  {name} was not told" for name in found.missing]
+    lines += [f"  {name} is unknown" for name in found.missing]
     lines += ["Copy it to the machine that builds, with the same torch, Triton and Python:"]
     lines += [f"  {usage(file)}"]
     return paper.glyphs("\n".join(lines)) + "\n"
@@ -135,7 +135,7 @@ def listing_text(found: Sequence[Descriptor], paper: Paper | None = None) -> str
     if some:
         words.append(
             "--fit only: not all was found that the generated code depends on, but whether a"
-            " kernel's tiles fit can be told."
+            " kernel's tiles fit can be shown."
         )
     words.append(f"What a compute capability fixes: {CAPABILITIES}")
     for text in words:

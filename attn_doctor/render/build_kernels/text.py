@@ -62,7 +62,7 @@ def plan_text(
     for item in plan.kernels:
         lines += _planned(item, plan.kernels, paper)
     for device in plan.unknown:
-        words = f"Which GPU {device} is, only torch can tell here: entries are looked up then."
+        words = f"Which GPU {device} is, only torch knows: entries are looked up while building."
         lines += paper.wrap(words, 0)
     todo = sum(not item.refused for item in plan.todo)
     refused = len(plan.todo) - todo
@@ -81,12 +81,12 @@ def plan_text(
 
 
 def _planned(item: PlannedBuild, items: Sequence[PlannedBuild], paper: Paper) -> Iterator[str]:
-    """What is about one spec, and why."""
+    """What would be done with one kernel, and why."""
     words, mark, colour, took = "up to date", "✓", "green", ""
     if item.refused:
         words, mark, colour, took = "will fail", "✗", "red", "at once"
     elif item.todo:
-        words = "would prove" if item.state == "unverified" else "would build"
+        words = "would verify" if item.state == "unverified" else "would build"
         mark, colour, took = "•", "yellow", f"about {span(item.seconds)}"
     yield f"{paper.style(mark, colour)} {words:<12} {took:<12} {_title(item, items)}"
     why = item.refused or (item.why if item.todo and item.state != "new" else "")
@@ -131,7 +131,7 @@ def _where(folder: str, facts: Facts, paper: Paper) -> str:
 def cleared_lines(
     files: Sequence[ClearedFile], word: str, paper: Paper, verbose: bool
 ) -> Iterator[str]:
-    """Files by the reason they go for, and where they lie."""
+    """Files by the reason of their removal."""
     if not files:
         return
     yield ""
@@ -210,7 +210,7 @@ def _remarks(report: Report, paper: Paper) -> Iterator[str]:
     words = [f"{limit} ({plural(count, 'kernel')})" for limit, count in limits.items()]
     words += report.notes
     if retried:
-        words.append(f"{plural(retried, 'kernel')} ran out of memory beside others, built alone")
+        words.append(f"{plural(retried, 'kernel')} ran out of memory beside others and built alone")
     for one in words:
         yield from ["", *paper.wrap(clean(f"Note: {one}."), 0)]
 
@@ -220,9 +220,9 @@ def _last(report: Report, paper: Paper, *, exported: bool) -> Iterator[str]:
     for result in report.results:
         word = _state(result)[0]
         counts[word] = counts.get(word, 0) + 1
-    told = ", ".join(f"{number} {word}" for word, number in counts.items())
+    printed = ", ".join(f"{number} {word}" for word, number in counts.items())
     total = plural(len(report.results), "kernel")
-    yield paper.style(f"{total}: {told}; {report.seconds:.1f} s", "bold")
+    yield paper.style(f"{total}: {printed}; {report.seconds:.1f} s", "bold")
     if report.targets and not report.failed:
         yield from next_steps(report.folder, report.targets, paper, exported=exported)
     else:
@@ -233,8 +233,8 @@ def _next(report: Report) -> str:
     if any(one.entry is None for one in report.results):
         return "Next: run the same command again; what is finished is kept."
     if report.failed:
-        told = any(one.match is not None and one.match.fixes for one in report.failed)
-        first = "do what the fix says" if told else "look into the log"
+        printed = any(one.match is not None and one.match.fixes for one in report.failed)
+        first = "do what the fix says" if printed else "read the log"
         return f"Next: {first}, then run the same command again; only these are built."
     folder = shlex.quote(str(PurePath(report.folder)))
     phases = {one.kernel.spec.phase for one in report.results}

@@ -26,14 +26,14 @@ def warmups_json(
     our exit code for it. `exported`: the artifact that was written of all.
     """
     written = artifact.plain(exported) if exported is not None else None
-    told = [{**_one(ran, program, code), "artifact": written} for ran, program, code in rans]
-    whole: Any = told[0] if len(told) == 1 else told
+    shown = [{**_one(ran, program, code), "artifact": written} for ran, program, code in rans]
+    whole: Any = shown[0] if len(shown) == 1 else shown
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
 
 
 def planned_json(found: Sequence[tuple[Program, str]], code: int) -> str:
     """What would be run, and why; one object, or for several targets a list of them."""
-    told = [
+    shown = [
         {
             "schema": SCHEMA,
             "attn_doctor": __version__,
@@ -47,7 +47,7 @@ def planned_json(found: Sequence[tuple[Program, str]], code: int) -> str:
         }
         for program, why in found
     ]
-    whole: Any = told[0] if len(told) == 1 else told
+    whole: Any = shown[0] if len(shown) == 1 else shown
     return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
 
 

@@ -50,7 +50,7 @@ def warmup_text(
 def planned_text(program: Program, why: str) -> str:
     """What would be run, and why; for `--dry-run` and `--check`."""
     there = f" for {program.target.title}, on a stub GPU" if program.target else ""
-    words = f"would run{there}" if why else f"up to date{there}, and run again only if asked for"
+    words = f"would run{there}" if why else f"up to date{there}, and run again only with --force"
     lines = [
         f"{words}, with TORCHINDUCTOR_CACHE_DIR={shlex.quote(str(program.folder))}:",
         f"  {shlex.join(program.argv)}",
@@ -70,7 +70,7 @@ def _failed(ran: WarmupResult, program: Program, paper: Paper) -> Iterator[str]:
 def _refused(ran: WarmupResult, program: Program, paper: Paper) -> Iterator[str]:
     mark = paper.style("✗", "bold", "red")
     yield f"{mark} {paper.style(clean(' '.join(program.argv)), 'bold')}"
-    words = "Refused: what it compiled depends on values that no GPU has computed. Nothing is kept."
+    words = "Refused: what it compiled depends on values that no GPU has computed. No file is kept."
     yield from paper.wrap(words, 2)
     for sentence in ran.refused[:_SHOWN]:
         yield from paper.wrap(clean(f"- {sentence}"), 2)
@@ -112,7 +112,7 @@ def _done(
         next = f"Next: start training with TORCHINDUCTOR_CACHE_DIR={place}."
     elif ran.wrong == NOTHING:
         next = (
-            "Next: have it call what training calls, with torch.compile(…) around the attention or"
+            "Next: make it call what training calls, with torch.compile(…) around the attention or"
             " the block, then run the same command again."
         )
     elif ran.wrong:
@@ -135,5 +135,5 @@ def _lookups(counts: Mapping[str, int]) -> str:
     for name, number in counts.items():
         word = by_word[name.rpartition(".")[2]]
         numbers[word] = numbers.get(word, 0) + number
-    told = ", ".join(f"{number} {word}" for word, number in numbers.items())
-    return f"cache lookups: {told}" if told else "no cache lookups"
+    output = ", ".join(f"{number} {word}" for word, number in numbers.items())
+    return f"cache lookups: {output}" if output else "no cache lookups"

@@ -37,7 +37,7 @@ def attn_doctor(*arguments: str, **variables: str) -> Ended:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         ([], "say what to build"),
         (["--heads", "24"], "--head-dim is missing"),
@@ -52,10 +52,10 @@ def attn_doctor(*arguments: str, **variables: str) -> Ended:
         (["--jobs", "0"], "--jobs"),
     ],
 )
-def test_wrong_usage(arguments: list[str], told: str) -> None:
+def test_wrong_usage(arguments: list[str], shown: str) -> None:
     done = attn_doctor(*arguments)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert shown in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -106,20 +106,20 @@ def test_a_report_in_words(request_of: Make) -> None:
 
 def test_the_same_for_programs(request_of: Make) -> None:
     request = request_of("none", "refuse")
-    told = json.loads(report_json(built(request).report(), 1))
-    assert (told["exit_code"], told["jobs"]) == (1, 2)
-    good, bad = told["kernels"]
+    shown = json.loads(report_json(built(request).report(), 1))
+    assert (shown["exit_code"], shown["jobs"]) == (1, 2)
+    good, bad = shown["kernels"]
     assert (good["state"], good["verified"], good["reuse_seconds"]) == ("built", True, 0.5)
     assert (bad["state"], bad["message"]) == ("failed", "ValueError: no such thing")
     assert set(good["stages"]) == {"build", "verify"}
     assert good["stages"]["build"]["seconds"] == 0.5
     assert good["stages"]["build"]["ended"] <= good["stages"]["verify"]["ended"]
     assert set(bad["stages"]) == {"build"}
-    phases = told["phases"]
+    phases = shown["phases"]
     order = ["prepared", "torch_imported", "first_build_ended", "first_verify_started"]
     order += ["last_verify_ended", "all_done", "end"]
     assert sorted(order, key=phases.__getitem__) == order
-    assert phases["end"] <= told["seconds"] + 0.001
+    assert phases["end"] <= shown["seconds"] + 0.001
     again = json.loads(report_json(BuildSession(request, Watcher()).report(), 1))
     assert [one["state"] for one in again["kernels"]] == ["up-to-date", "not-begun"]
 
@@ -140,9 +140,9 @@ def test_a_plan_in_words(request_of: Make) -> None:
     text = plan_text(plan, "/c", request.facts, Paper())
     assert "would clear" in text
     assert "2.12.0" in text
-    told = json.loads(plan_json(plan, "/c", 1))
-    assert len(told["would_clear"]) == 2
-    assert [one["state"] for one in told["kernels"]] == ["stale", "stale"]
+    shown = json.loads(plan_json(plan, "/c", 1))
+    assert len(shown["would_clear"]) == 2
+    assert [one["state"] for one in shown["kernels"]] == ["stale", "stale"]
 
 
 def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
@@ -151,7 +151,7 @@ def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
     plan = plan_build(replace(request, specs=(request.specs[0], odd)), store.empty())
     text = plan_text(plan, "/c", request.facts, Paper())
     assert "✗ will fail    at once      4/3×32 bf16 causal" in text
-    assert "4 query heads are no multiple of 3 key heads" in text
+    assert "4 query heads are not a multiple of 3 key heads" in text
     assert "1 of 2 kernels to build, 1 at once (specs), about " in text
     assert "; 1 cannot be built\n" in text
     assert [bool(one["refused"]) for one in json.loads(plan_json(plan, "/c", 1))["kernels"]] == [
@@ -168,10 +168,10 @@ def test_plain_lines_without_a_terminal(
 ) -> None:
     with Lines(Paper()) as lines:
         BuildSession(request_of("none", "refuse"), lines).run()
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("building 2 kernels, 2 at once, about ")
-    assert {line[:5] for line in told[1:]} == {"[1/2]", "[2/2]"}
-    assert any("failed" in line and "no such thing" in line for line in told)
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0].startswith("building 2 kernels, 2 at once, about ")
+    assert {line[:5] for line in shown[1:]} == {"[1/2]", "[2/2]"}
+    assert any("failed" in line and "no such thing" in line for line in shown)
 
 
 def test_a_bar_on_a_terminal(
@@ -183,11 +183,11 @@ def test_a_bar_on_a_terminal(
         BuildSession(request_of("sleep:x8", "refuse"), bar).run()
         assert bar.done == 2
         assert bar.left() == 0
-    told = capsys.readouterr().err
-    assert "compiling" in told
-    assert "verifying" in told
-    assert "no such thing" in told
-    assert " left" in told
+    shown = capsys.readouterr().err
+    assert "compiling" in shown
+    assert "verifying" in shown
+    assert "no such thing" in shown
+    assert " left" in shown
 
 
 def test_spans() -> None:

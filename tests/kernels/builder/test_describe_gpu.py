@@ -13,7 +13,7 @@ import pytest
 
 from attn_doctor import worker
 from attn_doctor.facts import Facts, Python, Torch
-from attn_doctor.kernels.builder.describe_gpu import asked
+from attn_doctor.kernels.builder.describe_gpu import described
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.gpus import known
 from attn_doctor.kernels.gpus.descriptor import Descriptor
@@ -66,11 +66,11 @@ def test_the_stub_gpu_is_described_as_it_was_made() -> None:
     before = made_for_tests()
     environ = {**os.environ, "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
     env = stub.environment(stub.make(facts), before, 1, environ)
-    found = asked(facts, "cuda:0", env)
+    found = described(facts, "cuda:0", env)
 
     assert found.name == before.name
-    told = found.values()
-    assert told == {name: value for name, value in before.values().items() if name in told}
+    shown = found.values()
+    assert shown == {name: value for name, value in before.values().items() if name in shown}
     assert not found.missing
     for number, value in before.attributes.items():
         assert found.attributes[number] == value, number
@@ -92,13 +92,13 @@ def test_the_stub_gpu_is_described_as_it_was_made() -> None:
     assert found.source == "attn-doctor describe-gpu"
     assert found.own
 
-    # Once more from what was told: nothing is lost on the way.
-    again = asked(facts, "cuda:0", stub.environment(stub.make(facts), found, 1, os.environ))
+    # Once more from what was shown: nothing is lost on the way.
+    again = described(facts, "cuda:0", stub.environment(stub.make(facts), found, 1, os.environ))
     assert msgspec.structs.replace(again, environment={}, probed="") == msgspec.structs.replace(
         found, environment={}, probed=""
     )
     with pytest.raises(DeviceError, match="1 GPUs, and no cuda:3"):
-        asked(facts, "cuda:3", env)
+        described(facts, "cuda:3", env)
 
 
 @pytest.mark.cuda_torch
@@ -129,17 +129,17 @@ def test_a_torch_that_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: cannot open')\n")
     facts = Facts(python=Python(path=sys.executable), torch=Torch(installed=True))
     with pytest.raises(DeviceError, match=r"no GPU to describe: libcudart\.so\.13"):
-        asked(facts, "cuda:0", {**os.environ, "PYTHONPATH": str(tmp_path)})
+        described(facts, "cuda:0", {**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 def test_an_interpreter_that_dies(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import os\nos.abort()\n")
     facts = Facts(python=Python(path=sys.executable), torch=Torch(installed=True))
     with pytest.raises(DeviceError, match=r"did not answer: .+"):
-        asked(facts, "cuda:0", {**os.environ, "PYTHONPATH": str(tmp_path)})
+        described(facts, "cuda:0", {**os.environ, "PYTHONPATH": str(tmp_path)})
     gone = Facts(python=Python(path=str(tmp_path / "python")), torch=Torch(installed=True))
     with pytest.raises(DeviceError, match="cannot be run"):
-        asked(gone, "cuda:0", os.environ)
+        described(gone, "cuda:0", os.environ)
 
 
 def test_a_cpu_build_says_so(tmp_path: Path) -> None:
@@ -149,21 +149,21 @@ def test_a_cpu_build_says_so(tmp_path: Path) -> None:
     )
     facts = Facts(python=Python(path=sys.executable), torch=Torch(installed=True))
     with pytest.raises(DeviceError, match="is a build without CUDA"):
-        asked(facts, "cuda:0", {**os.environ, "PYTHONPATH": str(tmp_path)})
+        described(facts, "cuda:0", {**os.environ, "PYTHONPATH": str(tmp_path)})
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "shown"),
     [
         (["--device", "cpu"], "say cuda or cuda:N"),
         (["-o", "gpu.txt"], "gpu.toml"),
         (["-o", "gpu.toml", "--format", "json"], "gpu.json"),
     ],
 )
-def test_wrong_usage(words: list[str], told: str, tmp_path: Path) -> None:
+def test_wrong_usage(words: list[str], shown: str, tmp_path: Path) -> None:
     done = run(*words, folder=tmp_path)
     assert done.returncode == 2
-    assert told in " ".join(done.stderr.split())
+    assert shown in " ".join(done.stderr.split())
 
 
 def test_the_list_of_known_gpus() -> None:
@@ -171,9 +171,9 @@ def test_the_list_of_known_gpus() -> None:
     assert done.returncode == 0
     for one in known.listing():
         assert one.name in done.stdout
-    told = json.loads(run("--list", "--format", "json").stdout)
-    assert {row["target"] for row in told} == {one.id for one in known.listing()}
-    assert all(row.get("seen") or row["source"] for row in told)
+    shown = json.loads(run("--list", "--format", "json").stdout)
+    assert {row["target"] for row in shown} == {one.id for one in known.listing()}
+    assert all(row.get("seen") or row["source"] for row in shown)
 
 
 def test_the_child_answers_in_one_line_whatever_is_printed(tmp_path: Path) -> None:

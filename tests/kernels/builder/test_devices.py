@@ -50,7 +50,7 @@ def test_the_cpu_needs_no_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "shown"),
     [
         (CPU, "torch 2.13.0+cpu is a build without CUDA"),
         (replace(CUDA, torch=Torch(installed=False)), "torch is not installed in /env/bin/python"),
@@ -66,10 +66,10 @@ def test_the_cpu_needs_no_gpu() -> None:
         ),
     ],
 )
-def test_what_is_missing_is_one_sentence(facts: Facts, told: str) -> None:
+def test_what_is_missing_is_one_sentence(facts: Facts, shown: str) -> None:
     with pytest.raises(DeviceError) as caught:
         devices(facts, "")
-    assert told in str(caught.value)
+    assert shown in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -162,13 +162,13 @@ def test_a_folder_that_torch_cannot_compile_in(name: str) -> None:
         compilable(cpu, folder, "cpu")
     compilable(cpu, folder, "cuda:0")
     compilable(cpu, Path("/opt/größe"), "cpu")
-    # What a torch does that nobody has read is not known.
+    # What an unread version of torch does is unknown.
     newer = Facts(torch=Torch(installed=True, version="2.99.0+cpu", build="cpu"))
     compilable(newer, folder, "cpu")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives folders away")
-def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
+def test_a_folder_of_another_user(tmp_path: Path) -> None:
     assert owner_remark(tmp_path) == ""
     assert owner_remark(tmp_path / "absent") == ""
     os.chown(tmp_path, 1234, -1)

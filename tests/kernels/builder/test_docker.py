@@ -98,7 +98,7 @@ def test_what_the_image_needs_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (["--preset", "flux1"], "needs --cache-dir"),
         (["--preset", "flux1", "--cache-dir", "k"], "an absolute path"),
@@ -107,16 +107,16 @@ def test_what_the_image_needs_is_said() -> None:
         (["--cache-dir", "/k", "--", "python", "-c", "a\nb"], "a line break"),
     ],
 )
-def test_what_an_image_cannot_have(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_what_an_image_cannot_have(tmp_path: Path, arguments: list[str], shown: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "k.toml").write_text("[[kernel]]\nheads = 2\nhead_dim = 64\nseq_len = 128\n")
     done = attn_doctor("--docker", "--target", "h200", *arguments, cwd=tmp_path / "in")
     assert done.returncode == 2
-    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert shown in " ".join(done.stderr.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (["--devices", "2"], "--devices has a meaning only with --target"),
         (["--docker"], "--docker has a meaning only with --target"),
@@ -129,10 +129,10 @@ def test_what_an_image_cannot_have(tmp_path: Path, arguments: list[str], told: s
         (["--target", "no/such.toml"], "no/such.toml"),
     ],
 )
-def test_wrong_usage(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_wrong_usage(tmp_path: Path, arguments: list[str], shown: str) -> None:
     done = attn_doctor(*arguments, "--preset", "flux1", cwd=tmp_path)
     assert done.returncode == 2
-    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert shown in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr
 
 

@@ -129,16 +129,16 @@ def test_a_models_block_takes_no_options(tried: Callable[..., tuple[Fit, ...]]) 
     assert "no kernel_options" in fit_text([one], GPU, Paper(width=200))
 
 
-def test_the_numbers_are_told(tried: Callable[..., tuple[Fit, ...]]) -> None:
+def test_the_numbers_are_shown(tried: Callable[..., tuple[Fit, ...]]) -> None:
     found = tried(9000, spec(128), spec(16))
     text = fit_text(found, GPU, Paper(width=200))
     assert "a block may take 101376 bytes of shared memory (99 KiB)" in text
     assert "the forward kernel needs 24576 bytes of shared memory a block" in text
     assert "has 9000" in text
     assert "1 of 2 kernels fits" in text
-    told = json.loads(fit_json([(GPU, found)], 1))
-    assert told["exit_code"] == 1
-    (target,) = told["targets"]
+    shown = json.loads(fit_json([(GPU, found)], 1))
+    assert shown["exit_code"] == 1
+    (target,) = shown["targets"]
     assert target["target"] == "rtx4090"
     assert [kernel["fits"] for kernel in target["kernels"]] == [False, True]
     assert target["kernels"][0]["tried"][0]["needed"] == 24576

@@ -1,6 +1,6 @@
 """Compiling without contexts on the GPU: when it is done, and what happens where it does not hold.
 
-The children need no torch (see `fake_job.py`): one that is told of a stub GPU leaves another
+The children need no torch (see `fake_job.py`): one with a stub GPU leaves another
 file than one that is not, so the file tells where a kernel was compiled.
 """
 
@@ -32,7 +32,7 @@ Make = Callable[..., BuildRequest]
 NULL, GPU = "folded", "kernel"
 
 
-class Told(Watcher):
+class Recorder(Watcher):
     """Keeps what a build tells."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def on_gpu(request_of: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., B
 
 
 def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
-    build = BuildSession(request, watcher or Told())
+    build = BuildSession(request, watcher or Recorder())
     build.run()
     return build.report()
 
@@ -82,7 +82,7 @@ SIX = ("a", "b", "c", "d", "e", "f")
 
 
 def test_many_kernels_are_compiled_off_the_gpu_and_verified_on_it(on_gpu: Make) -> None:
-    request, watcher = on_gpu(*SIX), Told()
+    request, watcher = on_gpu(*SIX), Recorder()
     report = built(request, watcher)
     assert states(report) == ["built"] * 6
     assert compiled(request) == [NULL] * 6
@@ -106,11 +106,11 @@ def test_few_kernels_are_compiled_on_the_gpu(on_gpu: Make) -> None:
 
 
 def test_what_does_not_hold_on_the_gpu_is_built_on_it(on_gpu: Make) -> None:
-    request, watcher = on_gpu("wrong", *SIX), Told()
+    request, watcher = on_gpu("wrong", *SIX), Recorder()
     report = built(request, watcher)
     assert states(report) == ["built"] * 7
     assert compiled(request) == [GPU] + [NULL] * 6
-    # It is told once that it is done, and nothing is called failed meanwhile.
+    # It is reported as done once, and never as failed meanwhile.
     assert [phase for name, phase in watcher.steps if name == "wrong"] == [
         "build", "verify", "build", "verify", "done",
     ]  # fmt: skip
@@ -124,7 +124,7 @@ def test_what_is_wrong_on_the_gpu_as_well_fails(on_gpu: Make) -> None:
 
 def test_a_refusal_sends_the_rest_to_the_gpu(on_gpu: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(off_gpu, "MANY", 4)
-    # What takes longest comes first: head sizes that are no power of two, here all but a to d.
+    # What takes longest comes first: head sizes that are not a power of two, here all but a to d.
     masks = ("a", "b", "timed", "c", "sleep:x5", "sleep:x6", "sleep:x7", "d")
     request = replace(on_gpu(*masks), jobs=4)
     assert states(built(request)) == ["built"] * 8
@@ -205,15 +205,15 @@ def gpu(name: str = "NVIDIA Test", sms: int = 66) -> dict[str, object]:
 def asked(
     request_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., list[Descriptor]]:
-    """The GPUs that a driver tells of, which a script plays."""
+    """The GPUs that a driver reports, which a script plays."""
 
-    def told(text: str) -> list[Descriptor]:
+    def reported(text: str) -> list[Descriptor]:
         child = tmp_path / "driver.py"
         child.write_text(f"print({text!r})")
         monkeypatch.setattr(worker, "command", lambda python, *_: [python, str(child)])
         return off_gpu._gpus(request_of("none"))
 
-    return told
+    return reported
 
 
 def test_a_gpu_as_the_driver_tells_it(asked: Callable[..., list[Descriptor]]) -> None:
@@ -255,7 +255,7 @@ def test_gpus_of_two_kinds(
 def test_the_driver_is_not_asked_by_what_lies_in_the_working_folder(tmp_path: Path) -> None:
     import subprocess
 
-    (tmp_path / "ctypes.py").write_text("raise SystemExit('planted')")
+    (tmp_path / "ctypes.py").write_text("raise SystemExit('shadowing')")
     done = subprocess.run(
         worker.command(sys.executable, "cuda_driver"),
         cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=True, timeout=60,

@@ -174,7 +174,7 @@ def test_recipes_name_sizes_that_the_spec_has(name: str) -> None:
     assert kind.isidentifier()
 
 
-def test_a_family_without_a_preset_is_told_why() -> None:
+def test_the_reason_for_a_missing_preset_is_shown() -> None:
     absent = library.tables()["presets"]["absent"]
     assert len({one["name"] for one in absent} | set(FAMILIES)) == len(absent) + len(FAMILIES)
     for one in absent:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are used 
 Make = Callable[..., BuildRequest]
 
 
-class Told(Watcher):
+class Recorder(Watcher):
     """Keeps what a build tells."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Told(Watcher):
 
 
 def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
-    build = BuildSession(request, watcher or Told())
+    build = BuildSession(request, watcher or Recorder())
     if build.plan.todo:
         build.run()
     return build.report()
@@ -67,7 +67,7 @@ def manifest(request: BuildRequest) -> Manifest:
 
 def test_built_verified_written_down_and_then_up_to_date(request_of: Make) -> None:
     request = request_of("none", "causal", "document")
-    watcher = Told()
+    watcher = Recorder()
     report = built(request, watcher)
     assert states(report) == ["built"] * 3
     assert not report.failed
@@ -118,7 +118,7 @@ def test_a_spec_that_hangs_fails_at_its_limit(request_of: Make) -> None:
 
 def test_only_what_is_missing_is_built(request_of: Make) -> None:
     built(request_of("none", "refuse"))
-    watcher = Told()
+    watcher = Recorder()
     report = built(request_of("none", "refuse", "causal"), watcher)
     assert {mask for mask, _ in watcher.steps} == {"refuse", "causal"}
     assert states(report) == ["built", "failed", "built"]
@@ -175,7 +175,7 @@ def test_force_builds_anew_and_shared_files_stay(request_of: Make) -> None:
     plan = plan_build(forced, manifest(request))
     assert [item.state for item in plan.kernels] == ["forced"]
     assert plan.cleared == ()
-    watcher = Told()
+    watcher = Recorder()
     built(forced, watcher)
     assert ("none", "build") in watcher.steps
 
@@ -189,7 +189,7 @@ def test_out_of_memory_beside_others_is_tried_again_alone(request_of: Make, kind
 
 
 def test_proofs_do_not_wait_for_all_builds(request_of: Make) -> None:
-    watcher = Told()
+    watcher = Recorder()
     built(request_of("none", "sleep:x20", jobs=2), watcher)
     order = [step for step in watcher.steps if step[1] != "build"]
     assert order.index(("none", "done")) < order.index(("sleep:x20", "verify"))
@@ -198,7 +198,7 @@ def test_proofs_do_not_wait_for_all_builds(request_of: Make) -> None:
 def test_an_interruption_keeps_what_is_finished(request_of: Make) -> None:
     request = request_of("none", "hang")
 
-    class Interrupts(Told):
+    class Interrupts(Recorder):
         def step(self, step: Step) -> None:
             if step.phase == "done":
                 raise KeyboardInterrupt
@@ -221,7 +221,7 @@ def test_after_an_ended_build_half_written_files_go(request_of: Make) -> None:
     half.parent.mkdir()
     half.write_bytes(b"\x7fELF\x02\x01\x01")
     built(replace(request, specs=request.specs[:1]))
-    # Nobody was ended: what others write is their affair.
+    # No build was interrupted: files of other programs stay.
     assert half.exists()
     (request.folder / "attn-doctor" / "unfinished").touch()
     report = built(request)
@@ -237,7 +237,7 @@ def test_a_second_build_waits_and_then_finds_all_done(request_of: Make) -> None:
     first.start()
     while not (request.folder / "attn-doctor" / "lock.1").exists():
         time.sleep(0.02)
-    watcher = Told()
+    watcher = Recorder()
     build = BuildSession(request, watcher)
     assert build.plan.todo
     build.run()
@@ -250,10 +250,10 @@ def test_a_second_build_waits_and_then_finds_all_done(request_of: Make) -> None:
 def test_a_lock_that_was_taken_over_ends_the_build(request_of: Make) -> None:
     request = request_of("none")
 
-    class Steals(Told):
+    class Steals(Recorder):
         def begin(self, plan: object) -> None:
             lock = request.folder / "attn-doctor" / "lock.1"
-            other = json.loads(lock.read_text()) | {"token": "somebody else"}
+            other = json.loads(lock.read_text()) | {"token": "another"}
             (lock.parent / "lock.2").write_text(json.dumps(other))
 
     with pytest.raises(LockLostError):
@@ -306,7 +306,7 @@ def test_torch_that_cannot_be_imported(request_of: Make) -> None:
     request = request_of("none")
     broken = replace(request, environ={**request.environ, "FAKE_PREPARE": "raise"})
     with pytest.raises(PoolError, match=r"libcudart\.so\.13"):
-        BuildSession(broken, Told()).run()
+        BuildSession(broken, Recorder()).run()
 
 
 def test_entries_are_verified_again_without_a_change(request_of: Make) -> None:

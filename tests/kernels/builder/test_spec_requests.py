@@ -66,7 +66,7 @@ def test_lengths_joined_by_a_plus_belong_to_one_process() -> None:
     ]
 
 
-def test_the_same_kernel_is_wished_once() -> None:
+def test_the_same_kernel_is_requested_once() -> None:
     assert len(flags(mask="causal,causal", kv_heads="24")) == 1
     assert flags(kv_heads="24") == flags()
     assert flags(value_dim="128") == flags()
@@ -236,11 +236,11 @@ def test_a_preset_knows_more_than_the_defaults_of_a_file(tmp_path: Path) -> None
     ],
 )
 def test_a_wrong_file_is_named_with_the_table(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(AttnDoctorError, match=message) as told:
+    with pytest.raises(AttnDoctorError, match=message) as shown:
         from_file(tmp_path, text)
-    assert "kernels.toml" in str(told.value)
-    assert len(str(told.value)) < 400
-    assert "\n" not in str(told.value)
+    assert "kernels.toml" in str(shown.value)
+    assert len(str(shown.value)) < 400
+    assert "\n" not in str(shown.value)
 
 
 def test_hostile_files_are_refused_at_once(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ WIDE: dict[str, object] = {"mask": "bool", "mask_rows": True}
         ({"head_dim": 8, "phase": "inference"}, "2.13.0", "cpu", None, ""),
         ({"value_dim": 256}, "2.5.1", "cuda:0", 90, "value heads (256) larger than"),
         ({"value_dim": 256}, "2.6.0", "cuda:0", 90, ""),
-        ({"kv_heads": 7}, "2.11.0", "cuda:0", 90, "24 query heads are no multiple of 7"),
+        ({"kv_heads": 7}, "2.11.0", "cuda:0", 90, "24 query heads are not a multiple of 7"),
         ({"kv_heads": 8}, "2.11.0", "cuda:0", 90, ""),
         ({}, "2.11.0", "cuda:0", 75, "has no bfloat16"),
         ({"dtype": "float16"}, "2.11.0", "cuda:0", 75, ""),
@@ -315,6 +315,6 @@ WIDE: dict[str, object] = {"mask": "bool", "mask_rows": True}
 def test_what_flex_refuses_is_refused_before_compiling(
     fields: dict[str, object], torch: str, device: str, sm: int | None, message: str
 ) -> None:
-    told = refusal(spec(**fields), torch, device, sm)
-    assert message in told
-    assert bool(told) == bool(message)
+    shown = refusal(spec(**fields), torch, device, sm)
+    assert message in shown
+    assert bool(shown) == bool(message)

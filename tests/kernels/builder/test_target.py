@@ -54,7 +54,7 @@ CUDA_TORCH = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
 H200, A100 = "cuda:0 NVIDIA H200", "cuda:0 NVIDIA A100-SXM4-80GB"
 
 
-class Told(Watcher):
+class Recorder(Watcher):
     """Keeps what a build tells."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def at_the_gpu(request: BuildRequest, name: str = "NVIDIA H200") -> BuildRequest
 
 
 def built(request: BuildRequest, watcher: Watcher | None = None) -> Report:
-    build = BuildSession(request, watcher or Told())
+    build = BuildSession(request, watcher or Recorder())
     if build.plan.todo or build.plan.unknown:
         build.run()
     return build.report()
@@ -115,7 +115,7 @@ def manifest(request: BuildRequest) -> Manifest:
 
 def test_unverified_written_down_as_the_target_has_it_and_then_up_to_date(request_of: Make) -> None:
     request = aimed(request_of("none", "causal"), target(environment={"CXX": "/opt/gcc/bin/g++"}))
-    watcher = Told()
+    watcher = Recorder()
     report = built(request, watcher)
     assert states(report) == ["unverified"] * 2
     assert not report.failed
@@ -163,12 +163,12 @@ def test_two_targets_and_two_indices_share_a_folder_with_the_cpu(request_of: Mak
     assert places == {
         "cpu": "built", H200: "unverified", "cuda:1 NVIDIA H200": "unverified", A100: "unverified",
     }  # fmt: skip
-    told = json.loads(report_json(report, 0))
-    assert [one["id"] for one in told["targets"]] == ["h200", "a100-sxm4-80gb"]
-    assert {(one["state"], one["reused"], one["verified"]) for one in told["kernels"]} == {
+    shown = json.loads(report_json(report, 0))
+    assert [one["id"] for one in shown["targets"]] == ["h200", "a100-sxm4-80gb"]
+    assert {(one["state"], one["reused"], one["verified"]) for one in shown["kernels"]} == {
         ("unverified", True, False)
     }
-    assert [one["device_slot"] for one in told["kernels"]] == [H200, "cuda:1 NVIDIA H200", A100]
+    assert [one["device_slot"] for one in shown["kernels"]] == [H200, "cuda:1 NVIDIA H200", A100]
     text = report_text(report, Paper(width=100))
     assert "for NVIDIA H200 (SM 9.0), cuda:0 to cuda:1, on a stub GPU" in text
     assert "  cuda:0 NVIDIA A100-SXM4-80GB\n" in text
@@ -186,9 +186,9 @@ def test_a_plan_says_for_what(request_of: Make) -> None:
     text = plan_text(plan, "/c", request.facts, Paper(width=100), notes=["a remark"])
     assert "for Tesla T4 (SM 7.5), on a stub GPU" in text
     assert "Note: a remark." in text
-    told = json.loads(plan_json(plan, "/c", 1, ["a remark"]))
-    assert [one["name"] for one in told["targets"]] == ["NVIDIA H200", "Tesla T4"]
-    assert told["notes"] == ["a remark"]
+    shown = json.loads(plan_json(plan, "/c", 1, ["a remark"]))
+    assert [one["name"] for one in shown["targets"]] == ["NVIDIA H200", "Tesla T4"]
+    assert shown["notes"] == ["a remark"]
     # bfloat16 on SM 7.5 would run unfused.
     [result] = built(replace(aimed(request, target("t4")), specs=request.specs[:1])).results
     assert result.entry is not None
@@ -212,7 +212,7 @@ def test_on_the_gpu_unverified_ones_are_verified_and_not_built_again(request_of:
     plan = plan_build(here, manifest(request))
     assert [item.state for item in plan.kernels] == ["unverified"] * 2
     assert "would prove" in plan_text(plan, "/c", request.facts, Paper())
-    watcher = Told()
+    watcher = Recorder()
     report = built(here, watcher)
     assert states(report) == ["built"] * 2
     assert {phase for _, phase, _ in watcher.steps} == {"verify", "done"}
@@ -227,7 +227,7 @@ def test_what_does_not_hold_on_the_gpu_goes_and_is_built_there(request_of: Make)
     built(request)
     wrong = request.folder / f"aa/{request.specs[0].id}.so"
     assert wrong.read_text() == "folded"
-    watcher = Told()
+    watcher = Recorder()
     report = built(at_the_gpu(request), watcher)
     assert states(report) == ["built"] * 2
     assert wrong.read_text() == "kernel"
@@ -245,7 +245,7 @@ def test_a_verified_kernel_stays_as_it_is(request_of: Make) -> None:
     plan = plan_build(aim, manifest(request))
     assert [item.state for item in plan.kernels] == ["current", "new"]
     assert states(built(aim)) == ["built", "unverified"]
-    # What the GPU's own machine told of itself is still there.
+    # What the GPU's own machine recorded of itself is still there.
     assert manifest(request).environments[H200].driver == "1.2.3"
 
 
@@ -307,7 +307,7 @@ def test_kill_9_and_on(request_of: Make, serve: Path, monkeypatch: pytest.Monkey
     started.join()
     left = {entry.state: entry.message for entry in manifest(request).entries.values()}
     assert left == {"unverified": "", "failed": UNFINISHED}
-    watcher = Told()
+    watcher = Recorder()
     assert states(built(request, watcher)) == ["unverified"] * 3
     assert "none" not in {mask for mask, _, _ in watcher.steps}
 
@@ -318,7 +318,7 @@ def test_kill_9_and_on(request_of: Make, serve: Path, monkeypatch: pytest.Monkey
 def test_a_kernel_that_no_stub_gpu_made_is_not_taken(request_of: Make) -> None:
     request = aimed(request_of("none"), target())
     environ = {name: text for name, text in request.environ.items() if "STUB" not in name}
-    watcher = Told()
+    watcher = Recorder()
     report = built(replace(request, environ=environ), watcher)
     assert states(report) == ["failed"]
     assert report.results[0].entry is not None
@@ -375,7 +375,7 @@ def described(**software: str) -> Target:
 
 def test_the_same_software_is_let_through() -> None:
     check(SAME, described())
-    # A table tells of a GPU, and of no software.
+    # A table describes a GPU, and no software.
     check(replace(SAME, torch=replace(SAME.torch, version="2.13.0")), target())
     assert differences(Facts(), described()) == ()
 
@@ -413,7 +413,7 @@ def test_another_torch_is_one_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "shown"),
     [
         (
             replace(SAME, torch=replace(SAME.torch, build="cpu", version="2.13.0+cpu")),
@@ -433,8 +433,8 @@ def test_another_torch_is_one_difference() -> None:
         (replace(SAME, system=System(os="windows")), "needs Linux, and this is windows"),
     ],
 )
-def test_environments_that_build_for_no_target(facts: Facts, told: str) -> None:
-    with pytest.raises(TargetError, match=told):
+def test_environments_that_build_for_no_target(facts: Facts, shown: str) -> None:
+    with pytest.raises(TargetError, match=shown):
         check(facts, target())
 
 
@@ -442,7 +442,7 @@ def test_words_for_targets(tmp_path: Path) -> None:
     found = targets_of(["h200,t4", "NVIDIA H200"], 2, {"CXX": "g++-13", "HOME": "/root"})
     assert [one.name for one in found] == ["NVIDIA H200", "Tesla T4"]
     assert found[0].devices == ("cuda:0", "cuda:1")
-    # A table tells of no variables: those of this shell are built with, and named.
+    # A table has no variables: those of this shell are used, and named.
     assert found[0].environment == {"CXX": "g++-13"}
     assert "CXX=g++-13" in variables_remark(found[0], {"CXX": "g++-13"})
     assert variables_remark(target(), {}) == ""
@@ -483,8 +483,8 @@ entry.write_text("graph")
 refused = []
 def tell():
     path = report / f"guard-{{os.getpid()}}.json"
-    told = {{"schema": 1, "pid": os.getpid(), "refused": refused, "reads": [], "notes": {{}}}}
-    path.write_text(json.dumps({{**told, "launches": 3, "unknown": []}}))
+    shown = {{"schema": 1, "pid": os.getpid(), "refused": refused, "reads": [], "notes": {{}}}}
+    path.write_text(json.dumps({{**shown, "launches": 3, "unknown": []}}))
 tell()
 """
 LINE = "train.py:12: `if loss.item() > 1:` reads what no GPU has computed, and then compiles"
@@ -540,7 +540,7 @@ def test_a_warm_up_is_unverified(cache: Path) -> None:
 @pytest.mark.parametrize("source", [SWALLOWS, LATER])
 def test_a_refused_warm_up_leaves_nothing(cache: Path, source: str) -> None:
     (cache / "ab").mkdir()
-    (cache / "ab" / "other.py").write_text("of somebody else")
+    (cache / "ab" / "other.py").write_text("of another program")
     ran, text = warmed(cache, source)
     assert ran.code == 1
     assert (ran.refused, ran.warmup) == ((LINE,), None)
@@ -604,16 +604,16 @@ def test_real_kernels_for_two_gpus_that_are_not_here(cache: Path) -> None:
     [first] = [key for key, one in found.entries.items() if one.state == "unverified"]
     done = attn_doctor(cache, *what, "--artifact", str(cache / "kernels.tar.gz"))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [one["state"] for one in told["kernels"]] == ["unverified"] * 4
-    for one in told["kernels"]:
+    shown = json.loads(done.stdout)
+    assert [one["state"] for one in shown["kernels"]] == ["unverified"] * 4
+    for one in shown["kernels"]:
         assert one["hits"]["inductor.fxgraph_cache_hit"] >= 1
         assert one["hits"]["compilers"] == 0
         assert not one["errors"]
     # What was finished before it was killed was not built again.
-    stages = {f"{one['id']}@{one['device_slot']}": one["stages"] for one in told["kernels"]}
+    stages = {f"{one['id']}@{one['device_slot']}": one["stages"] for one in shown["kernels"]}
     assert stages[first] == {}
-    assert told["artifact"]["kernels"] == 4
+    assert shown["artifact"]["kernels"] == 4
     again = manifest_of(cache)
     for entry in again.entries.values():
         assert entry.build is not None
@@ -646,9 +646,9 @@ def test_a_real_program_that_depends_on_data_is_refused_with_its_line(
     script.write_text(DEPENDS)
     done = attn_doctor(cache, "--target", "h200", "--", "python", str(script))
     assert done.returncode == 1
-    told = json.loads(done.stdout)
-    assert f"{script}:5 (if first(x).sum().item() > 0:)" in told["refused"][0]
-    assert told["warmup"] is None
+    shown = json.loads(done.stdout)
+    assert f"{script}:5 (if first(x).sum().item() > 0:)" in shown["refused"][0]
+    assert shown["warmup"] is None
     assert store.load(cache) is None
     assert not list(cache.rglob("*.cubin"))
 

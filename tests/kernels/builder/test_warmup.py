@@ -92,18 +92,18 @@ def test_not_verified_if_not_asked(cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "said"),
     [
         (FORGETS, "2 graphs were compiled again"),
         (WRITES, "the second run wrote "),
         (COMPILES + "sys.exit(3 if name == 'hit' else 0)", "the second run ended with exit code 3"),
     ],
 )
-def test_a_miss_is_named(cache: Path, source: str, told: str) -> None:
+def test_a_miss_is_named(cache: Path, source: str, said: str) -> None:
     warmup = warm_up(program(cache, source), verify=True).warmup
     assert warmup is not None
     assert not warmup.verified
-    assert told in warmup.message
+    assert said in warmup.message
 
 
 LIMIT = (
@@ -119,7 +119,7 @@ def printing(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "said"),
     [
         ("pass", "nothing was compiled by torch.compile"),
         (
@@ -133,19 +133,19 @@ def printing(text: str) -> str:
         ),
     ],
 )
-def test_what_no_cache_can_serve_is_not_written_down(cache: Path, source: str, told: str) -> None:
-    """Whatever ran unfused is no success, though a second run would find all graphs there are."""
+def test_what_no_cache_can_serve_is_not_written_down(cache: Path, source: str, said: str) -> None:
+    """A program that ran unfused fails, though a second run would find all its graphs."""
     warm_up(program(cache, COMPILES), verify=True)
     phases: list[str] = []
     before = manifest(cache)
     ran = warm_up(program(cache, source), verify=True, begin=phases.append)
-    assert told in ran.wrong
+    assert said in ran.wrong
     assert phases == ["run"]
     assert manifest(cache) == before
     text = warmup_text(ran, program(cache, source), None, Paper())
     assert text.lstrip().startswith("✗")
     assert "start training" not in text
-    assert " ".join(text.split()).count(told) == 1
+    assert " ".join(text.split()).count(said) == 1
 
 
 def test_a_program_that_compiles_nothing_any_more_is_forgotten(
@@ -171,10 +171,10 @@ def test_what_need_not_be_attention_is_a_note(cache: Path, text: str) -> None:
 
 def test_what_would_be_run_in_words_and_for_programs(cache: Path) -> None:
     asked = program(cache.parent / "my cache", "pass", "a b")
-    told = planned_text(asked, "it was not run yet").splitlines()
-    assert told[0].startswith("would run, with TORCHINDUCTOR_CACHE_DIR='")
-    assert told[1].endswith(" -c pass 'a b'")
-    assert told[2] == "  it was not run yet"
+    said = planned_text(asked, "it was not run yet").splitlines()
+    assert said[0].startswith("would run, with TORCHINDUCTOR_CACHE_DIR='")
+    assert said[1].endswith(" -c pass 'a b'")
+    assert said[2] == "  it was not run yet"
     assert planned_text(asked, "").startswith("up to date, ")
     data = json.loads(planned_json([(asked, "it was not run yet")], 1))
     assert (data["state"], data["exit_code"], data["argv"][-1]) == ("would-run", 1, "a b")
@@ -266,11 +266,11 @@ def test_stale_ones_go_first(cache: Path) -> None:
     assert manifest(cache).environments["cpu"].torch == "2.13.0+cpu"
 
 
-def test_surroundings_that_torch_told_stay(cache: Path) -> None:
-    told = BuildEnvironment(torch="2.13.0+cpu", torch_key="abc", device="cpu")
-    store.save(cache, replace(store.empty(), environments={"cpu": told}))
+def test_an_environment_that_torch_reported_stays(cache: Path) -> None:
+    said = BuildEnvironment(torch="2.13.0+cpu", torch_key="abc", device="cpu")
+    store.save(cache, replace(store.empty(), environments={"cpu": said}))
     warm_up(program(cache, COMPILES), verify=False)
-    assert manifest(cache).environments["cpu"] == told
+    assert manifest(cache).environments["cpu"] == said
 
 
 def test_programs_of_the_examined_environment_come_first(tmp_path: Path) -> None:
@@ -319,9 +319,9 @@ def test_a_real_program(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["warmup"]["verified"]
-    assert told["first"]["fxgraph.miss"] == 1
-    assert told["warmup"]["hits"]["fxgraph.hit"] == 1
+    said = json.loads(done.stdout)
+    assert said["warmup"]["verified"]
+    assert said["first"]["fxgraph.miss"] == 1
+    assert said["warmup"]["hits"]["fxgraph.hit"] == 1
     # The program's own output went where standard output was not in the way.
     assert "(1, 2, 128, 16)" in done.stderr

@@ -1,8 +1,8 @@
 """The build environment, which decides reuse, as far as the facts know it without running code.
 
 The digests of torch's sources and of its settings are known only to torch itself; they stay None
-here, which is not compared. "Up to date" means: as far as is known without importing torch. A build, which
-imports torch anyway, compares everything.
+here, which is not compared. "Up to date" means: as far as is known without importing
+torch. A build, which imports torch anyway, compares everything.
 """
 
 from __future__ import annotations

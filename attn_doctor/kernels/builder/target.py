@@ -92,7 +92,7 @@ class Target(Struct, frozen=True, kw_only=True):
         )
 
     def remark(self, found: BuildEnvironment) -> str:
-        """What part of the kernels will not be reused there; empty if all will, as far as is known."""
+        """What will not be reused there; empty if all will, as far as is known."""
         there, here = self.descriptor.settings, found.settings
         for name, title in (("inductor", "Inductor's"), ("functorch", "AOTAutograd's")):
             if there.get(name) and here.get(name) and there[name] != here[name]:

@@ -155,7 +155,7 @@ def test_a_cpu_build_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["--device", "cpu"], "say cuda or cuda:N"),
+        (["--device", "cpu"], "write cuda or cuda:N"),
         (["-o", "gpu.txt"], "gpu.toml"),
         (["-o", "gpu.toml", "--format", "json"], "gpu.json"),
     ],

@@ -95,10 +95,10 @@ def test_a_family_that_never_arrives_is_said_to() -> None:
     ("preset", "message"),
     [
         ("fluks1", r"no preset 'fluks1'; did you mean flux1"),
-        ("flux1@1000x1024", r"1000x1024 is not made of squares of 16 pixels; 992x1024 is"),
+        ("flux1@1000x1024", r"1000x1024 is not a multiple of 16 pixels; use 992x1024"),
         ("flux1@1024x1024x9", r"makes images, so a size has no frames"),
         ("wan22@832x480", r"give WIDTHxHEIGHTxFRAMES, such as 832x480x81"),
-        ("wan22@832x480x80", r"80 frames are not 4 × n \+ 1; 77 are"),
+        ("wan22@832x480x80", r"80 frames are not 4 × n \+ 1; use 77"),
         ("wan22@832x480x81:77", r"its text is cross-attended"),
         ("flux1@big", r"'big' is not WIDTHxHEIGHT, or a number of tokens"),
         ("flux1@0", r"0 tokens are out of range"),

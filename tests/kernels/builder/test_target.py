@@ -211,7 +211,7 @@ def test_on_the_gpu_unverified_ones_are_verified_and_not_built_again(request_of:
     here = at_the_gpu(request)
     plan = plan_build(here, manifest(request))
     assert [item.state for item in plan.kernels] == ["unverified"] * 2
-    assert "would prove" in plan_text(plan, "/c", request.facts, Paper())
+    assert "would verify" in plan_text(plan, "/c", request.facts, Paper())
     watcher = Recorder()
     report = built(here, watcher)
     assert states(report) == ["built"] * 2
@@ -461,7 +461,7 @@ def test_words_for_targets(tmp_path: Path) -> None:
 def test_the_path_of_the_folder(tmp_path: Path) -> None:
     real = tmp_path.resolve()
     assert folder_remark(real, str(real)) == ""
-    assert "has to be the cache folder on the target too" in folder_remark(real, "")
+    assert "must be the cache folder on the target too" in folder_remark(real, "")
     (real / "link").symlink_to(real)
     assert f"{real}/link is a link here" in folder_remark(real, str(real / "link"))
 

@@ -311,7 +311,7 @@ def test_clearing_recorded_kernels_keeps_them_to_be_built_again(
         ),
     )
     status = run("status", "-v").stdout
-    assert "1 stale: built under Python 2.7.18" in status.replace("\n            ", " ")
+    assert "1 stale: built with Python 2.7.18" in status.replace("\n            ", " ")
     (root / path).write_bytes(b"")
     done = run("verify", "--cache-dir", str(root))
     assert done.returncode == 1

@@ -41,7 +41,7 @@ CPU = BuildEnvironment(
     [
         (H200, {"torch": "2.12.0+cu130"}, "rebuild", "built for torch 2.11.0+cu130, this is 2.12"),
         (H200, {"triton": "3.6.1"}, "rebuild", "built by Triton 3.6.0, this is 3.6.1"),
-        (H200, {"triton": ""}, "rebuild", "built by Triton 3.6.0, and there is none now"),
+        (H200, {"triton": ""}, "rebuild", "built by Triton 3.6.0, which is not installed now"),
         (H200, {"torch_cuda": "12.8"}, "rebuild", "built for a torch with CUDA 13.0, this one has"),
         (
             H200,
@@ -51,13 +51,13 @@ CPU = BuildEnvironment(
         ),
         (H200, {"sm": 80}, "rebuild", "built for sm_90, the GPU here is sm_80"),
         (H200, {"driver": "575.1"}, "none", "compiled kernels stay valid"),
-        (H200, {"ptxas": "12.8.93"}, "none", "the cached kernels are used as they are"),
-        (H200, {"cc": "gcc 14.1.0"}, "none", "the cached kernels are used as they are"),
-        (H200, {"python": "3.13.1"}, "rebuild", "built under Python 3.12.3, this is 3.13.1"),
+        (H200, {"ptxas": "12.8.93"}, "none", "the cached kernels are still used"),
+        (H200, {"cc": "gcc 14.1.0"}, "none", "the cached kernels are still used"),
+        (H200, {"python": "3.13.1"}, "rebuild", "built with Python 3.12.3, this is 3.13.1"),
         (H200, {"settings": {"inductor": "2"}}, "rebuild", "Inductor's settings are not those"),
-        (H200, {"environment": {"OMP_NUM_THREADS": "4"}}, "none", "used as they are"),
-        (H200, {"environment": {"TRITON_PTXAS_PATH": "/x"}}, "none", "used as they are"),
-        (H200, {"environment": {"CC": "/opt/gcc/bin/gcc"}}, "none", "used as they are"),
+        (H200, {"environment": {"OMP_NUM_THREADS": "4"}}, "none", "still used"),
+        (H200, {"environment": {"TRITON_PTXAS_PATH": "/x"}}, "none", "still used"),
+        (H200, {"environment": {"CC": "/opt/gcc/bin/gcc"}}, "none", "still used"),
         (
             H200,
             {"environment": {"CXX": "/opt/gcc/bin/g++"}},
@@ -71,7 +71,7 @@ CPU = BuildEnvironment(
             "TORCHINDUCTOR_MAX_AUTOTUNE was not set, now it is 1",
         ),
         (CPU, {"environment": {"OMP_NUM_THREADS": "4"}}, "rebuild", "was not set, now it is 4"),
-        (CPU, {"python": "3.12.1"}, "rebuild", "built under Python 3.11.7, this is 3.12.1"),
+        (CPU, {"python": "3.12.1"}, "rebuild", "built with Python 3.11.7, this is 3.12.1"),
         (CPU, {"cpu": "avx512"}, "rebuild", "built for a processor with avx2"),
     ],
 )
@@ -106,7 +106,7 @@ def test_what_torch_brings_along_is_not_told_at_length() -> None:
         H200, torch="2.12.0+cu132", torch_cuda="13.2", torch_key="l", triton="3.7.0", triton_key="u"
     )
     assert stale_reason(changed_components(H200, now)) == (
-        "built for torch 2.11.0+cu130, this is 2.12.0+cu132 (Triton moved too)"
+        "built for torch 2.11.0+cu130, this is 2.12.0+cu132 (Triton changed too)"
     )
 
 

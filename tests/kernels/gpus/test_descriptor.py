@@ -71,8 +71,8 @@ def test_the_file_tells_a_person_what_to_do_with_it() -> None:
     assert text.startswith("# NVIDIA GeForce RTX 4070 Ti SUPER, compute capability 8.9.\n")
     assert text.rstrip().endswith("--target 'my gpu.toml' --cache-dir DIR --preset NAME")
     assert "--target rtx4070-ti-super.toml" in descriptor_toml(whole())
-    assert "# L2_cache_size: not told" in descriptor_toml(card())
-    assert "L2_cache_size was not told" in written_text(card(), "a.toml", Paper())
+    assert "# L2_cache_size: unknown" in descriptor_toml(card())
+    assert "L2_cache_size is unknown" in written_text(card(), "a.toml", Paper())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ answer, pip would have to run the package's setup.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.source_builds import estimate, lacking
 from attn_doctor.fixes.steps import Plan, Step
 
+_log = logging.getLogger(__name__)
 #: `` + torch==2.11.0`` as uv prints it.
 _UV_LINE = re.compile(r"\s*([+~-]) ([A-Za-z0-9_.-]+)(?:==(\S+)| @ \S+|)(?: \(from .*\))?")
 
@@ -121,6 +123,7 @@ def _asked(call: PipCall, constraint: Path, asking: Asking, label: str) -> Resol
     asked = structs.replace(call, flags=(*call.flags, "--dry-run"), variables=())
     argv = installers.command(asked.argv, asking.facts, constraint)
     log = asking.folder / f"plan-{label}.log"
+    _log.debug("asking about %s", " ".join(call.argv))
     ended = run(
         argv if uv else (*argv, "--report", str(report)),
         seconds=asking.seconds,

@@ -138,7 +138,7 @@ def _xformers_from(row: Mapping[str, Any], facts: Facts) -> Verdict:
         version=row["version"],
         requirement=f"xformers=={row['version']}",
         index="" if default else _INDEX + tag,
-        reason="" if default else f"the default index has the one for CUDA {row['pypi']}",
+        reason="" if default else f"the default index has the wheel for CUDA {row['pypi']}",
     )
 
 
@@ -162,7 +162,7 @@ def _sage(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
             name="sageattention",
             wheel="no",
             version=table["newest"],
-            reason=f"the index ends at {older} (Triton kernels); 2.x has to be compiled",
+            reason=f"the newest release in the index is {older} (Triton kernels); compile 2.x",
         )
     reason = answer.reason if isinstance(answer, Unknown) else _gap(facts)
     return Verdict(name="sageattention", wheel="unknown", reason=reason)

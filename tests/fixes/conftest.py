@@ -236,7 +236,7 @@ class Environment:
         }
 
     def rule(self, name: str, run: str, **texts: str) -> None:
-        """Add a rule of the team's own, which finds a problem here and mends it with `run`."""
+        """Add a rule of the team's own, which finds a problem here and fixes it with `run`."""
         (self.rules / "own").mkdir(parents=True, exist_ok=True)
         when = texts.get("when", "'torch.installed == true'")
         done = f"done = [{texts['done']}]" if "done" in texts else ""
@@ -253,7 +253,7 @@ why = "It is."
 [when]
 all = [{when}]
 [[fix]]
-title = "Mend {name}"
+title = "Fix {name}"
 safety = "ask"
 run = [{run}]
 {done}

@@ -74,13 +74,13 @@ def test_what_pip_installed_beside_conda_is_pips(
     uv_env: Environment, record: str, installer: str | None
 ) -> None:
     _of_conda(uv_env, "triton", record, installer)
-    told = json.loads(uv_env.fix(TRITON, "--format", "json").stdout)
-    assert not told["plan"]["steps"][0]["blocked_by"]
+    output = json.loads(uv_env.fix(TRITON, "--format", "json").stdout)
+    assert not output["plan"]["steps"][0]["blocked_by"]
 
 
 @pytest.mark.slow
 def test_what_no_step_names_is_left_to_conda_too(uv_env: Environment) -> None:
-    # bulk is no package of interest: only the files tell that it is conda's.
+    # bulk has no facts of its own: only its files show that conda installed it.
     _of_conda(uv_env, "bulk", "bulk-1.0-py_0", None)
     uv_env.rule("bulk", '["pip", "install", "bulk>=2"]')
     ended = uv_env.fix("own/bulk", "--yes")

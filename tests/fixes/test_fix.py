@@ -29,9 +29,9 @@ def test_a_plan_is_shown_and_not_carried_out_without_a_terminal(uv_env: Environm
     assert ended.returncode == 1, ended.stderr
     assert "~ triton 3.5.0 → 3.6.0" in ended.stdout
     assert "run the same command with --yes" in ended.stdout
-    told = json.loads(uv_env.fix(TRITON, "--format", "json").stdout)
-    assert told["exit_code"] == 1
-    assert told["plan"]["steps"][0]["changes"] == [
+    output = json.loads(uv_env.fix(TRITON, "--format", "json").stdout)
+    assert output["exit_code"] == 1
+    assert output["plan"]["steps"][0]["changes"] == [
         {"name": "triton", "old": "3.5.0", "new": "3.6.0"}
     ]
     assert uv_env.tree() == before

@@ -80,7 +80,7 @@ def test_a_folder_without_our_mark_is_left(tmp_path: Path, environ: dict[str, st
     assert made.is_dir()
 
 
-def test_how_a_run_ended_is_told(environ: dict[str, str]) -> None:
+def test_the_end_of_a_run_is_recorded(environ: dict[str, str]) -> None:
     with begin(environ, "one") as journal:
         assert runs(environ)[0].state == "running"
         with pytest.raises(AttnDoctorError, match="still running"):

@@ -29,7 +29,7 @@ from attn_doctor.fixes.source_builds import preflight
 from attn_doctor.fixes.wheel_check import verdict
 from attn_doctor.rulebook.conditions import Condition
 
-#: A sound machine for builds: an H100 and CUDA 13.
+#: A healthy machine for builds: an H100 and CUDA 13.
 H100 = derive(
     Facts(
         system=System(
@@ -371,7 +371,7 @@ def test_wheel_verdicts() -> None:
     assert nothing.reason
 
 
-def test_moving_torch_foretells_what_is_left_behind() -> None:
+def test_another_torch_predicts_the_problems_that_it_introduces() -> None:
     facts = derive(
         replace(
             H100,
@@ -387,7 +387,7 @@ def test_moving_torch_foretells_what_is_left_behind() -> None:
     assert any(rule.startswith("xformers/built-for-other") for rule, _ in found.follows)
 
 
-def test_requirements_of_a_sound_machine_and_of_one_to_be_mended() -> None:
+def test_requirements_of_a_healthy_machine_and_of_one_to_be_fixed() -> None:
     text = requirements(H100)
     assert "torch==2.11.0+cu130" in text.splitlines()
     assert "--extra-index-url https://download.pytorch.org/whl/cu130" in text

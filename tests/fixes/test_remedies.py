@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 def _two(env: Environment) -> None:
     env.rule("two", '["pip", "install", "other"]')
     path = env.rules / "own" / "two.toml"
-    second = '[[fix]]\ntitle = "Mend it otherwise"\nsafety = "ask"\n'
+    second = '[[fix]]\ntitle = "Fix it otherwise"\nsafety = "ask"\n'
     path.write_text(path.read_text() + second + 'run = [["pip", "install", "bulk>=2"]]\n')
 
 

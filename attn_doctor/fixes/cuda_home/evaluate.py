@@ -7,6 +7,7 @@ first, until one of them builds. torch refuses another major version of CUDA tha
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from attn_doctor.fixes.cuda_home import compiler_bounds, trial_build
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice, Compiler
 from attn_doctor.host import Host
 
+_log = logging.getLogger(__name__)
 #: Compilers to try where nvcc does not accept the usual one, besides those of `PATH` itself.
 _NEWEST_GCC, _OLDEST_GCC = 16, 7
 #: Variables that win over CUDA_HOME, and where.
@@ -56,6 +58,8 @@ def choose(
         candidate = _tried(machine, fit.pop())
         chosen = candidate if candidate.verdict == "chosen" else None
         tried.append(candidate)
+    for candidate in tried:
+        _log.debug("%s: %s: %s", candidate.root, candidate.verdict, "; ".join(candidate.reasons))
     better = "" if chosen is None else _why_better(chosen)
     rest = [
         msgspec.structs.replace(one, verdict="fits", reasons=(f"not tried: {better}",))

@@ -147,10 +147,10 @@ def test_where_nothing_fits_nothing_is_printed_for_the_shell(
         pytest.skip("this machine has a whole toolkit of CUDA 13 in a usual place")
     assert ran.returncode == 1
     assert ran.stdout == ""
-    told = " ".join(ran.stderr.split())
-    assert f"{old}: torch is built for CUDA 13.0 and refuses another major version" in told
-    assert "attn-doctor fix --cuda-home --install" in told
-    assert "nvidia/label/cuda-13.0.2" in told
+    output = " ".join(ran.stderr.split())
+    assert f"{old}: torch is built for CUDA 13.0 and refuses another major version" in output
+    assert "attn-doctor fix --cuda-home --install" in output
+    assert "nvidia/label/cuda-13.0.2" in output
 
 
 def test_a_torch_that_takes_another_toolkit_is_believed(machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""Toolkits as real folders with real small programs, judged by really running them."""
+"""Toolkits as real folders with real small programs, evaluated by really running them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def machine(
     )
 
 
-def judged(facts: Facts, **variables: str) -> Choice:
+def evaluated(facts: Facts, **variables: str) -> Choice:
     environ = {"PATH": os.environ["PATH"], **variables}
     return choose(LocalHost(), facts, environ, lambda _: None)
 
@@ -61,7 +61,7 @@ def test_the_release_of_torch_is_chosen_and_the_rest_explained(tmp_path: Path) -
     old = make(tmp_path / "cuda-12.8", "12.8")
     exact = make(tmp_path / "cuda-13.0", "13.0")
     newer = make(tmp_path / "cuda-13.5", "13.5")
-    found = judged(
+    found = evaluated(
         machine(toolkit(old, "12.8", in_use=True), toolkit(newer, "13.5"), toolkit(exact, "13.0"))
     )
     assert found.chosen == of(found, exact)
@@ -76,7 +76,7 @@ def test_the_release_of_torch_is_chosen_and_the_rest_explained(tmp_path: Path) -
 
 def test_another_minor_version_serves_where_there_is_no_better(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "13.5")
-    found = judged(machine(toolkit(root, "13.5"))).chosen
+    found = evaluated(machine(toolkit(root, "13.5"))).chosen
     assert found is not None
     assert found.matches
     assert not found.exact
@@ -85,7 +85,7 @@ def test_another_minor_version_serves_where_there_is_no_better(tmp_path: Path) -
 def test_a_toolkit_without_headers_is_rejected_without_being_run(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "13.0", without=("include/cublas_v2.h",))
     program(root / "bin" / "nvcc", f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-    found = judged(machine(toolkit(root, "13.0")))
+    found = evaluated(machine(toolkit(root, "13.0")))
     assert found.chosen is None
     assert found.candidates[0].reasons == ("it lacks cublas",)
     assert not (tmp_path / "ran").exists()
@@ -96,7 +96,7 @@ def test_a_toolkit_without_headers_is_rejected_without_being_run(tmp_path: Path)
 )
 def test_an_nvcc_that_does_not_know_the_gpu(tmp_path: Path, archs: str, sm: int, side: str) -> None:
     root = make(tmp_path / "cuda", "13.0", archs=archs)
-    found = judged(machine(toolkit(root, "13.0"), sms=(sm,)))
+    found = evaluated(machine(toolkit(root, "13.0"), sms=(sm,)))
     assert found.candidates[0].reasons == (f"its nvcc is {side} for sm_{sm}",)
 
 
@@ -107,7 +107,7 @@ def test_the_next_best_is_taken_when_the_best_does_not_compile(tmp_path: Path) -
     )
     mixed = make(tmp_path / "mixed", "13.0", trouble=trouble)
     whole = make(tmp_path / "whole", "13.1")
-    found = judged(machine(toolkit(mixed, "13.0"), toolkit(whole, "13.1")))
+    found = evaluated(machine(toolkit(mixed, "13.0"), toolkit(whole, "13.1")))
     assert found.chosen == of(found, whole)
     assert "different releases" in of(found, mixed).reasons[0]
 
@@ -116,28 +116,28 @@ def test_an_nvcc_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(trial_build, "ASK", 0.3)
     root = make(tmp_path / "cuda", "13.0")
     program(root / "bin" / "nvcc", "#!/bin/sh\nsleep 60\n")
-    found = judged(machine(toolkit(root, "13.0"))).candidates[0]
+    found = evaluated(machine(toolkit(root, "13.0"))).candidates[0]
     assert found.nvcc == "fails"
     assert "no answer within" in found.reasons[0]
 
 
 def test_an_nvcc_of_another_release_than_its_headers(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "12.8")
-    found = judged(machine(toolkit(root, "13.0"))).candidates[0]
+    found = evaluated(machine(toolkit(root, "13.0"))).candidates[0]
     assert found.reasons == ("its nvcc is 12.8, torch needs CUDA 13.0",)
 
 
 def test_a_missing_library_is_found_by_linking(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "13.0")
     (root / "lib64" / "libcudart.so").write_text("no library")
-    found = judged(machine(toolkit(root, "13.0"))).candidates[0]
+    found = evaluated(machine(toolkit(root, "13.0"))).candidates[0]
     assert found.verdict == "rejected"
     assert "a trial build fails" in found.reasons[0]
 
 
 def test_a_gcc_that_nvcc_does_not_accept(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "13.0", newest_gcc=3)
-    found = judged(machine(toolkit(root, "13.0"))).candidates[0]
+    found = evaluated(machine(toolkit(root, "13.0"))).candidates[0]
     assert found.reasons == ("its nvcc accepts gcc up to 3, and this one is newer",)
 
 
@@ -151,7 +151,7 @@ def test_an_older_gcc_on_the_users_path_is_named(
         old = f'#!/bin/sh\n[ "$1" = -dumpversion ] && echo 7 && exit\nexec {real} "$@"\n'
         program(bin / f"{name}-7", old)
     monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
-    found = judged(machine(toolkit(root, "13.0"))).chosen
+    found = evaluated(machine(toolkit(root, "13.0"))).chosen
     assert found is not None
     assert found.compiler.cc == str(bin / "gcc-7")
     assert found.compiler.cxx == str(bin / "g++-7")
@@ -166,7 +166,7 @@ def test_torch_refuses_a_compiler_that_nvcc_would_take(tmp_path: Path) -> None:
     )
     root = make(tmp_path / "cuda", "13.0")
     facts = machine(toolkit(root, "13.0"), torch_path=str(tmp_path / "torch"))
-    found = judged(facts, PATH="/usr/bin").candidates[0]
+    found = evaluated(facts, PATH="/usr/bin").candidates[0]
     if found.verdict == "chosen":  # this machine has an older gcc beside the usual one
         assert found.compiler.cxx
     else:
@@ -180,7 +180,7 @@ def test_headers_where_conda_keeps_them_are_shown_to_the_compiler(tmp_path: Path
     inside = root / "targets" / f"{os.uname().machine}-linux"
     inside.mkdir(parents=True)
     (root / "include").rename(inside / "include")
-    found = judged(machine(toolkit(root, "13.0"))).chosen
+    found = evaluated(machine(toolkit(root, "13.0"))).chosen
     assert found is not None
     host = LocalHost()
     headers = str(inside / "include")
@@ -189,7 +189,7 @@ def test_headers_where_conda_keeps_them_are_shown_to_the_compiler(tmp_path: Path
     assert "CPATH" not in needed(host, found, {"CPATH": f"/x:{headers}"}).variables
 
 
-def test_what_torch_takes_now_is_judged_though_it_is_no_toolkit(tmp_path: Path) -> None:
+def test_what_torch_takes_now_is_evaluated_though_it_is_no_toolkit(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda-13.0", "13.0")
     facts = Facts(
         toolkits=(toolkit(root, "13.0"),),
@@ -202,7 +202,7 @@ def test_what_torch_takes_now_is_judged_though_it_is_no_toolkit(tmp_path: Path) 
         ),
         torch=Torch(installed=True, build="cuda", cuda="13.0"),
     )
-    found = judged(facts)
+    found = evaluated(facts)
     assert [one.root for one in found.candidates] == [str(root), "/usr/local"]
     assert found.candidates[1].reasons == ("it has no nvcc",)
     assert "no GPU is visible" in found.notes[0]
@@ -215,7 +215,7 @@ def test_without_a_cuda_torch_the_newest_is_chosen_and_that_is_said(tmp_path: Pa
         gpus=(Gpu(sm=90),),
         torch=Torch(installed=False),
     )
-    found = judged(facts)
+    found = evaluated(facts)
     assert found.chosen is not None
     assert found.chosen.root == str(new)
     assert found.notes == ("torch is not installed here, so no toolkit was compared with its CUDA",)
@@ -224,9 +224,9 @@ def test_without_a_cuda_torch_the_newest_is_chosen_and_that_is_said(tmp_path: Pa
 def test_variables_that_win_over_cuda_home_are_named(tmp_path: Path) -> None:
     root = make(tmp_path / "cuda", "13.0")
     facts = machine(toolkit(root, "13.0"))
-    inside = judged(facts, CUDACXX=str(root / "bin" / "nvcc"))
+    inside = evaluated(facts, CUDACXX=str(root / "bin" / "nvcc"))
     assert inside.notes == ()
-    outside = judged(facts, CUDACXX="/opt/other/bin/nvcc")
+    outside = evaluated(facts, CUDACXX="/opt/other/bin/nvcc")
     assert outside.notes[0].startswith(
         "CUDACXX=/opt/other/bin/nvcc overrides CUDA_HOME in CMake builds"
     )

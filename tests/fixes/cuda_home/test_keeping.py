@@ -1,4 +1,4 @@
-"""Start files and activation hooks: written for real, read by real shells, taken back."""
+"""Start files and activation hooks: written for real, read by real shells, undone."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def test_activation_sets_and_deactivation_gives_back(tmp_path: Path, shell: str)
     file = prefix / "bin" / ("activate.fish" if shell == "fish" else "activate")
     script = f". '{file}'; env; echo -----; deactivate; env"
     for before in ({}, {"CUDA_HOME": "/mine", "CUDA_PATH": ""}):
-        told = run(shell, script, tmp_path, **before)
-        inside, outside = told[: told.index("-----")], told[told.index("-----") + 1 :]
+        output = run(shell, script, tmp_path, **before)
+        inside, outside = output[: output.index("-----")], output[output.index("-----") + 1 :]
         assert "CUDA_HOME=/o p" in inside
         assert "CUDA_PATH=/o p" in inside
         assert f"PATH=/o p/bin:{prefix}/bin:/usr/bin:/bin" in inside
@@ -178,9 +178,9 @@ def test_what_the_user_set_since_is_kept(tmp_path: Path, shell: str) -> None:
     name, assign = ("activate.fish", "set -gx CUDA_HOME /user") if shell == "fish" else (
         "activate", "export CUDA_HOME=/user"
     )  # fmt: skip
-    told = run(shell, f". {prefix}/bin/{name}; {assign}; deactivate; env", tmp_path)
-    assert "CUDA_HOME=/user" in told
-    assert not any(line.startswith("CUDA_PATH") for line in told)
+    output = run(shell, f". {prefix}/bin/{name}; {assign}; deactivate; env", tmp_path)
+    assert "CUDA_HOME=/user" in output
+    assert not any(line.startswith("CUDA_PATH") for line in output)
 
 
 def test_activating_under_set_e_and_set_u_works(tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_conda_hooks_set_and_give_back(tmp_path: Path, shell: str, ending: str) 
         hooks / folder / f"zz-attn-doctor-cuda-home.{ending}"
         for folder in ("activate.d", "deactivate.d")
     )
-    told = run(shell, f". {enter}; env; echo -----; . {leave}; env", tmp_path, CUDA_HOME="/mine")
-    inside, outside = told[: told.index("-----")], told[told.index("-----") + 1 :]
+    output = run(shell, f". {enter}; env; echo -----; . {leave}; env", tmp_path, CUDA_HOME="/mine")
+    inside, outside = output[: output.index("-----")], output[output.index("-----") + 1 :]
     assert "CUDA_HOME=/o p" in inside
     assert "PATH=/o p/bin:/usr/bin:/bin" in inside
     assert "CUDA_HOME=/mine" in outside

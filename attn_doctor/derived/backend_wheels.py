@@ -67,7 +67,7 @@ def _flash_wheel(facts: Facts, tables: Tables) -> Answer:
     if version is not None:
         rows = [row for row in rows if row["version"] == version.partition("+")[0]]
     answers = [_flash_fits(row, facts) for row in rows] or [None]
-    return _yes_or_no(answers, f"the wheels of flash-attn {version or rows[-1]['version']}")
+    return _yes_or_no(answers, f"which wheels flash-attn {version or rows[-1]['version']} has")
 
 
 def _flash_fits(row: Row, facts: Facts) -> bool | None:
@@ -96,7 +96,7 @@ def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
         return row
     rows = tables["xformers"]["release"]
     answers = [_xformers_fits(one, facts) for one in rows]
-    return _yes_or_no(answers, "the system, CUDA or Python")
+    return _yes_or_no(answers, "whether a wheel fits: the system, CUDA or Python is unknown")
 
 
 def _xformers_fits(row: Row, facts: Facts) -> bool | None:
@@ -122,7 +122,7 @@ def _sage_wheel(facts: Facts, tables: Tables) -> Answer:
     if row is None or isinstance(row, Unknown):
         return row
     answers = [_sage_fits(one, facts) for one in tables["sageattention"]["wheel"]]
-    return _yes_or_no(answers, "the system, CUDA or Python")
+    return _yes_or_no(answers, "whether a wheel fits: the system, CUDA or Python is unknown")
 
 
 def _sage_fits(row: Row, facts: Facts) -> bool | None:
@@ -145,7 +145,7 @@ def _for_cuda(answer: Callable[[Facts, Tables], Answer]) -> Callable[[Facts, Tab
 def _yes_or_no(answers: list[bool | None], what: str) -> str | Unknown:
     if True in answers:
         return "yes"
-    return Unknown(f"unknown: {what}") if None in answers else "no"
+    return Unknown(f"it is unknown {what}") if None in answers else "no"
 
 
 def _among(value: Any, wanted: Collection[Any]) -> bool | None:

@@ -24,7 +24,7 @@ def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
     """Return the manifests with facts derived from this machine."""
     if not facts.manifests:
         return facts.manifests
-    here = [_here(one, facts) for one in facts.manifests]
+    here = [_device_present(one, facts) for one in facts.manifests]
     # If several kinds of GPU share one folder, GPUs of other machines do not count as drift.
     settled = any(
         known and one.device_slot != "cpu" for one, known in zip(facts.manifests, here, strict=True)
@@ -34,12 +34,12 @@ def manifests(facts: Facts, _: Tables) -> tuple[BuiltKernels, ...] | None:
         for one, known in zip(facts.manifests, here, strict=True)
     ]
     return tuple(
-        msgspec.structs.replace(one, awaiting_gpu=_waiting(found, number, facts))
+        msgspec.structs.replace(one, awaiting_gpu=_awaiting_gpu(found, number, facts))
         for number, one in enumerate(found)
     )
 
 
-def _waiting(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int | None:
+def _awaiting_gpu(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int | None:
     """Count unverified kernels for a GPU that this machine does not have, at its first entry."""
     one = records[number]
     if one.error or one.device_present is None or facts.gpus is None:
@@ -56,7 +56,7 @@ def _waiting(records: Sequence[BuiltKernels], number: int, facts: Facts) -> int 
     return sum(known) if len(known) == len(counts) else None
 
 
-def _here(record: BuiltKernels, facts: Facts) -> bool | None:
+def _device_present(record: BuiltKernels, facts: Facts) -> bool | None:
     """Whether this machine has the device of the build."""
     if record.device_slot is None:
         return None

@@ -48,7 +48,7 @@ class Ran(Struct, frozen=True, kw_only=True):
             return ""
         last = self.err.strip().splitlines()[-1:] or self.out.strip().splitlines()[-1:]
         return {
-            "missing": f"{program} is not there",
+            "missing": f"{program} does not exist",
             "refused": f"{program} may not be run: {''.join(last)}",
             "timeout": f"{program} did not answer within {seconds:g} s",
             "abandoned": f"{program} did not answer within {seconds:g} s and cannot be killed"

@@ -83,7 +83,7 @@ def test_undecodable_output() -> None:
 def test_missing_program(tmp_path: Path) -> None:
     ran = LocalHost().run([str(tmp_path / "nvidia-smi")], 5)
     assert ran == Ran(outcome="missing")
-    assert ran.why_not("nvidia-smi", 5) == "nvidia-smi is not there"
+    assert ran.why_not("nvidia-smi", 5) == "nvidia-smi does not exist"
 
 
 @posix

@@ -168,9 +168,9 @@ def _explain(
         for name in ("requires_torch", "requires_python"):
             gaps.add(f"{field}.{name}", f"the metadata in {one.info} cannot be read")
     if files and made.torch is None and not made.torch_floor:
-        gaps.add(f"{field}.built_torch", "it keeps no record of the torch it was compiled against")
+        gaps.add(f"{field}.built_torch", "it has no record of the torch it was compiled against")
     if files and made.cuda is None:
-        gaps.add(f"{field}.built_cuda", "it keeps no record of the CUDA it was compiled with")
+        gaps.add(f"{field}.built_cuda", "it has no record of the CUDA it was compiled with")
 
 
 def _compiled(host: Host, path: str, known: Known) -> list[str]:

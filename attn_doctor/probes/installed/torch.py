@@ -106,7 +106,9 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
 def _libraries(host: Host, site: Site, path: str, gaps: Gaps) -> tuple[str, ...] | None:
     """Return the libraries that the loader of Linux would not find for `import torch`."""
     if host.platform.os != "linux" or not path:
-        reason = "what torch's libraries need is looked up on Linux only" if path else "no folder"
+        reason = (
+            "torch's missing libraries are looked up on Linux only" if path else "no torch folder"
+        )
         gaps.add("torch.missing_libraries", reason)
         return None
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))

@@ -638,7 +638,7 @@ def test_windows_without_the_driver() -> None:
     assert (driver.state, driver.vendor) == ("no-gpu", "")
     driver, _, gaps = read(windows())
     assert driver.state is None
-    assert "pnputil is not there" in gaps["driver.state"]
+    assert "pnputil does not exist" in gaps["driver.state"]
 
 
 def test_a_mac() -> None:

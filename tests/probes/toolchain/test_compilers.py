@@ -149,7 +149,7 @@ def test_clang_is_used_without_gcc() -> None:
         path="/usr/bin/clang", version="18.1.3", family="clang", source="known place"
     )
     assert (found["cxx"].path, found["cxx"].family) == ("/usr/bin/c++", "")
-    assert gaps["cxx.version"] == "/usr/bin/c++ is not there"
+    assert gaps["cxx.version"] == "/usr/bin/c++ does not exist"
 
 
 def test_a_toolset_of_red_hat_belongs_to_the_system() -> None:

@@ -271,7 +271,7 @@ def test_only_a_system_nvcc_is_run() -> None:
     assert found.version is None
     (found,), _, gaps = read(machine(files))
     assert found.version is None
-    assert gaps["toolkits[0].version"] == "/opt/cuda/bin/nvcc is not there"
+    assert gaps["toolkits[0].version"] == "/opt/cuda/bin/nvcc does not exist"
 
 
 def test_a_runtime_without_compiler_is_named_by_its_folder() -> None:

@@ -213,8 +213,8 @@ def test_grouping_does_not_matter(one: list[Truth], two: list[Truth], three: lis
 
 @given(st.lists(st.tuples(TRUTHS, st.booleans())))
 def test_learning_more_never_changes_what_was_known(pairs: list[tuple[Truth, bool]]) -> None:
-    before = [told for told, _ in pairs]
-    after = [learned if told is None else told for told, learned in pairs]
+    before = [known for known, _ in pairs]
+    after = [learned if known is None else known for known, learned in pairs]
     for join in (conjunction, disjunction):
         assert join(before) in (None, join(after))
 
@@ -326,9 +326,9 @@ all = ['torch.installed == true', 'torch.biuld == "cpu"']
     )
     with pytest.raises(RuleError) as caught:
         read_rule(path, tmp_path)
-    told = str(caught.value)
-    assert told.startswith(f"{path}: when.all line 2: ")
-    assert "did you mean torch.build?" in told
+    message = str(caught.value)
+    assert message.startswith(f"{path}: when.all line 2: ")
+    assert "did you mean torch.build?" in message
 
 
 def test_every_fact_has_a_kind_and_a_sentence() -> None:

@@ -112,8 +112,8 @@ any  = ['torch.debug == true', 'torch.has_build_helper == true']
 none = ['torch.cxx11_abi == true']
 """,
     )
-    told = {"cxx11_abi": False, "has_build_helper": False, **torch}
-    assert one(rule, facts(torch=told)).verdict is verdict
+    known = {"cxx11_abi": False, "has_build_helper": False, **torch}
+    assert one(rule, facts(torch=known)).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_a_gap_gives_neither_a_false_alarm_nor_a_false_ok(
     path.write_text(HEAD.format(severity="error", head="") + body, encoding="utf-8")
     rule = read_rule(path, folder)
     truth = one(rule, facts(torch=known)).verdict
-    told = {name: value for name, value in known.items() if name not in hidden}
-    guess = one(rule, facts(torch=told)).verdict
+    shown = {name: value for name, value in known.items() if name not in hidden}
+    guess = one(rule, facts(torch=shown)).verdict
     assert guess is truth or guess is Verdict.UNKNOWN or Verdict.PROBLEM not in (guess, truth)
 
 
@@ -207,7 +207,7 @@ EACH = 'for_each = "gpus"\nsubject = "GPU {gpu.index}"'
 OLD = "[when]\nall = ['gpu.sm < 80']\n"
 
 
-def test_each_element_is_judged_by_itself(write: Write) -> None:
+def test_each_element_is_evaluated_by_itself(write: Write) -> None:
     rule = write("a/old", OLD, head=EACH)
     found = evaluate_rule(rule, facts(gpus=[{"index": 0, "sm": 75}, {"index": 1, "sm": 90}, {}]))
     assert [one.verdict for one in found] == [Verdict.PROBLEM, Verdict.OK, Verdict.UNKNOWN]
@@ -292,7 +292,7 @@ def test_one_element_is_enough_to_explain(write: Write) -> None:
     assert causes(rules, known)["b/consequence"] == "a/old"
 
 
-def test_the_worst_first_and_echoes_behind_their_root(write: Write) -> None:
+def test_the_worst_comes_first_and_consequences_follow_their_root_cause(write: Write) -> None:
     rules = [
         problem(write, "a/note", "info"),
         problem(write, "b/consequence-of-error", "error", '"z/error"'),
@@ -314,7 +314,7 @@ def test_the_worst_first_and_echoes_behind_their_root(write: Write) -> None:
     ]
 
 
-def test_rules_that_only_read_logs_are_not_judged(write: Write) -> None:
+def test_rules_that_only_read_logs_are_not_evaluated(write: Write) -> None:
     rule = write("a/log", "[[symptom]]\npattern = 'some text'\nlogs = ['some text']\n")
     assert evaluate_rules(facts(torch=BROKEN), [rule]) == ()
 

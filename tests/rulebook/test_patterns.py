@@ -1,4 +1,4 @@
-"""What is known of a pattern without running it, held against patterns that are run."""
+"""Compares what is known of a pattern without running it with the results of running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words for what nobody knows."""
+"""Fills texts of rules whose facts are partly unknown."""
 
 from __future__ import annotations
 

@@ -73,3 +73,17 @@ def test_ci_finds_the_readmes_commands(name: str, command: str) -> None:
     script = ROOT / ".ci" / "run"
     found = subprocess.run([script, "--show", name], capture_output=True, text=True, check=True)
     assert command in found.stdout
+
+
+def test_the_drawing_names_every_package() -> None:
+    drawing = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("```text")[2]
+    drawing = drawing.partition("```")[0]
+    packages = {path.parent.name for path in (ROOT / "attn_doctor").glob("*/__init__.py")}
+    assert {name for name in packages if name not in drawing} == set()
+
+
+def test_files_that_pages_name_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    named = set(re.findall(r"`([\w./]+\.py)`", text)) - {"version.py"}  # torch's
+    assert named
+    assert {one for one in named if not [*ROOT.glob(f"**/{one}")]} == set()

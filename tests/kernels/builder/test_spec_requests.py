@@ -180,8 +180,8 @@ def test_a_file_has_defaults_lists_and_presets(tmp_path: Path) -> None:
 GOOD = "[[kernel]]\nheads = 8\nhead_dim = 64\nseq_len = 512\n"
 
 
-def test_the_file_that_the_readme_shows(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+def test_the_file_that_the_documentation_shows(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "kernels.md").read_text("utf-8")
     (sample,) = re.findall(r"```toml\n(.*?\[\[kernel\]\].*?)```", text, re.DOTALL)
     found = from_file(tmp_path, sample)
     own = [one for one in found if not one.preset]

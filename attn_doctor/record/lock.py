@@ -10,6 +10,9 @@ heartbeat is known: it sets the file's time every few seconds, and counts as exi
 did not change in all looks of `DEAD` seconds. Looks are counted, not seconds: clocks of two
 machines may differ, and while an NFS server is away neither the owner nor we can do anything. Host
 names are not compared, as containers on different machines may share one.
+
+filelock is not used: it takes `flock`, which stays local to one machine with the NFS mount options
+`nolock` and `local_lock` (`man 5 nfs`). flufl.lock is not used: its lifetimes compare clocks.
 """
 
 from __future__ import annotations

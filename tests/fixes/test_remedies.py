@@ -35,6 +35,22 @@ def test_the_chosen_remedy_is_carried_out_and_no_other(
     assert {*uv_env.freeze().splitlines()} - before == {brought}
 
 
+def test_fix_is_short_for_fix_apply_and_a_dry_run_for_fix_plan(uv_env: Environment) -> None:
+    _two(uv_env)
+    before = uv_env.tree()
+    options = ("own/two", "--no-resolve", "--json")
+    plans = [
+        uv_env.fix(*words, *options)
+        for words in (("-n",), ("apply", "-n"), ("apply", "--dry-run"), ("plan",))
+    ]
+    assert {plan.returncode for plan in plans} == {1}
+    assert len({plan.stdout for plan in plans}) == 1, [plan.text for plan in plans]
+    assert json.loads(plans[0].stdout)["plan"]["steps"][0]["remedies"] == [
+        {"rule": "own/two", "remedy": 1}
+    ]
+    assert uv_env.tree() == before
+
+
 def test_a_remedy_that_is_not_there_cannot_be_chosen(uv_env: Environment) -> None:
     _two(uv_env)
     before = uv_env.tree()

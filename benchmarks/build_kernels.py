@@ -83,17 +83,17 @@ def specs(device: str) -> list[dict[str, Any]]:
     """Sixteen specs as training uses them on a GPU, four small ones on a CPU."""
     if device == "cpu":
         return [
-            {"heads": 2, "head_dim": dim, "lengths": 256, "mask": mask, "dtype": "fp32"}
+            {"heads": 2, "head_dim": dim, "seq_len": 256, "mask": mask, "dtype": "fp32"}
             for dim in (32, 64)
             for mask in ("none", "causal")
         ]
     return [
-        {"heads": heads, "head_dim": dim, "lengths": length, "mask": mask, "layout": layout}
+        {"heads": heads, "head_dim": dim, "seq_len": length, "mask": mask, "layout": layout}
         for heads, dim, length in ((24, 128, 4608), (16, 64, 4096))
         for mask in ("none", "causal")
         for layout in ("bhsd", "bshd")
     ] + [
-        {"heads": 12, "head_dim": 128, "lengths": length, "mask": mask}
+        {"heads": 12, "head_dim": 128, "seq_len": length, "mask": mask}
         for length in (1024, 2048, 1536, 3072)
         for mask in ("none", "causal")
     ]
@@ -134,7 +134,7 @@ def program(args: argparse.Namespace, folder: Path, spec: dict[str, Any]) -> dic
         "layout": spec.get("layout", "bhsd"),
         "heads": spec["heads"],
         "head_dim": spec["head_dim"],
-        "length": spec["lengths"],
+        "length": spec["seq_len"],
         "mask": spec["mask"],
     }
     env = {**ENVIRON, "TORCHINDUCTOR_CACHE_DIR": str(folder)}

@@ -178,7 +178,7 @@ def main() -> int:
         done = subprocess.run(command(args, folder, file), check=False, capture_output=True)
         checked, text = verify(args, folder)
         built, wrong = state(folder)
-        verified = prove(args, folder)
+        verified = verify_again(args, folder)
         print(f"last build: exit code {done.returncode}, {built} of {len(wanted)} built, {wrong}")
         print(f"cache verify: exit code {checked} {text if checked else ''}")
         print(f"verified once more: {verified}")
@@ -192,7 +192,7 @@ def main() -> int:
     return 0 if good else 1
 
 
-def prove(args: argparse.Namespace, folder: str) -> bool:
+def verify_again(args: argparse.Namespace, folder: str) -> bool:
     """Every kernel still hits and is right, in processes of their own."""
     from attn_doctor.diagnosis import examine
     from attn_doctor.host.local import LocalHost

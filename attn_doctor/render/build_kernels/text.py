@@ -56,7 +56,7 @@ def plan_text(
 ) -> str:
     """What a build would do, for `--dry-run` and `--check`."""
     lines = [_where(folder, facts, paper), *headings(plan.targets, paper)]
-    lines += [line for moved in plan.changes for line in paper.wrap(clean(moved), 2)]
+    lines += [line for change in plan.changes for line in paper.wrap(clean(change), 2)]
     lines += cleared_lines(plan.cleared, "would clear", paper, verbose)
     lines.append("")
     for item in plan.kernels:

@@ -59,7 +59,7 @@ def run_job(job: dict[str, Any], emit: Callable[..., None]) -> dict[str, Any]:
     _misbehave(how, word)
     if how == "refuse":
         return _failed("ValueError", "ValueError: no such thing")
-    if {"memory": "build", "proof-memory": "verify"}.get(how) == job["action"] and _crowded():
+    if {"memory": "build", "verify-memory": "verify"}.get(how) == job["action"] and _crowded():
         return _failed("OutOfMemoryError", "OutOfMemoryError: CUDA out of memory. Tried 2 GiB")
     stub = bool(os.environ.get("ATTN_DOCTOR_STUB_GPU"))
     if stub and how == "timed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -173,3 +174,22 @@ def test_a_folder_of_another_user(tmp_path: Path) -> None:
     assert owner_remark(tmp_path / "absent") == ""
     os.chown(tmp_path, 1234, -1)
     assert "belongs to another user (uid 1234)" in owner_remark(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "own"),
+    [({}, False), ({"cache_dir": True}, True), ({"artifact": Path("k.tar.gz")}, True)],
+)
+def test_build_kernels_keeps_triton_in_the_folder_that_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any], own: bool
+) -> None:
+    from attn_doctor.cli.build_kernels.request import BuildOptions, workplace
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/scratch/triton")
+    chosen = {name: str(tmp_path) if value is True else value for name, value in chosen.items()}
+    facts = replace(CPU, caches=(Cache(kind="inductor", path=str(tmp_path)),))
+    place = workplace(BuildOptions(specs=None, **chosen), facts, [])
+    assert ("TRITON_CACHE_DIR" not in place.environ) == own
+    assert [note.partition(" is set")[0] for note in place.notes] == [
+        "TRITON_CACHE_DIR=/scratch/triton"
+    ]

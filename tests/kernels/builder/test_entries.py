@@ -1,4 +1,4 @@
-"""What is recorded of a proof that ended in each of the ways it may."""
+"""Entries of kernels whose verification ended in each possible way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def failed(type: str, message: str = "so it is") -> Outcome:
 
 
 @pytest.mark.parametrize(
-    ("proof", "state", "message"),
+    ("verified", "state", "message"),
     [
         (outcome({"ok": True}), "built", ""),
         (outcome({"ok": True, "unverified": True}), "unverified", ""),
@@ -39,18 +39,18 @@ def failed(type: str, message: str = "so it is") -> Outcome:
         (outcome(ending=Ending.TIMED_OUT), "failed", "the verification gave no result within 60 s"),
     ],
 )
-def test_what_is_recorded(proof: Outcome, state: str, message: str) -> None:
-    entry = verified_entry(ITEM, {"files": {"a/b.cubin": 3}}, proof)
+def test_what_is_recorded(verified: Outcome, state: str, message: str) -> None:
+    entry = verified_entry(ITEM, {"files": {"a/b.cubin": 3}}, verified)
     assert (entry.state, entry.message) == (state, message)
     assert entry.device_slot == "cuda:0 NVIDIA H200"
     assert entry.build is not None
-    assert entry.build.verified == succeeded(proof)
+    assert entry.build.verified == succeeded(verified)
     # What did not hold can be cleared by what it left.
     assert entry.build.files == {"a/b.cubin": 3}
 
 
 @pytest.mark.parametrize(
-    ("proof", "ran_out"),
+    ("verified", "ran_out"),
     [
         (failed("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB"), True),
         (failed("RuntimeError", "out of resource: shared memory, Required: 151552"), False),
@@ -60,5 +60,5 @@ def test_what_is_recorded(proof: Outcome, state: str, message: str) -> None:
         (outcome({"ok": True}), False),
     ],
 )
-def test_when_memory_ran_out(proof: Outcome, ran_out: bool) -> None:
-    assert memory_ran_out(proof) == ran_out
+def test_when_memory_ran_out(verified: Outcome, ran_out: bool) -> None:
+    assert memory_ran_out(verified) == ran_out

@@ -94,7 +94,7 @@ def test_many_kernels_are_compiled_off_the_gpu_and_verified_on_it(on_gpu: Make) 
         assert result.entry is not None
         assert result.entry.build is not None
         assert result.entry.build.verified
-        # Only a proof on the GPU computes anything.
+        # Only a verification on the GPU computes anything.
         assert result.entry.build.errors == {"out": 1e-3}
     assert "compilers_started" in report.phases
 

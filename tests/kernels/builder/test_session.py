@@ -71,7 +71,7 @@ def test_built_verified_written_down_and_then_up_to_date(request_of: Make) -> No
     report = built(request, watcher)
     assert states(report) == ["built"] * 3
     assert not report.failed
-    # Each proof begins after its build, and the last thing is that all are done.
+    # Each verification begins after its build, and the last thing is that all are done.
     for mask in ("none", "causal", "document"):
         assert [phase for name, phase in watcher.steps if name == mask] == [
             "build",
@@ -180,7 +180,7 @@ def test_force_builds_anew_and_shared_files_stay(request_of: Make) -> None:
     assert ("none", "build") in watcher.steps
 
 
-@pytest.mark.parametrize("kind", ["memory", "proof-memory"])
+@pytest.mark.parametrize("kind", ["memory", "verify-memory"])
 def test_out_of_memory_beside_others_is_tried_again_alone(request_of: Make, kind: str) -> None:
     masks = (f"{kind}:a", f"{kind}:b", f"{kind}:c")
     report = built(request_of(*masks, jobs=3))
@@ -188,7 +188,7 @@ def test_out_of_memory_beside_others_is_tried_again_alone(request_of: Make, kind
     assert any(result.retried for result in report.results)
 
 
-def test_proofs_do_not_wait_for_all_builds(request_of: Make) -> None:
+def test_verifications_do_not_wait_for_all_builds(request_of: Make) -> None:
     watcher = Recorder()
     built(request_of("none", "sleep:x20", jobs=2), watcher)
     order = [step for step in watcher.steps if step[1] != "build"]

@@ -251,7 +251,7 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
     if facts.diffusers.installed is False:
-        yield f"Diffusers is not installed here: assumed: {newest}, the newest known release"
+        yield f"Diffusers is not installed; assumed: {newest}, the newest known release"
     if _late(reading):
         line = reading.variables["DIFFUSERS_ATTN_BACKEND"].line
         yield (

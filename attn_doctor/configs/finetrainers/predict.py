@@ -224,7 +224,7 @@ def _native(reading: Reading, key: str) -> str:
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
     if facts.finetrainers.installed is False:
-        yield f"Finetrainers is not installed here: assumed: {newest}, the newest known release"
+        yield f"Finetrainers is not installed; assumed: {newest}, the newest known release"
     if reading.get("model_name") not in _MODELS:
         name = reading.get("model_name") or "not given in the script"
         yield f"--model_name is {name}: whether its model passes masks is unknown"

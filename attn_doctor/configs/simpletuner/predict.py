@@ -124,7 +124,7 @@ def _ignored(run: Run) -> Iterator[str]:
 
 def _notes(run: Run, facts: Facts) -> Iterator[str]:
     if facts.simpletuner.installed is False:
-        yield f"SimpleTuner is not installed here: assumed: {newest()}, the newest known release"
+        yield f"SimpleTuner is not installed; assumed: {newest()}, the newest known release"
     if run.mechanism == "flash-attn-2":
         yield "flash-attn-2 means FlashAttention of variable length, not FlashAttention 2"
     held = run.name is not None and run.name.backend in ("_native_flash", "_native_cudnn")

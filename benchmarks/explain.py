@@ -2,10 +2,10 @@
 
     python benchmarks/explain.py [--python ENV/bin/python] [--megabytes 1000] [--log FILE]
 
-Two logs are written to a temporary folder: a training run, whose lines are much alike, and prose,
-no line of which repeats. grep counts the lines that hold one of the rules' plain texts (`grep -cE`,
-the same alternatives that `explain` looks for first), and a plain read counts the lines. A log of
-one page is timed as well. Each command runs by turns, so that a busy machine slows all of them.
+Two logs are written to a temporary folder: a training run, whose lines are similar, and prose, in
+which no line repeats. grep counts the lines with one of the rules' plain texts (`grep -cE`, the
+same alternatives that `explain` searches first), and a plain read counts the lines. A short log is
+timed as well. The commands take turns, so that a busy machine slows all of them.
 """
 
 from __future__ import annotations

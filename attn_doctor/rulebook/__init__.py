@@ -1,4 +1,4 @@
-"""The rulebook: what a rule is, how it is read, and how it judges facts.
+"""The rulebook: the form of rules, reading them, and their evaluation on facts.
 
 A rule is data (`rules/<area>/<name>.toml`); `rules/README.md` shows how to write one.
 """

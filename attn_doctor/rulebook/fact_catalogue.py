@@ -1,8 +1,8 @@
 """Every fact by the name that rules write, with its kind and its sentence.
 
-All of it is read off the package `facts`: names and kinds from the type hints, sentences from the
-text under each field. The linter judges condition lines by it and `docs/facts.md` is printed from
-it; a `check` never needs it.
+All of it is read from the package `facts`: names and kinds from the type hints, sentences from the
+text under each field. Condition lines are checked by it, and `docs/facts.md` is generated from it;
+`check` never needs it.
 """
 
 from __future__ import annotations

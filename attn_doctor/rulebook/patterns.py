@@ -31,11 +31,11 @@ _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
 _Node = tuple[Any, Any]
 _Nodes = Sequence[_Node]
-#: How often a repetition without end is taken to repeat: about the length of a long line.
+#: Repeats that an unbounded repetition counts as: about the length of a long line.
 _ENDLESS = 4000
-#: Steps at one place of the text that a pattern may cost at worst; some ten milliseconds.
+#: Most steps of a pattern at one offset of the text; about ten milliseconds.
 _STEPS = 1_000_000
-#: Ways through a pattern's alternatives that are looked at.
+#: Ways through the alternatives of a pattern that are examined.
 _WAYS = 256
 
 _EVERYTHING = frozenset(range(256))
@@ -63,7 +63,7 @@ def required_texts(pattern: str) -> tuple[str, ...]:
 
 
 def plain_length(pattern: str) -> int:
-    """How many characters of a match are given word for word, in the longest alternative."""
+    """The number of literal characters in a match, in the longest alternative."""
     return _plain(_parsed(pattern))
 
 
@@ -84,7 +84,7 @@ def _cover(nodes: _Nodes) -> tuple[str, ...] | None:
 
 
 def _worth(texts: tuple[str, ...]) -> tuple[bool, bool, int, int]:
-    """Rare words are worth more than long texts: they decide how much of a log is read."""
+    """The rank of a choice: rare words come before long texts, since they select less of a log."""
     shortest = min(map(len, texts))
     return shortest >= _SHORTEST, all(map(is_rare, texts)), shortest, -len(texts)
 
@@ -111,7 +111,7 @@ def _covers(nodes: _Nodes) -> Iterator[tuple[str, ...]]:
 
 
 def _letter(name: str, value: Any) -> str:
-    """The one character that a node stands for, case aside; empty if there are several."""
+    """The one character that a node matches, in lower case; empty if there are several."""
     if name == "LITERAL":
         return chr(value).lower()
     if name == "IN" and all(str(op) == "LITERAL" for op, _ in value):
@@ -141,8 +141,8 @@ def _plain(nodes: _Nodes) -> int:
     return total
 
 
-# Keywords, by which a text is looked for in a huge log. A symptom with an ordinary keyword makes
-# `explain` read closely what it could pass over.
+# Keywords, by which a text is searched in a huge log. A symptom with an ordinary keyword makes
+# `explain` search passages that it could skip.
 
 _WORD = re.compile(r"[a-z_]{3,}")
 #: Words of many logs and of ordinary prose, which say nothing about a failure.
@@ -161,7 +161,7 @@ def keyword(text: str) -> str:
 
 
 def is_rare(text: str) -> bool:
-    """Some word of the text stands in few logs."""
+    """Some word of the text is in few logs."""
     word = keyword(text)
     return bool(word) and word not in _common_words()
 
@@ -185,9 +185,9 @@ def pattern_faults(rule: Rule) -> Iterator[str]:
 
 
 def dangers(pattern: str, *, log: bool = True) -> list[str]:
-    """Why `pattern` must not be used on a log, each as one sentence; none if it may.
+    """Why `pattern` must not be used on a log, one sentence each; empty if it may be used.
 
-    `log=False`: on the value of a fact, which is no page to be searched for plain text first.
+    `log=False`: it is used on the value of a fact, which is short, so plain text is not required.
     """
     nodes = _parsed(pattern)
     found = list(dict.fromkeys(_constructs(nodes)))
@@ -201,7 +201,7 @@ def dangers(pattern: str, *, log: bool = True) -> list[str]:
 
 
 def _constructs(nodes: _Nodes) -> Iterator[str]:
-    """What cannot be matched in bounded time, or not by every engine."""
+    """Constructs that cannot be matched in bounded time, or not by every engine."""
     for op, value in nodes:
         name = str(op)
         if name in ("GROUPREF", "GROUPREF_EXISTS"):
@@ -220,7 +220,7 @@ def _constructs(nodes: _Nodes) -> Iterator[str]:
 
 
 def _overlapping(nodes: _Nodes) -> Iterator[str]:
-    """Alternatives under a repetition that can begin alike: each repeat doubles the ways."""
+    """Repeated alternatives with a common first character: each repeat doubles the ways."""
     for op, value in nodes:
         name = str(op)
         if name in ("SUBPATTERN", "ATOMIC_GROUP"):
@@ -233,7 +233,7 @@ def _overlapping(nodes: _Nodes) -> Iterator[str]:
 
 
 class _Piece(NamedTuple):
-    """Part of a pattern laid out flat: which characters it takes, how often."""
+    """Part of a row: the characters that it matches, and how often."""
 
     chars: frozenset[int]
     least: int
@@ -241,7 +241,7 @@ class _Piece(NamedTuple):
 
 
 _Row = list[_Piece]
-#: An anchor or a lookaround: it takes no character.
+#: An anchor or a lookaround: it matches no character.
 _PLACE = _Piece(frozenset(), 0, 0)
 
 
@@ -261,7 +261,7 @@ def _costs(nodes: _Nodes) -> Iterator[str]:
 
 
 def _steps(row: _Row, index: int) -> int:
-    """How many ways there are for one repetition and those that can share its text."""
+    """The number of ways for one repetition and those that can share its text."""
     start, steps = row[index], row[index].most
     if steps <= _SMALL:
         return 0
@@ -289,10 +289,10 @@ def _lookarounds(nodes: _Nodes) -> Iterator[_Nodes]:
 
 
 def _rows(nodes: _Nodes) -> list[_Row]:
-    """The pattern laid out flat, once for each way through its alternatives."""
+    """The pattern as a flat row, once for each way through its alternatives."""
     rows: list[_Row] = [[]]
     for op, value in nodes:
-        # A pattern of more ways than this is judged by the first of them.
+        # Of a pattern with more ways than this, the first of them decide.
         rows = [row + way for row in rows for way in _ways(str(op), value)][:_WAYS]
     return rows
 
@@ -321,7 +321,7 @@ def _repeated(least: int, most: int, bodies: list[_Row]) -> list[_Row]:
 
 
 def _set(name: str, value: Any) -> frozenset[int]:
-    """The characters that a node takes, of the first 256; the rest counts as one of them."""
+    """The characters that a node matches, of the first 256; all others count as the last."""
     if name == "LITERAL":
         return frozenset({value if value < 256 else 255})
     if name == "NOT_LITERAL":

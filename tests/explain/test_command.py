@@ -121,6 +121,6 @@ def test_a_huge_log_needs_little_memory(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, str(log)], capture_output=True, text=True, check=True
     )
-    told, memory = done.stdout.splitlines()
-    assert told == "1800001 True"
+    lines, memory = done.stdout.splitlines()
+    assert lines == "1800001 True"
     assert int(memory) < 100

@@ -22,7 +22,7 @@ TABLES = {
 }
 
 
-def told(log: str) -> tuple[Facts, set[str]]:
+def extracted(log: str) -> tuple[Facts, set[str]]:
     return facts_from(list(statements(log)), lambda: TABLES)
 
 
@@ -102,7 +102,7 @@ def told(log: str) -> tuple[Facts, set[str]]:
     ],
 )  # fmt: skip
 def test_statements(log: str, expected: dict[str, Any]) -> None:
-    facts, names = told(log)
+    facts, names = extracted(log)
     gpu = facts.gpus[0] if facts.gpus else None
     lookup = FactLookup(facts, "gpu", gpu)
     assert {name: lookup(name) for name in expected} == expected
@@ -119,12 +119,12 @@ def test_statements(log: str, expected: dict[str, Any]) -> None:
         "RTX 30xx and RTX 40 series are supported",
     ],
 )
-def test_no_gpu_is_made_of_what_a_message_speaks_of(log: str) -> None:
-    assert told(log)[0].gpus is None
+def test_a_gpu_that_a_message_only_mentions_is_not_a_fact(log: str) -> None:
+    assert extracted(log)[0].gpus is None
 
 
-def test_a_report_counts_more_than_a_wish() -> None:
-    facts, _ = told(
+def test_a_report_counts_more_than_a_request() -> None:
+    facts, _ = extracted(
         "pip install torch==2.6.0+cu118\n"
         "torch.__version__  = 2.5.1+cu121\n"
         "pip install torch==2.7.0\n"
@@ -133,16 +133,16 @@ def test_a_report_counts_more_than_a_wish() -> None:
 
 
 def test_what_is_said_last_counts() -> None:
-    facts, _ = told("Successfully installed torch-2.5.1\nSuccessfully installed torch-2.6.0\n")
+    facts, _ = extracted("Successfully installed torch-2.5.1\nSuccessfully installed torch-2.6.0\n")
     assert facts.torch.version == "2.6.0"
 
 
 def test_an_unknown_product_has_no_capability() -> None:
-    facts, _ = told("NVIDIA GeForce RTX 9990")
+    facts, _ = extracted("NVIDIA GeForce RTX 9990")
     assert facts.gpus is not None
     assert facts.gpus[0].name == "GeForce RTX 9990"
     assert facts.gpus[0].sm is None
 
 
-def test_nothing_is_told_of_a_silent_log() -> None:
-    assert told("RuntimeError: no\n") == (Facts(), set())
+def test_nothing_is_stated_of_a_silent_log() -> None:
+    assert extracted("RuntimeError: no\n") == (Facts(), set())

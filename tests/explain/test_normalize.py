@@ -144,7 +144,7 @@ def test_a_time_on_every_line_begins_nothing() -> None:
     assert [bool(line.stamped) for line in page.lines] == [True, False]
 
 
-def test_prose_that_is_broken_evenly_is_mended() -> None:
+def test_prose_that_is_broken_evenly_is_joined() -> None:
     data = (
         "      <string>:106: UserWarning: flash_attn was requested, but\n"
         "      nvcc was not found.  Are you sure your environment has nvcc\n"

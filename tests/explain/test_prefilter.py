@@ -1,4 +1,4 @@
-"""The sieve lets through what a plain search finds, and little else."""
+"""The prefilter lets through what a plain search finds, and little else."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_the_index_holds_the_same_rules_without_their_examples() -> None:
     assert len(rules) > 100
 
 
-def test_rules_from_the_index_judge_like_those_from_the_files() -> None:
+def test_rules_from_the_index_find_the_same_as_those_from_the_files() -> None:
     index = msgspec.json.decode(build_index(folder()), type=Index)
     packed = {rule.id: rule for rule in index.rules}
     seen = set()

@@ -119,7 +119,7 @@ def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
         yield f"cannot be read: {', '.join(contents.unreadable[:3])}"
     if contents.unrelated_files and contents.entries:
         count = plural(len(contents.unrelated_files), "file")
-        yield f"{count} that the cache did not write; they are never deleted"
+        yield f"{count} that the cache did not write (never deleted)"
 
 
 def _waiting(one: Survey, facts: Facts) -> Iterator[str]:

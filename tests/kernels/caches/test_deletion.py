@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.kernels.caches.deletion import link_above, obstacle, remove
+from attn_doctor.facts import Cache, Facts
+from attn_doctor.kernels.caches.deletion import (
+    ClearedFile,
+    Deletions,
+    existing,
+    link_above,
+    obstacle,
+    plan,
+    remove,
+)
 from attn_doctor.kernels.caches.file_tree import read_tree
+from attn_doctor.kernels.caches.survey import CacheLocation, Survey, survey
 
 root_only = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away"
@@ -127,9 +137,78 @@ def test_a_race_against_links_deletes_nothing_outside(tmp_path: Path, make: Any)
     assert all(victim.exists() for victim in victims)
 
 
-def test_what_cannot_be_deleted_is_told(tmp_path: Path, make: Any) -> None:
+def test_what_cannot_be_deleted_is_said(tmp_path: Path, make: Any) -> None:
     (tmp_path / "r" / "folder").mkdir(parents=True)
     assert remove(str(tmp_path / "r"), ["folder"]).kept == {"folder": "it is not a regular file"}
     assert "cannot be reached" in remove(str(tmp_path / "none"), ["x"]).kept["x"]
     make.write(tmp_path / "file")
     assert "not a folder" in obstacle(str(tmp_path / "file"))
+
+
+def test_a_build_deletes_below_its_folders_only(tmp_path: Path, make: Any) -> None:
+    inside = make.write(tmp_path / "r" / "a" / "one", b"12345")
+    outside = make.write(tmp_path / "other")
+    missing = ClearedFile(path=str(tmp_path / "r" / "never"), bytes=1, why="stale")
+    files = [*existing(tmp_path, ["r/a/one", "other", "gone"], "stale"), missing]
+    assert [Path(file.path).name for file in files] == ["one", "other", "never"]
+    deletions = Deletions(str(tmp_path / "r"), "")
+    deletions.delete(files)
+    assert [(file.path, file.bytes) for file in deletions.cleared] == [(str(inside), 5)]
+    assert deletions.kept == {str(outside): "it is in none of the cache folders"}
+    assert outside.exists()
+    assert not inside.parent.exists()
+
+
+def test_a_build_reports_what_it_could_not_delete(tmp_path: Path, make: Any) -> None:
+    (tmp_path / "folder").mkdir()
+    deletions = Deletions(str(tmp_path))
+    deletions.delete(existing(tmp_path, ["folder"], "stale"))
+    assert deletions.kept == {str(tmp_path / "folder"): "it is not a regular file"}
+
+
+def test_a_build_deletes_damaged_files_and_no_others(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path)
+    graph = root / "fxgraph" / make.FX[1:3] / make.FX
+    left = make.write(graph / ".999999999.1.tmp")
+    truncated = graph / make.FILE
+    truncated.write_bytes(truncated.read_bytes()[:-3])
+    deletions = Deletions(str(root))
+    deletions.delete_damaged()
+    assert [file.path for file in deletions.cleared] == [str(truncated)]
+    assert left.exists()
+
+
+def surveyed(kind: str, root: Path) -> Survey:
+    return survey(CacheLocation(kind, str(root), "named"), Facts())
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_an_abandoned_lock_is_deleted(tmp_path: Path, make: Any, everything: bool) -> None:
+    lock = make.write(make.extension(tmp_path) / "lock", b"")
+    os.utime(lock, (0, 0))
+    found = plan(surveyed("extensions", tmp_path), everything=everything)
+    assert "py312_cu130/fused/lock" in found.files
+    assert found.doubts == ()
+    assert found.refused == ""
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_a_lock_that_may_be_held_stays(tmp_path: Path, make: Any, everything: bool) -> None:
+    make.write(make.extension(tmp_path) / "lock", b"")
+    location = CacheLocation("extensions", str(tmp_path), "named")
+    network = (Cache(kind="extensions", path=str(tmp_path), network=True),)
+    found = plan(survey(location, Facts(caches=network)), everything=everything)
+    assert not [path for path in found.files if path.endswith("lock")]
+    assert "another machine may hold it" in found.doubts[0]
+
+
+def test_a_plan_counts_entries_and_bytes(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path)
+    found = plan(surveyed("inductor", root), everything=True)
+    by_reason = {group.why: group for group in found.groups}
+    assert by_reason["code"].entries == 1
+    assert len(by_reason["code"].files) == 2
+    assert by_reason["locks that no process holds"].entries == 1
+    assert found.bytes == sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+    assert plan(surveyed("inductor", root), everything=False).groups == ()
+    assert plan(surveyed("inductor", root / "none"), everything=True).groups == ()

@@ -1,4 +1,4 @@
-"""Locks that are held are told with their holder; those of the dead are told apart from them."""
+"""Held locks are shown with their holder, and apart from locks of crashed processes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_extensions_lock_is_its_makers_while_he_has_it_open(tmp_path: Path, m
     assert (one.holder, one.stale) == ("", True)
 
 
-def test_on_a_network_disk_nobody_can_tell(tmp_path: Path, make: Any) -> None:
+def test_a_lock_on_a_network_disk_is_not_stale(tmp_path: Path, make: Any) -> None:
     path = make.write(make.extension(tmp_path) / "lock", b"")
     os.utime(path, (0, 0))
     (one,) = found("extensions", tmp_path, network=True)

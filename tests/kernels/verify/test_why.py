@@ -178,7 +178,7 @@ def test_a_value_with_blanks_is_told_as_a_shell_takes_it(tmp_path: Path) -> None
     assert "undo:  export CXX='ccache g++'\n" in text
 
 
-def test_what_never_was_built_costs_nobody_knows_what(tmp_path: Path) -> None:
+def test_the_build_time_of_a_failed_kernel_is_unknown(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
     (key,) = manifest.entries
     failed = replace(manifest.entries[key], state="failed", build=None, message="no memory")

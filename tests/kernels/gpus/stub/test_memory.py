@@ -24,7 +24,7 @@ def test_a_copy_comes_back_until_something_is_launched(on_stub_gpu: Program) -> 
     assert launches == 1
 
 
-def test_memory_that_nobody_wrote_is_unknown(on_stub_gpu: Program) -> None:
+def test_memory_without_a_write_is_unknown(on_stub_gpu: Program) -> None:
     assert on_stub_gpu("at = malloc(8); down(at, 8); out = len(reads)") == 1
 
 

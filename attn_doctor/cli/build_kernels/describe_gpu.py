@@ -30,7 +30,7 @@ class Format(str, Enum):
 
 def describe_gpu(
     device: Annotated[
-        str, typer.Option(metavar="DEVICE", help="The GPU by torch's number: cuda:N.")
+        str, typer.Option("--device", metavar="DEVICE", help="The GPU by torch's number: cuda:N.")
     ] = "cuda:0",
     output: Annotated[
         str,

@@ -41,6 +41,7 @@ Spec = Annotated[
     list[Path] | None,
     _spec("--spec", metavar="FILE", help="A TOML file of specs (see the README); may be repeated."),
 ]
+# An option whose metavar is its name in capitals needs the name: Typer 0.27 offers --MASK else.
 Heads = Annotated[
     str, _spec(metavar="N", help="Query heads. A value may be a list, 24,40: lists multiply.")
 ]
@@ -62,10 +63,11 @@ KvSeqLen = Annotated[
     str, _spec("--kv-seq-len", metavar="TOKENS", help="Key length, in cross-attention.")
 ]
 Batch = Annotated[str, _spec(metavar="N", help="Batch size.")]
-Dtype = Annotated[str, _spec(metavar="DTYPE", help="bf16 (default), fp16 or fp32.")]
+Dtype = Annotated[str, _spec("--dtype", metavar="DTYPE", help="bf16 (default), fp16 or fp32.")]
 Mask = Annotated[
     str,
     _spec(
+        "--mask",
         metavar="MASK",
         help="none (default), causal, document, sliding-window, bool, float, or your own"
         " module:function.",
@@ -93,6 +95,7 @@ Phase = Annotated[
 Layout = Annotated[
     str,
     _spec(
+        "--layout",
         metavar="LAYOUT",
         help="Memory of q, k, v: bhsd (default), bshd (as Diffusers makes it), fused-qkv or"
         " fused-v.",
@@ -104,7 +107,7 @@ Dynamic = Annotated[
     str, _spec(metavar="true|false", help="torch.compile(dynamic=…), if your program gives it.")
 ]
 Mode = Annotated[
-    str, _spec(metavar="MODE", help="torch.compile(mode=…), if your program gives it.")
+    str, _spec("--mode", metavar="MODE", help="torch.compile(mode=…), if your program gives it.")
 ]
 Option = Annotated[
     list[str] | None,
@@ -190,6 +193,7 @@ Python = Annotated[
 Device = Annotated[
     str,
     _how(
+        "--device",
         metavar="DEVICE",
         help="cuda, cuda:N, all (a kernel is for one GPU index), or cpu. Default: cuda:0.",
     ),

@@ -40,14 +40,18 @@ def _rules() -> None:
 
 @app.command("list")
 def list_(
-    area: Annotated[str, typer.Option(metavar="AREA", help="Only this area, such as flex.")] = "",
+    area: Annotated[
+        str, typer.Option("--area", metavar="AREA", help="Only this area, such as flex.")
+    ] = "",
     severity: Annotated[
         Severity | None, typer.Option(help="Only this severity.", show_default=False)
     ] = None,
-    cause: Annotated[str, typer.Option(metavar="CAUSE", help="Only this cause.")] = "",
+    cause: Annotated[str, typer.Option("--cause", metavar="CAUSE", help="Only this cause.")] = "",
     backend: Annotated[
         str,
-        typer.Option(metavar="BACKEND", help="Only rules about this backend, such as sage."),
+        typer.Option(
+            "--backend", metavar="BACKEND", help="Only rules about this backend, such as sage."
+        ),
     ] = "",
     rules: Folders = None,
     format: Annotated[Format, typer.Option(help="How to write the list.")] = Format.text,

@@ -124,3 +124,14 @@ def test_a_huge_log_needs_little_memory(tmp_path: Path) -> None:
     lines, memory = done.stdout.splitlines()
     assert lines == "1800001 True"
     assert int(memory) < 100
+
+
+def test_json_into_a_file(tmp_path: Path) -> None:
+    output = tmp_path / "explanation.json"
+    arguments = ("--no-probe", "--json", "-o", str(output))
+    done = run(*arguments, input=b"AssertionError: Torch not compiled with CUDA enabled\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert json.loads(output.read_text("utf-8"))["matches"][0]["cause"] == "torch-cpu-only"
+    done = run("--no-probe", "-o", str(tmp_path / "no" / "file"), input=b"log\n")
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr

@@ -25,7 +25,7 @@ from attn_doctor.record.manifest import BuildEnvironment
 #: What the keys of Triton's kernels hold besides their source.
 _NEEDED = ("torch", "torch_cuda", "torch_key", "triton", "triton_key", "python", "sm", "cpu")
 #: Components of Triton's keys only; graphs hit whatever their values are. Names of variables as in
-#: CACHE_INVALIDATING_ENV_VARS of Triton 3.6; of the rest the proof tells.
+#: CACHE_INVALIDATING_ENV_VARS of Triton 3.6; the verification covers the rest.
 _TRITONS = re.compile(
     r"ptxas|DISABLE_(?:PTXAS_OPT|LLVM_OPT|MMA_V\d)|USE_IR_LOC"
     r"|TRITON_(?:DEFAULT_FP_FUSION|F32_DEFAULT|DISABLE_LINE_INFO|OVERRIDE_ARCH)"

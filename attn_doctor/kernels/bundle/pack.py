@@ -1,7 +1,7 @@
-"""From a cache folder to an artifact: all that was built in it and still lies there.
+"""Packs the built kernels of a cache folder into an artifact.
 
-What was built without its GPU travels as `unverified`; its proof is made where the GPU is. Kernels
-for several GPUs, and for several indices of one, go into the same file.
+Kernels that were built without their GPU stay `unverified`, until they are verified on that GPU.
+Kernels for several GPUs, and for several indices of one GPU, are packed into the same file.
 """
 
 from __future__ import annotations

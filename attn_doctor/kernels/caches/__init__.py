@@ -1,7 +1,7 @@
-"""The caches of compiled kernels: what is in them, what still serves, what is broken, and clearing.
+"""The caches of compiled kernels: their content, its state, damage, and deletion.
 
-`tree` reads a folder without following links; `contents` and the modules it names recognise what
-lies there by each cache's own structure; `states` holds it against the machine; `damage` looks for
-what no process could use; `removal` deletes listed files and nothing else. `drift` compares the
-builder's record with the machine of today. Nothing here unpickles, imports or runs what it finds.
+`file_tree` reads a folder without following links. `contents` recognises entries by their own
+structure. `states` compares them with the machine, `integrity` finds broken files, `survey` joins
+all of it, and `deletion` deletes listed files and nothing else. `stale` compares the builder's
+record with the present environment. Nothing here unpickles, imports or runs the content of a cache.
 """

@@ -130,8 +130,8 @@ def _waiting(one: Survey, facts: Facts) -> Iterator[str]:
         if record.device_present is False:
             yield f"{record.unverified} built for {record.device_slot}, to verify on that GPU"
         else:
-            prove = commands.verify(one.location.path, facts)
-            yield f"{record.unverified} built for {record.device_slot}, not verified yet: {prove}"
+            command = commands.verify(one.location.path, facts)
+            yield f"{record.unverified} built for {record.device_slot}, not verified yet: {command}"
 
 
 def _lock(lock: Lock) -> str:

@@ -128,6 +128,6 @@ def _rendered(found: Explanation, format: Format, code: int, verbose: bool) -> s
 
         return markdown(found)
     from attn_doctor.render.explanation.text import text
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
-    return text(found, Paper.of(sys.stdout, dict(os.environ)), verbose=verbose)
+    return text(found, Terminal.of(sys.stdout, dict(os.environ)), verbose=verbose)

@@ -35,7 +35,7 @@ def plain(character: str) -> str:
     return _ASCII.get(character, "?")
 
 
-class Paper(Struct, frozen=True):
+class Terminal(Struct, frozen=True):
     """Width, colour and glyphs of an output."""
 
     width: int = 100
@@ -43,16 +43,16 @@ class Paper(Struct, frozen=True):
     unicode: bool = True
 
     @classmethod
-    def of(cls, stream: TextIO, environ: dict[str, str]) -> Paper:
+    def of(cls, stream: TextIO, environ: dict[str, str]) -> Terminal:
         """The terminal behind a stream, with NO_COLOR, FORCE_COLOR, TERM and COLUMNS applied."""
-        terminal = stream.isatty()
-        colour = terminal and environ.get("TERM") != "dumb"
+        is_terminal = stream.isatty()
+        colour = is_terminal and environ.get("TERM") != "dumb"
         if environ.get("FORCE_COLOR"):
             colour = True
         if environ.get("NO_COLOR"):
             colour = False
         unicode = (stream.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "cp65001")
-        return cls(_width(terminal, environ), colour, unicode)
+        return cls(_width(is_terminal, environ), colour, unicode)
 
     def style(self, text: str, *styles: str) -> str:
         """`text` in the given styles, if the output has colour."""
@@ -80,11 +80,11 @@ class Paper(Struct, frozen=True):
         )
 
 
-def _width(terminal: bool, environ: dict[str, str]) -> int:
+def _width(is_terminal: bool, environ: dict[str, str]) -> int:
     columns = environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return min(int(columns), 120)
     try:
-        return min(os.get_terminal_size(1).columns, 120) if terminal else 100
+        return min(os.get_terminal_size(1).columns, 120) if is_terminal else 100
     except OSError:
         return 100

@@ -19,7 +19,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.findings import Finding, Severity, Verdict
 from attn_doctor.render.backends.text import text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook.library import folder
 from tests.backends import scenario
 
@@ -377,7 +377,7 @@ def test_where_there_is_no_gpu_none_of_a_generation_is_asked_for() -> None:
 def test_names_that_a_release_lacks_are_listed_once() -> None:
     facts, findings = scenario.machine(H200, "gpu=none", "diffusers=0.36.0")
     page = " ".join(
-        text(matrix(facts, findings, (AttentionCall(),), "diffusers"), facts, Paper()).split()
+        text(matrix(facts, findings, (AttentionCall(),), "diffusers"), facts, Terminal()).split()
     )
     assert "Diffusers 0.36.0 has no flash_4_hub (since 0.38); no sage_blackwell_hub" in page
     assert page.count("Diffusers 0.36.0 has no") == 1

@@ -12,7 +12,7 @@ from attn_doctor.findings import Fix, Safety
 from attn_doctor.render.explanation.json import json
 from attn_doctor.render.explanation.markdown import markdown
 from attn_doctor.render.explanation.text import confidence_in_words, text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 MATCH = RankedCause(
     rule="torch/cpu-build",
@@ -54,7 +54,7 @@ FOUND = Explanation(
     seconds=1.25,
 )
 NOTHING = replace(FOUND, matches=())
-PAPER = Paper(width=90)
+PAPER = Terminal(width=90)
 
 
 def test_text() -> None:
@@ -111,7 +111,7 @@ def test_a_log_cannot_write_to_the_terminal() -> None:
 
 
 def test_plain_terminal() -> None:
-    assert text(FOUND, Paper(width=90, unicode=False)).isascii()
+    assert text(FOUND, Terminal(width=90, unicode=False)).isascii()
 
 
 def test_json() -> None:

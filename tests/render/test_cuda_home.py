@@ -13,7 +13,7 @@ from attn_doctor.fixes.cuda_home.candidate import Candidate, Choice, Report
 from attn_doctor.fixes.cuda_home.confirm import Answer
 from attn_doctor.fixes.cuda_home.start_files import Change, FileChanges
 from attn_doctor.render.fix.cuda_home import as_json, as_text, changes
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from attn_doctor.shell.exports import Exports
 
 CHOSEN = Candidate(
@@ -62,7 +62,7 @@ PLAN = FileChanges(
 
 
 def test_a_choice_as_text() -> None:
-    assert as_text(REPORT, Paper()).splitlines() == [
+    assert as_text(REPORT, Terminal()).splitlines() == [
         "torch 2.11.0+cu130 is built for CUDA 13.0 · GPU sm_90 · /usr/bin/g++ 12.2.0",
         "something is not known",
         "",
@@ -80,7 +80,7 @@ def test_a_choice_as_text() -> None:
 
 
 def test_advice_where_nothing_fits() -> None:
-    shown = as_text(NOTHING, Paper()).splitlines()
+    shown = as_text(NOTHING, Terminal()).splitlines()
     assert shown[-4:] == [
         "  Install CUDA 12.8, without root:",
         "  with conda",
@@ -100,16 +100,16 @@ def test_no_toolkit_is_not_the_same_as_none_listed() -> None:
         (late, "The toolkits could not be listed: the probe was late."),
     ):
         report = msgspec.structs.replace(nothing, facts=facts)
-        assert f"  {sentence}" in as_text(report, Paper()).splitlines()
+        assert f"  {sentence}" in as_text(report, Terminal()).splitlines()
 
 
 def test_plain_terminals_get_plain_text() -> None:
-    assert as_text(REPORT, Paper(unicode=False)).isascii()
-    assert "\x1b[32mchosen" in as_text(REPORT, Paper(colour=True))
+    assert as_text(REPORT, Terminal(unicode=False)).isascii()
+    assert "\x1b[32mchosen" in as_text(REPORT, Terminal(colour=True))
 
 
 def test_changes_are_listed_with_what_they_set() -> None:
-    assert changes(PLAN, Paper()).splitlines() == [
+    assert changes(PLAN, Terminal()).splitlines() == [
         "  changed   /h/dot/bashrc (the target of /h/.bashrc)",
         "  new       /h/new",
         "  unchanged /h/same",

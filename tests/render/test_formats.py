@@ -14,7 +14,7 @@ from attn_doctor.render.findings.markdown import markdown
 from attn_doctor.render.findings.summary import blocks
 from attn_doctor.render.findings.text import text
 from attn_doctor.render.grouping import counts, exit_code, problems, unchecked
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from tests.render.sample import CONSEQUENCE, DIAGNOSIS, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
 
 
@@ -47,9 +47,9 @@ def test_suppressed_problems_are_listed_apart() -> None:
     assert data["problems"] == []
     assert data["suppressed"][0]["suppressed"] == "until the new image"
     assert "- `driver/too-old-for-torch`: until the new image" in markdown(suppressed)
-    assert "1 known problem not counted: driver/too-old-for-torch\n" in text(suppressed, Paper())
+    assert "1 known problem not counted: driver/too-old-for-torch\n" in text(suppressed, Terminal())
     assert "driver/too-old-for-torch: until the new image" in text(
-        suppressed, Paper(), verbose=True
+        suppressed, Terminal(), verbose=True
     )
 
 
@@ -88,7 +88,7 @@ def test_many_subjects_are_counted_not_listed() -> None:
 
 def test_a_state_is_not_said_twice() -> None:
     because = (Because(fact="driver.state", seen="gpu-lost", wanted="not gpu-lost", truth=True),)
-    shown = text(_only(replace(OLD_DRIVER, because=because)), Paper())
+    shown = text(_only(replace(OLD_DRIVER, because=because)), Terminal())
     assert "seen   driver.state is gpu-lost\n" in shown
 
 

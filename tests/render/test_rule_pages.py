@@ -12,7 +12,7 @@ from attn_doctor.findings import Safety
 from attn_doctor.render.rules.list import rule_list
 from attn_doctor.render.rules.markdown import rule_markdown
 from attn_doctor.render.rules.text import rule_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook.conditions import parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
 from attn_doctor.rulebook.library import build_index, folder
@@ -101,7 +101,7 @@ File: rules/torch/sample.toml
 def test_the_page_says_all_of_a_rule() -> None:
     shown = rule_text(
         RULE,
-        Paper(width=80),
+        Terminal(width=80),
         meaning="No CUDA.",
         explains=["sage/x"],
         facts={"torch.version": "Its version."},
@@ -120,11 +120,11 @@ def test_markdown_keeps_code_and_nothing_else_as_markup() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_every_rule_has_a_page_that_fits(rule: Rule) -> None:
-    rule_text(rule, Paper(unicode=False)).encode("ascii")
+    rule_text(rule, Terminal(unicode=False)).encode("ascii")
     # What is there to be copied or found again is never broken: links, commands, lines of logs.
     whole = [*rule.evidence, *(one for fix in rule.fixes for one in commands(fix))]
     whole += [part.rstrip() for one in rule.symptoms for part in one.lines[0].splitlines()]
-    long = [one for one in rule_text(rule, Paper(width=80)).splitlines() if len(one) > 80]
+    long = [one for one in rule_text(rule, Terminal(width=80)).splitlines() if len(one) > 80]
     assert [one for one in long if not any(one.endswith(part) for part in whole)] == []
     assert rule_markdown(rule).startswith(f"### `{rule.id}`: ")
 
@@ -136,15 +136,15 @@ class Index(msgspec.Struct):
 def test_the_page_is_the_same_from_the_index() -> None:
     """The wheel's index leaves the examples out; no page may need them."""
     packed = msgspec.json.decode(build_index(folder()), type=Index).rules
-    assert [rule_text(rule, Paper()) for rule in packed] == [
-        rule_text(rule, Paper()) for rule in RULES
+    assert [rule_text(rule, Terminal()) for rule in packed] == [
+        rule_text(rule, Terminal()) for rule in RULES
     ]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 @pytest.mark.parametrize("unicode", [True, False])
 def test_the_list_fits_a_terminal(width: int, unicode: bool) -> None:
-    shown = rule_list(RULES, Paper(width=width, unicode=unicode), whole=False).splitlines()
+    shown = rule_list(RULES, Terminal(width=width, unicode=unicode), whole=False).splitlines()
     rows = [row for row in shown if row.startswith("  ")]
     ids = [next(word for word in row.split() if "/" in word) for row in rows]
     assert ids == [rule.id for rule in RULES]
@@ -155,7 +155,7 @@ def test_the_list_fits_a_terminal(width: int, unicode: bool) -> None:
 
 
 def test_severities_have_their_colours() -> None:
-    shown = rule_list([RULE], Paper(colour=True), whole=True)
+    shown = rule_list([RULE], Terminal(colour=True), whole=True)
     assert "\x1b[33mwarning\x1b[0m  torch <torch.version> is *old*" in shown
     assert "1 rule: 1 warning." in shown
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from attn_doctor.findings import Diagnosis
 from attn_doctor.render.findings.text import text
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 from tests.render.sample import DIAGNOSIS, FACTS, HEALTHY, NOTE, OLD_DRIVER, UNKNOWN
 
 EXPECTED = """\
@@ -53,32 +53,32 @@ i There is no nvcc, and FlexAttention needs none  [toolkit/none]
 
 
 def test_the_whole_report() -> None:
-    assert text(DIAGNOSIS, Paper()) == EXPECTED
+    assert text(DIAGNOSIS, Terminal()) == EXPECTED
 
 
 def test_a_healthy_machine_is_short_and_says_what_next() -> None:
-    lines = text(HEALTHY, Paper(), quiet=True).splitlines()
+    lines = text(HEALTHY, Terminal(), quiet=True).splitlines()
     assert lines[0] == "✓ no problems  (42 rules, 0.10 s)"
     assert len(lines) == 2
 
 
 def test_no_finding_without_facts_is_not_healthy() -> None:
     blind = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=1, seconds=0.1)
-    lines = text(blind, Paper(), quiet=True).splitlines()
+    lines = text(blind, Terminal(), quiet=True).splitlines()
     assert lines[-2] == "? no problems, but most rules could not be checked  (1 rule, 0.10 s)"
     assert "nothing to repair" not in lines[-1]
     most = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=42, seconds=0.1)
-    assert "✓ no problems  (42 rules" in text(most, Paper(), quiet=True)
+    assert "✓ no problems  (42 rules" in text(most, Terminal(), quiet=True)
 
 
 def test_quiet_leaves_out_the_machine_and_notes() -> None:
-    shown = text(DIAGNOSIS, Paper(), quiet=True)
+    shown = text(DIAGNOSIS, Terminal(), quiet=True)
     assert shown.startswith("✗ Driver")
     assert NOTE.title not in shown
 
 
 def test_verbose_adds_evidence_cause_and_context() -> None:
-    shown = text(DIAGNOSIS, Paper(), verbose=True)
+    shown = text(DIAGNOSIS, Terminal(), verbose=True)
     assert "  where  torch.build is cuda\n" in shown
     assert "  cause  driver-too-old\n" in shown
     assert "  source https://example.org/driver\n" in shown
@@ -87,7 +87,7 @@ def test_verbose_adds_evidence_cause_and_context() -> None:
 
 @pytest.mark.parametrize("width", [50, 80, 100])
 def test_prose_is_wrapped_and_commands_never_are(width: int) -> None:
-    shown = text(DIAGNOSIS, Paper(width=width))
+    shown = text(DIAGNOSIS, Terminal(width=width))
     commands = [line.strip() for line in shown.splitlines() if line.startswith(" " * 11)]
     assert (
         "/srv/venv/bin/python -m pip install torch==2.11.0 --index-url https://example.org/cu126"
@@ -102,21 +102,21 @@ def test_prose_is_wrapped_and_commands_never_are(width: int) -> None:
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
-    shown = text(DIAGNOSIS, Paper(unicode=False))
+    shown = text(DIAGNOSIS, Terminal(unicode=False))
     assert shown.isascii()
     assert "x Driver" in shown
     assert ">= 580.65.06" in shown
 
 
 def test_colour_adds_nothing_but_colour() -> None:
-    coloured = text(DIAGNOSIS, Paper(colour=True))
+    coloured = text(DIAGNOSIS, Terminal(colour=True))
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == EXPECTED
 
 
 def test_what_the_machine_says_cannot_write_to_the_terminal() -> None:
     evil = replace(OLD_DRIVER, title="bad \x1b[2Jname\x07\rhidden", why="w\x9b31m")
-    shown = text(Diagnosis(facts=FACTS, findings=(evil,), rules=1), Paper(), quiet=True)
+    shown = text(Diagnosis(facts=FACTS, findings=(evil,), rules=1), Terminal(), quiet=True)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown)
     assert "bad namehidden" in shown
 
@@ -132,14 +132,14 @@ def test_what_the_machine_says_cannot_write_to_the_terminal() -> None:
     ],
 )
 def test_colour_follows_the_usual_variables(environ: dict[str, str], colour: bool) -> None:
-    class Terminal(io.StringIO):
+    class ScreenStream(io.StringIO):
         encoding = "utf-8"
 
         def isatty(self) -> bool:
             return True
 
-    assert Paper.of(Terminal(), environ).colour is colour
-    assert Paper.of(io.StringIO(), {"COLUMNS": "60"}) == Paper(
+    assert Terminal.of(ScreenStream(), environ).colour is colour
+    assert Terminal.of(io.StringIO(), {"COLUMNS": "60"}) == Terminal(
         width=60, colour=False, unicode=False
     )
 

@@ -7,7 +7,7 @@ import pytest
 from attn_doctor.facts import Facts, Python
 from attn_doctor.kernels.verify.run import Verification
 from attn_doctor.render.caches.verification import verification_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 FACTS = Facts(python=Python(path="/env/bin/python", selection_reason="--python"))
 KERNEL = Verification(
@@ -24,11 +24,11 @@ PROGRAM = Verification(folder="/k", title="python 'a b.py'", hit=False, key="pro
     ],
 )
 def test_the_next_command_is_for_what_missed(results: list[Verification], command: str) -> None:
-    assert command in verification_text(results, FACTS, Paper(width=200))
+    assert command in verification_text(results, FACTS, Terminal(width=200))
 
 
 def test_a_program_that_failed_by_itself_is_not_built() -> None:
     failed = Verification(
         folder="/k", title="x", hit=False, key="program", message="no", program_failed=True
     )
-    assert "build-kernels" not in verification_text([failed], FACTS, Paper(width=200))
+    assert "build-kernels" not in verification_text([failed], FACTS, Terminal(width=200))

@@ -21,7 +21,7 @@ from attn_doctor.cli.source_options import SourceOptions
 if TYPE_CHECKING:
     from attn_doctor.backends.attention_call import AttentionCall
     from attn_doctor.findings import Diagnosis
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
 _LIVE = "Running the backends"
 
@@ -134,17 +134,17 @@ def backends(
     if live.live:
         code, text = _live(diagnosis, chosen, calls, wanted, live, form, output)
     elif why:
-        text = _why(diagnosis, framework, wanted, why, form, _paper(output))
+        text = _why(diagnosis, framework, wanted, why, form, _terminal(output))
     else:
-        text = _table(diagnosis, framework, wanted, chosen, form, _paper(output))
+        text = _table(diagnosis, framework, wanted, chosen, form, _terminal(output))
     deliver([Output(form.value, output)], lambda _: text)
     raise typer.Exit(code)
 
 
-def _paper(output: str) -> Paper:
-    from attn_doctor.render.terminal import Paper
+def _terminal(output: str) -> Terminal:
+    from attn_doctor.render.terminal import Terminal
 
-    return Paper() if output else Paper.of(sys.stdout, dict(os.environ))
+    return Terminal() if output else Terminal.of(sys.stdout, dict(os.environ))
 
 
 def _canonical(names: Sequence[str], framework: str) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def _table(
     calls: Sequence[AttentionCall],
     names: Sequence[str],
     format: Format,
-    paper: Paper,
+    terminal: Terminal,
 ) -> str:
     from attn_doctor.backends.matrix import matrix
 
@@ -210,7 +210,7 @@ def _table(
         return markdown(table, facts)
     from attn_doctor.render.backends.text import text
 
-    return text(table, facts, paper)
+    return text(table, facts, terminal)
 
 
 def _why(
@@ -219,7 +219,7 @@ def _why(
     calls: Sequence[AttentionCall],
     name: str,
     format: Format,
-    paper: Paper,
+    terminal: Terminal,
 ) -> str:
     from attn_doctor.backends.catalogue import find_name, load
     from attn_doctor.backends.matrix import matrix, requirements
@@ -238,4 +238,4 @@ def _why(
         return why_markdown(backend, table, name, results, facts)
     from attn_doctor.render.backends.text import why_text
 
-    return why_text(backend, table, name, results, facts, paper)
+    return why_text(backend, table, name, results, facts, terminal)

@@ -175,7 +175,7 @@ def show(found: Ran, diagnosis: Diagnosis, options: Options) -> str:
 
         return markdown(report, facts, differing, anonymous(LocalHost()))
     from attn_doctor.render.backends.live_text import text
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
-    paper = Paper() if options.path else Paper.of(sys.stdout, dict(os.environ))
-    return text(report, facts, paper, differing, verbose=options.verbose, top=options.top)
+    terminal = Terminal() if options.path else Terminal.of(sys.stdout, dict(os.environ))
+    return text(report, facts, terminal, differing, verbose=options.verbose, top=options.top)

@@ -94,9 +94,9 @@ def describe_gpu(
         return
     _write(Path(output), text)
     from attn_doctor.render.build_kernels.targets import written_text
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
-    sys.stdout.write(written_text(found, output, Paper.of(sys.stdout, dict(os.environ))))
+    sys.stdout.write(written_text(found, output, Terminal.of(sys.stdout, dict(os.environ))))
 
 
 def _described(python: str, device: str) -> Descriptor:
@@ -133,8 +133,8 @@ def _write(path: Path, text: str) -> None:
 def _listing(format: Format | None) -> str:
     from attn_doctor.kernels.gpus.known import listing
     from attn_doctor.render.build_kernels import targets
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
     if format is Format.json:
         return targets.listing_json(listing())
-    return targets.listing_text(listing(), Paper.of(sys.stdout, dict(os.environ)))
+    return targets.listing_text(listing(), Terminal.of(sys.stdout, dict(os.environ)))

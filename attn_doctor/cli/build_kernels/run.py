@@ -23,7 +23,7 @@ from attn_doctor.pool.pool import PoolError
 from attn_doctor.record import store
 from attn_doctor.record.lock import LockLostError
 from attn_doctor.render.build_kernels.artifact import Exported
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 
 def run(options: BuildOptions) -> int:
@@ -109,7 +109,7 @@ def export(folder: Path, file: Path, slots: Collection[str]) -> Exported:
     )
 
 
-def _stopped(error: PoolError | LockLostError, request: BuildRequest, terminal: Paper) -> int:
+def _stopped(error: PoolError | LockLostError, request: BuildRequest, terminal: Terminal) -> int:
     """Say why the build could not go on: torch cannot be imported, or the lock was lost."""
     from attn_doctor.render.explanation.text import text
 
@@ -127,9 +127,9 @@ def _stopped(error: PoolError | LockLostError, request: BuildRequest, terminal: 
     return 1
 
 
-def terminal_of(stream: Any) -> Paper:
+def terminal_of(stream: Any) -> Terminal:
     """The terminal or file behind a stream."""
-    return Paper.of(stream, dict(os.environ))
+    return Terminal.of(stream, dict(os.environ))
 
 
 def _plan(plan: Plan, wanted: Requests, options: BuildOptions, code: int) -> str:

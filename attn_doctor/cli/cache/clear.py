@@ -55,7 +55,7 @@ def clear(
     from attn_doctor.kernels.caches.deletion import plan
     from attn_doctor.kernels.caches.survey import survey
     from attn_doctor.render.caches.text import cleared_text, plan_text
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
     facts = examined(python)
     locations = selected(kind, cache_dir, hub=False)
@@ -63,9 +63,9 @@ def clear(
     ready = [one for one in plans if one.groups and not one.refused]
     refused = any(one.refused and (one.groups or cache_dir or kind) for one in plans)
     text = not json and format is Format.text
-    paper = Paper.of(sys.stdout, dict(os.environ))
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
     if text:
-        sys.stdout.write(plan_text(plans, facts if stale else None, paper))
+        sys.stdout.write(plan_text(plans, facts if stale else None, terminal))
     if dry_run or not ready:
         if text:
             _nothing(plans, dry_run=dry_run)
@@ -74,7 +74,7 @@ def clear(
         _ask(ready, text=text)
     done = [apply(one) for one in ready]
     if text:
-        sys.stdout.write(cleared_text(done, paper))
+        sys.stdout.write(cleared_text(done, terminal))
     failed = any(one.removed.kept or one.plan.refused for one in done)
     _finish(plans, done, int(refused or failed), text=text)
 

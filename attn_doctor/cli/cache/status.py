@@ -43,7 +43,7 @@ def status(
         sys.stdout.write(status_json(surveys))
         return
     from attn_doctor.render.caches.text import status_text
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    sys.stdout.write(status_text(surveys, facts, paper, verbose=bool(verbose)))
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    sys.stdout.write(status_text(surveys, facts, terminal, verbose=bool(verbose)))

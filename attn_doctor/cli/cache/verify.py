@@ -101,14 +101,14 @@ def verify(
         sys.stdout.write(verify_json(checked, code, results))
         raise typer.Exit(code)
     from attn_doctor.render.caches.text import verify_text
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    sys.stdout.write(verify_text(checked, facts, paper, cache_dir))
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    sys.stdout.write(verify_text(checked, facts, terminal, cache_dir))
     if results:
         from attn_doctor.render.caches.verification import verification_text
 
-        sys.stdout.write(verification_text(results, facts, paper))
+        sys.stdout.write(verification_text(results, facts, terminal))
     raise typer.Exit(code)
 
 

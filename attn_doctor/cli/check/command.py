@@ -289,11 +289,11 @@ def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
     if output.name in ("github", "sarif", "gitlab"):
         return _for_ci(checked, output.name, view)
     from attn_doctor.render.findings.text import text
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
     return text(
         diagnosis,
-        Paper() if output.path else Paper.of(sys.stdout, dict(os.environ)),
+        Terminal() if output.path else Terminal.of(sys.stdout, dict(os.environ)),
         verbose=bool(view.options.verbose),
         quiet=view.options.quiet,
         backends=backends,

@@ -18,7 +18,7 @@ from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.render.fix.json import fix_json
 from attn_doctor.render.fix.text import applied_text, plan_text, result_lines
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 #: Seconds between two states of the progress line.
 _EVERY = 0.5
@@ -64,19 +64,21 @@ def show_and_apply(
     if not yes and not agreed(f"Apply {plural(len(plan.ready), 'step')}?"):
         _say("Nothing was changed.")
         return 1
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    applied = _applied(plan, diagnosis, look, paper)
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    applied = _applied(plan, diagnosis, look, terminal)
     code = _code(plan, applied, named)
     sys.stdout.write(
-        fix_json(plan, facts, code, applied) if json else applied_text(applied, facts, paper)
+        fix_json(plan, facts, code, applied) if json else applied_text(applied, facts, terminal)
     )
     return code
 
 
 def _show(plan: Plan, facts: Facts) -> None:
-    paper = Paper.of(sys.stdout, dict(os.environ))
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
     installer = installers.name(facts) if not installers.obstacle(facts) else ""
-    sys.stdout.write(plan_text(plan, facts, paper, installer, installers.lock_file_warning(facts)))
+    sys.stdout.write(
+        plan_text(plan, facts, terminal, installer, installers.lock_file_warning(facts))
+    )
 
 
 def _code(plan: Plan, applied: Applied, named: Sequence[str]) -> int:
@@ -115,10 +117,10 @@ def agreed(question: str) -> bool:
 
 
 def _applied(
-    plan: Plan, diagnosis: Diagnosis, look: Callable[[], Diagnosis], paper: Paper
+    plan: Plan, diagnosis: Diagnosis, look: Callable[[], Diagnosis], terminal: Terminal
 ) -> Applied:
     try:
-        with _Progress(diagnosis.facts, paper) as progress:
+        with _Progress(diagnosis.facts, terminal) as progress:
             return apply(plan, diagnosis, os.environ, progress, look)
     except KeyboardInterrupt:
         _report_stop()
@@ -143,15 +145,15 @@ def _report_stop() -> None:
 
 
 def _say(text: str) -> None:
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    sys.stdout.write("\n".join(paper.glyphs(line) for line in paper.wrap(text, 0)) + "\n")
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    sys.stdout.write("\n".join(terminal.glyphs(line) for line in terminal.wrap(text, 0)) + "\n")
 
 
 class _Progress:
     """The progress on standard error: one line that is rewritten, or a line for each step."""
 
-    def __init__(self, facts: Facts, paper: Paper) -> None:
-        self._facts, self._paper = facts, paper
+    def __init__(self, facts: Facts, terminal: Terminal) -> None:
+        self._facts, self._terminal = facts, terminal
         self._live = sys.stderr.isatty()
         self._step: Step | None = None
         self._progress = Progress(None)
@@ -184,7 +186,7 @@ class _Progress:
         """A step ended."""
         self._step = None
         self._clear()
-        for line in result_lines(result, self._facts, self._paper, whole=False):
+        for line in result_lines(result, self._facts, self._terminal, whole=False):
             self._write(line, end="\n")
 
     def _tick(self) -> None:
@@ -195,7 +197,7 @@ class _Progress:
             minutes, seconds = divmod(int(self._progress.elapsed), 60)
             words = [f"{step.number}. {minutes}:{seconds:02d}", self._progress.text, self._last]
             text = "  ".join(clean(word) for word in words if word)
-            self._write(text[: max(20, self._paper.width - 1)], end="\r")
+            self._write(text[: max(20, self._terminal.width - 1)], end="\r")
 
     def _clear(self) -> None:
         if self._live:
@@ -204,5 +206,5 @@ class _Progress:
 
     def _write(self, text: str, *, end: str) -> None:
         self._clear()
-        sys.stderr.write(self._paper.glyphs(text) + end)
+        sys.stderr.write(self._terminal.glyphs(text) + end)
         sys.stderr.flush()

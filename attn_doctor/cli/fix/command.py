@@ -20,7 +20,7 @@ from attn_doctor.errors import AttnDoctorError
 if TYPE_CHECKING:
     from attn_doctor.findings import Diagnosis
     from attn_doctor.fixes.steps import Plan
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
 
 class _FixGroup(TyperGroup):
@@ -207,7 +207,7 @@ def wheels_command(
     else:
         from attn_doctor.render.fix.text import wheels_text
 
-        sys.stdout.write(wheels_text(found, _paper()))
+        sys.stdout.write(wheels_text(found, _terminal()))
 
 
 @app.command("requirements")
@@ -363,7 +363,7 @@ def _show_waiting(text: str) -> None:
     sys.stderr.flush()
 
 
-def _paper() -> Paper:
-    from attn_doctor.render.terminal import Paper
+def _terminal() -> Terminal:
+    from attn_doctor.render.terminal import Terminal
 
-    return Paper.of(sys.stdout, dict(os.environ))
+    return Terminal.of(sys.stdout, dict(os.environ))

@@ -16,7 +16,7 @@ from attn_doctor.fixes.cuda_home.candidate import Report
 from attn_doctor.fixes.cuda_home.start_files import FileChanges
 from attn_doctor.fixes.cuda_home.toolkit_from_wheels import Installation
 from attn_doctor.host import Host
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from attn_doctor.shell.quote import Shell
 
 
@@ -203,25 +203,25 @@ def _agreed(question: str, *, yes: bool) -> bool:
 # Printing
 
 
-def _paper() -> Paper:
-    return Paper.of(sys.stderr, dict(os.environ))
+def _terminal() -> Terminal:
+    return Terminal.of(sys.stderr, dict(os.environ))
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(_paper().glyphs(text))
+    sys.stderr.write(_terminal().glyphs(text))
     sys.stderr.flush()
 
 
 def _changes(plan: FileChanges) -> str:
     from attn_doctor.render.fix.cuda_home import changes
 
-    return changes(plan, _paper())
+    return changes(plan, _terminal())
 
 
 def _explain(report: Report) -> None:
     from attn_doctor.render.fix.cuda_home import as_text
 
-    _say(as_text(report, _paper()))
+    _say(as_text(report, _terminal()))
     if report.refuted:
         _say(
             "\ntorch uses another toolkit in spite of CUDA_HOME: something sets it when Python"
@@ -258,8 +258,8 @@ class _Waiting:
     def say(self, text: str) -> None:
         """Replace the line."""
         if self._terminal:
-            paper = _paper()
-            sys.stderr.write("\r\x1b[K" + paper.glyphs(text)[: paper.width - 2])
+            terminal = _terminal()
+            sys.stderr.write("\r\x1b[K" + terminal.glyphs(text)[: terminal.width - 2])
             sys.stderr.flush()
 
     def done(self) -> None:

@@ -14,16 +14,16 @@ from attn_doctor.fixes.undo import Undone, chosen, undo_plan
 from attn_doctor.fixes.undo import undo as apply_undo
 from attn_doctor.render.fix.json import history_json, undo_json
 from attn_doctor.render.fix.text import history_text, undo_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 
 def undo(id: str, *, dry_run: bool, yes: bool, json: bool) -> int:
     """Undo a run. Returns the exit code: 1 if something was not restored."""
-    paper = Paper.of(sys.stdout, dict(os.environ))
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
     run = chosen(os.environ, id)
     plan = undo_plan(run)
     if not json:
-        sys.stdout.write(undo_text(plan, paper))
+        sys.stdout.write(undo_text(plan, terminal))
         sys.stdout.flush()
     ask = sys.stdin.isatty() and not yes and not json
     if dry_run or (ask and not agreed("Undo it?")):
@@ -33,19 +33,19 @@ def undo(id: str, *, dry_run: bool, yes: bool, json: bool) -> int:
     differs = _freeze_differs(run)
     code = 1 if undone.faults or undone.changes or differs else 0
     sys.stdout.write(
-        undo_json(plan, code, undone) if json else _result(run, undone, differs, paper)
+        undo_json(plan, code, undone) if json else _result(run, undone, differs, terminal)
     )
     return code
 
 
-def _result(run: Run, undone: Undone, differs: str, paper: Paper) -> str:
+def _result(run: Run, undone: Undone, differs: str, terminal: Terminal) -> str:
     lines = [f"! {fault}" for fault in undone.faults]
     if differs:
         lines.append(f"! {differs}")
     if not lines:
         same = " The installed packages are exactly as before." if run.first("before") else ""
         lines = [f"✓ Run {run.id} is undone.{same}"]
-    return paper.glyphs("\n".join(lines)) + "\n"
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def _freeze_differs(run: Run) -> str:
@@ -73,8 +73,8 @@ def _freeze_differs(run: Run) -> str:
 def history(*, json: bool) -> int:
     """List the runs."""
     found = runs(os.environ)
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    sys.stdout.write(history_json(found) if json else history_text(found, paper))
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    sys.stdout.write(history_json(found) if json else history_text(found, terminal))
     return 0
 
 

@@ -77,10 +77,10 @@ def list_(
         sys.stdout.write(list_json(chosen))
         return
     from attn_doctor.render.rules.list import rule_list
-    from attn_doctor.render.terminal import Paper
+    from attn_doctor.render.terminal import Terminal
 
-    paper = Paper.of(sys.stdout, dict(os.environ))
-    sys.stdout.write(rule_list(chosen, paper, whole=not sys.stdout.isatty()))
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    sys.stdout.write(rule_list(chosen, terminal, whole=not sys.stdout.isatty()))
 
 
 @app.command("show")
@@ -121,10 +121,10 @@ def show(
             text = cause_markdown(found.cause, meaning, found.rules)
         else:
             from attn_doctor.render.rules.text import cause_text
-            from attn_doctor.render.terminal import Paper
+            from attn_doctor.render.terminal import Terminal
 
-            paper = Paper.of(sys.stdout, dict(os.environ))
-            text = cause_text(found.cause, meaning, found.rules, paper)
+            terminal = Terminal.of(sys.stdout, dict(os.environ))
+            text = cause_text(found.cause, meaning, found.rules, terminal)
         sys.stdout.write(text)
         return
     (rule,) = found.rules
@@ -142,12 +142,12 @@ def show(
         text = rule_markdown(rule, meaning=meaning, explains=explains[rule.id])
     else:
         from attn_doctor.render.rules.text import rule_text
-        from attn_doctor.render.terminal import Paper
+        from attn_doctor.render.terminal import Terminal
         from attn_doctor.rulebook.fact_catalogue import catalogue
 
         text = rule_text(
             rule,
-            Paper.of(sys.stdout, dict(os.environ)),
+            Terminal.of(sys.stdout, dict(os.environ)),
             meaning=meaning,
             explains=explains[rule.id],
             facts={fact.name: fact.doc for fact in catalogue().values()},

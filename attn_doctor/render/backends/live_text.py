@@ -25,7 +25,7 @@ from attn_doctor.render.definition_list import (
 )
 from attn_doctor.render.findings.summary import opening
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 _MARKS = {
     Verdict.VERIFIED: ("✓", "green"),
@@ -49,7 +49,7 @@ _LINES = 14
 def text(
     report: LiveReport,
     facts: Facts,
-    paper: Paper,
+    terminal: Terminal,
     differing: Sequence[Disagreement] = (),
     *,
     verbose: bool = False,
@@ -58,57 +58,57 @@ def text(
     """The whole result. `top`: with the line on which interpreter was examined."""
     lines: list[str] = []
     if top:
-        lines += [*opening(facts, paper), ""]
-    lines += _machine(report, paper)
-    lines += _imports(report, paper)
+        lines += [*opening(facts, terminal), ""]
+    lines += _machine(report, terminal)
+    lines += _imports(report, terminal)
     if report.failure is None:
         for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
-            lines += _table(phase, report, paper, verbose)
-        lines += _absent(report, paper)
-        lines += _failures(report, facts, paper, verbose)
+            lines += _table(phase, report, terminal, verbose)
+        lines += _absent(report, terminal)
+        lines += _failures(report, facts, terminal, verbose)
     else:
-        lines += _failure_lines(report.failure, facts, paper, verbose)
-    lines += _differing(differing, paper)
-    lines += ["", paper.style(last_line(report), "bold")]
-    return paper.glyphs("\n".join(lines)) + "\n"
+        lines += _failure_lines(report.failure, facts, terminal, verbose)
+    lines += _differing(differing, terminal)
+    lines += ["", terminal.style(last_line(report), "bold")]
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _machine(report: LiveReport, paper: Paper) -> Iterator[str]:
+def _machine(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     device = report.device
     if device.device:
         memory = ""
         if device.total_mib is not None and device.free_mib is not None:
             memory = f", {gib(device.free_mib)} of {gib(device.total_mib)} free"
         words = f"torch {report.torch} on {device.name or device.device} ({device.device}){memory}"
-        yield from paper.wrap(clean(words), 0)
+        yield from terminal.wrap(clean(words), 0)
     if device.note:
-        yield from paper.wrap(clean(device.note), 0)
+        yield from terminal.wrap(clean(device.note), 0)
     if device.failure is not None:
         first = (device.failure.message.splitlines() or [""])[0]
-        yield from paper.wrap(clean(f"the GPU: {device.failure.type}: {first}"), 2)
+        yield from terminal.wrap(clean(f"the GPU: {device.failure.type}: {first}"), 2)
         if device.failure.cause is not None:
-            yield from labelled("cause", _cause(device.failure.cause), paper)
+            yield from labelled("cause", _cause(device.failure.cause), terminal)
 
 
-def _imports(report: LiveReport, paper: Paper) -> Iterator[str]:
+def _imports(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     good = [
         f"{one.module.split('.')[0]} {one.version}".strip()
         for one in report.imports
         if one.verdict.works
     ]
     if good:
-        yield from paper.wrap(clean(f"imported: {', '.join(good)}"), 0)
+        yield from terminal.wrap(clean(f"imported: {', '.join(good)}"), 0)
     for one in report.imports:
         if not one.verdict.works:
             glyph, colour = _MARKS[one.verdict]
-            first, *rest = paper.wrap(clean(f"{one.module}: {one.sentence}"), 2)
-            yield paper.style(glyph, colour) + " " + first[2:]
+            first, *rest = terminal.wrap(clean(f"{one.module}: {one.sentence}"), 2)
+            yield terminal.style(glyph, colour) + " " + first[2:]
             yield from rest
     for pid in report.left_behind:
         yield f"process {pid} could not be killed and is left behind"
 
 
-def _table(phase: str, report: LiveReport, paper: Paper, verbose: bool) -> Iterator[str]:
+def _table(phase: str, report: LiveReport, terminal: Terminal, verbose: bool) -> Iterator[str]:
     shown = [one for one in report.results if one.outcomes[phase].verdict is not Verdict.ABSENT]
     if not shown:
         return
@@ -117,16 +117,18 @@ def _table(phase: str, report: LiveReport, paper: Paper, verbose: bool) -> Itera
     wide = max(len(one.title) for one in shown)
     words = {"inference": "Inference (forward)", "training": "Training (forward and backward)"}
     yield ""
-    yield from titled(words.get(phase, phase), shape_of(figures, report.dtype), paper, 0)
+    yield from titled(words.get(phase, phase), shape_of(figures, report.dtype), terminal, 0)
     head = "".join(name.rjust(width) for name, width in zip(_HEAD, _WIDTHS, strict=True))
-    yield paper.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
+    yield terminal.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
     for one in shown:
         outcome = one.outcomes[phase]
-        yield _row(one.title.ljust(wide), outcome, _main(outcome.figures), paper)
+        yield _row(one.title.ljust(wide), outcome, _main(outcome.figures), terminal)
         if verbose:
             for small in outcome.figures[:-1]:
-                yield _row(f"  {small.shape.title}".ljust(wide), outcome, small, paper, mark=False)
-            yield from paper.wrap(clean(outcome.sentence), 6)
+                yield _row(
+                    f"  {small.shape.title}".ljust(wide), outcome, small, terminal, mark=False
+                )
+            yield from terminal.wrap(clean(outcome.sentence), 6)
 
 
 def _order(outcome: PhaseResult) -> tuple[int, float]:
@@ -141,27 +143,32 @@ def _main(figures: Sequence[Figures]) -> Figures | None:
 
 
 def _row(
-    name: str, outcome: PhaseResult, figures: Figures | None, paper: Paper, *, mark: bool = True
+    name: str,
+    outcome: PhaseResult,
+    figures: Figures | None,
+    terminal: Terminal,
+    *,
+    mark: bool = True,
 ) -> str:
     glyph, colour = _MARKS[outcome.verdict] if mark else (" ", "dim")
     verdict = outcome.verdict.value.ljust(13) if mark else " " * 13
     if figures is None or (figures.milliseconds is None and not outcome.verdict.works):
         words = "" if figures is None else f"error {error(figures)}; "
-        room = max(20, paper.width - len(name) - 18)
+        room = max(20, terminal.width - len(name) - 18)
         tail = _cut(clean(words + outcome.sentence), room)
     else:
         tail = "".join(
             cell.rjust(width) for cell, width in zip(cells(figures), _WIDTHS, strict=True)
         )
     small = " (small)" if figures is not None and mark and figures.shape.name == "small" else ""
-    return f"{paper.style(glyph, colour)} {name}  {paper.style(verdict, colour)}{tail}{small}"
+    return f"{terminal.style(glyph, colour)} {name}  {terminal.style(verdict, colour)}{tail}{small}"
 
 
 def _cut(words: str, room: int) -> str:
     return words if len(words) <= room else words[: room - 1] + "…"
 
 
-def _absent(report: LiveReport, paper: Paper) -> Iterator[str]:
+def _absent(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     groups: dict[str, list[str]] = {}
     for one in report.results:
         if one.verdict is Verdict.ABSENT:
@@ -169,12 +176,12 @@ def _absent(report: LiveReport, paper: Paper) -> Iterator[str]:
     if groups:
         yield ""
     for why, names in groups.items():
-        first, *rest = paper.wrap(f"{why}: {', '.join(names)}", 2)
+        first, *rest = terminal.wrap(f"{why}: {', '.join(names)}", 2)
         yield f"· {first[2:]}"
         yield from rest
 
 
-def _failures(report: LiveReport, facts: Facts, paper: Paper, verbose: bool) -> Iterator[str]:
+def _failures(report: LiveReport, facts: Facts, terminal: Terminal, verbose: bool) -> Iterator[str]:
     """Every failure once, with the backends and phases it struck."""
     groups: dict[tuple[str, str, str], list[tuple[LiveResult, str, PhaseResult]]] = {}
     for one in report.results:
@@ -196,46 +203,46 @@ def _failures(report: LiveReport, facts: Facts, paper: Paper, verbose: bool) -> 
             for title, phases in struck.items()
         ]
         yield ""
-        first, *rest = paper.wrap(clean(f"{', '.join(names)}: {verdict}"), 2)
-        yield paper.style(glyph, "bold", colour) + " " + paper.style(first[2:], "bold")
+        first, *rest = terminal.wrap(clean(f"{', '.join(names)}: {verdict}"), 2)
+        yield terminal.style(glyph, "bold", colour) + " " + terminal.style(first[2:], "bold")
         yield from rest
-        yield from paper.wrap(clean(outcome.sentence), 2)
+        yield from terminal.wrap(clean(outcome.sentence), 2)
         if outcome.failure is not None:
-            yield from _failure_lines(outcome.failure, facts, paper, verbose, with_error=False)
+            yield from _failure_lines(outcome.failure, facts, terminal, verbose, with_error=False)
 
 
 def _failure_lines(
-    failure: Failure, facts: Facts, paper: Paper, verbose: bool, *, with_error: bool = True
+    failure: Failure, facts: Facts, terminal: Terminal, verbose: bool, *, with_error: bool = True
 ) -> Iterator[str]:
     if with_error:
-        yield from paper.wrap(clean(f"{failure.type}: {failure.message}".strip(": ")), 2)
+        yield from terminal.wrap(clean(f"{failure.type}: {failure.message}".strip(": ")), 2)
     cause = failure.cause
     if cause is not None:
-        yield from labelled("cause", _cause(cause), paper)
-        yield from paper.wrap(clean(cause.why), INDENT)
-        yield from fix_lines(cause.fixes[:_FIXES], facts, paper)
+        yield from labelled("cause", _cause(cause), terminal)
+        yield from terminal.wrap(clean(cause.why), INDENT)
+        yield from fix_lines(cause.fixes[:_FIXES], facts, terminal)
     if verbose or (cause is None and not failure.type):
         for line in failure.text.splitlines()[: None if verbose else _LINES]:
-            yield paper.style(f"  | {clean(line)}", "dim")
+            yield terminal.style(f"  | {clean(line)}", "dim")
 
 
 def _cause(cause: Cause) -> str:
     return f"{cause.title} [{cause.rule}; {cause.verdict}]"
 
 
-def _differing(differing: Sequence[Disagreement], paper: Paper) -> Iterator[str]:
+def _differing(differing: Sequence[Disagreement], terminal: Terminal) -> Iterator[str]:
     for one in differing:
         yield ""
         words = f"attn-doctor was wrong about {one.name} ({one.phase})"
-        yield paper.style("✗ " + words, "bold", "red")
-        yield from labelled("facts", f"say {one.static}", paper)
-        yield from labelled("run", f"shows {one.live}", paper)
+        yield terminal.style("✗ " + words, "bold", "red")
+        yield from labelled("facts", f"say {one.static}", terminal)
+        yield from labelled("run", f"shows {one.live}", terminal)
     if differing:
         words = (
             "This is a bug in attn-doctor. A report to paste into an issue, without names and"
             " secrets, is written by: attn-doctor backends --live --format markdown"
         )
-        yield from paper.wrap(words, 2)
+        yield from terminal.wrap(words, 2)
 
 
 def last_line(report: LiveReport) -> str:

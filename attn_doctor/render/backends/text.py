@@ -18,7 +18,7 @@ from attn_doctor.render.findings.readiness import (
     subject,
 )
 from attn_doctor.render.findings.summary import blocks, opening
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 _WORDS = {
     Readiness.READY: ("ready", "green"),
@@ -38,23 +38,23 @@ _CELL = 12
 _INDENT = 12
 
 
-def text(matrix: Matrix, facts: Facts, paper: Paper) -> str:
+def text(matrix: Matrix, facts: Facts, terminal: Terminal) -> str:
     """The whole table."""
-    lines = [*_top(matrix, facts, paper)]
+    lines = [*_top(matrix, facts, terminal)]
     shown = [row for row in matrix.rows if row.known and not row.hardware]
     usable = [row for row in shown if overall(row) in (Readiness.READY, Readiness.SLOW)]
     if usable:
-        lines += [*_table(usable, matrix, paper), ""]
+        lines += [*_table(usable, matrix, terminal), ""]
     for state, title in (
         (Readiness.NOT_READY, "Not ready"),
         (Readiness.UNKNOWN, "Unknown"),
     ):
         rows = [row for row in shown if overall(row) is state]
         if rows:
-            lines += [*_grouped(title, rows, matrix, paper), ""]
-    lines += _elsewhere(matrix, paper)
-    lines += _recommended(matrix, paper)
-    return paper.glyphs("\n".join(lines)) + "\n"
+            lines += [*_grouped(title, rows, matrix, terminal), ""]
+    lines += _elsewhere(matrix, terminal)
+    lines += _recommended(matrix, terminal)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def why_text(
@@ -63,74 +63,74 @@ def why_text(
     name: str,
     results: Sequence[Sequence[RequirementResult]],
     facts: Facts,
-    paper: Paper,
+    terminal: Terminal,
 ) -> str:
     """One name: every condition with the value seen. `results`: the requirements for each call."""
     row = matrix.row(name)
-    lines = [*_top(matrix, facts, paper)]
-    lines.append(paper.style(f"{name}: {backend.title}", "bold"))
+    lines = [*_top(matrix, facts, terminal)]
+    lines.append(terminal.style(f"{name}: {backend.title}", "bold"))
     for call, answer in zip(matrix.calls, row.answers, strict=True):
-        lines.append(f"  {label(call)}: {_state(answer.state, paper)}")
+        lines.append(f"  {label(call)}: {_state(answer.state, terminal)}")
     lines.append("")
-    lines += _requirements(matrix, results, paper)
+    lines += _requirements(matrix, results, terminal)
     reasons_of = [one for answer in row.answers for one in answer.reasons if one.remedy]
     for remedy, code in dict.fromkeys((one.remedy, one.code) for one in reasons_of):
-        lines += labelled("fix", remedy, paper, indent=_INDENT)
-        lines += [" " * _INDENT + paper.style(clean(code), "green")] if code else []
+        lines += labelled("fix", remedy, terminal, indent=_INDENT)
+        lines += [" " * _INDENT + terminal.style(clean(code), "green")] if code else []
     for framework, words in backend.declares.items():
-        lines += labelled("declared", f"by {framework}: {words}", paper, indent=_INDENT)
+        lines += labelled("declared", f"by {framework}: {words}", terminal, indent=_INDENT)
     if backend.truth:
-        lines += labelled("really", backend.truth, paper, indent=_INDENT)
+        lines += labelled("really", backend.truth, terminal, indent=_INDENT)
     if row.note:
-        lines += labelled("note", row.note, paper, indent=_INDENT)
-    lines += labelled("source", backend.source, paper, indent=_INDENT)
-    return paper.glyphs("\n".join(lines)) + "\n"
+        lines += labelled("note", row.note, terminal, indent=_INDENT)
+    lines += labelled("source", backend.source, terminal, indent=_INDENT)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _top(matrix: Matrix, facts: Facts, paper: Paper) -> Iterator[str]:
-    yield from opening(facts, paper)
+def _top(matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
+    yield from opening(facts, terminal)
     known = dict(blocks(facts))
     if facts.simulated:
-        yield from paper.wrap(clean(f"simulated: {', '.join(known['simulated'])}"), 0)
+        yield from terminal.wrap(clean(f"simulated: {', '.join(known['simulated'])}"), 0)
     machine = known["machine"][1:2] + known["torch"][:1]
-    yield from paper.wrap(clean(" · ".join((subject(matrix), *machine))), 0)
-    yield from paper.wrap(f"Evaluated from files, nothing was run. Call: {head(matrix)}", 0)
+    yield from terminal.wrap(clean(" · ".join((subject(matrix), *machine))), 0)
+    yield from terminal.wrap(f"Evaluated from files, nothing was run. Call: {head(matrix)}", 0)
     yield ""
 
 
-def _table(rows: Sequence[Row], matrix: Matrix, paper: Paper) -> Iterator[str]:
+def _table(rows: Sequence[Row], matrix: Matrix, terminal: Terminal) -> Iterator[str]:
     """Rows with a word for each call and the reasons below; calls that do not fit follow."""
     width = max(len(row.name) for row in rows) + 2
     columns = labels(matrix)
-    fitting = max(1, (paper.width - width) // _CELL)
+    fitting = max(1, (terminal.width - width) // _CELL)
     for start in range(0, len(columns), fitting):
         part = range(start, min(start + fitting, len(columns)))
         for line in (0, 1):
             cells = "".join(columns[n][line].ljust(_CELL) for n in part)
-            yield paper.style((" " * width + cells).rstrip(), "dim")
+            yield terminal.style((" " * width + cells).rstrip(), "dim")
         last = part[-1] == len(columns) - 1
         for row in rows:
-            cells = "".join(_cell(row.answers[n].state, paper) for n in part)
-            yield (paper.style(row.name.ljust(width), "bold") + cells).rstrip()
+            cells = "".join(_cell(row.answers[n].state, terminal) for n in part)
+            yield (terminal.style(row.name.ljust(width), "bold") + cells).rstrip()
             if last:
-                yield from _short_of_ready(row, matrix, paper)
+                yield from _short_of_ready(row, matrix, terminal)
         if not last:
             yield ""
 
 
-def _short_of_ready(row: Row, matrix: Matrix, paper: Paper) -> Iterator[str]:
+def _short_of_ready(row: Row, matrix: Matrix, terminal: Terminal) -> Iterator[str]:
     for where, reason in reasons(row, matrix):
         prefix = f"{where}: " if where else ""
-        yield from paper.wrap(clean(f"{prefix}{reason.text}{_rule(reason.rule)}"), 4)
-    yield from _remedies(row, matrix, paper, 4)
+        yield from terminal.wrap(clean(f"{prefix}{reason.text}{_rule(reason.rule)}"), 4)
+    yield from _remedies(row, matrix, terminal, 4)
 
 
-def _cell(state: Readiness, paper: Paper) -> str:
+def _cell(state: Readiness, terminal: Terminal) -> str:
     word, colour = _WORDS[state]
-    return paper.style(word, colour) + " " * (_CELL - len(word))
+    return terminal.style(word, colour) + " " * (_CELL - len(word))
 
 
-def _grouped(title: str, rows: Sequence[Row], matrix: Matrix, paper: Paper) -> Iterator[str]:
+def _grouped(title: str, rows: Sequence[Row], matrix: Matrix, terminal: Terminal) -> Iterator[str]:
     """Names that share their reasons on one line."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -139,30 +139,30 @@ def _grouped(title: str, rows: Sequence[Row], matrix: Matrix, paper: Paper) -> I
             for where, one in reasons(row, matrix)
         )
         groups.setdefault(sentences, []).append(row)
-    yield paper.style(title, "bold")
+    yield terminal.style(title, "bold")
     for sentences, same in groups.items():
-        yield from paper.wrap(", ".join(row.name for row in same), 2)
+        yield from terminal.wrap(", ".join(row.name for row in same), 2)
         for one in sentences:
-            yield from paper.wrap(clean(one), 6)
-        yield from _remedies(same[0], matrix, paper, 6)
+            yield from terminal.wrap(clean(one), 6)
+        yield from _remedies(same[0], matrix, terminal, 6)
 
 
-def _remedies(row: Row, matrix: Matrix, paper: Paper, indent: int) -> Iterator[str]:
+def _remedies(row: Row, matrix: Matrix, terminal: Terminal, indent: int) -> Iterator[str]:
     """The remedies, once each. Code is never wrapped, so that it can be copied."""
     remedies = dict.fromkeys(
         (one.remedy, one.code) for _, one in reasons(row, matrix) if one.remedy
     )
     for remedy, code in remedies:
-        yield from paper.wrap(clean(f"fix: {remedy}"), indent)
+        yield from terminal.wrap(clean(f"fix: {remedy}"), indent)
         if code:
-            yield " " * (indent + 2) + paper.style(clean(code), "green")
+            yield " " * (indent + 2) + terminal.style(clean(code), "green")
 
 
 def _rule(rule: str) -> str:
     return f" [{rule}]" if rule else ""
 
 
-def _elsewhere(matrix: Matrix, paper: Paper) -> Iterator[str]:
+def _elsewhere(matrix: Matrix, terminal: Terminal) -> Iterator[str]:
     """Names for other hardware and of other versions, on one line each."""
     others: dict[str, list[str]] = {}
     for row in matrix.rows:
@@ -170,12 +170,12 @@ def _elsewhere(matrix: Matrix, paper: Paper) -> Iterator[str]:
             others.setdefault(row.hardware, []).append(row.name)
     if others:
         words = "; ".join(f"{', '.join(names)} ({kind})" for kind, names in others.items())
-        yield from paper.wrap(f"For other hardware: {words}", 0)
+        yield from terminal.wrap(f"For other hardware: {words}", 0)
     unknown = [*_not_in_this_release(matrix)]
     if unknown:
-        yield from paper.wrap(clean("; ".join(unknown)), 0)
+        yield from terminal.wrap(clean("; ".join(unknown)), 0)
     if matrix.note:
-        yield from paper.wrap(clean(matrix.note), 0)
+        yield from terminal.wrap(clean(matrix.note), 0)
     if others or unknown or matrix.note:
         yield ""
 
@@ -197,7 +197,7 @@ def _not_in_this_release(matrix: Matrix) -> Iterator[str]:
         before_last = before
 
 
-def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
+def _recommended(matrix: Matrix, terminal: Terminal) -> Iterator[str]:
     """One line for each recommendation that differs."""
     groups: dict[str, list[int]] = {}
     for number, one in enumerate(matrix.recommended):
@@ -208,17 +208,17 @@ def _recommended(matrix: Matrix, paper: Paper) -> Iterator[str]:
         where = shared_label(numbers, matrix)
         where = f"{where}: " if where else ""
         line = f"{where}use {name}: {first.why}" if name else f"{where}{first.why}"
-        head_line, *rest = paper.wrap(clean(line), 2)
-        yield paper.style("→", "bold", "green") + head_line[1:]
+        head_line, *rest = terminal.wrap(clean(line), 2)
+        yield terminal.style("→", "bold", "green") + head_line[1:]
         yield from rest
     if any(one.name for one in matrix.recommended):
-        yield from paper.wrap(
+        yield from terminal.wrap(
             "`attn-doctor backends --why NAME` shows every condition with the value seen.", 2
         )
 
 
 def _requirements(
-    matrix: Matrix, results: Sequence[Sequence[RequirementResult]], paper: Paper
+    matrix: Matrix, results: Sequence[Sequence[RequirementResult]], terminal: Terminal
 ) -> Iterator[str]:
     """Each requirement once, by its worst outcome, with the calls where it has that one."""
     order = (Outcome.UNSATISFIED, Outcome.UNKNOWN, Outcome.SATISFIED, Outcome.NOT_APPLICABLE)
@@ -236,17 +236,19 @@ def _requirements(
         words = requirement.text if requirement.outcome in order[:2] else id.replace("-", " ")
         where = shared_label(same, matrix)
         title = f"{words}{f' ({where})' if where else ''}{_rule(requirement.rule)}"
-        first, *rest = paper.wrap(clean(title), 2)
-        yield paper.style(glyph, colour) + " " + first[2:]
+        first, *rest = terminal.wrap(clean(title), 2)
+        yield terminal.style(glyph, colour) + " " + first[2:]
         yield from rest
         if requirement.outcome is Outcome.NOT_APPLICABLE:
             continue
         for line in requirement.because:
             wanted = f", wanted {line.wanted}" if line.wanted else ""
             gap = f" ({line.gap})" if line.gap else ""
-            yield from paper.wrap(clean(f"{line.fact} is {line.seen or 'empty'}{wanted}{gap}"), 6)
+            yield from terminal.wrap(
+                clean(f"{line.fact} is {line.seen or 'empty'}{wanted}{gap}"), 6
+            )
     yield ""
 
 
-def _state(state: Readiness, paper: Paper) -> str:
-    return paper.style(state.value, _WORDS[state][1])
+def _state(state: Readiness, terminal: Terminal) -> str:
+    return terminal.style(state.value, _WORDS[state][1])

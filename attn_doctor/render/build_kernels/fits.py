@@ -12,56 +12,58 @@ from attn_doctor._version import __version__
 from attn_doctor.kernels.builder.fit import Fit, Tried
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 SCHEMA = 1
 
 
-def fit_text(fits: Sequence[Fit], descriptor: Descriptor, paper: Paper) -> str:
+def fit_text(fits: Sequence[Fit], descriptor: Descriptor, terminal: Terminal) -> str:
     """One paragraph a kernel: whether it fits, by which numbers, and what does."""
     limit = descriptor.shared_memory_per_block_optin or 0
     head = f"{descriptor.name}, SM {descriptor.major}.{descriptor.minor}"
     words = f"a block may take {limit} bytes of shared memory ({limit // 1024} KiB)"
-    lines = [f"{paper.style(head, 'bold')}: {words}"]
+    lines = [f"{terminal.style(head, 'bold')}: {words}"]
     for one in fits:
-        lines += ["", *_kernel(one, descriptor, paper)]
+        lines += ["", *_kernel(one, descriptor, terminal)]
     unknown = sum(one.fits is None for one in fits)
     good = sum(one.fits is True for one in fits)
     words = f"{good} of {plural(len(fits), 'kernel')} {'fits' if 1 in (good, len(fits)) else 'fit'}"
     words += f"; {unknown} unknown" if unknown else ""
-    lines += ["", paper.style(words, "bold")]
-    lines += paper.wrap("Compiled for this GPU; no kernel was run, and no file was kept.", 0)
-    return paper.glyphs("\n".join(lines)) + "\n"
+    lines += ["", terminal.style(words, "bold")]
+    lines += terminal.wrap("Compiled for this GPU; no kernel was run, and no file was kept.", 0)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _kernel(one: Fit, descriptor: Descriptor, paper: Paper) -> Iterator[str]:
+def _kernel(one: Fit, descriptor: Descriptor, terminal: Terminal) -> Iterator[str]:
     marks = {True: ("✓", "green"), False: ("✗", "red"), None: ("?", "yellow")}
     mark, colour = marks[one.fits]
-    yield f"{paper.style(mark, 'bold', colour)} {clean(one.spec.title)}"
+    yield f"{terminal.style(mark, 'bold', colour)} {clean(one.spec.title)}"
     if one.first.why:
-        yield from paper.wrap(clean(one.first.why), 4)
+        yield from terminal.wrap(clean(one.first.why), 4)
     if one.fits is not False or one.first.needed is None:
         return
-    yield from paper.wrap(f"{_over(one.first)}; the {descriptor.name} has {one.first.limit}", 4)
+    yield from terminal.wrap(f"{_over(one.first)}; the {descriptor.name} has {one.first.limit}", 4)
     if one.remedy is not None:
         yield "    fits with"
         yield f"      kernel_options={_python({**one.spec.kernel_options, **one.remedy})}"
         yield "    or, here"
         yield "      " + " ".join(f"--option {name}={value}" for name, value in one.remedy.items())
     elif one.spec.block:
-        yield from paper.wrap(
+        yield from terminal.wrap(
             "The model passes no kernel_options of its own: use a smaller dtype or another GPU.",
             4,
         )
     else:
-        yield from paper.wrap("Nothing smaller that was tried fits either.", 4)
+        yield from terminal.wrap("Nothing smaller that was tried fits either.", 4)
     before: Mapping[str, Any] = {}
     for tried in one.smaller:
         added = {name: value for name, value in tried.options.items() if name not in before}
         words = ", ".join(f"{name}={value}" for name, value in (added or tried.options).items())
         words = f"also {words}" if before else f"tried {words}"
         result = "fits" if tried.fits else _over(tried) if tried.fits is False else tried.why
-        yield from (paper.style(line, "dim") for line in paper.wrap(clean(f"{words}: {result}"), 4))
+        yield from (
+            terminal.style(line, "dim") for line in terminal.wrap(clean(f"{words}: {result}"), 4)
+        )
         before = tried.options
 
 

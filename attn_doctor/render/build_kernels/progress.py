@@ -15,7 +15,7 @@ from attn_doctor.record.lock import Owner
 from attn_doctor.render.build_kernels.target import names
 from attn_doctor.render.build_kernels.text import said, span
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -76,9 +76,9 @@ class _Times(Watcher):
 class Lines(_Times):
     """A line for each spec that is finished."""
 
-    def __init__(self, paper: Paper) -> None:
+    def __init__(self, terminal: Terminal) -> None:
         super().__init__()
-        self._paper = paper
+        self._terminal = terminal
 
     def waiting(self, owner: Owner | None) -> None:
         """Say so now and then."""
@@ -103,16 +103,16 @@ class Lines(_Times):
             self._say(f"[{self.done:>{width}}/{self.total()}] {line}")
 
     def _say(self, line: str) -> None:
-        sys.stderr.write(self._paper.glyphs(clean(line)) + "\n")
+        sys.stderr.write(self._terminal.glyphs(clean(line)) + "\n")
         sys.stderr.flush()
 
 
 class Bar(_Times):
     """A bar with the time left, and below it what is compiling now."""
 
-    def __init__(self, paper: Paper) -> None:
+    def __init__(self, terminal: Terminal) -> None:
         super().__init__()
-        self._paper = paper
+        self._terminal = terminal
         self._bar: Progress | None = None
         self._task: Any = None
         self._rows: dict[str, Any] = {}
@@ -121,7 +121,7 @@ class Bar(_Times):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-        console = Console(stderr=True, no_color=not self._paper.colour, highlight=False)
+        console = Console(stderr=True, no_color=not self._terminal.colour, highlight=False)
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -168,7 +168,7 @@ class Bar(_Times):
             self._rows[step.kernel.key] = bar.add_task(word, total=None, shown=shown)
         elif step.entry is not None and step.entry.state not in _GOOD:
             bar.console.print(
-                self._paper.glyphs("✗ " + said(step.kernel, step.entry, step.entry.state)),
+                self._terminal.glyphs("✗ " + said(step.kernel, step.entry, step.entry.state)),
                 markup=False,
             )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attn_doctor.kernels.builder.target import Target
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 
 def names(targets: Sequence[Target]) -> str:
@@ -19,33 +19,33 @@ def names(targets: Sequence[Target]) -> str:
     return " and ".join(filter(None, (", ".join(found[:-1]), found[-1])))
 
 
-def headings(targets: Sequence[Target], paper: Paper) -> Iterator[str]:
+def headings(targets: Sequence[Target], terminal: Terminal) -> Iterator[str]:
     """What the kernels are for, and that no such GPU is here."""
     for target in targets:
         count = len(target.devices)
         also = f", {target.devices[0]} to {target.devices[-1]}" if count > 1 else ""
         words = f"for {target.title}{also}, on a stub GPU: kernels compile here but do not run"
-        yield from (paper.style(line, "dim") for line in paper.wrap(clean(words), 2))
+        yield from (terminal.style(line, "dim") for line in terminal.wrap(clean(words), 2))
 
 
 def next_steps(
-    folder: str, targets: Sequence[Target], paper: Paper, *, exported: bool
+    folder: str, targets: Sequence[Target], terminal: Terminal, *, exported: bool
 ) -> list[str]:
     """How the kernels get where the GPU is, and what has to be done there first."""
     there, place = names(targets), shlex.quote(folder)
-    lines = paper.wrap(
+    lines = terminal.wrap(
         "Unverified: a second process reused every kernel, but their numbers were never computed.",
         0,
     )
     if exported:
         words = f"Next: take the file to the {there}; the import verifies every kernel."
-        return lines + paper.wrap(words, 0)
+        return lines + terminal.wrap(words, 0)
     words = (
         f"Next: copy this folder to the same path on the {there}, where training can write to it,"
         " in an image (--docker) or as one file (--artifact FILE). There, verify the kernels, then"
         " train with both variables:"
     )
-    lines += paper.wrap(clean(words), 0)
+    lines += terminal.wrap(clean(words), 0)
     # A command is never wrapped: it is there to be copied.
     lines.append(f"  attn-doctor cache verify --cache-dir {place}")
     lines.append(f"  export {' '.join(variables(place))}")

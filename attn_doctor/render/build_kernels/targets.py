@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 #: NVIDIA's own table of what every GPU of a compute capability has, which descriptors cite.
 CAPABILITIES = (
@@ -105,21 +105,21 @@ def descriptor_json(found: Descriptor) -> str:
     return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
 
 
-def written_text(found: Descriptor, file: str, paper: Paper) -> str:
+def written_text(found: Descriptor, file: str, terminal: Terminal) -> str:
     """What is said after a descriptor was written to a file."""
     lines = [f"{clean(found.name)}, compute capability {found.major}.{found.minor}: {file}"]
     lines += [f"  {name} is unknown" for name in found.missing]
     lines += ["Copy it to the machine that builds, with the same torch, Triton and Python:"]
     lines += [f"  {usage(file)}"]
-    return paper.glyphs("\n".join(lines)) + "\n"
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def listing_text(found: Sequence[Descriptor], paper: Paper | None = None) -> str:
+def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) -> str:
     """The table of known GPUs, with where their values come from."""
-    paper = paper or Paper()
+    terminal = terminal or Terminal()
     width = max((len(one.id) for one in found), default=0)
     head = f"{'--target':<{width}}   SM  SMs  shared memory  name"
-    lines = [paper.style(head, "bold")]
+    lines = [terminal.style(head, "bold")]
     for one in found:
         count = "?" if one.multi_processor_count is None else str(one.multi_processor_count)
         optin = one.shared_memory_per_block_optin
@@ -128,7 +128,7 @@ def listing_text(found: Sequence[Descriptor], paper: Paper | None = None) -> str
         lines.append(
             f"{one.id:<{width}}  {one.sm:>3}  {count:>3}  {shared:<13}  {one.name}{remark}"
         )
-        lines += [f"  {paper.style(source, 'dim')}" for source in _sources(one)]
+        lines += [f"  {terminal.style(source, 'dim')}" for source in _sources(one)]
     some = [one for one in found if not one.complete]
     count = f"{len(found)} GPUs. For any other, run `attn-doctor describe-gpu -o gpu.toml` where it"
     words = [f"{count} is, and give --target that file."]
@@ -139,8 +139,8 @@ def listing_text(found: Sequence[Descriptor], paper: Paper | None = None) -> str
         )
     words.append(f"What a compute capability fixes: {CAPABILITIES}")
     for text in words:
-        lines += ["", *paper.wrap(text, 0)]
-    return paper.glyphs("\n".join(lines)) + "\n"
+        lines += ["", *terminal.wrap(text, 0)]
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def _sources(one: Descriptor) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from attn_doctor.render.build_kernels.target import headings, next_steps
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 _INDENT = 11
 #: Files that are listed one by one; of more, the rest is counted.
@@ -27,43 +27,43 @@ _WORDS = {"not-reused": "not reused"}
 
 
 def report_text(
-    report: Report, paper: Paper, *, verbose: bool = False, exported: Exported | None = None
+    report: Report, terminal: Terminal, *, verbose: bool = False, exported: Exported | None = None
 ) -> str:
     """All that a build did. `exported`: the artifact that was written of it."""
-    lines = [*_head(report, paper)]
-    lines += cleared_lines(report.cleared, "cleared", paper, verbose)
+    lines = [*_head(report, terminal)]
+    lines += cleared_lines(report.cleared, "cleared", terminal, verbose)
     for path, why in report.kept.items():
-        lines += paper.wrap(clean(f"! {path} could not be removed: {why}"), 0)
-    lines += _table(report.results, paper)
+        lines += terminal.wrap(clean(f"! {path} could not be removed: {why}"), 0)
+    lines += _table(report.results, terminal)
     for result in report.failed:
         if result.entry is not None:
-            lines += ["", *_failure(result, result.entry, report.facts, paper)]
-    lines += _remarks(report, paper)
-    lines += ["", *_last(report, paper, exported=exported is not None)]
+            lines += ["", *_failure(result, result.entry, report.facts, terminal)]
+    lines += _remarks(report, terminal)
+    lines += ["", *_last(report, terminal, exported=exported is not None)]
     if exported is not None:
         lines += ["", *clean(artifact.words(exported)).splitlines()]
-    return paper.glyphs("\n".join(lines)) + "\n"
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def plan_text(
     plan: Plan,
     folder: str,
     facts: Facts,
-    paper: Paper,
+    terminal: Terminal,
     *,
     verbose: bool = False,
     notes: Sequence[str] = (),
 ) -> str:
     """What a build would do, for `--dry-run` and `--check`."""
-    lines = [_where(folder, facts, paper), *headings(plan.targets, paper)]
-    lines += [line for change in plan.changes for line in paper.wrap(clean(change), 2)]
-    lines += cleared_lines(plan.cleared, "would clear", paper, verbose)
+    lines = [_where(folder, facts, terminal), *headings(plan.targets, terminal)]
+    lines += [line for change in plan.changes for line in terminal.wrap(clean(change), 2)]
+    lines += cleared_lines(plan.cleared, "would clear", terminal, verbose)
     lines.append("")
     for item in plan.kernels:
-        lines += _planned(item, plan.kernels, paper)
+        lines += _planned(item, plan.kernels, terminal)
     for device in plan.unknown:
         words = f"Which GPU {device} is, only torch knows: entries are looked up while building."
-        lines += paper.wrap(words, 0)
+        lines += terminal.wrap(words, 0)
     todo = sum(not item.refused for item in plan.todo)
     refused = len(plan.todo) - todo
     words = f"{plural(len(plan.kernels), 'kernel')}, all up to date"
@@ -76,11 +76,13 @@ def plan_text(
         )
         words += f"; {refused} cannot be built" if refused else ""
     for note in notes:
-        lines += ["", *paper.wrap(clean(f"Note: {note}."), 0)]
-    return paper.glyphs("\n".join([*lines, "", paper.style(words, "bold")])) + "\n"
+        lines += ["", *terminal.wrap(clean(f"Note: {note}."), 0)]
+    return terminal.glyphs("\n".join([*lines, "", terminal.style(words, "bold")])) + "\n"
 
 
-def _planned(item: PlannedBuild, items: Sequence[PlannedBuild], paper: Paper) -> Iterator[str]:
+def _planned(
+    item: PlannedBuild, items: Sequence[PlannedBuild], terminal: Terminal
+) -> Iterator[str]:
     """What would be done with one kernel, and why."""
     words, mark, colour, took = "up to date", "✓", "green", ""
     if item.refused:
@@ -88,10 +90,10 @@ def _planned(item: PlannedBuild, items: Sequence[PlannedBuild], paper: Paper) ->
     elif item.todo:
         words = "would verify" if item.state == "unverified" else "would build"
         mark, colour, took = "•", "yellow", f"about {span(item.seconds)}"
-    yield f"{paper.style(mark, colour)} {words:<12} {took:<12} {_title(item, items)}"
+    yield f"{terminal.style(mark, colour)} {words:<12} {took:<12} {_title(item, items)}"
     why = item.refused or (item.why if item.todo and item.state != "new" else "")
     if why:
-        yield from (paper.style(line, "dim") for line in paper.wrap(clean(why), _INDENT + 4))
+        yield from (terminal.style(line, "dim") for line in terminal.wrap(clean(why), _INDENT + 4))
 
 
 def said(item: PlannedBuild, entry: Entry | None, state: str) -> str:
@@ -115,21 +117,23 @@ def span(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _head(report: Report, paper: Paper) -> Iterator[str]:
-    yield _where(report.folder, report.facts, paper)
-    yield from headings(report.targets, paper)
+def _head(report: Report, terminal: Terminal) -> Iterator[str]:
+    yield _where(report.folder, report.facts, terminal)
+    yield from headings(report.targets, terminal)
     if report.start_seconds is not None:
         words = f"{report.jobs} at once (limit: {report.limit})"
-        yield paper.style(f"  {words}; torch took {report.start_seconds:.1f} s to import", "dim")
+        yield terminal.style(f"  {words}; torch took {report.start_seconds:.1f} s to import", "dim")
 
 
-def _where(folder: str, facts: Facts, paper: Paper) -> str:
+def _where(folder: str, facts: Facts, terminal: Terminal) -> str:
     words = f"torch {facts.torch.version or '?'}, {facts.python.path or '?'}"
-    return paper.style(clean(f"Kernels in {folder}"), "bold") + paper.style(f"  {words}", "dim")
+    return terminal.style(clean(f"Kernels in {folder}"), "bold") + terminal.style(
+        f"  {words}", "dim"
+    )
 
 
 def cleared_lines(
-    files: Sequence[ClearedFile], word: str, paper: Paper, verbose: bool
+    files: Sequence[ClearedFile], word: str, terminal: Terminal, verbose: bool
 ) -> Iterator[str]:
     """Files by the reason of their removal."""
     if not files:
@@ -140,16 +144,16 @@ def cleared_lines(
         by_reason.setdefault(one.why, []).append(one)
     for why, group in by_reason.items():
         total = size(sum(one.bytes for one in group))
-        yield from paper.wrap(clean(f"{word} {plural(len(group), 'file')}, {total}: {why}"), 0)
+        yield from terminal.wrap(clean(f"{word} {plural(len(group), 'file')}, {total}: {why}"), 0)
         shown = group if verbose else group[:_LISTED]
-        yield from (paper.style(f"    {clean(one.path)}", "dim") for one in shown)
+        yield from (terminal.style(f"    {clean(one.path)}", "dim") for one in shown)
         if len(group) > len(shown):
-            yield paper.style(f"    and {len(group) - len(shown)} more (-v lists all)", "dim")
+            yield terminal.style(f"    and {len(group) - len(shown)} more (-v lists all)", "dim")
 
 
-def _table(results: Sequence[Result], paper: Paper) -> Iterator[str]:
+def _table(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
     yield ""
-    yield paper.style(f"  {'state':<12}{'cold':>9}{'reused':>9}{'error':>9}  kernel", "dim")
+    yield terminal.style(f"  {'state':<12}{'cold':>9}{'reused':>9}{'error':>9}  kernel", "dim")
     items = [one.kernel for one in results]
     for result in results:
         word, mark, colour = _state(result)
@@ -159,7 +163,7 @@ def _table(results: Sequence[Result], paper: Paper) -> Iterator[str]:
         errors = build.errors.values() if build else ()
         error = f"{max(errors):.1e}" if errors else "-"
         line = f"{word:<12}{cold:>9}{again:>9}{error:>9}  {_title(result.kernel, items)}"
-        yield f"{paper.style(mark, 'bold', colour)} {clean(line)}"
+        yield f"{terminal.style(mark, 'bold', colour)} {clean(line)}"
 
 
 def _state(result: Result) -> tuple[str, str, str]:
@@ -183,24 +187,26 @@ def _title(item: PlannedBuild, items: Iterable[PlannedBuild]) -> str:
     return f"{item.spec.title}{preset}{'  ' + shown if several else ''}"
 
 
-def _failure(result: Result, entry: Entry, facts: Facts, paper: Paper) -> Iterator[str]:
+def _failure(result: Result, entry: Entry, facts: Facts, terminal: Terminal) -> Iterator[str]:
     match = result.match
     reused = entry.state == "not-reused"
     words = "built, but not reused: " if reused else ""
     title = match.title if match else ""
     yield (
-        paper.style("✗", "bold", "red") + " " + paper.style(clean(result.kernel.spec.title), "bold")
+        terminal.style("✗", "bold", "red")
+        + " "
+        + terminal.style(clean(result.kernel.spec.title), "bold")
     )
-    yield from paper.wrap(clean(f"{words}{entry.message}"), 2)
+    yield from terminal.wrap(clean(f"{words}{entry.message}"), 2)
     if match is not None:
-        yield from labelled("cause", f"{title} [{match.rule}]", paper, indent=_INDENT)
-        yield from paper.wrap(clean(match.why), _INDENT)
-        yield from fix_lines(match.fixes[:_FIXES], facts, paper, indent=_INDENT)
+        yield from labelled("cause", f"{title} [{match.rule}]", terminal, indent=_INDENT)
+        yield from terminal.wrap(clean(match.why), _INDENT)
+        yield from fix_lines(match.fixes[:_FIXES], facts, terminal, indent=_INDENT)
     if result.log:
-        yield from labelled("log", result.log, paper, "dim", indent=_INDENT)
+        yield from labelled("log", result.log, terminal, "dim", indent=_INDENT)
 
 
-def _remarks(report: Report, paper: Paper) -> Iterator[str]:
+def _remarks(report: Report, terminal: Terminal) -> Iterator[str]:
     limits: dict[str, int] = {}
     for result in report.results:
         if result.entry is not None and result.entry.build is not None:
@@ -212,21 +218,21 @@ def _remarks(report: Report, paper: Paper) -> Iterator[str]:
     if retried:
         words.append(f"{plural(retried, 'kernel')} ran out of memory beside others and built alone")
     for one in words:
-        yield from ["", *paper.wrap(clean(f"Note: {one}."), 0)]
+        yield from ["", *terminal.wrap(clean(f"Note: {one}."), 0)]
 
 
-def _last(report: Report, paper: Paper, *, exported: bool) -> Iterator[str]:
+def _last(report: Report, terminal: Terminal, *, exported: bool) -> Iterator[str]:
     counts: dict[str, int] = {}
     for result in report.results:
         word = _state(result)[0]
         counts[word] = counts.get(word, 0) + 1
     printed = ", ".join(f"{number} {word}" for word, number in counts.items())
     total = plural(len(report.results), "kernel")
-    yield paper.style(f"{total}: {printed}; {report.seconds:.1f} s", "bold")
+    yield terminal.style(f"{total}: {printed}; {report.seconds:.1f} s", "bold")
     if report.targets and not report.failed:
-        yield from next_steps(report.folder, report.targets, paper, exported=exported)
+        yield from next_steps(report.folder, report.targets, terminal, exported=exported)
     else:
-        yield from paper.wrap(_next(report), 0)
+        yield from terminal.wrap(_next(report), 0)
 
 
 def _next(report: Report) -> str:

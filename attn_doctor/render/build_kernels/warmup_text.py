@@ -14,7 +14,7 @@ from attn_doctor.render.build_kernels.text import cleared_lines
 from attn_doctor.render.explanation.text import text
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 #: Sentences of one kind that are shown.
 _SHOWN = 8
@@ -24,7 +24,7 @@ def warmup_text(
     ran: WarmupResult,
     program: Program,
     found: Explanation | None,
-    paper: Paper,
+    terminal: Terminal,
     *,
     exported: bool = False,
 ) -> str:
@@ -33,18 +33,18 @@ def warmup_text(
     `exported`: an artifact is written of it.
     """
     targets = [program.target] if program.target is not None else []
-    lines = ["", *headings(targets, paper)]
-    lines += cleared_lines(ran.cleared, "cleared", paper, verbose=False)
+    lines = ["", *headings(targets, terminal)]
+    lines += cleared_lines(ran.cleared, "cleared", terminal, verbose=False)
     for path, why in ran.kept.items():
-        lines += paper.wrap(clean(f"! {path} could not be removed: {why}"), 0)
+        lines += terminal.wrap(clean(f"! {path} could not be removed: {why}"), 0)
     if ran.refused:
-        return paper.glyphs("\n".join([*lines, *_refused(ran, program, paper)])) + "\n"
+        return terminal.glyphs("\n".join([*lines, *_refused(ran, program, terminal)])) + "\n"
     if ran.warmup is None:
-        return paper.glyphs("\n".join([*lines, *_failed(ran, program, paper)])) + (
-            "\n" + text(found, paper) if found is not None else "\n"
+        return terminal.glyphs("\n".join([*lines, *_failed(ran, program, terminal)])) + (
+            "\n" + text(found, terminal) if found is not None else "\n"
         )
-    lines += _done(ran, ran.warmup, program, paper, exported=exported)
-    return paper.glyphs("\n".join(lines)) + "\n"
+    lines += _done(ran, ran.warmup, program, terminal, exported=exported)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def planned_text(program: Program, why: str) -> str:
@@ -59,21 +59,21 @@ def planned_text(program: Program, why: str) -> str:
     return "".join(f"{clean(line)}\n" for line in lines)
 
 
-def _failed(ran: WarmupResult, program: Program, paper: Paper) -> Iterator[str]:
+def _failed(ran: WarmupResult, program: Program, terminal: Terminal) -> Iterator[str]:
     why = f"was ended after {program.limit:g} s" if ran.late and program.limit else ""
     why = why or f"ended with exit code {ran.code}"
-    mark = paper.style("✗", "bold", "red")
-    yield f"{mark} {paper.style(clean(' '.join(program.argv)), 'bold')}"
-    yield from paper.wrap(f"The program {why}; nothing is recorded. Its errors: {ran.log}", 2)
+    mark = terminal.style("✗", "bold", "red")
+    yield f"{mark} {terminal.style(clean(' '.join(program.argv)), 'bold')}"
+    yield from terminal.wrap(f"The program {why}; nothing is recorded. Its errors: {ran.log}", 2)
 
 
-def _refused(ran: WarmupResult, program: Program, paper: Paper) -> Iterator[str]:
-    mark = paper.style("✗", "bold", "red")
-    yield f"{mark} {paper.style(clean(' '.join(program.argv)), 'bold')}"
+def _refused(ran: WarmupResult, program: Program, terminal: Terminal) -> Iterator[str]:
+    mark = terminal.style("✗", "bold", "red")
+    yield f"{mark} {terminal.style(clean(' '.join(program.argv)), 'bold')}"
     words = "Refused: what it compiled depends on values that no GPU has computed. No file is kept."
-    yield from paper.wrap(words, 2)
+    yield from terminal.wrap(words, 2)
     for sentence in ran.refused[:_SHOWN]:
-        yield from paper.wrap(clean(f"- {sentence}"), 2)
+        yield from terminal.wrap(clean(f"- {sentence}"), 2)
     if len(ran.refused) > _SHOWN:
         yield f"  and {len(ran.refused) - _SHOWN} more"
     yield ""
@@ -81,31 +81,33 @@ def _refused(ran: WarmupResult, program: Program, paper: Paper) -> Iterator[str]
         "Next: compute such values on the CPU, or leave them out of the warm-up, then run the same"
         " command again."
     )
-    yield from paper.wrap(words, 0)
+    yield from terminal.wrap(words, 0)
 
 
 def _done(
-    ran: WarmupResult, warmup: Warmup, program: Program, paper: Paper, *, exported: bool
+    ran: WarmupResult, warmup: Warmup, program: Program, terminal: Terminal, *, exported: bool
 ) -> Iterator[str]:
     good = not ran.wrong and (warmup.verified or warmup.reuse_seconds is None)
     colour = "yellow" if warmup.unverified else "green"
-    mark = paper.style("✓", "bold", colour) if good else paper.style("✗", "bold", "red")
-    yield f"{mark} {paper.style(clean(' '.join(warmup.argv)), 'bold')}"
+    mark = terminal.style("✓", "bold", colour) if good else terminal.style("✗", "bold", "red")
+    yield f"{mark} {terminal.style(clean(' '.join(warmup.argv)), 'bold')}"
     total = size(sum(warmup.files.values()))
     words = f"{warmup.seconds:.1f} s; {_lookups(ran.first)}; {plural(ran.added, 'new file')}"
-    yield from paper.wrap(f"first   {words}; {plural(len(warmup.files), 'file')}, {total}", 2)
+    yield from terminal.wrap(f"first   {words}; {plural(len(warmup.files), 'file')}, {total}", 2)
     if warmup.reuse_seconds is not None:
-        yield from paper.wrap(f"again   {warmup.reuse_seconds:.1f} s; {_lookups(warmup.hits)}", 2)
+        yield from terminal.wrap(
+            f"again   {warmup.reuse_seconds:.1f} s; {_lookups(warmup.hits)}", 2
+        )
     if warmup.message:
         word = "" if good or ran.wrong else "not reused: "
-        yield from paper.wrap(clean(f"{word}{warmup.message}"), 2)
+        yield from terminal.wrap(clean(f"{word}{warmup.message}"), 2)
     for note in ran.notes[:_SHOWN]:
-        yield from paper.wrap(clean(f"note    {note}"), 2)
+        yield from terminal.wrap(clean(f"note    {note}"), 2)
     if len(ran.notes) > _SHOWN:
         yield f"  and {len(ran.notes) - _SHOWN} notes more"
     yield ""
     if good and program.target is not None:
-        yield from next_steps(str(program.folder), [program.target], paper, exported=exported)
+        yield from next_steps(str(program.folder), [program.target], terminal, exported=exported)
         return
     if good:
         place = shlex.quote(str(program.folder))
@@ -125,7 +127,7 @@ def _done(
         )
     else:
         next = "Next: remove what differs between two runs, then run the same command again."
-    yield from paper.wrap(clean(next), 0)
+    yield from terminal.wrap(clean(next), 0)
 
 
 def _lookups(counts: Mapping[str, int]) -> str:

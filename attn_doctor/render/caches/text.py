@@ -12,7 +12,7 @@ from attn_doctor.kernels.caches.contents import KINDS, State
 from attn_doctor.render.findings.summary import header
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import age, size
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from attn_doctor.render.terminal import clean as without_controls
 from attn_doctor.shell import commands
 
@@ -35,25 +35,25 @@ def compared_with(facts: Facts) -> str:
     return clean(f"{header(facts)}: {', '.join(parts)}{'' if shown else ', no GPU'}")
 
 
-def status_text(found: Sequence[Survey], facts: Facts, paper: Paper, *, verbose: bool) -> str:
+def status_text(found: Sequence[Survey], facts: Facts, terminal: Terminal, *, verbose: bool) -> str:
     """Every cache that exists, and in one line the kinds that do not."""
-    lines = paper.wrap(f"Caches of compiled kernels, compared with {compared_with(facts)}", 0)
+    lines = terminal.wrap(f"Caches of compiled kernels, compared with {compared_with(facts)}", 0)
     lines.append("")
     for one in found:
         if one.exists:
-            lines += [*_cache(one, facts, paper, verbose=verbose), ""]
+            lines += [*_cache(one, facts, terminal, verbose=verbose), ""]
     absent = [one.location.kind for one in found if not one.exists]
     if absent:
-        lines += [*paper.wrap(f"Not found: {', '.join(absent)}.", 0)]
-    lines += _total(found, facts, paper)
-    return paper.glyphs("\n".join(lines)) + "\n"
+        lines += [*terminal.wrap(f"Not found: {', '.join(absent)}.", 0)]
+    lines += _total(found, facts, terminal)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _cache(one: Survey, facts: Facts, paper: Paper, *, verbose: bool) -> Iterator[str]:
+def _cache(one: Survey, facts: Facts, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     contents = one.contents
-    kind = paper.style(f"{one.location.kind:<{_COLUMN}}", "bold")
+    kind = terminal.style(f"{one.location.kind:<{_COLUMN}}", "bold")
     if contents.unrecognised:
-        yield f"{kind}{paper.style('not recognised', 'yellow')}: {clean(contents.unrecognised)}"
+        yield f"{kind}{terminal.style('not recognised', 'yellow')}: {clean(contents.unrecognised)}"
     elif not contents.entries:
         yield f"{kind}empty"
     else:
@@ -61,23 +61,23 @@ def _cache(one: Survey, facts: Facts, paper: Paper, *, verbose: bool) -> Iterato
         words = (
             size(contents.bytes),
             _entries(len(contents.entries)),
-            _states(one, paper),
+            _states(one, terminal),
             f"newest {age(time.time() - newest)}",
         )
         yield kind + " · ".join(words)
-    yield from _indented(paper, f"{one.location.path} ({_where(one)})")
+    yield from _indented(terminal, f"{one.location.path} ({_where(one)})")
     for text in _remarks(one, facts):
-        yield from _indented(paper, f"! {text}", "yellow")
-    yield from _reasons(one, paper, verbose=verbose)
+        yield from _indented(terminal, f"! {text}", "yellow")
+    yield from _reasons(one, terminal, verbose=verbose)
     if verbose:
-        yield from _indented(paper, KINDS[one.location.kind])
-        yield from _record(one, paper)
+        yield from _indented(terminal, KINDS[one.location.kind])
+        yield from _record(one, terminal)
 
 
-def _states(one: Survey, paper: Paper) -> str:
+def _states(one: Survey, terminal: Terminal) -> str:
     colours = {State.LIVE: "green", State.STALE: "yellow", State.UNKNOWN: "dim"}
     counts = [
-        paper.style(f"{one.count(state)} {state.value}", colours[state])
+        terminal.style(f"{one.count(state)} {state.value}", colours[state])
         for state in State
         if one.count(state)
     ]
@@ -142,14 +142,14 @@ def _lock(lock: Lock) -> str:
     return f"{lock.path} may be abandoned: {lock.doubt}"
 
 
-def _reasons(one: Survey, paper: Paper, *, verbose: bool) -> Iterator[str]:
+def _reasons(one: Survey, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
     for state in (State.STALE, State.UNKNOWN) if verbose else (State.STALE,):
         reasons = Counter(each.why for each in one.evaluated if each.state is state)
         for why, count in reasons.most_common():
-            yield from _indented(paper, f"{count} {state.value}: {why}")
+            yield from _indented(terminal, f"{count} {state.value}: {why}")
 
 
-def _record(one: Survey, paper: Paper) -> Iterator[str]:
+def _record(one: Survey, terminal: Terminal) -> Iterator[str]:
     """What `build-kernels` recorded about each kernel."""
     for entry in one.manifest.entries.values() if one.manifest else ():
         parts = [f"{entry.state}: {entry.spec.title} on {entry.device_slot}"]
@@ -159,17 +159,19 @@ def _record(one: Survey, paper: Paper) -> Iterator[str]:
             parts.append(entry.message)
         if entry.cause:
             parts.append(f"rule {entry.cause}")
-        yield from _indented(paper, " · ".join(parts))
+        yield from _indented(terminal, " · ".join(parts))
     for warmup in one.manifest.warmups.values() if one.manifest else ():
         state = "verified" if warmup.verified and not warmup.unverified else "not verified"
-        yield from _indented(paper, f"warm-up, {state}: {' '.join(warmup.argv)} {warmup.message}")
+        yield from _indented(
+            terminal, f"warm-up, {state}: {' '.join(warmup.argv)} {warmup.message}"
+        )
 
 
-def _indented(paper: Paper, text: str, *styles: str) -> list[str]:
-    return [paper.style(line, *styles) for line in paper.wrap(clean(text), _COLUMN)]
+def _indented(terminal: Terminal, text: str, *styles: str) -> list[str]:
+    return [terminal.style(line, *styles) for line in terminal.wrap(clean(text), _COLUMN)]
 
 
-def _total(found: Sequence[Survey], facts: Facts, paper: Paper) -> list[str]:
+def _total(found: Sequence[Survey], facts: Facts, terminal: Terminal) -> list[str]:
     there = [one for one in found if one.exists]
     stale = sum(one.count(State.STALE) for one in there)
     text = f"{size(sum(one.contents.bytes for one in there))} in {plural(len(there), 'cache')}."
@@ -180,7 +182,7 @@ def _total(found: Sequence[Survey], facts: Facts, paper: Paper) -> list[str]:
             " Entries of another environment count as stale here; name that environment with"
             " --python."
         )
-    return paper.wrap(text, 0)
+    return terminal.wrap(text, 0)
 
 
 def _clear(folder: str, facts: Facts) -> str:
@@ -189,17 +191,19 @@ def _clear(folder: str, facts: Facts) -> str:
     return commands.attn_doctor("cache", "clear", *where, "--stale", facts=facts)
 
 
-def verify_text(found: Sequence[Integrity], facts: Facts, paper: Paper, folder: str = "") -> str:
+def verify_text(
+    found: Sequence[Integrity], facts: Facts, terminal: Terminal, folder: str = ""
+) -> str:
     """What is broken, and the fix. `folder`: the cache that the user named."""
     lines: list[str] = []
     for one in found:
-        lines += [*_verified(one, paper)]
+        lines += [*_verified(one, terminal)]
     broken = sum(len(one.damage) for one in found)
     lines.append("")
     if broken:
         gone = any(not each.remove for one in found for each in one.damage)
         then = f", or by `{commands.build(found[0].root, facts)}`" if gone else ""
-        lines += paper.wrap(
+        lines += terminal.wrap(
             f"Next: `{_clear(folder, facts)}` removes the broken files; they are compiled again"
             f" at the next use{then}.",
             0,
@@ -208,61 +212,66 @@ def verify_text(found: Sequence[Integrity], facts: Facts, paper: Paper, folder: 
         count = sum(one.checked for one in found)
         where = f"{plural(count, 'file')} in {plural(len(found), 'cache')}"
         text = f"✓ {where}: none is truncated or corrupt"
-        lines.append(paper.style(text, "green"))
-    return paper.glyphs("\n".join(lines).lstrip("\n")) + "\n"
+        lines.append(terminal.style(text, "green"))
+    return terminal.glyphs("\n".join(lines).lstrip("\n")) + "\n"
 
 
-def _verified(one: Integrity, paper: Paper) -> Iterator[str]:
-    kind = paper.style(f"{one.kind:<{_COLUMN}}", "bold")
+def _verified(one: Integrity, terminal: Terminal) -> Iterator[str]:
+    kind = terminal.style(f"{one.kind:<{_COLUMN}}", "bold")
     if one.unrecognised:
-        yield f"{kind}{paper.style('not recognised', 'yellow')}: {clean(one.unrecognised)}"
+        yield f"{kind}{terminal.style('not recognised', 'yellow')}: {clean(one.unrecognised)}"
     elif one.damage:
         count = plural(len(one.damage), "file")
-        yield f"{kind}{paper.style(f'✗ {count} of {one.checked} broken', 'red')}"
+        yield f"{kind}{terminal.style(f'✗ {count} of {one.checked} broken', 'red')}"
     else:
-        yield f"{kind}{paper.style('✓', 'green')} {plural(one.checked, 'file')}"
-    yield from _indented(paper, one.root)
+        yield f"{kind}{terminal.style('✓', 'green')} {plural(one.checked, 'file')}"
+    yield from _indented(terminal, one.root)
     for each in one.damage:
-        yield from _indented(paper, f"{each.path}: {each.what}")
+        yield from _indented(terminal, f"{each.path}: {each.what}")
     if one.leftovers:
         count = plural(len(one.leftovers), "incomplete file")
-        yield from _indented(paper, f"{count} of killed processes, which nothing reads (harmless)")
+        yield from _indented(
+            terminal, f"{count} of killed processes, which nothing reads (harmless)"
+        )
     for path in one.unreadable:
-        yield from _indented(paper, f"{path}: this user may not read it", "yellow")
+        yield from _indented(terminal, f"{path}: this user may not read it", "yellow")
     for obstacle in one.obstacles:
-        yield from _indented(paper, f"✗ {obstacle}", "red")
+        yield from _indented(terminal, f"✗ {obstacle}", "red")
     for place, number in one.unverified_elsewhere.items():
-        yield from _indented(paper, f"{number} built for {place}, to verify on that GPU")
+        yield from _indented(terminal, f"{number} built for {place}, to verify on that GPU")
     for command in one.verify_commands:
-        yield from _indented(paper, f"a warm-up is unverified: {command}", "yellow")
+        yield from _indented(terminal, f"a warm-up is unverified: {command}", "yellow")
 
 
-def plan_text(plans: Iterable[Plan], facts: Facts | None, paper: Paper) -> str:
+def plan_text(plans: Iterable[Plan], facts: Facts | None, terminal: Terminal) -> str:
     """What would be deleted, with sizes, and what stays."""
     lines: list[str] = []
     for one in plans:
         if not (one.groups or one.refused or one.doubts):
             continue
-        lines.append(paper.style(f"{one.kind} {clean(one.root)}", "bold"))
+        lines.append(terminal.style(f"{one.kind} {clean(one.root)}", "bold"))
         for group in one.groups:
-            first, *rest = paper.wrap(clean(f"{_entries(group.entries)}: {group.why}"), _COLUMN + 1)
+            first, *rest = terminal.wrap(
+                clean(f"{_entries(group.entries)}: {group.why}"), _COLUMN + 1
+            )
             lines += [f"{size(group.bytes):>{_COLUMN - 1}}  {first.strip()}", *rest]
         if one.refused:
-            lines += _wrapped(paper, f"nothing is deleted here: {one.refused}", "yellow")
+            lines += _wrapped(terminal, f"nothing is deleted here: {one.refused}", "yellow")
         for doubt in one.doubts:
-            lines += _wrapped(paper, f"stays: {doubt}", "yellow")
+            lines += _wrapped(terminal, f"stays: {doubt}", "yellow")
         if one.unrelated_files and one.groups:
             lines += _wrapped(
-                paper, f"stays: {plural(one.unrelated_files, 'file')} that the cache did not write"
+                terminal,
+                f"stays: {plural(one.unrelated_files, 'file')} that the cache did not write",
             )
     if facts is not None and lines:
         note = f"Compared with {compared_with(facts)}."
         note += " Entries of another environment count as stale."
-        lines[:0] = [*paper.wrap(note, 0), ""]
-    return paper.glyphs("\n".join(lines)) + "\n" if lines else ""
+        lines[:0] = [*terminal.wrap(note, 0), ""]
+    return terminal.glyphs("\n".join(lines)) + "\n" if lines else ""
 
 
-def cleared_text(done: Sequence[Cleared], paper: Paper) -> str:
+def cleared_text(done: Sequence[Cleared], terminal: Terminal) -> str:
     """What was deleted, and what could not be deleted."""
     lines: list[str] = []
     for one in done:
@@ -275,8 +284,8 @@ def cleared_text(done: Sequence[Cleared], paper: Paper) -> str:
         for why, number in reasons.most_common():
             first = next(path for path, each in one.removed.kept.items() if each == why)
             more = f" and {number - 1} more" if number > 1 else ""
-            lines += _wrapped(paper, f"kept: {clean(first)}{more}: {why}", "yellow")
-    return paper.glyphs("\n".join(lines)) + "\n"
+            lines += _wrapped(terminal, f"kept: {clean(first)}{more}: {why}", "yellow")
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def _entries(count: int) -> str:
@@ -288,5 +297,5 @@ def clean(text: str) -> str:
     return without_controls(text).encode("utf-8", "replace").decode()
 
 
-def _wrapped(paper: Paper, text: str, *styles: str) -> list[str]:
-    return [paper.style(line, *styles) for line in paper.wrap(clean(text), 2)]
+def _wrapped(terminal: Terminal, text: str, *styles: str) -> list[str]:
+    return [terminal.style(line, *styles) for line in terminal.wrap(clean(text), 2)]

@@ -9,21 +9,21 @@ from attn_doctor.facts import Facts
 from attn_doctor.kernels.verify.run import Verification
 from attn_doctor.kernels.verify.why import short
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell import commands
 
 
-def verification_text(results: Sequence[Verification], facts: Facts, paper: Paper) -> str:
+def verification_text(results: Sequence[Verification], facts: Facts, terminal: Terminal) -> str:
     """One line for each kernel or program, the reason of each miss, and the fix."""
-    lines = [line for one in results for line in _lines(one, paper)]
-    lines += ["", *(line for text in _summary(results, facts) for line in paper.wrap(text, 0))]
-    return paper.glyphs("\n".join(lines)) + "\n"
+    lines = [line for one in results for line in _lines(one, terminal)]
+    lines += ["", *(line for text in _summary(results, facts) for line in terminal.wrap(text, 0))]
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _lines(one: Verification, paper: Paper) -> Iterator[str]:
-    mark = paper.style("✓", "green") if one.hit else paper.style("✗", "red")
+def _lines(one: Verification, terminal: Terminal) -> Iterator[str]:
+    mark = terminal.style("✓", "green") if one.hit else terminal.style("✗", "red")
     if one.hit and one.state == "unverified":
-        mark = paper.style("!", "yellow")
+        mark = terminal.style("!", "yellow")
     text = clean(f"{one.title} {one.device_slot}".strip())
     if one.hit:
         error = max(one.errors.values(), default=None)
@@ -37,12 +37,12 @@ def _lines(one: Verification, paper: Paper) -> Iterator[str]:
     else:
         message = short(one.message) if one.misses else one.message
         text += f": {clean(message) or 'it did not hit'}"
-    first, *rest = paper.wrap(text, 2) or [""]
+    first, *rest = terminal.wrap(text, 2) or [""]
     yield f"{mark} {first.strip()}"
     yield from rest
     for miss in one.misses:
-        yield from paper.wrap(clean(f"differs  {miss.what}"), 4)
-        yield from paper.wrap(clean(f"fix      {miss.fix}"), 4)
+        yield from terminal.wrap(clean(f"differs  {miss.what}"), 4)
+        yield from terminal.wrap(clean(f"fix      {miss.fix}"), 4)
 
 
 def _summary(results: Sequence[Verification], facts: Facts) -> Iterator[str]:

@@ -7,26 +7,26 @@ from collections.abc import Iterator
 from attn_doctor.explain.explanation import Confirmation, Explanation, RankedCause
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 #: Fixes and further causes that are shown; the JSON has all.
 _FIXES, _FURTHER = 4, 6
 
 
-def text(found: Explanation, paper: Paper, *, verbose: bool = False) -> str:
+def text(found: Explanation, terminal: Terminal, *, verbose: bool = False) -> str:
     """The whole explanation. `verbose` adds evidence and the facts of the log."""
     lines: list[str] = []
     if not found.matches:
-        lines += _nothing(found, paper)
+        lines += _nothing(found, terminal)
     for match in found.matches[:1]:
-        lines += _first(match, found, paper, verbose)
+        lines += _first(match, found, terminal, verbose)
     if len(found.matches) > 1:
-        lines += ["", paper.style("Also in the log, less likely the root cause:", "bold")]
+        lines += ["", terminal.style("Also in the log, less likely the root cause:", "bold")]
         for match in found.matches[1 : _FURTHER + 1]:
-            lines += _further(match, found, paper)
-    lines += _facts(found, paper, verbose)
-    lines += _last(found, paper)
-    return paper.glyphs("\n".join(lines)) + "\n"
+            lines += _further(match, found, terminal)
+    lines += _facts(found, terminal, verbose)
+    lines += _last(found, terminal)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def confidence_in_words(confidence: float) -> str:
@@ -36,23 +36,28 @@ def confidence_in_words(confidence: float) -> str:
     )
 
 
-def _first(match: RankedCause, found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
-    yield paper.style(f"{_place(match, found)}:", "dim")
-    yield from (paper.style(line, "bold") for line in paper.wrap(clean(match.excerpt), 2))
+def _first(
+    match: RankedCause, found: Explanation, terminal: Terminal, verbose: bool
+) -> Iterator[str]:
+    yield terminal.style(f"{_place(match, found)}:", "dim")
+    yield from (terminal.style(line, "bold") for line in terminal.wrap(clean(match.excerpt), 2))
     yield ""
     rules = ", ".join((match.rule, *match.also))
-    title = paper.wrap(clean(match.title), 2)
-    yield paper.style("✗", "bold", "red") + " " + paper.style(title[0][2:], "bold")
-    yield from (paper.style(line, "bold") for line in title[1:])
-    yield from paper.wrap(clean(match.why), 2)
-    yield from labelled("check", _verdict(match), paper)
-    yield from fix_lines(match.fixes[:_FIXES], found.facts, paper)
+    title = terminal.wrap(clean(match.title), 2)
+    yield terminal.style("✗", "bold", "red") + " " + terminal.style(title[0][2:], "bold")
+    yield from (terminal.style(line, "bold") for line in title[1:])
+    yield from terminal.wrap(clean(match.why), 2)
+    yield from labelled("check", _verdict(match), terminal)
+    yield from fix_lines(match.fixes[:_FIXES], found.facts, terminal)
     yield from labelled(
-        "cause", f"{match.cause}, {confidence_in_words(match.confidence)}  [{rules}]", paper, "dim"
+        "cause",
+        f"{match.cause}, {confidence_in_words(match.confidence)}  [{rules}]",
+        terminal,
+        "dim",
     )
     if verbose:
         for link in match.evidence:
-            yield from labelled("read", link, paper)
+            yield from labelled("read", link, terminal)
 
 
 def _verdict(match: RankedCause) -> str:
@@ -62,9 +67,9 @@ def _verdict(match: RankedCause) -> str:
     return match.verdict
 
 
-def _further(match: RankedCause, found: Explanation, paper: Paper) -> Iterator[str]:
+def _further(match: RankedCause, found: Explanation, terminal: Terminal) -> Iterator[str]:
     words = f"{_place(match, found)}: {match.title} [{match.rule}; {match.verdict}]"
-    first, *rest = paper.wrap(clean(words), 4)
+    first, *rest = terminal.wrap(clean(words), 4)
     yield "  - " + first[4:]
     yield from rest
 
@@ -77,32 +82,32 @@ def _place(match: RankedCause, found: Explanation) -> str:
     return f"{file}line {match.line}{rank}{times}"
 
 
-def _nothing(found: Explanation, paper: Paper) -> Iterator[str]:
+def _nothing(found: Explanation, terminal: Terminal) -> Iterator[str]:
     several = "these logs" if len(found.logs) > 1 else "this log"
-    yield paper.style(f"No attention-kernel cause in {several}.", "bold")
+    yield terminal.style(f"No attention-kernel cause in {several}.", "bold")
     words = f"None of the failures of {plural(found.rules, 'rule')} is in it."
-    yield from paper.wrap(words, 2)
+    yield from terminal.wrap(words, 2)
 
 
-def _facts(found: Explanation, paper: Paper, verbose: bool) -> Iterator[str]:
+def _facts(found: Explanation, terminal: Terminal, verbose: bool) -> Iterator[str]:
     if verbose and found.log_facts:
         stated = ", ".join(f"{fact.fact} {fact.value}" for fact in found.log_facts)
-        yield from ["", *paper.wrap(clean(f"Facts in the log: {stated}."), 0)]
+        yield from ["", *terminal.wrap(clean(f"Facts in the log: {stated}."), 0)]
     if found.differences:
         differ = "; ".join(
             f"{fact.fact} is {fact.value} in the log, {fact.this_machine} here"
             for fact in found.differences
         )
         words = f"The log seems to come from another environment: {differ}."
-        yield from ["", *paper.wrap(clean(words), 0)]
+        yield from ["", *terminal.wrap(clean(words), 0)]
 
 
-def _last(found: Explanation, paper: Paper) -> Iterator[str]:
+def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:
     lines = sum(log.lines for log in found.logs)
     yield ""
     examined = f"{plural(lines, 'line')} read, {plural(found.rules, 'rule')}, {found.seconds:.2f} s"
-    yield paper.style(examined, "dim")
-    yield from paper.wrap(_next(found), 0)
+    yield terminal.style(examined, "dim")
+    yield from terminal.wrap(_next(found), 0)
 
 
 def _next(found: Explanation) -> str:

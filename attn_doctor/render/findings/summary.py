@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from attn_doctor._version import __version__
 from attn_doctor.facts import Facts, Gpu, Package, Program
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 #: Packages of the last block, in the order in which they are shown.
 PACKAGES = (
@@ -16,11 +16,11 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def opening(facts: Facts, paper: Paper) -> list[str]:
+def opening(facts: Facts, terminal: Terminal) -> list[str]:
     """The first line of every page: who speaks, and about which interpreter."""
     name = f"attn-doctor {__version__}"
-    first, *rest = paper.wrap(f"{name}  {header(facts)}", 2)
-    return [first[2:].replace(name, paper.style(name, "bold"), 1), *rest]
+    first, *rest = terminal.wrap(f"{name}  {header(facts)}", 2)
+    return [first[2:].replace(name, terminal.style(name, "bold"), 1), *rest]
 
 
 def header(facts: Facts) -> str:

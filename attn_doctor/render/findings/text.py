@@ -9,7 +9,7 @@ from attn_doctor.findings import Because, Diagnosis, Severity
 from attn_doctor.render.definition_list import fix_lines, labelled, titled
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
@@ -25,7 +25,7 @@ _LABEL = 10
 
 def text(
     diagnosis: Diagnosis,
-    paper: Paper,
+    terminal: Terminal,
     *,
     verbose: bool = False,
     quiet: bool = False,
@@ -39,27 +39,27 @@ def text(
     """
     lines: list[str] = []
     if not quiet:
-        lines += _top(diagnosis, paper, backends, configs, unread)
+        lines += _top(diagnosis, terminal, backends, configs, unread)
     for problem in problems(diagnosis):
         if quiet and problem.severity is Severity.INFO:
             continue
-        lines += _problem(problem, diagnosis, paper, verbose)
+        lines += _problem(problem, diagnosis, terminal, verbose)
         lines.append("")
-    lines += _suppressed(diagnosis, paper, verbose)
-    lines += _unchecked(diagnosis, paper, verbose)
-    lines += _last(diagnosis, paper)
-    return paper.glyphs("\n".join(lines)) + "\n"
+    lines += _suppressed(diagnosis, terminal, verbose)
+    lines += _unchecked(diagnosis, terminal, verbose)
+    lines += _last(diagnosis, terminal)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
 def _top(
     diagnosis: Diagnosis,
-    paper: Paper,
+    terminal: Terminal,
     backends: Matrix | None,
     configs: Sequence[Prediction],
     unread: Sequence[str],
 ) -> Iterator[str]:
     facts = diagnosis.facts
-    yield from opening(facts, paper)
+    yield from opening(facts, terminal)
     yield ""
     shown = blocks(facts)
     if backends is not None:
@@ -73,59 +73,61 @@ def _top(
     if unread:
         shown.append(("config", [clean(one) for one in unread]))
     for name, lines in shown:
-        label = paper.style(name.ljust(_LABEL), "bold")
+        label = terminal.style(name.ljust(_LABEL), "bold")
         for line in lines:
-            first, *rest = paper.wrap(line, _LABEL) or [" " * _LABEL]
+            first, *rest = terminal.wrap(line, _LABEL) or [" " * _LABEL]
             yield label + first[_LABEL:]
             yield from rest
             label = " " * _LABEL
     yield ""
 
 
-def _problem(problem: Problem, diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+def _problem(
+    problem: Problem, diagnosis: Diagnosis, terminal: Terminal, verbose: bool
+) -> Iterator[str]:
     finding = problem.finding
-    yield from _title(problem, paper)
+    yield from _title(problem, terminal)
     note = problem.severity is Severity.INFO
     if not note or verbose:
         if finding.location:
             at = f"{finding.location.file}:{finding.location.line}"
-            yield from labelled("at", at, paper)
-        yield from paper.wrap(clean(finding.why), 2)
-        yield from _because("seen", finding.because, paper)
-        yield from fix_lines(finding.fixes, diagnosis.facts, paper)
+            yield from labelled("at", at, terminal)
+        yield from terminal.wrap(clean(finding.why), 2)
+        yield from _because("seen", finding.because, terminal)
+        yield from fix_lines(finding.fixes, diagnosis.facts, terminal)
     if problem.consequences:
-        yield from labelled("also", f"explains {', '.join(problem.consequences)}", paper)
+        yield from labelled("also", f"explains {', '.join(problem.consequences)}", terminal)
     if verbose:
-        yield from _because("where", finding.context, paper)
-        yield from labelled("cause", finding.cause, paper)
+        yield from _because("where", finding.context, terminal)
+        yield from labelled("cause", finding.cause, terminal)
         for link in finding.evidence:
-            yield from labelled("source", link, paper)
+            yield from labelled("source", link, terminal)
 
 
-def _title(problem: Problem, paper: Paper) -> Iterator[str]:
+def _title(problem: Problem, terminal: Terminal) -> Iterator[str]:
     """The title with its mark, and the rule's id behind it, on a line of its own if need be."""
     glyph, colour = _MARKS[problem.severity]
     # A finding about a file shows its location below.
     subjects = problem.subjects if problem.finding.location is None else ""
     subject = f" ({subjects})" if subjects else ""
     rule = f"[{problem.finding.rule}]"
-    first, *rest = titled(problem.finding.title + subject, rule, paper, 2)
-    yield paper.style(glyph, "bold", colour) + " " + first
+    first, *rest = titled(problem.finding.title + subject, rule, terminal, 2)
+    yield terminal.style(glyph, "bold", colour) + " " + first
     yield from rest
 
 
-def _because(label: str, lines: Iterable[Because], paper: Paper) -> Iterator[str]:
+def _because(label: str, lines: Iterable[Because], terminal: Terminal) -> Iterator[str]:
     for line in lines:
         if line.truth is False and line.wanted:
             continue  # one of several alternatives, and not the faulty one
         # "is library-mismatch, wanted not library-mismatch" would say nothing twice.
         differs = line.wanted not in ("", f"not {line.seen}")
         wanted = f", wanted {line.wanted}" if differs else ""
-        yield from labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", paper)
+        yield from labelled(label, f"{line.fact} is {line.seen or 'empty'}{wanted}", terminal)
         label = ""
 
 
-def _suppressed(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+def _suppressed(diagnosis: Diagnosis, terminal: Terminal, verbose: bool) -> Iterator[str]:
     """Problems that do not count; with `verbose` each with its reason."""
     suppressed = {one.rule: one.suppressed for one in diagnosis.suppressed}
     if not suppressed:
@@ -138,27 +140,27 @@ def _suppressed(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[s
         else "; -v names them"
     )
     count = f"{plural(len(suppressed), 'known problem')} not counted"
-    yield from paper.wrap(paper.style(count, "bold") + shown, 0)
+    yield from terminal.wrap(terminal.style(count, "bold") + shown, 0)
     if verbose:
         for rule, reason in suppressed.items():
-            yield from paper.wrap(clean(f"{rule}: {reason}"), 2)
+            yield from terminal.wrap(clean(f"{rule}: {reason}"), 2)
     yield ""
 
 
-def _unchecked(diagnosis: Diagnosis, paper: Paper, verbose: bool) -> Iterator[str]:
+def _unchecked(diagnosis: Diagnosis, terminal: Terminal, verbose: bool) -> Iterator[str]:
     """Rules that could not be evaluated, by reason: one gap is one line."""
     reasons = unchecked(diagnosis)
     if not reasons:
         return
     total = sum(len(rules) for rules in reasons.values())
-    yield paper.style(f"? {plural(total, 'rule')} could not be checked", "bold")
+    yield terminal.style(f"? {plural(total, 'rule')} could not be checked", "bold")
     for reason, rules in reasons.items():
         named = ", ".join(rules) if verbose or len(rules) < 4 else f"{len(rules)} rules"
-        yield from paper.wrap(clean(f"{reason}: {named}"), 2)
+        yield from terminal.wrap(clean(f"{reason}: {named}"), 2)
     yield ""
 
 
-def _last(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
+def _last(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     """The verdict and what to do next."""
     errors, warnings, _ = counts(diagnosis)
     examined = f"{plural(diagnosis.rules, 'rule')}, {diagnosis.seconds:.2f} s"
@@ -168,12 +170,12 @@ def _last(diagnosis: Diagnosis, paper: Paper) -> Iterator[str]:
     verdict = f"{mark} {tally(diagnosis)}" + (
         ", but most rules could not be checked" if blind else ""
     )
-    fits = len(verdict) + len(examined) + 4 <= paper.width
-    shown = paper.style(verdict, "bold", colour)
-    yield shown + paper.style(f"  ({examined})", "dim") if fits else shown
+    fits = len(verdict) + len(examined) + 4 <= terminal.width
+    shown = terminal.style(verdict, "bold", colour)
+    yield shown + terminal.style(f"  ({examined})", "dim") if fits else shown
     if not fits:
-        yield paper.style(f"  ({examined})", "dim")
-    yield from paper.wrap(_next(diagnosis, errors, warnings), 2)
+        yield terminal.style(f"  ({examined})", "dim")
+    yield from terminal.wrap(_next(diagnosis, errors, warnings), 2)
 
 
 def _mostly_unknown(diagnosis: Diagnosis) -> bool:

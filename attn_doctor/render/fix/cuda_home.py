@@ -9,7 +9,7 @@ import msgspec
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Report
 from attn_doctor.fixes.cuda_home.start_files import FileChanges
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 
 SCHEMA = 1
 _HEADERS = ("headers", "crt", "cublas", "cusparse", "cusolver", "cccl")
@@ -17,28 +17,28 @@ _LIBRARIES = ("cudart", "nvvm", "ptxas")
 _STYLES = {"chosen": "green", "fits": "dim", "rejected": "red"}
 
 
-def as_text(report: Report, paper: Paper) -> str:
+def as_text(report: Report, terminal: Terminal) -> str:
     """Return the explanation: torch and the GPUs, every toolkit, the choice and its check."""
-    lines = [*_wanted(report.facts, report.choice.notes, paper)]
+    lines = [*_wanted(report.facts, report.choice.notes, terminal)]
     if report.choice.candidates:
-        lines += ["", *_table(report.choice.candidates, paper), ""]
+        lines += ["", *_table(report.choice.candidates, terminal), ""]
         for candidate in report.choice.candidates:
             reasons = "; ".join(candidate.reasons)
             line = f"{candidate.verdict:<9} {candidate.root}: {reasons}"
-            lines += paper.wrap(clean(line), 2)
+            lines += terminal.wrap(clean(line), 2)
     else:
         gap = report.facts.gap("toolkits")
         unknown = f"The toolkits could not be listed: {gap or 'they were not examined'}."
         none = "There is no CUDA toolkit on this machine."
-        lines += ["", *paper.wrap(clean(unknown if report.facts.toolkits is None else none), 2)]
+        lines += ["", *terminal.wrap(clean(unknown if report.facts.toolkits is None else none), 2)]
     if report.answers:
-        lines += ["", *_confirmation(report, paper)]
+        lines += ["", *_confirmation(report, terminal)]
     if report.chosen is None and report.advice is not None:
-        lines += ["", *_advice(report, paper)]
-    return paper.glyphs("\n".join(lines) + "\n")
+        lines += ["", *_advice(report, terminal)]
+    return terminal.glyphs("\n".join(lines) + "\n")
 
 
-def _wanted(facts: Facts, notes: Iterable[str], paper: Paper) -> Iterator[str]:
+def _wanted(facts: Facts, notes: Iterable[str], terminal: Terminal) -> Iterator[str]:
     torch = facts.torch
     if torch.installed and torch.cuda:
         gpus = sorted({f"sm_{one.sm}" for one in facts.gpus or () if one.sm})
@@ -46,22 +46,22 @@ def _wanted(facts: Facts, notes: Iterable[str], paper: Paper) -> Iterator[str]:
         parts = [f"torch {torch.version} is built for CUDA {torch.cuda}"]
         parts += [f"GPU {', '.join(gpus)}"] if gpus else []
         parts += [f"{compiler.path} {compiler.version or ''}".strip()] if compiler.path else []
-        for line in paper.wrap(clean(" · ".join(parts)), 0):
-            yield paper.style(line, "bold")
+        for line in terminal.wrap(clean(" · ".join(parts)), 0):
+            yield terminal.style(line, "bold")
     for note in notes:
-        yield from paper.wrap(clean(note), 0)
+        yield from terminal.wrap(clean(note), 0)
 
 
-def _table(candidates: Sequence[Candidate], paper: Paper) -> Iterator[str]:
+def _table(candidates: Sequence[Candidate], terminal: Terminal) -> Iterator[str]:
     head = ("toolkit", "CUDA", "nvcc", "headers", "libraries", "torch", "verdict")
     rows: list[tuple[str, ...]] = [head, *map(_row, candidates)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         if number == 0:
-            yield "  " + paper.style("  ".join(cells).rstrip(), "dim")
+            yield "  " + terminal.style("  ".join(cells).rstrip(), "dim")
         else:
-            cells[-1] = paper.style(row[-1], _STYLES.get(row[-1], "dim"))
+            cells[-1] = terminal.style(row[-1], _STYLES.get(row[-1], "dim"))
             yield "  " + "  ".join(cells)
 
 
@@ -85,31 +85,31 @@ def _there(candidate: Candidate, parts: Sequence[str]) -> str:
     return "yes" if not missing else "none" if len(missing) == len(parts) else "not all"
 
 
-def _confirmation(report: Report, paper: Paper) -> Iterator[str]:
+def _confirmation(report: Report, terminal: Terminal) -> Iterator[str]:
     yield "  With these lines set:"
     marks = {True: ("✓", "green"), False: ("✗", "red"), None: ("·", "dim")}
     for answer in report.answers:
         mark, style = marks[answer.agrees]
-        first, *rest = paper.wrap(clean(f"{answer.name}: {answer.says}"), 4)
-        yield f"  {paper.style(mark, style)} {first.strip()}"
+        first, *rest = terminal.wrap(clean(f"{answer.name}: {answer.says}"), 4)
+        yield f"  {terminal.style(mark, style)} {first.strip()}"
         yield from rest
 
 
-def _advice(report: Report, paper: Paper) -> Iterator[str]:
+def _advice(report: Report, terminal: Terminal) -> Iterator[str]:
     advice = report.advice
     if advice is None:
         return
-    yield paper.style(f"  Install CUDA {advice.release}, without root:", "bold")
+    yield terminal.style(f"  Install CUDA {advice.release}, without root:", "bold")
     for way in advice.ways:
-        yield from paper.wrap(way.title, 2)
+        yield from terminal.wrap(way.title, 2)
         yield from (f"    {command}" for command in way.commands)
     if not advice.ways:
         yield "  no way to install it is known for this system"
     if advice.note:
-        yield from paper.wrap(f"({advice.note}.)", 2)
+        yield from terminal.wrap(f"({advice.note}.)", 2)
 
 
-def changes(plan: FileChanges, paper: Paper) -> str:
+def changes(plan: FileChanges, terminal: Terminal) -> str:
     """Return the files that would change, and what they set."""
     lines: list[str] = []
     for change in plan.changes:
@@ -121,8 +121,8 @@ def changes(plan: FileChanges, paper: Paper) -> str:
     settings += [f"{exports.path} first on PATH"] if exports.path else []
     lines += [clean(f"  sets {one}") for one in settings]
     for note in plan.notes:
-        lines += paper.wrap(clean(note), 2)
-    return paper.glyphs("\n".join(lines) + "\n")
+        lines += terminal.wrap(clean(note), 2)
+    return terminal.glyphs("\n".join(lines) + "\n")
 
 
 def as_json(report: Report, plan: FileChanges | None, *, written: bool, undo: str) -> str:

@@ -16,7 +16,7 @@ from attn_doctor.fixes.undo import Undo
 from attn_doctor.fixes.wheel_check import Verdict
 from attn_doctor.render.definition_list import titled
 from attn_doctor.render.grouping import tally
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell.commands import shell_lines
 
 _INDENT = 11
@@ -24,94 +24,100 @@ _COLOURS = {"+": "green", "-": "red", "~": "yellow", "=": "dim"}
 _SHOWN = 12
 
 
-def plan_text(plan: Plan, facts: Facts, paper: Paper, installer: str, locked: str = "") -> str:
+def plan_text(
+    plan: Plan, facts: Facts, terminal: Terminal, installer: str, locked: str = ""
+) -> str:
     """Return the plan. `installer` is the name of what installs packages; empty if nothing can.
 
     `locked`: the warning about a project's lock file.
     """
     python = facts.python
     torch = f", torch {facts.torch.version}" if facts.torch.version else ""
-    lines = [paper.style(f"Plan for {python.path}", "bold") + f"  (Python {python.version}{torch})"]
-    lines += paper.wrap(f"Packages are installed with {installer}.", 2) if installer else []
+    lines = [
+        terminal.style(f"Plan for {python.path}", "bold") + f"  (Python {python.version}{torch})"
+    ]
+    lines += terminal.wrap(f"Packages are installed with {installer}.", 2) if installer else []
     if locked and any(step.packages for step in plan.steps):
-        lines += paper.wrap(clean(locked), 2)
+        lines += terminal.wrap(clean(locked), 2)
     lines.append("")
     for step in plan.steps:
-        lines += _step(step, plan, facts, paper)
+        lines += _step(step, plan, facts, terminal)
         lines.append("")
     for clash in plan.clashes:
         wants = " · ".join(
             f"{rule} needs {want}" for rule, want in zip(clash.rules, clash.wants, strict=True)
         )
-        lines += _marked("✗", f"Two rules need different {clash.about}: {wants}.", paper)
-        lines += paper.wrap(
+        lines += _marked("✗", f"Two rules need different {clash.about}: {wants}.", terminal)
+        lines += terminal.wrap(
             "Neither is applied. Choose one: "
             + " or ".join(f"`attn-doctor fix {rule}`" for rule in clash.rules),
             2,
         )
         lines.append("")
     for rule, title in plan.follows:
-        lines += _marked("!", f"With another torch: {title} [{rule}]", paper)
+        lines += _marked("!", f"With another torch: {title} [{rule}]", terminal)
     if plan.follows:
-        lines += paper.wrap("Run `attn-doctor fix` again after this plan.", 2)
+        lines += terminal.wrap("Run `attn-doctor fix` again after this plan.", 2)
         lines.append("")
     if plan.together:
-        lines += _marked("✗", f"The steps do not fit together: {plan.together}.", paper)
+        lines += _marked("✗", f"The steps do not fit together: {plan.together}.", terminal)
         lines.append("")
     if plan.without:
-        lines += paper.wrap(f"No fix is known for: {', '.join(plan.without)}", 0)
+        lines += terminal.wrap(f"No fix is known for: {', '.join(plan.without)}", 0)
     if plan.notes:
-        lines += paper.wrap(f"Notes with a fix, planned only by name: {', '.join(plan.notes)}", 0)
-    return paper.glyphs("\n".join(lines)) + "\n"
+        lines += terminal.wrap(
+            f"Notes with a fix, planned only by name: {', '.join(plan.notes)}", 0
+        )
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _step(step: Step, plan: Plan, facts: Facts, paper: Paper) -> Iterator[str]:
+def _step(step: Step, plan: Plan, facts: Facts, terminal: Terminal) -> Iterator[str]:
     number = f"{step.number}. "
-    first, *rest = titled(step.title, f"[{', '.join(step.rules)}]", paper, len(number))
-    yield paper.style(number, "bold") + first
+    first, *rest = titled(step.title, f"[{', '.join(step.rules)}]", terminal, len(number))
+    yield terminal.style(number, "bold") + first
     yield from rest
     if step.manual:
-        yield from _labelled("do", step.manual, paper)
+        yield from _labelled("do", step.manual, terminal)
     label = "for you" if step.kind in ("variables", "manual") else "runs"
     for command in _commands(step, facts):
-        yield f"   {label:<{_INDENT - 3}}" + paper.style(clean(command), "green")
+        yield f"   {label:<{_INDENT - 3}}" + terminal.style(clean(command), "green")
         label = ""
     if step.kind == "variables":
         yield from _labelled(
-            "", "set it in your own shell; later steps of this run already have it", paper
+            "", "set it in your own shell; later steps of this run already have it", terminal
         )
         if {"CUDA_HOME", "CUDA_PATH"} & step.exports.keys():
-            yield from _labelled("", 'or: eval "$(attn-doctor fix --cuda-home)"', paper)
-    yield from _changes(step.changes, paper)
+            yield from _labelled("", 'or: eval "$(attn-doctor fix --cuda-home)"', terminal)
+    yield from _changes(step.changes, terminal)
     if step.unresolved and not step.blocked_by:
-        yield from _labelled("changes", step.unresolved, paper)
+        yield from _labelled("changes", step.unresolved, terminal)
     also = [
         one.name for one in step.changes or () if one.sign in "~-" and one.name not in step.packages
     ]
     if also:
         yield from _labelled(
-            "also", f"changes packages that no rule names: {', '.join(also)}", paper
+            "also", f"changes packages that no rule names: {', '.join(also)}", terminal
         )
-    yield from _costs(step, paper)
-    yield from _after(step, plan, paper)
+    yield from _costs(step, terminal)
+    yield from _after(step, plan, terminal)
 
 
-def _after(step: Step, plan: Plan, paper: Paper) -> Iterator[str]:
+def _after(step: Step, plan: Plan, terminal: Terminal) -> Iterator[str]:
     """The effects of the step, and what blocks it."""
     for one in step.stale:
         size = f" ({_size(one.bytes)})" if one.bytes else ""
-        yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", paper)
+        yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", terminal)
     if step.kind == "command" and not step.blocked_by:
-        yield from _labelled("undo", "this step cannot be undone", paper)
+        yield from _labelled("undo", "this step cannot be undone", terminal)
     for other in step.alternatives:
-        yield from _labelled("or", other, paper)
+        yield from _labelled("or", other, terminal)
     rules = [rule for one in step.rules for rule in plan.explained.get(one, ())]
     if rules:
-        yield from _labelled("then", f"checked again: {', '.join(rules)}", paper)
+        yield from _labelled("then", f"checked again: {', '.join(rules)}", terminal)
     if step.blocked_by:
-        yield from _labelled("blocked", step.blocked_by, paper, "yellow")
+        yield from _labelled("blocked", step.blocked_by, terminal, "yellow")
     elif step.kind == "manual":
-        yield from _labelled("blocked", "only a person can apply this", paper, "yellow")
+        yield from _labelled("blocked", "only a person can apply this", terminal, "yellow")
 
 
 def _commands(step: Step, facts: Facts) -> list[str]:
@@ -124,16 +130,16 @@ def _commands(step: Step, facts: Facts) -> list[str]:
     return shell_lines(fix, facts)
 
 
-def _changes(changes: Sequence[Change] | None, paper: Paper) -> Iterator[str]:
+def _changes(changes: Sequence[Change] | None, terminal: Terminal) -> Iterator[str]:
     label = "changes"
     if changes is not None and not changes:
-        yield from _labelled(label, "nothing: all packages are installed already", paper)
+        yield from _labelled(label, "nothing: all packages are installed already", terminal)
         return
     for one in sorted(changes or (), key=_weight)[:_SHOWN]:
-        yield f"   {label:<{_INDENT - 3}}" + _change(one, paper)
+        yield f"   {label:<{_INDENT - 3}}" + _change(one, terminal)
         label = ""
     if changes and len(changes) > _SHOWN:
-        yield from _labelled("", f"… and {len(changes) - _SHOWN} more (--format json)", paper)
+        yield from _labelled("", f"… and {len(changes) - _SHOWN} more (--format json)", terminal)
 
 
 def _weight(one: Change) -> tuple[int, str]:
@@ -141,27 +147,27 @@ def _weight(one: Change) -> tuple[int, str]:
     return "~-=+".index(one.sign), one.name
 
 
-def _change(one: Change, paper: Paper) -> str:
+def _change(one: Change, terminal: Terminal) -> str:
     versions = " → ".join(filter(None, (one.old, one.new)))
     again = " (again)" if one.sign == "=" else ""
     text = f"{one.sign} {one.name} {one.old if again else versions}{again}"
-    return paper.style(clean(text), _COLOURS[one.sign])
+    return terminal.style(clean(text), _COLOURS[one.sign])
 
 
-def _costs(step: Step, paper: Paper) -> Iterator[str]:
+def _costs(step: Step, terminal: Terminal) -> Iterator[str]:
     found = step.estimate
     if found.minutes is not None:
         low, high = found.minutes
-        yield from _labelled("takes", f"{span((low * 60, high * 60))} ({found.basis})", paper)
+        yield from _labelled("takes", f"{span((low * 60, high * 60))} ({found.basis})", terminal)
     elif found.basis:
-        yield from _labelled("takes", f"unknown: {found.basis}", paper)
+        yield from _labelled("takes", f"unknown: {found.basis}", terminal)
     needs = [step.needs] if step.needs else []
     if found.disk_mib:
         needs.append(f"{_size(found.disk_mib << 20)} of disk ({found.disk_basis})")
     if found.ram_mib:
         needs.append(f"{_size(found.ram_mib << 20)} of memory ({found.ram_basis})")
     if needs:
-        yield from _labelled("needs", "; ".join(needs), paper)
+        yield from _labelled("needs", "; ".join(needs), terminal)
 
 
 def _size(count: int) -> str:
@@ -171,82 +177,84 @@ def _size(count: int) -> str:
     return f"{count} bytes"
 
 
-def _labelled(label: str, words: str, paper: Paper, *styles: str) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), _INDENT) or [" " * _INDENT]
-    yield f"   {label:<{_INDENT - 3}}" + paper.style(first[_INDENT:], *styles)
-    yield from (paper.style(line, *styles) for line in rest)
+def _labelled(label: str, words: str, terminal: Terminal, *styles: str) -> Iterator[str]:
+    first, *rest = terminal.wrap(clean(words), _INDENT) or [" " * _INDENT]
+    yield f"   {label:<{_INDENT - 3}}" + terminal.style(first[_INDENT:], *styles)
+    yield from (terminal.style(line, *styles) for line in rest)
 
 
-def _marked(mark: str, words: str, paper: Paper) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), 2)
+def _marked(mark: str, words: str, terminal: Terminal) -> Iterator[str]:
+    first, *rest = terminal.wrap(clean(words), 2)
     colour = {"✗": "red", "!": "yellow", "✓": "green"}[mark]
-    yield paper.style(mark, "bold", colour) + first[1:]
+    yield terminal.style(mark, "bold", colour) + first[1:]
     yield from rest
 
 
-def applied_text(applied: Applied, facts: Facts, paper: Paper) -> str:
+def applied_text(applied: Applied, facts: Facts, terminal: Terminal) -> str:
     """Return the results of the plan, and the changes of the machine."""
     lines = [""]
     lines.extend(
-        "  " + _change(one, paper) for one in sorted(applied.changes, key=_weight)[: 2 * _SHOWN]
+        "  " + _change(one, terminal) for one in sorted(applied.changes, key=_weight)[: 2 * _SHOWN]
     )
     if len(applied.changes) > 2 * _SHOWN:
         lines.append(f"  … and {len(applied.changes) - 2 * _SHOWN} more")
     for finding in applied.resolved:
-        lines += _marked("✓", f"resolved: {finding.title} [{finding.rule}]", paper)
+        lines += _marked("✓", f"resolved: {finding.title} [{finding.rule}]", terminal)
     for finding in applied.introduced:
-        lines += _marked("!", f"introduced: {finding.title} [{finding.rule}]", paper)
+        lines += _marked("!", f"introduced: {finding.title} [{finding.rule}]", terminal)
     for result in applied.results:
-        lines += result_lines(result, facts, paper, whole=True)
+        lines += result_lines(result, facts, terminal, whole=True)
     lines.append("")
     rest = applied.after.problems
     what = "No problems remain." if not rest else f"Remaining: {tally(applied.after)}."
     again = " Next: `attn-doctor check`." if rest else ""
     undo = f" Undo: `attn-doctor fix undo {applied.id}`" if applied.changes else ""
-    lines += paper.wrap(f"{what}{again}{undo}", 0)
-    return paper.glyphs("\n".join(lines)) + "\n"
+    lines += terminal.wrap(f"{what}{again}{undo}", 0)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def result_lines(result: StepResult, facts: Facts, paper: Paper, *, whole: bool) -> Iterator[str]:
+def result_lines(
+    result: StepResult, facts: Facts, terminal: Terminal, *, whole: bool
+) -> Iterator[str]:
     """The result of one step; `whole`: only results that need a reaction."""
     title = f"{result.step.number}. {result.step.title}"
     if result.state == "failed" and not whole:
-        yield from _marked("✗", title, paper)
+        yield from _marked("✗", title, terminal)
     elif result.state == "failed":
-        yield from _marked("✗", f"{title}: {result.detail}", paper)
+        yield from _marked("✗", f"{title}: {result.detail}", terminal)
         for cause in result.causes:
-            yield from paper.wrap(f"cause: {clean(cause)}", 4)
+            yield from terminal.wrap(f"cause: {clean(cause)}", 4)
         if result.log:
-            yield from paper.wrap(f"log: {result.log} (`attn-doctor explain {result.log}`)", 4)
+            yield from terminal.wrap(f"log: {result.log} (`attn-doctor explain {result.log}`)", 4)
     elif result.state == "yours" and whole:
-        yield from _marked("!", f"{title}: in your own shell, run", paper)
+        yield from _marked("!", f"{title}: in your own shell, run", terminal)
         for command in _commands(result.step, facts):
-            yield "    " + paper.style(clean(command), "green")
+            yield "    " + terminal.style(clean(command), "green")
     elif result.state in ("not needed", "not reached") and whole:
         detail = f" ({result.detail})" if result.detail else ""
-        yield from _marked("!", f"{title}: {result.state}{detail}", paper)
+        yield from _marked("!", f"{title}: {result.state}{detail}", terminal)
     elif result.state == "done" and not whole:
-        yield from _marked("✓", f"{title}  ({result.seconds:.0f} s)", paper)
+        yield from _marked("✓", f"{title}  ({result.seconds:.0f} s)", terminal)
 
 
-def undo_text(undo: Undo, paper: Paper) -> str:
+def undo_text(undo: Undo, terminal: Terminal) -> str:
     """Return what undoing a run would do."""
-    lines = [paper.style(f"Undo {undo.run}", "bold") + f"  ({clean(undo.title)}; {undo.state})"]
+    lines = [terminal.style(f"Undo {undo.run}", "bold") + f"  ({clean(undo.title)}; {undo.state})"]
     lines.extend(
-        "  " + _change(one, paper) for one in sorted(undo.changes, key=_weight)[: 3 * _SHOWN]
+        "  " + _change(one, terminal) for one in sorted(undo.changes, key=_weight)[: 3 * _SHOWN]
     )
     if len(undo.changes) > 3 * _SHOWN:
         lines.append(f"  … and {len(undo.changes) - 3 * _SHOWN} more")
     lines.extend(f"  {what:<9} {clean(path)}" for path, what in undo.files)
     lines.extend(f"  remove    {clean(path)}/ with all its contents" for path in undo.folders)
     for refusal in undo.refused:
-        lines += _marked("!", refusal, paper)
+        lines += _marked("!", refusal, terminal)
     if not (undo.changes or undo.files or undo.folders or undo.parts):
         lines.append("  nothing to undo: all its changes are gone already")
-    return paper.glyphs("\n".join(lines)) + "\n"
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def history_text(runs: Iterable[Run], paper: Paper) -> str:
+def history_text(runs: Iterable[Run], terminal: Terminal) -> str:
     """Return all runs, the newest first."""
     lines = []
     for run in runs:
@@ -255,26 +263,28 @@ def history_text(runs: Iterable[Run], paper: Paper) -> str:
             f"{run.id}  {when}  {run.state:<12} {clean(run.title)}"
             + (f"  in {clean(run.python)}" if run.python else "")
         )
-    return paper.glyphs("\n".join(lines or ["fix has not changed anything yet"])) + "\n"
+    return terminal.glyphs("\n".join(lines or ["fix has not changed anything yet"])) + "\n"
 
 
-def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], paper: Paper) -> str:
+def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], terminal: Terminal) -> str:
     """Return for which packages a ready wheel fits, with notes on compiling the others here."""
     marks = {"yes": ("✓", "green"), "no": ("✗", "red"), "unknown": ("?", "yellow")}
     lines = []
     for one, notes in verdicts:
         mark, colour = marks[one.wheel]
         lines.append(
-            paper.style(mark, "bold", colour)
+            terminal.style(mark, "bold", colour)
             + " "
-            + paper.style(f"{one.name:<14}", "bold")
+            + terminal.style(f"{one.name:<14}", "bold")
             + {"yes": "a ready wheel", "no": "no ready wheel", "unknown": "unknown"}[one.wheel]
             + (f": {one.version}" if one.version and one.wheel == "yes" else "")
         )
-        lines += paper.wrap(clean(one.reason), 16)
+        lines += terminal.wrap(clean(one.reason), 16)
         if one.requirement:
             index = f" --index-url {one.index}" if one.index else ""
-            lines.append(" " * 16 + paper.style(f"pip install {one.requirement}{index}", "green"))
+            lines.append(
+                " " * 16 + terminal.style(f"pip install {one.requirement}{index}", "green")
+            )
         for note in notes:
-            lines += paper.wrap(clean(note), 16)
-    return paper.glyphs("\n".join(lines)) + "\n"
+            lines += terminal.wrap(clean(note), 16)
+    return terminal.glyphs("\n".join(lines)) + "\n"

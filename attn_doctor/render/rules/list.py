@@ -8,7 +8,7 @@ from itertools import groupby
 
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.rules.text import COLOURS
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.texts import named
 
@@ -18,43 +18,43 @@ _NAMES = {"error": "error", "warning": "warning", "info": "note"}
 _NARROW = 90
 
 
-def rule_list(rules: Sequence[Rule], paper: Paper, *, whole: bool) -> str:
+def rule_list(rules: Sequence[Rule], terminal: Terminal, *, whole: bool) -> str:
     """The list. `whole`: titles are not cut, for output that does not go to a terminal."""
     lines: list[str] = []
     for area, group in groupby(rules, lambda rule: rule.id.partition("/")[0]):
         members = list(group)
-        lines.append(f"{paper.style(area, 'bold')} ({len(members)})")
-        lines += _rows(members, paper, whole)
+        lines.append(f"{terminal.style(area, 'bold')} ({len(members)})")
+        lines += _rows(members, terminal, whole)
         lines.append("")
-    lines += paper.wrap(_count(rules), 0)
-    return paper.glyphs("\n".join(lines)) + "\n"
+    lines += terminal.wrap(_count(rules), 0)
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _rows(rules: Sequence[Rule], paper: Paper, whole: bool) -> Iterator[str]:
-    if paper.width < _NARROW and not whole:
-        yield from (_narrow_row(rule, paper) for rule in rules)
+def _rows(rules: Sequence[Rule], terminal: Terminal, whole: bool) -> Iterator[str]:
+    if terminal.width < _NARROW and not whole:
+        yield from (_narrow_row(rule, terminal) for rule in rules)
         return
     column = max(len(rule.id) for rule in rules)
     for rule in rules:
         title = clean(named(rule.title))
         if not whole:
-            title = _cut(title, paper.width - column - len("    warning  "), paper)
-        severity = paper.style(f"{rule.severity:<7}", COLOURS[rule.severity])
+            title = _cut(title, terminal.width - column - len("    warning  "), terminal)
+        severity = terminal.style(f"{rule.severity:<7}", COLOURS[rule.severity])
         yield f"  {rule.id:<{column}}  {severity}  {title}".rstrip()
 
 
-def _narrow_row(rule: Rule, paper: Paper) -> str:
+def _narrow_row(rule: Rule, terminal: Terminal) -> str:
     """A row without columns and with a mark for the severity, so that most of it is the title."""
-    mark = paper.glyphs(_MARKS[rule.severity])
-    title = _cut(clean(named(rule.title)), paper.width - len(f"  {mark} {rule.id}  "), paper)
-    return f"  {paper.style(mark, COLOURS[rule.severity])} {rule.id}  {title}".rstrip()
+    mark = terminal.glyphs(_MARKS[rule.severity])
+    title = _cut(clean(named(rule.title)), terminal.width - len(f"  {mark} {rule.id}  "), terminal)
+    return f"  {terminal.style(mark, COLOURS[rule.severity])} {rule.id}  {title}".rstrip()
 
 
-def _cut(title: str, width: int, paper: Paper) -> str:
+def _cut(title: str, width: int, terminal: Terminal) -> str:
     """`title` cut to `width`; empty where only a few letters would remain."""
     if len(title) <= width:
         return title
-    end = "…" if paper.unicode else "..."
+    end = "…" if terminal.unicode else "..."
     return title[: width - len(end)].rstrip() + end if width > 12 else ""
 
 

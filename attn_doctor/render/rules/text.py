@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from attn_doctor.render.grouping import plural
-from attn_doctor.render.terminal import Paper, clean
+from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.texts import (
@@ -25,7 +25,7 @@ _LABEL = 15
 
 def rule_text(
     rule: Rule,
-    paper: Paper,
+    terminal: Terminal,
     *,
     meaning: str = "",
     explains: Sequence[str] = (),
@@ -37,36 +37,36 @@ def rule_text(
     `facts` has a sentence for each fact; `file` is the path of the rule.
     """
     lines = [
-        *_top(rule, paper),
-        *_keys(rule, paper, meaning, explains),
-        *_conditions("Applies where", rule.applies, paper),
-        *_conditions("Is a problem if", rule.when, paper),
-        *_symptoms(rule, paper),
-        *_fixes(rule, paper),
-        *_facts(rule, paper, facts or {}),
-        *_evidence(rule, paper, file),
+        *_top(rule, terminal),
+        *_keys(rule, terminal, meaning, explains),
+        *_conditions("Applies where", rule.applies, terminal),
+        *_conditions("Is a problem if", rule.when, terminal),
+        *_symptoms(rule, terminal),
+        *_fixes(rule, terminal),
+        *_facts(rule, terminal, facts or {}),
+        *_evidence(rule, terminal, file),
     ]
-    return paper.glyphs("\n".join(lines).rstrip()) + "\n"
+    return terminal.glyphs("\n".join(lines).rstrip()) + "\n"
 
 
-def cause_text(cause: str, meaning: str, rules: Sequence[Rule], paper: Paper) -> str:
+def cause_text(cause: str, meaning: str, rules: Sequence[Rule], terminal: Terminal) -> str:
     """A cause and its rules."""
-    lines = [paper.style(cause, "bold")]
-    lines += ["", *paper.wrap(clean(meaning), 2)] if meaning else []
-    lines += ["", paper.style(plural(len(rules), "rule"), "bold")]
+    lines = [terminal.style(cause, "bold")]
+    lines += ["", *terminal.wrap(clean(meaning), 2)] if meaning else []
+    lines += ["", terminal.style(plural(len(rules), "rule"), "bold")]
     for rule in rules:
-        lines += _hanging(rule.id, named(rule.title), paper, "  ")
+        lines += _hanging(rule.id, named(rule.title), terminal, "  ")
     lines += ["", "`attn-doctor rules show ID` shows one of them."] if rules else []
-    return paper.glyphs("\n".join(lines)) + "\n"
+    return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _top(rule: Rule, paper: Paper) -> Iterator[str]:
+def _top(rule: Rule, terminal: Terminal) -> Iterator[str]:
     colour = COLOURS[rule.severity]
-    yield f"{paper.style(rule.id, 'bold')}  {paper.style(rule.severity, 'bold', colour)}"
+    yield f"{terminal.style(rule.id, 'bold')}  {terminal.style(rule.severity, 'bold', colour)}"
     yield ""
-    yield from (paper.style(line, "bold") for line in paper.wrap(clean(named(rule.title)), 0))
+    yield from (terminal.style(line, "bold") for line in terminal.wrap(clean(named(rule.title)), 0))
     yield ""
-    yield from paper.wrap(clean(named(rule.why)), 2)
+    yield from terminal.wrap(clean(named(rule.why)), 2)
     yield ""
 
 
@@ -82,101 +82,101 @@ def rule_keys(rule: Rule, explains: Sequence[str]) -> Iterator[tuple[str, Sequen
     return (row for row in rows if row[1])
 
 
-def _keys(rule: Rule, paper: Paper, meaning: str, explains: Sequence[str]) -> Iterator[str]:
-    yield from _labelled("cause", f"{rule.cause}: {meaning}" if meaning else rule.cause, paper)
+def _keys(rule: Rule, terminal: Terminal, meaning: str, explains: Sequence[str]) -> Iterator[str]:
+    yield from _labelled("cause", f"{rule.cause}: {meaning}" if meaning else rule.cause, terminal)
     for label, values, _ in rule_keys(rule, explains):
-        yield from _labelled(label, ", ".join(values), paper)
+        yield from _labelled(label, ", ".join(values), terminal)
     yield ""
 
 
-def _conditions(heading: str, group: Group, paper: Paper) -> Iterator[str]:
+def _conditions(heading: str, group: Group, terminal: Terminal) -> Iterator[str]:
     every, some = phrases(group)
     if not every and not some:
         return
-    yield paper.style(heading, "bold")
-    yield from _listed(every, paper)
+    yield terminal.style(heading, "bold")
+    yield from _listed(every, terminal)
     if some:
         yield "  and at least one of these holds:" if every else "  at least one of these holds:"
-        yield from _listed(some, paper, "    ")
+        yield from _listed(some, terminal, "    ")
     yield ""
 
 
-def _symptoms(rule: Rule, paper: Paper) -> Iterator[str]:
+def _symptoms(rule: Rule, terminal: Terminal) -> Iterator[str]:
     if not rule.symptoms:
         return
-    yield paper.style("Appears in a log as", "bold")
+    yield terminal.style("Appears in a log as", "bold")
     for symptom in rule.symptoms:
         # Not wrapped: a reader searches the log for the line.
         yield from (f"  {clean(line.rstrip())}" for line in symptom.lines[0].splitlines())
     yield ""
 
 
-def _fixes(rule: Rule, paper: Paper) -> Iterator[str]:
+def _fixes(rule: Rule, terminal: Terminal) -> Iterator[str]:
     if not rule.fixes:
         return
-    yield paper.style("Fix", "bold")
+    yield terminal.style("Fix", "bold")
     for number, fix in enumerate(rule.fixes):
         if number:
             yield "  or"
-        yield from _fix(rule, number, fix, paper)
+        yield from _fix(rule, number, fix, terminal)
         yield ""
 
 
-def _fix(rule: Rule, number: int, fix: FixFile, paper: Paper) -> Iterator[str]:
+def _fix(rule: Rule, number: int, fix: FixFile, terminal: Terminal) -> Iterator[str]:
     notes = [SAFETY[fix.safety], *([f"needs {fix.needs}"] if fix.needs else [])]
-    yield from paper.wrap(clean(named(f"{fix.title} ({'; '.join(notes)})")), 2)
+    yield from terminal.wrap(clean(named(f"{fix.title} ({'; '.join(notes)})")), 2)
     if rule.fix_when[number]:
-        yield from paper.wrap(f"where {_joined(rule.fix_when[number])}", 4)
+        yield from terminal.wrap(f"where {_joined(rule.fix_when[number])}", 4)
     if fix.manual:
-        yield from paper.wrap(clean(named(fix.manual)), 4)
+        yield from terminal.wrap(clean(named(fix.manual)), 4)
     # A command is never wrapped, so that it can be copied.
     for command in commands(fix):
-        yield "      " + paper.style(clean(command), "green")
+        yield "      " + terminal.style(clean(command), "green")
     if rule.fix_done[number]:
-        yield from paper.wrap(f"done when {_joined(rule.fix_done[number])}", 4)
+        yield from terminal.wrap(f"done when {_joined(rule.fix_done[number])}", 4)
     if fix.clears:
-        yield from paper.wrap(f"makes these caches stale: {', '.join(fix.clears)}", 4)
+        yield from terminal.wrap(f"makes these caches stale: {', '.join(fix.clears)}", 4)
 
 
 def _joined(lines: Iterable[Condition]) -> str:
     return " and ".join(phrase(one) for one in lines)
 
 
-def _facts(rule: Rule, paper: Paper, sentences: dict[str, str]) -> Iterator[str]:
+def _facts(rule: Rule, terminal: Terminal, sentences: dict[str, str]) -> Iterator[str]:
     names = [name for name in facts_named(rule) if sentences.get(name)]
     if not names:
         return
-    yield paper.style("Facts in use", "bold")
+    yield terminal.style("Facts in use", "bold")
     for name in names:
-        yield from _hanging(name, sentences[name].replace("`", ""), paper, "  ")
+        yield from _hanging(name, sentences[name].replace("`", ""), terminal, "  ")
     yield ""
 
 
-def _evidence(rule: Rule, paper: Paper, file: str) -> Iterator[str]:
-    yield paper.style(f"Evidence, read on {rule.checked.isoformat()}", "bold")
+def _evidence(rule: Rule, terminal: Terminal, file: str) -> Iterator[str]:
+    yield terminal.style(f"Evidence, read on {rule.checked.isoformat()}", "bold")
     yield from (f"  {clean(link)}" for link in rule.evidence)
     if file:
-        yield from ("", paper.style(f"File: {clean(file)}", "dim"))
+        yield from ("", terminal.style(f"File: {clean(file)}", "dim"))
 
 
-def _listed(lines: Iterable[str], paper: Paper, indent: str = "  ") -> Iterator[str]:
+def _listed(lines: Iterable[str], terminal: Terminal, indent: str = "  ") -> Iterator[str]:
     for line in lines:
-        first, *rest = paper.wrap(clean(line), len(indent) + 2)
+        first, *rest = terminal.wrap(clean(line), len(indent) + 2)
         yield f"{indent}- {first[len(indent) + 2 :]}"
         yield from rest
 
 
-def _labelled(label: str, words: str, paper: Paper) -> Iterator[str]:
-    first, *rest = paper.wrap(clean(words), _LABEL + 2)
-    yield f"  {paper.style(label, 'dim')}{' ' * (_LABEL - len(label))}{first[_LABEL + 2 :]}"
+def _labelled(label: str, words: str, terminal: Terminal) -> Iterator[str]:
+    first, *rest = terminal.wrap(clean(words), _LABEL + 2)
+    yield f"  {terminal.style(label, 'dim')}{' ' * (_LABEL - len(label))}{first[_LABEL + 2 :]}"
     yield from rest
 
 
-def _hanging(name: str, words: str, paper: Paper, indent: str) -> Iterator[str]:
+def _hanging(name: str, words: str, terminal: Terminal, indent: str) -> Iterator[str]:
     """A name and its text: beside it if both fit in a line, else below."""
     plain = f"{indent}{name}  {clean(words)}"
-    if len(plain) <= paper.width:
-        yield f"{indent}{paper.style(name, 'bold')}  {clean(words)}"
+    if len(plain) <= terminal.width:
+        yield f"{indent}{terminal.style(name, 'bold')}  {clean(words)}"
         return
-    yield indent + paper.style(name, "bold")
-    yield from paper.wrap(clean(words), len(indent) + 2)
+    yield indent + terminal.style(name, "bold")
+    yield from terminal.wrap(clean(words), len(indent) + 2)

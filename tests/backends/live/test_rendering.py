@@ -17,7 +17,7 @@ from attn_doctor.cli.backends.live import exit_code
 from attn_doctor.render.backends.live_json import json
 from attn_doctor.render.backends.live_markdown import markdown
 from attn_doctor.render.backends.live_text import text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from tests.backends.live.made import (
     ABSENT,
     CRASHED,
@@ -120,7 +120,7 @@ def test_exit_codes(
 
 
 def test_text() -> None:
-    written = text(REPORT, FACTS, Paper(width=100), top=False)
+    written = text(REPORT, FACTS, Terminal(width=100), top=False)
     lines = [line.rstrip() for line in written.splitlines()]
     assert "torch 2.11.0+cu130 on NVIDIA H200 (cuda:0), 136.7 GiB of 140.4 GiB free" in lines
     assert "imported: triton 3.6.0" in lines
@@ -148,7 +148,7 @@ def test_text() -> None:
 
 
 def test_text_of_our_own_mistake() -> None:
-    written = text(REPORT, FACTS, Paper(), disagreements(REPORT, static({"xformers": READY})))
+    written = text(REPORT, FACTS, Terminal(), disagreements(REPORT, static({"xformers": READY})))
     assert "✗ attn-doctor was wrong about xformers (inference)" in written
     assert "This is a bug in attn-doctor." in written
 

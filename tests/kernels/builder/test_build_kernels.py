@@ -21,7 +21,7 @@ from attn_doctor.record import store
 from attn_doctor.render.build_kernels.json import plan_json, report_json
 from attn_doctor.render.build_kernels.progress import Bar, Lines
 from attn_doctor.render.build_kernels.text import plan_text, report_text, span
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from tests.command import Ended, run
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +91,7 @@ def built(request: BuildRequest) -> BuildSession:
 def test_a_report_in_words(request_of: Make) -> None:
     request = request_of("none", "die:SIGSEGV", "forgetful")
     report = built(request).report()
-    text = report_text(report, Paper(width=100))
+    text = report_text(report, Terminal(width=100))
     assert "✓ built          0.50 s   0.50 s  1.0e-03  2×16 bf16 none 128 inference bhsd" in text
     assert "✗ failed              -        -        -  2×32 bf16 die:SIGSEGV" in text
     assert "  was killed by SIGSEGV\n" in text
@@ -100,7 +100,7 @@ def test_a_report_in_words(request_of: Make) -> None:
     assert "run the same command again" in text
     log = next(line for line in text.splitlines() if line.startswith("  log"))
     assert Path(log.split()[1]).exists()
-    plain = report_text(report, Paper(width=100, unicode=False))
+    plain = report_text(report, Terminal(width=100, unicode=False))
     assert plain.isascii()
 
 
@@ -127,17 +127,17 @@ def test_the_same_for_programs(request_of: Make) -> None:
 def test_a_plan_in_words(request_of: Make) -> None:
     request = request_of("none", "causal")
     manifest = store.empty()
-    text = plan_text(plan_build(request, manifest), str(request.folder), request.facts, Paper())
+    text = plan_text(plan_build(request, manifest), str(request.folder), request.facts, Terminal())
     assert text.count("would build") == 2
     assert "2 of 2 kernels to build, 2 at once (specs), about " in text
     built(request)
     found = store.load(request.folder)
     assert found is not None
     plan = plan_build(request, found)
-    assert "2 kernels, all up to date" in plan_text(plan, "/c", request.facts, Paper())
+    assert "2 kernels, all up to date" in plan_text(plan, "/c", request.facts, Terminal())
     stale = replace(found, environments={"cpu": replace(found.environments["cpu"], torch="2.12.0")})
     plan = plan_build(request, stale)
-    text = plan_text(plan, "/c", request.facts, Paper())
+    text = plan_text(plan, "/c", request.facts, Terminal())
     assert "would clear" in text
     assert "2.12.0" in text
     shown = json.loads(plan_json(plan, "/c", 1))
@@ -149,7 +149,7 @@ def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
     request = request_of("none", "causal")
     odd = replace(request.specs[1], heads=4, kv_heads=3)
     plan = plan_build(replace(request, specs=(request.specs[0], odd)), store.empty())
-    text = plan_text(plan, "/c", request.facts, Paper())
+    text = plan_text(plan, "/c", request.facts, Terminal())
     assert "✗ will fail    at once      4/3×32 bf16 causal" in text
     assert "4 query heads are not a multiple of 3 key heads" in text
     assert "1 of 2 kernels to build, 1 at once (specs), about " in text
@@ -159,14 +159,14 @@ def test_a_plan_tells_what_torch_will_refuse(request_of: Make) -> None:
         True,
     ]
     plan = plan_build(replace(request, specs=(odd,)), store.empty())
-    text = plan_text(plan, "/c", request.facts, Paper())
+    text = plan_text(plan, "/c", request.facts, Terminal())
     assert text.endswith("\n1 of 1 kernel cannot be built\n")
 
 
 def test_plain_lines_without_a_terminal(
     request_of: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Lines(Paper()) as lines:
+    with Lines(Terminal()) as lines:
         BuildSession(request_of("none", "refuse"), lines).run()
     shown = capsys.readouterr().err.splitlines()
     assert shown[0].startswith("building 2 kernels, 2 at once, about ")
@@ -179,7 +179,7 @@ def test_a_bar_on_a_terminal(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    with Bar(Paper(colour=True)) as bar:
+    with Bar(Terminal(colour=True)) as bar:
         BuildSession(request_of("sleep:x8", "refuse"), bar).run()
         assert bar.done == 2
         assert bar.left() == 0

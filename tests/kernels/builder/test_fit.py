@@ -19,7 +19,7 @@ from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.pool.pool import Pool
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.render.build_kernels.fits import fit_json, fit_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 CUDA_TORCH = os.environ.get("ATTN_DOCTOR_CUDA_TORCH_PYTHON", "")
 needs_cuda_torch = pytest.mark.skipif(not CUDA_TORCH, reason="needs a CUDA build of torch")
@@ -82,7 +82,7 @@ def test_what_can_never_fit_is_given_up(tried: Callable[..., tuple[Fit, ...]]) -
     assert one.fits is False
     assert one.remedy is None
     assert [two.needed for two in one.smaller] == [8192, 4096, 2048]
-    text = fit_text([one], GPU, Paper(width=200))
+    text = fit_text([one], GPU, Terminal(width=200))
     assert "Nothing smaller that was tried fits either." in text
 
 
@@ -90,7 +90,7 @@ def test_the_users_own_options_stay(tried: Callable[..., tuple[Fit, ...]]) -> No
     own = spec(128, kernel_options={"BLOCK_M1": 16, "num_warps": 8})
     (one,) = tried(9000, own)
     assert one.remedy == {"fwd_num_stages": 1}
-    text = fit_text([one], GPU, Paper(width=200))
+    text = fit_text([one], GPU, Terminal(width=200))
     assert 'kernel_options={"BLOCK_M1": 16, "num_warps": 8, "fwd_num_stages": 1}' in text
     assert "\n      --option fwd_num_stages=1\n" in text
 
@@ -109,7 +109,7 @@ def test_another_failure_is_none_of_shared_memory(tried: Callable[..., tuple[Fit
     assert ended.fits is None
     assert ended.first.why
     assert fits.fits is True
-    text = fit_text([died, ended, fits], GPU, Paper(width=200))
+    text = fit_text([died, ended, fits], GPU, Terminal(width=200))
     assert "ptxas died" in text
     assert "1 of 3 kernels fits; 2 unknown" in text
 
@@ -119,19 +119,19 @@ def test_what_torch_refuses_is_not_compiled(tried: Callable[..., tuple[Fit, ...]
     (one,) = tried(10**6, spec(8), progress=lines.append)
     assert lines == []
     assert one.fits is False
-    assert "head size 8 is below 16" in fit_text([one], GPU, Paper(width=200))
+    assert "head size 8 is below 16" in fit_text([one], GPU, Terminal(width=200))
 
 
 def test_a_models_block_takes_no_options(tried: Callable[..., tuple[Fit, ...]]) -> None:
     (one,) = tried(5000, spec(128, block="flux1"))
     assert one.fits is False
     assert one.smaller == ()
-    assert "no kernel_options" in fit_text([one], GPU, Paper(width=200))
+    assert "no kernel_options" in fit_text([one], GPU, Terminal(width=200))
 
 
 def test_the_numbers_are_shown(tried: Callable[..., tuple[Fit, ...]]) -> None:
     found = tried(9000, spec(128), spec(16))
-    text = fit_text(found, GPU, Paper(width=200))
+    text = fit_text(found, GPU, Terminal(width=200))
     assert "a block may take 101376 bytes of shared memory (99 KiB)" in text
     assert "the forward kernel needs 24576 bytes of shared memory a block" in text
     assert "has 9000" in text

@@ -45,7 +45,7 @@ from attn_doctor.record.manifest import BuildEnvironment, Manifest
 from attn_doctor.render.build_kernels.json import plan_json, report_json
 from attn_doctor.render.build_kernels.text import plan_text, report_text
 from attn_doctor.render.build_kernels.warmup_text import warmup_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a stub GPU needs Linux")
 Make = Callable[..., BuildRequest]
@@ -169,7 +169,7 @@ def test_two_targets_and_two_indices_share_a_folder_with_the_cpu(request_of: Mak
         ("unverified", True, False)
     }
     assert [one["device_slot"] for one in shown["kernels"]] == [H200, "cuda:1 NVIDIA H200", A100]
-    text = report_text(report, Paper(width=100))
+    text = report_text(report, Terminal(width=100))
     assert "for NVIDIA H200 (SM 9.0), cuda:0 to cuda:1, on a stub GPU" in text
     assert "  cuda:0 NVIDIA A100-SXM4-80GB\n" in text
     assert "3 kernels: 3 unverified; " in text
@@ -183,7 +183,7 @@ def test_a_plan_says_for_what(request_of: Make) -> None:
     plans = [plan_build(aimed(request, target(word)), store.empty()) for word in ("h200", "t4")]
     plan = joined_plans(plans)
     assert len(plan.todo) == 4
-    text = plan_text(plan, "/c", request.facts, Paper(width=100), notes=["a remark"])
+    text = plan_text(plan, "/c", request.facts, Terminal(width=100), notes=["a remark"])
     assert "for Tesla T4 (SM 7.5), on a stub GPU" in text
     assert "Note: a remark." in text
     shown = json.loads(plan_json(plan, "/c", 1, ["a remark"]))
@@ -211,7 +211,7 @@ def test_on_the_gpu_unverified_ones_are_verified_and_not_built_again(request_of:
     here = at_the_gpu(request)
     plan = plan_build(here, manifest(request))
     assert [item.state for item in plan.kernels] == ["unverified"] * 2
-    assert "would verify" in plan_text(plan, "/c", request.facts, Paper())
+    assert "would verify" in plan_text(plan, "/c", request.facts, Terminal())
     watcher = Recorder()
     report = built(here, watcher)
     assert states(report) == ["built"] * 2
@@ -514,7 +514,7 @@ def program(cache: Path, source: str, one: Target) -> Program:
 def warmed(cache: Path, source: str, one: Target | None = None) -> tuple[WarmupResult, str]:
     asked = program(cache, source, one or target())
     ran = warm_up(asked, verify=True)
-    return ran, warmup_text(ran, asked, None, Paper(width=100))
+    return ran, warmup_text(ran, asked, None, Terminal(width=100))
 
 
 def test_a_warm_up_is_unverified(cache: Path) -> None:

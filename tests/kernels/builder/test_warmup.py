@@ -22,7 +22,7 @@ from attn_doctor.record import store
 from attn_doctor.record.manifest import NOT_REQUESTED, BuildEnvironment, Manifest
 from attn_doctor.render.build_kernels.warmup_json import planned_json
 from attn_doctor.render.build_kernels.warmup_text import planned_text, warmup_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 TRACES = Path(__file__).parents[2] / "record" / "traces"
 #: A program that compiles once: an entry that is not there is made, one that is there is found.
@@ -142,7 +142,7 @@ def test_what_no_cache_can_serve_is_not_written_down(cache: Path, source: str, s
     assert said in ran.wrong
     assert phases == ["run"]
     assert manifest(cache) == before
-    text = warmup_text(ran, program(cache, source), None, Paper())
+    text = warmup_text(ran, program(cache, source), None, Terminal())
     assert text.lstrip().startswith("✗")
     assert "start training" not in text
     assert " ".join(text.split()).count(said) == 1

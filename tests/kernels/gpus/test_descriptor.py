@@ -17,7 +17,7 @@ from attn_doctor.kernels.gpus.descriptor import (
     identifier,
 )
 from attn_doctor.render.build_kernels.targets import descriptor_json, descriptor_toml, written_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 
 PROPERTIES: dict[str, Any] = {
     "multi_processor_count": 66,
@@ -72,7 +72,7 @@ def test_the_file_tells_a_person_what_to_do_with_it() -> None:
     assert text.rstrip().endswith("--target 'my gpu.toml' --cache-dir DIR --preset NAME")
     assert "--target rtx4070-ti-super.toml" in descriptor_toml(whole())
     assert "# L2_cache_size: unknown" in descriptor_toml(card())
-    assert "L2_cache_size is unknown" in written_text(card(), "a.toml", Paper())
+    assert "L2_cache_size is unknown" in written_text(card(), "a.toml", Terminal())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus import known
 from attn_doctor.kernels.gpus.descriptor import NEEDED, Descriptor
 from attn_doctor.render.build_kernels.targets import CAPABILITIES, listing_json, listing_text
-from attn_doctor.render.terminal import Paper
+from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook.library import folder
 from attn_doctor.toml_files import read_toml
 
@@ -178,7 +178,7 @@ def test_what_serves_a_fit_and_not_a_build() -> None:
 
 
 def test_the_list_shows_every_gpu_with_its_source() -> None:
-    text = listing_text(known.listing(), Paper(width=200))
+    text = listing_text(known.listing(), Terminal(width=200))
     for one in known.listing():
         row = next(line for line in text.splitlines() if line.startswith(f"{one.id} "))
         assert one.name in row

@@ -44,7 +44,7 @@ VARIABLES: dict[str, str] = {
     "DISTUTILS_USE_SDK": "1 makes builds on Windows use the compiler of the open prompt.",
     "CPATH": "Folders in which compilers look for headers.",
     "LIBRARY_PATH": "Folders in which the linker looks for libraries.",
-    "FLASH_ATTENTION_FORCE_BUILD": "TRUE compiles flash-attn even if a ready wheel exists.",
+    "FLASH_ATTENTION_FORCE_BUILD": "TRUE compiles flash-attn even if a prebuilt wheel exists.",
     "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE installs flash-attn without its CUDA kernels.",
     "FLASH_ATTENTION_FORCE_CXX11_ABI": "TRUE builds flash-attn for the new C++ ABI.",
     "FLASH_ATTENTION_DISABLE_SM80": "TRUE builds FlashAttention 3 for Hopper only.",

@@ -99,11 +99,11 @@ def _line(one: Verdict, facts: Facts, index: str) -> list[str]:
         other = one.index and one.index != _INDEX + index
         source = [f"--extra-index-url {one.index}"] if other else []
         marker = f"for torch {facts.torch.minor} and CUDA {facts.torch.cuda}"
-        return ["", f"# a ready wheel {marker}{note}", *source, one.requirement]
+        return ["", f"# a prebuilt wheel {marker}{note}", *source, one.requirement]
     if one.name == "sageattention" and installed.installed is False:
         return []
     if installed.installed is False:
-        return ["", f"# {one.name}: no ready wheel is known; {one.reason}"]
+        return ["", f"# {one.name}: no prebuilt wheel is known; {one.reason}"]
     return [
         "",
         f"# {one.name}: {one.reason}",

@@ -1,9 +1,9 @@
 """Predicts whether a source build can succeed here, with which variables, and how long it takes.
 
-Two packages are built: flash-attn if no ready wheel fits, and SageAttention 2, which has no wheels
-for Linux. Their requirements are in `rules/tables/`. Estimates rest on measurements and on what a
-project says; all else is unknown. The time of a download depends on the network and on caches, so
-it is never estimated.
+Two packages are built: flash-attn if no prebuilt wheel fits, and SageAttention 2, which has no
+wheels for Linux. Their requirements are in `rules/tables/`. Estimates rest on measurements and on
+what a project says; all else is unknown. The time of a download depends on the network and on
+caches, so it is never estimated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Machine(Struct, frozen=True):
 
 
 def estimate(packages: Iterable[str], facts: Facts, *, cuda: bool = False) -> Estimate:
-    """Return what installing ready wheels of `packages` needs: disk space, where measured.
+    """Return what installing prebuilt wheels of `packages` needs: disk space, where measured.
 
     `cuda`: torch is known to install CUDA's libraries.
     """
@@ -164,7 +164,7 @@ def settled(step: Step, facts: Facts) -> Step:
 
 
 def _pinned(call: PipCall, facts: Facts) -> PipCall:
-    """flash-attn pinned to the release whose ready wheel fits, so that pip compiles nothing."""
+    """flash-attn pinned to the release whose prebuilt wheel fits, so that pip compiles nothing."""
     found = verdict("flash-attn", facts)
     if found.wheel != "yes" or "flash-attn" not in call.names or call.verb != "install":
         return call

@@ -1,4 +1,4 @@
-"""Predicts whether pip would find a ready wheel, or compile for an hour.
+"""Predicts whether pip would find a prebuilt wheel, or compile for an hour.
 
 Uses the tables in `rules/tables/`, which list the projects' own wheels; wheels that others publish
 are unknown here.

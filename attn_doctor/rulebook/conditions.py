@@ -110,7 +110,7 @@ def show(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(show, value)) or "none"
+        return ", ".join(show(item) or "empty" for item in value) or "none"
     return str(value)
 
 

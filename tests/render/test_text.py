@@ -23,8 +23,8 @@ toolkit   no CUDA toolkit (FlexAttention needs none; building extensions does)
           gcc 12.2.0, no C++ compiler, no ninja, Python.h
 torch     torch 2.11.0+cu130, built for CUDA 13.0; triton 3.6.0
           CUDA: driver up to 12.4 · torch 13.0 · nvcc none
-          (three things: the newest the driver can run, what torch brings along, and what extensions
-          are built with)
+          (the newest version that the driver runs, the version that torch contains, and the version
+          that extensions are built with)
 packages  xformers 0.0.35
 
 ✗ Driver 550.54.14 cannot run a torch built for CUDA 13.0  [driver/too-old-for-torch]

@@ -191,7 +191,7 @@ def wheels_command(
     json: Json = False,
     timeout: Timeout = 4.0,
 ) -> None:
-    """Show for which packages a ready wheel fits, and which pip would compile."""
+    """Show for which packages a prebuilt wheel fits, and which pip would compile."""
     from attn_doctor.fixes.source_builds import compiling
     from attn_doctor.fixes.wheel_check import verdicts
 

@@ -198,8 +198,8 @@ def _three_cudas(facts: Facts) -> Iterable[str]:
     yield f"CUDA: {reach} · torch {torch or 'none'} · nvcc {compiler}"
     if len({_major_minor(version) for version in known}) > 1:
         yield (
-            "(three things: the newest the driver can run, what torch brings along, and what"
-            " extensions are built with)"
+            "(the newest version that the driver runs, the version that torch contains, and the"
+            " version that extensions are built with)"
         )
 
 

@@ -267,7 +267,7 @@ def history_text(runs: Iterable[Run], terminal: Terminal) -> str:
 
 
 def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], terminal: Terminal) -> str:
-    """Return for which packages a ready wheel fits, with notes on compiling the others here."""
+    """Return for which packages a prebuilt wheel fits, with notes on compiling the others here."""
     marks = {"yes": ("✓", "green"), "no": ("✗", "red"), "unknown": ("?", "yellow")}
     lines = []
     for one, notes in verdicts:
@@ -276,7 +276,9 @@ def wheels_text(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]], terminal: T
             terminal.style(mark, "bold", colour)
             + " "
             + terminal.style(f"{one.name:<14}", "bold")
-            + {"yes": "a ready wheel", "no": "no ready wheel", "unknown": "unknown"}[one.wheel]
+            + {"yes": "a prebuilt wheel", "no": "no prebuilt wheel", "unknown": "unknown"}[
+                one.wheel
+            ]
             + (f": {one.version}" if one.version and one.wheel == "yes" else "")
         )
         lines += terminal.wrap(clean(one.reason), 16)

@@ -90,6 +90,8 @@ class Requirement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     id: str
     text: str
     source: str
+    label: str = ""
+    """What holds if it is satisfied, in a few words."""
     when: tuple[Condition, ...] = ()
     needs: Group = Group()
     problem: str = ""

@@ -47,6 +47,7 @@ class RequirementFile(Struct, frozen=True, forbid_unknown_fields=True):
     id: Text
     text: Text
     source: Link
+    label: str = ""
     when: tuple[Text, ...] = ()
     needs: tuple[Text, ...] = ()
     any: tuple[Text, ...] = ()
@@ -156,6 +157,7 @@ def _requirement(path: Path, file: RequirementFile) -> Requirement:
             id=file.id,
             text=" ".join(file.text.split()),
             source=file.source,
+            label=file.label,
             when=_lines(file.when),
             needs=Group(all=_lines(file.needs), any=_lines(file.any)),
             problem=file.problem,

@@ -192,6 +192,7 @@ class Evaluator:
             outcome=outcome,
             state=state,
             text=text,
+            label=requirement.label,
             because=self._because(requirement, finding, lookup),
             by=requirement.by,
             silent=requirement.silent,

@@ -124,11 +124,16 @@ def _releases(name: Name) -> tuple[Condition, ...]:
 
 def _of_name(name: Name, framework: Framework, catalogue: Catalogue) -> tuple[Requirement, ...]:
     """Requirements that come with the name: releases that have it."""
-    since = f" (since {name.since}" + (f", until before {name.before})" if name.before else ")")
+    since = (
+        f" (since {name.since}, removed in {name.before})"
+        if name.before
+        else f" (since {name.since})"
+    )
     found = [
         Requirement(
             id="name-known",
             text=f"{framework.title} {{context.version}} has no {name.name}{since}",
+            label=f"{framework.title} has the name {name.name}",
             source=framework.source,
             needs=Group(all=_releases(name)),
             by="framework",
@@ -141,6 +146,7 @@ def _of_name(name: Name, framework: Framework, catalogue: Catalogue) -> tuple[Re
                 id="name-in-diffusers",
                 text=f"Diffusers {{context.diffusers}} has no {entry.name} (since {entry.since}):"
                 " SimpleTuner then keeps plain attention without a message",
+                label=f"Diffusers has the name {entry.name}",
                 source=framework.source,
                 needs=Group(all=(Condition("context.diffusers", ">=", "version", entry.since),)),
                 by="framework",

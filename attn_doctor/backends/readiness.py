@@ -41,6 +41,8 @@ class RequirementResult(Struct, frozen=True, kw_only=True):
     """The state that it allows: `ready` unless it is unsatisfied or unknown."""
     text: str
     """The sentence for a requirement that is unsatisfied."""
+    label: str = ""
+    """What holds if it is satisfied, in a few words."""
     because: tuple[Because, ...] = ()
     by: Party = "library"
     """What refuses: `library`, `framework` or `package`."""

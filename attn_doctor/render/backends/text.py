@@ -233,7 +233,11 @@ def _requirements(
     for id, requirement in sorted(worst.items(), key=lambda one: order.index(one[1].outcome)):
         same = [number for number, one in by_id[id] if one.outcome is requirement.outcome]
         glyph, colour = _MARKS[requirement.outcome]
-        words = requirement.text if requirement.outcome in order[:2] else id.replace("-", " ")
+        words = requirement.label or id.replace("-", " ")
+        if requirement.outcome in order[:2]:
+            words = requirement.text
+        elif requirement.outcome is Outcome.NOT_APPLICABLE:
+            words = f"not applicable: {words}"
         where = shared_label(same, matrix)
         title = f"{words}{f' ({where})' if where else ''}{_rule(requirement.rule)}"
         first, *rest = terminal.wrap(clean(title), 2)

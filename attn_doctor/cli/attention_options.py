@@ -64,7 +64,8 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     mask: Annotated[
         str,
         typer.Option(
-            metavar="KIND,…",
+            "--mask",
+            metavar="MASK,…",
             help="none; varlen (boolean over keys, padding at the end); bool (boolean, padding"
             " anywhere); float (added to the scores).",
             show_default=False,
@@ -72,18 +73,21 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     causal: Annotated[
-        bool, typer.Option("--causal", help="With is_causal.", rich_help_panel=_PANEL)
+        bool, typer.Option("--causal", help="The call sets is_causal.", rich_help_panel=_PANEL)
     ] = False
     gqa: Annotated[
         bool,
         typer.Option(
-            "--gqa", help="Fewer heads of keys and values than of queries.", rich_help_panel=_PANEL
+            "--gqa",
+            help="Grouped queries: fewer heads of keys and values than of queries.",
+            rich_help_panel=_PANEL,
         ),
     ] = False
     dtype: Annotated[
         Dtype,
         typer.Option(
-            metavar="TYPE",
+            "--dtype",
+            metavar="DTYPE",
             help="Type of queries, keys and values: bf16, fp16 or fp32.",
             rich_help_panel=_PANEL,
         ),
@@ -103,7 +107,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         int | None,
         typer.Option(
             min=1,
-            metavar="N",
+            metavar="TOKENS",
             help="Tokens. Default: 4608, an image of 1024×1024 in Flux.",
             show_default=False,
             rich_help_panel=_PANEL,

@@ -48,7 +48,7 @@ def explain(
     ] = "",
     python: Python = "",
     rules: Folders = None,
-    format: Annotated[Format, typer.Option(help="How to write the result.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
     output: Annotated[
         Path | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attn_doctor.cli import common_options
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:
@@ -28,9 +29,7 @@ def report(
             help="Record every answer of this machine in this folder, as a test machine.",
         ),
     ] = "",
-    python: Annotated[
-        str, typer.Option(metavar="PATH", help="Interpreter or environment to examine.")
-    ] = "",
+    python: common_options.Python = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Write the facts about this machine to a file, for `attn-doctor check --facts`.

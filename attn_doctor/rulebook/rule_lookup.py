@@ -43,7 +43,9 @@ def find_rules(word: str, rules: Sequence[Rule], causes: Mapping[str, str]) -> F
         ids_by_name.update({id.partition("/")[2]: id for id in ids_by_name})
         ids_by_name.update({cause: cause for cause in causes})
     near = dict.fromkeys(ids_by_name[name] for name in nearest(word, ids_by_name, 3))
-    suggestion = f"; did you mean {' or '.join(near)}?" if near else ""
+    suggestion = (
+        f"; did you mean {' or '.join(near)}?" if near else "; `attn-doctor rules list` shows them"
+    )
     raise AttnDoctorError(f"no rule or cause {word!r}{suggestion}")
 
 

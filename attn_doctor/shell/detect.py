@@ -28,7 +28,7 @@ def named(name: str) -> Shell:
     """Return the shell of that name. Raises `AttnDoctorError` if there are no lines for it."""
     shell = next((shell for shell in SHELLS if shell == name), None)
     if shell is None:
-        raise AttnDoctorError(f"--shell {name}: it takes {', '.join(SHELLS)}")
+        raise AttnDoctorError(f"--shell {name}: unknown; choose from {', '.join(SHELLS)}")
     return shell
 
 

@@ -84,7 +84,9 @@ def test_the_shell_that_asks_is_detected(shell: str) -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     assert [detect.named(shell) for shell in SHELLS] == [*SHELLS]
-    with pytest.raises(AttnDoctorError, match="--shell tcsh: it takes bash, zsh, sh, fish"):
+    with pytest.raises(
+        AttnDoctorError, match="--shell tcsh: unknown; choose from bash, zsh, sh, fish"
+    ):
         detect.named("tcsh")
 
 

@@ -41,7 +41,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
         bool,
         typer.Option(
             "--live",
-            help="Run them, forward and backward, each in its own process.",
+            help="Run the backends, forward and backward, each in its own process.",
             rich_help_panel=_LIVE,
         ),
     ] = False
@@ -49,7 +49,7 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
         str,
         typer.Option(
             metavar="cuda:N|cpu",
-            help="The device, as torch counts GPUs.",
+            help="With --live: the device. cuda:N is torch's GPU number N.",
             show_default=False,
             rich_help_panel=_LIVE,
         ),

@@ -148,9 +148,7 @@ def _check_together(chosen: BuildOptions) -> None:
         raise typer.BadParameter("--fit compiles specs and keeps nothing: give it alone")
     without_build = chosen.fit or chosen.check or chosen.dry_run or chosen.docker
     if chosen.artifact is not None and without_build:
-        raise typer.BadParameter(
-            "--artifact is written after a build: drop it, or the other option"
-        )
+        raise typer.BadParameter("--output is written after a build: drop it, or the other option")
 
 
 def _listed(as_json: bool, *, targets: bool) -> str:

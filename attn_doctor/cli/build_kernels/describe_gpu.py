@@ -30,7 +30,8 @@ class Format(str, Enum):
 
 def describe_gpu(
     device: Annotated[
-        str, typer.Option("--device", metavar="DEVICE", help="The GPU by torch's number: cuda:N.")
+        str,
+        typer.Option("--device", metavar="DEVICE", help="The GPU: cuda:N is torch's GPU number N."),
     ] = "cuda:0",
     output: Annotated[
         str,

@@ -43,7 +43,11 @@ Spec = Annotated[
 ]
 # An option whose metavar is its name in capitals needs the name: Typer 0.27 offers --MASK else.
 Heads = Annotated[
-    str, _spec(metavar="N", help="Query heads. A value may be a list, 24,40: lists multiply.")
+    str,
+    _spec(
+        metavar="N",
+        help="Query heads. A value may be a list such as 24,40: every combination is built.",
+    ),
 ]
 KvHeads = Annotated[
     str, _spec(metavar="N", help="Key and value heads, in grouped-query attention.")
@@ -147,7 +151,7 @@ Devices = Annotated[
 Artifact = Annotated[
     Path | None,
     _target(
-        "--artifact",
+        "--output",
         "-o",
         metavar="FILE",
         help="Write all that was built to one file, for `attn-doctor cache import`.",
@@ -180,7 +184,7 @@ CacheDir = Annotated[
     _how(
         metavar="DIR",
         help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own. With --target: the"
-        " path that it has there, which the kernels hold.",
+        " path of the folder on that machine, because kernels contain it.",
     ),
 ]
 Python = Annotated[
@@ -232,4 +236,4 @@ DryRun = Annotated[
 Check = Annotated[
     bool, _show("--check", help="Build nothing, and exit with 1 if anything would be built.")
 ]
-Output = Annotated[Format, _show(help="How to write the result.", show_default=True)]
+Output = Annotated[Format, _show(help="Format of the result.", show_default=True)]

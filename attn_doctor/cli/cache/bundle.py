@@ -31,7 +31,7 @@ def export(
             show_default=False,
         ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
 ) -> None:
     """Write the built kernels of a cache folder into one file, for machines of the same kind.
@@ -84,7 +84,7 @@ def import_(
         ),
     ] = False,
     dry_run: DryRun = False,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
 ) -> None:
     """Import kernels that another machine built, after verifying them here.

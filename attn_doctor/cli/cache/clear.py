@@ -33,7 +33,7 @@ def clear(
     python: Python = "",
     dry_run: DryRun = False,
     yes: Yes = False,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
 ) -> None:
     """Delete useless files (--stale), kinds (--kind), one folder (--cache-dir), or all caches.

@@ -47,7 +47,8 @@ def env(
     - fish: `attn-doctor cache env | source`
     - PowerShell: `attn-doctor cache env | Out-String | Invoke-Expression`
 
-    Exit codes: 0 a good place was found, or the best one, with its fault; 1 there is none.
+    Exit codes: 0 a suitable folder was found, or the best available one, with its disadvantage;
+    1 there is none.
     """
     from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.caches.recommended_location import choose

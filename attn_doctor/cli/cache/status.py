@@ -20,7 +20,7 @@ def status(
     cache_dir: OneCache = "",
     kind: Kinds = None,
     python: Python = "",
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
     verbose: Verbose = 0,
 ) -> None:

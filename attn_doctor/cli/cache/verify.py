@@ -43,7 +43,7 @@ def verify(
             " still at the recorded path.",
         ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
 ) -> None:
     """Find truncated and corrupt entries, and verify kernels that were built without their GPU.

@@ -32,7 +32,7 @@ def why(
     ] = None,
     cache_dir: CacheDir = "",
     python: Python = "",
-    format: Annotated[Format, typer.Option(help="Output format.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
 ) -> None:
     """Name the components that changed since kernels were built, so that they are not reused.

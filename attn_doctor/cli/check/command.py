@@ -69,7 +69,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
         FailOn | None,
         typer.Option(
             metavar="LEVEL",
-            help="Exit with 1 if a problem at least this bad is found: error (the default),"
+            help="Exit with 1 if a problem of this severity or worse is found: error (the default),"
             " warning, info; never for none.",
             show_default=False,
             rich_help_panel=_RULES,
@@ -179,7 +179,7 @@ def check(
         str,
         typer.Option(
             metavar="cuda:N|cpu",
-            help="With --live: the device, as torch counts GPUs.",
+            help="With --live: the device. cuda:N is torch's GPU number N.",
             show_default=False,
             rich_help_panel=_LIVE,
         ),

@@ -57,7 +57,7 @@ OnlySafe = Annotated[
     typer.Option("--only", help="auto: only steps that need no confirmation.", show_default=False),
 ]
 Choose = Annotated[
-    int, typer.Option("--choose", min=1, metavar="N", help="Use the Nth fix of the RULEs named.")
+    int, typer.Option("--choose", min=1, metavar="N", help="Use the Nth fix of each named rule.")
 ]
 Resolve = Annotated[
     bool,
@@ -65,7 +65,7 @@ Resolve = Annotated[
         "--resolve/--no-resolve", help="Ask the installer which packages each step would change."
     ),
 ]
-OutputFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
+OutputFormat = Annotated[Format, typer.Option("--format", help="Format of the result.")]
 
 
 @app.callback()

@@ -44,7 +44,9 @@ def cuda_home(
 
     asking = detect.named(shell) if shell else None
     if write_to not in start_files.KINDS:
-        raise AttnDoctorError(f"--write-to {write_to}: it takes {', '.join(start_files.KINDS)}")
+        raise AttnDoctorError(
+            f"--write-to {write_to}: unknown; choose from {', '.join(start_files.KINDS)}"
+        )
     asking = asking or detect.detect(dict(os.environ))
     host = LocalHost()
     report = _report(host, examine(host, python, timeout), asking)

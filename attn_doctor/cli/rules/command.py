@@ -54,7 +54,7 @@ def list_(
         ),
     ] = "",
     rules: Folders = None,
-    format: Annotated[Format, typer.Option(help="How to write the list.")] = Format.text,
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
     json: Json = False,
 ) -> None:
     """List the rules, one per line, grouped by area.
@@ -90,7 +90,7 @@ def show(
         typer.Argument(metavar="ID", help="Id of a rule, its last part, or the label of a cause."),
     ],
     rules: Folders = None,
-    format: Annotated[ShowFormat, typer.Option(help="How to write the rule.")] = ShowFormat.text,
+    format: Annotated[ShowFormat, typer.Option(help="Format of the result.")] = ShowFormat.text,
     json: Json = False,
 ) -> None:
     """Show one rule: what is wrong, how it appears in a log, how to fix it, and the evidence.

@@ -42,7 +42,7 @@ def next_steps(
         return lines + terminal.wrap(words, 0)
     words = (
         f"Next: copy this folder to the same path on the {there}, where training can write to it,"
-        " in an image (--docker) or as one file (--artifact FILE). There, verify the kernels, then"
+        " in an image (--docker) or as one file (--output FILE). There, verify the kernels, then"
         " train with both variables:"
     )
     lines += terminal.wrap(clean(words), 0)

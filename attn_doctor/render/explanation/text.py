@@ -85,7 +85,7 @@ def _place(match: RankedCause, found: Explanation) -> str:
 def _nothing(found: Explanation, terminal: Terminal) -> Iterator[str]:
     several = "these logs" if len(found.logs) > 1 else "this log"
     yield terminal.style(f"No attention-kernel cause in {several}.", "bold")
-    words = f"None of the failures of {plural(found.rules, 'rule')} is in it."
+    words = f"It shows no failure that one of {plural(found.rules, 'rule')} describes."
     yield from terminal.wrap(words, 2)
 
 

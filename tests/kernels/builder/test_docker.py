@@ -123,7 +123,7 @@ def test_what_an_image_cannot_have(tmp_path: Path, arguments: list[str], shown: 
         (["--fit"], "--fit has a meaning only with --target"),
         (["--target", "h200", "--device", "cuda:1"], "drop one of them"),
         (["--target", "h200", "--fit", "--check"], "--fit compiles specs"),
-        (["--target", "h200", "--artifact", "f", "--dry-run"], "written after a build"),
+        (["--target", "h200", "--output", "f", "--dry-run"], "written after a build"),
         (["--target", "sm_90"], "a compute capability is not enough"),
         (["--target", "h20o"], "h200"),
         (["--target", "no/such.toml"], "no/such.toml"),

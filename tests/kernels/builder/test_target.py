@@ -602,7 +602,7 @@ def test_real_kernels_for_two_gpus_that_are_not_here(cache: Path) -> None:
             time.sleep(0.05)
         started.kill()
     [first] = [key for key, one in found.entries.items() if one.state == "unverified"]
-    done = attn_doctor(cache, *what, "--artifact", str(cache / "kernels.tar.gz"))
+    done = attn_doctor(cache, *what, "--output", str(cache / "kernels.tar.gz"))
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert [one["state"] for one in shown["kernels"]] == ["unverified"] * 4

@@ -26,6 +26,7 @@ from attn_doctor.fixes.plan import plan
 from attn_doctor.fixes.postconditions import unmet
 from attn_doctor.fixes.requirements_file import requirements
 from attn_doctor.fixes.source_builds import preflight
+from attn_doctor.fixes.steps import Plan, Stale
 from attn_doctor.fixes.wheel_check import verdict
 from attn_doctor.rulebook.conditions import Condition
 
@@ -424,3 +425,231 @@ def test_progress_counts_what_ninja_counts() -> None:
     late = Progress((0.1, 0.2), clock=lambda: now[0])
     now[0] += 60
     assert late.text == "longer than estimated"
+
+
+def _planned(*findings: Finding, facts: Facts = H100, **more: object) -> Plan:
+    return plan(Diagnosis(facts=facts, findings=findings, rules=len(findings)), **more)  # type: ignore[arg-type]
+
+
+def test_harmless_steps_alone() -> None:
+    auto = _finding("a/auto", _fix("pip install a", safety=Safety.AUTO))
+    ask = _finding("b/ask", _fix("pip install b"))
+    assert [step.rules for step in _planned(auto, ask, only_auto=True).steps] == [("a/auto",)]
+    assert len(_planned(auto, ask).steps) == 2
+
+
+def test_a_choice_counts_only_for_named_rules() -> None:
+    finding = _finding("a/a", _fix("pip install a"), _fix("pip install b"), _fix("pip install c"))
+    for choice, package in ((1, "a"), (2, "b"), (3, "c")):
+        assert _planned(finding, named=["a/a"], choice=choice).steps[0].packages == (package,)
+    assert _planned(finding, choice=2).steps[0].packages == ("a",)
+
+
+def test_a_fix_without_a_command_is_not_preferred() -> None:
+    """Of fixes that only a person can apply, the first is shown."""
+    words = _fix(manual="Do it.")
+    by_hand = _fix("pip install a", safety=Safety.MANUAL)
+    variables = Fix(title="set", safety=Safety.ASK, exports={"A": "1"})
+    assert _planned(_finding("a/a", words, by_hand)).steps[0].manual == "Do it."
+    assert _planned(_finding("a/a", by_hand, words, variables)).steps[0].exports == {"A": "1"}
+
+
+def test_problems_without_a_fix_are_listed_and_others_are_planned() -> None:
+    found = _planned(_finding("a/none"), _finding("b/b", _fix("pip install b")), _finding("a/none"))
+    assert found.without == ("a/none",)
+    assert [step.rules for step in found.steps] == [("b/b",)]
+
+
+def test_notes_are_listed_unless_rules_are_named() -> None:
+    note = _finding("c/note", _fix("pip install c"), severity=Severity.INFO)
+    bare = _finding("d/bare", severity=Severity.INFO)
+    caused = _finding("e/e", _fix("pip install e"), severity=Severity.INFO, by="c/note")
+    assert _planned(note, bare, caused).notes == ("c/note",)
+    assert _planned(note, named=["c/note"]).notes == ()
+
+
+def test_the_title_of_a_step_names_its_subject() -> None:
+    plain = _finding("a/a", _fix("pip install a"))
+    assert _planned(plain).steps[0].title == "t"
+    assert _planned(replace(plain, subject="GPU 1")).steps[0].title == "t (GPU 1)"
+
+
+def _manual(rule: str, manual: str, title: str = "t", **more: object) -> Finding:
+    return _finding(rule, Fix(title=title, safety=Safety.MANUAL, manual=manual, **more))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "merged_"),
+    [
+        (_manual("a/a", "Reboot."), _manual("b/b", "Reboot."), True),
+        (_manual("a/a", "Reboot."), _manual("b/b", "Wait."), False),
+        (_manual("a/a", "Reboot."), _manual("b/b", "Reboot.", "other"), False),
+        (_finding("a/a", _fix("pip install a")), _finding("b/b", _fix("pip install a")), True),
+        (_finding("a/a", _fix("pip install a")), _finding("b/b", _fix("pip install b")), False),
+        (_finding("a/a", _fix("pip install a")), _manual("b/b", ""), False),
+        (
+            _finding("a/a", _fix("pip install a", exports={"A": "1"})),
+            _finding("b/b", _fix("pip install a>=1", exports={"A": "1"})),
+            False,
+        ),
+        (
+            _finding("a/a", _fix("pip install a", exports={"A": "1"})),
+            _finding("b/b", _fix("pip install a", exports={"A": "1"})),
+            True,
+        ),
+        (
+            _finding("a/a", _fix("pip install a", "pip install b")),
+            _finding("b/b", _fix("pip install a>=1", "pip install b")),
+            False,
+        ),
+        (
+            _finding("a/a", _fix("sudo apt-get install -y a")),
+            _finding("b/b", _fix("sudo apt-get install -y b")),
+            False,
+        ),
+        (
+            _finding("a/a", _fix("nvidia-smi -a", "x")),
+            _finding("b/b", _fix("nvidia-smi -a")),
+            False,
+        ),
+    ],
+)
+def test_which_steps_are_merged(one: Finding, other: Finding, merged_: bool) -> None:
+    assert len(_planned(one, other).steps) == (1 if merged_ else 2)
+    assert len(_planned(other, one).steps) == (1 if merged_ else 2)
+
+
+def test_steps_with_the_same_commands_and_other_titles_are_one() -> None:
+    one = _finding("a/a", Fix(title="one", safety=Safety.ASK, run=(("pip", "install", "a"),)))
+    other = _finding("b/b", Fix(title="two", safety=Safety.ASK, run=(("pip", "install", "a"),)))
+    assert [step.title for step in _planned(one, other).steps] == ["one"]
+
+
+def test_a_merged_step_has_the_caches_and_alternatives_of_both() -> None:
+    facts = replace(
+        H100,
+        caches=tuple(
+            Cache(kind=kind, path=f"/{kind}", exists=True, bytes=1) for kind in ("triton", "hub")
+        ),
+    )
+    other_fix = Fix(title="another way", safety=Safety.MANUAL)
+    one = _finding("a/a", _fix("pip install kernels", clears=("triton",)))
+    other = _finding("b/b", _fix("pip install kernels", clears=("triton", "hub")), other_fix)
+    (step,) = _planned(one, other, facts=facts).steps
+    assert step.clears == ("triton", "hub")
+    assert [stale.path for stale in step.stale] == ["/triton", "/hub"]
+    assert step.alternatives == ("another way",)
+
+
+def test_a_merged_step_has_the_earlier_rank() -> None:
+    """The area of the second rule comes first in the order: drivers before torch."""
+    one = _finding("torch/a", _fix("nvidia-smi -a"))
+    other = _finding("driver/b", _fix("nvidia-smi -a"))
+    assert [step.rank for step in _planned(one, other).steps] == [0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "fix", "rank"),
+    [
+        ("x/x", _fix("pip install pip"), 20),
+        ("x/x", _fix("pip install torch diffusers"), 30),
+        ("driver/x", _fix("pip install diffusers"), 60),
+        ("driver/x", _fix("x"), 0),
+        ("system/x", _fix("x"), 5),
+        ("toolkit/x", _fix("x"), 10),
+        ("python/x", _fix("x"), 20),
+        ("torch/x", _fix("x"), 30),
+        ("triton/x", _fix("x"), 40),
+        ("x/x", _fix("x"), 60),
+        ("x/x", Fix(title="t", safety=Safety.ASK, exports={"A": "1"}), 10),
+    ],
+)
+def test_the_rank_of_a_step(rule: str, fix: Fix, rank: int) -> None:
+    assert [step.rank for step in _planned(_finding(rule, fix)).steps] == [rank]
+
+
+def test_variables_that_exclude_each_other() -> None:
+    def setting(rule: str, **exports: str) -> Finding:
+        return _finding(rule, Fix(title="t", safety=Safety.ASK, exports=exports))
+
+    found = _planned(setting("a/a", A="1", B="1"), setting("b/b", A="1", B=""))
+    (clash,) = found.clashes
+    assert (clash.about, clash.rules, clash.wants) == ("B", ("a/a", "b/b"), ("B=1", "no B"))
+    assert [step.blocked_by for step in found.steps] == [
+        "b/b needs another B: choose with `attn-doctor fix a/a` or `attn-doctor fix b/b`",
+        "a/a needs another B: choose with `attn-doctor fix b/b` or `attn-doctor fix a/a`",
+    ]
+    assert _planned(setting("a/a", A="1"), setting("b/b", B="1")).clashes == ()
+
+
+def test_a_clash_names_what_each_rule_needs() -> None:
+    one = _finding("a/a", _fix("pip install b torch==2.4.* --index-url https://x/cu130"))
+    other = _finding("b/b", _fix("pip uninstall -y torch"))
+    third = _finding("c/c", _fix("pip install d", "pip install torch==2.4.*"))
+    found = _planned(one, other)
+    assert found.clashes[0].wants == ("torch==2.4.* from https://x/cu130", "no torch")
+    assert _planned(other, third).clashes[0].wants == ("no torch", "torch==2.4.*")
+
+
+def test_a_step_without_a_clash_is_not_blocked() -> None:
+    third = _finding("c/c", _fix("pip install kernels"))
+    one, other = (_finding(f"{x}/x", _fix(f"pip install torch=={x}")) for x in "12")
+    found = _planned(third, one, other)
+    assert {step.rules[0]: bool(step.blocked_by) for step in found.steps} == {
+        "c/c": False,
+        "1/x": True,
+        "2/x": True,
+    }
+
+
+def test_a_command_that_only_one_may_run() -> None:
+    """Commands of Python itself are applied; others of the machine only by name."""
+    python = _finding("a/a", _fix("python -m ensurepip"))
+    machine = _finding("b/b", _fix("ldconfig"))
+    both = _finding("c/c", _fix("ldconfig", "pip install kernels"))
+    assert _planned(python).steps[0].blocked_by == ""
+    assert "only by name: `attn-doctor fix b/b`" in _planned(machine).steps[0].blocked_by
+    assert _planned(machine, named=["b/b"]).steps[0].blocked_by == ""
+    assert _planned(both).steps[0].kind == "command"
+    assert _planned(both).steps[0].blocked_by == ""
+
+
+@pytest.mark.parametrize(
+    ("fix", "kind", "undoable"),
+    [
+        (_fix("pip install a"), "install", True),
+        (_fix("pip install a", safety=Safety.MANUAL), "manual", False),
+        (_fix("pip install a", exports={"A": "1"}), "install", True),
+        (_fix(exports={"A": "1"}), "variables", False),
+        (_fix(manual="x"), "manual", False),
+        (_fix("ldconfig"), "command", False),
+        (_fix("pip install a", "ldconfig"), "command", False),
+    ],
+)
+def test_the_kind_of_a_step(fix: Fix, kind: str, undoable: bool) -> None:
+    (step,) = _planned(_finding("a/a", fix)).steps
+    assert (step.kind, step.undoable) == (kind, undoable)
+
+
+def test_only_caches_that_exist_become_stale() -> None:
+    facts = replace(
+        H100,
+        caches=(
+            Cache(kind="triton", path="/none", exists=False),
+            Cache(kind="hub", path="/hub", exists=True),
+            Cache(kind="triton", exists=True),
+        ),
+    )
+    fix = _fix("pip install a", clears=("triton",))
+    (step,) = _planned(_finding("a/a", fix), facts=facts).steps
+    assert step.stale == (Stale("triton", "", None),)
+    unknown = replace(H100, caches=None)
+    assert _planned(_finding("a/a", fix), facts=unknown).steps[0].stale == ()
+
+
+def test_what_a_step_resolves_too_is_named_once() -> None:
+    root = _finding("a/root", _fix("pip install kernels"))
+    twice = _finding("b/b", by="a/root")
+    other = _finding("c/c", by="x/unplanned")
+    found = _planned(root, twice, twice, other)
+    assert found.explained == {"a/root": ("b/b",)}

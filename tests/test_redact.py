@@ -34,6 +34,8 @@ WORD = "aB3" * 12
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", HIDDEN),
         ("0123456789abcdef" * 2, HIDDEN),
         ("KEY=0123456789abcdef0123456789abcdef", "KEY=***"),
+        ("0123456789ABCDEF" * 2, HIDDEN),
+        ("abcdefABCDEF0123" * 2, HIDDEN),  # 4 bits a letter, exactly the limit
         ("\x1b[31mred\x07", "\ufffd[31mred\ufffd"),
         ("left\u202eright", "left\ufffdright"),
         ("/home/a\udcff", "/home/a\ufffd"),
@@ -54,6 +56,11 @@ def test_cut(text: str, expected: str) -> None:
         r"C:\Program Files\NVIDIA GPU Computing Toolkit\CUDA\v12.8;D:\tools\Windows11SDK64BitBin",
         "GPU-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11",
         "MIG-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11,GPU-1f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11",
+        "GPU-01234567-89ab-cdef-0123-456789abcdef",
+        "/home/Ada/0q1V8b1W5zr0XXjf4y2bQ2dkz5p9r3aa/lib",
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
+        "ÄÖÜäöüéèê0123456789abcdefABCDEFÀÉÈ",
+        "abcdefABCDEF0123abcdefABCDEF012",  # one letter fewer than a secret has
         "_sage_qk_int8_pv_fp8_cuda_sm90_with_a_longer_name",
         "expandable_segments:True,max_split_size_mb:512,garbage_collection_threshold:0.8",
         "-gencode arch=compute_90,code=sm_90 --compiler-bindir=/usr/bin/g++-12",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,8 +46,8 @@ def done(environ: dict[str, str]) -> Callable[..., Run]:
 def distribution(site: Path, name: str, version: str, *files: str) -> None:
     """Install a distribution with these files; another version of it goes."""
     for old in site.glob(f"{name}-*.dist-info"):
-        for file in old.iterdir():
-            file.unlink()
+        for part in old.iterdir():
+            part.unlink()
         old.rmdir()
     info = site / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
@@ -256,7 +258,7 @@ def test_a_folder_that_cannot_be_removed_is_reported(
 ) -> None:
     made = tmp_path / "made"
     run = done(lambda journal: journal.make_folder(made))
-    monkeypatch.setattr(undo.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
     assert undo.undo(run, undo_plan(run)).faults == (f"{made} could not be removed completely",)
 
 
@@ -508,7 +510,7 @@ def test_the_last_installer_of_a_killed_run_is_ended(
         return SimpleNamespace(state=next(states))
 
     monkeypatch.setattr(undo, "Run", again)
-    monkeypatch.setattr(undo.time, "sleep", calls.append)
+    monkeypatch.setattr(time, "sleep", calls.append)
     end_orphan(run)
     assert calls == [41, (43, 3.5), 0.05, 0.05]
     assert folders == [run.folder] * 3

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attn_doctor.facts import Cache, Facts
+from attn_doctor.kernels.caches import deletion
 from attn_doctor.kernels.caches.deletion import (
     ClearedFile,
     Deletions,
@@ -25,6 +26,16 @@ from attn_doctor.kernels.caches.survey import CacheLocation, Survey, survey
 root_only = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away"
 )
+
+
+@pytest.fixture(params=["handles", "paths"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Deletes through handles of folders, and by paths as on Windows."""
+    if request.param == "paths":
+        monkeypatch.setattr(deletion, "_AT", False)
+    elif not deletion._AT:
+        pytest.skip("this system has no handles of folders")
+    return str(request.param)
 
 
 def test_listed_files_go_and_empty_folders_with_them(tmp_path: Path, make: Any) -> None:
@@ -92,7 +103,9 @@ def test_a_file_that_changed_since_it_was_listed_stays(tmp_path: Path, make: Any
 
 
 @root_only
-def test_another_users_files_stay(tmp_path: Path, make: Any) -> None:
+def test_another_users_files_stay(tmp_path: Path, make: Any, way: str) -> None:
+    if way == "paths":
+        pytest.skip("Windows has no owner as a number, so that folders are not compared")
     theirs = make.write(tmp_path / "r" / "theirs")
     make.write(tmp_path / "r" / "mine")
     os.chown(theirs, 65534, 65534)
@@ -106,8 +119,10 @@ def test_another_users_files_stay(tmp_path: Path, make: Any) -> None:
     assert "another user" in obstacle(str(tmp_path / "r"))
 
 
-def test_a_race_against_links_deletes_nothing_outside(tmp_path: Path, make: Any) -> None:
+def test_a_race_against_links_deletes_nothing_outside(tmp_path: Path, make: Any, way: str) -> None:
     """While files are deleted, somebody swaps their folder for a link to another."""
+    if way == "paths":
+        pytest.skip("checks of paths leave a race")
     victims = [make.write(tmp_path / "outside" / f"f{n}") for n in range(40)]
     root = tmp_path / "r"
     for n in range(40):
@@ -212,3 +227,74 @@ def test_a_plan_counts_entries_and_bytes(tmp_path: Path, make: Any) -> None:
     assert found.bytes == sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     assert plan(surveyed("inductor", root), everything=False).groups == ()
     assert plan(surveyed("inductor", root / "none"), everything=True).groups == ()
+
+
+@pytest.mark.parametrize("path", ["./x", "a/./x", "a/../x", "x/", "/x", ""])
+def test_a_path_with_an_odd_part_is_kept(tmp_path: Path, make: Any, path: str) -> None:
+    for name in ("x", "a/x"):
+        make.write(tmp_path / name)
+    assert remove(str(tmp_path), [path]).kept == {path: "its path leads out of the cache"}
+    assert (tmp_path / "x").exists()
+    assert (tmp_path / "a" / "x").exists()
+
+
+def test_a_colon_or_a_backslash_is_an_ordinary_letter_here(tmp_path: Path, make: Any) -> None:
+    names = ["a:b", "a\\b"]
+    for name in names:
+        make.write(tmp_path / name)
+    assert remove(str(tmp_path), names).files == tuple(names)
+
+
+def test_the_sizes_of_all_files_are_added(tmp_path: Path, make: Any) -> None:
+    make.write(tmp_path / "one", b"123")
+    make.write(tmp_path / "two", b"12345")
+    assert remove(str(tmp_path), ["one", "two"]).bytes == 8
+
+
+def test_folders_that_became_empty_go_from_the_deepest_up(tmp_path: Path, make: Any) -> None:
+    root = tmp_path / "r"
+    names = ["a/b/c/one", "a/b/d/one", "b/one", "aa/one", "one"]
+    for name in names:
+        make.write(root / name)
+    make.write(root / "b" / "stays")
+    assert set(remove(str(root), names).files) == {*names}
+    assert sorted(path.relative_to(root).as_posix() for path in root.rglob("*")) == ["b", "b/stays"]
+    assert root.is_dir()
+
+
+def test_a_folder_that_cannot_be_written_is_an_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    assert obstacle(str(tmp_path)) == "this user cannot write there"
+
+
+def test_an_error_of_the_system_is_the_reason(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.write(tmp_path / "one")
+    make.write(tmp_path / "two")
+    unlink = os.unlink
+
+    def fail(path: str, **more: Any) -> None:
+        if path.endswith("one"):
+            raise PermissionError(13, "Permission denied")
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", fail)
+    done = remove(str(tmp_path), ["one", "two"])
+    assert done.kept == {"one": "Permission denied"}
+    assert done.files == ("two",)
+
+
+def test_a_root_that_cannot_be_opened_keeps_all_files(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.write(tmp_path / "one")
+
+    def fail(root: str) -> None:
+        raise OSError("it is gone")
+
+    monkeypatch.setattr(deletion, "_Handles", fail)
+    monkeypatch.setattr(deletion, "_Paths", fail)
+    assert remove(str(tmp_path), ["one", "a"]).kept == {"one": "it is gone", "a": "it is gone"}

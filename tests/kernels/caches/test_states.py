@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from attn_doctor.facts import Facts, Gpu, Torch, Triton
+from attn_doctor.facts import Facts, Gpu, Python, Torch, Triton
 from attn_doctor.kernels.caches.contents import State, sort
 from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.integrity import damage
@@ -374,3 +375,137 @@ def test_code_stays_unknown_while_a_graph_cannot_be_read(tmp_path: Path, make: A
     found = {one.entry.name: one.state for one in evaluate_entries(contents, tree, HERE)}
     assert found[make.FX] is State.STALE
     assert found[make.CODE] is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda"),
+    [
+        (Torch(installed=True, build="cuda", cuda="13.0"), "13.0"),
+        (Torch(installed=True, build="cpu", cuda="13.0"), ""),
+        (Torch(installed=True), None),
+        (Torch(installed=False), ""),
+        (Torch(), None),
+    ],
+)
+def test_the_cuda_of_today(torch: Torch, cuda: str | None) -> None:
+    assert current_environment(Facts(torch=torch)).cuda == cuda
+
+
+def test_the_torch_and_the_python_of_today() -> None:
+    assert current_environment(Facts(torch=Torch(installed=False, version="2.11"))).torch == ""
+    assert current_environment(Facts(python=Python(minor="3.12"))).python == "312"
+    assert current_environment(Facts()).python is None
+
+
+def test_code_stays_unknown_when_the_time_is_up(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that were not read may use the code, so that it must not become stale."""
+    root = make.inductor(tmp_path, version="3.5.1")
+    tree = read_tree(str(root))
+    contents = sort("inductor", tree)
+    order = {"code": 0, "fxgraph": 1}
+    entries = sorted(contents.entries, key=lambda entry: order.get(entry.part, 2))
+    contents = replace(contents, entries=tuple(entries))
+    clock = iter([0.0, 1.0, 1.0, *[9.0] * len(entries)])
+    monkeypatch.setattr("attn_doctor.kernels.caches.states.time.monotonic", lambda: next(clock))
+    found = evaluate_entries(contents, tree, HERE, seconds=5)
+    states_ = {one.entry.part: one.state for one in found}
+    assert states_["fxgraph"] is State.STALE
+    assert states_["code"] is State.UNKNOWN
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_one_stale_kernel_makes_a_graph_stale_wherever_it_is(
+    tmp_path: Path, make: Any, place: str
+) -> None:
+    def described(version: str) -> bytes:
+        target = {"backend": "cuda", "arch": 90}
+        return json.dumps({"target": target, "triton_version": version}).encode()
+
+    versions = ["3.6.0", "3.5.1"] if place == "after" else ["3.5.1", "3.6.0"]
+    graph = {"bundle": [described(version) for version in versions]}
+    path = tmp_path / "fxgraph" / make.FX[1:3] / make.FX / make.FILE
+    make.write(path, pickle.dumps(graph, 5))
+    assert states("inductor", tmp_path)["fxgraph"] == (
+        "stale",
+        "built by Triton 3.5.1, this is 3.6.0",
+    )
+
+
+def test_a_recorded_graph_is_read_so_that_its_code_does_not_become_stale(
+    tmp_path: Path, make: Any
+) -> None:
+    root = make.inductor(tmp_path)
+    text = "DeviceProperties(type='cuda', index=0, cc=90, major=9)"
+    make.write(root / make.CODE[1:3] / f"{make.CODE}.py", text)
+    assert states("inductor", root)["code"][0] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("described", "today", "why"),
+    [
+        ({"triton_version": "3.6.0"}, HERE, "it was not built for an NVIDIA GPU"),
+        (
+            {"target": {"backend": "cuda", "arch": 90}},
+            CurrentEnvironment(triton="3.0.0", sms=(90,)),
+            "its Triton wrote no version into it",
+        ),
+        (
+            {"target": {"backend": "cuda", "arch": 90}, "triton_version": "3.6.0"},
+            CurrentEnvironment(triton="", sms=(90,)),
+            "built by Triton 3.6.0, and no Triton is installed",
+        ),
+        (
+            {"target": {"backend": "cuda", "arch": 90}, "triton_version": "3.6.0"},
+            CurrentEnvironment(sms=(90,)),
+            "built by Triton 3.6.0; the installed version is unknown",
+        ),
+    ],
+)
+def test_why_a_kernel_is_unknown(
+    tmp_path: Path, make: Any, described: dict[str, Any], today: CurrentEnvironment, why: str
+) -> None:
+    folder = make.kernel(tmp_path)
+    make.write(folder / "k.json", json.dumps(described))
+    assert states("triton", tmp_path, today)["triton"] == ("unknown", why)
+
+
+@pytest.mark.parametrize("version", ["3.6.0", "3.6.0+git1", "3.6.0.post1", "3.6.0-rc"])
+def test_builds_of_one_release_of_triton_are_the_same(
+    tmp_path: Path, make: Any, version: str
+) -> None:
+    make.kernel(tmp_path, version=version)
+    assert states("triton", tmp_path)["triton"][0] == "live"
+
+
+@pytest.mark.parametrize(
+    ("triton", "state"),
+    [("3.5.9", "unknown"), ("3.6.0", "stale"), ("3.10.0", "stale"), ("4.0.0", "stale")],
+)
+def test_since_when_triton_writes_its_version(
+    tmp_path: Path, make: Any, triton: str, state: str
+) -> None:
+    folder = make.kernel(tmp_path)
+    make.write(folder / "k.json", '{"target": {"backend": "cuda", "arch": 90}}')
+    today = CurrentEnvironment(triton=triton, sms=(90,))
+    assert states("triton", tmp_path, today)["triton"][0] == state
+
+
+@pytest.mark.parametrize(
+    ("cuda", "state"), [("13.0", "live"), ("13.0.1", "live"), ("13.1", "stale")]
+)
+def test_two_numbers_of_cuda_count_for_a_small_kernel(
+    tmp_path: Path, make: Any, cuda: str, state: str
+) -> None:
+    make.small_kernel(tmp_path)
+    today = CurrentEnvironment(cuda=cuda, sms=(90,))
+    assert states("jiterator", tmp_path, today)["kernel"][0] == state
+
+
+def test_a_helper_for_windows_is_recognised(tmp_path: Path, make: Any) -> None:
+    make.write(tmp_path / make.KEY / "__triton_launcher.cp311-win_amd64.pyd", make.elf())
+    assert states("triton", tmp_path)["triton"] == (
+        "stale",
+        "Triton's helper __triton_launcher, not a kernel, built for Python 3.11, this is 3.12",
+    )

@@ -21,6 +21,7 @@ from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Estimate, Step
 from attn_doctor.fixes.wheel_check import verdict
 from attn_doctor.rulebook import library
+from attn_doctor.shell.commands import attn_doctor
 
 #: MiB on disk: the sizes of the files that are installed, summed over each distribution, on Linux
 #: with an x86 processor on 2026-11-21. torch 2.11.0+cu130 is 1129, the CUDA libraries that it
@@ -245,7 +246,7 @@ def _home(facts: Facts, obstacles: list[str], doubts: list[str]) -> str:
         return ""
     obstacles.append(
         f"there is no complete CUDA {torch.cuda_major} toolkit"
-        " (`attn-doctor fix --cuda-home` names the one to install, and how)"
+        f" (`{attn_doctor('fix', '--cuda-home', facts=facts)}` names the one to install, and how)"
     )
     return ""
 

@@ -19,6 +19,11 @@ from attn_doctor.findings import Fix
 from attn_doctor.shell.exports import set_variable
 from attn_doctor.shell.quote import Shell, join, posix_or_powershell, quote
 
+#: The start of a command in a text that examines an environment.
+_EXAMINING = re.compile(
+    r"attn-doctor (?:check|backends|report|explain|build-kernels|fix --cuda-home"
+    r"|cache (?:status|verify|clear|export|import|why))(?![\w-]| --python)"
+)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -83,6 +88,16 @@ def python_option(facts: Facts) -> tuple[str, ...]:
     return (
         ("--python", python.path) if python.selection_reason == "--python" and python.path else ()
     )
+
+
+def for_environment(text: str, facts: Facts) -> str:
+    """Return `text` with `--python PATH` in its commands of attn-doctor, if the user named one."""
+    option = python_option(facts)
+    try:
+        words = join(option, shell_of(facts)) if option else ""
+    except AttnDoctorError:
+        return text  # a path that no shell can quote
+    return _EXAMINING.sub(lambda match: f"{match[0]} {words}", text) if words else text
 
 
 def attn_doctor(*words: str, facts: Facts | None = None, program: Sequence[str] = ()) -> str:

@@ -14,6 +14,7 @@ from attn_doctor.shell.commands import (
     argv_for,
     attn_doctor,
     build,
+    for_environment,
     python_option,
     shell_lines,
     verify,
@@ -128,3 +129,22 @@ def test_folders_and_programs_are_quoted() -> None:
     assert build("/k", NAMED, "--target", "h200", program=["x"]) == (
         "attn-doctor build-kernels --cache-dir /k --target h200 --python '/my env/bin/python' -- x"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("run `attn-doctor check` first", "run `attn-doctor check --python <P>` first"),
+        (
+            'eval "$(attn-doctor fix --cuda-home)"',
+            'eval "$(attn-doctor fix --cuda-home --python <P>)"',
+        ),
+        ("`attn-doctor cache verify -n`", "`attn-doctor cache verify --python <P> -n`"),
+        ("`attn-doctor check --python PATH`", "`attn-doctor check --python PATH`"),
+        ("`attn-doctor cache env` is for all", "`attn-doctor cache env` is for all"),
+        ("attn-doctor checked it", "attn-doctor checked it"),
+    ],
+)
+def test_a_command_in_a_text_names_the_environment(text: str, expected: str) -> None:
+    assert for_environment(text, NAMED) == expected.replace("<P>", "'/my env/bin/python'")
+    assert for_environment(text, ACTIVE) == text

@@ -18,6 +18,7 @@ from msgspec import Struct
 from attn_doctor.derived.releases import major, series
 from attn_doctor.facts import Facts
 from attn_doctor.probes.toolchain.toolkits import own_folder
+from attn_doctor.shell.commands import attn_doctor
 
 
 class Way(Struct, frozen=True, kw_only=True):
@@ -50,7 +51,7 @@ def advice(facts: Facts, tables: Mapping[str, Any], environ: Mapping[str, str]) 
         ways.append(
             Way(
                 title="from NVIDIA's wheels, into a folder of its own",
-                commands=("attn-doctor fix --cuda-home --install",),
+                commands=(attn_doctor("fix", "--cuda-home", "--install", facts=facts),),
             )
         )
     if root is not None:

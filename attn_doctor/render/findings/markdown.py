@@ -12,7 +12,7 @@ from attn_doctor.findings import Diagnosis, Fix
 from attn_doctor.render.findings.summary import blocks, header
 from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
 from attn_doctor.render.terminal import clean
-from attn_doctor.shell.commands import shell_lines
+from attn_doctor.shell.commands import for_environment, shell_lines
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
@@ -93,7 +93,8 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
 def fix_lines(fixes: Iterable[Fix], facts: Facts) -> Iterator[str]:
     """Each fix as a paragraph, with its commands and code."""
     for fix in fixes:
-        yield f"**Fix:** {escape(fix.title)}" + (f" — {escape(fix.manual)}" if fix.manual else "")
+        manual = escape(for_environment(fix.manual, facts))
+        yield f"**Fix:** {escape(fix.title)}" + (f" — {manual}" if manual else "")
         commands = shell_lines(fix, facts)
         if commands:
             yield from ("", "```sh", *map(clean, commands), "```")

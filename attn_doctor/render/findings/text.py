@@ -10,6 +10,7 @@ from attn_doctor.render.definition_list import fix_lines, labelled, titled
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell.commands import attn_doctor
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
@@ -187,12 +188,10 @@ def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
     fixable = any(one.fixes for one in diagnosis.problems if one.severity is not Severity.INFO)
     if errors or warnings:
         first = "run the first fix above" if fixable else "see the first problem above"
-        python = diagnosis.facts.python
-        # The next check has to examine the same environment.
-        option = f" --python {python.path}" if python.selection_reason == "--python" else ""
-        return f"Next: {first}, then `attn-doctor check{option}` again."
+        return f"Next: {first}, then `{attn_doctor('check', facts=diagnosis.facts)}` again."
     if diagnosis.facts.torch.installed is False:
         return "Next: install torch, or name the environment to examine with --python."
     if _mostly_unknown(diagnosis):
         return "Next: see above why most rules could not be checked; they do not count as healthy."
-    return "Next: nothing to repair. `attn-doctor report` writes these facts to a file."
+    report = attn_doctor("report", facts=diagnosis.facts)
+    return f"Next: nothing to repair. `{report}` writes these facts to a file."

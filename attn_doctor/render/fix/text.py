@@ -17,7 +17,7 @@ from attn_doctor.fixes.wheel_check import Verdict
 from attn_doctor.render.definition_list import titled
 from attn_doctor.render.grouping import tally
 from attn_doctor.render.terminal import Terminal, clean
-from attn_doctor.shell.commands import shell_lines
+from attn_doctor.shell.commands import for_environment, shell_lines
 
 _INDENT = 11
 _COLOURS = {"+": "green", "-": "red", "~": "yellow", "=": "dim"}
@@ -77,7 +77,7 @@ def _step(step: Step, plan: Plan, facts: Facts, terminal: Terminal) -> Iterator[
     yield terminal.style(number, "bold") + first
     yield from rest
     if step.manual:
-        yield from _labelled("do", step.manual, terminal)
+        yield from _labelled("do", for_environment(step.manual, facts), terminal)
     label = "for you" if step.kind in ("variables", "manual") else "runs"
     for command in _commands(step, facts):
         yield f"   {label:<{_INDENT - 3}}" + terminal.style(clean(command), "green")
@@ -87,7 +87,8 @@ def _step(step: Step, plan: Plan, facts: Facts, terminal: Terminal) -> Iterator[
             "", "set it in your own shell; later steps of this run already have it", terminal
         )
         if {"CUDA_HOME", "CUDA_PATH"} & step.exports.keys():
-            yield from _labelled("", 'or: eval "$(attn-doctor fix --cuda-home)"', terminal)
+            line = for_environment('or: eval "$(attn-doctor fix --cuda-home)"', facts)
+            yield from _labelled("", line, terminal)
     yield from _changes(step.changes, terminal)
     if step.unresolved and not step.blocked_by:
         yield from _labelled("changes", step.unresolved, terminal)

@@ -90,6 +90,26 @@ def test_a_fault_is_named(tmp_path: Path, text: str, sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
+def test_the_sentence_about_an_unknown_key(tmp_path: Path) -> None:
+    path = own(tmp_path, "path = 'x'")
+    with pytest.raises(PolicyError) as caught:
+        read(path)
+    assert str(caught.value) == (
+        f"{path}: unknown key 'path'; write one of fail-on, require, training, framework, minimum,"
+        " allowed-gpus, rules, ignore"
+    )
+
+
+def test_a_table_of_another_kind_is_no_policy(tmp_path: Path) -> None:
+    for text in ("tool = 'attn-doctor'", "[tool]\nattn-doctor = 3"):
+        own(tmp_path, text, "pyproject.toml")
+        assert find(tmp_path) is None
+
+
+def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
+    assert read(own(tmp_path, "#" * (1 << 20))).require == ()
+
+
 def test_files_without_a_policy(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="No such file"):
         read(tmp_path / "none.toml")
@@ -280,6 +300,7 @@ def test_minimum_versions() -> None:
 
     assert found(torch="2.11", driver="550") == found(driver="550.54.14") == []
     assert found(torch="2.12") == ["policy/minimum"]
+    assert found(**{"flash-attn": "2.8"}) == ["policy/minimum-unknown"]
     assert found(flash_attn="2.8") == ["policy/minimum-unknown"]
     with pytest.raises(PolicyError, match=r"minimum\.torhc is not a fact with a version"):
         found(torhc="2")

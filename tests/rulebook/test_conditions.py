@@ -241,12 +241,44 @@ def test_the_empty_groups() -> None:
         ('env.CUDA_HOME != ""', True, "none"),
         ('build.missing_components contains "nvcc"', True, "without nvcc"),
         ("torch.archs is unknown", True, "known"),
+        ("torch.archs is known", False, "known"),
+        ("torch.archs is unknown", False, "unknown"),
+        ("gpus.count <= 2", False, "≤ 2"),
+        ("gpus.count > 2", True, "≤ 2"),
+        ("gpus.count < 0", True, "≥ 0"),
+        ('system.os in ["linux", "macos"]', False, "one of linux, macos"),
+        ('system.os in ["linux", "macos"]', True, "none of linux, macos"),
+        ('system.os not in ["linux"]', False, "none of linux"),
         ("gpus.count > 0", True, "0"),
     ],
 )
 def test_what_the_fact_should_have_been(line: str, held: bool, wanted: str) -> None:
     condition = parse(line, catalogue(), "gpu")
     assert condition.wanted(lambda _: None, fault=held) == wanted
+
+
+def test_another_fact_is_compared_by_its_kind() -> None:
+    line = "torch.cuda <= driver.cuda_max"
+    assert truth(line, torch__cuda="12.9", driver__cuda_max="12.10") is True
+    assert truth(line, torch__cuda="12.10", driver__cuda_max="12.9") is False
+
+
+def test_a_list_on_the_right_may_be_another_fact() -> None:
+    for op, expected in (("in", True), ("not in", False)):
+        line = f"gpu.sm {op} torch.archs"
+        assert truth(line, "gpu", gpu__sm=90, torch__archs=(80, 90)) is expected
+        with pytest.raises(RuleError, match=f"`gpu.sm {op} gpus.count` compares a number with a"):
+            parse(f"gpu.sm {op} gpus.count", catalogue(), "gpu")
+
+
+def test_a_mistake_lists_the_operators() -> None:
+    with pytest.raises(RuleError) as caught:
+        parse("torch.version", catalogue())
+    assert str(caught.value).endswith(
+        "operators: == != <= >= < > not in in contains satisfies matches is known is unknown"
+    )
+    with pytest.raises(RuleError, match=r"use one of != ==$"):
+        parse("torch.installed > true", catalogue())
 
 
 def test_the_value_of_another_fact_is_shown() -> None:

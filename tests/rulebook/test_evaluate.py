@@ -23,6 +23,8 @@ from attn_doctor.rulebook.evaluate import (
     evaluate_rule,
     evaluate_rules,
     fitting_fixes,
+    lookups,
+    verdicts,
 )
 from attn_doctor.rulebook.fact_catalogue import catalogue
 from attn_doctor.rulebook.rule import Group, Rule
@@ -121,6 +123,7 @@ none = ['torch.cxx11_abi == true']
     [
         ({"os": "windows"}, Verdict.PROBLEM),
         ({"os": "linux", "wsl": 2}, Verdict.PROBLEM),
+        ({"os": "linux", "wsl": 1}, Verdict.PROBLEM),
         ({"os": "linux", "wsl": 0}, Verdict.NOT_APPLICABLE),
         ({"os": "linux"}, Verdict.UNKNOWN),
         ({"os": "macos"}, Verdict.NOT_APPLICABLE),
@@ -511,3 +514,77 @@ def test_fixes_that_fit_for_certain_are_apart_from_those_that_may_fit(write: Wri
     lines = ('torch.build == "cpu"', "torch.debug == true", 'torch.build == "cuda"')
     rule = write("a/fix", CPU + "".join(f"{fix}when = ['{line}']\n" for line in lines))
     assert fitting_fixes(rule, FactLookup(facts(torch={"build": "cpu"}))) == ([0], [1])
+
+
+def test_the_verdicts_of_all_elements(write: Write) -> None:
+    known = facts(gpus=[{"sm": 75}, {"sm": 90}, {"sm": 61}])
+    assert verdicts(write("a/old", OLD, head=EACH), known) == {Verdict.PROBLEM, Verdict.OK}
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("gpus", [None, [{"sm": 75}, {"sm": 90}]])
+def test_each_subject_knows_whether_its_facts_are_partial(
+    write: Write, partial: bool, gpus: list[dict[str, int]] | None
+) -> None:
+    known = facts(gpus=gpus) if gpus else facts()
+    for rule in (write("a/old", OLD, head=EACH), write("a/cpu", CPU)):
+        found = lookups(rule, known, partial=partial)
+        assert [one.partial for one in found] == [partial] * len(found)
+        assert found
+
+
+def test_a_rule_that_finds_nothing_has_its_cause_and_title(write: Write) -> None:
+    finding = one(write("a/cpu", CPU), facts(torch={"installed": False}))
+    assert (finding.cause, finding.title) == ("torch-cpu-only", "torch is {torch.version}")
+
+
+def test_an_open_question_has_no_fixes(write: Write) -> None:
+    body = CPU + '[[fix]]\ntitle = "T"\nsafety = "manual"\nmanual = "do it"\n'
+    assert one(write("a/fix", body), facts(torch={"installed": True})).fixes == ()
+
+
+def test_the_value_wanted_by_a_line_that_must_not_hold(write: Write) -> None:
+    rule = write("a/none", "[when]\nnone = ['torch.build == \"cuda\"']\n")
+    assert [line.wanted for line in one(rule, facts(torch=BROKEN)).because] == ["cuda"]
+
+
+def test_an_empty_value_that_excludes_a_problem_is_named(write: Write) -> None:
+    rule = write("a/empty", "[when]\nall = ['cc.path != \"\"']\n")
+    assert denial(rule, FactLookup(facts(cc={"path": ""}))) == "cc.path is empty"
+
+
+def test_instructions_are_filled_in(write: Write) -> None:
+    body = '[[fix]]\ntitle = "T"\nsafety = "manual"\nmanual = "Remove {torch.version}."\n'
+    (fix,) = fixed(write("a/fix", CPU + body), torch={"version": "2.11"})
+    assert fix.manual == "Remove 2.11."
+
+
+def test_rules_that_require_each_other_end_at_one_of_them(write: Write) -> None:
+    rules = [
+        problem(write, "a/a", requires='"b/b"'),
+        problem(write, "b/b", requires='"c/c"'),
+        problem(write, "c/c", requires='"a/a"'),
+    ]
+    assert causes(rules, facts(torch=BROKEN)) == {"a/a": "c/c", "b/b": "a/a", "c/c": "b/b"}
+
+
+def test_the_order_of_problems_and_their_consequences(write: Write) -> None:
+    """A group is as severe as its root cause; in it the worst consequence comes first."""
+    rules = [
+        problem(write, "m/warning-root", "warning"),
+        problem(write, "a/error-of-warning", "error", '"m/warning-root"'),
+        problem(write, "z/error-root", "error"),
+        problem(write, "a/info-of-error", "info", '"z/error-root"'),
+        problem(write, "b/error-of-error", "error", '"z/error-root"'),
+        problem(write, "c/warning-of-error", "warning", '"z/error-root"'),
+        problem(write, "n/error", "error"),
+    ]
+    assert [one.rule for one in evaluate_rules(facts(torch=BROKEN), rules)] == [
+        "n/error",
+        "z/error-root",
+        "b/error-of-error",
+        "c/warning-of-error",
+        "a/info-of-error",
+        "m/warning-root",
+        "a/error-of-warning",
+    ]

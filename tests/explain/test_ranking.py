@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attn_doctor.explain.explanation import Explanation
-from attn_doctor.facts import Facts, Torch
+from attn_doctor.explain.explanation import Confirmation, Explanation
+from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.ranking import LogEnd, log_end
+from attn_doctor.explain.tracebacks import TraceLog
+from attn_doctor.facts import Facts, Gpu, Torch
 
 Explain = Callable[..., Explanation]
 WriteRule = Callable[..., None]
@@ -65,3 +68,59 @@ def test_a_cause_with_a_low_score_is_not_claimed(rule: WriteRule, explained: Exp
     rule("a/b", "torch-cpu-only", "slow kernel", tail=CPU)
     log = "PyTorch version: 2.6.0+cu124\nWARNING: slow kernel\n" + "step\n" * 20 + "Killed\n"
     assert explained(log).matches == ()
+
+
+def end_of(log: str) -> LogEnd:
+    return log_end("a.log", TraceLog(NormalizedLog(1, log.encode()).lines))
+
+
+def test_the_end_of_a_log_is_its_last_message_or_a_later_fatal_line() -> None:
+    failure = "step\nRuntimeError: no\nmore\n"
+    assert end_of(failure) == LogEnd("a.log", "RuntimeError: no\nmore", 2, 3)
+    assert end_of(f"{failure}\ncp: No space left on device\n") == LogEnd(
+        "a.log", "cp: No space left on device", 5, 5
+    )
+    assert end_of("No space left on device\n") == LogEnd("a.log", "No space left on device", 1, 1)
+    assert end_of(f"No space left on device\n\n{failure}") == LogEnd(
+        "a.log", "RuntimeError: no\nmore", 4, 5
+    )
+    assert end_of("step\n") == LogEnd("a.log")
+
+
+def test_a_log_end_that_is_one_line_in_two_roles() -> None:
+    """The fatal line is the message itself."""
+    assert end_of("step\ntorch.OutOfMemoryError: CUDA out of memory\nmore\n").last == 3
+
+
+def test_a_fact_that_the_machine_does_not_have_keeps_the_confidence(
+    rule: WriteRule, explained: Explain
+) -> None:
+    line = "INFO kernel alpha is slow"
+    rule("a/b", "torch-cpu-only", line, tail=CPU)
+    assert confidence(explained(line, Facts())) == confidence(explained(line))
+
+
+def test_a_cause_says_what_its_rule_says(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "torch-cpu-only", LINE, tail=CPU, why="the build is {torch.build}")
+    found = explained(f"PyTorch version: 2.6.0+cpu\n{LINE}").matches[0]
+    assert found.severity == "error"
+    assert found.why == "the build is cpu"
+    assert found.evidence == ("https://github.com/pytorch/pytorch/issues/1",)
+    on_machine = explained(LINE, Facts(torch=Torch(installed=True, build="cpu"))).matches[0]
+    assert on_machine.why == "the build is cpu"
+
+
+EACH = 'for_each = "gpus"'
+OLD = "[when]\nall = ['gpu.sm < 80']"
+
+
+def test_a_machine_without_the_parts_of_a_rule_excludes_it(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/old", "torch-cpu-only", LINE, more=EACH, tail=OLD)
+    none = explained(LINE, Facts(gpus=())).matches[0]
+    assert (none.confirmation, none.reason) == (Confirmation.NO, "there are no gpus")
+    old = explained(LINE, Facts(gpus=(Gpu(index=0, sm=75),))).matches[0]
+    assert old.confirmation is Confirmation.BY_MACHINE
+    unknown = explained(LINE, Facts(gpus=(Gpu(index=0),))).matches[0]
+    assert (unknown.confirmation, unknown.reason) == (Confirmation.UNKNOWN, "gpu.sm unknown")

@@ -177,3 +177,131 @@ def test_kinds_are_ordered_by_their_nearness_to_the_reason() -> None:
         LineKind.ERROR,
         LineKind.EXCEPTION,
     ]
+
+
+def traced(log: str) -> TraceLog:
+    return TraceLog(NormalizedLog(1, log.encode()).lines)
+
+
+def kinds(log: str) -> list[LineKind]:
+    return [position.kind for position in traced(log).positions]
+
+
+HEAD = "Traceback (most recent call last):\n"
+
+
+def test_the_message_of_an_exception_has_a_limit() -> None:
+    log = "RuntimeError: no\n" + "more\n" * 61
+    assert kinds(log) == [LineKind.EXCEPTION, *[LineKind.MESSAGE] * 60, LineKind.TEXT]
+
+
+@pytest.mark.parametrize("end", ["\n", "  \n"])
+def test_an_empty_line_ends_a_message(end: str) -> None:
+    log = f"RuntimeError: no\nmore\n{end}afterwards\n"
+    assert kinds(log) == [LineKind.EXCEPTION, LineKind.MESSAGE, LineKind.TEXT, LineKind.TEXT]
+
+
+def test_a_stamped_line_ends_a_traceback_and_a_message() -> None:
+    stamped = "2026-11-21 10:00:00,123 - INFO - going on\n"
+    found = traced(f"{HEAD}{stamped}name: text\n").positions
+    assert [position.failure for position in found] == [0, -1, -1]
+    assert kinds(f"RuntimeError: no\n{stamped}") == [LineKind.EXCEPTION, LineKind.TEXT]
+
+
+def test_a_warning_in_a_message_is_not_a_part_of_it() -> None:
+    log = "RuntimeError: no\nWARNING: slow\nmore\n"
+    assert kinds(log) == [LineKind.EXCEPTION, LineKind.WARNING, LineKind.MESSAGE]
+
+
+def test_an_exception_whose_name_does_not_end_in_error() -> None:
+    found = traced(f'{HEAD}  File "a.py", line 1\ntriton.Oops: it broke\nmore\nlast\n').positions
+    assert found[2] == Position(LineKind.EXCEPTION, failure=0)
+    assert [position.kind for position in found[3:]] == [LineKind.MESSAGE] * 2
+    assert traced("triton.Oops: it broke\n").positions == [Position(LineKind.TEXT)]
+    # A line with an error is not one.
+    assert kinds(f"{HEAD}gcc: error: cannot\n")[1] is LineKind.ERROR
+
+
+def test_code_in_a_traceback_says_nothing_and_other_text_does() -> None:
+    shown = f"{HEAD}----> 5 import flash_attn\n3 import torch\nplain text\n"
+    assert kinds(shown) == [LineKind.NOISE, LineKind.NOISE, LineKind.NOISE, LineKind.TEXT]
+    assert traced(shown).positions[3].failure == 0
+
+
+def test_code_is_indented_further_than_its_frame() -> None:
+    log = f'{HEAD}  File "a.py", line 1\n    error: code\n  error: not code\n'
+    assert kinds(log) == [LineKind.NOISE, LineKind.NOISE, LineKind.NOISE, LineKind.ERROR]
+    # Before the first frame the limit is the indent of a frame.
+    assert kinds(f"{HEAD}   error: code\n") == [LineKind.NOISE, LineKind.NOISE]
+    assert kinds(f"{HEAD}  error: not code\n") == [LineKind.NOISE, LineKind.ERROR]
+
+
+def test_the_lines_between_two_exceptions_of_a_chain() -> None:
+    between = "During handling of the above exception, another exception occurred:\n"
+    log = f"{HEAD}KeyError: 'a'\n{between}text\n{HEAD}ValueError: b\n"
+    found = traced(log).positions
+    assert found[2] == Position(LineKind.NOISE, failure=0)
+    assert found[3] == Position(LineKind.TEXT)
+    assert found[5] == Position(LineKind.EXCEPTION, failure=0, link=1)
+
+
+def test_a_new_failure_forgets_how_the_last_one_was_chained() -> None:
+    direct = "The above exception was the direct cause of the following exception:\n"
+    one = f"{HEAD}KeyError: 'a'\n"
+    both = traced(f"{one}{direct}{one}\n{one}").positions
+    exceptions = [place for place in both if place.kind is LineKind.EXCEPTION]
+    assert [(place.failure, place.link, place.direct) for place in exceptions] == [
+        (0, 0, False),
+        (0, 1, True),
+        (1, 0, False),
+    ]
+
+
+def test_another_process_does_not_continue_a_chain_or_a_message() -> None:
+    between = "During handling of the above exception, another exception occurred:\n"
+    log = f"[rank0]: {HEAD}[rank0]: KeyError: 'a'\n[rank0]: {between}[rank1]: {HEAD}"
+    found = places(f"{log}[rank1]: ValueError: b\n[rank0]: text\n")
+    assert (found["ValueError: b"].failure, found["ValueError: b"].link) == (1, 0)
+    assert found["text"].kind is LineKind.TEXT
+
+
+def test_a_launcher_ends_the_traceback() -> None:
+    launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    log = f"{HEAD}KeyError: 'a'\n\n{HEAD}{launcher}text\nname: text\n"
+    trace = traced(log)
+    assert [place.kind for place in trace.positions[5:]] == [LineKind.TEXT] * 2
+    assert trace.positions[5].failure == -1
+    assert trace.is_final(1)
+    # Without a traceback of its own it is not a failure.
+    alone = traced(f"{HEAD}KeyError: 'a'\n{launcher}")
+    assert alone.is_final(1)
+    assert [line.text for line in alone.last_message()] == ["KeyError: 'a'"]
+
+
+def test_failures_after_a_launcher_count() -> None:
+    launcher = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    trace = traced(f"{HEAD}{launcher}\n{HEAD}KeyError: 'a'\n")
+    assert [line.text for line in trace.last_message()] == ["KeyError: 'a'"]
+
+
+def test_the_distance_to_the_last_failure_that_a_line_is_no_part_of() -> None:
+    trace = traced(f"start\n{HEAD}KeyError: 'a'\n\ntext\nKilled\nlater\n")
+    assert [trace.distance(index) for index in range(7)] == [5, 4, 3, 2, 1, 0, 0]
+    assert [traced("a\nb\n").distance(index) for index in (0, 1)] == [0, 0]
+    # A line of the failure itself is at no distance from it.
+    alone = traced(f"start\n{HEAD}KeyError: 'a'\n")
+    assert [alone.distance(index) for index in range(3)] == [2, 0, 0]
+    two = traced(f"{HEAD}KeyError: 'a'\n\n{HEAD}ValueError: b\n")
+    assert two.distance(1) == 3
+    other = traced(f"[rank0]: text\n[rank1]: {HEAD}[rank1]: KeyError: 'a'\n")
+    assert other.distance(0) == 0
+
+
+def test_without_a_failure_there_is_no_last_message() -> None:
+    for log in ("", "a\nb\n"):
+        trace = traced(log)
+        assert trace.last_message() == []
+    assert not traced("a\n").is_final(0)
+    two = traced(f"{HEAD}KeyError: 'a'\n\n{HEAD}ValueError: b\nmore\n")
+    assert [line.text for line in two.last_message()] == ["ValueError: b", "more"]
+    assert not two.is_final(1)

@@ -286,7 +286,8 @@ def _fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
     lines = [f"export {name}={fill_or_name(value, lookup)}" for name, value in file.set.items()]
     lines += [" ".join(fill_or_name(part, lookup) for part in argv) for argv in file.run]
     commands = ", then ".join(f"`{line}`" for line in lines)
-    values = f"with {' and '.join(missing)} of the machine (`attn-doctor check` shows it)"
+    them = "it" if len(missing) == 1 else "them"
+    values = f"with {' and '.join(missing)} of the machine (`attn-doctor check` shows {them})"
     return replace(fix, manual=f"{fix.manual} Run {commands}, {values}.".strip())
 
 

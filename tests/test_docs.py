@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -73,6 +75,71 @@ def test_ci_finds_the_readmes_commands(name: str, command: str) -> None:
     script = ROOT / ".ci" / "run"
     found = subprocess.run([script, "--show", name], capture_output=True, text=True, check=True)
     assert command in found.stdout
+
+
+#: Files of other projects, and files that users have, which our texts mention.
+FOREIGN = {
+    "setup.py", "sitecustomize.py", "warmup.py", "train.py", "collect_env.py", "masks.py",
+    "my_masks.py", "torch.py", "triton.py", "attention_dispatch.py", "flex_attention.py",
+    "pyproject.py", "run.py", "__init__.py", "cmd_args.py",
+}  # fmt: skip
+
+
+def docstrings() -> Iterator[tuple[Path, str]]:
+    for path in sorted((ROOT / "attn_doctor").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                yield path, ast.get_docstring(node, clean=False) or ""
+
+
+def test_files_that_docstrings_name_exist() -> None:
+    known = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("attn_doctor", "tests", "tools", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    ours = {name for path in known for name in _endings(path)}
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in docstrings()
+        for name in re.findall(r"`([\w./]+\.py)`", text)
+        if name not in ours and name.rpartition("/")[2] not in FOREIGN
+        if not name.startswith(("torch/", "triton/"))
+    ]
+    assert gone == []
+
+
+def test_modules_that_docstrings_name_exist() -> None:
+    packages = {path.name for path in (ROOT / "attn_doctor").iterdir() if path.is_dir()}
+    gone = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, text in docstrings()
+        for name in re.findall(r"`(?:attn_doctor\.)?([a-z_]+(?:\.[a-z_]+)+)`", text)
+        if name.split(".")[0] in packages - {"facts"} and not name.endswith(".json")
+        if not _module_of(name.split("."))
+    ]
+    assert gone == []
+
+
+def _endings(path: str) -> Iterator[str]:
+    """Every way to name a file by the end of its path."""
+    parts = path.split("/")
+    yield from ("/".join(parts[start:]) for start in range(len(parts)))
+
+
+def _module_of(parts: list[str]) -> bool:
+    """`parts` name a module or a package, perhaps with a name that it defines."""
+    folder = ROOT / "attn_doctor"
+    for length in (len(parts), len(parts) - 1):
+        place = folder.joinpath(*parts[:length])
+        source = next(
+            (one for one in (place.with_suffix(".py"), place / "__init__.py") if one.exists()), None
+        )
+        if source is not None:
+            return length == len(parts) or bool(
+                re.search(rf"\b{parts[-1]}\b", source.read_text("utf-8"))
+            )
+    return False
 
 
 def test_the_drawing_names_every_package() -> None:

@@ -129,7 +129,7 @@ def one(
         "built": built,
         "wrong": wrong,
         "verify": checked,
-        "told": text if checked else "",
+        "message": text if checked else "",
     }
 
 

@@ -69,7 +69,7 @@ def compared(python: str, folder: Path, name: str, scratch: Path) -> dict[str, A
     }
 
 
-def judged(row: dict[str, Any]) -> list[str]:
+def misses(row: dict[str, Any]) -> list[str]:
     """What a row misses."""
     missed = []
     if row["misses"] or not row["hits"] or row["compiled"]:
@@ -99,7 +99,7 @@ def main() -> int:
         for name in args.cases:
             start = time.perf_counter()
             row = compared(args.python, args.folder, name, scratch)
-            missed = judged(row)
+            missed = misses(row)
             bad += bool(missed)
             worst = max(row["errors"].values(), default=0.0)
             print(

@@ -172,17 +172,17 @@ def main() -> None:
         torch._dynamo.reset()
         counters.clear()
         torch.zeros(1, device="cuda")
-        told = block("cuda") if name == "block" else attention(name, "cuda")
-        told["counters"] = {
+        answer = block("cuda") if name == "block" else attention(name, "cuda")
+        answer["counters"] = {
             f"{group}.{one}": number
             for group in ("aot_autograd", "inductor")
             for one, number in counters[group].items()
             if "cache" in one or "bundler" in one
         }
-        results = told.pop("results", None)
+        results = answer.pop("results", None)
         if results is not None and "--errors" in sys.argv:
-            told["errors"] = errors(*results)
-        print(json.dumps(told), flush=True)
+            answer["errors"] = errors(*results)
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,5 +7,5 @@ set -u
 [ -n "${SLURM_JOB_GPUS-}${GPU_DEVICE_ORDINAL-}" ] || exit 0
 attn-doctor check --quiet --timeout 10 --policy none --python "${ATTN_DOCTOR_PYTHON:-/opt/attn-doctor}"
 code=$?
-# 1: a problem of this node. Anything else is no reason to drain it.
+# 1: a problem of this node. Do not drain it for anything else.
 [ "$code" -ne 1 ]

@@ -28,7 +28,7 @@ NO_NOUN = (
 
 
 def retired(glossary: str) -> re.Pattern[str]:
-    """The words in backticks in the last column of each table row, and the pattern "is no X"."""
+    """The words in backticks in the last column of each row, and "is no" before a noun."""
     words = [
         word
         for row in glossary.splitlines()

@@ -1,8 +1,8 @@
 """Runs jobs in the examined interpreter: imports torch once, then forks a process for every job.
 
 Started by `launch.py` with its options as JSON: `kind` (`fork`: many jobs, each in a fork of its
-own; `single`: one job in this very process), `jobs` (the module of this package that runs them,
-such as `kernels.job`), `modules` (what is imported before), `cuda` (jobs use a GPU), `log` and
+own; `single`: one job in this process), `jobs` (the module of this package that runs them, such as
+`worker/kernels/job.py`), `modules` (what is imported before), `cuda` (jobs use a GPU), `log` and
 `patience` (seconds for the imports).
 
 A module of jobs has `prepare(modules, emit)`, `describe()` with values for the `ready` event,

@@ -99,7 +99,7 @@ def test_the_action_is_valid() -> None:
 @bash
 @pytest.mark.parametrize("layout", ["bin", "Scripts"])
 def test_the_action_finds_its_programs_on_every_system(layout: str, tmp_path: Path) -> None:
-    """`python -m venv` makes `Scripts` on Windows; here a stand-in for it does."""
+    """`python -m venv` makes `Scripts` on Windows; here a small script does."""
     (tmp_path / "bin").mkdir()
     stub = tmp_path / "bin" / "python"
     made = f'mkdir -p "$3/{layout}" && cp "$0" "$3/{layout}/python"'
@@ -117,9 +117,9 @@ def test_the_action_finds_its_programs_on_every_system(layout: str, tmp_path: Pa
 def test_the_action_fails_on_problems_and_writes_every_result(
     programs: Path, tmp_path: Path
 ) -> None:
-    code, told, outputs = action(programs, tmp_path, facts=snapshot(tmp_path, CPU_TORCH))
-    assert code == 1, told
-    assert "::error title=" in told
+    code, output, outputs = action(programs, tmp_path, facts=snapshot(tmp_path, CPU_TORCH))
+    assert code == 1, output
+    assert "::error title=" in output
     assert outputs["exit-code"] == "1"
     assert json.loads(Path(outputs["json"]).read_text())["exit_code"] == 1
     assert json.loads(Path(outputs["sarif"]).read_text())["version"] == "2.1.0"
@@ -130,25 +130,25 @@ def test_the_action_fails_on_problems_and_writes_every_result(
 @bash
 def test_the_action_passes_options_on(programs: Path, tmp_path: Path) -> None:
     healthy = snapshot(tmp_path, HEALTHY)
-    code, told, _ = action(programs, tmp_path, facts=healthy, fail_on="never", config="--strict")
-    assert code in (0, 4), told
+    code, output, _ = action(programs, tmp_path, facts=healthy, fail_on="never", config="--strict")
+    assert code in (0, 4), output
 
 
 @bash
 def test_a_required_backend_fails_the_action(programs: Path, tmp_path: Path) -> None:
-    code, told, _ = action(
+    code, output, _ = action(
         programs, tmp_path, facts=snapshot(tmp_path, CPU_TORCH), fail_on="never", require="flash"
     )
-    assert code == 1, told
-    assert "flash" in told
+    assert code == 1, output
+    assert "flash" in output
 
 
 @bash
 def test_an_environment_is_examined_where_no_snapshot_is_given(
     programs: Path, tmp_path: Path
 ) -> None:
-    code, told, outputs = action(programs, tmp_path)
-    assert code in (0, 1), told
+    code, output, outputs = action(programs, tmp_path)
+    assert code in (0, 1), output
     facts = json.loads(Path(outputs["json"]).read_text())["facts"]
     assert facts["python"]["version"] == ".".join(map(str, sys.version_info[:3]))
 
@@ -194,9 +194,11 @@ def test_the_entrypoint_checks_and_becomes_the_command(programs: Path, tmp_path:
     refused = shell(run, programs, tmp_path, ATTN_DOCTOR_REQUIRE="flash")
     assert refused.returncode == 1
     assert refused.stdout == ""
-    told = shell(run, programs, tmp_path, ATTN_DOCTOR_REQUIRE="flash", ATTN_DOCTOR_FAIL_ON="never")
-    assert (told.returncode, told.stdout) == (7, "up\n")
-    assert "flash" in told.stderr
+    output = shell(
+        run, programs, tmp_path, ATTN_DOCTOR_REQUIRE="flash", ATTN_DOCTOR_FAIL_ON="never"
+    )
+    assert (output.returncode, output.stdout) == (7, "up\n")
+    assert "flash" in output.stderr
 
 
 @bash
@@ -216,9 +218,9 @@ def test_the_prolog_drains_only_for_problems_of_the_node(programs: Path, tmp_pat
 @bash
 def test_the_image_s_commands_run(programs: Path, tmp_path: Path) -> None:
     text = (EXAMPLES / "Dockerfile").read_text("utf-8")
-    judged = re.search(r"^RUN (attn-doctor check .*)$", text, re.MULTILINE)
-    assert judged
-    done = shell(judged[1], programs, tmp_path, GPU="h100")
+    checked = re.search(r"^RUN (attn-doctor check .*)$", text, re.MULTILINE)
+    assert checked
+    done = shell(checked[1], programs, tmp_path, GPU="h100")
     assert done.returncode in (0, 1), done.stderr
     assert "pretend" in done.stdout or done.returncode == 0
     health = re.search(r"CMD (\[.*\])", text)

@@ -52,11 +52,11 @@ def folder_with(root: Path, *, state: EntryState = "built", verified: bool = Tru
     sizes = {name: len(data) for name, data in files.items()}
     build = Build(at="2026-11-21T10:00:00+00:00", seconds=3.0, files=sizes, verified=verified)
     entry = Entry(spec=SPEC, device_slot="cuda:0 NVIDIA H200", state=state, build=build)
-    surroundings = {entry.device_slot: BuildEnvironment(torch="2.11.0+cu130", device="NVIDIA H200")}
+    environments = {entry.device_slot: BuildEnvironment(torch="2.11.0+cu130", device="NVIDIA H200")}
     manifest = Manifest(
         schema=1,
         attn_doctor="0.1.0",
-        environments=surroundings,
+        environments=environments,
         entries={f"{SPEC.id}@{entry.device_slot}": entry},
     )
     store.save(root, manifest)
@@ -164,8 +164,8 @@ def refusal(path: Path, tmp_path: Path) -> str:
 def test_a_changed_file_is_refused(packed: tuple[Path, Artifact], tmp_path: Path) -> None:
     path, made = packed
     same_size = b"x" * made.files["triton/0/AB/k.cubin"].bytes
-    told = refusal(rewritten(path, made, {"triton/0/AB/k.cubin": same_size}), tmp_path)
-    assert "k.cubin was changed: its SHA-256 differs" in told
+    message = refusal(rewritten(path, made, {"triton/0/AB/k.cubin": same_size}), tmp_path)
+    assert "k.cubin was changed: its SHA-256 differs" in message
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_without_the_gpu_it_waits() -> None:
     (one,) = compatibility(packed({f"cuda:1 {H200}": WAS}), facts(), {}).values()
     assert one.layer is Layer.ABSENT
     assert one.why == "this machine shows 1 GPU, and cuda:1 is not among them"
-    # Wheels are told apart all the same.
+    # Wheels are still distinguished.
     (one,) = compatibility(packed({ONE: WAS}), facts((), version="2.9.0"), {}).values()
     assert one.layer is Layer.NOTHING
 

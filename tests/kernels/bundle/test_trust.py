@@ -37,8 +37,8 @@ def signers(folder: Path, **keys: Path) -> Path:
 
 def test_the_right_digest_is_trusted_in_every_spelling(file: Path) -> None:
     digest = sha256(file)
-    for told in (digest, digest.upper(), f"sha256:{digest}", f" {digest}\n"):
-        check_digest(file, told)
+    for given in (digest, digest.upper(), f"sha256:{digest}", f" {digest}\n"):
+        check_digest(file, given)
 
 
 def test_a_wrong_digest_is_not(file: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_wrong_digest_is_not(file: Path) -> None:
 
 
 @ssh
-def test_a_signature_of_somebody_listed_counts(file: Path, tmp_path: Path) -> None:
+def test_a_signature_of_a_listed_person_counts(file: Path, tmp_path: Path) -> None:
     own = key(tmp_path, "own")
     assert sign(file, own) == tmp_path / "kernels.attn.sig"
     assert check_signature(file, signers(tmp_path, **{"ci@example.org": own})) == "ci@example.org"

@@ -226,7 +226,7 @@ def test_a_changed_artifact_leaves_nothing(packed: tuple[Path, Artifact], tmp_pa
         taken(file, tmp_path / "n", facts(()))
 
 
-def test_a_damaged_artifact_is_told_by_the_name_it_was_given(tmp_path: Path) -> None:
+def test_a_damaged_artifact_is_named_as_it_was_given(tmp_path: Path) -> None:
     file = tmp_path / "given.tgz"
     file.write_bytes(b"\x1f\x8b cut off")
     cache = tmp_path / "cache"

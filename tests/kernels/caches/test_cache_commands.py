@@ -92,7 +92,7 @@ def test_clear_stale_takes_what_cannot_serve_and_nothing_else(run: Run, full: Pa
     assert run("clear", "--stale").stdout == "Nothing to clear.\n"
 
 
-def test_without_a_terminal_somebody_has_to_say_yes(run: Run, full: Path) -> None:
+def test_without_a_terminal_yes_is_required(run: Run, full: Path) -> None:
     done = run("clear", "--stale")
     assert done.returncode == 2
     assert "not a terminal" in done.stderr.replace("\n│ ", " ")
@@ -175,7 +175,7 @@ def test_a_cache_in_use_is_refused_with_who_uses_it(
         ["verify", "--require-hit"],
     ],
 )
-def test_wrong_usage_is_told_and_nothing_is_done(run: Run, arguments: list[str]) -> None:
+def test_wrong_usage_is_reported_and_nothing_is_done(run: Run, arguments: list[str]) -> None:
     done = run(*arguments)
     assert done.returncode == 2, done.stdout
     assert done.stderr
@@ -193,7 +193,7 @@ def test_a_folder_of_the_users_is_never_cleared(run: Run, tmp_path: Path, make: 
     assert notes.exists()
 
 
-def test_verify_names_what_is_broken_and_clear_mends_it(
+def test_verify_names_what_is_broken_and_clear_deletes_it(
     run: Run, full: Path, tmp_path: Path
 ) -> None:
     assert run("verify").returncode == 0
@@ -265,7 +265,7 @@ def test_a_link_is_looked_through_and_never_cleared(run: Run, tmp_path: Path, ma
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("gone", "does not exist"),
         ("file", "is not a folder"),
@@ -274,7 +274,7 @@ def test_a_link_is_looked_through_and_never_cleared(run: Run, tmp_path: Path, ma
         ("other", "is not recognised as a cache"),
     ],
 )
-def test_why_a_path_is_no_cache(run: Run, tmp_path: Path, name: str, told: str) -> None:
+def test_why_a_path_is_no_cache(run: Run, tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "bare").mkdir()
     (tmp_path / "lost").symlink_to("nowhere")
@@ -282,7 +282,7 @@ def test_why_a_path_is_no_cache(run: Run, tmp_path: Path, name: str, told: str) 
     (tmp_path / "other" / "notes.txt").touch()
     done = run("status", "--cache-dir", str(tmp_path / name))
     assert done.returncode == 2
-    assert told in re.sub(r"[\s│]+", " ", done.stderr)
+    assert message in re.sub(r"[\s│]+", " ", done.stderr)
 
 
 def test_clearing_recorded_kernels_keeps_them_to_be_built_again(
@@ -315,7 +315,9 @@ def test_clearing_recorded_kernels_keeps_them_to_be_built_again(
     (root / path).write_bytes(b"")
     done = run("verify", "--cache-dir", str(root))
     assert done.returncode == 1
-    assert done.stdout.count(make.FX) == 1  # broken, and of another size than recorded: told once
+    assert (
+        done.stdout.count(make.FX) == 1
+    )  # broken, and of another size than recorded: reported once
     assert run("clear", "--stale", "--yes").returncode == 0
     found = load(root)
     assert found is not None
@@ -336,7 +338,7 @@ def test_env_prints_lines_for_the_shell_and_reasons_apart(run: Run, tmp_path: Pa
     assert data["variables"]["TORCHINDUCTOR_CACHE_DIR"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names that are no text are Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux allows names that are not text")
 def test_names_that_are_no_text_are_shown_and_left_alone(
     run: Run, full: Path, tmp_path: Path
 ) -> None:

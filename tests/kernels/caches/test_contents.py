@@ -11,10 +11,10 @@ from attn_doctor.kernels.caches.contents import KINDS, contents, guess
 
 
 def parts(found: Any) -> dict[str, int]:
-    told: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for entry in found.entries:
-        told[entry.part] = told.get(entry.part, 0) + 1
-    return told
+        counts[entry.part] = counts.get(entry.part, 0) + 1
+    return counts
 
 
 def test_every_file_of_torchs_cache_is_known(tmp_path: Path, make: Any) -> None:
@@ -26,7 +26,7 @@ def test_every_file_of_torchs_cache_is_known(tmp_path: Path, make: Any) -> None:
     assert sum(entry.bytes for entry in found.entries) == found.bytes
 
 
-def test_triton_keeps_its_kernels_directly_below_when_it_is_told_where(
+def test_triton_keeps_its_kernels_directly_below_in_a_named_folder(
     tmp_path: Path, make: Any
 ) -> None:
     make.kernel(tmp_path / "r" / "triton")
@@ -64,7 +64,7 @@ def test_a_users_folder_is_no_cache(tmp_path: Path, make: Any, kind: str) -> Non
     assert guess(str(tmp_path)) == ""
 
 
-def test_a_users_files_in_a_cache_are_strangers(tmp_path: Path, make: Any) -> None:
+def test_a_users_files_in_a_cache_are_unrelated(tmp_path: Path, make: Any) -> None:
     root = make.inductor(tmp_path / "r")
     make.write(root / "model.safetensors")
     make.write(root / "triton" / "0" / make.KEY / "notes.txt")
@@ -77,7 +77,7 @@ def test_a_users_files_in_a_cache_are_strangers(tmp_path: Path, make: Any) -> No
     }
 
 
-def test_models_beside_downloaded_kernels_are_strangers(tmp_path: Path, make: Any) -> None:
+def test_models_beside_downloaded_kernels_are_unrelated(tmp_path: Path, make: Any) -> None:
     make.hub(tmp_path)
     make.write(tmp_path / "models--black-forest-labs--FLUX.1-dev" / "blobs" / "cd34")
     found = contents("hub", str(tmp_path))

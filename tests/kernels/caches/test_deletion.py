@@ -1,4 +1,4 @@
-"""Only listed files go, whatever somebody puts in their way."""
+"""Only listed files go, whatever lies in their way."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_another_users_files_stay(tmp_path: Path, make: Any, way: str) -> None:
 
 
 def test_a_race_against_links_deletes_nothing_outside(tmp_path: Path, make: Any, way: str) -> None:
-    """While files are deleted, somebody swaps their folder for a link to another."""
+    """While files are deleted, another process swaps their folder for a link to another."""
     if way == "paths":
         pytest.skip("checks of paths leave a race")
     victims = [make.write(tmp_path / "outside" / f"f{n}") for n in range(40)]

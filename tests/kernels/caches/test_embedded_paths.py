@@ -1,4 +1,4 @@
-"""Folders whose paths graphs hold, and that nobody can make here."""
+"""Folders whose paths graphs hold, and that cannot be made here."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def built(folder: Path, whole: Manifest) -> BuiltKernels:
 
 
 def test_the_facts_name_what_is_blocked(tmp_path: Path) -> None:
-    # A path below a file can be made by nobody, whoever runs this.
+    # No user can make a path below a file.
     (tmp_path / "file").write_text("", encoding="utf-8")
     blocked, free = f"{tmp_path}/file/cache", f"{tmp_path}/free/cache"
     found = built(tmp_path / "c", manifest(blocked, free, free))
@@ -98,7 +98,7 @@ def test_kernels_of_another_machines_gpu_are_no_drift(tmp_path: Path) -> None:
     other = Facts(gpus=(Gpu(index=0, name="NVIDIA RTX A6000", sm=86, visible=True),))
     (here,) = manifests(replace(other, manifests=(record,)), {}) or ()
     assert (here.device_present, here.drift, here.unverified) == (False, "", 2)
-    # Once they were verified on their GPU, another GPU in its place is told.
+    # Once they were verified on their GPU, another GPU in its place is reported.
     verified = replace(record, built=1, torch="2.11.0")
     (moved,) = manifests(replace(other, manifests=(verified,)), {}) or ()
     assert moved.drift == (

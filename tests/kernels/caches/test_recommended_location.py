@@ -22,8 +22,8 @@ def machine(
 ) -> RecordedHost:
     """A Linux machine of user 1000 with these mounts: path → `ext4` or `ext4 noexec`."""
     lines = []
-    for number, (path, told) in enumerate(mounts.items()):
-        kind, *options = told.split()
+    for number, (path, described) in enumerate(mounts.items()):
+        kind, *options = described.split()
         joined = ",".join(["rw", *options])
         lines.append(f"{number} 1 8:1 / {path} {joined} - {kind} /dev/x rw")
     answers: dict[str, Any] = {
@@ -87,7 +87,7 @@ def machine(
             "",
         ),
         (
-            "somebody else made the folder in /var/tmp",
+            "another user made the folder in /var/tmp",
             machine(
                 {"/": "ext4", "/home": "nfs4", "/scratch": "xfs"},
                 owners={"/var/tmp/torchinductor-ada": 1001},
@@ -110,7 +110,7 @@ def test_the_place(name: str, host: RecordedHost, inductor: str, triton: str | N
         assert found.get("TRITON_CACHE_DIR", "") == triton, name
 
 
-def test_a_container_without_a_volume_is_told_so() -> None:
+def test_a_container_without_a_volume_is_reported() -> None:
     found = choose(machine({"/": "overlay"}))
     assert found.variables["TORCHINDUCTOR_CACHE_DIR"] == "/home/ada/.cache/torchinductor"
     text = "\n".join(found.reasons)

@@ -101,7 +101,7 @@ def test_what_is_the_same_or_not_known_has_not_moved(changes: dict[str, Any]) ->
     assert changed_components(H200, replace(H200, **changes)) == ()
 
 
-def test_what_torch_brings_along_is_not_told_at_length() -> None:
+def test_what_torch_brings_along_is_reported_briefly() -> None:
     now = replace(
         H200, torch="2.12.0+cu132", torch_cuda="13.2", torch_key="l", triton="3.7.0", triton_key="u"
     )
@@ -253,7 +253,7 @@ def many(folder: str, name: str, *unverified: int | None) -> tuple[BuiltKernels,
     )  # fmt: skip
 
 
-def test_what_waits_for_a_gpu_is_told_once_for_each_kind() -> None:
+def test_what_waits_for_a_gpu_is_reported_once_for_each_kind() -> None:
     records = (
         *many("/k", "NVIDIA H200", 2, 2, 2),  # one of them is here: the others are not missed
         *many("/k", "NVIDIA B200", 3, 4),
@@ -261,8 +261,8 @@ def test_what_waits_for_a_gpu_is_told_once_for_each_kind() -> None:
     )
     found = manifests(replace(TODAY, manifests=records), {}) or ()
     assert [one.awaiting_gpu for one in found] == [0, 0, 0, 7, 0, 5]
-    nobody = manifests(replace(TODAY, manifests=records, gpus=()), {}) or ()
-    assert [one.awaiting_gpu for one in nobody] == [6, 0, 0, 7, 0, 5]
+    without_gpus = manifests(replace(TODAY, manifests=records, gpus=()), {}) or ()
+    assert [one.awaiting_gpu for one in without_gpus] == [6, 0, 0, 7, 0, 5]
     unread = manifests(replace(TODAY, manifests=records, gpus=None), {}) or ()
     assert {one.awaiting_gpu for one in unread} == {None}
     (half, _) = manifests(replace(TODAY, manifests=many("/k", "NVIDIA B200", 1, None)), {}) or ()

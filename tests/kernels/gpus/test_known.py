@@ -59,7 +59,7 @@ def test_the_table_holds_no_name_twice_and_nothing_of_a_machine() -> None:
     assert len(set(names)) == len(names) == len(FILES)
     for one in known.listing():
         assert not one.own
-        assert one == one.alone(), "variables and releases are those of whoever described it"
+        assert one == one.alone(), "variables and releases belong to the described machine"
 
 
 def test_the_h200_is_the_real_one() -> None:
@@ -91,21 +91,21 @@ def test_a_gpu_is_found_by_any_way_of_writing_it(word: str, id: str) -> None:
 
 @pytest.mark.parametrize("word", ["sm_89", "SM89", "89", "8.9", "compute_89", "sm_89a"])
 def test_a_compute_capability_is_refused_with_the_reason(word: str) -> None:
-    told = refused(word)
-    assert told.startswith(f"--target {word}: ")
-    assert "exact name" in told
-    assert "multiprocessors" in told
-    assert "describe-gpu" in told
+    message = refused(word)
+    assert message.startswith(f"--target {word}: ")
+    assert "exact name" in message
+    assert "multiprocessors" in message
+    assert "describe-gpu" in message
     those = [one.id for one in known.listing() if one.sm == 89]
     assert "rtx4090" in those
     for name in those:
-        assert re.search(rf"\b{name}\b", told)
+        assert re.search(rf"\b{name}\b", message)
 
 
 def test_a_compute_capability_that_no_known_gpu_has() -> None:
-    told = refused("sm_121")
-    assert "exact name" in told
-    assert "known GPUs" not in told
+    message = refused("sm_121")
+    assert "exact name" in message
+    assert "known GPUs" not in message
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_an_exact_name_needs_no_remark(word: str) -> None:
 
 def test_an_unknown_name_names_the_nearest() -> None:
     assert "did you mean rtx4090" in refused("rtx4080")
-    told = refused("mi300x")
-    assert "did you mean" not in told
-    assert "describe-gpu" in told
+    message = refused("mi300x")
+    assert "did you mean" not in message
+    assert "describe-gpu" in message
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_an_unknown_name_names_the_nearest() -> None:
 def test_a_damaged_file(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "gpu.toml"
     path.write_text(text)
-    told = refused(str(path))
-    assert str(path) in told
-    assert words in told
+    message = refused(str(path))
+    assert str(path) in message
+    assert words in message
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -133,9 +133,9 @@ def waits(room: Path) -> list[bool]:
 @real
 @pytest.mark.slow
 def test_the_program_proves_it(room: Path) -> None:
-    told = doctor(room, "cache", "verify", "--cache-dir", "c")
-    assert told.returncode == 0
-    assert "a warm-up is unverified: attn-doctor cache verify" in told.stdout
+    reported = doctor(room, "cache", "verify", "--cache-dir", "c")
+    assert reported.returncode == 0
+    assert "a warm-up is unverified: attn-doctor cache verify" in reported.stdout
     required = doctor(room, "cache", "verify", "--cache-dir", "c", "--require-hit")
     assert required.returncode == 1
     assert "its results were not compared on this GPU yet: attn-doctor" in " ".join(
@@ -168,9 +168,9 @@ def test_a_graph_that_computes_something_else_is_found(room: Path) -> None:
     done = doctor(room, "cache", "verify", "--cache-dir", "c", "--format", "json", *PROG)
     assert done.returncode == 1, done.stdout
     (kernel,) = json.loads(done.stdout)["kernels"]
-    told = re.search(r"result 1 of 1 differs by about (\d+)% from that", kernel["message"])
-    assert told is not None, kernel["message"]
-    assert 25 < int(told[1]) < 100  # eight products tell it to a quarter
+    reported = re.search(r"result 1 of 1 differs by about (\d+)% from that", kernel["message"])
+    assert reported is not None, kernel["message"]
+    assert 25 < int(reported[1]) < 100  # eight products are exact to a quarter
     assert waits(room) == [True]
 
 

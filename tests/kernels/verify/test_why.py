@@ -60,7 +60,7 @@ KNOWN = {
 }
 
 
-def told(**values: str) -> list[tuple[str, str, str]]:
+def differences_of(**values: str) -> list[tuple[str, str, str]]:
     (reason,) = reasons([missed(**values)], KNOWN)
     assert reason.nearest == SPEC.title
     return [(one.name, one.was, one.now) for one in reason.factors]
@@ -68,30 +68,30 @@ def told(**values: str) -> list[tuple[str, str, str]]:
 
 def test_fields_of_a_tensor_that_differ_are_named() -> None:
     values = {"example_inputs[0]": tensor("bfloat16"), "example_inputs[1]": tensor("bfloat16")}
-    assert told(**values) == [
+    assert differences_of(**values) == [
         ("example_inputs[0], example_inputs[1]", "dtype=float32", "dtype=bfloat16")
     ]
-    assert told(**{"example_inputs[1]": tensor(stride="64, 16384")}) == [
+    assert differences_of(**{"example_inputs[1]": tensor(stride="64, 16384")}) == [
         ("example_inputs[1]", "stride=(32768, 16384, 64, 1)", "stride=(64, 16384, 64, 1)")
     ]
-    assert told(**{"example_inputs[0]": tensor(length=512)}) == [
+    assert differences_of(**{"example_inputs[0]": tensor(length=512)}) == [
         ("example_inputs[0]", "shape=Size([1, 2, 256, 64])", "shape=Size([1, 2, 512, 64])")
     ]
 
 
 def test_settings_and_the_line_of_the_graph_are_named() -> None:
-    assert told(**{"inductor_config[max_autotune]": "True"}) == [
+    assert differences_of(**{"inductor_config[max_autotune]": "True"}) == [
         ("inductor_config[max_autotune]", "False", "True")
     ]
     changed = "def forward(self):\n    gt = q > kv\n    return gt"
-    assert told(gm=changed) == [("gm", "ge = q >= kv", "gt = q > kv")]
+    assert differences_of(gm=changed) == [("gm", "ge = q >= kv", "gt = q > kv")]
 
 
 def test_a_component_on_one_side_only() -> None:
-    assert told(new="1") == [("new", "not there", "1")]
+    assert differences_of(new="1") == [("new", "not there", "1")]
 
 
-def test_hits_bypasses_and_strangers() -> None:
+def test_hits_bypasses_and_unrelated_keys() -> None:
     assert reasons([missed("hit")], KNOWN) == []
     (bypassed,) = reasons([missed("bypass", reason="HOP")], KNOWN)
     assert "torch did not use its cache: HOP" in program_text("/c", 0, [bypassed])
@@ -169,7 +169,7 @@ def test_a_variable_is_shown_with_the_command_that_restores_it(tmp_path: Path) -
     assert "undo:  unset OMP_NUM_THREADS" in text
 
 
-def test_a_value_with_blanks_is_told_as_a_shell_takes_it(tmp_path: Path) -> None:
+def test_a_value_with_blanks_is_quoted_for_the_shell(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
     was = replace(manifest.environments["cpu"], environment={"CXX": "ccache g++"})
     manifest = replace(manifest, environments={"cpu": was})
@@ -190,14 +190,14 @@ def test_the_build_time_of_a_failed_kernel_is_unknown(tmp_path: Path) -> None:
 
 def warmed(folder: Path, **more: object) -> Manifest:
     """A record with one warm-up alone."""
-    told = {"verified": True, "files": {"fxgraph/a": 1}, **more}
+    fields = {"verified": True, "files": {"fxgraph/a": 1}, **more}
     warmup = Warmup(
         argv=("/venv/bin/python", "warm up.py"),
         folder=str(folder),
         device_slot="cpu",
         at="2026-11-21T10:00:00Z",
         seconds=3.0,
-        **told,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
     return replace(folder_with(folder), entries={}, warmups={"w": warmup})
 

@@ -693,7 +693,7 @@ def test_on_a_gpu_what_must_not_pass_does_not(tmp_path: Path) -> None:
 def test_on_a_gpu_many_are_compiled_without_contexts(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "attn_doctor", "build-kernels", "--python", PYTHON]
     argv += ["--device", "cuda:0", "--cache-dir", str(tmp_path), "--format", "json"]
-    argv += ["--jobs", "6", "--heads", "4", "--head-dim", "64", "--length", "256,384,512"]
+    argv += ["--jobs", "6", "--heads", "4", "--head-dim", "64", "--seq-len", "256,384,512"]
     done = subprocess.run(
         [*argv, "--mask", "none,causal"], capture_output=True, text=True, check=False, timeout=300
     )

@@ -72,7 +72,7 @@ def down(address: int, size: int, kind: int = DOWN) -> list[int]:
 
 
 def launch() -> None:
-    """A kernel that nobody knows."""
+    """An unknown kernel."""
     assert cuda.cudaLaunchKernel(None) == 0
 
 

@@ -1,4 +1,4 @@
-"""The stub GPU has the properties of the descriptor, as many times as told, and no others."""
+"""The stub GPU has the properties of the descriptor, as many times as asked, and no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ out = [code, n.value]
 
 
 def test_attributes_are_those_of_the_descriptor(on_stub_gpu: Program) -> None:
-    told = on_stub_gpu(
+    answer = on_stub_gpu(
         """
         out = {}
         for number in range(1, 160):
@@ -42,12 +42,12 @@ def test_attributes_are_those_of_the_descriptor(on_stub_gpu: Program) -> None:
         out = [out, name.value.decode(), total.value, version.value]
         """
     )
-    attributes, name, total, version = told
+    attributes, name, total, version = answer
     assert (name, total, version) == (GPU.name, GPU.total_memory, GPU.driver_cuda)
     wanted = {"75": 9, "76": 1, "16": 77, "38": 11 << 20, "97": 200_000, "81": 210_000, "8": 49152}
     wanted |= {"13": 1_234_000, "36": 2_345_000, "37": 4096, "39": 2048, "82": 65536}
     assert attributes.items() >= (wanted | GPU.attributes).items()
-    assert "87" not in attributes  # what nobody told is not made up
+    assert "87" not in attributes  # what is unknown is not invented
 
 
 def test_what_the_descriptor_lacks_is_an_error_that_says_so(on_stub_gpu: Program) -> None:
@@ -182,11 +182,11 @@ def test_the_driver_is_asked_without_torch_and_without_a_context(
     env = environment(library, GPU, 2, plain)
     ended = processes.run(worker.command(sys.executable, "cuda_driver"), 60.0, env=env)
     assert ended.ok, ended.err
-    told = json.loads(ended.out)
-    assert [one["name"] for one in told] == [GPU.name] * 2
-    assert told[0] == told[1]  # what differs from card to card is left out
-    assert told[0]["total_memory"] == GPU.total_memory
-    assert told[0]["driver_cuda"] == GPU.driver_cuda
-    assert told[0]["attributes"]["16"] == GPU.multi_processor_count
+    answer = json.loads(ended.out)
+    assert [one["name"] for one in answer] == [GPU.name] * 2
+    assert answer[0] == answer[1]  # what differs from card to card is left out
+    assert answer[0]["total_memory"] == GPU.total_memory
+    assert answer[0]["driver_cuda"] == GPU.driver_cuda
+    assert answer[0]["attributes"]["16"] == GPU.multi_processor_count
     # CUDA's numbers of a PCI bus and of a slot.
-    assert not {"33", "34"} & told[0]["attributes"].keys()
+    assert not {"33", "34"} & answer[0]["attributes"].keys()

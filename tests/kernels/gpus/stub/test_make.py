@@ -1,4 +1,4 @@
-"""Compiling it: once, kept where nobody else can write, or one sentence that says what lacks."""
+"""Compiles it once, keeps it where no other user can write, or says what is missing."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_parent_that_others_can_write_is_refused(cache: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="chown needs root")
-def test_a_folder_of_somebody_else_is_refused(cache: Path) -> None:
+def test_a_folder_of_another_user_is_refused(cache: Path) -> None:
     (cache / "stub-gpu").mkdir(mode=0o700)
     os.chown(cache / "stub-gpu", 12345, -1)
     with pytest.raises(AttnDoctorError, match="stub-gpu belongs to user 12345"):
@@ -312,7 +312,7 @@ def test_a_folder_of_somebody_else_is_refused(cache: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="chown needs root")
-def test_a_library_of_somebody_else_is_not_loaded(cache: Path) -> None:
+def test_a_library_of_another_user_is_not_loaded(cache: Path) -> None:
     calls: list[Path] = []
     folder = made(cache / "stub-gpu" / "digest", calls)
     os.chown(folder / "one", 12345, -1)

@@ -60,7 +60,7 @@ def last_line(argv: list[str], environ: dict[str, str]) -> Any:
 
 
 @pytest.fixture(scope="module", params=["", "expandable_segments:True", "backend:cudaMallocAsync"])
-def told(request: pytest.FixtureRequest, environ: dict[str, str]) -> dict[str, Any]:
+def results(request: pytest.FixtureRequest, environ: dict[str, str]) -> dict[str, Any]:
     """What the program saw, under each of torch's allocators."""
     allocator = {"PYTORCH_CUDA_ALLOC_CONF": request.param} if request.param else {}
     names = ",".join(["name", "total_memory", *ATTRIBUTES])
@@ -68,24 +68,24 @@ def told(request: pytest.FixtureRequest, environ: dict[str, str]) -> dict[str, A
     return found
 
 
-def test_torch_on_the_stub_gpu(told: dict[str, Any]) -> None:
-    unknown = told.pop("unknown")
-    properties, _ = told.pop("properties")
+def test_torch_on_the_stub_gpu(results: dict[str, Any]) -> None:
+    unknown = results.pop("unknown")
+    properties, _ = results.pop("properties")
     assert len(properties) > 5
     assert properties == {name: getattr(GPU, name) for name in properties}
-    memory, _ = told.pop("memory")
+    memory, _ = results.pop("memory")
     assert memory.startswith("OutOfMemoryError")
-    conv, _ = told.pop("conv")
+    conv, _ = results.pop("conv")
     assert "cuDNN error" in conv
     assert "cudnnCreate" in unknown
-    graph, _ = told.pop("graph")
+    graph, _ = results.pop("graph")
     assert graph.partition(": ")[2] == (
         "CUDA error: the stub GPU cannot do cudaStreamBeginCapture: only a real GPU can answer"
     )
-    refused, reads = told.pop("refused")
+    refused, reads = results.pop("refused")
     assert refused.partition(": ")[2] == "CUDA error: not while compiling (train.py:12)"
     assert reads == [4]
-    assert told == {
+    assert results == {
         "count": [2, []],
         "capability": [[9, 0], []],
         "known": [[10, 11, 12], []],

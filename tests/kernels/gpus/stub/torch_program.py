@@ -1,4 +1,4 @@
-"""What an ordinary program does with torch, on the stub GPU; told as JSON on the last line."""
+"""What an ordinary program does with torch, on the stub GPU, as JSON on the last line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ on_read = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size
 library.stub_gpu_on_read(on_read)
 
 
-def told(deed: Callable[[], Any]) -> list[Any]:
+def result_of(deed: Callable[[], Any]) -> list[Any]:
     """What `deed` gives, or its error in short, and how many bytes were read unknown."""
     reads.clear()
     threads.clear()
@@ -100,23 +100,25 @@ def streams() -> list[int]:
 
 
 out = {
-    "properties": told(properties),
-    "count": told(torch.cuda.device_count),
-    "capability": told(torch.cuda.get_device_capability),
-    "known": told(lambda: list(torch.arange(100).cuda()[10:13].tolist())),
-    "large": told(lambda: list(torch.arange(10_000_000).cuda()[-2:].tolist())),
-    "item": told(lambda: torch.ones(5, device="cuda").sum().item()),
-    "matmul": told(lambda: list((torch.ones(8, 9, device="cuda") @ torch.ones(9, 7).cuda()).shape)),
-    "train": told(train),
-    "hooked": told(hooked),
-    "refused": told(refused),
-    "after": told(lambda: torch.tensor([1.5]).cuda().item()),
-    "streams": told(streams),
-    "other": told(lambda: str((torch.arange(3).to("cuda:1") + 1).device)),
-    "peer": told(lambda: torch.arange(3).to("cuda:0").to("cuda:1").tolist()),
-    "memory": told(lambda: torch.empty(1 << 41, dtype=torch.uint8, device="cuda")),
-    "conv": told(lambda: torch.nn.functional.conv1d(*[torch.ones(1, 1, 3).cuda()] * 2)),
-    "graph": told(graph),
+    "properties": result_of(properties),
+    "count": result_of(torch.cuda.device_count),
+    "capability": result_of(torch.cuda.get_device_capability),
+    "known": result_of(lambda: list(torch.arange(100).cuda()[10:13].tolist())),
+    "large": result_of(lambda: list(torch.arange(10_000_000).cuda()[-2:].tolist())),
+    "item": result_of(lambda: torch.ones(5, device="cuda").sum().item()),
+    "matmul": result_of(
+        lambda: list((torch.ones(8, 9, device="cuda") @ torch.ones(9, 7).cuda()).shape)
+    ),
+    "train": result_of(train),
+    "hooked": result_of(hooked),
+    "refused": result_of(refused),
+    "after": result_of(lambda: torch.tensor([1.5]).cuda().item()),
+    "streams": result_of(streams),
+    "other": result_of(lambda: str((torch.arange(3).to("cuda:1") + 1).device)),
+    "peer": result_of(lambda: torch.arange(3).to("cuda:0").to("cuda:1").tolist()),
+    "memory": result_of(lambda: torch.empty(1 << 41, dtype=torch.uint8, device="cuda")),
+    "conv": result_of(lambda: torch.nn.functional.conv1d(*[torch.ones(1, 1, 3).cuda()] * 2)),
+    "graph": result_of(graph),
     "unknown": library.stub_gpu_unknown().decode().split(),
 }
 print(json.dumps(out))

@@ -468,6 +468,11 @@ def test_notes_are_listed_unless_rules_are_named() -> None:
     assert _planned(note, named=["c/note"]).notes == ()
 
 
+def test_a_step_says_what_it_needs() -> None:
+    (step,) = _planned(_finding("a/a", _fix("pip install a", needs="3 GB"))).steps
+    assert step.needs == "3 GB"
+
+
 def test_the_title_of_a_step_names_its_subject() -> None:
     plain = _finding("a/a", _fix("pip install a"))
     assert _planned(plain).steps[0].title == "t"
@@ -637,12 +642,12 @@ def test_only_caches_that_exist_become_stale() -> None:
         caches=(
             Cache(kind="triton", path="/none", exists=False),
             Cache(kind="hub", path="/hub", exists=True),
-            Cache(kind="triton", exists=True),
+            Cache(kind="triton", exists=True, bytes=3),
         ),
     )
     fix = _fix("pip install a", clears=("triton",))
     (step,) = _planned(_finding("a/a", fix), facts=facts).steps
-    assert step.stale == (Stale("triton", "", None),)
+    assert step.stale == (Stale("triton", "", 3),)
     unknown = replace(H100, caches=None)
     assert _planned(_finding("a/a", fix), facts=unknown).steps[0].stale == ()
 

@@ -496,6 +496,7 @@ def test_the_last_installer_of_a_killed_run_is_ended(
     run = _journal(
         tmp_path / "run",
         {"event": "begin", "time": 1.0, "process": 41},
+        {"event": "child", "time": 2.4, "process": 40},
         {"event": "child", "time": 2.5, "process": 42},
         {"event": "child", "time": 3.5, "process": 43},
     )

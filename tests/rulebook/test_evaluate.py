@@ -185,6 +185,7 @@ def test_the_value_seen_and_the_value_wanted(write: Write) -> None:
     assert finding.why == "built for cpu"
     (reason,) = finding.because
     assert (reason.fact, reason.seen, reason.wanted) == ("torch.build", "cpu", "not cpu")
+    assert (reason.truth, reason.gap) == (True, "")
     (context,) = finding.context
     assert (context.fact, context.seen, context.wanted) == ("torch.installed", "yes", "")
 

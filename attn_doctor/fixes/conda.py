@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import fields
@@ -22,6 +21,7 @@ from attn_doctor.fixes.distributions import (
 )
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Step
+from attn_doctor.shell import commands
 
 #: Distributions that conda has under another name.
 _NAMES = {"torch": "pytorch"}
@@ -117,10 +117,10 @@ def _command(
     gone = not wanted or any(one.url for one in asked)
     if gone:
         # A wheel or a repository: pip may install it once conda's package is removed.
-        return shlex.join(("conda", "remove", *where, *(_conda_name(name) for name in names)))
+        return commands.line(("conda", "remove", *where, *(_conda_name(name) for name in names)))
     channels = dict.fromkeys(owners[name] for name in names if owners[name])
     sources = (part for one in channels for part in ("-c", one))
-    return shlex.join(("conda", "install", *where, *sources, *map(_spec, asked)))
+    return commands.line(("conda", "install", *where, *sources, *map(_spec, asked)))
 
 
 def _conda_name(name: str) -> str:

@@ -56,6 +56,22 @@ def shell_lines(fix: Fix, facts: Facts) -> list[str]:
     return lines
 
 
+def word(text: str) -> str:
+    """Return `text` as one word for this machine's shell, escaped if no shell could read it."""
+    try:
+        return quote(text, shell_of())
+    except AttnDoctorError:
+        return ascii(text)
+
+
+def line(argv: Sequence[str]) -> str:
+    """Return a command as it is typed here. A comment replaces one that cannot be quoted."""
+    try:
+        return join(argv, shell_of())
+    except AttnDoctorError as error:
+        return f"# not written: {error}"
+
+
 def split_assignments(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Split a command into its leading `NAME=value` elements and the words after them."""
     count = 0

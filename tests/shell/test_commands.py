@@ -10,6 +10,7 @@ import pytest
 
 from attn_doctor.facts import Facts, Python, System
 from attn_doctor.findings import Fix, Safety
+from attn_doctor.shell import commands
 from attn_doctor.shell.commands import (
     argv_for,
     attn_doctor,
@@ -148,3 +149,9 @@ def test_folders_and_programs_are_quoted() -> None:
 def test_a_command_in_a_text_names_the_environment(text: str, expected: str) -> None:
     assert for_environment(text, NAMED) == expected.replace("<P>", "'/my env/bin/python'")
     assert for_environment(text, ACTIVE) == text
+
+
+def test_a_word_that_no_shell_reads_is_escaped() -> None:
+    assert commands.word("/a b") == "'/a b'"
+    assert commands.word("/a\x1b[31m") == "'/a\\x1b[31m'"
+    assert commands.line(("pip", "a\nb")).startswith("# not written: ")

@@ -8,7 +8,6 @@ Windows, so for these conda's packages and NVIDIA's own installer remain.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from msgspec import Struct
 from attn_doctor.derived.releases import major, series
 from attn_doctor.facts import Facts
 from attn_doctor.probes.toolchain.toolkits import own_folder
+from attn_doctor.shell import commands
 from attn_doctor.shell.commands import attn_doctor
 
 
@@ -55,7 +55,7 @@ def advice(facts: Facts, tables: Mapping[str, Any], environ: Mapping[str, str]) 
             )
         )
     if root is not None:
-        ways += _without_root(facts, row, shlex.quote(str(root)))
+        ways += _without_root(facts, row, commands.word(str(root)))
     note = ""
     if not wheels_hold_nvcc(release):
         note = f"NVIDIA's wheels of CUDA {release} contain no compiler, despite their names"

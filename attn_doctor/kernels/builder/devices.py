@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.shell import commands
 from attn_doctor.shell.commands import argv_for
 from attn_doctor.worker.kernels.torch_versions import minor
 
@@ -78,7 +79,7 @@ def _for_target(words: Sequence[str]) -> str:
             kept = kept[:-1] if kept and kept[-1] == "--device" else kept
         else:
             kept.append(word)
-    return shlex.join(["attn-doctor", *kept, "--target", "NAME", *program])
+    return commands.line(["attn-doctor", *kept, "--target", "NAME", *program])
 
 
 def devices(facts: Facts, asked: str) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ def pip(facts: Facts, *arguments: str) -> str:
     """`pip install …` by the examined environment's own installer: one that uv made has no pip."""
     command = ("pip", "install", *arguments)
     words = argv_for(command, facts)
-    return shlex.join(("python", "-m", *command) if words == command else words)
+    return commands.line(("python", "-m", *command) if words == command else words)
 
 
 def _missing(facts: Facts) -> str:
@@ -181,8 +182,8 @@ def compilable(facts: Facts, folder: Path, device: str) -> None:
         whole = False
     if not whole:
         raise AttnDoctorError(
-            f"--cache-dir {shlex.quote(path)}: torch cannot compile for the CPU in a folder with a"
-            " blank, a quote or a backslash in its path: name another"
+            f"--cache-dir {commands.word(path)}: torch cannot compile for the CPU in a folder with"
+            " a blank, a quote or a backslash in its path: name another"
         )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -181,7 +180,7 @@ def _program(folder: Path, facts: Facts, warmup: Warmup, name: str) -> str:
     target = _target(facts, name) if warmup.unverified else ()
     again = commands.build(folder, facts, *target, program=warmup.argv)
     there = os.path.realpath(warmup.folder) == os.path.realpath(os.curdir)
-    return again if there else f"cd {shlex.quote(warmup.folder)} && {again}"
+    return again if there else f"cd {commands.word(warmup.folder)} && {again}"
 
 
 def _target(facts: Facts, name: str) -> tuple[str, ...]:

@@ -5,12 +5,12 @@ An unverified kernel must never read like a verified one: nothing ran on a GPU h
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attn_doctor.kernels.builder.target import Target
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell import commands
 
 
 def names(targets: Sequence[Target]) -> str:
@@ -32,7 +32,7 @@ def next_steps(
     folder: str, targets: Sequence[Target], terminal: Terminal, *, exported: bool
 ) -> list[str]:
     """How the kernels get where the GPU is, and what has to be done there first."""
-    there, place = names(targets), shlex.quote(folder)
+    there, place = names(targets), commands.word(folder)
     lines = terminal.wrap(
         "Unverified: a second process reused every kernel, but their numbers were never computed.",
         0,

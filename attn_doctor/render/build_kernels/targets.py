@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell import commands
 
 #: NVIDIA's own table of what every GPU of a compute capability has, which descriptors cite.
 CAPABILITIES = (
@@ -40,7 +40,7 @@ _TABLES = {
 
 def usage(file: str) -> str:
     """The command that builds for the GPU of a descriptor's file, on another machine."""
-    name = shlex.quote(re.split(r"[/\\]", file)[-1])
+    name = commands.word(re.split(r"[/\\]", file)[-1])
     return f"attn-doctor build-kernels --target {name} --cache-dir DIR --preset NAME"
 
 

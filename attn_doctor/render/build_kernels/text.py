@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
@@ -18,6 +17,7 @@ from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell import commands
 
 _INDENT = 11
 #: Files that are listed one by one; of more, the rest is counted.
@@ -242,7 +242,7 @@ def _next(report: Report) -> str:
         printed = any(one.match is not None and one.match.fixes for one in report.failed)
         first = "do what the fix says" if printed else "read the log"
         return f"Next: {first}, then run the same command again; only these are built."
-    folder = shlex.quote(str(PurePath(report.folder)))
+    folder = commands.word(str(PurePath(report.folder)))
     phases = {one.kernel.spec.phase for one in report.results}
     what = "training" if "training" in phases else "your program"
     return (

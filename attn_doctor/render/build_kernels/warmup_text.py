@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 
 from attn_doctor.explain.explanation import Explanation
@@ -15,6 +14,7 @@ from attn_doctor.render.explanation.text import text
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell import commands
 
 #: Sentences of one kind that are shown.
 _SHOWN = 8
@@ -52,8 +52,8 @@ def planned_text(program: Program, why: str) -> str:
     there = f" for {program.target.title}, on a stub GPU" if program.target else ""
     words = f"would run{there}" if why else f"up to date{there}, and run again only with --force"
     lines = [
-        f"{words}, with TORCHINDUCTOR_CACHE_DIR={shlex.quote(str(program.folder))}:",
-        f"  {shlex.join(program.argv)}",
+        f"{words}, with TORCHINDUCTOR_CACHE_DIR={commands.word(str(program.folder))}:",
+        f"  {commands.line(program.argv)}",
         *([f"  {why}"] if why else []),
     ]
     return "".join(f"{clean(line)}\n" for line in lines)
@@ -110,7 +110,7 @@ def _done(
         yield from next_steps(str(program.folder), [program.target], terminal, exported=exported)
         return
     if good:
-        place = shlex.quote(str(program.folder))
+        place = commands.word(str(program.folder))
         next = f"Next: start training with TORCHINDUCTOR_CACHE_DIR={place}."
     elif ran.wrong == NOTHING:
         next = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,7 +169,7 @@ def _sums(done: Imported, folder: str) -> Iterator[str]:
     elif not done.present:
         yield f"Nothing was imported; {folder} is unchanged."
     if done.helpers:
-        place = shlex.quote(folder)
+        place = commands.word(folder)
         yield f"Start programs with TORCHINDUCTOR_CACHE_DIR={place} TRITON_HOME={place}"
     if done.kernels:
         yield (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import msgspec
 from attn_doctor.render.build_kernels.text import span
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import clean
+from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.verify.why import DeviceKernels, Factor, Reason
@@ -67,7 +67,7 @@ def _fix(place: DeviceKernels) -> Iterator[str]:
     """Restore a variable that changed, or build again."""
     for one in place.changed:
         if one.effect != "none" and one.component.isupper():
-            value = f"{one.component}={shlex.quote(one.was)}"
+            value = f"{one.component}={commands.word(one.was)}"
             yield f"  undo:  {f'export {value}' if one.was else f'unset {one.component}'}"
     for command in place.build:
         yield f"  build: {command}"

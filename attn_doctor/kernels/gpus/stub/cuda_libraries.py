@@ -8,13 +8,13 @@ and the stub GPU was not tested with them.
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.shell import commands
 from attn_doctor.shell.commands import argv_for
 
 #: Headers that the source includes, by which the compiled library differs.
@@ -90,7 +90,7 @@ def _lost(facts: Facts, path: Path, wheel: str) -> AttnDoctorError:
     wanted = f"{wheel}=={version}" if version else wheel
     command = argv_for(("pip", "install", "--force-reinstall", "--no-deps", wanted), facts)
     return AttnDoctorError(
-        f"{path} is missing, which belongs to {wheel}; install it again: {shlex.join(command)}"
+        f"{path} is missing, which belongs to {wheel}; install it again: {commands.line(command)}"
     )
 
 

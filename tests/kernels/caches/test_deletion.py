@@ -14,6 +14,7 @@ from attn_doctor.kernels.caches import deletion
 from attn_doctor.kernels.caches.deletion import (
     ClearedFile,
     Deletions,
+    clear,
     existing,
     link_above,
     obstacle,
@@ -22,6 +23,7 @@ from attn_doctor.kernels.caches.deletion import (
 )
 from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.survey import CacheLocation, Survey, survey
+from attn_doctor.record import store
 
 root_only = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away"
@@ -298,3 +300,20 @@ def test_a_root_that_cannot_be_opened_keeps_all_files(
     monkeypatch.setattr(deletion, "_Handles", fail)
     monkeypatch.setattr(deletion, "_Paths", fail)
     assert remove(str(tmp_path), ["one", "a"]).kept == {"one": "it is gone", "a": "it is gone"}
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_clear_keeps_a_file_that_changed_after_it_was_listed(
+    tmp_path: Path, make: Any, recorded: bool
+) -> None:
+    root = make.inductor(tmp_path)
+    if recorded:
+        store.save(root, store.empty())
+    found = plan(surveyed("inductor", root), everything=True)
+    assert found.refused == ""
+    changed, *others = found.files
+    (root / changed).write_bytes(b"another process wrote this since")
+    cleared = clear(found)
+    assert cleared.removed.kept[changed] == "it changed after it was listed"
+    assert (root / changed).exists()
+    assert set(others) == set(cleared.removed.files)

@@ -1,0 +1,59 @@
+"""What an attack gets back, and the environment that it runs in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+#: The checkout: attn-doctor is started from it in any working directory.
+ROOT = Path(__file__).resolve().parent.parent.parent
+#: The number of a user who is neither root nor the one that runs the tests.
+STRANGER = 65534
+#: Exit codes that the documentation names: `attn_doctor/__main__.py`. 3 is a failure of our own.
+DOCUMENTED = (0, 1, 2, 4, 130)
+
+
+class Run(NamedTuple):
+    """A finished run of attn-doctor."""
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+    """How long it took."""
+
+    @property
+    def text(self) -> str:
+        """All that was printed, on one line."""
+        return " ".join((self.stdout + self.stderr).split())
+
+    def answered(self, *codes: int) -> Run:
+        """Assert that it ended with one of these exit codes, or a documented one, and as it should.
+
+        Returns itself.
+        """
+        assert "Traceback" not in self.stdout + self.stderr, self.stderr
+        assert self.code in (codes or DOCUMENTED), (self.code, self.stderr[-2000:])
+        return self
+
+
+Attack = Callable[..., Run]
+
+
+def own_home(home: Path) -> dict[str, str]:
+    """This process's environment, with every folder of the user below `home`."""
+    variables = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ATTN_DOCTOR", "TORCHINDUCTOR", "TRITON_", "XDG_", "VIRTUAL_ENV"))
+    }
+    return {
+        **variables,
+        "HOME": str(home),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_CACHE_HOME": str(home / "caches"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
+    }

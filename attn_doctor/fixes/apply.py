@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -33,13 +33,14 @@ from attn_doctor.fixes.distributions import (
 from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.installers import Outcome, installer_environment, run
 from attn_doctor.fixes.journal import Journal, begin
-from attn_doctor.fixes.plan import plan as planned
 from attn_doctor.fixes.postconditions import compare_problems, unmet
 from attn_doctor.fixes.source_builds import environment
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import split_assignments
 
+#: Plans the fixes of some rules for a changed environment.
+Replan = Callable[[Diagnosis, Collection[str]], Plan]
 State = Literal["done", "failed", "not needed", "not reached", "yours"]
 _log = logging.getLogger(__name__)
 #: Seconds that a step may take, by its kind.
@@ -87,6 +88,9 @@ class Watch(Protocol):
 
     def ended(self, result: StepResult) -> None:
         """A step ended."""
+
+    def agrees(self, new: Step) -> bool:
+        """Whether to apply this step, which differs from the one that the user agreed to."""
 
 
 class _Run:
@@ -207,11 +211,13 @@ def apply(
     environ: Mapping[str, str],
     watch: Watch,
     look: Callable[[], Diagnosis],
+    replan: Replan,
 ) -> Applied:
     """Apply all steps of `plan` that can be applied. `look` examines the environment again.
 
-    Raises `AttnDoctorError` before anything is changed if the environment cannot be read or kept.
-    Ctrl-C is passed on, after the current step was rolled back.
+    `replan` plans the remaining rules once torch has changed. Raises `AttnDoctorError` before
+    anything is changed if the environment cannot be read or kept. Ctrl-C is passed on, after the
+    current step was rolled back.
     """
     facts = before.facts
     title = ", ".join(rule for step in plan.ready for rule in step.rules)
@@ -221,7 +227,9 @@ def apply(
         frozen = installers.freeze(facts, environ, journal.folder)
         journal.note("before", freeze=frozen, installed=env_snapshot.marks(there))
         wanted = [step for step in plan.steps if step.ready or step.kind == "variables"]
-        results = _apply_all(run_state, [step for step in wanted if not step.blocked_by], look)
+        results = _apply_all(
+            run_state, [step for step in wanted if not step.blocked_by], look, replan
+        )
         now = installed(run_state.sites)
         after = look()
         results = [_checked(result, after.facts) for result in results]
@@ -238,7 +246,7 @@ def apply(
 
 
 def _apply_all(
-    run_state: _Run, steps: Sequence[Step], look: Callable[[], Diagnosis]
+    run_state: _Run, steps: Sequence[Step], look: Callable[[], Diagnosis], replan: Replan
 ) -> list[StepResult]:
     """Apply every step in turn. After a failure no other begins: it may depend on the first."""
     results: list[StepResult] = []
@@ -252,37 +260,47 @@ def _apply_all(
             break
         if "torch" in step.packages and rest:
             # Which xformers fits depends on the torch that is installed now.
-            rest, dropped = _replanned(rest, look())
+            fresh = replan(look(), [rule for step in rest for rule in step.rules])
+            rest, dropped = _replanned(rest, fresh, run_state.watch.agrees)
             results += dropped
     return results
 
 
-def _replanned(rest: Sequence[Step], now: Diagnosis) -> tuple[list[Step], list[StepResult]]:
-    """The remaining steps as the environment needs them now, and those that are dropped."""
-    rules = {rule for step in rest for rule in step.rules}
-    fresh = {rule: step for step in planned(now, rules).steps for rule in step.rules}
+def _replanned(
+    rest: Sequence[Step], fresh: Plan, agrees: Callable[[Step], bool]
+) -> tuple[list[Step], list[StepResult]]:
+    """The remaining steps as `fresh` has them, and those that are dropped.
+
+    `agrees` is asked about each step that would do something else than was planned.
+    """
+    by_rule = {rule: step for step in fresh.steps for rule in step.rules}
     kept, dropped = [], []
     for step in rest:
-        new = next((fresh[rule] for rule in step.rules if rule in fresh), None)
+        new = next((by_rule[rule] for rule in step.rules if rule in by_rule), None)
         if new is None:
-            dropped.append(
-                StepResult(step=step, state="not needed", detail="the new torch does not need it")
-            )
-        elif {*new.packages} == {*step.packages} and not new.blocked_by:
-            others = (fix for fix in step.fixes if fix.rule not in new.rules)
-            kept.append(
-                replace(
-                    new,
-                    number=step.number,
-                    rules=step.rules,
-                    fixes=(*new.fixes, *others),
-                    strict=step.strict,
-                )
-            )
+            state: State = "not needed"
+            why = "the new torch does not need it"
+        elif new.blocked_by or new.kind == "manual":
+            state, why = "not reached", new.blocked_by or new.manual
         else:
-            why = new.blocked_by or "another fix is needed now: run `attn-doctor fix` again"
-            dropped.append(StepResult(step=step, state="not reached", detail=why))
+            new = replace(new, number=step.number)
+            if _does_the_same(new, step) or agrees(new):
+                others = (fix for fix in step.fixes if fix.rule not in new.rules)
+                kept.append(replace(new, rules=step.rules, fixes=(*new.fixes, *others)))
+                continue
+            state, why = "not reached", "another fix is needed now: run `attn-doctor fix` again"
+        dropped.append(StepResult(step=step, state=state, detail=why))
     return kept, dropped
+
+
+def _does_the_same(new: Step, agreed: Step) -> bool:
+    """It runs the same commands and changes no package that `agreed` does not change."""
+    changes = {*(new.changes or ())} if agreed.changes is not None else set()
+    return (new.run, new.variables, new.exports) == (
+        agreed.run,
+        agreed.variables,
+        agreed.exports,
+    ) and changes <= {*(agreed.changes or ())}
 
 
 def _checked(result: StepResult, after: Facts) -> StepResult:

@@ -130,7 +130,7 @@ def merged(one: PipCall, other: PipCall) -> PipCall | None:
         verb=one.verb,
         wanted=tuple(wanted),
         flags=tuple(dict.fromkeys((*one.flags, *other.flags))),
-        indexes=one.indexes,
+        indexes=tuple(dict.fromkeys((*one.indexes, *other.indexes))),
         variables=tuple(dict.fromkeys((*one.variables, *other.variables))),
     )
 

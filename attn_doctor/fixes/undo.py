@@ -74,12 +74,14 @@ def chosen(environ: Mapping[str, str], id: str) -> Run:
             what = "several runs" if found else "no run"
             raise AttnDoctorError(f"{what} {id}: `attn-doctor fix history` lists them")
     else:
-        found = [one for one in every if one.changed and one.state != "undone"][:1]
+        found = [one for one in every if one.changed and one.state not in ("undone", "kept")][:1]
         if not found:
             raise AttnDoctorError("there is nothing to undo: no run of fix changed anything")
     run = found[0]
     if run.state == "undone":
         raise AttnDoctorError(f"run {run.id} is undone already")
+    if run.state == "kept":
+        raise AttnDoctorError(f"run {run.id} cannot be undone: `fix forget` deleted its copies")
     if run.state == "running":
         end_orphan(run)
     return run

@@ -235,11 +235,15 @@ class Environment:
             and path != self.prefix / ".lock"  # uv's own
         }
 
-    def rule(self, name: str, run: str, **texts: str) -> None:
-        """Add a rule of the team's own, which finds a problem here and fixes it with `run`."""
+    def rule(self, name: str, *runs: str, **texts: str) -> None:
+        """Add a rule of the team's own, which finds a problem here; each of `runs` fixes it."""
         (self.rules / "own").mkdir(parents=True, exist_ok=True)
         when = texts.get("when", "'torch.installed == true'")
         done = f"done = [{texts['done']}]" if "done" in texts else ""
+        fixes = "".join(
+            f'[[fix]]\ntitle = "Fix {name}"\nsafety = "ask"\nrun = [{run}]\n{done}\n'
+            for run in runs
+        )
         (self.rules / "own" / f"{name}.toml").write_text(
             f"""
 schema = 1
@@ -252,12 +256,7 @@ title = "{name} is wrong"
 why = "It is."
 [when]
 all = [{when}]
-[[fix]]
-title = "Fix {name}"
-safety = "ask"
-run = [{run}]
-{done}
-"""
+{fixes}"""
         )
 
 

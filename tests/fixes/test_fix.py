@@ -45,15 +45,57 @@ def test_a_step_is_applied_and_undone_exactly(either: Environment) -> None:
     assert "~ triton 3.5.0 → 3.6.0" in ended.stdout
     assert "resolved: Triton 3.5.0 does not fit" in ended.stdout
     assert either.freeze() == frozen.replace("triton==3.5.0", "triton==3.6.0")
-    undone = either.fix("undo", examine=False)
+    undone = either.fix("undo", "--yes", examine=False)
     assert undone.returncode == 0, undone.stdout + undone.stderr
     assert "exactly as before" in undone.stdout
     assert either.freeze() == frozen
     assert either.tree() == before
     assert "undone" in either.fix("history", examine=False).stdout
-    again = either.fix("undo", examine=False)
+    again = either.fix("undo", "--yes", examine=False)
     assert again.returncode == 2
     assert "nothing to undo" in again.stderr
+
+
+def test_an_undo_without_a_terminal_is_only_planned(uv_env: Environment) -> None:
+    assert uv_env.fix(TRITON, "--yes").returncode == 0
+    after = uv_env.tree()
+    for more in ((), ("--dry-run",), ("--json",), ("--dry-run", "--yes")):
+        planned = uv_env.fix("undo", *more, examine=False)
+        assert planned.returncode == 1, planned.text
+        assert "3.5.0" in planned.stdout
+        assert uv_env.tree() == after
+    assert "run the same command with --yes" in uv_env.fix("undo", examine=False).text
+    assert uv_env.fix("undo", "--yes", "--json", examine=False).returncode == 0
+    assert "triton==3.5.0" in uv_env.freeze()
+
+
+def test_without_the_newest_run_the_one_before_is_undone(uv_env: Environment) -> None:
+    uv_env.rule("other", '["pip", "install", "other"]')
+    before = uv_env.tree()
+    assert uv_env.fix(TRITON, "--yes").returncode == 0
+    uv_env.fix("own/other", "--yes")
+    runs = json.loads(uv_env.fix("history", "--json", examine=False).stdout)["runs"]
+    newest, first = (run["id"] for run in runs)
+    assert uv_env.fix("forget", newest, examine=False).returncode == 0
+    named = uv_env.fix("undo", newest, "--yes", examine=False)
+    assert named.returncode == 2
+    assert f"run {newest} cannot be undone: `fix forget` deleted its copies" in named.text
+    undone = uv_env.fix("undo", "--yes", examine=False)
+    assert first in undone.stdout
+    assert "triton==3.5.0" in uv_env.freeze()
+    left = uv_env.tree().keys() - before.keys()
+    assert {"other.py"} == {Path(path).name for path in left if "dist-info" not in path}
+
+
+def test_after_another_torch_the_chosen_fix_is_applied(uv_env: Environment) -> None:
+    torch = '["pip", "install", "--no-deps", "torch==2.12.0"]'
+    uv_env.rule("a-torch", '["pip", "install", "bulk>=2"]', torch)
+    uv_env.rule("b-other", '["pip", "install", "bulk>=2"]', '["pip", "install", "other"]')
+    uv_env.fix("own/a-torch", "own/b-other", "--choose", "2", "--yes")
+    packages = uv_env.freeze()
+    assert "torch==2.12.0" in packages
+    assert "other==1.0" in packages
+    assert "bulk==1.0" in packages
 
 
 def test_torch_is_not_moved_by_a_step_that_does_not_name_it(uv_env: Environment) -> None:
@@ -104,7 +146,7 @@ def test_what_others_changed_since_is_left(uv_env: Environment) -> None:
     assert uv_env.fix("own/other", "--yes").returncode == 1  # the rule still finds its problem
     (uv_env.site / "mine.pth").write_text("# mine\n")
     first = json.loads(uv_env.fix("history", "--format", "json", examine=False).stdout)["runs"][1]
-    undone = uv_env.fix("undo", first["id"], examine=False)
+    undone = uv_env.fix("undo", first["id"], "--yes", examine=False)
     assert "+ other==1.0" in undone.stdout, undone.text
     assert undone.returncode == 1
     assert "triton==3.5.0" in uv_env.freeze()
@@ -116,7 +158,7 @@ def test_a_distribution_that_was_changed_again_is_left(uv_env: Environment) -> N
     assert uv_env.fix(TRITON, "--yes").returncode == 0
     remove = [uv_env.uv, "pip", "uninstall", "-q", "--python", str(uv_env.python), "triton"]
     subprocess.run(remove, check=True, env=uv_env.variables)
-    undone = uv_env.fix("undo", examine=False)
+    undone = uv_env.fix("undo", "--yes", examine=False)
     assert undone.returncode == 1
     assert "triton was changed again since" in undone.stdout
     assert "triton" not in uv_env.freeze()
@@ -159,7 +201,7 @@ def test_a_run_that_is_cut_off_is_undone(
     refused = env.fix(TRITON, "--yes", "--no-resolve")
     assert refused.returncode == 1
     assert "undo" in refused.stdout
-    undone = env.fix("undo", examine=False)
+    undone = env.fix("undo", "--yes", examine=False)
     assert undone.returncode == 0, undone.stdout + undone.stderr
     assert env.freeze() == frozen
     assert env.tree() == before
@@ -171,11 +213,11 @@ def test_an_undo_that_is_cut_off_can_be_run_again(uv_env: Environment) -> None:
     env.rule("bulk", '["pip", "install", "bulk>=2"]')
     frozen, before = env.freeze(), env.tree()
     assert env.fix("own/bulk", "--yes", "--no-resolve").returncode == 1  # the rule finds it still
-    running = env.started("undo", examine=False)
+    running = env.started("undo", "--yes", examine=False)
     until(lambda: env.wrote('"undoing"', "journal.jsonl"))
     running.kill()
     running.communicate()
-    undone = env.fix("undo", examine=False)
+    undone = env.fix("undo", "--yes", examine=False)
     assert undone.returncode == 0, undone.text
     assert env.freeze() == frozen
     assert env.tree() == before

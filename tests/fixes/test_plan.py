@@ -245,6 +245,17 @@ def test_commands_are_merged_only_from_the_same_place() -> None:
     assert pip_call(("MAX_JOBS=4", "pip", "install", "a"))
 
 
+def test_a_merged_command_keeps_each_index() -> None:
+    first, second = (("--extra-index-url", f"https://{name}") for name in "xy")
+    one = pip_call(("pip", "install", "a", *first))
+    other = pip_call(("pip", "install", "a>1", *second, *first))
+    assert one is not None
+    assert other is not None
+    both = merged(one, other)
+    assert both is not None
+    assert both.indexes == (first, second)
+
+
 def test_root_and_what_cannot_be_undone_are_blocked() -> None:
     apt = _finding("x/gcc", _fix("sudo apt-get install -y gcc"))
     for root, named, blocked_by in (

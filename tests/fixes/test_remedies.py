@@ -85,7 +85,7 @@ def test_an_interrupted_run_is_forgotten_and_what_it_did_stays(uv_env: Environme
     # Unlike undo, it changes nothing, and afterwards there is nothing left to undo.
     assert env.freeze() == kept
     assert "kept" in env.fix("history", examine=False).stdout
-    undone = env.fix("undo", run["id"], examine=False)
+    undone = env.fix("undo", run["id"], "--yes", examine=False)
     assert undone.returncode != 0
     assert env.freeze() == kept
     # And other runs may begin again.

@@ -11,12 +11,13 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Severity
 from attn_doctor.fixes import installers
-from attn_doctor.fixes.apply import Applied, StepResult, apply
+from attn_doctor.fixes.apply import Applied, Replan, StepResult
+from attn_doctor.fixes.apply import apply as apply_plan
 from attn_doctor.fixes.build_progress import Progress
 from attn_doctor.fixes.journal import runs
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.render.fix.json import fix_json
-from attn_doctor.render.fix.text import applied_text, plan_text, result_lines
+from attn_doctor.render.fix.text import applied_text, plan_text, result_lines, step_lines
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
 
@@ -45,11 +46,13 @@ def show_and_apply(
     apply: bool,
     yes: bool,
     look: Callable[[], Diagnosis],
+    replan: Replan,
     named: Sequence[str] = (),
 ) -> int:
     """Show the plan; apply it if `apply` and the user agrees. Returns the exit code.
 
-    `look` examines the environment again, after a step and at the end.
+    `look` examines the environment again, after a step and at the end; `replan` plans the remaining
+    rules after a step that changed torch.
     """
     facts = diagnosis.facts
     if not apply or not (plan.steps or plan.without):
@@ -65,7 +68,10 @@ def show_and_apply(
         _say("Nothing was changed.")
         return 1
     terminal = Terminal.of(sys.stdout, dict(os.environ))
-    applied = _applied(plan, diagnosis, look, terminal)
+    progress = _Progress(facts, terminal, yes=yes)
+    applied = _applied(
+        progress, lambda: apply_plan(plan, diagnosis, os.environ, progress, look, replan)
+    )
     code = _code(plan, applied, named)
     sys.stdout.write(
         fix_json(plan, facts, code, applied) if json else applied_text(applied, facts, terminal)
@@ -116,12 +122,10 @@ def agreed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _applied(
-    plan: Plan, diagnosis: Diagnosis, look: Callable[[], Diagnosis], terminal: Terminal
-) -> Applied:
+def _applied(progress: _Progress, work: Callable[[], Applied]) -> Applied:
     try:
-        with _Progress(diagnosis.facts, terminal) as progress:
-            return apply(plan, diagnosis, os.environ, progress, look)
+        with progress:
+            return work()
     except KeyboardInterrupt:
         _report_stop()
         raise
@@ -152,8 +156,8 @@ def _say(text: str) -> None:
 class _Progress:
     """The progress on standard error: one line that is rewritten, or a line for each step."""
 
-    def __init__(self, facts: Facts, terminal: Terminal) -> None:
-        self._facts, self._terminal = facts, terminal
+    def __init__(self, facts: Facts, terminal: Terminal, *, yes: bool) -> None:
+        self._facts, self._terminal, self._yes = facts, terminal, yes
         self._live = sys.stderr.isatty()
         self._step: Step | None = None
         self._progress = Progress(None)
@@ -188,6 +192,13 @@ class _Progress:
         self._clear()
         for line in result_lines(result, self._facts, self._terminal, whole=False):
             self._write(line, end="\n")
+
+    def agrees(self, new: Step) -> bool:
+        """Show a step that differs from the plan, and ask; `--yes` answers yes."""
+        self._write(f"torch has changed, so step {new.number} is another one now:", end="\n")
+        for line in step_lines(new, self._facts, self._terminal):
+            self._write(line, end="\n")
+        return self._yes or agreed(f"Apply step {new.number}?")
 
     def _tick(self) -> None:
         while not self._stop.wait(_EVERY):

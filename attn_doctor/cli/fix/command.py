@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -102,8 +103,11 @@ def apply_command(
     """
     if dry_run and yes:
         raise typer.BadParameter("--dry-run changes nothing and --yes applies the plan: choose one")
-    folders, machine = rule_folders(rules), (facts, python, timeout)
-    diagnosis, plan, named = _planned(machine, folders, rules_, only, choose, resolve)
+    folders = rule_folders(rules)
+    diagnosis = _diagnosis(_machine(facts, python, timeout), folders)
+    named = _named(rules_ or [], folders)
+    options = _Options(only is not None, choose, resolve, bool(named))
+    plan = _planned(diagnosis, named, options, local=not facts)
     from attn_doctor.cli.fix.apply import show_and_apply
 
     raise typer.Exit(
@@ -116,6 +120,7 @@ def apply_command(
             look=lambda: _diagnosis(
                 ("", python or diagnosis.facts.python.path or "", timeout), folders
             ),
+            replan=lambda now, rest: _plan(now, rest, options, local=True),
             named=named,
         )
     )
@@ -138,8 +143,11 @@ def plan_command(
 
     Exit codes: 0 nothing to fix, 1 a plan was shown, 2 wrong usage.
     """
-    machine = (facts, python, timeout)
-    diagnosis, plan, _ = _planned(machine, rule_folders(rules), rules_, only, choose, resolve)
+    folders = rule_folders(rules)
+    diagnosis = _diagnosis(_machine(facts, python, timeout), folders)
+    named = _named(rules_ or [], folders)
+    options = _Options(only is not None, choose, resolve, bool(named))
+    plan = _planned(diagnosis, named, options, local=not facts)
     from attn_doctor.cli.fix.apply import show_plan
 
     raise typer.Exit(show_plan(plan, diagnosis, json=json or format is Format.json))
@@ -157,7 +165,10 @@ def undo_command(
 ) -> None:
     """Undo a run: restore packages and files. What was changed since then is kept and reported.
 
-    Exit codes: 0 all is as before the run, 1 something was not restored, 2 no such run.
+    If stdin is not a terminal, only the plan is shown, unless --yes is given.
+
+    Exit codes: 0 all is as before the run, 1 the plan was not applied or something was not
+    restored, 2 no such run.
     """
     from attn_doctor.cli.fix import runs
 
@@ -318,34 +329,41 @@ def _diagnosis(machine: tuple[str, str, float], folders: tuple[Path, ...]) -> Di
     return evaluate(examine(LocalHost(), python, timeout), start, folders)
 
 
+class _Options(NamedTuple):
+    """How fixes are chosen."""
+
+    only_auto: bool
+    choice: int
+    resolve: bool
+    named: bool
+    """The user named rules."""
+
+
 def _planned(
-    machine: tuple[str, str, float],
-    folders: tuple[Path, ...],
-    words: list[str] | None,
-    only: Only | None,
-    choose: int,
-    resolve: bool,
-) -> tuple[Diagnosis, Plan, list[str]]:
-    """The diagnosis, the plan, and the ids of the rules that the user named."""
+    diagnosis: Diagnosis, named: Collection[str], options: _Options, *, local: bool
+) -> Plan:
+    """The plan for all problems, or for the rules that the user named."""
+    if options.choice > 1 and not named:
+        raise typer.BadParameter("--choose belongs to a RULE: name the rule")
+    found = _plan(diagnosis, named, options, local=local)
+    if options.choice > 1 and not found.steps and found.without:
+        raise AttnDoctorError(f"{', '.join(found.without)} has no fix number {options.choice}")
+    return found
+
+
+def _plan(diagnosis: Diagnosis, rules: Collection[str], options: _Options, *, local: bool) -> Plan:
     from attn_doctor.fixes.plan import plan
     from attn_doctor.fixes.resolve import prepared
 
-    diagnosis = _diagnosis(_machine(*machine), folders)
-    named = _named(words or [], folders)
-    if choose > 1 and not named:
-        raise typer.BadParameter("--choose belongs to a RULE: name the rule")
-    found = plan(diagnosis, named, only_auto=only is not None, choice=choose)
-    if choose > 1 and not found.steps and found.without:
-        raise AttnDoctorError(f"{', '.join(found.without)} has no fix number {choose}")
-    found = prepared(
-        found,
+    choice = options.choice if options.named else 1
+    return prepared(
+        plan(diagnosis, rules, only_auto=options.only_auto, choice=choice),
         diagnosis.facts,
         os.environ,
-        local=not machine[0],
-        resolve=resolve,
+        local=local,
+        resolve=options.resolve,
         watch=_show_waiting if sys.stderr.isatty() else lambda _: None,
     )
-    return diagnosis, found, named
 
 
 def _named(words: list[str], folders: tuple[Path, ...]) -> list[str]:

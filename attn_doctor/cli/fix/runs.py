@@ -18,16 +18,23 @@ from attn_doctor.render.terminal import Terminal
 
 
 def undo(id: str, *, dry_run: bool, yes: bool, json: bool) -> int:
-    """Undo a run. Returns the exit code: 1 if something was not restored."""
+    """Undo a run. Returns the exit code: 1 if something was not restored, or nothing was changed.
+
+    Without `yes`, the user is asked on the terminal. Without a terminal, only the plan is shown.
+    """
     terminal = Terminal.of(sys.stdout, dict(os.environ))
     run = chosen(os.environ, id)
     plan = undo_plan(run)
     if not json:
         sys.stdout.write(undo_text(plan, terminal))
         sys.stdout.flush()
-    ask = sys.stdin.isatty() and not yes and not json
-    if dry_run or (ask and not agreed("Undo it?")):
-        sys.stdout.write(undo_json(plan, 1) if json else "Nothing was changed.\n")
+    why = "" if yes and not dry_run else "Nothing was changed."
+    if not (yes or dry_run or json) and sys.stdin.isatty():
+        why = "" if agreed("Undo it?") else why
+    elif not yes and not dry_run:
+        why += " To undo the run, run the same command with --yes."
+    if why:
+        sys.stdout.write(undo_json(plan, 1) if json else why + "\n")
         return 1
     undone = apply_undo(run, plan)
     differs = _freeze_differs(run)

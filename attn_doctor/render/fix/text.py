@@ -41,7 +41,7 @@ def plan_text(
         lines += terminal.wrap(clean(locked), 2)
     lines.append("")
     for step in plan.steps:
-        lines += _step(step, plan, facts, terminal)
+        lines += step_lines(step, facts, terminal, plan)
         lines.append("")
     for clash in plan.clashes:
         wants = " · ".join(
@@ -71,7 +71,10 @@ def plan_text(
     return terminal.glyphs("\n".join(lines)) + "\n"
 
 
-def _step(step: Step, plan: Plan, facts: Facts, terminal: Terminal) -> Iterator[str]:
+def step_lines(
+    step: Step, facts: Facts, terminal: Terminal, plan: Plan | None = None
+) -> Iterator[str]:
+    """One step, with its commands and what they change. `plan`: what else it resolves."""
     number = f"{step.number}. "
     first, *rest = titled(step.title, f"[{', '.join(step.rules)}]", terminal, len(number))
     yield terminal.style(number, "bold") + first
@@ -100,7 +103,7 @@ def _step(step: Step, plan: Plan, facts: Facts, terminal: Terminal) -> Iterator[
             "also", f"changes packages that no rule names: {', '.join(also)}", terminal
         )
     yield from _costs(step, terminal)
-    yield from _after(step, plan, terminal)
+    yield from _after(step, plan or Plan(), terminal)
 
 
 def _after(step: Step, plan: Plan, terminal: Terminal) -> Iterator[str]:

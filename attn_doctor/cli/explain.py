@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import Enum
 from pathlib import Path
@@ -130,4 +129,4 @@ def _rendered(found: Explanation, format: Format, code: int, verbose: bool) -> s
     from attn_doctor.render.explanation.text import text
     from attn_doctor.render.terminal import Terminal
 
-    return text(found, Terminal.of(sys.stdout, dict(os.environ)), verbose=verbose)
+    return text(found, Terminal.of(sys.stdout), verbose=verbose)

@@ -17,9 +17,8 @@ def labelled(
     label: str, words: str, terminal: Terminal, *styles: str, indent: int = INDENT
 ) -> Iterator[str]:
     """`words` beside their label, and further lines below them."""
-    first, *rest = terminal.wrap(clean(words), indent) or [""]
-    yield terminal.style(f"  {label:<{indent - 2}}" + first[indent:], *styles)
-    yield from (terminal.style(line, *styles) for line in rest)
+    first, *rest = terminal.beside(f"  {label:<{indent - 2}}", words, indent)
+    yield from (terminal.style(line, *styles) for line in (first, *rest))
 
 
 def titled(title: str, tail: str, terminal: Terminal, indent: int) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
 from msgspec import Struct
@@ -43,7 +44,7 @@ class Terminal(Struct, frozen=True):
     unicode: bool = True
 
     @classmethod
-    def of(cls, stream: TextIO, environ: dict[str, str]) -> Terminal:
+    def of(cls, stream: TextIO, environ: Mapping[str, str] = os.environ) -> Terminal:
         """The terminal behind a stream, with NO_COLOR, FORCE_COLOR, TERM and COLUMNS applied."""
         is_terminal = stream.isatty()
         colour = is_terminal and environ.get("TERM") != "dumb"
@@ -56,7 +57,7 @@ class Terminal(Struct, frozen=True):
 
     def style(self, text: str, *styles: str) -> str:
         """`text` in the given styles, if the output has colour."""
-        if not self.colour or not text:
+        if not (self.colour and text and styles):
             return text
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
 
@@ -67,6 +68,20 @@ class Terminal(Struct, frozen=True):
         for glyph, plain in _ASCII.items():
             text = text.replace(glyph, plain)
         return text.encode("ascii", "replace").decode()
+
+    def page(self, lines: Iterable[str]) -> str:
+        """A whole text of `lines`, in the characters that this terminal can show."""
+        return self.glyphs("\n".join(lines)) + "\n"
+
+    def beside(self, head: str, words: str, indent: int, *styles: str) -> Iterator[str]:
+        """`words` beside `head`, which fills `indent` columns, and further lines below them."""
+        first, *rest = self.wrap(clean(words), indent) or [""]
+        yield head + self.style(first[indent:], *styles)
+        yield from (self.style(line, *styles) for line in rest)
+
+    def marked(self, mark: str, words: str, *styles: str) -> Iterator[str]:
+        """`words` beside a glyph in the given styles."""
+        return self.beside(f"{self.style(mark, *styles)} ", words, 2)
 
     def wrap(self, text: str, indent: int) -> list[str]:
         """`text` as lines of this width; long words such as paths are kept whole."""
@@ -80,7 +95,7 @@ class Terminal(Struct, frozen=True):
         )
 
 
-def _width(is_terminal: bool, environ: dict[str, str]) -> int:
+def _width(is_terminal: bool, environ: Mapping[str, str]) -> int:
     columns = environ.get("COLUMNS", "")
     if columns.isdigit() and int(columns) > 0:
         return min(int(columns), 120)

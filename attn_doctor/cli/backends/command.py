@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from enum import Enum
@@ -144,7 +143,7 @@ def backends(
 def _terminal(output: str) -> Terminal:
     from attn_doctor.render.terminal import Terminal
 
-    return Terminal() if output else Terminal.of(sys.stdout, dict(os.environ))
+    return Terminal() if output else Terminal.of(sys.stdout)
 
 
 def _canonical(names: Sequence[str], framework: str) -> tuple[str, ...]:

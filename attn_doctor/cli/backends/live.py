@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -62,10 +61,11 @@ def added(written: str, found: Ran, diagnosis: Diagnosis, options: Options) -> s
         import msgspec
 
         from attn_doctor.render.backends.live_json import as_data
+        from attn_doctor.render.json_text import json_text
 
         data = msgspec.json.decode(written)
         data["live"] = as_data(found.report, found.differing)
-        return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+        return json_text(data)
     if options.format in ("text", "markdown"):
         return f"{written}\n{show(found, diagnosis, options)}"
     return written
@@ -177,5 +177,5 @@ def show(found: Ran, diagnosis: Diagnosis, options: Options) -> str:
     from attn_doctor.render.backends.live_text import text
     from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal() if options.path else Terminal.of(sys.stdout, dict(os.environ))
+    terminal = Terminal() if options.path else Terminal.of(sys.stdout)
     return text(report, facts, terminal, differing, verbose=options.verbose, top=options.top)

@@ -97,7 +97,7 @@ def describe_gpu(
     from attn_doctor.render.build_kernels.targets import written_text
     from attn_doctor.render.terminal import Terminal
 
-    sys.stdout.write(written_text(found, output, Terminal.of(sys.stdout, dict(os.environ))))
+    sys.stdout.write(written_text(found, output, Terminal.of(sys.stdout)))
 
 
 def _described(python: str, device: str) -> Descriptor:
@@ -138,4 +138,4 @@ def _listing(format: Format | None) -> str:
 
     if format is Format.json:
         return targets.listing_json(listing())
-    return targets.listing_text(listing(), Terminal.of(sys.stdout, dict(os.environ)))
+    return targets.listing_text(listing(), Terminal.of(sys.stdout))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,7 +62,7 @@ def clear(
     ready = [one for one in plans if one.groups and not one.refused]
     refused = any(one.refused and (one.groups or cache_dir or kind) for one in plans)
     text = not json and format is Format.text
-    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    terminal = Terminal.of(sys.stdout)
     if text:
         sys.stdout.write(plan_text(plans, facts if stale else None, terminal))
     if dry_run or not ready:

@@ -63,10 +63,11 @@ def env(
         else named(shell.value)
     )
     if json or format is Format.json:
-        import msgspec
+        from msgspec.structs import asdict
 
-        whole = {"schema": 1, "shell": name, **msgspec.to_builtins(choice)}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n")
+        from attn_doctor.render.json_text import result
+
+        sys.stdout.write(result(shell=name, **asdict(choice)))
     else:
         sys.stdout.write(
             "".join(f"{set_variable(*pair, name)}\n" for pair in choice.variables.items())

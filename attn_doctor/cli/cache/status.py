@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -45,5 +44,5 @@ def status(
     from attn_doctor.render.caches.text import status_text
     from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    terminal = Terminal.of(sys.stdout)
     sys.stdout.write(status_text(surveys, facts, terminal, verbose=bool(verbose)))

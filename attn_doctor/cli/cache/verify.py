@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -103,7 +102,7 @@ def verify(
     from attn_doctor.render.caches.text import verify_text
     from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    terminal = Terminal.of(sys.stdout)
     sys.stdout.write(verify_text(checked, facts, terminal, cache_dir))
     if results:
         from attn_doctor.render.caches.verification import verification_text

@@ -293,7 +293,7 @@ def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
 
     return text(
         diagnosis,
-        Terminal() if output.path else Terminal.of(sys.stdout, dict(os.environ)),
+        Terminal() if output.path else Terminal.of(sys.stdout),
         verbose=bool(view.options.verbose),
         quiet=view.options.quiet,
         backends=backends,

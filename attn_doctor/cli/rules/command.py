@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from enum import Enum
 from typing import Annotated
@@ -79,7 +78,7 @@ def list_(
     from attn_doctor.render.rules.list import rule_list
     from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    terminal = Terminal.of(sys.stdout)
     sys.stdout.write(rule_list(chosen, terminal, whole=not sys.stdout.isatty()))
 
 
@@ -123,7 +122,7 @@ def show(
             from attn_doctor.render.rules.text import cause_text
             from attn_doctor.render.terminal import Terminal
 
-            terminal = Terminal.of(sys.stdout, dict(os.environ))
+            terminal = Terminal.of(sys.stdout)
             text = cause_text(found.cause, meaning, found.rules, terminal)
         sys.stdout.write(text)
         return
@@ -147,7 +146,7 @@ def show(
 
         text = rule_text(
             rule,
-            Terminal.of(sys.stdout, dict(os.environ)),
+            Terminal.of(sys.stdout),
             meaning=meaning,
             explains=explains[rule.id],
             facts={fact.name: fact.doc for fact in catalogue().values()},

@@ -1,4 +1,4 @@
-"""The matrix of backends as JSON. `SCHEMA` rises when a key is renamed or changes meaning."""
+"""The matrix of backends as JSON."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import Any
 
 import msgspec
 
-from attn_doctor._version import __version__
 from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Matrix, RequirementResult
 from attn_doctor.facts import Facts
-
-SCHEMA = 1
+from attn_doctor.render.json_text import result
 
 
 def json(matrix: Matrix, facts: Facts) -> str:
     """The whole table as one JSON object."""
-    return _written({**_head(facts), **plain(matrix), "facts": facts})
+    return result(simulated=facts.simulated, **plain(matrix), facts=facts)
 
 
 def why_json(
@@ -37,7 +35,7 @@ def why_json(
     about = {"declares": backend.declares, "truth": backend.truth, "source": backend.source}
     table = plain(matrix)
     head = {key: table[key] for key in ("framework", "version", "installed", "context")}
-    return _written({**_head(facts), **head, **row, **about, "answers": answers})
+    return result(simulated=facts.simulated, **head, **row, **about, answers=answers)
 
 
 def plain(matrix: Matrix) -> dict[str, Any]:
@@ -46,11 +44,3 @@ def plain(matrix: Matrix) -> dict[str, Any]:
     for call, best in zip(data["calls"], data.pop("recommended"), strict=True):
         call["recommended"] = best
     return data
-
-
-def _head(facts: Facts) -> dict[str, Any]:
-    return {"schema": SCHEMA, "attn_doctor": __version__, "simulated": facts.simulated}
-
-
-def _written(data: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"

@@ -1,4 +1,4 @@
-"""The results of a live run as JSON. `SCHEMA` rises when a key changes its meaning."""
+"""The results of a live run as JSON."""
 
 from __future__ import annotations
 
@@ -7,23 +7,15 @@ from typing import Any
 
 import msgspec
 
-from attn_doctor._version import __version__
 from attn_doctor.backends.live.outcome import LiveReport
 from attn_doctor.backends.live.ranking import fastest
 from attn_doctor.backends.live.static_disagreements import Disagreement
-
-SCHEMA = 1
+from attn_doctor.render.json_text import result
 
 
 def json(report: LiveReport, differing: Sequence[Disagreement], code: int) -> str:
     """The report and the exit code as one JSON object."""
-    data = {
-        "schema": SCHEMA,
-        "attn_doctor": __version__,
-        "exit_code": code,
-        "live": as_data(report, differing),
-    }
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+    return result(exit_code=code, live=as_data(report, differing))
 
 
 def as_data(report: LiveReport, differing: Sequence[Disagreement]) -> dict[str, Any]:
@@ -34,12 +26,7 @@ def as_data(report: LiveReport, differing: Sequence[Disagreement]) -> dict[str, 
     best = fastest(report.results)
     data["fastest"] = best.name if best is not None else None
     data["disagreements"] = [
-        {
-            "backend": one.name,
-            "phase": one.phase,
-            "static": one.static,
-            "live": one.live,
-        }
+        {"backend": one.name, "phase": one.phase, "static": one.static, "live": one.live}
         for one in differing
     ]
     return data

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import msgspec
-
 from attn_doctor._version import __version__
 from attn_doctor.anonymize import rewritten, walk
 from attn_doctor.backends.live.outcome import LiveReport, PhaseResult, Verdict
@@ -13,6 +11,7 @@ from attn_doctor.backends.live.static_disagreements import Disagreement
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.render.backends.figures import cells, shape_of
 from attn_doctor.render.backends.live_text import last_line
+from attn_doctor.render.json_text import json_text
 
 _HEAD = ("backend", "verdict", "error", "time", "TFLOP/s", "memory", "ratio")
 #: Groups of facts that a report of ours needs; the backend's own package comes with them.
@@ -70,7 +69,7 @@ def _disagreement(
     failure = one.outcome.failure
     text = failure.text.splitlines()[-_LINES:] if failure is not None else []
     shown = {name: value for name, value in _facts(one, facts, anonymous).items() if value}
-    written = msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
+    written = json_text(shown).rstrip()
     lines = [
         f"### `{one.name}` for {one.phase}: the facts and the run differ",
         "",

@@ -70,7 +70,7 @@ def text(
         lines += _failure_lines(report.failure, facts, terminal, verbose)
     lines += _differing(differing, terminal)
     lines += ["", terminal.style(last_line(report), "bold")]
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _machine(report: LiveReport, terminal: Terminal) -> Iterator[str]:
@@ -101,9 +101,7 @@ def _imports(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     for one in report.imports:
         if not one.verdict.works:
             glyph, colour = _MARKS[one.verdict]
-            first, *rest = terminal.wrap(clean(f"{one.module}: {one.sentence}"), 2)
-            yield terminal.style(glyph, colour) + " " + first[2:]
-            yield from rest
+            yield from terminal.marked(glyph, f"{one.module}: {one.sentence}", colour)
     for pid in report.left_behind:
         yield f"process {pid} could not be killed and is left behind"
 
@@ -176,9 +174,7 @@ def _absent(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     if groups:
         yield ""
     for why, names in groups.items():
-        first, *rest = terminal.wrap(f"{why}: {', '.join(names)}", 2)
-        yield f"· {first[2:]}"
-        yield from rest
+        yield from terminal.marked("·", f"{why}: {', '.join(names)}")
 
 
 def _failures(report: LiveReport, facts: Facts, terminal: Terminal, verbose: bool) -> Iterator[str]:

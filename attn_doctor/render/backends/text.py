@@ -54,7 +54,7 @@ def text(matrix: Matrix, facts: Facts, terminal: Terminal) -> str:
             lines += [*_grouped(title, rows, matrix, terminal), ""]
     lines += _elsewhere(matrix, terminal)
     lines += _recommended(matrix, terminal)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def why_text(
@@ -84,7 +84,7 @@ def why_text(
     if row.note:
         lines += labelled("note", row.note, terminal, indent=_INDENT)
     lines += labelled("source", backend.source, terminal, indent=_INDENT)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _top(matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
@@ -208,9 +208,7 @@ def _recommended(matrix: Matrix, terminal: Terminal) -> Iterator[str]:
         where = shared_label(numbers, matrix)
         where = f"{where}: " if where else ""
         line = f"{where}use {name}: {first.why}" if name else f"{where}{first.why}"
-        head_line, *rest = terminal.wrap(clean(line), 2)
-        yield terminal.style("→", "bold", "green") + head_line[1:]
-        yield from rest
+        yield from terminal.marked("→", line, "bold", "green")
     if any(one.name for one in matrix.recommended):
         yield from terminal.wrap(
             "`attn-doctor backends --why NAME` shows every condition with the value seen.", 2
@@ -240,9 +238,7 @@ def _requirements(
             words = f"not applicable: {words}"
         where = shared_label(same, matrix)
         title = f"{words}{f' ({where})' if where else ''}{_rule(requirement.rule)}"
-        first, *rest = terminal.wrap(clean(title), 2)
-        yield terminal.style(glyph, colour) + " " + first[2:]
-        yield from rest
+        yield from terminal.marked(glyph, title, colour)
         if requirement.outcome is Outcome.NOT_APPLICABLE:
             continue
         for line in requirement.because:

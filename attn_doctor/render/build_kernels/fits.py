@@ -6,15 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from attn_doctor._version import __version__
 from attn_doctor.kernels.builder.fit import Fit, Tried
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.json_text import result
 from attn_doctor.render.terminal import Terminal, clean
-
-SCHEMA = 1
 
 
 def fit_text(fits: Sequence[Fit], descriptor: Descriptor, terminal: Terminal) -> str:
@@ -31,7 +27,7 @@ def fit_text(fits: Sequence[Fit], descriptor: Descriptor, terminal: Terminal) ->
     words += f"; {unknown} unknown" if unknown else ""
     lines += ["", terminal.style(words, "bold")]
     lines += terminal.wrap("Compiled for this GPU; no kernel was run, and no file was kept.", 0)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _kernel(one: Fit, descriptor: Descriptor, terminal: Terminal) -> Iterator[str]:
@@ -79,13 +75,7 @@ def _python(options: Mapping[str, Any]) -> str:
 
 def fit_json(found: Sequence[tuple[Descriptor, Sequence[Fit]]], code: int) -> str:
     """The same for one GPU or several with every number; `fits` is null where it is unknown."""
-    whole = {
-        "schema": SCHEMA,
-        "attn_doctor": __version__,
-        "exit_code": code,
-        "targets": [_plain(descriptor, fits) for descriptor, fits in found],
-    }
-    return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+    return result(exit_code=code, targets=[_plain(descriptor, fits) for descriptor, fits in found])
 
 
 def _plain(descriptor: Descriptor, fits: Sequence[Fit]) -> dict[str, Any]:
@@ -98,10 +88,10 @@ def _plain(descriptor: Descriptor, fits: Sequence[Fit]) -> dict[str, Any]:
             {
                 "id": one.spec.id,
                 "title": one.spec.title,
-                "spec": msgspec.to_builtins(one.spec),
+                "spec": one.spec,
                 "fits": one.fits,
                 "remedy": one.remedy,
-                "tried": [msgspec.to_builtins(tried) for tried in (one.first, *one.smaller)],
+                "tried": (one.first, *one.smaller),
             }
             for one in fits
         ],

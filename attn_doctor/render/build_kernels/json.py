@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from attn_doctor._version import __version__
-from attn_doctor.kernels.builder.plan import Plan
+from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
 from attn_doctor.kernels.builder.report import Report, Result
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
 from attn_doctor.render.build_kernels.target import plain
+from attn_doctor.render.json_text import result
 from attn_doctor.shell.commands import shell_lines
-
-SCHEMA = 1
 
 
 def report_json(report: Report, code: int, exported: Exported | None = None) -> str:
@@ -24,69 +20,65 @@ def report_json(report: Report, code: int, exported: Exported | None = None) -> 
     `targets` holds the GPUs of other machines that it was built for; their kernels have the state
     `unverified`, with `reused` true and `verified` false.
     """
-    return _written(
-        {
-            "folder": report.folder,
-            "targets": plain(report.targets),
-            "python": report.facts.python.path,
-            "torch": report.facts.torch.version,
-            "jobs": report.jobs,
-            "limit": report.limit,
-            "seconds": round(report.seconds, 3),
-            "start_seconds": report.start_seconds,
-            "phases": report.phases,
-            "exit_code": code,
-            "kernels": [_kernel(result, report) for result in report.results],
-            "cleared": msgspec.to_builtins(report.cleared),
-            "kept": report.kept,
-            "notes": list(report.notes),
-            "artifact": artifact.plain(exported) if exported is not None else None,
-        }
+    return result(
+        folder=report.folder,
+        targets=plain(report.targets),
+        python=report.facts.python.path,
+        torch=report.facts.torch.version,
+        jobs=report.jobs,
+        limit=report.limit,
+        seconds=round(report.seconds, 3),
+        start_seconds=report.start_seconds,
+        phases=report.phases,
+        exit_code=code,
+        kernels=[_kernel(one, report) for one in report.results],
+        cleared=report.cleared,
+        kept=report.kept,
+        notes=report.notes,
+        artifact=artifact.plain(exported) if exported is not None else None,
     )
 
 
 def plan_json(plan: Plan, folder: str, code: int, notes: Sequence[str] = ()) -> str:
     """What a build would do."""
-    return _written(
-        {
-            "folder": folder,
-            "targets": plain(plan.targets),
-            "notes": list(notes),
-            "jobs": plan.jobs,
-            "limit": plan.limit,
-            "seconds": round(plan.seconds, 1),
-            "exit_code": code,
-            "changes": list(plan.changes),
-            "kernels": [
-                {
-                    "id": item.spec.id,
-                    "title": item.spec.title,
-                    "spec": msgspec.to_builtins(item.spec),
-                    "device": item.device,
-                    "device_slot": item.device_slot,
-                    "state": item.state,
-                    "why": item.why,
-                    "refused": item.refused,
-                    "seconds": item.seconds if item.todo and not item.refused else 0.0,
-                }
-                for item in plan.kernels
-            ],
-            "would_clear": msgspec.to_builtins(plan.cleared),
-        }
+    return result(
+        folder=folder,
+        targets=plain(plan.targets),
+        notes=notes,
+        jobs=plan.jobs,
+        limit=plan.limit,
+        seconds=round(plan.seconds, 1),
+        exit_code=code,
+        changes=plan.changes,
+        kernels=[
+            {
+                **_planned(item, item.state),
+                "refused": item.refused,
+                "seconds": item.seconds if item.todo and not item.refused else 0.0,
+            }
+            for item in plan.kernels
+        ],
+        would_clear=plan.cleared,
     )
 
 
-def _kernel(result: Result, report: Report) -> dict[str, Any]:
-    item, entry, match = result.kernel, result.entry, result.match
-    build = entry.build if entry is not None else None
-    shown: dict[str, Any] = {
+def _planned(item: PlannedBuild, state: str) -> dict[str, Any]:
+    return {
         "id": item.spec.id,
         "title": item.spec.title,
-        "spec": msgspec.to_builtins(item.spec),
+        "spec": item.spec,
         "device": item.device,
         "device_slot": item.device_slot,
-        "state": _state(result),
+        "state": state,
         "why": item.why,
+    }
+
+
+def _kernel(done: Result, report: Report) -> dict[str, Any]:
+    item, entry, match = done.kernel, done.entry, done.match
+    build = entry.build if entry is not None else None
+    shown: dict[str, Any] = {
+        **_planned(item, _state(done)),
         "seconds": build.seconds if build else None,
         "reuse_seconds": build.reuse_seconds if build else None,
         "errors": build.errors if build else {},
@@ -96,8 +88,8 @@ def _kernel(result: Result, report: Report) -> dict[str, Any]:
         "limits": build.limits if build else [],
         "message": entry.message if entry is not None else "",
         "cause": entry.cause if entry is not None else "",
-        "retried": result.retried,
-        "log": result.log,
+        "retried": done.retried,
+        "log": done.log,
         "stages": report.stages.get(item.key, {}),
     }
     if match is not None:
@@ -108,13 +100,8 @@ def _kernel(result: Result, report: Report) -> dict[str, Any]:
     return shown
 
 
-def _state(result: Result) -> str:
-    if result.entry is None:
+def _state(done: Result) -> str:
+    if done.entry is None:
         return "not-begun"
-    verified = result.entry.state == "built"
-    return "up-to-date" if verified and not result.kernel.todo else result.entry.state
-
-
-def _written(shown: dict[str, Any]) -> str:
-    whole = {"schema": SCHEMA, "attn_doctor": __version__, **shown}
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+    verified = done.entry.state == "built"
+    return "up-to-date" if verified and not done.kernel.todo else done.entry.state

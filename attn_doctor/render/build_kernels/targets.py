@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from attn_doctor.kernels.gpus.descriptor import ATTRIBUTES, Descriptor
+from attn_doctor.render.json_text import json_text
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell import commands
 
@@ -102,7 +103,7 @@ def _text(value: str) -> str:
 
 def descriptor_json(found: Descriptor) -> str:
     """A descriptor as JSON, which `--target` reads as well."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+    return json_text(found)
 
 
 def written_text(found: Descriptor, file: str, terminal: Terminal) -> str:
@@ -111,7 +112,7 @@ def written_text(found: Descriptor, file: str, terminal: Terminal) -> str:
     lines += [f"  {name} is unknown" for name in found.missing]
     lines += ["Copy it to the machine that builds, with the same torch, Triton and Python:"]
     lines += [f"  {usage(file)}"]
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) -> str:
@@ -140,7 +141,7 @@ def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) 
     words.append(f"What a compute capability fixes: {CAPABILITIES}")
     for text in words:
         lines += ["", *terminal.wrap(text, 0)]
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _sources(one: Descriptor) -> tuple[str, ...]:
@@ -161,4 +162,4 @@ def listing_json(found: Sequence[Descriptor]) -> str:
         }
         for one in found
     ]
-    return msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n"
+    return json_text(rows)

@@ -42,7 +42,7 @@ def report_text(
     lines += ["", *_last(report, terminal, exported=exported is not None)]
     if exported is not None:
         lines += ["", *clean(artifact.words(exported)).splitlines()]
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def plan_text(

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from attn_doctor._version import __version__
 from attn_doctor.kernels.builder.program_run import Program
 from attn_doctor.kernels.builder.warmup import WarmupResult
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
 from attn_doctor.render.build_kernels.target import plain
-
-SCHEMA = 1
+from attn_doctor.render.json_text import SCHEMA, json_text
 
 
 def warmups_json(
@@ -26,49 +23,52 @@ def warmups_json(
     our exit code for it. `exported`: the artifact that was written of all.
     """
     written = artifact.plain(exported) if exported is not None else None
-    shown = [{**_one(ran, program, code), "artifact": written} for ran, program, code in rans]
-    whole: Any = shown[0] if len(shown) == 1 else shown
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+    return _one_or_all([{**_ran(*run), "artifact": written} for run in rans])
 
 
 def planned_json(found: Sequence[tuple[Program, str]], code: int) -> str:
     """What would be run, and why; one object, or for several targets a list of them."""
-    shown = [
-        {
-            "schema": SCHEMA,
-            "attn_doctor": __version__,
-            "argv": list(program.argv),
-            "folder": str(program.folder),
-            "device": program.device,
-            "targets": plain([program.target] if program.target is not None else []),
-            "state": "would-run" if why else "up-to-date",
-            "why": why,
-            "exit_code": code,
-        }
-        for program, why in found
-    ]
-    whole: Any = shown[0] if len(shown) == 1 else shown
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+    return _one_or_all(
+        [
+            {
+                **_program(program),
+                "state": "would-run" if why else "up-to-date",
+                "why": why,
+                "exit_code": code,
+            }
+            for program, why in found
+        ]
+    )
 
 
-def _one(ran: WarmupResult, program: Program, code: int) -> dict[str, Any]:
+def _one_or_all(runs: Sequence[dict[str, Any]]) -> str:
+    return json_text(runs[0] if len(runs) == 1 else runs)
+
+
+def _program(program: Program) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "attn_doctor": __version__,
-        "argv": list(program.argv),
+        "argv": program.argv,
         "folder": str(program.folder),
         "device": program.device,
         "targets": plain([program.target] if program.target is not None else []),
-        "refused": list(ran.refused),
-        "notes": list(ran.notes),
+    }
+
+
+def _ran(ran: WarmupResult, program: Program, code: int) -> dict[str, Any]:
+    return {
+        **_program(program),
+        "refused": ran.refused,
+        "notes": ran.notes,
         "wrong": ran.wrong,
         "exit_code": code,
         "program_exit_code": ran.code,
         "late": ran.late,
         "first": ran.first,
         "new_files": ran.added,
-        "warmup": msgspec.to_builtins(ran.warmup) if ran.warmup is not None else None,
-        "cleared": msgspec.to_builtins(ran.cleared),
+        "warmup": ran.warmup,
+        "cleared": ran.cleared,
         "kept": ran.kept,
         "log": ran.log,
     }

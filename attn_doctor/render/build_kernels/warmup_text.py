@@ -44,7 +44,7 @@ def warmup_text(
             "\n" + text(found, terminal) if found is not None else "\n"
         )
     lines += _done(ran, ran.warmup, program, terminal, exported=exported)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def planned_text(program: Program, why: str) -> str:

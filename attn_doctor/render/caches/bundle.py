@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
+from attn_doctor.render.json_text import result
 from attn_doctor.render.terminal import clean
 from attn_doctor.shell import commands
 
@@ -77,7 +76,7 @@ def exported_json(
     artifact: Artifact, file: Path, digest: str, bytes: int, left_out: Mapping[str, str]
 ) -> str:
     """The same as JSON."""
-    return _json(
+    return result(
         file=str(file),
         bytes=bytes,
         sha256=digest,
@@ -120,7 +119,7 @@ def _fit(artifact: Artifact, fits: Fits) -> Iterator[str]:
 
 def preview_json(artifact: Artifact, file: Path, fits: Fits, code: int) -> str:
     """The same as JSON."""
-    return _json(
+    return result(
         exit_code=code,
         file=str(file),
         made=artifact.made,
@@ -198,7 +197,7 @@ def _first(entry: Entry) -> str:
 
 def imported_json(done: Imported, fits: Fits, folder: str, code: int) -> str:
     """The same as JSON."""
-    return _json(
+    return result(
         exit_code=code,
         folder=folder,
         verified=[_entry(one) for one in done.verified.values()],
@@ -232,7 +231,3 @@ def _machine(artifact: Artifact, place: str) -> str:
 
 def _text(lines: Iterator[str] | list[str]) -> str:
     return "".join(f"{clean(line)}\n" for line in lines)
-
-
-def _json(**data: object) -> str:
-    return msgspec.json.format(msgspec.json.encode({"schema": 1, **data}), indent=2).decode() + "\n"

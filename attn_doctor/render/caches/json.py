@@ -1,7 +1,4 @@
-"""`cache status`, `cache verify` and `cache clear` as JSON.
-
-`SCHEMA` increases when a key is renamed or changes its meaning.
-"""
+"""`cache status`, `cache verify` and `cache clear` as JSON."""
 
 from __future__ import annotations
 
@@ -12,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attn_doctor._version import __version__
 from attn_doctor.kernels.caches.contents import State
+from attn_doctor.render.json_text import result
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.deletion import Cleared, Plan
     from attn_doctor.kernels.caches.integrity import Integrity
     from attn_doctor.kernels.caches.survey import Survey
 
-SCHEMA = 1
-
 
 def status_json(found: Sequence[Survey]) -> str:
     """Every cache, with its entries."""
-    return _text({"caches": [_cache(one) for one in found]})
+    return result(caches=[_cache(one) for one in found])
 
 
 def _cache(one: Survey) -> dict[str, Any]:
@@ -78,7 +73,7 @@ def _cache(one: Survey) -> dict[str, Any]:
 def verify_json(found: Iterable[Integrity], code: int, results: Sequence[Any] = ()) -> str:
     """What is broken, and the exit code."""
     caches = [{**msgspec.to_builtins(one), "ok": one.ok} for one in found]
-    return _text({"exit_code": code, "caches": caches, "kernels": [*results]})
+    return result(exit_code=code, caches=caches, kernels=results)
 
 
 def clear_json(plans: Iterable[Plan], done: Sequence[Cleared], code: int) -> str:
@@ -99,24 +94,10 @@ def clear_json(plans: Iterable[Plan], done: Sequence[Cleared], code: int) -> str
                 "removed": None if cleared is None else cleared.removed,
             }
         )
-    return _text({"exit_code": code, "applied": bool(done), "caches": data})
+    return result(exit_code=code, applied=bool(done), caches=data)
 
 
 def _day(seconds: float) -> str:
     if not seconds:
         return ""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
-
-
-def _text(data: dict[str, Any]) -> str:
-    whole = _printable(msgspec.to_builtins({"schema": SCHEMA, "attn_doctor": __version__, **data}))
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
-
-
-def _printable(value: Any) -> Any:
-    """Replace undecodable bytes, which file names may have on Linux."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {_printable(key): _printable(each) for key, each in value.items()}
-    return [_printable(each) for each in value] if isinstance(value, (list, tuple)) else value

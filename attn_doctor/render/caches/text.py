@@ -46,7 +46,7 @@ def status_text(found: Sequence[Survey], facts: Facts, terminal: Terminal, *, ve
     if absent:
         lines += [*terminal.wrap(f"Not found: {', '.join(absent)}.", 0)]
     lines += _total(found, facts, terminal)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _cache(one: Survey, facts: Facts, terminal: Terminal, *, verbose: bool) -> Iterator[str]:
@@ -251,10 +251,8 @@ def plan_text(plans: Iterable[Plan], facts: Facts | None, terminal: Terminal) ->
             continue
         lines.append(terminal.style(f"{one.kind} {clean(one.root)}", "bold"))
         for group in one.groups:
-            first, *rest = terminal.wrap(
-                clean(f"{_entries(group.entries)}: {group.why}"), _COLUMN + 1
-            )
-            lines += [f"{size(group.bytes):>{_COLUMN - 1}}  {first.strip()}", *rest]
+            head = f"{size(group.bytes):>{_COLUMN - 1}}  "
+            lines += terminal.beside(head, f"{_entries(group.entries)}: {group.why}", len(head))
         if one.refused:
             lines += _wrapped(terminal, f"nothing is deleted here: {one.refused}", "yellow")
         for doubt in one.doubts:
@@ -268,7 +266,7 @@ def plan_text(plans: Iterable[Plan], facts: Facts | None, terminal: Terminal) ->
         note = f"Compared with {compared_with(facts)}."
         note += " Entries of another environment count as stale."
         lines[:0] = [*terminal.wrap(note, 0), ""]
-    return terminal.glyphs("\n".join(lines)) + "\n" if lines else ""
+    return terminal.page(lines) if lines else ""
 
 
 def cleared_text(done: Sequence[Cleared], terminal: Terminal) -> str:
@@ -285,7 +283,7 @@ def cleared_text(done: Sequence[Cleared], terminal: Terminal) -> str:
             first = next(path for path, each in one.removed.kept.items() if each == why)
             more = f" and {number - 1} more" if number > 1 else ""
             lines += _wrapped(terminal, f"kept: {clean(first)}{more}: {why}", "yellow")
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _entries(count: int) -> str:

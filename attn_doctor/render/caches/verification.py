@@ -17,13 +17,13 @@ def verification_text(results: Sequence[Verification], facts: Facts, terminal: T
     """One line for each kernel or program, the reason of each miss, and the fix."""
     lines = [line for one in results for line in _lines(one, terminal)]
     lines += ["", *(line for text in _summary(results, facts) for line in terminal.wrap(text, 0))]
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _lines(one: Verification, terminal: Terminal) -> Iterator[str]:
-    mark = terminal.style("✓", "green") if one.hit else terminal.style("✗", "red")
+    mark, colour = ("✓", "green") if one.hit else ("✗", "red")
     if one.hit and one.state == "unverified":
-        mark = terminal.style("!", "yellow")
+        mark, colour = "!", "yellow"
     text = clean(f"{one.title} {one.device_slot}".strip())
     if one.hit:
         error = max(one.errors.values(), default=None)
@@ -37,9 +37,7 @@ def _lines(one: Verification, terminal: Terminal) -> Iterator[str]:
     else:
         message = short(one.message) if one.misses else one.message
         text += f": {clean(message) or 'it did not hit'}"
-    first, *rest = terminal.wrap(text, 2) or [""]
-    yield f"{mark} {first.strip()}"
-    yield from rest
+    yield from terminal.marked(mark, text, colour)
     for miss in one.misses:
         yield from terminal.wrap(clean(f"differs  {miss.what}"), 4)
         yield from terminal.wrap(clean(f"fix      {miss.fix}"), 4)

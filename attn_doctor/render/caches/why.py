@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from attn_doctor.render.build_kernels.text import span
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.json_text import result
 from attn_doctor.render.terminal import clean
 from attn_doctor.shell import commands
 
@@ -94,7 +93,7 @@ def why_json(folder: str, places: Iterable[DeviceKernels], code: int) -> str:
         }
         for place in places
     ]
-    return _json(folder=folder, exit_code=code, devices=data)
+    return result(folder=folder, exit_code=code, devices=data)
 
 
 def program_text(folder: str, hits: int, missed: Sequence[Reason]) -> str:
@@ -131,12 +130,8 @@ def _factors(factors: Sequence[Factor]) -> Iterator[str]:
 
 def program_json(folder: str, hits: int, missed: Sequence[Reason], code: int) -> str:
     """The same as JSON."""
-    return _json(folder=folder, exit_code=code, hits=hits, missed=missed)
+    return result(folder=folder, exit_code=code, hits=hits, missed=missed)
 
 
 def _written(lines: Iterable[str]) -> str:
     return "".join(f"{clean(line)}\n" for line in lines)
-
-
-def _json(**data: object) -> str:
-    return msgspec.json.format(msgspec.json.encode({"schema": 1, **data}), indent=2).decode() + "\n"

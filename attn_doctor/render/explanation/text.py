@@ -26,7 +26,7 @@ def text(found: Explanation, terminal: Terminal, *, verbose: bool = False) -> st
             lines += _further(match, found, terminal)
     lines += _facts(found, terminal, verbose)
     lines += _last(found, terminal)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def confidence_in_words(confidence: float) -> str:
@@ -69,9 +69,7 @@ def _verdict(match: RankedCause) -> str:
 
 def _further(match: RankedCause, found: Explanation, terminal: Terminal) -> Iterator[str]:
     words = f"{_place(match, found)}: {match.title} [{match.rule}; {match.verdict}]"
-    first, *rest = terminal.wrap(clean(words), 4)
-    yield "  - " + first[4:]
-    yield from rest
+    yield from terminal.beside("  - ", words, 4)
 
 
 def _place(match: RankedCause, found: Explanation) -> str:

@@ -6,19 +6,17 @@ severity and a location with a line are required.
 
 from __future__ import annotations
 
-import msgspec
-
 from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.locations import fingerprint, location
 from attn_doctor.render.findings.plain import headline
+from attn_doctor.render.json_text import json_text
 
 _SEVERITIES = {Severity.ERROR: "critical", Severity.WARNING: "minor", Severity.INFO: "info"}
 
 
 def gitlab(diagnosis: Diagnosis, file: str = "") -> str:
     """A JSON list of problems. `file`: what problems without a place of their own point at."""
-    data = [_issue(one, file or "attn-doctor.toml") for one in diagnosis.problems]
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+    return json_text([_issue(one, file or "attn-doctor.toml") for one in diagnosis.problems])
 
 
 def _issue(finding: Finding, file: str) -> dict[str, object]:

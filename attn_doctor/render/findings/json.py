@@ -1,4 +1,4 @@
-"""A diagnosis as JSON for programs. `SCHEMA` rises when a key is renamed or changes meaning."""
+"""A diagnosis as JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from attn_doctor._version import __version__
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix
 from attn_doctor.render.grouping import counts, unchecked
+from attn_doctor.render.json_text import result
 from attn_doctor.shell.commands import shell_lines
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
     from attn_doctor.configs.prediction import Prediction
-
-SCHEMA = 1
 
 
 def json(
@@ -28,11 +26,9 @@ def json(
 ) -> str:
     """The diagnosis, its backends and the exit code as one JSON object."""
     errors, warnings, notes = counts(diagnosis)
-    data = {
-        "schema": SCHEMA,
-        "attn_doctor": __version__,
-        "exit_code": code,
-        "summary": {
+    return result(
+        exit_code=code,
+        summary={
             "rules": diagnosis.rules,
             "errors": errors,
             "warnings": warnings,
@@ -41,16 +37,15 @@ def json(
             "unchecked": sum(len(rules) for rules in unchecked(diagnosis).values()),
             "seconds": round(diagnosis.seconds, 3),
         },
-        "problems": [_finding(one, diagnosis) for one in diagnosis.problems],
-        "suppressed": [_finding(one, diagnosis) for one in diagnosis.suppressed],
-        "unchecked": [
+        problems=[_finding(one, diagnosis) for one in diagnosis.problems],
+        suppressed=[_finding(one, diagnosis) for one in diagnosis.suppressed],
+        unchecked=[
             {"reason": reason, "rules": rules} for reason, rules in unchecked(diagnosis).items()
         ],
         **({"backends": _backends(backends)} if backends is not None else {}),
         **({"configs": _configs(configs)} if configs else {}),
-        "facts": diagnosis.facts,
-    }
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+        facts=diagnosis.facts,
+    )
 
 
 def _backends(matrix: Matrix) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 from attn_doctor.backends.readiness import Matrix, Readiness
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
-from attn_doctor.render.findings.json import SCHEMA
+from attn_doctor.render.json_text import SCHEMA
 
 _COUNT = {"type": "integer", "minimum": 0}
 _TEXTS = {"type": "array", "items": {"type": "string"}}

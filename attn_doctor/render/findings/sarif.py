@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from attn_doctor._version import __version__
 from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.locations import fingerprint, location
 from attn_doctor.render.findings.plain import details, headline
 from attn_doctor.render.grouping import unchecked
+from attn_doctor.render.json_text import json_text
 from attn_doctor.render.rules.markdown import rule_markdown
 from attn_doctor.rulebook.rule import Rule
 
@@ -50,8 +49,7 @@ def sarif(diagnosis: Diagnosis, rules: Iterable[Rule], code: int, file: str = ""
         ],
         "columnKind": "unicodeCodePoints",
     }
-    data = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
+    return json_text({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _rule(name: str, rule: Rule | None, found: Iterable[Finding]) -> dict[str, Any]:

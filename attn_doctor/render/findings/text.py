@@ -49,7 +49,7 @@ def text(
     lines += _suppressed(diagnosis, terminal, verbose)
     lines += _unchecked(diagnosis, terminal, verbose)
     lines += _last(diagnosis, terminal)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _top(
@@ -76,9 +76,7 @@ def _top(
     for name, lines in shown:
         label = terminal.style(name.ljust(_LABEL), "bold")
         for line in lines:
-            first, *rest = terminal.wrap(line, _LABEL) or [" " * _LABEL]
-            yield label + first[_LABEL:]
-            yield from rest
+            yield from terminal.beside(label, line, _LABEL)
             label = " " * _LABEL
     yield ""
 

@@ -1,4 +1,4 @@
-"""Rules as JSON for programs. `SCHEMA` increases when a key changes name or meaning."""
+"""Rules as JSON for programs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
+from attn_doctor.render.json_text import result
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.rule import Group, Rule
 from attn_doctor.rulebook.texts import commands, line
-
-SCHEMA = 1
 
 
 def list_json(rules: Sequence[Rule]) -> str:
@@ -29,12 +28,12 @@ def list_json(rules: Sequence[Rule]) -> str:
         }
         for rule in rules
     ]
-    return _written({"schema": SCHEMA, "count": len(rules), "rules": short})
+    return result(count=len(rules), rules=short)
 
 
 def rule_json(rule: Rule, *, meaning: str, explains: Sequence[str], file: str) -> str:
     """One rule in full; its texts have `{fact}` for the values of a machine."""
-    return _written({"schema": SCHEMA, **_rule(rule, meaning, explains), "file": file})
+    return result(**_rule(rule, meaning, explains), file=file)
 
 
 def cause_json(
@@ -42,7 +41,7 @@ def cause_json(
 ) -> str:
     """A cause, and all of its rules."""
     found = [_rule(rule, meaning, explains.get(rule.id, ())) for rule in rules]
-    return _written({"schema": SCHEMA, "cause": cause, "cause_meaning": meaning, "rules": found})
+    return result(cause=cause, cause_meaning=meaning, rules=found)
 
 
 def _rule(rule: Rule, meaning: str, explains: Sequence[str]) -> dict[str, Any]:
@@ -63,11 +62,11 @@ def _rule(rule: Rule, meaning: str, explains: Sequence[str]) -> dict[str, Any]:
         "for_each": rule.for_each,
         "subject": rule.subject,
         "requires": rule.requires,
-        "explains": list(explains),
+        "explains": explains,
         "row": rule.row,
         "applies": _group(rule.applies),
         "when": _group(rule.when),
-        "symptoms": msgspec.to_builtins(rule.symptoms),
+        "symptoms": rule.symptoms,
         "fixes": fixes,
         "evidence": rule.evidence,
         "checked": rule.checked,
@@ -80,7 +79,3 @@ def _group(group: Group) -> dict[str, list[str]]:
 
 def _lines(conditions: Iterable[Condition]) -> list[str]:
     return [line(condition) for condition in conditions]
-
-
-def _written(data: dict[str, Any]) -> str:
-    return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"

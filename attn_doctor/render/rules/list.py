@@ -27,7 +27,7 @@ def rule_list(rules: Sequence[Rule], terminal: Terminal, *, whole: bool) -> str:
         lines += _rows(members, terminal, whole)
         lines.append("")
     lines += terminal.wrap(_count(rules), 0)
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _rows(rules: Sequence[Rule], terminal: Terminal, whole: bool) -> Iterator[str]:

@@ -57,7 +57,7 @@ def cause_text(cause: str, meaning: str, rules: Sequence[Rule], terminal: Termin
     for rule in rules:
         lines += _hanging(rule.id, named(rule.title), terminal, "  ")
     lines += ["", "`attn-doctor rules show ID` shows one of them."] if rules else []
-    return terminal.glyphs("\n".join(lines)) + "\n"
+    return terminal.page(lines)
 
 
 def _top(rule: Rule, terminal: Terminal) -> Iterator[str]:
@@ -161,15 +161,12 @@ def _evidence(rule: Rule, terminal: Terminal, file: str) -> Iterator[str]:
 
 def _listed(lines: Iterable[str], terminal: Terminal, indent: str = "  ") -> Iterator[str]:
     for line in lines:
-        first, *rest = terminal.wrap(clean(line), len(indent) + 2)
-        yield f"{indent}- {first[len(indent) + 2 :]}"
-        yield from rest
+        yield from terminal.beside(f"{indent}- ", line, len(indent) + 2)
 
 
 def _labelled(label: str, words: str, terminal: Terminal) -> Iterator[str]:
-    first, *rest = terminal.wrap(clean(words), _LABEL + 2)
-    yield f"  {terminal.style(label, 'dim')}{' ' * (_LABEL - len(label))}{first[_LABEL + 2 :]}"
-    yield from rest
+    head = f"  {terminal.style(label, 'dim')}{' ' * (_LABEL - len(label))}"
+    yield from terminal.beside(head, words, _LABEL + 2)
 
 
 def _hanging(name: str, words: str, terminal: Terminal, indent: str) -> Iterator[str]:

@@ -88,7 +88,10 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         chosen.answer.get("cache_tag", ""),
     )
     running = [_Running(probe, host, site) for probe in PROBES]
-    fields: dict[str, object] = {"python": interpreter.describe(host, chosen, site, gaps)}
+    fields: dict[str, object] = {
+        "python": interpreter.describe(host, chosen, site, gaps),
+        "interpreters": chosen.candidates,
+    }
     for thread in running:
         thread.join(max(0.0, end - time.monotonic()))
         late = thread.is_alive()

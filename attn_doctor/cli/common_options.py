@@ -11,7 +11,8 @@ Python = Annotated[
     typer.Option(
         "--python",
         metavar="PATH",
-        help="Interpreter or environment to examine. Default: the active environment.",
+        help="Interpreter or environment to examine. Default: the active environment, else the"
+        " first one with torch in this directory, above it, or on PATH.",
         show_default=False,
     ),
 ]

@@ -111,10 +111,10 @@ def _machine(snapshot: str, python: str) -> Facts:
         from attn_doctor.snapshot import load
 
         return load(snapshot)
+    from attn_doctor.cli.this_machine import this_machine
     from attn_doctor.diagnosis import examine
-    from attn_doctor.host.local import LocalHost
 
-    return examine(LocalHost(), python)
+    return examine(this_machine(), python)
 
 
 def _rendered(found: Explanation, format: Format, code: int, verbose: bool) -> str:

@@ -35,10 +35,10 @@ def examined(snapshot: str, python: str, timeout: float, pretended: Sequence[str
         if not pretended:
             return derive(facts)
     else:
+        from attn_doctor.cli.this_machine import this_machine
         from attn_doctor.diagnosis import examine
-        from attn_doctor.host.local import LocalHost
 
-        facts = examine(LocalHost(), python, timeout)
+        facts = examine(this_machine(), python, timeout)
         if not pretended:
             return facts
     from attn_doctor.pretend import pretend

@@ -38,11 +38,11 @@ def report(
     is plain JSON, before you publish it.
     """
     from attn_doctor.anonymize import anonymous, rewritten
+    from attn_doctor.cli.this_machine import this_machine
     from attn_doctor.diagnosis import examine
     from attn_doctor.facts import to_json
-    from attn_doctor.host.local import LocalHost
 
-    host = LocalHost()
+    host = this_machine()
     if record:
         _record(host, Path(record), python, force)
         return

@@ -25,7 +25,7 @@ from attn_doctor.facts.installed import (
     Torch,
     Triton,
 )
-from attn_doctor.facts.interpreter import Python
+from attn_doctor.facts.interpreter import Interpreter, Python
 from attn_doctor.facts.kinds import Version
 from attn_doctor.facts.machine import Directory, PciDevice, System
 from attn_doctor.facts.nvidia import Driver, Gpu
@@ -44,6 +44,7 @@ __all__ = [
     "Extension",
     "Facts",
     "Gpu",
+    "Interpreter",
     "Package",
     "PciDevice",
     "Program",
@@ -77,6 +78,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Directories that compilers and caches write to."""
     python: Python = Python()
     """The interpreter under examination."""
+    interpreters: tuple[Interpreter, ...] | None = None
+    """Interpreters with torch, the preferred one first; not looked for with `--python`."""
     pci: tuple[PciDevice, ...] | None = None
     """Display and compute devices on the PCI bus."""
     driver: Driver = Driver()
@@ -172,6 +175,7 @@ ELEMENTS: dict[str, str] = {
     "directories": "directory",
     "pci": "device",
     "gpus": "gpu",
+    "interpreters": "interpreter",
     "toolkits": "toolkit",
     "extensions": "extension",
     "cuda_wheels": "wheel",

@@ -62,3 +62,14 @@ class Python(Struct, frozen=True, kw_only=True):
     """`.pth` files that run code whenever this interpreter starts."""
     distribution_count: int | None = None
     """Number of installed distributions."""
+
+
+class Interpreter(Struct, frozen=True, kw_only=True):
+    """An interpreter with torch that was found by its name and its files, without starting it."""
+
+    path: str | None = None
+    """Its path."""
+    found: str | None = None
+    """Where it was found, such as `python on PATH` or `venv in /home/ada/ComfyUI`."""
+    torch: Version | None = None
+    """Version of its torch, from the files."""

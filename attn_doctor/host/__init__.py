@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -110,6 +110,9 @@ class Host:
     #: Factor for the time limits of slow answers, from `--timeout`. Without persistence mode NVML
     #: needs seconds to wake each GPU.
     patience: float = 1.0
+
+    #: Tells the user what is about to be started; set by the command line.
+    show: Callable[[str], None] = staticmethod(lambda _: None)
 
     def ask(self, question: str, *args: Any) -> Any:
         """Answer one question with plain JSON data. The methods below are the questions."""

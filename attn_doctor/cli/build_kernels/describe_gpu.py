@@ -101,12 +101,12 @@ def describe_gpu(
 
 
 def _described(python: str, device: str) -> Descriptor:
+    from attn_doctor.cli.this_machine import this_machine
     from attn_doctor.diagnosis import examine
-    from attn_doctor.host.local import LocalHost
     from attn_doctor.kernels.builder.describe_gpu import described
     from attn_doctor.kernels.builder.devices import DeviceError
 
-    facts = examine(LocalHost(), python)
+    facts = examine(this_machine(), python)
     try:
         return described(facts, device, os.environ)
     except DeviceError as error:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from attn_doctor.cli.this_machine import this_machine
 from attn_doctor.diagnosis import examine
 from attn_doctor.facts import Facts
-from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.builder.devices import (
     cache_folder,
     children_environment,
@@ -97,7 +97,7 @@ class Workplace(NamedTuple):
 
 def examined(options: BuildOptions) -> Facts:
     """The facts of the environment that builds."""
-    return examine(LocalHost(), options.python)
+    return examine(this_machine(), options.python)
 
 
 def workplace(options: BuildOptions, facts: Facts, targets: Sequence[Target]) -> Workplace:

@@ -324,9 +324,9 @@ def _diagnosis(machine: tuple[str, str, float], folders: tuple[Path, ...]) -> Di
         from attn_doctor import snapshot
 
         return evaluate(derive(snapshot.load(facts)), start, folders)
-    from attn_doctor.host.local import LocalHost
+    from attn_doctor.cli.this_machine import this_machine
 
-    return evaluate(examine(LocalHost(), python, timeout), start, folders)
+    return evaluate(examine(this_machine(), python, timeout), start, folders)
 
 
 class _Options(NamedTuple):

@@ -37,9 +37,9 @@ def cuda_home(
     0: a toolkit was chosen, and torch uses it. 1: none fits, torch uses another one, or nothing was
     written. Raises `AttnDoctorError` for what the user has to correct first.
     """
+    from attn_doctor.cli.this_machine import this_machine
     from attn_doctor.diagnosis import examine
     from attn_doctor.fixes.cuda_home import start_files
-    from attn_doctor.host.local import LocalHost
     from attn_doctor.shell import detect
 
     asking = detect.named(shell) if shell else None
@@ -48,14 +48,14 @@ def cuda_home(
             f"--write-to {write_to}: unknown; choose from {', '.join(start_files.KINDS)}"
         )
     asking = asking or detect.detect(dict(os.environ))
-    host = LocalHost()
+    host = this_machine()
     report = _report(host, examine(host, python, timeout), asking)
     if install and report.chosen is not None:
         _say("A toolkit that fits is installed already; nothing is installed.\n")
     elif install:
         if not _install(host, report.facts, yes=yes, dry_run=dry_run):
             return 0 if dry_run else 1
-        host = LocalHost()
+        host = this_machine()
         report = _report(host, examine(host, python, timeout), asking)
     if not json:
         _explain(report)

@@ -60,12 +60,12 @@ def _freeze_differs(run: Run) -> str:
     before = run.first("before").get("freeze")
     if before is None or not run.python:
         return ""
+    from attn_doctor.cli.this_machine import this_machine
     from attn_doctor.diagnosis import examine
     from attn_doctor.fixes import installers
-    from attn_doctor.host.local import LocalHost
 
     try:
-        facts = examine(LocalHost(), run.python)
+        facts = examine(this_machine(), run.python)
         now = installers.freeze(facts, os.environ, run.folder)
     except AttnDoctorError as error:
         return f"the packages could not be compared with those before the run: {error}"

@@ -10,12 +10,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from attn_doctor.facts import Python
+from attn_doctor.facts import Interpreter, Python
 from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.choice import Choice, failure, pick
+from attn_doctor.probes.interpreter.layout import settings_of
 from attn_doctor.probes.interpreter.shadowing import duplicates, shadowing_modules
 from attn_doctor.probes.machine.mounts import writable
 
@@ -35,14 +36,20 @@ class Chosen(Struct, frozen=True, kw_only=True):
     plain: tuple[str, ...] = ()
     """Those of them that PYTHONPATH adds; Python reads no `.pth` file there."""
     answer: dict[str, Any] = {}
+    candidates: tuple[Interpreter, ...] = ()
+    """The interpreters with torch that were found."""
 
 
 def choose(host: Host, python: str) -> Chosen:
-    """Choose the interpreter at `python`, else of the active environment, a `.venv`, or our own.
+    """Choose the interpreter at `python`, else the one that `pick` finds, and ask it what it is.
 
-    Raises `ExaminationError` with one sentence if it cannot be examined.
+    An interpreter that neither the user nor the shell names is shown before it is started. Raises
+    `ExaminationError` with one sentence if it cannot be examined.
     """
     choice = pick(host, python)
+    if choice.announced:
+        torch = f"torch {choice.torch}" if choice.torch else "no torch"
+        host.show(f"Examining {choice.path}: {choice.why}, with {torch}")
     answer = _ask(host, choice)
     path = choice.path
     executable = answer["executable"] or path
@@ -60,6 +67,7 @@ def choose(host: Host, python: str) -> Chosen:
         site_packages=tuple(folders.values()),
         plain=plain,
         answer=answer,
+        candidates=choice.candidates,
     )
 
 
@@ -94,7 +102,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
         site_packages_writable=can_write,
         pip=pip.version if pip else "",
         uv=_uv(host, answer["scripts"]),
-        created_by_uv="uv" in _settings(venv),
+        created_by_uv="uv" in settings_of(venv),
         user_site=answer["user_site"] if answer["user_site"] in answer["site_packages"] else "",
         pythonpath=_pythonpath(host, {"reads_pythonpath": True}),
         shadowing_modules=shadowing_modules(host, site, _pythonpath(host, answer)),
@@ -144,16 +152,7 @@ def _ask(host: Host, choice: Choice) -> dict[str, Any]:
 def _home_of(host: Host, python: str) -> str:
     """Return the folder of the base Python of a virtual environment; or empty."""
     root = host.parent(host.parent(python))
-    return _settings(host.try_read(host.join(root, "pyvenv.cfg"))).get("home", "")
-
-
-# home = /usr/bin
-# uv = 0.5.11
-# include-system-site-packages = false
-def _settings(config: str) -> dict[str, str]:
-    """Settings of a `pyvenv.cfg`."""
-    pairs = (line.partition("=") for line in config.splitlines() if "=" in line)
-    return {key.strip().lower(): value.strip() for key, _, value in pairs}
+    return settings_of(host.try_read(host.join(root, "pyvenv.cfg"))).get("home", "")
 
 
 def _environment(host: Host, answer: dict[str, Any]) -> PythonEnvironment:

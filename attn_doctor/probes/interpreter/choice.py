@@ -1,18 +1,27 @@
 """Chooses the interpreter to examine, and says why.
 
-A user rarely means the interpreter that runs attn-doctor: installed by pipx, it examines the active
-environment. An interpreter that the user did not name could belong to another user. So a `.venv`
-above the working directory is skipped if another user owns it, and a script is started only if
-`--python` names it.
+A user rarely means the interpreter that runs attn-doctor: installed by pipx or uv, it has no torch.
+So those that the user works with are looked for, and the first one with torch is chosen. All are
+found by name and files alone. An interpreter that the user did not name could belong to another
+user. So an environment above the working directory is skipped if another user owns it, and a script
+is started only if `--python` names it.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from attn_doctor.errors import ExaminationError
+from attn_doctor.facts import Interpreter
 from attn_doctor.host import Host, expand
+from attn_doctor.probes.interpreter.layout import behind_shim, torch_of
+
+#: Names of environments in a project's folder, then those in portable builds such as ComfyUI's.
+_FOLDERS = (".venv", "venv", "env")
+_PORTABLE = ("python_embeded", "python_embedded")
+_BASE = ("base", "root")
 
 
 class Choice(NamedTuple):
@@ -21,29 +30,125 @@ class Choice(NamedTuple):
     path: str
     why: str
     subject: str
+    torch: str = ""
+    """Version of its torch, if it was looked for; empty if it has none."""
+    announced: bool = False
+    """Its path is to be shown before it is started: neither the user nor the shell names it."""
+    candidates: tuple[Interpreter, ...] = ()
+    """All interpreters that were found and have torch, in the order of preference."""
 
 
 def pick(host: Host, python: str) -> Choice:
-    """Choose the interpreter at `python`, else of the active environment, a `.venv`, or our own.
+    """Choose the interpreter at `python`, else that of the active environment.
 
-    Raises `ExaminationError` with one sentence if that one cannot be started.
+    Without both, the first one with torch is chosen: in a folder here or above, on PATH, our own.
+    If none has torch, the first one is chosen. Raises `ExaminationError` with one sentence if that
+    one cannot be started.
     """
     if python:
         return _named(host, python)
-    active = host.environ.get("VIRTUAL_ENV", "")
-    if active:
-        subject = f"VIRTUAL_ENV={active}"
-        root = _folder(host, active, subject, "deactivate")
-        return Choice(_interpreter_of(host, root, subject), "VIRTUAL_ENV is set", subject)
-    # conda activates its base environment in every shell, so a `.venv` takes precedence over it.
-    if host.environ.get("CONDA_DEFAULT_ENV") in ("base", "root"):
-        choice = _dot_venv(host) or _conda(host)
-    else:
-        choice = _conda(host) or _dot_venv(host)
-    ours = host.platform.python
-    if choice is None and not ours:
+    active = _active(host)
+    # conda activates its base environment in every shell, so a folder takes precedence over it.
+    base = not host.environ.get("VIRTUAL_ENV") and host.environ.get("CONDA_DEFAULT_ENV") in _BASE
+    named = active is not None and not base
+    mine = [active] if active is not None else []
+    near = [*mine, *_in_folders(host)] if named else [*_in_folders(host), *mine]
+    found = [one._replace(torch=torch_of(host, one.path)) for one in [*near, *_on_path(host)]]
+    own = _own(host)
+    with_torch = [*_distinct(host, [one for one in (*found, own) if one.torch])]
+    choice = (found if named else with_torch or found or [own])[0]
+    if not choice.path:
         raise failure("attn-doctor", "cannot determine which Python runs it")
-    return choice or Choice(ours, "runs attn-doctor", ours)
+    if choice.path not in (own.path, *(one.path for one in mine)):
+        _check_found(host, choice)
+    listed = (Interpreter(path=one.path, found=one.why, torch=one.torch) for one in with_torch)
+    return choice._replace(candidates=tuple(listed))
+
+
+def _own(host: Host) -> Choice:
+    ours = host.platform.python
+    return Choice(ours, "runs attn-doctor", ours, torch_of(host, ours) if ours else "")
+
+
+def _active(host: Host) -> Choice | None:
+    """Return the interpreter of the active environment."""
+    active = host.environ.get("VIRTUAL_ENV", "")
+    if not active:
+        return _conda(host)
+    subject = f"VIRTUAL_ENV={active}"
+    root = _folder(host, active, subject, "deactivate")
+    return Choice(_interpreter_of(host, root, subject), "VIRTUAL_ENV is set", subject)
+
+
+def _in_folders(host: Host) -> Iterator[Choice]:
+    """Yield the interpreters of environments in folders here and above."""
+    for names in (_FOLDERS, _PORTABLE):
+        for folder in _upwards(host):
+            for name in names:
+                yield from _in_folder(host, folder, name)
+
+
+def _on_path(host: Host) -> Iterator[Choice]:
+    """Yield the interpreters on PATH. Of a shim of pyenv, which is a script, the target is taken.
+
+    Left out are other scripts, Python 2, and Windows' links to its store.
+    """
+    for name in ("python", "python3"):
+        path = host.which(name)
+        path = behind_shim(host, _absolute(host, path)) if path else ""
+        if path and not (
+            "\\WindowsApps\\" in path
+            or re.search(r"[/\\]python2[\d.]*$", host.real(path))
+            or host.try_read(path, 2).startswith("#!")
+        ):
+            yield Choice(path, f"{name} on PATH", path, announced=True)
+
+
+def _upwards(host: Host) -> Iterator[str]:
+    """Yield the working directory and those above it, up to the home directory or a root."""
+    folder = host.platform.cwd
+    while folder:
+        yield folder
+        above = host.parent(folder)
+        if folder in (host.platform.home, above):
+            return
+        folder = above
+
+
+def _in_folder(host: Host, folder: str, name: str) -> Iterator[Choice]:
+    """Yield the interpreter of the environment `name` in `folder`, if it is one."""
+    root = host.join(folder, name)
+    if name in _FOLDERS and not (
+        host.is_file(host.join(root, "pyvenv.cfg")) or host.is_dir(host.join(root, "conda-meta"))
+    ):
+        return
+    here = folder == host.platform.cwd
+    path = _find(host, root)
+    if path and (here or _trusted(host, root)):
+        where = "the working directory" if here else folder
+        yield Choice(path, f"{name} in {where}", root, announced=name != ".venv")
+
+
+def _distinct(host: Host, found: list[Choice]) -> Iterator[Choice]:
+    """Yield each interpreter once. Two environments may share the file that a link leads to."""
+    seen = set()
+    for one in found:
+        place = _place(host, one.path)
+        if place not in seen:
+            seen.add(place)
+            yield one
+
+
+def _place(host: Host, path: str) -> tuple[str, str]:
+    return host.real(host.parent(path)), host.real(path)
+
+
+def _check_found(host: Host, choice: Choice) -> None:
+    """Raise unless an interpreter that the user did not name can be started."""
+    _check(host, choice.path, choice.subject)
+    if host.try_read(choice.path, 2).startswith("#!"):
+        why = f"{choice.path} is a script, which is started only if --python names it"
+        raise failure(choice.subject, why)
 
 
 def _named(host: Host, python: str) -> Choice:
@@ -75,26 +180,6 @@ def _conda(host: Host) -> Choice | None:
     if not _find(host, root):
         return None
     return Choice(_interpreter_of(host, root, subject), "CONDA_PREFIX is set", subject)
-
-
-def _dot_venv(host: Host) -> Choice | None:
-    """Return the nearest `.venv` from the working directory up to the home directory or a root."""
-    start = folder = host.platform.cwd
-    while folder:
-        root = host.join(folder, ".venv")
-        here = folder == start
-        if host.is_file(host.join(root, "pyvenv.cfg")) and (here or _trusted(host, root)):
-            path = _interpreter_of(host, root, root)
-            if host.try_read(path, 2).startswith("#!"):
-                raise failure(
-                    root, f"{path} is a script, which is started only if --python names it"
-                )
-            return Choice(path, f".venv in {'the working directory' if here else folder}", root)
-        above = host.parent(folder)
-        if folder in (host.platform.home, above):
-            break
-        folder = above
-    return None
 
 
 def _trusted(host: Host, folder: str) -> bool:

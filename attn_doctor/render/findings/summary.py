@@ -37,8 +37,9 @@ def header(facts: Facts) -> str:
 
 
 def blocks(facts: Facts) -> list[tuple[str, list[str]]]:
-    """The four blocks, each with its lines, after the simulated parts."""
+    """The four blocks, each with its lines, after the interpreters and the simulated parts."""
     found = [
+        *([("python", lines)] if (lines := [*_interpreters(facts)]) else []),
         *([("simulated", [", ".join(facts.simulated)])] if facts.simulated else []),
         ("machine", [*_machine(facts)]),
         ("toolkit", [*_toolkit(facts)]),
@@ -46,6 +47,17 @@ def blocks(facts: Facts) -> list[tuple[str, list[str]]]:
         ("packages", [*_packages(facts)]),
     ]
     return [(name, [clean(line) for line in lines]) for name, lines in found]
+
+
+def _interpreters(facts: Facts) -> Iterable[str]:
+    """The interpreters with torch, if another one than the examined one could be meant."""
+    others = [one for one in facts.interpreters or () if one.path != facts.python.path]
+    if not others:
+        return
+    for one in facts.interpreters or ():
+        examined = "examined: " if one.path == facts.python.path else ""
+        yield f"torch {one.torch} in {one.path} ({examined}{one.found})"
+    yield "--python PATH examines another one"
 
 
 def _machine(facts: Facts) -> Iterable[str]:

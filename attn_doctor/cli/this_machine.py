@@ -1,0 +1,20 @@
+"""The machine that a command examines."""
+
+from __future__ import annotations
+
+import sys
+
+from attn_doctor.host.local import LocalHost
+
+
+def this_machine() -> LocalHost:
+    """Return this machine; it shows the path of a found interpreter before that is started."""
+    host = LocalHost()
+    host.show = _show
+    return host
+
+
+def _show(text: str) -> None:
+    # Undecodable bytes of a path are shown with a replacement.
+    sys.stderr.write(text.encode("utf-8", "replace").decode() + "\n")
+    sys.stderr.flush()

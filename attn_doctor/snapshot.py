@@ -44,7 +44,7 @@ def parse(text: bytes, name: str) -> Facts:
         raise SnapshotError(
             f"{name} is a snapshot of format {data['schema']}, written by attn-doctor"
             f" {data.get('attn_doctor') or 'of a later version'}; this attn-doctor reads up to"
-            f" format {SCHEMA}: upgrade it with `pip install -U attn-doctor`"
+            f" format {SCHEMA}: install a later one"
         )
     if _GROUPS.isdisjoint(data):
         raise SnapshotError(f"{name} is not a snapshot of attn-doctor; {advice}")

@@ -154,3 +154,20 @@ def test_files_that_pages_name_exist() -> None:
     named = set(re.findall(r"`([\w./]+\.py)`", text)) - {"version.py"}  # torch's
     assert named
     assert {one for one in named if not [*ROOT.glob(f"**/{one}")]} == set()
+
+
+def test_nothing_installs_a_name_that_anyone_could_take() -> None:
+    """Until a release is on an index, recipes install a checkout, a wheel or an address."""
+    pattern = re.compile(
+        r"(?:(?:pipx?|tool) install|uvx|pipx run)\s[^&;`]*?\battn-doctor(?![-\w/.])"
+    )
+    places = ["*.md", "*.yml", "docs/**/*.md", "rules/**/*.toml", "rules/*.md", "examples/*"]
+    places += ["attn_doctor/**/*.py", ".github/**/*.yml"]
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for place in places
+        for path in ROOT.glob(place)
+        for line in path.read_text("utf-8").splitlines()
+        if pattern.search(line)
+    ]
+    assert found == []

@@ -56,12 +56,14 @@ def _builds(stage: Stage) -> Iterator[str]:
     yield f"# BASE is the image that trains{needs}; this stage needs a C compiler in it."
     yield "ARG BASE"
     yield "FROM ${BASE} AS attention-kernels"
-    yield f"# What pip installs: another version, or a wheel's address. In {_OWN}, so that nothing"
-    yield "# changes in the environment that trains."
-    yield f"ARG ATTN_DOCTOR=attn-doctor=={stage.version}"
+    yield "# What pip installs: a wheel or a checkout in the build context (./attn_doctor-….whl),"
+    yield "# a wheel's address, or git+https://…@COMMIT. Set it with --build-arg ATTN_DOCTOR=…"
+    yield "ARG ATTN_DOCTOR"
     yield "# The interpreter that trains."
     yield "ARG PYTHON=python3"
-    yield f'RUN "$PYTHON" -m venv {_OWN} && {_OWN}/bin/pip install --no-cache-dir "$ATTN_DOCTOR"'
+    yield f"# In {_OWN}, so that nothing changes in the environment that trains."
+    yield f'RUN --mount=type=bind,target=/context,rw cd /context && "$PYTHON" -m venv {_OWN} \\'
+    yield f'    && {_OWN}/bin/pip install --no-cache-dir "${{ATTN_DOCTOR:?is needed, see above}}"'
     for name in stage.files:
         yield f"COPY {json.dumps([name, f'{_WORK}/{name}'], ensure_ascii=False)}"
     if stage.files:

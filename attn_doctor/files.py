@@ -1,5 +1,5 @@
 """Write files in one step. The code is in `worker.files`, because workers need it too."""
 
-from attn_doctor.worker.files import replacing, sync, write_atomic
+from attn_doctor.worker.files import make_folders, replacing, sync, write_atomic
 
-__all__ = ["replacing", "sync", "write_atomic"]
+__all__ = ["make_folders", "replacing", "sync", "write_atomic"]

@@ -12,18 +12,22 @@ GPU driver, an NFS server that does not answer) ignores SIGKILL, and waiting wou
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
+import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import IO
+from typing import IO, Any
 
 from msgspec import Struct
+
+from attn_doctor.worker import ownership
 
 _log = logging.getLogger(__name__)
 
@@ -98,8 +102,12 @@ class Running:
         inherit: Sequence[int] = (),
         attached: bool = False,
         output: int | None = None,
+        as_owner: bool = False,
     ) -> None:
         """Start `argv`. Raises `OSError` if that fails. `inherit`: descriptors that it gets too.
+
+        `as_owner`: root starts a program of another user as that user. Otherwise root refuses it
+        with `PermissionError`.
 
         `output`: the descriptor that standard output goes to. `joined`: standard error goes there
         too. `attached`: start it as a shell does, with our input, output and terminal, so that
@@ -111,6 +119,10 @@ class Running:
         windows = os.name == "nt"
         flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) if windows else 0
         self._attached = attached
+        user = _runner(self.argv[0], env, as_owner=as_owner)
+        if user is not None:
+            own = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
+            env = {**(os.environ if env is None else env), **own}
         self._child = subprocess.Popen(
             self.argv,
             stdin=pipe if stdin else None if attached else subprocess.DEVNULL,
@@ -121,6 +133,7 @@ class Running:
             start_new_session=not windows and not attached,
             pass_fds=() if windows else tuple(inherit),
             creationflags=0 if attached else flags,
+            **({} if user is None else _identity(user)),
         )
         self.pid = self._child.pid
         _log.debug("started process %d: %s", self.pid, self.argv)
@@ -182,6 +195,30 @@ class Running:
         return self.wait(grace)
 
 
+def _runner(
+    program: str, env: Mapping[str, str] | None, *, as_owner: bool
+) -> ownership.User | None:
+    """The user as whom root starts a program. Raises `PermissionError` for a refusal."""
+    if os.name == "nt" or os.geteuid() != 0:
+        return None
+    if not os.path.dirname(program):
+        search = (os.environ if env is None else env).get("PATH")
+        program = shutil.which(program, path=search) or program
+    user = ownership.runner(program)
+    if user is not None and not as_owner:
+        raise PermissionError(
+            errno.EPERM,
+            f"it belongs to {user.name} and root does not run it; run attn-doctor as that user with"
+            f" `runuser -u {user.name} -- attn-doctor`, or add `--allow-foreign {program}`",
+        )
+    return user
+
+
+def _identity(user: ownership.User) -> dict[str, Any]:
+    """The arguments of `Popen` that give up root's rights."""
+    return {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
+
+
 def run(
     argv: Sequence[str],
     seconds: float,
@@ -194,16 +231,19 @@ def run(
     head: int = KEPT,
     tail: int = KEPT,
     grace: float = GRACE,
+    as_owner: bool = False,
 ) -> Ended:
     """Run `argv` to its end, or to the limit of `seconds`. Never raises `OSError`.
 
     `on_line` gets each line of the output at once, from another thread. `joined` puts standard
     error into `out`, in order. `head`, `tail`: bytes of output that are kept from the beginning and
     from the end. `grace`: seconds to wait for a killed process, and for the output of one that has
-    ended while a grandchild still holds the pipe.
+    ended while a grandchild still holds the pipe. `as_owner`: as for `Running`.
     """
     try:
-        running = Running(argv, env=env, cwd=cwd, stdin=stdin is not None, joined=joined)
+        running = Running(
+            argv, env=env, cwd=cwd, stdin=stdin is not None, joined=joined, as_owner=as_owner
+        )
     except (OSError, ValueError) as error:
         return Ended(argv=tuple(argv), code=None, error=error)
     with running:

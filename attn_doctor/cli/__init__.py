@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from attn_doctor.cli.foreign_option import accepting
+
 EPILOG = """
 Without a command, `attn-doctor` runs `check`.
 
@@ -75,9 +77,12 @@ def _add(app: typer.Typer, name: str) -> None:
     module = importlib.import_module(f"attn_doctor.cli.{location}")
     command = getattr(module, attribute)
     if isinstance(command, typer.Typer):
+        for one in command.registered_commands if name != "rules" else ():
+            if one.callback is not None:
+                one.callback = accepting(one.callback)
         app.add_typer(command, name=name)
     else:
-        app.command(name, epilog=getattr(module, "EPILOG", None))(command)
+        app.command(name, epilog=getattr(module, "EPILOG", None))(accepting(command))
 
 
 def _version(requested: bool) -> None:

@@ -40,8 +40,10 @@ class Cache(Struct, frozen=True, kw_only=True):
     memory, or in a container's own layer."""
     stale_locks: int | None = None
     """Lock files of extension builds older than an hour; no running build leaves such a lock."""
-    foreign_owner: bool | None = None
-    """It belongs to another user."""
+    danger: str | None = None
+    """A folder above it, the folder or a file through which another user decides which code it
+    holds, such as `/tmp/a belongs to bob (uid 1001, mode 0755)`; empty if there is none. Only the
+    files that were counted are examined."""
 
 
 class BuiltKernels(Struct, frozen=True, kw_only=True):

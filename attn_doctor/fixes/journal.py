@@ -27,6 +27,7 @@ from typing import Any
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import sync, write_atomic
+from attn_doctor.ownership import require
 
 #: File in each folder that a run made, with the run's id: only such a folder is ever removed.
 MARKER = ".attn-doctor-made"
@@ -157,6 +158,7 @@ def begin(environ: Mapping[str, str], title: str, python: str = "") -> Iterator[
     Raises `AttnDoctorError` if the state folder is missing or cannot be written.
     """
     folder = fixes_folder(environ) / _new_id()
+    require(folder.parent, "set XDG_STATE_HOME to a folder of yours")
     try:
         folder.mkdir(parents=True, mode=0o700)
         handle = lock(folder / "lock")
@@ -197,13 +199,19 @@ def reopen(run: Run) -> Iterator[Journal]:
 
 
 def runs(environ: Mapping[str, str]) -> list[Run]:
-    """Return all runs with a journal, the newest first; none without a state folder."""
+    """Return all runs with a journal, the newest first; none without a state folder.
+
+    Raises `OwnershipError` if another user decides what is in a journal.
+    """
     try:
         folder = fixes_folder(environ)
         names = sorted(os.listdir(folder), reverse=True)
     except (AttnDoctorError, OSError):
         return []
-    return [Run(folder / name) for name in names if (folder / name / _FILE).is_file()]
+    found = [folder / name for name in names if (folder / name / _FILE).is_file()]
+    for one in found:
+        require(one / _FILE)
+    return [Run(one) for one in found]
 
 
 def digest(path: Path) -> str:

@@ -77,7 +77,8 @@ class Space(Struct, frozen=True, kw_only=True):
 class Measure(Struct, frozen=True, kw_only=True):
     """Size of a directory tree; `complete` is false if the time limit ended the walk.
 
-    `locks` holds paths of lock files, relative to the tree.
+    `locks` holds paths of lock files, relative to the tree. `danger` is the first file or folder in
+    it that another user owns or can write, as a clause.
     """
 
     files: int = 0
@@ -85,6 +86,7 @@ class Measure(Struct, frozen=True, kw_only=True):
     newest: float = 0.0
     complete: bool = True
     locks: tuple[str, ...] = ()
+    danger: str = ""
 
 
 class Platform(Struct, frozen=True, kw_only=True):
@@ -223,6 +225,19 @@ class Host:
     def real(self, path: str) -> str:
         """Return `path` with every link followed."""
         return str(self.ask("real", path))
+
+    def danger(self, path: str) -> str | None:
+        """Return who else than this user and root decides what is at `path`, as a clause.
+
+        Empty if only they do; None if that is unknown, as on Windows.
+        """
+        answer: str | None = self.ask("danger", path)
+        return answer
+
+    def interpreter_danger(self, python: str) -> str | None:
+        """Return the same for an interpreter and the environment around it."""
+        answer: str | None = self.ask("interpreter_danger", python)
+        return answer
 
     def access(self, path: str, mode: str) -> bool:
         """Whether this user may read (`r`), write (`w`) or execute (`x`) `path`."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from attn_doctor import processes
 from attn_doctor.host import Host, stat_kind
+from attn_doctor.worker import ownership
 
 
 def _read(path: str, limit: int) -> str:
@@ -57,6 +58,13 @@ def _stat(path: str) -> dict[str, Any]:
     }
 
 
+def _danger(
+    question: Callable[[str], ownership.Danger | None],
+) -> Callable[[str], str | None]:
+    """Return a function that answers in a clause; on Windows, where owners are unknown, None."""
+    return lambda path: None if os.name == "nt" else str(question(path) or "")
+
+
 def _space(path: str) -> dict[str, int]:
     """Return the fields of a `Space`: bytes of the file system of `path`."""
     if hasattr(os, "statvfs"):
@@ -75,6 +83,7 @@ def _measure(path: str, seconds: float) -> dict[str, Any]:
     files = size = 0
     newest = 0.0
     locks: list[str] = []
+    danger: ownership.Danger | None = None
     pending = [path]
     while pending:
         if time.monotonic() > end:
@@ -85,10 +94,12 @@ def _measure(path: str, seconds: float) -> dict[str, Any]:
             continue
         for entry in entries:
             try:
+                found = entry.stat(follow_symlinks=False)
+                if danger is None and os.name != "nt":
+                    danger = ownership.of_entry(entry.path, found)
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
                     continue
-                found = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
             files += 1
@@ -102,6 +113,7 @@ def _measure(path: str, seconds: float) -> dict[str, Any]:
         "newest": newest,
         "complete": not pending,
         "locks": sorted(locks)[:50],
+        "danger": str(danger or ""),
     }
 
 
@@ -132,6 +144,8 @@ class LocalHost(Host):
             "stat": _stat,
             "list": lambda path: sorted(os.listdir(path)),
             "real": os.path.realpath,
+            "danger": _danger(ownership.danger),
+            "interpreter_danger": _danger(ownership.of_interpreter),
             "access": lambda path, mode: os.access(path, _MODES[mode]),
             "space": _space,
             "measure": _measure,
@@ -184,6 +198,7 @@ class LocalHost(Host):
             head=OUTPUT_LIMIT,
             tail=0,
             grace=GRACE,
+            as_owner=True,
         )
         if ended.error is not None:
             missing = isinstance(ended.error, FileNotFoundError)
@@ -222,7 +237,9 @@ class LocalHost(Host):
 
             return {**interpreter.describe(), "outcome": "done"}
         child = os.path.join(os.path.dirname(_HERE), "worker", "interpreter.py")
-        return self._script([python, "-I", "-S", "-B", child], seconds)
+        # The user as whom root starts it may not be able to read our files.
+        what = ["-c", _read(child, 1 << 20)] if self.platform.uid == 0 else [child]
+        return self._script([python, "-I", "-S", "-B", *what], seconds)
 
     def _script(self, argv: list[str], seconds: float) -> dict[str, Any]:
         ran = self._run(argv, seconds, {})

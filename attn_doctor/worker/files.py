@@ -5,8 +5,10 @@ Only the standard library is used, because workers in the examined interpreter w
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Union
 
@@ -51,6 +53,22 @@ def replacing(
         raise
     if durable:
         sync(folder or os.curdir)
+
+
+def make_folders(root: AnyPath, names: Iterable[str]) -> None:
+    """Make the folders `names`, each inside the one before, below `root`, which has to exist.
+
+    A link in the place of one is not followed. Raises `OSError`.
+    """
+    path = os.fspath(root)
+    for name in names:
+        path = os.path.join(path, name)
+        with suppress(FileExistsError):
+            os.mkdir(path)
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise NotADirectoryError(
+                errno.ENOTDIR, "is a link or a file; nothing is written through it: remove it", path
+            )
 
 
 def sync(path: AnyPath) -> None:

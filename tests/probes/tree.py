@@ -56,6 +56,8 @@ def machine(
         table[key("stat", name)] = {"kind": "file"}
         table[key("read", name)] = texts.get(name, "\x7fELF")
         table[key("access", name, "x")] = name in programs
+    for name in foreign:
+        table[key("danger", name)] = f"{name} belongs to bob (uid 1001, mode 0755)"
     for name, target in (links or {}).items():
         table[key("real", name)] = target
     recording: dict[str, Any] = {name: {"answer": answer} for name, answer in table.items()}

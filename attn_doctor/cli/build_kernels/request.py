@@ -18,7 +18,6 @@ from attn_doctor.kernels.builder.devices import (
     children_environment,
     compilable,
     devices,
-    owner_remark,
 )
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.rebuild_request import recorded
@@ -111,7 +110,7 @@ def workplace(options: BuildOptions, facts: Facts, targets: Sequence[Target]) ->
     environ, notes = children_environment(os.environ, str(folder), own=own)
     if options.unpadded:
         environ[UNPADDED] = "1"
-    notes += [owner_remark(folder), *target_remarks(targets, folder, options.cache_dir, os.environ)]
+    notes += [*target_remarks(targets, folder, options.cache_dir, os.environ)]
     return Workplace(facts, folder, environ, [note for note in notes if note])
 
 

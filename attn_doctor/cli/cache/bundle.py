@@ -108,7 +108,10 @@ def import_(
         )
     from attn_doctor.kernels.builder.devices import cache_folder
     from attn_doctor.kernels.bundle import artifact as artifacts
+    from attn_doctor.ownership import require
 
+    if signers:
+        require(signers)
     facts = examined(python)
     if dry_run:
         raise typer.Exit(_preview(artifacts.head(file), file, facts, format))

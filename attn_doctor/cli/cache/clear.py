@@ -53,9 +53,12 @@ def clear(
     from attn_doctor.kernels.caches.deletion import clear as apply
     from attn_doctor.kernels.caches.deletion import plan
     from attn_doctor.kernels.caches.survey import survey
+    from attn_doctor.ownership import require_cache
     from attn_doctor.render.caches.text import cleared_text, plan_text
     from attn_doctor.render.terminal import Terminal
 
+    if cache_dir:
+        require_cache(cache_dir)
     facts = examined(python)
     locations = selected(kind, cache_dir, hub=False)
     plans = [plan(survey(location, facts), everything=not stale) for location in locations]

@@ -39,7 +39,7 @@ def verify(
         typer.Option(
             "--warm-ups",
             help="Also re-run recorded warm-up programs whose kernels are unverified, if they are"
-            " still at the recorded path.",
+            " still at the recorded path and belong to you. Each is shown before it runs.",
         ),
     ] = False,
     format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
@@ -64,18 +64,23 @@ def verify(
 
     from attn_doctor.kernels.caches.integrity import check
     from attn_doctor.kernels.caches.survey import survey
+    from attn_doctor.ownership import OwnershipError, cache_refusal
 
     program = program_of(context)
     locations = selected(kind, cache_dir, hub=False)
     facts = examined(python)
     surveys = [survey(location, facts, 0.0) for location in locations]
     surveys = [one for one in surveys if one.exists]
+    for one in surveys:
+        if one.danger:
+            raise OwnershipError(cache_refusal(one.location.path, one.danger))
     checked = [check(one, facts) for one in surveys]
     quiet = json or format is Format.json
     results: list[Verification] = []
 
     def say(message: str) -> None:
-        if not quiet:
+        # What a record names is shown before it is run, also where nothing else is.
+        if warm_ups or not quiet:
             sys.stderr.write(f"{message}\n")
 
     # A job that receives SIGTERM must not leave its children running.

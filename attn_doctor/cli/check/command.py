@@ -19,6 +19,7 @@ from attn_doctor.cli.option_groups import grouped
 from attn_doctor.cli.rules_option import here
 from attn_doctor.cli.source_options import SourceOptions
 from attn_doctor.findings import Severity
+from attn_doctor.shell.commands import line
 
 if TYPE_CHECKING:
     from attn_doctor.cli.backends.live import Ran
@@ -116,7 +117,16 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
         from attn_doctor.policy.policy import find, read
 
         path = Path(self.policy) if self.policy else find(here())
-        return read(path) if path else None
+        if path is None:
+            return None
+        from attn_doctor.ownership import require
+
+        if not self.policy:
+            require(path, f"name it with `{line(['--policy', str(path)])}`", "use --policy none")
+        policy = read(path)
+        for folder in policy.folders:
+            require(folder)
+        return policy
 
 
 class ResultOptions(Struct, frozen=True, kw_only=True):
@@ -237,7 +247,7 @@ def check(
 
     def written(output: Output) -> str:
         own_rules = (*source.rule_folders, *(policy.folders if policy else ()))
-        view = _View(code, severity, own_rules, result)
+        view = _View(code, severity, own_rules, result, policy.path if policy else "")
         text = _rendered(checked, output, view)
         if ran is None:
             return text
@@ -270,6 +280,8 @@ class _View(Struct, frozen=True):
     fail_on: Severity | None
     folders: tuple[Path, ...]
     options: ResultOptions
+    policy: str
+    """The file of the policy in force; empty if there is none."""
 
 
 def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
@@ -299,6 +311,7 @@ def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
         backends=backends,
         configs=configs,
         unread=checked.unread,
+        policy=view.policy,
     )
 
 

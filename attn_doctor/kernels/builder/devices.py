@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.ownership import require_cache
 from attn_doctor.shell import commands
 from attn_doctor.shell.commands import argv_for
 from attn_doctor.worker.kernels.torch_versions import minor
@@ -156,14 +157,15 @@ def _numbered(facts: Facts, word: str) -> list[str]:
 def cache_folder(facts: Facts, asked: str) -> Path:
     """The folder that will hold the kernels: `asked`, else torch's own, as the facts have it.
 
-    Links in its path are resolved, since no file is ever removed through a link.
+    Links in its path are resolved, since no file is ever removed through a link. Raises
+    `OwnershipError` if another user decides what is in it.
     """
-    if asked:
-        return Path(os.path.realpath(Path(asked).expanduser()))
     found = [cache.path for cache in facts.caches or () if cache.kind == "inductor"]
-    if not found or not found[0]:
+    path = str(Path(asked).expanduser()) if asked else next(iter(found), None)
+    if not path:
         raise AttnDoctorError("torch's cache folder is unknown: name one with --cache-dir")
-    return Path(os.path.realpath(found[0]))
+    require_cache(path)
+    return Path(os.path.realpath(path))
 
 
 def compilable(facts: Facts, folder: Path, device: str) -> None:
@@ -185,17 +187,6 @@ def compilable(facts: Facts, folder: Path, device: str) -> None:
             f"--cache-dir {commands.word(path)}: torch cannot compile for the CPU in a folder with"
             " a blank, a quote or a backslash in its path: name another"
         )
-
-
-def owner_remark(folder: Path) -> str:
-    """A remark on a folder of another user; "" for the user's own folders, and root's."""
-    try:
-        owner = folder.stat().st_uid
-    except OSError:
-        return ""  # it does not exist yet, or cannot be examined
-    if not hasattr(os, "geteuid") or owner in (os.geteuid(), 0):
-        return ""
-    return f"{folder} belongs to another user (uid {owner}), who can change what is loaded from it"
 
 
 def children_environment(
@@ -221,6 +212,8 @@ def children_environment(
         remarks.append(_triton_remark(elsewhere, folder, own=own))
         if own:
             del children[_TRITON_CACHE]
+        else:
+            require_cache(elsewhere)
     if (Path(folder) / TRITON).is_dir() and not {"TRITON_HOME", _TRITON_CACHE} & children.keys():
         # Built for a GPU elsewhere, it contains what Triton would compile into the home directory.
         children["TRITON_HOME"] = folder

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from attn_doctor.files import make_folders
 from attn_doctor.kernels.builder.devices import TRITON
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.progress import Watcher
@@ -24,6 +25,7 @@ from attn_doctor.kernels.bundle import artifact as artifacts
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError
 from attn_doctor.kernels.bundle.compatibility import Compatibility, Layer
 from attn_doctor.kernels.bundle.import_entries import KERNELS, Import, Imported
+from attn_doctor.ownership import require_cache
 from attn_doctor.record import drift, store
 from attn_doctor.record.key_parts import names_of_parts
 from attn_doctor.record.lock import FOLDER, Lock
@@ -38,7 +40,9 @@ def private(path: Path, folder: Path) -> Iterator[Path]:
     """
     incoming = folder / FOLDER / "incoming"
     try:
-        incoming.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        require_cache(folder)
+        make_folders(folder, (FOLDER, "incoming"))
         with tempfile.TemporaryDirectory(dir=incoming) as staging:
             copy = Path(staging) / path.name
             shutil.copyfile(path, copy)
@@ -198,7 +202,7 @@ class Relocation:
             source, target = self._room / name, self._folder / name
             if name in self.sizes or packed is None or not source.is_file():
                 continue
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self._folder, Path(name).parent.parts)
             if packed.holds_path:
                 data = artifacts.without_folder(source.read_bytes(), self._room)
                 source.write_bytes(artifacts.with_folder(data, self._folder))

@@ -23,6 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.kernels.caches.file_tree import Node
+from attn_doctor.ownership import cache_refusal
 from attn_doctor.record.manifest import NAME
 
 if TYPE_CHECKING:
@@ -400,6 +401,8 @@ def plan(found: Survey, *, everything: bool) -> Plan:
     empty = Plan(kind=found.location.kind, root=found.location.path)
     if not found.exists:
         return empty
+    if found.danger:
+        return replace(empty, refused=cache_refusal(found.location.path, found.danger))
     contents = found.contents
     if contents.unrecognised:
         return replace(empty, refused=contents.unrecognised)

@@ -23,6 +23,7 @@ from attn_doctor.kernels.caches.states import (
 )
 from attn_doctor.probes.machine.caches import cute, locate
 from attn_doctor.record.manifest import NAME
+from attn_doctor.worker.ownership import Danger, user_name, within
 
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import EntryState, Manifest, Warmup
@@ -77,8 +78,8 @@ class Survey(Struct, frozen=True, kw_only=True):
     real: str = ""
     """The real path, if the location is a link."""
     owner: str = ""
-    owned_by_user: bool | None = None
-    """None: this system has no owners."""
+    danger: Danger | None = None
+    """Through what another user decides which code is in it; its record is then not believed."""
     tree: Tree
     contents: Contents
     evaluated: tuple[EvaluatedEntry, ...] = ()
@@ -94,7 +95,8 @@ class Survey(Struct, frozen=True, kw_only=True):
     @property
     def record_damaged(self) -> bool:
         """There is a record, but it is truncated or not JSON."""
-        return self.manifest is None and not self.record_unreadable and NAME in self.contents.record
+        unread = self.record_unreadable or self.danger
+        return self.manifest is None and not unread and NAME in self.contents.record
 
     def count(self, state: State) -> int:
         """Count the entries in a state."""
@@ -140,15 +142,16 @@ def survey(location: CacheLocation, facts: Facts, seconds: float = float("inf"))
         ),
         Cache(),
     )
-    manifest, unreadable = _manifest(location)
+    danger = within(location.path)
+    manifest, unreadable = _manifest(location) if danger is None else (None, "")
     built = _built(location, facts) if manifest is not None else ()
     real = os.path.realpath(location.path)
     return Survey(
         location=location,
         exists=True,
         real=real if real != os.path.abspath(location.path) else "",
-        owner=_name(found.st_uid),
-        owned_by_user=found.st_uid == os.geteuid() if hasattr(os, "geteuid") else None,
+        owner="" if os.name == "nt" else user_name(found.st_uid),
+        danger=danger,
         tree=tree,
         contents=contents,
         evaluated=evaluate_entries(
@@ -229,12 +232,3 @@ def _state(warmup: Warmup) -> EntryState:
     if warmup.unverified:
         return "unverified"
     return "built" if warmup.verified else "not-reused"
-
-
-def _name(uid: int) -> str:
-    try:
-        import pwd
-
-        return pwd.getpwuid(uid).pw_name
-    except (ImportError, KeyError):
-        return f"uid {uid}" if uid else ""

@@ -195,6 +195,13 @@ def record(request: BuildRequest, ran: ProgramRuns, keys: Iterable[str]) -> None
         store.save(folder, replace(manifest, warmups=warmups, environments=environments))
 
 
+def files_of(warmup: Warmup) -> tuple[str, ...]:
+    """The program of a recorded warm-up, its scripts, and the folders that they import from."""
+    scripts = [os.path.join(warmup.folder, word) for word in _scripts(warmup)]
+    program = shutil.which(warmup.argv[0]) or warmup.argv[0]
+    return tuple(dict.fromkeys((program, warmup.folder, *scripts, *map(os.path.dirname, scripts))))
+
+
 def missing(warmup: Warmup) -> str:
     """Say what is missing to run a recorded program again; empty if nothing is."""
     program = warmup.argv[0]
@@ -202,7 +209,11 @@ def missing(warmup: Warmup) -> str:
         return f"{program} is not on this machine"
     if not os.path.isdir(warmup.folder):
         return f"its folder {warmup.folder} is not on this machine"
-    for word in warmup.argv[1:]:
-        if word.endswith(".py") and not os.path.isfile(os.path.join(warmup.folder, word)):
+    for word in _scripts(warmup):
+        if not os.path.isfile(os.path.join(warmup.folder, word)):
             return f"{os.path.join(warmup.folder, word)} is not on this machine"
     return ""
+
+
+def _scripts(warmup: Warmup) -> list[str]:
+    return [word for word in warmup.argv[1:] if word.endswith(".py")]

@@ -23,6 +23,7 @@ from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.survey import Survey
 from attn_doctor.kernels.verify import entries, programs
 from attn_doctor.kernels.verify.why import Miss, misses
+from attn_doctor.ownership import require
 from attn_doctor.pool.pool import PoolError
 from attn_doctor.record import store
 from attn_doctor.record.environment import environment_from_facts
@@ -250,6 +251,9 @@ def _recorded_programs(survey: Survey, facts: Facts, say: Say) -> list[Verificat
             title = shlex.join(warmup.argv)
             results.append(_unverified_program(folder, key, title, warmup.device_slot, message))
         else:
+            for path in programs.files_of(warmup):
+                require(path)
+            say(f"{folder} records this program in {warmup.folder}: {shlex.join(warmup.argv)}")
             results.append(_of_program(survey, facts, warmup.argv, warmup.folder, say))
     return results
 

@@ -3,8 +3,8 @@
 A user rarely means the interpreter that runs attn-doctor: installed by pipx or uv, it has no torch.
 So those that the user works with are looked for, and the first one with torch is chosen. All are
 found by name and files alone. An interpreter that the user did not name could belong to another
-user. So an environment above the working directory is skipped if another user owns it, and a script
-is started only if `--python` names it.
+user. So an environment in the working directory or above is refused if another user owns it or can
+write to it, and a script is started only if `--python` names it.
 """
 
 from __future__ import annotations
@@ -122,10 +122,9 @@ def _in_folder(host: Host, folder: str, name: str) -> Iterator[Choice]:
         host.is_file(host.join(root, "pyvenv.cfg")) or host.is_dir(host.join(root, "conda-meta"))
     ):
         return
-    here = folder == host.platform.cwd
     path = _find(host, root)
-    if path and (here or _trusted(host, root)):
-        where = "the working directory" if here else folder
+    if path:
+        where = "the working directory" if folder == host.platform.cwd else folder
         yield Choice(path, f"{name} in {where}", root, announced=name != ".venv")
 
 
@@ -145,7 +144,13 @@ def _place(host: Host, path: str) -> tuple[str, str]:
 
 def _check_found(host: Host, choice: Choice) -> None:
     """Raise unless an interpreter that the user did not name can be started."""
-    _check(host, choice.path, choice.subject)
+    root = choice.subject
+    # What PATH names, the user's shell starts too.
+    searched = root != choice.path
+    danger = searched and (host.danger(root) or host.interpreter_danger(choice.path))
+    if danger:
+        raise failure(root, f"it is not started: {danger}", f"add --allow-foreign {root}")
+    _check(host, choice.path, root)
     if host.try_read(choice.path, 2).startswith("#!"):
         why = f"{choice.path} is a script, which is started only if --python names it"
         raise failure(choice.subject, why)
@@ -180,12 +185,6 @@ def _conda(host: Host) -> Choice | None:
     if not _find(host, root):
         return None
     return Choice(_interpreter_of(host, root, subject), "CONDA_PREFIX is set", subject)
-
-
-def _trusted(host: Host, folder: str) -> bool:
-    """Whether `folder` belongs to this user or to root."""
-    found = host.try_stat(folder)
-    return found is not None and (host.windows or found.uid in (0, host.platform.uid))
 
 
 def _absolute(host: Host, path: str) -> str:

@@ -214,15 +214,23 @@ def _cache(
         network=network(mount) if mount is not None else None,
         volatile=_volatile(host, place.path, mount),
         stale_locks=_stale_locks(host, place, counted) if counted is not None else None,
-        foreign_owner=_foreign(host, stat),
+        danger=_danger(host, gaps, place, stat, counted),
     )
 
 
-def _foreign(host: Host, stat: Stat | bool | None) -> bool | None:
-    """Whether another user owns it; None on Windows, whose owners are not read."""
-    if not isinstance(stat, Stat):
-        return stat
-    return None if host.windows else stat.uid != host.platform.uid
+def _danger(
+    host: Host, gaps: Gaps, place: _Place, stat: Stat | bool | None, counted: Measure | None
+) -> str | None:
+    """Who else decides what is in it; None if that is unknown."""
+    if stat is None:
+        return None
+    found = host.danger(place.path)
+    if found or stat is False:
+        return found or ""
+    if found is None or counted is None:
+        gaps.add("caches", "the owners of its files are not known")
+        return None
+    return counted.danger
 
 
 def _day_and_time(seconds: float) -> str:

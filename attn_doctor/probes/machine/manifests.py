@@ -41,6 +41,9 @@ def of_folder(host: Host, folder: str, gaps: Gaps) -> tuple[BuiltKernels, ...] |
     """Return the same for any cache folder; None, and a gap, if its manifest cannot be read."""
     # The path is written out here: importing `record.store` costs time, often for nothing.
     path = host.join(folder, "attn-doctor", "manifest.json")
+    if danger := host.danger(path):
+        gaps.add("manifests", f"{path} is not read: {danger}")
+        return None
     try:
         text = host.read(path, LIMIT)
     except (FileNotFoundError, NotADirectoryError):

@@ -32,7 +32,7 @@ def _cache(one: Survey) -> dict[str, Any]:
         "exists": one.exists,
         "real_path": one.real or one.location.path,
         "owner": one.owner,
-        "owned_by_user": one.owned_by_user,
+        "danger": str(one.danger or ""),
         "recognised": not one.contents.unrecognised,
         "unrecognised": one.contents.unrecognised,
         "bytes": one.contents.bytes,

@@ -95,9 +95,9 @@ def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
     one, facts = survey, survey.facts
     if one.real:
         yield f"this is a symbolic link; the files are in {one.real}"
+    if one.danger:
+        yield f"another user can put code there: {one.danger}"
     faults = {
-        "it belongs to another user, who can change the code that this user runs": one.owned_by_user
-        is False,
         "it is on a network disk, where processes of several machines disturb each other"
         "": facts.network,
         "its file system is mounted noexec: compiled code in it cannot be loaded": facts.noexec,

@@ -33,10 +33,12 @@ def text(
     backends: Matrix | None = None,
     configs: Sequence[Prediction] = (),
     unread: Sequence[str] = (),
+    policy: str = "",
 ) -> str:
     """The whole report. `verbose` adds evidence; `quiet` leaves out machine and backends.
 
-    `unread`: why a configuration in this folder was not read.
+    `unread`: why a configuration in this folder was not read. `policy`: the file of the policy in
+    force, which is named also with `quiet`.
     """
     lines: list[str] = []
     if not quiet:
@@ -48,6 +50,8 @@ def text(
         lines.append("")
     lines += _suppressed(diagnosis, terminal, verbose)
     lines += _unchecked(diagnosis, terminal, verbose)
+    if policy:
+        lines += terminal.wrap(f"policy in force: {clean(policy)}", 0)
     lines += _last(diagnosis, terminal)
     return terminal.page(lines)
 

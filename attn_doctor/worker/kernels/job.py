@@ -20,8 +20,10 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
+from attn_doctor.worker import ownership
 from attn_doctor.worker.kernels.compile_and_compare import Attempt, RefusedError
 from attn_doctor.worker.kernels.fusion_check import switched_off
 from attn_doctor.worker.stub_gpu import guard, install
@@ -30,6 +32,7 @@ from attn_doctor.worker.wire import Emit
 
 def prepare(modules: list[str], emit: Emit) -> None:  # noqa: ARG001
     """Import what takes time and does not touch a GPU, so that forked workers need not."""
+    _require_own_caches(ownership.within)
     if guard.active():
         install.install()
     import torch
@@ -81,6 +84,13 @@ def prepare(modules: list[str], emit: Emit) -> None:  # noqa: ARG001
         with contextlib.suppress(Exception):
             __import__(name)
     _hash_sources()
+
+
+def _require_own_caches(question: Callable[[str], ownership.Danger | None]) -> None:
+    """Raise `RefusedError` if another user decides which code torch and Triton load here."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"):
+        if os.environ.get(name) and (found := question(os.environ[name])):
+            raise RefusedError(f"{name} is not used: {found}")
 
 
 def _patterns() -> list[str]:
@@ -173,9 +183,9 @@ def _last_words(error: BaseException) -> str:
 def _done(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     if guard.active():
         install.install()
-    for folder in reversed(job.get("sys_path") or []):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
+    # The caches were asked with their content at the start; since then only names could be taken.
+    _require_own_caches(ownership.danger)
+    _find_masks(job)
     device = job.get("device") or "cpu"
     if job["action"] == "environment":
         from attn_doctor.worker.kernels.environment import build_environment
@@ -199,6 +209,17 @@ def _done(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         # The next process starts when we answer, and may need memory that we free at exit.
         torch.cuda.empty_cache()
     return {**result, "context_seconds": context}
+
+
+def _find_masks(job: dict[str, Any]) -> None:
+    """Make the module of the user's mask importable; for other masks nothing is added."""
+    if ":" not in str((job.get("spec") or {}).get("mask", "")):
+        return
+    for folder in reversed(job.get("sys_path") or []):
+        if found := ownership.danger(folder):
+            raise RefusedError(f"{folder} is not searched for the mask: {found}")
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
 
 
 def _block(torch: Any, job: dict[str, Any], device: str) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from attn_doctor.kernels.builder.devices import (
     children_environment,
     compilable,
     devices,
-    owner_remark,
 )
+from attn_doctor.ownership import OwnershipError
 
 CUDA = Facts(
     python=Python(path="/env/bin/python"),
@@ -170,10 +170,11 @@ def test_a_folder_that_torch_cannot_compile_in(name: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="gives folders away")
 def test_a_folder_of_another_user(tmp_path: Path) -> None:
-    assert owner_remark(tmp_path) == ""
-    assert owner_remark(tmp_path / "absent") == ""
+    assert cache_folder(Facts(), str(tmp_path)) == tmp_path
+    assert cache_folder(Facts(), str(tmp_path / "absent")) == tmp_path / "absent"
     os.chown(tmp_path, 1234, -1)
-    assert "belongs to another user (uid 1234)" in owner_remark(tmp_path)
+    with pytest.raises(OwnershipError, match=r"belongs to 1234 \(mode 0\d+\)"):
+        cache_folder(Facts(), str(tmp_path))
 
 
 @pytest.mark.parametrize(

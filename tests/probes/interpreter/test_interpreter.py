@@ -111,13 +111,16 @@ def test_the_search_ends_at_the_home_directory() -> None:
     assert pick(host, "").why == ".venv in /home"
 
 
-def test_a_foreign_venv_further_up_is_not_trusted() -> None:
+def test_a_foreign_venv_is_not_started() -> None:
     files = {"/tmp/.venv/pyvenv.cfg": ""}
     how: dict[str, Any] = {"programs": ["/tmp/.venv/bin/python"], "python": OURS}
     assert pick(machine(files, cwd="/tmp/x", **how), "").why == ".venv in /tmp"
     how["foreign"] = ["/tmp/.venv"]
-    assert pick(machine(files, cwd="/tmp/x", **how), "").why == "runs attn-doctor"
-    assert pick(machine(files, cwd="/tmp", **how), "").why == ".venv in the working directory"
+    for cwd in ("/tmp/x", "/tmp"):
+        with pytest.raises(ExaminationError, match=r"belongs to bob.* --allow-foreign /tmp/.venv"):
+            pick(machine(files, cwd=cwd, **how), "")
+    named = machine(files, cwd="/tmp", **how)
+    assert pick(named, "/tmp/.venv").why == "--python"
 
 
 def test_a_folder_named_venv_without_a_configuration_is_skipped() -> None:

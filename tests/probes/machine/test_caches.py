@@ -35,6 +35,7 @@ VARIABLES = (
 )
 WRITABLE = {"access /tmp w": {"answer": True}}
 HOUR = 3600.0
+COUNTED = {"files": 1, "bytes": 2, "newest": 0.0, "complete": True}
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux")
 
@@ -172,7 +173,7 @@ def test_caches_that_do_not_exist(here: Path) -> None:
     assert [one.exists for one in found.values()] == [False] * 7
     assert all((one.bytes, one.entries, one.last_modified) == (0, 0, "") for one in found.values())
     assert all(one.complete and one.writable for one in found.values())
-    assert not any(one.foreign_owner or one.stale_locks for one in found.values())
+    assert not any(one.danger or one.stale_locks for one in found.values())
     assert found["inductor"].volatile
     assert gaps == {}
     assert not any(question.startswith("measure") for question in recording.answers)
@@ -233,22 +234,30 @@ def test_a_cache_that_may_not_be_read() -> None:
 def test_a_cache_that_cannot_be_reached() -> None:
     stat = {"stat /home/ada/.triton/cache": {"error": "EACCES"}}
     found, gaps = read(machine(home="/home/ada", more=stat))
-    assert (found["triton"].exists, found["triton"].foreign_owner) == (None, None)
+    assert (found["triton"].exists, found["triton"].danger) == (None, None)
     assert "cannot be reached" in gaps["caches[3]"]
 
 
-def counted(path: str, uid: int = 0) -> dict[str, object]:
+def counted(path: str, danger: str | None = "", inside: str = "") -> dict[str, object]:
     return {
-        f"stat {path}": {"answer": {"kind": "dir", "uid": uid, "mode": 0o755}},
+        f"stat {path}": {"answer": {"kind": "dir", "uid": 0, "mode": 0o755}},
+        f"danger {path}": {"answer": danger},
         f"access {path} r": {"answer": True},
-        f"measure {path}": {"answer": {"files": 1, "bytes": 2, "newest": 0.0, "complete": True}},
+        f"measure {path}": {"answer": {**COUNTED, "danger": inside}},
     }
 
 
 def test_a_cache_of_another_user() -> None:
     path = "/root/.triton/cache"
-    assert read(machine(more=counted(path, uid=1000)))[0]["triton"].foreign_owner is True
-    assert read(machine(more=counted(path, uid=0)))[0]["triton"].foreign_owner is False
+    for danger, inside, expected in (
+        ("/root is bob's", "", "/root is bob's"),
+        ("", "a file is bob's", "a file is bob's"),
+        ("", "", ""),
+        (None, "", None),
+    ):
+        found, gaps = read(machine(more=counted(path, danger, inside)))
+        assert found["triton"].danger == expected
+        assert ("caches" in gaps) == (expected is None or "caches" in read(machine())[1])
 
 
 @pytest.mark.parametrize(

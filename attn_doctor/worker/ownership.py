@@ -1,0 +1,293 @@
+"""Says of a path whether another user decides what is there: who owns it, and who can write to it.
+
+A path is this user's own if every folder on the way, every link and the end of the path belong to
+this user or to root, and others cannot write to them. In a folder with the sticky bit, such as
+/tmp, each user can change only names of their own. So such a folder may lie on the way, but it is
+not an own folder itself, because everybody can add to it. What passes can be changed by this user
+and root alone, also between this question and the use.
+
+A group has no other member if it is root's, or if it has the user's name and no other member, as
+most Linux systems give each user one (`user-group-modes` of Debian's OpenSSH does the same).
+
+The environment variable `ATTN_DOCTOR_ALLOW_FOREIGN` (`--allow-foreign`) names paths, separated like
+those of PATH, at and below which everything is accepted.
+
+What it cannot know: owners on Windows, access lists of NFSv4 servers, members of a group that only
+a directory service lists elsewhere. Only the standard library is used: workers ask it too.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+#: Paths whose foreign owners and writers are accepted.
+ALLOW = "ATTN_DOCTOR_ALLOW_FOREIGN"
+#: Links on the way to one file; Linux follows as many.
+_LINKS = 40
+#: The group of macOS whose members may become root, and which owns Homebrew's folders.
+_ADMIN = 80
+
+
+class Danger(NamedTuple):
+    """A file or folder through which another user decides what is at a path."""
+
+    path: str
+    uid: int
+    """Its owner."""
+    mode: int
+    """Its permission bits."""
+    writers: str
+    """Who else can write to it; empty if it is another user's."""
+
+    def __str__(self) -> str:
+        name = user_name(self.uid)
+        if self.writers:
+            return (
+                f"{self.path} can be written by {self.writers} (owner {name}, mode {self.mode:04o})"
+            )
+        number = "" if name == str(self.uid) else f"uid {self.uid}, "
+        return f"{self.path} belongs to {name} ({number}mode {self.mode:04o})"
+
+    @property
+    def is_mine(self) -> bool:
+        """It is this user's own, who can take the rights of others away."""
+        return self.uid == os.geteuid()
+
+
+class User(NamedTuple):
+    """A user as whom root starts a program."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    name: str
+    home: str
+
+
+def danger(path: str, uid: int | None = None) -> Danger | None:
+    """Return what another user than `uid` (default: this one) and root decides on `path`, or None.
+
+    Links are followed one by one. None also where nothing exists. On Windows always None.
+    """
+    if os.name == "nt" or allowed(path):
+        return None
+    uid = os.geteuid() if uid is None else uid
+    pending = _parts(path if path.startswith("/") else f"{os.getcwd()}/{path}")
+    place, links, in_sticky = "/", 0, False
+    while True:
+        try:
+            found = os.lstat(place)
+        except OSError:
+            return None  # its use ends with the same error
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            if found.st_uid not in (0, uid) or links > _LINKS:
+                return Danger(place, found.st_uid, stat.S_IMODE(found.st_mode), "")
+            target = os.readlink(place)
+            pending += _parts(target)
+            place = "/" if target.startswith("/") else os.path.dirname(place)
+            continue
+        sticky = bool(pending and found.st_mode & stat.S_ISVTX)
+        known = pending and not in_sticky and found.st_uid == _overflow()
+        fault = of_entry(place, found, found.st_uid if known else uid, sticky=sticky)
+        if fault or not pending:
+            return fault
+        in_sticky = sticky and bool(found.st_mode & 0o022)
+        name = pending.pop()
+        place = os.path.dirname(place) if name == ".." else os.path.join(place, name)
+
+
+def _parts(path: str) -> list[str]:
+    """The names of a path, the last one first."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def of_entry(
+    path: str, found: os.stat_result, uid: int | None = None, *, sticky: bool = False
+) -> Danger | None:
+    """Return the danger of one file or folder by its status, without the way to it.
+
+    `sticky`: writers are accepted, because they can change only names of their own.
+    """
+    uid = os.geteuid() if uid is None else uid
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid not in (0, uid):
+        return Danger(path, found.st_uid, mode, "")
+    if sticky or not mode & 0o022 or stat.S_ISLNK(found.st_mode):
+        return None
+    if mode & 0o002:
+        return Danger(path, found.st_uid, mode, "all users")
+    if _access_list(path):
+        return Danger(path, found.st_uid, mode, "users of its access list")
+    if _own_group(found.st_gid, uid):
+        return None
+    return Danger(path, found.st_uid, mode, f"group {_group_name(found.st_gid)}")
+
+
+def within(folder: str) -> Danger | None:
+    """Return the first danger on the way to a folder or among what is below it, or None.
+
+    A link counts as what it leads to, with all that is below that.
+    """
+    found = danger(folder)
+    if found or os.name == "nt" or allowed(folder):
+        return found
+    pending, walked = [os.path.realpath(folder)], set()
+    while pending:
+        place = pending.pop()
+        if place in walked:
+            continue
+        walked.add(place)
+        try:
+            entries = list(os.scandir(place))
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            link = stat.S_ISLNK(status.st_mode)
+            found = danger(entry.path) if link else of_entry(entry.path, status)
+            if found:
+                return found
+            if entry.is_dir():
+                pending.append(os.path.realpath(entry.path) if link else entry.path)
+    return None
+
+
+def of_interpreter(python: str, uid: int | None = None) -> Danger | None:
+    """Return the danger of an interpreter and of the environment around it, or None."""
+    return next(filter(None, (danger(path, uid) for path in _environment(python))), None)
+
+
+def _environment(python: str) -> Iterator[str]:
+    """The interpreter, and what it reads before and while it imports packages."""
+    yield python
+    root = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    yield os.path.join(root, "pyvenv.cfg")
+    for libraries in ("lib", "lib64"):
+        folder = os.path.join(root, libraries)
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith(("python", "pypy")):
+                yield os.path.join(folder, name, "site-packages")
+
+
+def runner(program: str) -> User | None:
+    """Return the user as whom root may start a program; None: as itself.
+
+    What another user owns alone is started as that user. Raises `PermissionError` with a sentence
+    if several users can change it. For other users than root always None.
+    """
+    if os.name == "nt" or os.geteuid() != 0 or _runs_us(program):
+        return None
+    found = of_interpreter(program)
+    if found is None:
+        return None
+    fault = found if found.writers else of_interpreter(program, found.uid)
+    if fault:
+        raise PermissionError(errno.EPERM, f"{fault}, so root does not run it")
+    return _user(found.uid)
+
+
+def _runs_us(program: str) -> bool:
+    """Whether it is in the folder of the interpreter that runs this process, and so runs already.
+
+    Folders are compared, because an interpreter is often a link that many environments share.
+    """
+    ours = os.path.dirname(os.path.abspath(sys.executable or "/"))
+    return os.path.dirname(os.path.abspath(program)) == ours
+
+
+def _user(uid: int) -> User:
+    import pwd
+
+    try:
+        known = pwd.getpwuid(uid)
+    except KeyError:
+        return User(uid, uid, (), str(uid), "/")
+    groups = tuple(os.getgrouplist(known.pw_name, known.pw_gid))
+    return User(uid, known.pw_gid, groups, known.pw_name, known.pw_dir)
+
+
+def allowed(path: str) -> bool:
+    """Whether the user accepts whatever is at `path`."""
+    named = [one for one in os.environ.get(ALLOW, "").split(os.pathsep) if one]
+    if not named:
+        return False
+    forms = {os.path.abspath(path), os.path.realpath(path)}
+    roots = {form(one).rstrip("/") for one in named for form in (os.path.abspath, os.path.realpath)}
+    return any(f"{form}/".startswith(f"{root}/") for form in forms for root in roots)
+
+
+def user_name(uid: int) -> str:
+    """The name of a user; the number where there is no name."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return str(uid)
+
+
+def _group_name(gid: int) -> str:
+    try:
+        import grp
+
+        return grp.getgrgid(gid).gr_name
+    except (ImportError, KeyError):
+        return str(gid)
+
+
+@functools.cache
+def _own_group(gid: int, uid: int) -> bool:
+    """Whether no other user than `uid` and root is in that group, as far as the system lists it."""
+    import grp
+    import pwd
+
+    if gid == _ADMIN and sys.platform == "darwin":
+        return True
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = ""
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return gid == 0
+    return (gid == 0 or group.gr_name == name) and not set(group.gr_mem) - {name, "root"}
+
+
+def _access_list(path: str) -> bool:
+    """Whether a POSIX access list gives rights to single users; the mode shows only their sum."""
+    try:
+        return bool(os.getxattr(path, "system.posix_acl_access", follow_symlinks=False))
+    except (OSError, AttributeError):
+        return False
+
+
+@functools.cache
+def _overflow() -> int | None:
+    """The number that stands for all users whom this user namespace cannot name, or None.
+
+    Rootless containers show the system's own folders as that user's, so they may lie on the way.
+    """
+    try:
+        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
+            overflow = int(file.read())
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            ranges = [tuple(map(int, line.split())) for line in file]
+    except (OSError, ValueError):
+        return None
+    named = any(first <= overflow < first + count for first, _, count in ranges)
+    return None if named else overflow

@@ -1,5 +1,27 @@
-"""Write files in one step. The code is in `worker.files`, because workers need it too."""
+"""Open, read and replace files. The code is in `worker.files`, because workers need it too."""
 
-from attn_doctor.worker.files import make_folders, replacing, sync, write_atomic
+from attn_doctor.worker.files import (
+    DATA,
+    TEXT,
+    make_folders,
+    open_binary,
+    open_file,
+    read_bytes,
+    read_text,
+    replacing,
+    sync,
+    write_atomic,
+)
 
-__all__ = ["make_folders", "replacing", "sync", "write_atomic"]
+__all__ = [
+    "DATA",
+    "TEXT",
+    "make_folders",
+    "open_binary",
+    "open_file",
+    "read_bytes",
+    "read_text",
+    "replacing",
+    "sync",
+    "write_atomic",
+]

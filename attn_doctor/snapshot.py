@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from attn_doctor.errors import SnapshotError
 from attn_doctor.facts import SCHEMA, Facts
+from attn_doctor.files import DATA, read_bytes
+from attn_doctor.json_files import JsonError, decode
 
 #: A snapshot has at least one of these keys. Without any, no rule could be evaluated.
 _GROUPS = {"system", "python", "driver", "gpus", "torch", "env"}
@@ -23,7 +22,7 @@ def load(path: str) -> Facts:
     """
     name = "standard input" if path == "-" else path
     try:
-        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        text = sys.stdin.buffer.read(DATA) if path == "-" else read_bytes(path, DATA)
     except OSError as error:
         raise SnapshotError(f"{name} cannot be read: {error.strerror}") from None
     return parse(text, name)
@@ -33,8 +32,8 @@ def parse(text: bytes, name: str) -> Facts:
     """Parse the facts in a snapshot's text; error messages call it `name`."""
     advice = "write one with `attn-doctor report -o FILE`"
     try:
-        data: Any = json.loads(text)
-    except (ValueError, UnicodeDecodeError) as error:
+        data = decode(text)
+    except JsonError as error:
         raise SnapshotError(f"{name} is not JSON ({error}); {advice}") from None
     if isinstance(data, dict) and isinstance(data.get("facts"), dict):
         data = data["facts"]  # the result of `check --format json` contains the facts

@@ -19,9 +19,9 @@ PACKAGE = Path(attn_doctor.__file__).parent
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "_version binaries env_vars errors facts gpu_names redact suggest worker",
-        "files log processes toml_files",
-        "findings host pool pretend record snapshot",
+        "_version env_vars errors facts gpu_names json_files redact suggest worker",
+        "binaries files log processes",
+        "toml_files findings host pool pretend record snapshot",
         "anonymize derived probes rulebook shell",
         "ownership",
         "explain kernels.caches kernels.gpus policy",

@@ -13,6 +13,7 @@ import msgspec
 
 from attn_doctor.backends.catalogue_entries import Catalogue, Name
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import DATA, read_bytes
 from attn_doctor.rulebook.library import PACKAGE, folder
 from attn_doctor.suggest import did_you_mean
 
@@ -25,8 +26,7 @@ def load() -> Catalogue:
     """The catalogue of backends. The index has no examples."""
     path = os.path.join(PACKAGE, "_rules", INDEX)
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Catalogue)
+        return msgspec.json.decode(read_bytes(path, DATA), type=Catalogue)
     except FileNotFoundError:
         # Only without an index: reading TOML files and checking each fact takes time.
         from attn_doctor.backends.catalogue_files import read

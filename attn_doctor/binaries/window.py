@@ -11,6 +11,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
+from attn_doctor.worker.files import open_file
+
 #: Highest number of bytes in one read; no real read is nearly as large.
 MOST = 1 << 24
 
@@ -26,8 +28,7 @@ class Window:
     """
 
     def __init__(self, path: str) -> None:
-        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-        self._file = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
+        self._file = open_file(path)
         self.size = os.fstat(self._file).st_size
 
     def close(self) -> None:

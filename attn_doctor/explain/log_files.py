@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import open_binary
 
 #: Bytes read at once; small enough that a chunk and its words stay in the processor's cache.
 CHUNK = 1 << 16
@@ -42,7 +43,7 @@ def chunks(path: str) -> Iterator[LogChunk]:
         if path == "-":
             yield from _numbered(_whole_lines(_one_byte(sys.stdin.buffer)))
             return
-        with open(path, "rb", buffering=0) as file:
+        with open_binary(path) as file:
             yield from _numbered(_whole_lines(_one_byte(file)))
     except OSError as error:
         reason = error.strerror or type(error).__name__

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from attn_doctor.json_files import JsonError, decode
+
 _ESCAPE = re.compile(
     r"(?:\x1b|\^\[)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|[@-Z\\^_])"
 )
@@ -334,11 +336,9 @@ def unwrap(line: str) -> Sequence[str]:
 
 def _record(line: str) -> list[str]:
     """The text of a record in JSON; empty if it is not a record or has no text."""
-    import msgspec
-
     try:
-        record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+        record = decode(line)
+    except JsonError:
         return []
     texts = list(_texts(record))
     return [part for text in texts for part in text.removesuffix("\n").split("\n")]

@@ -6,13 +6,13 @@ and version in `conda-meta` decides. What pip installed into a conda environment
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import fields
 
 from attn_doctor.facts import Facts
+from attn_doctor.files import DATA, read_bytes
 from attn_doctor.fixes.distributions import (
     Change,
     Installed,
@@ -21,6 +21,7 @@ from attn_doctor.fixes.distributions import (
 )
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Step
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.shell import commands
 
 #: Distributions that conda has under another name.
@@ -73,9 +74,8 @@ def _records(prefix: str) -> dict[tuple[str, str], str]:
 def _channel(path: str) -> str:
     """`conda-forge` of `https://conda.anaconda.org/conda-forge/linux-64`; empty if unclear."""
     try:
-        with open(path, encoding="utf-8") as file:
-            url = json.load(file).get("channel")
-    except (OSError, ValueError, AttributeError):
+        url = decode(read_bytes(path, DATA)).get("channel")
+    except (OSError, JsonError, AttributeError):
         return ""
     words = url.rstrip("/").split("/") if isinstance(url, str) else []
     if len(words) > 1 and ("-" in words[-1] or words[-1] == "noarch") and "://" in url:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from attn_doctor.files import DATA, read_bytes, read_text
+
 _INFO = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 
@@ -63,9 +65,9 @@ def installed_by(folders: Iterable[str]) -> dict[str, str]:
         for entry in os.listdir(folder) if os.path.isdir(folder) else ():
             if match := _INFO.fullmatch(entry):
                 try:
-                    with open(os.path.join(folder, entry, "INSTALLER"), encoding="utf-8") as file:
-                        text = file.read().strip().lower()
-                except (OSError, UnicodeDecodeError):
+                    text = read_text(os.path.join(folder, entry, "INSTALLER"), 1 << 10)
+                    text = text.strip().lower()
+                except OSError:
                     text = ""
                 found.setdefault(normal(match["name"]), text)
     return found
@@ -90,11 +92,11 @@ def owners(folder: str) -> dict[str, str]:
             continue
         name = normal(match["name"])
         try:
-            with open(os.path.join(folder, entry, "RECORD"), newline="", encoding="utf-8") as file:
-                for row in csv.reader(file):
-                    if row:
-                        found[os.path.normpath(row[0])] = name
-        except (OSError, UnicodeDecodeError, csv.Error):
+            text = read_text(os.path.join(folder, entry, "RECORD"), DATA)
+            for row in csv.reader(text.splitlines()):
+                if row:
+                    found[os.path.normpath(row[0])] = name
+        except (OSError, csv.Error):
             continue
     return found
 
@@ -108,8 +110,7 @@ def _mark(info: str) -> str:
     mark = hashlib.sha256()
     for name in ("RECORD", "direct_url.json", "INSTALLER"):
         try:
-            with open(os.path.join(info, name), "rb") as file:
-                mark.update(file.read())
+            mark.update(read_bytes(os.path.join(info, name), DATA))
         except OSError:
             mark.update(b"-")
     return mark.hexdigest()[:16]

@@ -7,7 +7,6 @@ removing the environment removes it. Folders outside (such as conda's packages) 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -22,6 +21,7 @@ from attn_doctor.fixes import link_copy
 from attn_doctor.fixes.distributions import Installed, owners
 from attn_doctor.fixes.installers import installer_environment
 from attn_doctor.fixes.journal import MARKER, Journal
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.processes import run
 
 UNDO = ".attn-doctor-undo"
@@ -44,12 +44,12 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
     env = installer_environment(environ, {})
     ended = run([python, "-I", "-B", "-c", _ASK], 30, env=env, cwd=str(folder))
     try:
-        paths: dict[str, str] = json.loads(ended.out)
-    except ValueError:
+        paths = decode(ended.out, dict[str, str])
+        found = [paths["purelib"], paths["platlib"], paths["scripts"]]
+    except (JsonError, KeyError):
         raise AttnDoctorError(
             f"{python} does not name its package folders ({ended.status}); nothing was changed"
         ) from None
-    found = [paths["purelib"], paths["platlib"], paths["scripts"]]
     if facts.python.environment == "venv" and facts.python.prefix:
         found += [os.path.join(facts.python.prefix, name) for name in ("share", "etc", "include")]
     return [one for one in dict.fromkeys(map(os.path.realpath, found)) if os.path.isdir(one)]

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.files import DATA, read_text
 from attn_doctor.fixes.distributions import Installed
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.processes import Running
@@ -303,7 +304,7 @@ def freeze(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
             f"{name(facts)} cannot list the packages: {failure(ended)}; nothing was changed"
         )
     # From the log: the outcome keeps only the end of a long list.
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_text(log, DATA).splitlines()
     log.unlink()
     return [line for line in lines if _is_line(line)]
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import sync, write_atomic
+from attn_doctor.files import DATA, open_binary, read_bytes, sync, write_atomic
 from attn_doctor.ownership import require
 
 #: File in each folder that a run made, with the run's id: only such a folder is ever removed.
@@ -217,7 +217,7 @@ def runs(environ: Mapping[str, str]) -> list[Run]:
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal; empty if there is no file."""
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             found = hashlib.sha256()
             while piece := file.read(1 << 20):
                 found.update(piece)
@@ -270,7 +270,7 @@ def _write_all(handle: int, data: bytes) -> None:
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The journal's complete lines; a truncated last one is left out."""
     try:
-        text = path.read_bytes()
+        text = read_bytes(path, DATA)
     except OSError:
         return
     for line in text.split(b"\n"):

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 
 from msgspec import Struct
 
+from attn_doctor.files import open_binary
+
 #: Files up to this size at the top of a folder, and metadata, are copied.
 _SMALL = 1 << 16
 
@@ -142,7 +144,7 @@ def _same(then: os.DirEntry[str], now: os.DirEntry[str] | None) -> bool:
         return True
     if (old.st_size, old.st_mtime_ns) != (new.st_size, new.st_mtime_ns):
         return False
-    with open(then.path, "rb") as one, open(now.path, "rb") as other:
+    with open_binary(then.path) as one, open_binary(now.path) as other:
         while piece := one.read(1 << 20):
             if piece != other.read(len(piece)):
                 return False

@@ -7,7 +7,6 @@ answer, pip would have to run the package's setup.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import tempfile
@@ -18,12 +17,14 @@ from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
+from attn_doctor.files import DATA, read_bytes, read_text
 from attn_doctor.fixes import conda, installers
 from attn_doctor.fixes.distributions import Change, Installed, installed, normal
 from attn_doctor.fixes.installers import installer_environment, run
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.source_builds import estimate, lacking
 from attn_doctor.fixes.steps import Plan, Step
+from attn_doctor.json_files import JsonError, decode
 
 _log = logging.getLogger(__name__)
 #: `` + torch==2.11.0`` as uv prints it.
@@ -134,11 +135,11 @@ def _asked(call: PipCall, constraint: Path, asking: Asking, label: str) -> Resol
     if not ended.ok:
         return Resolved(why=installers.failure(ended))
     if uv:
-        text = log.read_text(encoding="utf-8", errors="replace")
+        text = read_text(log, DATA)
         return Resolved(changes=tuple(_from_uv(text)))
     try:
-        data = json.loads(report.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = decode(read_bytes(report, DATA))
+    except (OSError, JsonError):
         return Resolved(why="this pip cannot report what it would do; pip 23 and later can")
     return Resolved(changes=tuple(_from_pip(data, asking.there)))
 

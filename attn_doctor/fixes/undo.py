@@ -7,7 +7,6 @@ before are kept too. The whole undo is planned and shown before anything is chan
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import DATA, read_bytes, read_text
 from attn_doctor.fixes import env_snapshot
 from attn_doctor.fixes.distributions import (
     Change,
@@ -29,6 +29,7 @@ from attn_doctor.fixes.distributions import (
 )
 from attn_doctor.fixes.env_snapshot import Part
 from attn_doctor.fixes.journal import MARKER, Run, digest, reopen, runs
+from attn_doctor.json_files import JsonError, decode
 
 
 class Undo(Struct, frozen=True, kw_only=True):
@@ -155,7 +156,7 @@ def _folders(run: Run, refused: list[str]) -> list[str]:
         path = str(line["path"])
         try:
             seen = os.lstat(path)
-            mark = Path(path, MARKER).read_text(encoding="utf-8").strip()
+            mark = read_text(Path(path, MARKER), 1 << 10).strip()
         except FileNotFoundError:
             if os.path.lexists(path):
                 refused.append(f"{path} has no mark of run {run.id}; it is kept")
@@ -210,8 +211,8 @@ def _distributions(
 
 def _new(run: Run) -> tuple[str, ...] | None:
     try:
-        return tuple(json.loads((run.folder / "new.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return tuple(decode(read_bytes(run.folder / "new.json", DATA), list[str]))
+    except (OSError, JsonError):
         return None
 
 

@@ -6,7 +6,6 @@ cannot read.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -16,19 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_doctor import processes
+from attn_doctor.files import open_binary, read_bytes, read_text
 from attn_doctor.host import Host, stat_kind
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.worker import ownership
 
 
 def _read(path: str, limit: int) -> str:
     """Return the first `limit` bytes of a file, as text."""
-    with open(path, "rb") as file:
-        return file.read(limit).decode("utf-8", "replace")
+    return read_text(path, limit, cut=True)
 
 
 def _head(path: str, limit: int) -> str:
     """Return the lines of a file up to an empty one, at most `limit` bytes."""
-    with open(path, "rb") as file:
+    with open_binary(path) as file:
         text = b""
         while len(text) < limit and (line := file.readline(limit)).strip():
             text += line
@@ -38,8 +38,7 @@ def _head(path: str, limit: int) -> str:
 def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:
     """Return the lines with one of `needles` in the first `limit` bytes of a file."""
     wanted = [needle.encode() for needle in needles]
-    with open(path, "rb") as file:
-        text = file.read(limit)
+    text = read_bytes(path, limit, cut=True)
     if not any(needle in text for needle in wanted):
         return []
     lines = (line for line in text.splitlines() if any(needle in line for needle in wanted))
@@ -244,8 +243,8 @@ class LocalHost(Host):
     def _script(self, argv: list[str], seconds: float) -> dict[str, Any]:
         ran = self._run(argv, seconds, {})
         try:
-            answer = json.loads(ran["out"])
-        except (KeyError, ValueError):
+            answer = decode(ran["out"])
+        except (KeyError, JsonError):
             answer = None
         if not isinstance(answer, dict):
             # Nothing usable was printed: how the process ended is the answer.

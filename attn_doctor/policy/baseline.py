@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import DATA, read_bytes
 from attn_doctor.findings import Diagnosis, Finding, Verdict
-
-#: Bytes; far more than the problems of any machine.
-LARGEST = 64 << 20
+from attn_doctor.json_files import JsonError, decode
 
 
 class _Problem(Struct, frozen=True):
@@ -33,12 +31,10 @@ def read(path: Path) -> frozenset[tuple[str, str]]:
     """Return rule and subject of each problem in a baseline. Raises `AttnDoctorError`."""
     remedy = f"write one with `attn-doctor check --format json:{path}`"
     try:
-        if path.stat().st_size > LARGEST:
-            raise AttnDoctorError(f"{path}: is too large for a baseline; {remedy}")
-        report = msgspec.json.decode(path.read_bytes(), type=_Report)
+        report = decode(read_bytes(path, DATA), _Report)
     except OSError as error:
         raise AttnDoctorError(f"{path}: cannot be read: {error.strerror}; {remedy}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except JsonError as error:
         raise AttnDoctorError(f"{path}: is not a baseline: {error}; {remedy}") from None
     return frozenset((one.rule, one.subject) for one in report.problems)
 

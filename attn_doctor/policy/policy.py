@@ -15,11 +15,10 @@ from msgspec import Meta, Struct
 from packaging.version import InvalidVersion, Version
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import TEXT, read_bytes
 from attn_doctor.suggest import did_you_mean
 
 Text = Annotated[str, Meta(min_length=1)]
-#: Bytes; a policy is a page of text, a far larger file is something else.
-LARGEST = 1 << 20
 
 
 class PolicyError(AttnDoctorError):
@@ -102,8 +101,7 @@ def read(path: Path) -> Policy:
 def _mentions_us(project: Path) -> bool:
     """A pyproject.toml that may have our table. Parsing each one would slow every check down."""
     try:
-        with project.open("rb") as file:
-            return b"attn-doctor" in file.read(LARGEST)
+        return b"attn-doctor" in read_bytes(project, TEXT, cut=True)
     except OSError:
         return False
 
@@ -120,13 +118,7 @@ def _section(path: Path, data: dict[str, Any]) -> dict[str, Any] | None:
 def _data(path: Path) -> dict[str, Any]:
     from attn_doctor.toml_files import read_toml
 
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
-    if size > LARGEST:
-        raise PolicyError(f"{path}: {size >> 20} MiB is too large for a policy (1 MiB at most)")
-    return read_toml(path)
+    return read_toml(path, PolicyError)
 
 
 def _known(path: Path, section: dict[str, Any], struct: type[Struct], place: str) -> None:

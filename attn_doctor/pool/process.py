@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from attn_doctor import worker
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.processes import Running, signal_name
 from attn_doctor.worker.wire import TOKEN
 
@@ -85,8 +86,8 @@ class WorkerProcess:
 
     def _event(self, line: bytes) -> dict[str, Any] | None:
         try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
+            event = decode(line)
+        except JsonError:
             return None
         if not isinstance(event, dict) or event.pop("token", None) != self._token:
             return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from attn_doctor.files import open_binary
 from attn_doctor.processes import signal_name
 
 
@@ -90,7 +91,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     def output(self, size: int = 1 << 16) -> str:
         """The end of what it printed: at most `size` bytes of its log."""
         try:
-            with self.task.log.open("rb") as file:
+            with open_binary(self.task.log) as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - size))
                 return file.read().decode("utf-8", "replace") or self.printed
         except OSError:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
+from attn_doctor.files import DATA, read_bytes
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.record.lock import FOLDER
 from attn_doctor.record.manifest import Entry, Manifest
 from attn_doctor.record.spec import KernelSpec
@@ -64,8 +65,8 @@ def known_keys(manifest: Manifest, folder: Path) -> dict[str, list[Lookup]]:
 
 def _keys_in(path: Path) -> list[Lookup]:
     try:
-        saved = msgspec.json.decode(path.read_bytes(), type=_Saved)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        saved = decode(read_bytes(path, DATA), _Saved)
+    except (OSError, JsonError):
         return []
     return [
         Lookup(kind=kind, what="miss", key=one.key, components=tuple(one.lines))

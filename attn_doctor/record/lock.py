@@ -31,7 +31,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.files import write_atomic
+from attn_doctor.files import open_binary, read_text, write_atomic
+from attn_doctor.json_files import JsonError, decode
 
 #: Below the cache folder: manifest, lock and logs.
 FOLDER = "attn-doctor"
@@ -201,13 +202,13 @@ def _seen(folder: Path) -> _Seen | None:
         path = folder / f"lock.{max(numbers)}"
         try:
             # Opened, not only asked for its status: an NFS client then asks the server anew.
-            with path.open("rb") as file:
+            with open_binary(path) as file:
                 data, beat = file.read(1 << 16), os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
             continue  # replaced by a higher one in this moment
         try:
-            return _Seen(max(numbers), msgspec.json.decode(data, type=Owner), beat)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _Seen(max(numbers), decode(data, Owner), beat)
+        except JsonError:
             return _Seen(max(numbers), None, beat)
 
 
@@ -226,8 +227,8 @@ def _this() -> Owner:
 def _boot() -> str:
     """An id of this boot of this machine and this namespace of process ids."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
+        boot = read_text("/proc/sys/kernel/random/boot_id", 100).strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return platform.node()  # Windows and macOS, where host names distinguish machines
 
@@ -236,8 +237,7 @@ def _started(pid: int) -> float | None:
     """When a process of this machine began; None if it does not run."""
     try:
         # 1234 (name) S 1 … : the state is the 3rd field, the start the 22nd, in ticks since boot.
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+        fields = read_text(f"/proc/{pid}/stat", 1 << 16).rpartition(")")[2].split()
         return None if fields[0] == "Z" else float(fields[19])
     except FileNotFoundError:
         if os.path.isdir("/proc/self"):

@@ -13,7 +13,8 @@ import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import sync, write_atomic
+from attn_doctor.files import DATA, read_bytes, sync, write_atomic
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.record.manifest import NAME, SCHEMA, Manifest
 
 
@@ -34,20 +35,20 @@ def load(folder: Path) -> Manifest | None:
     """
     path = folder / NAME
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, DATA)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise AttnDoctorError(f"{path} cannot be read: {error.strerror}") from None
     try:
-        version = msgspec.json.decode(data, type=_Version)
+        version = decode(data, _Version)
         if version.schema > SCHEMA:
             raise AttnDoctorError(
                 f"{path} was written by attn-doctor {version.attn_doctor}, which is newer than this"
                 f" one ({__version__}): upgrade attn-doctor, or use another cache folder"
             )
-        return msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode(data, Manifest)
+    except JsonError:
         return None
 
 

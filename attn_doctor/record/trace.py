@@ -7,13 +7,16 @@ graphs, the components that the key is made of. torch 2.5 and newer; the trace i
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
+
+from attn_doctor.files import open_binary
+from attn_doctor.json_files import JsonError, decode
 
 # V1121 15:00:44.013000 27064 torch/_inductor/compile_fx.py:1149] {"artifact": {"name": …}, …}
 _LOOKUP = re.compile(
@@ -50,7 +53,7 @@ def lookups(folder: Path) -> list[Lookup]:
 def _read(path: Path) -> Iterator[Lookup]:
     pending: re.Match[str] | None = None
     payload: list[str] = []
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with io.TextIOWrapper(open_binary(path), "utf-8", "replace") as file:
         for line in file:
             if line.startswith("\t") and pending is not None:
                 payload.append(line[1:])
@@ -64,8 +67,8 @@ def _read(path: Path) -> Iterator[Lookup]:
 
 def _lookup(found: re.Match[str], payload: str) -> Lookup:
     try:
-        fields: dict[str, Any] = msgspec.json.decode(payload, type=dict)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        fields: dict[str, Any] = decode(payload, dict)
+    except JsonError:
         fields = {}
     return Lookup(
         kind=_KINDS[found["kind"]],

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from attn_doctor import facts
 from attn_doctor.env_vars import VARIABLES
+from attn_doctor.files import TEXT, read_text
 
 KINDS = ("version", "text", "number", "boolean", "list")
 _SCALARS: dict[object, str] = {str: "text", int: "number", float: "number", bool: "boolean"}
@@ -111,6 +112,6 @@ def sentences() -> dict[str, dict[str, str]]:
             and isinstance(text.value.value, str)
         }
         for module in modules
-        for one in ast.parse(module.read_text("utf-8")).body
+        for one in ast.parse(read_text(module, TEXT)).body
         if isinstance(one, ast.ClassDef)
     }

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from attn_doctor.errors import RuleError
+from attn_doctor.files import DATA, read_bytes
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.toml_files import read_toml
 
@@ -77,8 +78,7 @@ def read_tables(rules: Path) -> dict[str, Any]:
 def _index() -> _Index | None:
     path = os.path.join(PACKAGE, "_rules", "index.json")
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=_Index)
+        return msgspec.json.decode(read_bytes(path, DATA), type=_Index)
     except FileNotFoundError:
         return None
 

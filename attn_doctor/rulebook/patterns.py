@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from attn_doctor.files import TEXT, read_text
 from attn_doctor.rulebook.rule import Rule
 
 if sys.version_info >= (3, 11):
@@ -151,7 +152,7 @@ _COMMON = Path(__file__).with_name("common_words.txt")
 
 @cache
 def _common_words() -> frozenset[str]:
-    return frozenset(_COMMON.read_text(encoding="utf-8").split())
+    return frozenset(read_text(_COMMON, TEXT).split())
 
 
 def keyword(text: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 
+from attn_doctor.files import TEXT, read_text
 from attn_doctor.rulebook.fact_catalogue import catalogue
 from attn_doctor.rulebook.patterns import dangers
 from attn_doctor.rulebook.rule import Rule
@@ -42,7 +43,7 @@ def scaffold(
     if f"{package}.installed" not in catalogue():
         package = "torch"
     notes = "".join(f"# From the log: {fact} = {_quoted(value)}\n" for fact, value in facts)
-    return _TEMPLATE.read_text(encoding="utf-8").format(
+    return read_text(_TEMPLATE, TEXT).format(
         fill=FILL_IN,
         cause=_quoted(cause),
         today=today.isoformat(),

@@ -1,6 +1,10 @@
-"""Replace a file in one step: a reader sees the old content or the new one, never a part of it.
+"""Open, read and replace files: the one place where a file that others may have made is opened.
 
-Only the standard library is used, because workers in the examined interpreter write files too.
+A path in the environment, in a project or in a cache may lead to anything. So only regular files
+are read: a pipe would block for ever, and a device has side effects. What is read is bounded.
+A file is replaced in one step: a reader sees the old content or the new one, never a part of it.
+
+Only the standard library is used, because workers in the examined interpreter use files too.
 """
 
 from __future__ import annotations
@@ -13,6 +17,106 @@ from contextlib import contextmanager, suppress
 from typing import IO, Union
 
 AnyPath = Union[str, "os.PathLike[str]"]
+
+#: Bytes of a file that a person writes: a configuration, a rule, a source file.
+TEXT = 2 << 20
+#: Bytes of a file that a program writes: a record, a report, a list of files.
+DATA = 64 << 20
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+#: O_NONBLOCK: without it, opening a pipe waits for a writer. O_NOCTTY: a terminal stays unused.
+_READ = os.O_RDONLY
+for _name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"):
+    _READ |= getattr(os, _name, 0)
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
+#: Bytes that are read at once if the size of a file is not known, as in /proc.
+_PIECE = 1 << 16
+
+
+def open_file(path: AnyPath, *, follow: bool = True) -> int:
+    """Open a regular file for reading and return its descriptor. Never waits for a writer.
+
+    `follow`: follow a symbolic link at the end of `path`. Raises `OSError`, whose `strerror` says
+    what the path is if it is not a regular file; `ValueError` never, also for a NUL in `path`.
+    """
+    try:
+        handle = os.open(path, _READ if follow else _READ | _NO_LINK)
+    except ValueError as error:  # a NUL in the path
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from None
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing listens at a socket
+            raise _refused(path, "a socket") from None
+        raise
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return handle
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise _refused(path, _KINDS.get(stat.S_IFMT(mode), "a special file"))
+
+
+def open_binary(path: AnyPath, *, follow: bool = True) -> IO[bytes]:
+    """Open a regular file as `open(path, "rb")` does. Raises `OSError` as `open_file` does."""
+    return os.fdopen(open_file(path, follow=follow), "rb")
+
+
+def read_bytes(path: AnyPath, limit: int, *, cut: bool = False, follow: bool = True) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes.
+
+    `cut`: return the first `limit` bytes of a larger file; otherwise that is an `OSError`.
+    """
+    handle = open_file(path, follow=follow)
+    try:
+        size = os.fstat(handle).st_size
+        if size > limit and not cut:
+            raise _too_large(path, size, limit)
+        data = _read(handle, limit + (not cut), size)
+    finally:
+        os.close(handle)
+    if len(data) > limit:  # it grew, or its size is not known
+        raise _too_large(path, len(data), limit)
+    return data
+
+
+def read_text(path: AnyPath, limit: int, *, cut: bool = False) -> str:
+    """Return the text of a file as `read_bytes` does; bytes that are not UTF-8 are replaced."""
+    return read_bytes(path, limit, cut=cut).decode("utf-8", "replace")
+
+
+def _read(handle: int, most: int, size: int) -> bytes:
+    """Up to `most` bytes of an open file that says that it has `size`."""
+    data = os.read(handle, min(most, max(size, _PIECE)))
+    if len(data) == size or not data:
+        return data
+    parts = [data]
+    left = most - len(data)
+    while left > 0 and (data := os.read(handle, min(left, _PIECE))):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+def _refused(path: AnyPath, what: str) -> OSError:
+    return OSError(errno.EINVAL, f"it is {what}, not a regular file", os.fspath(path))
+
+
+def _too_large(path: AnyPath, size: int, limit: int) -> OSError:
+    reason = f"it has {_amount(size)}, and at most {_amount(limit)} are read"
+    return OSError(errno.EFBIG, reason, os.fspath(path))
+
+
+def _amount(size: int) -> str:
+    """A number of bytes in the largest unit of which there is at least one."""
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >> shift:
+            return f"{size >> shift} {unit}"
+    return f"{size} bytes"
 
 
 def write_atomic(

@@ -91,7 +91,7 @@ def _pyvenv() -> "tuple[str, dict[str, str]]":
         if not os.path.isfile(path):
             continue
         with open(path, encoding="utf-8", errors="replace") as file:
-            pairs = [line.partition("=") for line in file if "=" in line]
+            pairs = [line.partition("=") for line in file.readlines(1 << 16) if "=" in line]
         return root, {key.strip().lower(): value.strip() for key, _, value in pairs}
     return "", {}
 

@@ -26,6 +26,8 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from attn_doctor.worker.files import read_text
+
 #: Paths whose foreign owners and writers are accepted.
 ALLOW = "ATTN_DOCTOR_ALLOW_FOREIGN"
 #: Links on the way to one file; Linux follows as many.
@@ -283,10 +285,9 @@ def _overflow() -> int | None:
     Rootless containers show the system's own folders as that user's, so they may lie on the way.
     """
     try:
-        with open("/proc/sys/kernel/overflowuid", encoding="ascii") as file:
-            overflow = int(file.read())
-        with open("/proc/self/uid_map", encoding="ascii") as file:
-            ranges = [tuple(map(int, line.split())) for line in file]
+        overflow = int(read_text("/proc/sys/kernel/overflowuid", 100))
+        lines = read_text("/proc/self/uid_map", 1 << 16).splitlines()
+        ranges = [tuple(map(int, line.split())) for line in lines]
     except (OSError, ValueError):
         return None
     named = any(first <= overflow < first + count for first, _, count in ranges)

@@ -52,7 +52,7 @@ def test_a_hundred_megabytes(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as file:
         file.truncate(100 << 20)
-    with pytest.raises(ConfigError, match="100 MiB is more than a configuration"):
+    with pytest.raises(ConfigError, match="it has 100 MiB, and at most 2 MiB are read"):
         read(path)
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Gpu
+from attn_doctor.files import TEXT
 from attn_doctor.findings import Because, Diagnosis, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.policy import baseline
 from attn_doctor.policy.evaluate import apply_policy
@@ -107,7 +108,7 @@ def test_a_table_of_another_kind_is_no_policy(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_largest_size_is_read(tmp_path: Path) -> None:
-    assert read(own(tmp_path, "#" * (1 << 20))).require == ()
+    assert read(own(tmp_path, "#" * TEXT)).require == ()
 
 
 def test_files_without_a_policy(tmp_path: Path) -> None:
@@ -115,8 +116,8 @@ def test_files_without_a_policy(tmp_path: Path) -> None:
         read(tmp_path / "none.toml")
     with pytest.raises(PolicyError, match=r"has no \[tool.attn-doctor\] table"):
         read(own(tmp_path, "[tool]\n", "pyproject.toml"))
-    with pytest.raises(PolicyError, match="too large"):
-        read(own(tmp_path, "#" * (1 << 21)))
+    with pytest.raises(PolicyError, match="at most 2 MiB are read"):
+        read(own(tmp_path, "#" * (TEXT + 1)))
 
 
 def test_an_accepted_problem_and_what_it_explains_do_not_count() -> None:
@@ -359,10 +360,10 @@ def test_a_baseline_of_the_largest_size_is_read(
 ) -> None:
     path = tmp_path / "b.json"
     path.write_text(written(DIAGNOSIS, 1))
-    monkeypatch.setattr(baseline, "LARGEST", path.stat().st_size)
+    monkeypatch.setattr(baseline, "DATA", path.stat().st_size)
     assert baseline.read(path)
-    monkeypatch.setattr(baseline, "LARGEST", path.stat().st_size - 1)
-    with pytest.raises(AttnDoctorError, match="is too large for a baseline"):
+    monkeypatch.setattr(baseline, "DATA", path.stat().st_size - 1)
+    with pytest.raises(AttnDoctorError, match="and at most"):
         baseline.read(path)
 
 

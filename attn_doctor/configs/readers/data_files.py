@@ -19,6 +19,7 @@ def json_settings(text: str, name: str) -> dict[str, Setting]:
     """The settings in a JSON text. Raises `ConfigError` naming the place."""
     try:
         data = json.loads(text)
+        json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair cannot be shown
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{name}, line {error.lineno}, column {error.colno}: no JSON: {error.msg};"
@@ -26,7 +27,7 @@ def json_settings(text: str, name: str) -> dict[str, Setting]:
         ) from None
     except RecursionError:
         raise ConfigError(f"{name}: objects and lists are nested too deeply to be read") from None
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # a number of thousands of digits, or half a surrogate pair
         raise ConfigError(f"{name}: no JSON that can be read: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: holds no object of settings, but a {_kind(data)}")

@@ -6,13 +6,13 @@ the sizes only serve an estimate, and SimpleTuner says itself what is wrong with
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from attn_doctor.configs.readers.files import text_of
 from attn_doctor.configs.readers.settings import ConfigError, Dataset
+from attn_doctor.json_files import JsonError, decode
 
 
 def datasets(config: Path, named: str) -> tuple[Dataset, ...]:
@@ -29,8 +29,8 @@ def datasets(config: Path, named: str) -> tuple[Dataset, ...]:
 
 def _sizes(path: Path) -> Iterator[Dataset]:
     try:
-        data = json.loads(text_of(path))
-    except (ConfigError, ValueError, RecursionError):
+        data = decode(text_of(path))
+    except (ConfigError, JsonError):
         return
     for one in data if isinstance(data, list) else ():
         if not isinstance(one, dict) or one.get("disabled") or "resolution" not in one:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from attn_doctor.configs.readers.files import LARGEST, shown
+from attn_doctor.configs.readers.files import shown
 from attn_doctor.configs.readers.settings import ConfigError
+from attn_doctor.files import TEXT, read_bytes
 
 _ENVIRONMENTS = ("SIMPLETUNER_ENVIRONMENT", "SIMPLETUNER_ENV", "ENV")
 _BACKENDS = ("SIMPLETUNER_CONFIG_BACKEND", "CONFIG_BACKEND", "CONFIG_TYPE")
@@ -69,8 +70,6 @@ def _simpletuner(folder: Path, variables: Mapping[str, str]) -> Iterator[tuple[P
 def _speaks(path: Path) -> bool:
     """The text of the file names a model family."""
     try:
-        if path.stat().st_size > LARGEST:
-            return False
-        return b'model_family"' in path.read_bytes()
+        return b'model_family"' in read_bytes(path, TEXT)
     except OSError:
         return False

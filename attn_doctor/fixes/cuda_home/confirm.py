@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from attn_doctor import worker
+from attn_doctor.json_files import decode
 from attn_doctor.processes import run
 
 #: Seconds to import torch and triton; a cold disk of a network takes long.
@@ -36,7 +36,7 @@ def ask(python: str, environ: Mapping[str, str], root: str) -> tuple[Answer, ...
     variables = {**environ, "PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     ran = run(worker.command(python, "cuda_home"), LIMIT, env=variables, cwd=os.sep)
     try:
-        said = json.loads(ran.out.strip().splitlines()[-1])
+        said = decode(ran.out.strip().splitlines()[-1])
     except (ValueError, IndexError):
         why = ran.status if not ran.ok else "it printed no answer"
         return (Answer(name="torch", says=f"could not be asked: {why}"),)

@@ -8,7 +8,6 @@ so that `fix undo` restores them.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.files import DATA, read_bytes
 from attn_doctor.fixes.cuda_home import marked_block
 from attn_doctor.fixes.journal import Journal
 from attn_doctor.shell.detect import start_file
@@ -196,10 +196,7 @@ def _github(exports: Exports, environ: Mapping[str, str]) -> FileChanges:
 def _read(path: Path) -> bytes | None:
     """The bytes of a file that may be changed, or None if it is not there."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise AttnDoctorError(f"{path} is not a regular file; it was not changed")
-        return path.read_bytes()
+        return read_bytes(path, DATA)
     except FileNotFoundError:
         if path.is_symlink():
             raise AttnDoctorError(
@@ -268,7 +265,7 @@ def append(plan: FileChanges) -> tuple[Change, ...]:
 def _unchanged(change: Change) -> None:
     """Raise `AttnDoctorError` if the file changed after the change was shown."""
     try:
-        now = change.real.read_bytes() if os.path.lexists(change.real) else None
+        now = read_bytes(change.real, DATA) if os.path.lexists(change.real) else None
     except OSError as error:
         raise AttnDoctorError(f"{change.real} cannot be read: {error.strerror}") from None
     if now != change.before:

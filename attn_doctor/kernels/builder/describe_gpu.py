@@ -6,7 +6,6 @@ a process of its own. Nothing is compiled, and nothing is written.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 from attn_doctor import processes, worker
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.builder.devices import DeviceError
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 
@@ -50,7 +50,7 @@ def described(facts: Facts, device: str, environ: Mapping[str, str]) -> Descript
 
 def _answer(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text.strip().rpartition("\n")[2])
-    except ValueError:
+        found = decode(text.strip().rpartition("\n")[2])
+    except JsonError:
         return None
     return found if isinstance(found, dict) else None

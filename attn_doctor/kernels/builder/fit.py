@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.files import DATA, read_text
 from attn_doctor.kernels.builder.devices import children_environment
 from attn_doctor.kernels.builder.plan import workers
 from attn_doctor.kernels.builder.refusals import refusal
@@ -288,7 +289,7 @@ def result_of(outcome: Outcome, options: Mapping[str, Option]) -> Tried:
 def _last_in(log: Path) -> re.Match[str] | None:
     """The last such message in what a process printed."""
     try:
-        found = list(_OVER.finditer(log.read_text("utf-8", "replace")))
+        found = list(_OVER.finditer(read_text(log, DATA, cut=True)))
     except OSError:
         return None
     return found[-1] if found else None

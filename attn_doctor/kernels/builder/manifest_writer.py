@@ -224,7 +224,7 @@ def _death(outcome: Outcome) -> str:
     if outcome.signal == _KILLED:
         return f"{outcome.reason}, as the system does when memory runs out"
     try:
-        printed = outcome.task.log.read_text("utf-8", "replace").strip()
+        printed = outcome.output().strip()
     except OSError:
         printed = ""
     last = printed.rpartition("\n")[2][:_SHOWN]

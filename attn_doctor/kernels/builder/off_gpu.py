@@ -15,11 +15,11 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from attn_doctor import processes, worker
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.builder.plan import BuildRequest, Plan, PlannedBuild
 from attn_doctor.kernels.gpus.descriptor import Descriptor
 from attn_doctor.record.spec import MASKS, KernelSpec
@@ -71,9 +71,9 @@ def _gpus(request: BuildRequest) -> list[Descriptor]:
         worker.command(request.python, "cuda_driver"), _PATIENCE, env=request.environ
     )
     try:
-        gpus = msgspec.json.decode(ended.out.strip().rpartition("\n")[2], type=list[_Gpu])
+        gpus = decode(ended.out.strip().rpartition("\n")[2], list[_Gpu])
         found = [gpu.descriptor() for gpu in gpus]
-    except (msgspec.DecodeError, KeyError) as error:
+    except (JsonError, KeyError) as error:
         raise AttnDoctorError(f"the driver did not describe its GPUs: {ended.status}") from error
     if not found:
         raise AttnDoctorError("the driver shows no GPU")

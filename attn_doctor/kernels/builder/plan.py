@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.files import TEXT, read_bytes
 from attn_doctor.kernels.builder.refusals import refusal
 from attn_doctor.kernels.builder.target import Target, environment_for
 from attn_doctor.kernels.caches.deletion import ClearedFile, existing
@@ -358,7 +359,7 @@ def _mask_file(mask: str, sys_path: Sequence[str]) -> tuple[str, str] | None:
     for folder in sys_path:
         for path in (Path(folder, *parts, "__init__.py"), Path(folder, *parts).with_suffix(".py")):
             try:
-                return folder, hashlib.sha256(path.read_bytes()).hexdigest()
+                return folder, hashlib.sha256(read_bytes(path, TEXT)).hexdigest()
             except OSError:
                 continue
     return None

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.files import open_binary
 from attn_doctor.kernels.builder.target import Target, environment_for
 from attn_doctor.processes import GRACE, Running
 from attn_doctor.record.lock import FOLDER
@@ -234,7 +235,7 @@ def unfused(log: Path) -> tuple[str, str]:
 def _ends(log: Path) -> str:
     """Both ends of a log; "" if it cannot be read."""
     try:
-        with log.open("rb") as file:
+        with open_binary(log) as file:
             start = file.read(_SEARCHED)
             file.seek(max(len(start), log.stat().st_size - _SEARCHED))
             return (start + file.read(_SEARCHED)).decode("utf-8", "replace")

@@ -9,7 +9,6 @@ them; errors name the file, the number of the table, and the field.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,9 +29,9 @@ from attn_doctor.kernels.builder.spec_values import (
 )
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.suggest import hint
+from attn_doctor.toml_files import read_toml
 
 #: Bytes of a file of specs.
-_LARGEST = 1 << 20
 
 
 class SpecArgs(Struct, frozen=True, kw_only=True):
@@ -150,7 +149,7 @@ def _from_file(path: Path, phase: str, block: bool) -> tuple[list[KernelSpec], l
 
 def _tables(path: Path) -> tuple[dict[str, Any], list[Any]]:
     """The defaults and the kernels of a file."""
-    data = _toml(path)
+    data = read_toml(path)
     for key in data:
         if key not in ("defaults", "kernel"):
             raise AttnDoctorError(
@@ -197,21 +196,3 @@ def _kernel(
             specs += product({**fields, **row, **own}, "", where, phase)
         few(len(specs), where)
     return specs, notes
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    """A TOML file of ordinary size. Raises `AttnDoctorError` naming file and line."""
-    from attn_doctor.toml_files import read_toml
-
-    try:
-        status = path.stat()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise AttnDoctorError(f"{path}: cannot be read: {reason}") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise AttnDoctorError(f"{path}: is not a file; name a TOML file with [[kernel]] tables")
-    if status.st_size > _LARGEST:
-        raise AttnDoctorError(
-            f"{path}: {status.st_size} bytes; a file of kernels has at most {_LARGEST}"
-        )
-    return read_toml(path)

@@ -25,7 +25,8 @@ import msgspec
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import replacing
+from attn_doctor.files import open_binary, replacing
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.record.manifest import BuildEnvironment, Entry, Warmup
 
 #: 2: entries may be unverified, and there are warm-ups.
@@ -117,14 +118,14 @@ def head(path: Path) -> Artifact:
             )
         data = _read(tar, member)
     try:
-        schema = msgspec.json.decode(data, type=_Schema)
+        schema = decode(data, _Schema)
         if schema.schema > SCHEMA:
             raise ArtifactError(
                 f"{path} was written by attn-doctor {schema.attn_doctor}, which is newer than this"
                 " one: upgrade attn-doctor"
             )
-        artifact = msgspec.json.decode(data, type=Artifact)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        artifact = decode(data, Artifact)
+    except JsonError as error:
         raise ArtifactError(f"{path}: {HEAD} cannot be understood: {error}") from None
     for name, packed in artifact.files.items():
         if not _harmless(name) or not _DIGEST.fullmatch(packed.sha256):
@@ -190,7 +191,7 @@ def sha256(path: Path) -> str:
     """The SHA-256 of a file, in hex. Raises `ArtifactError` if it cannot be read."""
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             while chunk := file.read(1 << 20):
                 digest.update(chunk)
     except OSError as error:
@@ -220,7 +221,7 @@ class _opened:  # noqa: N801 (used as a function)
 
     def __enter__(self) -> tarfile.TarFile:
         try:
-            self._file: IO[bytes] = self._path.open("rb")
+            self._file: IO[bytes] = open_binary(self._path)
         except OSError as error:
             raise ArtifactError(f"{self._path} cannot be read: {error.strerror}") from None
         # tarfile's own reader of streams would not look at gzip's checksum.

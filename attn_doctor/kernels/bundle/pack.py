@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor import files
 from attn_doctor._version import __version__
 from attn_doctor.kernels.builder.devices import TRITON
 from attn_doctor.kernels.builder.plan import missing
@@ -186,7 +187,7 @@ def _contents(folder: Path, described: Mapping[str, Packed]) -> Iterator[tuple[s
 def _content(folder: Path, name: str) -> tuple[bytes, bool]:
     """A file as it is packed, and whether the folder's path was in it."""
     try:
-        data = (folder / name).read_bytes()
+        data = files.read_bytes(folder / name, artifacts.LARGEST_FILE)
     except OSError as error:
         raise ArtifactError(f"{folder / name} cannot be read: {error.strerror}") from None
     # Only Triton's group files are read by path; elsewhere a path is a comment or a debug line.

@@ -12,12 +12,15 @@ import re
 import shutil
 from pathlib import Path
 
+from attn_doctor.files import read_bytes
 from attn_doctor.kernels.bundle.artifact import ArtifactError, sha256
 from attn_doctor.processes import run
 
 #: Says what was signed, so that a signature for another purpose does not count.
 NAMESPACE = "attn-doctor"
 SECONDS = 60.0
+#: Bytes of a signed file, which ssh-keygen gets as a whole.
+LARGEST = 4 << 30
 
 
 def check_digest(path: Path, expected: str) -> None:
@@ -68,7 +71,7 @@ def check_signature(path: Path, signers: Path) -> str:
         )
     argv = [program, "-Y", "verify", "-f", str(signers), "-I", names[0], "-n", NAMESPACE]
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, LARGEST)
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
     verified = run([*argv, "-s", str(signature)], SECONDS, stdin=data)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from attn_doctor.files import make_folders
+from attn_doctor import files
 from attn_doctor.kernels.builder.devices import TRITON
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.progress import Watcher
@@ -42,7 +42,7 @@ def private(path: Path, folder: Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         require_cache(folder)
-        make_folders(folder, (FOLDER, "incoming"))
+        files.make_folders(folder, (FOLDER, "incoming"))
         with tempfile.TemporaryDirectory(dir=incoming) as staging:
             copy = Path(staging) / path.name
             shutil.copyfile(path, copy)
@@ -202,9 +202,11 @@ class Relocation:
             source, target = self._room / name, self._folder / name
             if name in self.sizes or packed is None or not source.is_file():
                 continue
-            make_folders(self._folder, Path(name).parent.parts)
+            files.make_folders(self._folder, Path(name).parent.parts)
             if packed.holds_path:
-                data = artifacts.without_folder(source.read_bytes(), self._room)
+                data = artifacts.without_folder(
+                    files.read_bytes(source, artifacts.LARGEST_FILE), self._room
+                )
                 source.write_bytes(artifacts.with_folder(data, self._folder))
             self.sizes[name] = source.stat().st_size
             os.replace(source, target)

@@ -14,6 +14,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from attn_doctor.files import read_bytes
+
 NodeKind = Literal["file", "dir", "link", "mount", "other"]
 
 
@@ -64,12 +66,7 @@ class Tree(Struct, frozen=True):
 
         Raises OSError if it does not exist, is not a regular file any more, or may not be read.
         """
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        handle = os.open(self.full(path), flags | getattr(os, "O_BINARY", 0))
-        with open(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise OSError("it is not a regular file")
-            return file.read(limit)
+        return read_bytes(self.full(path), limit, cut=True, follow=False)
 
 
 def read_tree(root: str, seconds: float = float("inf")) -> Tree:

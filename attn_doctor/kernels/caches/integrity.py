@@ -7,7 +7,6 @@ wrong content is not detected here; the builder's verification does that.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from attn_doctor.binaries import elf
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.caches import pickles
 from attn_doctor.kernels.caches.contents import JITERATOR, Contents, Entry, sort, writer
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
@@ -180,8 +180,8 @@ def _filled(tree: Tree, path: str) -> str:
 def _json(tree: Tree, path: str) -> str:
     data = tree.read(path)
     try:
-        json.loads(data)
-    except (ValueError, RecursionError):
+        decode(data)
+    except JsonError:
         return "it is not complete JSON" if data else "it is empty"
     return ""
 
@@ -189,9 +189,9 @@ def _json(tree: Tree, path: str) -> str:
 def _group(tree: Tree, path: str) -> str:
     """Check Triton's list of a kernel's files, with absolute paths."""
     try:
-        children = json.loads(tree.read(path))["child_paths"]
+        children = decode(tree.read(path))["child_paths"]
         paths = [str(child) for child in children.values()]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (JsonError, KeyError, TypeError, AttributeError):
         return "it does not list the files of a kernel"
     folder = os.path.dirname(tree.full(path))
     for child in paths:

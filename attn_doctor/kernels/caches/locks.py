@@ -17,6 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from attn_doctor.files import open_file, read_text
 from attn_doctor.kernels.caches.contents import Contents
 from attn_doctor.kernels.caches.file_tree import Tree
 
@@ -71,7 +72,7 @@ def locked(path: str) -> bool | None:
     except ImportError:
         return None
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = open_file(path, follow=False)
     except OSError:
         return None
     try:
@@ -114,8 +115,7 @@ def _contained() -> bool:
 
 def _command(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(400).decode("utf-8", "replace").split("\0")
+        words = read_text(f"/proc/{pid}/cmdline", 400, cut=True).split("\0")
     except OSError:
         return "?"
     return " ".join(word for word in words if word)[:80] or "?"

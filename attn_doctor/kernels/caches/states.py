@@ -7,7 +7,6 @@ because their keys are digests. Without a record they stay unknown, which does n
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 
 from attn_doctor.facts import Facts, Gpu
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.caches import pickles
 from attn_doctor.kernels.caches.contents import (
     CODE_KEY,
@@ -353,8 +353,8 @@ class _Evaluator:
 
 def _json(data: bytes) -> dict[str, object] | None:
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
+        found = decode(data)
+    except JsonError:
         return None
     return found if isinstance(found, dict) else None
 

@@ -6,7 +6,6 @@ any other, as `attn-doctor describe-gpu` writes it, is found by its path.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from functools import cache
@@ -16,7 +15,9 @@ from typing import Any
 import msgspec
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import TEXT, read_bytes
 from attn_doctor.gpu_names import find_product
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.gpus.descriptor import Descriptor, identifier
 from attn_doctor.rulebook.library import folder, tables
 from attn_doctor.suggest import nearest
@@ -103,10 +104,10 @@ def read(path: Path) -> Descriptor:
 def _data(path: Path) -> Any:
     if path.suffix == ".json":
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return decode(read_bytes(path, TEXT))
         except OSError as error:
             raise AttnDoctorError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except ValueError as error:
+        except JsonError as error:
             raise AttnDoctorError(f"{path}: is not JSON: {error}") from None
     return read_toml(path)
 

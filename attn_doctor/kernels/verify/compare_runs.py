@@ -14,6 +14,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from attn_doctor.files import DATA, read_bytes
+from attn_doctor.json_files import decode
+
 #: Relative distance of two results that counts as equal; bfloat16 keeps three digits.
 LIMIT = 1e-2
 
@@ -75,9 +78,9 @@ def runs(folder: Path) -> list[list[Call]]:
     """
     found: list[tuple[str, float, list[Call]]] = []
     for path in sorted(folder.glob("*.jsonl")):
-        first, *lines = path.read_bytes().splitlines()
-        process = msgspec.json.decode(first, type=_Process)
-        calls = [msgspec.json.decode(line, type=Call) for line in lines]
+        first, *lines = read_bytes(path, DATA).splitlines()
+        process = decode(first, _Process)
+        calls = [decode(line, Call) for line in lines]
         found.append((process.rank, process.began, calls))
     return [calls for _, _, calls in sorted(found, key=lambda one: one[:2])]
 

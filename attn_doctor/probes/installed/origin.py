@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 from msgspec import Struct
 
 from attn_doctor.facts import kinds
 from attn_doctor.host import Host
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.redact import redact
 
@@ -57,8 +57,8 @@ def origin(host: Host, site: Site, one: Distribution) -> Origin:
     if not text:
         return _from_installer(host, site, one)
     try:
-        direct = msgspec.json.decode(text, type=_DirectUrl)
-    except msgspec.MsgspecError:
+        direct = decode(text, _DirectUrl)
+    except JsonError:
         return Origin(why=f"{host.join(one.info, 'direct_url.json')} cannot be parsed")
     url = redact(direct.url)
     if direct.vcs_info is not None:

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from attn_doctor.facts import Package
 from attn_doctor.host import Host
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin
@@ -209,8 +209,8 @@ def _built(host: Host, path: str, came: Origin, one: Distribution, files: list[s
 def _record(host: Host, path: str) -> Built:
     """Read the build record of xformers."""
     try:
-        said = msgspec.json.decode(host.try_read(host.join(path, "cpp_lib.json")), type=_Record)
-    except msgspec.MsgspecError:
+        said = decode(host.try_read(host.join(path, "cpp_lib.json")), _Record)
+    except JsonError:
         return Built()
     cuda = said.version.cuda
     return Built(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attn_doctor.facts import BuiltKernels
 from attn_doctor.host import Host
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.caches import locate
@@ -76,11 +77,11 @@ def _decoded(text: str) -> tuple[Manifest | None, str]:
         attn_doctor: str = "?"
 
     try:
-        version = msgspec.json.decode(text.encode(), type=Version)
+        version = decode(text, Version)
         if version.schema > SCHEMA:
             return None, f"a newer attn-doctor wrote it ({version.attn_doctor})"
-        return msgspec.json.decode(text.encode(), type=Manifest), ""
-    except msgspec.DecodeError as error:
+        return decode(text, Manifest), ""
+    except JsonError as error:
         return None, f"it is damaged: {error}"
 
 

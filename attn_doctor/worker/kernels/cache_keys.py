@@ -13,7 +13,7 @@ import re
 import time
 from typing import Any
 
-from attn_doctor.worker.files import write_atomic
+from attn_doctor.worker.files import DATA, read_text, write_atomic
 
 #: Characters kept of a component's text; its hash covers the rest.
 _LONGEST = 2000
@@ -110,9 +110,8 @@ def save(folder: str, spec: str, keys: dict[str, list[dict[str, Any]]]) -> str:
 def load(folder: str, spec: str) -> dict[str, list[dict[str, Any]]]:
     """The key components that were saved; empty if they cannot be read."""
     try:
-        with open(place(folder, spec), encoding="utf-8") as file:
-            keys = json.load(file)["keys"]
-    except (OSError, ValueError, KeyError, TypeError):
+        keys = json.loads(read_text(place(folder, spec), DATA))["keys"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return keys if isinstance(keys, dict) else {}
 

@@ -15,6 +15,8 @@ import re
 import sys
 from typing import Any
 
+from attn_doctor.worker.files import read_bytes
+
 #: Programs that compile. A version may follow the name, as in `g++-12`.
 _COMPILER = re.compile(
     r"(ptxas(-blackwell)?|[\w-]*gcc|[\w-]*g\+\+|cc|c\+\+|clang(\+\+)?|cl|nvcc|hipcc|icpx?|ld|ld\.lld|"
@@ -108,10 +110,7 @@ def vector_checks(folder: str) -> set[str]:
     found: set[str] = set()
     for path in glob.glob(os.path.join(glob.escape(folder), "??", "*.cpp")):
         try:
-            if os.path.getsize(path) > _LARGEST_CHECK:
-                continue
-            with open(path, "rb") as file:
-                known = b"_chk_kernel" in file.read()
+            known = b"_chk_kernel" in read_bytes(path, _LARGEST_CHECK)
         except OSError:
             continue
         if known:

@@ -16,6 +16,7 @@ import subprocess
 from typing import Any
 
 from attn_doctor.worker.env_vars import kept
+from attn_doctor.worker.files import TEXT, read_text
 
 
 def build_environment(device: str) -> dict[str, Any]:
@@ -103,8 +104,7 @@ def _driver() -> str | None:
         ("/proc/driver/nvidia/version", r"Kernel Module(?: for \S+)?\s+([\d.]+)"),
     ):
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                match = re.search(pattern, file.read())
+            match = re.search(pattern, read_text(path, TEXT))
         except OSError:
             continue
         if match:

@@ -11,6 +11,8 @@ import importlib
 import inspect
 from typing import Any, NamedTuple
 
+from attn_doctor.worker.files import TEXT, read_bytes
+
 #: Tokens of one document in the mask "document".
 DOCUMENTS = 4
 
@@ -67,8 +69,7 @@ def own_mask(name: str) -> UserMask:
 def _digest(found: Any) -> str:
     try:
         path = inspect.getsourcefile(inspect.unwrap(found))
-        with open(path or "", "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
+        return hashlib.sha256(read_bytes(path or "", TEXT)).hexdigest()
     except (OSError, TypeError):
         return ""
 

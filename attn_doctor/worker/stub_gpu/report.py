@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from attn_doctor.worker.files import write_atomic
+from attn_doctor.worker.files import DATA, read_text, write_atomic
 
 #: The folder that reports go to.
 FOLDER = "ATTN_DOCTOR_STUB_GPU_REPORT"
@@ -76,8 +76,7 @@ def read(folder: str) -> Verdict:
             continue
         guarded.add(name[len(_GUARD) : -len(".json")])
         try:
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                found = json.load(file)
+            found = json.loads(read_text(os.path.join(folder, name), DATA))
             refused += [one["sentence"] for one in found["refused"]]
             lines = [(one["file"], one["line"]) for one in found["refused"]]
             for one in found["reads"]:

@@ -108,7 +108,7 @@ def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".bashrc").mkdir()
-    with pytest.raises(AttnDoctorError, match="is not a regular file; it was not changed"):
+    with pytest.raises(AttnDoctorError, match="cannot be read: Is a directory"):
         kept(tmp_path, facts(), "shell")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from attn_doctor import processes
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.files import DATA, TEXT, read_bytes, read_text
 from attn_doctor.kernels.gpus.stub import generated, storage
 from attn_doctor.kernels.gpus.stub.cuda_libraries import HEADERS, Toolkit, find
 from attn_doctor.shell.commands import shell_lines
@@ -103,7 +104,7 @@ def _digest(toolkit: Toolkit, generated: str, compiler: str) -> str:
     found = hashlib.sha256()
     headers = [Path(toolkit.include, name) for name in HEADERS]
     for path in [*sorted(_SOURCE.rglob("*.[ch]")), *headers]:
-        found.update(hashlib.sha256(path.read_bytes()).digest())
+        found.update(hashlib.sha256(read_bytes(path, TEXT)).digest())
     for text in (generated, compiler, *_OPTIONS):
         found.update(hashlib.sha256(text.encode()).digest())
     return found.hexdigest()[:32]
@@ -111,7 +112,7 @@ def _digest(toolkit: Toolkit, generated: str, compiler: str) -> str:
 
 def _generated(toolkit: Toolkit) -> str:
     """Generate the source for the libraries of this environment."""
-    header = Path(toolkit.include, "cuda.h").read_text("utf-8", "replace")
+    header = read_text(Path(toolkit.include, "cuda.h"), TEXT)
     libraries = set[str]().union(*map(generated.defined, toolkit.libraries))
     return generated.text(libraries, generated.declared(header), generated.versions(header))
 
@@ -142,7 +143,7 @@ def compile_into(out: Path, toolkit: Toolkit, compiler: str, jobs: int) -> None:
         link = ["-shared", f"-Wl,-soname,{library}", "-Wl,-z,defs", "-o", str(out / library)]
         _run([compiler, *link, *own, "-lpthread"])
     # A copy, because links are not accepted here.
-    (out / _LINKED).write_bytes((out / LIBRARY).read_bytes())
+    (out / _LINKED).write_bytes(read_bytes(out / LIBRARY, DATA))
 
 
 def _run(command: list[str]) -> None:

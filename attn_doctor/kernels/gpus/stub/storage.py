@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.files import DATA, TEXT, read_bytes
 
 _SUMS = "sha256"
 
@@ -87,7 +88,7 @@ def _sound(folder: Path, names: tuple[str, ...]) -> bool:
             return False
         if not all(_ours(folder / name, stat.S_ISREG) for name in (*names, _SUMS)):
             return False
-        return (folder / _SUMS).read_text() == _sums(folder, names)
+        return read_bytes(folder / _SUMS, TEXT, follow=False).decode() == _sums(folder, names)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -102,9 +103,8 @@ def _ours(path: Path, kind: Callable[[int], bool]) -> bool:
 
 
 def _sums(folder: Path, names: tuple[str, ...]) -> str:
-    return "".join(
-        f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names
-    )
+    parts = {name: read_bytes(folder / name, DATA, follow=False) for name in names}
+    return "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in parts.items())
 
 
 def _sum(folder: Path, names: tuple[str, ...]) -> None:

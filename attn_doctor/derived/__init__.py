@@ -162,6 +162,9 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
     for name, functions in (("expected", backend_wheels.EXPECTED), ("wheel", backend_wheels.WHEEL)):
         if field in functions:
             values[name] = _known(functions[field](facts, tables), f"{field}.{name}", gaps)
+    if field == "xformers":
+        accepts = backend_wheels.accepts_flash_attn(facts, tables)
+        values["accepts_flash_attn"] = _known(accepts, "xformers.accepts_flash_attn", gaps)
     return msgspec.structs.replace(package, **values)
 
 

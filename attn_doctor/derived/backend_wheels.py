@@ -90,6 +90,18 @@ def _flash_fits(row: Row, facts: Facts) -> bool | None:
     )
 
 
+def accepts_flash_attn(facts: Facts, tables: Tables) -> bool | Unknown | None:
+    """Whether the installed xformers accepts the version of the installed flash-attn."""
+    version, flash = facts.xformers.version, facts.flash_attn.version
+    if version is None or flash is None:
+        return None
+    released = version.partition("+")[0]
+    row = next((one for one in tables["xformers"]["release"] if one["version"] == released), None)
+    if row is None:
+        return Unknown(f"the tables do not list xformers {version}")
+    return _accepts(row["flash"], flash)
+
+
 def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
     row = torch_release(facts, tables)
     if row is None or isinstance(row, Unknown):

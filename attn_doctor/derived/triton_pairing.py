@@ -7,6 +7,7 @@ from attn_doctor.derived.releases import (
     Tables,
     Unknown,
     find,
+    parts,
     series,
     torch_release,
 )
@@ -19,7 +20,7 @@ def expected(facts: Facts, tables: Tables) -> str | Unknown | None:
     if row is None or isinstance(row, Unknown):
         return row
     triton = _triton(row, facts, tables)
-    return f"=={triton}.*" if triton else None
+    return triton if isinstance(triton, Unknown) else f"=={triton}.*" if triton else None
 
 
 def pin(facts: Facts, tables: Tables) -> str | Unknown | None:
@@ -32,18 +33,25 @@ def pin(facts: Facts, tables: Tables) -> str | Unknown | None:
     if row is None or isinstance(row, Unknown):
         return row
     triton = _triton(row, facts, tables)
+    if isinstance(triton, Unknown):
+        return triton
     if facts.system.os == "windows":
         return f"triton-windows=={triton}.*"
     exact = row["pins"].get((facts.torch.version or "").partition("+")[0], f"=={triton}.*")
     return f"triton{exact}" if triton else None
 
 
-def _triton(row: Row, facts: Facts, tables: Tables) -> str:
+def _triton(row: Row, facts: Facts, tables: Tables) -> str | Unknown:
     """Return the minor release of Triton for a release of torch; empty if there is none."""
     if facts.system.os == "windows":
         for exception in tables["triton"]["windows"]:
             if exception["torch"] == row["minor"]:
                 return str(exception["triton"])
+        newest = tables["triton"]["newest_windows"]["minor"]
+        if parts(str(row["triton"])) > parts(newest):
+            return Unknown(
+                f"torch {row['minor']} needs triton-windows newer than {newest}, the newest known"
+            )
     return str(row["triton"]) if facts.system.os in ("linux", "windows") else ""
 
 

@@ -1,7 +1,8 @@
 """Entry point: runs the command line and turns every outcome into an exit code.
 
-0 healthy · 1 problems found · 2 wrong usage or unreadable input · 3 attn-doctor itself failed ·
-4 (with --strict) a rule could not be evaluated · 130 interrupted.
+0 healthy · 1 problems found · 2 wrong usage, unreadable input, or too little disk, memory or
+processes · 3 attn-doctor itself failed · 4 (with --strict) a rule could not be evaluated ·
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,14 +16,12 @@ from attn_doctor.errors import AttnDoctorError
 
 def main() -> None:
     """Run attn-doctor and exit with its exit code."""
+    from attn_doctor.cli import streams
+
+    streams.open_closed()
     # A check makes many objects and few cycles: by default collecting takes 2 % of it.
     gc.set_threshold(50_000, 20, 20)
-    code = _run()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except BrokenPipeError:
-        pass
+    code = streams.finish(_run())
     # Not sys.exit: Python would wait for its threads, and a probe may still wait for a driver that
     # never answers.
     os._exit(code)
@@ -31,28 +30,49 @@ def main() -> None:
 def _run() -> int:
     try:
         from attn_doctor import log
-        from attn_doctor.cli import run
-        from attn_doctor.cli.output_encoding import make_lossless
+        from attn_doctor.cli import run, streams
 
         if os.environ.get(log.VARIABLE):
             log.enable(os.environ[log.VARIABLE])
 
-        make_lossless(sys.stdout, sys.stderr)
+        streams.prepare()
         run()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     except AttnDoctorError as error:
-        sys.stderr.write(f"attn-doctor: {error}\n")
-        return 2
+        return _stopped(str(error))
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader has closed the pipe, as in `attn-doctor check | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception:
-        return _bug()
+    except Exception as error:
+        limit = _limit(error)
+        return _stopped(limit) if limit else _bug()
     return 0
+
+
+def _limit(error: Exception) -> str:
+    """The limit of this machine that `error` shows, as a sentence; empty for any other error."""
+    import errno
+
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or "map segment" in str(error):
+        return "no memory is left for this process; raise its limit (ulimit -v, or the container's)"
+    if number == errno.EAGAIN or "start new thread" in str(error):
+        return (
+            "no further thread or process can be started; raise the limit of processes (ulimit -u,"
+            " or the container's) or of memory (ulimit -v)"
+        )
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "no further file can be opened; raise the limit of open files (ulimit -n)"
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        place = getattr(error, "filename", None) or "a file"
+        return f"{place} cannot be written: {os.strerror(number)}"
+    return ""
+
+
+def _stopped(why: str) -> int:
+    """Say why attn-doctor cannot do its work; exit code 2."""
+    sys.stderr.write(f"attn-doctor: {why}\n")
+    return 2
 
 
 def _bug() -> int:

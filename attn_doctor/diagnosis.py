@@ -56,7 +56,6 @@ class _Running(threading.Thread):
         self.gaps = Gaps()
         self.failure = ""
         self._host, self._site = host, site
-        self.start()
 
     def run(self) -> None:
         start = time.perf_counter()
@@ -88,13 +87,16 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         chosen.answer.get("cache_tag", ""),
     )
     running = [_Running(probe, host, site) for probe in PROBES]
+    _start(running, end)
     fields: dict[str, object] = {
         "python": interpreter.describe(host, chosen, site, gaps),
         "interpreters": chosen.candidates,
     }
     for thread in running:
-        thread.join(max(0.0, end - time.monotonic()))
-        late = thread.is_alive()
+        started = thread.ident is not None
+        if started:
+            thread.join(max(0.0, end - time.monotonic()))
+        late = thread.is_alive() or not started
         reason = f"the {thread.probe.name} probe did not answer within {limit:g} s"
         if late or thread.failure:
             for name in thread.probe.fields:
@@ -110,6 +112,22 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         **fields,  # type: ignore[arg-type]
     )
     return derive(_printable(facts))
+
+
+def _start(waiting: Sequence[_Running], end: float) -> None:
+    """Start all probes; one after the other where processes or memory are limited.
+
+    Raises `RuntimeError` if a probe cannot start although no other runs.
+    """
+    for number, thread in enumerate(waiting):
+        while time.monotonic() < end:
+            try:
+                thread.start()
+                break
+            except RuntimeError:  # no thread is free, or no memory for its stack
+                if not any(one.is_alive() for one in waiting[:number]):
+                    raise
+                time.sleep(0.01)
 
 
 def _printable(facts: Facts) -> Facts:

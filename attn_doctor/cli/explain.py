@@ -92,18 +92,10 @@ def explain(
     if output is None:
         sys.stdout.write(text)
     else:
-        _write(output, text)
+        from attn_doctor.cli.output_file import write
+
+        write(output, text)
     raise typer.Exit(code)
-
-
-def _write(path: Path, text: str) -> None:
-    from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.files import write_atomic
-
-    try:
-        write_atomic(path, text.encode())
-    except OSError as error:
-        raise AttnDoctorError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _machine(snapshot: str, python: str) -> Facts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,7 +51,7 @@ def report(
     if output == "-":
         sys.stdout.write(text)
         return
-    _write(Path(output), text, force)
+    _write({Path(output): text}, force)
     typer.echo(
         f"Wrote {output}. Home, user and host name, GPU ids and tokens are replaced.\n"
         f"Check it on any machine with: attn-doctor check --facts {output}"
@@ -60,17 +61,15 @@ def report(
 def _record(host: Host, folder: Path, python: str, force: bool) -> None:
     from attn_doctor.recording import record
 
-    for name, text in record(host, python).items():
-        _write(folder / name, text, force)
+    _write({folder / name: text for name, text in record(host, python).items()}, force)
     typer.echo(f"Recorded this machine in {folder}: host.json, facts.json, findings.toml.")
 
 
-def _write(path: Path, text: str, force: bool) -> None:
-    """Write a file. Raises `AttnDoctorError` if it exists, unless `force`, or cannot be written."""
-    if path.exists() and not force:
-        raise AttnDoctorError(f"{path} exists; choose another name with -o, or add --force")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AttnDoctorError(f"{path} cannot be written: {error.strerror}") from None
+def _write(files: Mapping[Path, str], force: bool) -> None:
+    """Write all of these files or none. Raises `AttnDoctorError` if one exists, unless `force`."""
+    from attn_doctor.cli.output_file import write_new
+
+    for path in files:
+        if path.exists() and not force:
+            raise AttnDoctorError(f"{path} exists; choose another name with -o, or add --force")
+    write_new(files, overwrite=force)

@@ -129,16 +129,18 @@ def write_atomic(
 
 @contextmanager
 def replacing(
-    path: AnyPath, mode: int | None = None, *, durable: bool = True
+    path: AnyPath, mode: int | None = None, *, durable: bool = True, new: bool = False
 ) -> Iterator[IO[bytes]]:
     """Open a draft beside `path` for writing, and rename it to `path` at the end of the block.
 
     `mode`: permissions of the new file, exactly; None: as the umask decides. `durable`: bring file
-    and folder to the disk, so that the file survives a power loss. On any exception the draft is
-    removed and `path` stays unchanged. Raises `OSError`.
+    and folder to the disk, so that the file survives a power loss. `new`: raise `FileExistsError`
+    if `path` exists in the end. On any exception the draft is removed and `path` stays unchanged.
+    Raises `OSError`.
     """
     folder, name = os.path.split(os.fspath(path))
-    draft = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    # The name is cut: with the rest it may be longer than a file system takes.
+    draft = os.path.join(folder, f".{name[:40]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     # O_EXCL: a link that lies in wait under this name is not followed.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     handle = os.open(draft, flags, 0o666 if mode is None else mode)
@@ -150,7 +152,7 @@ def replacing(
                 os.fsync(file.fileno())
         if mode is not None:
             os.chmod(draft, mode)  # the umask may have removed bits
-        os.replace(draft, path)
+        _settle(draft, path, new=new)
     except BaseException:
         with suppress(OSError):
             os.unlink(draft)
@@ -173,6 +175,19 @@ def make_folders(root: AnyPath, names: Iterable[str]) -> None:
             raise NotADirectoryError(
                 errno.ENOTDIR, "is a link or a file; nothing is written through it: remove it", path
             )
+
+
+def _settle(draft: str, path: AnyPath, *, new: bool) -> None:
+    if new:
+        try:
+            os.link(draft, path)
+            os.unlink(draft)
+            return
+        except FileExistsError:
+            raise
+        except OSError:  # this file system has no hard links: take the name, then fill it
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    os.replace(draft, path)
 
 
 def sync(path: AnyPath) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,3 +57,19 @@ def own_home(home: Path) -> dict[str, str]:
         "XDG_CONFIG_HOME": str(home / "config"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
     }
+
+
+def commands() -> tuple[tuple[str, ...], ...]:
+    """Every command of attn-doctor, such as `("cache", "clear")`, as its help pages list them."""
+    from typer.main import get_command
+
+    from attn_doctor.cli import app_for
+
+    def walk(command: object, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        inner: dict[str, object] = getattr(command, "commands", {})
+        if not inner:
+            yield words
+        for name, one in inner.items():
+            yield from walk(one, (*words, name))
+
+    return tuple(walk(get_command(app_for([])), ()))

@@ -93,10 +93,11 @@ def describe_gpu(
     if not output:
         sys.stdout.write(text)
         return
-    _write(Path(output), text)
+    from attn_doctor.cli.output_file import write
     from attn_doctor.render.build_kernels.targets import written_text
     from attn_doctor.render.terminal import Terminal
 
+    write(output, text)
     sys.stdout.write(written_text(found, output, Terminal.of(sys.stdout)))
 
 
@@ -120,15 +121,6 @@ def _text(found: Descriptor, format: Format, output: str) -> str:
     if format is Format.json:
         return targets.descriptor_json(found)
     return targets.descriptor_toml(found, output)
-
-
-def _write(path: Path, text: str) -> None:
-    from attn_doctor.errors import AttnDoctorError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AttnDoctorError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 def _listing(format: Format | None) -> str:

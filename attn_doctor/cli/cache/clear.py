@@ -10,6 +10,7 @@ import typer
 from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
 from attn_doctor.cli.common_options import DryRun, Json, Python, Yes
 from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.streams import shown
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.deletion import Cleared, Plan
@@ -72,6 +73,8 @@ def clear(
         if text:
             _nothing(plans, dry_run=dry_run)
         _finish(plans, [], int(refused), text=text)
+    if text:
+        shown()
     if not yes:
         _ask(ready, text=text)
     done = [apply(one) for one in ready]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 
 import typer
 from msgspec import Struct
 
+from attn_doctor.cli.output_file import append, write
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import write_atomic
 from attn_doctor.suggest import did_you_mean
 
 #: Bytes that GitHub takes of one step's summary.
@@ -63,26 +61,9 @@ def deliver(asked: Sequence[Output], render: Callable[[Output], str]) -> None:
     for one in sorted(asked, key=lambda each: not each.path):
         text = render(one)
         if one.path:
-            _write(Path(one.path), text)
+            write(one.path, text)
         else:
             sys.stdout.write(text)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write by one rename, so that no reader sees half a file; in place where that fails.
-
-    Kubernetes mounts /dev/termination-log as a file that cannot be replaced. A device or a pipe
-    cannot be replaced either.
-    """
-    path = path.resolve()  # a link stays a link
-    try:
-        if path.is_file() or not path.exists():
-            with suppress(OSError):
-                write_atomic(path, text.encode(), durable=False)
-                return
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise AttnDoctorError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def append_summary(markdown: str, environ: Mapping[str, str]) -> None:
@@ -100,8 +81,7 @@ def append_summary(markdown: str, environ: Mapping[str, str]) -> None:
             + b"\n\n(cut here: GitHub takes 1 MiB)\n"
         )
     try:
-        with Path(path).open("ab") as file:
-            file.write(data)
+        append(path, data)
     except OSError as error:
         raise AttnDoctorError(
             f"GITHUB_STEP_SUMMARY={path}: cannot be written: {error.strerror}"

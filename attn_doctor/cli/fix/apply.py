@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+from attn_doctor.cli.streams import shown
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Severity
@@ -64,6 +65,7 @@ def show_and_apply(
         return show_plan(plan, diagnosis, json=json, why=why)
     if not json:
         _show(plan, facts)
+        shown()
     if not yes and not agreed(f"Apply {plural(len(plan.ready), 'step')}?"):
         _say("Nothing was changed.")
         return 1

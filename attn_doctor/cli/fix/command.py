@@ -238,13 +238,9 @@ def requirements_command(
     if output in ("", "-"):
         sys.stdout.write(text)
         return
-    try:
-        with Path(output).open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
-        raise AttnDoctorError(f"{output} exists; choose another name") from None
-    except OSError as error:
-        raise AttnDoctorError(f"{output} cannot be written: {error.strerror}") from None
+    from attn_doctor.cli.output_file import write_new
+
+    write_new({Path(output): text})
     sys.stdout.write(f"Wrote {output}.\n")
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 
 from attn_doctor.cli.fix.apply import agreed
+from attn_doctor.cli.streams import shown
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes import env_snapshot
 from attn_doctor.fixes.env_snapshot import Part
@@ -27,7 +28,7 @@ def undo(id: str, *, dry_run: bool, yes: bool, json: bool) -> int:
     plan = undo_plan(run)
     if not json:
         sys.stdout.write(undo_text(plan, terminal))
-        sys.stdout.flush()
+        shown()
     why = "" if yes and not dry_run else "Nothing was changed."
     if not (yes or dry_run or json) and sys.stdin.isatty():
         why = "" if agreed("Undo it?") else why

@@ -85,6 +85,7 @@ def new(
     import re
     from datetime import date
 
+    from attn_doctor.cli.output_file import write_new
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.rulebook import library
     from attn_doctor.rulebook.rule_files import is_id
@@ -112,7 +113,7 @@ def new(
         rule for rule in ours if any(re.search(symptom.pattern, line) for symptom in rule.symptoms)
     ]
     cause = matching[0].cause if matching else FILL_IN
-    _write(path, scaffold(id, date.today(), line, cause, facts))
+    write_new({path: scaffold(id, date.today(), line, cause, facts)})
     for rule in matching:
         typer.echo(f"Note: {rule.id} matches this line already: {named(rule.title)}")
     typer.echo(f"Wrote {path}.")
@@ -211,15 +212,3 @@ def _relative(path: Path) -> Path:
         return path.resolve().relative_to(Path.cwd())
     except ValueError:
         return path
-
-
-def _write(path: Path, text: str) -> None:
-    from attn_doctor.errors import AttnDoctorError
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Mode x: never over a file that another program has created since.
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except OSError as error:
-        raise AttnDoctorError(f"{path} cannot be written: {error.strerror}") from None

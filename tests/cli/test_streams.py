@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from attn_doctor.cli.output_encoding import make_lossless
+from attn_doctor.cli.streams import make_lossless
 from tests.command import process, run
 
 

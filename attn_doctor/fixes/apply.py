@@ -7,9 +7,8 @@ are restored at once, so that no step is half done. The changes of earlier steps
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,19 +22,16 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.explain.engine import explain
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding
-from attn_doctor.fixes import env_snapshot, installers, link_copy
-from attn_doctor.fixes.distributions import (
-    Change,
-    Installed,
-    compared,
-    installed,
-)
-from attn_doctor.fixes.env_snapshot import Part
+from attn_doctor.fixes import env_snapshot, installers
+from attn_doctor.fixes.distributions import Change, Installed, compared, installed
+from attn_doctor.fixes.env_snapshot import Copies
 from attn_doctor.fixes.installers import Outcome, installer_environment, run
-from attn_doctor.fixes.journal import Journal, begin
+from attn_doctor.fixes.journal import Journal, alive, begin
+from attn_doctor.fixes.locks import environment_lock
 from attn_doctor.fixes.postconditions import compare_problems, unmet
 from attn_doctor.fixes.source_builds import environment
 from attn_doctor.fixes.steps import Plan, Step
+from attn_doctor.fixes.undo import roll_back
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import split_assignments
 
@@ -104,8 +100,8 @@ class _Run:
         self.watch = watch
         self.environ = dict(environ)
         self.folders = env_snapshot.places(facts, environ, journal.folder)
-        self.kept: tuple[Part, ...] = ()
-        """The copies from before the first installation, which undo restores."""
+        self.locks: tuple[int, ...] = ()
+        """Held by the installers too, so that one which outlives a killed run counts as running."""
         self.sites = list(facts.python.site_packages or self.folders[:1])
 
     def apply(self, step: Step) -> StepResult:
@@ -121,37 +117,36 @@ class _Run:
         self.journal.note("step", number=step.number, state="started", run=step.run)
         log = self.journal.folder / f"step-{step.number}.log"
         start = time.monotonic()
-        parts: tuple[Part, ...] = ()
+        copies: Copies | None = None
+        faults: list[str] = []
         try:
             self._check_disk(step)
             if step.undoable:
-                parts = env_snapshot.keep(self.journal, self.folders, f"step-{step.number}")
-            ended = self._commands(step, log)
+                names = {*step.packages, *(one.name for one in step.changes or ())}
+                label = f"step-{step.number}"
+                copies = env_snapshot.keep(self.journal, self.folders, label, names)
+            ended = self._commands(step, log, copies)
+            detail = "" if ended.ok else installers.failure(ended)
         except AttnDoctorError as error:
-            return self._ended(StepResult(step=step, state="failed", detail=str(error)))
+            detail = str(error)
         except BaseException:
-            self._roll_back(step, parts)
+            self._roll_back(copies, log)
             raise
         seconds = time.monotonic() - start
-        if ended.ok and not self.kept:
-            self.kept = parts
-        elif ended.ok:
-            env_snapshot.forget(parts)
-        else:
-            detail = installers.failure(ended)
-            faults = self._roll_back(step, parts)
-            detail += "; its changes were undone" if parts and not faults else ""
-            return self._ended(
-                StepResult(
-                    step=step,
-                    state="failed",
-                    detail="; ".join([detail, *faults]),
-                    causes=_causes(log),
-                    log=str(log),
-                    seconds=seconds,
-                )
+        if not detail:
+            return self._ended(StepResult(step=step, state="done", log=str(log), seconds=seconds))
+        faults = self._roll_back(copies, log)
+        detail += "; its changes were undone" if copies and not faults else ""
+        return self._ended(
+            StepResult(
+                step=step,
+                state="failed",
+                detail="; ".join([detail, *faults]),
+                causes=_causes(log),
+                log=str(log) if log.exists() else "",
+                seconds=seconds,
             )
-        return self._ended(StepResult(step=step, state="done", log=str(log), seconds=seconds))
+        )
 
     def _ended(self, result: StepResult) -> StepResult:
         step = result.step
@@ -170,7 +165,15 @@ class _Run:
                 f" {step.estimate.disk_mib} MiB; nothing was changed"
             )
 
-    def _commands(self, step: Step, log: Path) -> Outcome:
+    def _commands(self, step: Step, log: Path, copies: Copies | None) -> Outcome:
+        """Run the step's commands, and record what they changed."""
+        with alive(copies.mark) if copies else contextlib.nullcontext():
+            ended = self._run_all(step, log)
+            if ended.ok and copies:
+                env_snapshot.record(self.journal, copies, copies.changes(log))
+        return ended
+
+    def _run_all(self, step: Step, log: Path) -> Outcome:
         constraint = self.journal.folder / f"constraints-{step.number}.txt"
         there = installed(self.sites)
         lines = installers.constraints(there, step.packages, strict=step.strict)
@@ -191,17 +194,19 @@ class _Run:
                 log=log,
                 on_line=lambda line: self.watch.line(step, line),
                 on_start=lambda pid: self.journal.note("child", process=pid),
-                handle=self.journal.lock_handle,
+                inherit=self.locks,
             )
             if not ended.ok:
                 break
         return ended
 
-    def _roll_back(self, step: Step, parts: Sequence[Part]) -> list[str]:
-        faults = env_snapshot.roll_back(parts)
-        if parts and not faults:
-            self.journal.note("rolled back", label=f"step-{step.number}")
-            env_snapshot.forget(parts)
+    def _roll_back(self, copies: Copies | None, log: Path) -> list[str]:
+        if copies is None:
+            return []
+        faults = roll_back(copies, log)
+        if not faults:
+            self.journal.note("rolled back", label=copies.label)
+            env_snapshot.forget(copies.root)
         return faults
 
 
@@ -212,8 +217,11 @@ def apply(
     watch: Watch,
     look: Callable[[], Diagnosis],
     replan: Replan,
+    seen: Mapping[str, Installed],
 ) -> Applied:
     """Apply all steps of `plan` that can be applied. `look` examines the environment again.
+
+    `seen`: the distributions that were installed when the user agreed to the plan.
 
     `replan` plans the remaining rules once torch has changed. Raises `AttnDoctorError` before
     anything is changed if the environment cannot be read or kept. Ctrl-C is passed on, after the
@@ -223,17 +231,23 @@ def apply(
     title = ", ".join(rule for step in plan.ready for rule in step.rules)
     with begin(environ, f"fix {title}", facts.python.path or "") as journal:
         run_state = _Run(journal, facts, environ, watch)
-        there = installed(run_state.sites)
-        frozen = installers.freeze(facts, environ, journal.folder)
-        journal.note("before", freeze=frozen, installed=env_snapshot.marks(there))
-        wanted = [step for step in plan.steps if step.ready or step.kind == "variables"]
-        results = _apply_all(
-            run_state, [step for step in wanted if not step.blocked_by], look, replan
-        )
-        now = installed(run_state.sites)
-        after = look()
-        results = [_checked(result, after.facts) for result in results]
-        _settle(run_state, results, now, installers.freeze(facts, environ, journal.folder))
+        with environment_lock(run_state.folders[0], journal.folder.parent) as handle:
+            run_state.locks = (journal.lock_handle, handle)
+            there = installed(run_state.sites)
+            if there != seen:
+                raise AttnDoctorError(
+                    f"the packages in {run_state.folders[0]} changed since the plan was made;"
+                    " nothing was changed; run the same command again for a new plan"
+                )
+            journal.note("before", installed={name: one.version for name, one in there.items()})
+            wanted = [step for step in plan.steps if step.ready or step.kind == "variables"]
+            steps = [step for step in wanted if not step.blocked_by]
+            results = _apply_all(run_state, steps, look, replan)
+            now = installed(run_state.sites)
+            after = look()
+            results = [_checked(result, after.facts) for result in results]
+            failed = any(result.state == "failed" for result in results)
+            journal.note("end", result="failed" if failed else "done")
     resolved, introduced = compare_problems(before.problems, after.problems)
     return Applied(
         id=journal.id,
@@ -309,24 +323,6 @@ def _checked(result: StepResult, after: Facts) -> StepResult:
     if not faults:
         return result
     return replace(result, state="failed", detail="it ran, but " + "; ".join(faults))
-
-
-def _settle(
-    run_state: _Run,
-    results: Sequence[StepResult],
-    now: Mapping[str, Installed],
-    frozen: Sequence[str],
-) -> None:
-    """Write down how it ended, and which files are new: only these may be removed later."""
-    failed = any(result.state == "failed" for result in results)
-    new = [
-        os.path.join(part.folder, path)
-        for part in run_state.kept
-        for path in link_copy.changes(part.folder, part.copy).new
-    ]
-    (run_state.journal.folder / "new.json").write_text(json.dumps(new), encoding="utf-8")
-    run_state.journal.note("after", freeze=list(frozen), installed=env_snapshot.marks(now))
-    run_state.journal.note("end", result="failed" if failed else "done")
 
 
 def _causes(log: Path) -> tuple[str, ...]:

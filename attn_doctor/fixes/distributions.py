@@ -16,7 +16,10 @@ from msgspec import Struct
 
 from attn_doctor.files import DATA, read_bytes, read_text
 
-_INFO = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info")
+#: pip renames what it is removing, so that it begins with `~`.
+_INFO = re.compile(
+    r"(?P<name>[A-Za-z0-9][^-]*)-(?P<version>[^-]+?)(?:-py[\d.]+)?\.(?:dist|egg)-info"
+)
 
 
 class Installed(Struct, frozen=True):
@@ -83,22 +86,40 @@ def compared(old: Mapping[str, Installed], new: Mapping[str, Installed]) -> list
     ]
 
 
-def owners(folder: str) -> dict[str, str]:
-    """Return the distribution of each file named in a RECORD below `folder`, by relative path."""
+def owners(folder: str, base: str) -> dict[str, str]:
+    """Return the distribution of each file named by metadata in `folder`, by absolute path.
+
+    `base` is the folder that the metadata was installed in; `folder` may be a copy of it.
+    """
     found: dict[str, str] = {}
-    for entry in os.listdir(folder) if os.path.isdir(folder) else ():
-        match = _INFO.fullmatch(entry)
-        if match is None:
-            continue
-        name = normal(match["name"])
+    for name, info in info_folders(folder).items():
         try:
-            text = read_text(os.path.join(folder, entry, "RECORD"), DATA)
+            text = read_text(os.path.join(info, "RECORD"), DATA)
             for row in csv.reader(text.splitlines()):
                 if row:
-                    found[os.path.normpath(row[0])] = name
+                    found[os.path.normpath(os.path.join(base, row[0]))] = name
         except (OSError, csv.Error):
             continue
     return found
+
+
+def info_folders(folder: str) -> dict[str, str]:
+    """Return the path of each distribution's metadata in a site-packages folder, by name."""
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return {}
+    return {
+        normal(match["name"]): os.path.join(folder, entry)
+        for entry in entries
+        if (match := _INFO.fullmatch(entry))
+    }
+
+
+def info_name(entry: str) -> str:
+    """Return the distribution whose metadata is in a folder of this name; empty if none is."""
+    match = _INFO.fullmatch(entry)
+    return normal(match["name"]) if match else ""
 
 
 def normal(name: str) -> str:

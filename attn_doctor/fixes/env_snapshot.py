@@ -1,7 +1,8 @@
-"""Copies the folders of the examined environment before a step, and restores them.
+"""Copies the folders of the examined environment before a step, and records what the step changed.
 
 A copy is beside site-packages, so that hard links are possible, in `.attn-doctor-undo/<run>`;
-removing the environment removes it. Folders outside (such as conda's packages) are not copied.
+removing the environment removes it. Folders outside (such as conda's packages) are not copied. Once
+a step has ended, its copy holds only what the step replaced or removed.
 """
 
 from __future__ import annotations
@@ -10,29 +11,23 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-
-from msgspec import Struct
+from typing import Any
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.files import DATA, read_text
 from attn_doctor.fixes import link_copy
-from attn_doctor.fixes.distributions import Installed, owners
+from attn_doctor.fixes.attribution import Part, Stop, changes_of, names_in
 from attn_doctor.fixes.installers import installer_environment
-from attn_doctor.fixes.journal import MARKER, Journal
+from attn_doctor.fixes.journal import MARKER, Journal, Run
+from attn_doctor.fixes.path_state import Changes
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.processes import run
 
 UNDO = ".attn-doctor-undo"
 _ASK = "import json, sysconfig; print(json.dumps(sysconfig.get_paths()))"
-
-
-class Part(Struct, frozen=True):
-    """One folder and its copy."""
-
-    folder: str
-    copy: str
 
 
 def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
@@ -55,21 +50,74 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
     return [one for one in dict.fromkeys(map(os.path.realpath, found)) if os.path.isdir(one)]
 
 
-def keep(journal: Journal, folders: Sequence[str], label: str) -> tuple[Part, ...]:
-    """Copy `folders`, journalled first.
+class Copies:
+    """The copies from before one step."""
+
+    def __init__(self, label: str, parts: Sequence[Part], names: Collection[str]) -> None:
+        self.label = label
+        self.parts = tuple(parts)
+        self.names = frozenset(names)
+        """The distributions that the step is known to change."""
+
+    @property
+    def root(self) -> str:
+        """The folder of the copies."""
+        return os.path.dirname(self.parts[0].copy)
+
+    @property
+    def mark(self) -> str:
+        """The file that is touched while the step runs."""
+        return os.path.join(self.root, MARKER)
+
+    def changes(self, log: Path, stopped: Stop | None = None) -> Changes:
+        """Return what the step changed; `log`: what its installer printed."""
+        try:
+            names = names_in(read_text(log, DATA, cut=True))
+        except OSError:
+            names = set()
+        return changes_of(self.parts, self.names | names, stopped)
+
+    def last_sign(self, log: Path) -> Stop:
+        """Return when the run or its installer was last known to be alive."""
+        found = [one.time for one in (last_sign(self.root), _written(log)) if one]
+        return Stop(max(found, default=0.0))
+
+
+def last_sign(folder: str) -> Stop | None:
+    """Return when the run that made `folder` was last known to be alive."""
+    return _written(Path(folder, MARKER))
+
+
+def _written(path: Path) -> Stop | None:
+    try:
+        return Stop(path.stat().st_mtime)
+    except OSError:
+        return None
+
+
+def keep(
+    journal: Journal, folders: Sequence[str], label: str, names: Collection[str] = ()
+) -> Copies:
+    """Copy `folders`, journalled first. `names`: the distributions that the step will change.
 
     Raises `AttnDoctorError` if that fails; no copy remains then.
     """
     root = os.path.join(os.path.dirname(folders[0]), UNDO, journal.id, label)
     parts = tuple(Part(one, os.path.join(root, str(n))) for n, one in enumerate(folders))
-    journal.note("packages", label=label, parts=[[one.folder, one.copy] for one in parts])
+    journal.note(
+        "packages",
+        label=label,
+        parts=[[one.folder, one.copy] for one in parts],
+        names=sorted(names),
+    )
+    copies = Copies(label, parts, names)
     try:
         os.makedirs(root, mode=0o700)
         Path(root, MARKER).write_text(journal.id + "\n", encoding="utf-8")
         for one in parts:
             link_copy.keep(one.folder, one.copy)
     except BaseException as error:
-        forget(parts)
+        forget(root)
         journal.note("unkept", label=label)
         if isinstance(error, OSError):
             raise AttnDoctorError(
@@ -77,57 +125,52 @@ def keep(journal: Journal, folders: Sequence[str], label: str) -> tuple[Part, ..
             ) from None
         raise
     journal.note("kept", label=label)
-    return parts
+    return copies
 
 
-def roll_back(parts: Iterable[Part], left: Callable[[str], bool] = lambda _: False) -> list[str]:
-    """Restore the folders. Returns what could not be restored, a sentence each.
-
-    `left` is true for absolute paths that must not change.
-    """
-    faults = []
-    for part in parts:
-
-        def stays(path: str, folder: str = part.folder) -> bool:
-            return left(os.path.normpath(os.path.join(folder, path.rstrip("/"))))
-
-        try:
-            wanted = link_copy.changes(part.folder, part.copy).without(stays)
-            link_copy.restore(part.folder, part.copy, wanted)
-        except OSError as error:
-            faults.append(f"{error.filename or part.folder} cannot be restored: {error.strerror}")
-    return faults
+def record(journal: Journal, copies: Copies, changes: Changes) -> None:
+    """Record what a step changed, and reduce its copies to that. Raises `AttnDoctorError`."""
+    journal.record(copies.label, changes)
+    wanted = {one.kept for one in changes.items if one.kept}
+    for part in copies.parts:
+        inside = (os.path.relpath(one, part.copy) for one in wanted if _is_in(one, part.copy))
+        link_copy.prune(part.copy, {*inside})
 
 
-def forget(parts: Iterable[Part]) -> None:
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(folder + os.sep)
+
+
+def copies_of(run: Run) -> list[Copies]:
+    """Return the copies of a run's steps, in order; those that were rolled back are left out."""
+    back = {str(line["label"]) for line in (*run.all("rolled back"), *run.all("unkept"))}
+    whole = {str(line["label"]) for line in run.all("kept")}
+    return [_copies(line) for line in run.all("packages") if line["label"] in whole - back]
+
+
+def _copies(line: Mapping[str, Any]) -> Copies:
+    return Copies(line["label"], [Part(*one) for one in line["parts"]], line["names"])
+
+
+def roots(run: Run) -> list[str]:
+    """Return the folders in which a run keeps copies and what an undo took away."""
+    return sorted({os.path.dirname(_copies(line).root) for line in run.all("packages")})
+
+
+def forget(root: str) -> None:
     """Remove copies; only a folder with our marker is ever removed, and links are not followed."""
-    for root in {os.path.dirname(one.copy) for one in parts}:
-        if os.path.islink(root) or not os.path.isfile(os.path.join(root, MARKER)):
-            continue
-        shutil.rmtree(root, ignore_errors=True)
-        for _ in range(2):  # the folder of the run and that of all runs, if empty
-            root = os.path.dirname(root)
-            with contextlib.suppress(OSError):
-                os.rmdir(root)
+    if os.path.islink(root) or not os.path.isfile(os.path.join(root, MARKER)):
+        return
+    shutil.rmtree(root, ignore_errors=True)
+    for _ in range(2):  # the folder of the run and that of all runs, if empty
+        root = os.path.dirname(root)
+        with contextlib.suppress(OSError):
+            os.rmdir(root)
 
 
-def owned_by(parts: Iterable[Part], names: Iterable[str]) -> Callable[[str], bool]:
-    """Return a test for absolute paths that belong to these distributions, before or now."""
-    wanted = {*names}
-    paths = set()
-    for part in parts:
-        for base in (part.folder, part.copy):
-            for path, name in owners(base).items():
-                if name in wanted:
-                    paths.add(os.path.normpath(os.path.join(part.folder, path)))
-    return lambda path: path in paths
-
-
-def marks(there: Mapping[str, Installed]) -> dict[str, list[str]]:
-    """Return what is installed, in the form for a journal."""
-    return {name: [one.version, one.mark] for name, one in there.items()}
-
-
-def unmarked(data: Mapping[str, Sequence[str]]) -> dict[str, Installed]:
-    """Return what was installed, from a journal."""
-    return {name: Installed(one[0], one[1]) for name, one in data.items()}
+def forget_all(run: Run) -> list[str]:
+    """Remove all copies of a run. Returns the folders that could not be removed."""
+    for root in roots(run):
+        for name in os.listdir(root) if os.path.isdir(root) else ():
+            forget(os.path.join(root, name))
+    return [root for root in roots(run) if os.path.lexists(root)]

@@ -1,4 +1,4 @@
-"""Runs the examined environment's own installer, and reads its list of packages and its failures.
+"""Runs the examined environment's own installer, and reads its failures.
 
 That is pip if the environment has it, else uv from outside. A file of constraints keeps packages
 that a step does not name. An installer that is interrupted gets some seconds to remove its
@@ -16,12 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from msgspec import Struct
 
-from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
-from attn_doctor.files import DATA, read_text
+from attn_doctor.files import open_binary
 from attn_doctor.fixes.distributions import Installed
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.processes import Running
@@ -29,6 +29,8 @@ from attn_doctor.shell.commands import argv_for, split_assignments
 
 #: Last lines that are kept for a message.
 _TAIL = 200
+#: Seconds between two looks at what an installer has printed.
+_EVERY = 0.05
 #: Seconds an installer has to clean up after Ctrl-C.
 _GRACE = 5.0
 #: Variables that would send an installation elsewhere than into the examined environment.
@@ -63,6 +65,7 @@ def installer_environment(environ: Mapping[str, str], extra: Mapping[str, str]) 
     return {
         **kept,
         "PIP_NO_INPUT": "1",
+        "PIP_QUIET": "0",  # its output tells which packages it changes
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PYTHONUNBUFFERED": "1",
         "PYTHONIOENCODING": "utf-8",
@@ -81,23 +84,26 @@ def run(
     log: Path,
     on_line: Callable[[str], None] | None = None,
     on_start: Callable[[int], None] | None = None,
-    handle: int = -1,
+    inherit: Sequence[int] = (),
 ) -> Outcome:
     """Run `argv` in `folder` for at most `seconds`; everything it prints is appended to `log`.
 
-    `handle` is a file descriptor that it inherits. Raises `OSError` if `log` cannot be written;
-    a program that cannot be started is an outcome.
+    `inherit`: file descriptors that it gets too, such as those of locks. Raises `OSError` if `log`
+    cannot be written; a program that cannot be started is an outcome.
     """
     start = time.monotonic()
     tail: deque[str] = deque(maxlen=_TAIL)
-    with log.open("ab") as file:
+    with log.open("ab") as file, open_binary(log) as printed:
+        printed.seek(0, os.SEEK_END)
         try:
+            # It writes into the log itself, which is complete even if this process is killed.
             running = Running(
                 argv,
                 env=env,
                 cwd=str(folder),
                 joined=True,
-                inherit=(handle,) if handle >= 0 else (),
+                output=file.fileno(),
+                inherit=inherit,
             )
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -105,27 +111,18 @@ def run(
         with running:
             if on_start is not None:
                 on_start(running.pid)
-
-            def read() -> None:
-                rest = b""
-                with suppress(OSError, ValueError):
-                    while chunk := os.read(running.out.fileno(), 1 << 16):  # type: ignore[union-attr]
-                        with suppress(OSError):  # a full disk must not block the installer
-                            file.write(chunk)
-                            file.flush()
-                        *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
-                        for line in lines:
-                            _seen(line, tail, on_line)
-                if rest:
-                    _seen(rest, tail, on_line)
-
-            reader = threading.Thread(target=read, daemon=True)
+            ended = threading.Event()
+            reader = threading.Thread(
+                target=_follow, args=(printed, ended, tail, on_line), daemon=True
+            )
             reader.start()
             try:
                 code = running.wait(seconds)
             except KeyboardInterrupt:
                 _ask_to_end(running)
                 raise
+            finally:
+                ended.set()
             late = code is None
             if late:
                 _ask_to_end(running)
@@ -133,6 +130,27 @@ def run(
     took = time.monotonic() - start
     failure = f"it did not end within {seconds / 60:.0f} min and was ended" if late else ""
     return Outcome(code=code, lines=tuple(tail), seconds=took, failure=failure)
+
+
+def _follow(
+    printed: IO[bytes],
+    ended: threading.Event,
+    tail: deque[str],
+    on_line: Callable[[str], None] | None,
+) -> None:
+    """Read what a program writes into its log, until it has ended."""
+    rest = b""
+    last = False
+    while True:
+        chunk = printed.read(1 << 16)
+        *lines, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
+        for line in lines:
+            _seen(line, tail, on_line)
+        if not chunk:
+            if last:
+                break
+            last = ended.wait(_EVERY)
+    _seen(rest, tail, on_line)
 
 
 def _seen(line: bytes, tail: deque[str], on_line: Callable[[str], None] | None) -> None:
@@ -281,36 +299,6 @@ def constraints(
         if strict or _GUARDED.fullmatch(each):
             lines.append(f"{each}=={one.version}")
     return lines
-
-
-def freeze(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
-    """Return the packages that the installer lists, a line each.
-
-    Raises `AttnDoctorError` without an answer, because nothing could be compared later.
-    """
-    words = ("pip", "freeze", "--all") if name(facts) != "uv" else ("pip", "freeze")
-    argv = argv_for(words, facts)
-    log = folder / "freeze.log"
-    log.unlink(missing_ok=True)
-    ended = run(
-        argv,
-        seconds=120,
-        env=installer_environment(environ, {}),
-        folder=folder,
-        log=log,
-    )
-    if not ended.ok:
-        raise AttnDoctorError(
-            f"{name(facts)} cannot list the packages: {failure(ended)}; nothing was changed"
-        )
-    # From the log: the outcome keeps only the end of a long list.
-    lines = read_text(log, DATA).splitlines()
-    log.unlink()
-    return [line for line in lines if _is_line(line)]
-
-
-def _is_line(line: str) -> bool:
-    return bool(line) and not line.startswith(("#", "Using Python", "WARNING", "warning", "DEPREC"))
 
 
 def failure(ended: Outcome) -> str:

@@ -1,13 +1,13 @@
 """Records what one run of `fix` does, before and after each action.
 
 A journal is a folder with `journal.jsonl`, to which lines are only ever appended, each flushed to
-the disk before the next thing happens, and with copies of the files that were changed. A run that
-was killed leaves a journal without its last line, and its lock is free: a running run holds it.
+the disk before the next thing happens, and with copies of the files that were changed. Each line
+has a checksum. A run that was killed leaves a journal without its last line, and its lock is free:
+a running run holds it.
 
 Journals are in the user's state folder, never in the examined environment. platformdirs is not used
 for it: it guesses a home from the password database, and without a named home fix must refuse to
-change anything. filelock is not used for the lock: an installer inherits the open file, so the lock
-lasts as long as an installer that outlives a killed run, and filelock releases it explicitly.
+change anything.
 """
 
 from __future__ import annotations
@@ -19,19 +19,28 @@ import os
 import secrets
 import shutil
 import stat
-import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import DATA, open_binary, read_bytes, sync, write_atomic
+from attn_doctor.files import DATA, read_bytes, sync, write_atomic
+from attn_doctor.fixes.locks import is_locked, lock
+from attn_doctor.fixes.path_state import Changes, contents, digest
 from attn_doctor.ownership import require
 
 #: File in each folder that a run made, with the run's id: only such a folder is ever removed.
 MARKER = ".attn-doctor-made"
 _FILE = "journal.jsonl"
+#: Seconds between two signs of life of a run.
+_BEAT = 0.05
+#: Events that decide the state of a run.
+_ENDS = ("end", "undoing", "undone", "redoing")
+_T = TypeVar("_T")
 
 
 class Journal:
@@ -43,18 +52,32 @@ class Journal:
         self.lock_handle = lock_handle
         """File descriptor that holds the lock; an installer inherits it, so that an installer
         which outlives a killed run counts as running."""
+        self._made: list[Path] = []
         self._file = os.open(folder / _FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(self, event: str, **data: object) -> None:
         """Append one line and wait until the disk has it. Raises `AttnDoctorError` if it fails."""
-        line = json.dumps({"event": event, "time": time.time(), **data}) + "\n"
+        line = {"event": event, "time": time.time(), **data}
         try:
-            _write_all(self._file, line.encode())
+            _write_all(self._file, (json.dumps({**line, "sum": _sum(line)}) + "\n").encode())
             os.fsync(self._file)
         except OSError as error:
             raise AttnDoctorError(
                 f"{self.folder / _FILE} cannot be written: {error.strerror}; fix stops here"
             ) from None
+
+    def record(self, label: str, data: msgspec.Struct) -> None:
+        """Write `data` to a file of the journal, and its digest to the journal.
+
+        Raises `AttnDoctorError` if that fails.
+        """
+        text = json.dumps(msgspec.to_builtins(data)).encode()  # names may not be UTF-8
+        path = self.folder / f"{label}.json"
+        try:
+            write_atomic(path, text, 0o600)
+        except OSError as error:
+            raise AttnDoctorError(f"{path} cannot be written: {error.strerror}") from None
+        self.note("recorded", label=label, digest=hashlib.sha256(text).hexdigest())
 
     def write_file(self, path: str | Path, data: bytes, mode: int | None = None) -> Path:
         """Write `data` to `path` by one rename, after a copy of the old file is safe on disk.
@@ -87,8 +110,9 @@ class Journal:
 
         Raises `AttnDoctorError` if something is there already.
         """
-        real = Path(os.path.abspath(path))
+        real = Path(os.path.realpath(os.path.dirname(os.path.abspath(path))), Path(path).name)
         self.note("folder", path=str(real))
+        self._made.append(real)
         try:
             real.mkdir(parents=True)
             (real / MARKER).write_text(self.id + "\n", encoding="utf-8")
@@ -97,6 +121,10 @@ class Journal:
         except OSError as error:
             raise AttnDoctorError(f"{real} cannot be made: {error.strerror}") from None
         return real
+
+    def record_folder(self, folder: Path) -> None:
+        """Record all that is in a folder of `make_folder`: undo removes that. Raises `OSError`."""
+        self.record(f"folder-{self._made.index(folder)}", Changes(items=contents(str(folder))))
 
     def close(self) -> None:
         """Close the file and release the lock."""
@@ -110,7 +138,7 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.id = folder.name
-        self.lines = tuple(_lines(folder / _FILE))
+        self.lines, self.damage = _lines(folder / _FILE)
 
     def first(self, event: str) -> Mapping[str, Any]:
         """The first line of that kind, or nothing."""
@@ -120,15 +148,43 @@ class Run:
         """All lines of that kind, in order."""
         return (line for line in self.lines if line["event"] == event)
 
+    def recorded(self, label: str, kind: type[_T]) -> _T | None:
+        """Return what the run recorded last under that label; None if it recorded nothing.
+
+        Raises `AttnDoctorError` if the record is damaged.
+        """
+        found = [line for line in self.all("recorded") if line["label"] == label]
+        if not found:
+            return None
+        path = self.folder / f"{label}.json"
+        try:
+            text = read_bytes(path, 2 * DATA)
+            if hashlib.sha256(text).hexdigest() == found[-1]["digest"]:
+                return msgspec.convert(json.loads(text), kind)
+        except (OSError, ValueError, RecursionError):
+            pass
+        raise AttnDoctorError(damaged(path))
+
     @property
     def state(self) -> str:
-        """`running`, `interrupted`, `undone`, or how it ended: `done`, `failed`, `stopped`."""
-        ended = [line for line in self.lines if line["event"] in ("end", "undone", "undoing")]
+        """`running`, `interrupted`, `undone`, or how it ended: `done`, `failed`, `stopped`.
+
+        `damaged` if the journal cannot be trusted.
+        """
+        ended = [line for line in self.lines if line["event"] in _ENDS]
         if is_locked(self.folder / "lock"):
             return "running"
-        if not ended or ended[-1]["event"] == "undoing":
+        if self.damage:
+            return "damaged"
+        if not ended or self.cut_off:
             return "interrupted"
         return "undone" if ended[-1]["event"] == "undone" else str(ended[-1]["result"])
+
+    @property
+    def cut_off(self) -> bool:
+        """Its undo or redo began and did not end."""
+        last = [line["event"] for line in self.lines if line["event"] in _ENDS][-1:]
+        return last in (["undoing"], ["redoing"])
 
     @property
     def title(self) -> str:
@@ -147,8 +203,10 @@ class Run:
 
     @property
     def changed(self) -> bool:
-        """It began to change something that undo can restore."""
-        return any(line["event"] in ("file", "folder", "packages") for line in self.lines)
+        """It began to change something that undo can restore, or that is unknown."""
+        return bool(self.damage) or any(
+            line["event"] in ("file", "folder", "packages") for line in self.lines
+        )
 
 
 @contextlib.contextmanager
@@ -178,7 +236,7 @@ def begin(environ: Mapping[str, str], title: str, python: str = "") -> Iterator[
             journal.note("end", result="stopped" if stopped else "failed", error=str(error))
         raise
     else:
-        if not any(line["event"] == "end" for line in _lines(folder / _FILE)):
+        if not any(line["event"] == "end" for line in _lines(folder / _FILE)[0]):
             journal.note("end", result="done")
     finally:
         journal.close()
@@ -191,11 +249,18 @@ def reopen(run: Run) -> Iterator[Journal]:
         handle = lock(run.folder / "lock")
     except OSError:
         raise AttnDoctorError(f"run {run.id} is still running; wait for it, or end it") from None
+    _cut_incomplete_line(run.folder / _FILE)
     journal = Journal(run.folder, handle)
     try:
         yield journal
     finally:
         journal.close()
+
+
+def _cut_incomplete_line(path: Path) -> None:
+    """Remove a last line that was not written completely, before more lines follow."""
+    text = read_bytes(path, DATA)
+    os.truncate(path, text.rfind(b"\n") + 1)
 
 
 def runs(environ: Mapping[str, str]) -> list[Run]:
@@ -214,16 +279,23 @@ def runs(environ: Mapping[str, str]) -> list[Run]:
     return [Run(one) for one in found]
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal; empty if there is no file."""
+@contextlib.contextmanager
+def alive(path: str | Path) -> Iterator[None]:
+    """Touch the file at `path` while the block runs, to tell when a run was killed."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(_BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
     try:
-        with open_binary(path) as file:
-            found = hashlib.sha256()
-            while piece := file.read(1 << 20):
-                found.update(piece)
-            return found.hexdigest()
-    except FileNotFoundError:
-        return ""
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _new_id() -> str:
@@ -267,19 +339,38 @@ def _write_all(handle: int, data: bytes) -> None:
         data = data[os.write(handle, data) :]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The journal's complete lines; a truncated last one is left out."""
+def _lines(path: Path) -> tuple[tuple[dict[str, Any], ...], str]:
+    """The journal's lines, and a sentence if it is damaged.
+
+    The last line is left out if it is not complete: the run was killed while it was written.
+    """
     try:
-        text = read_bytes(path, DATA)
-    except OSError:
-        return
-    for line in text.split(b"\n"):
+        *whole, _ = read_bytes(path, DATA).split(b"\n")
+    except OSError as error:
+        return (), f"{path} cannot be read: {error.strerror}"
+    found, damage = [], ""
+    for line in whole:
         try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict) and "event" in found:
-            yield found
+            data = json.loads(line)
+            if data.pop("sum") == _sum(data):
+                found.append(data)
+                continue
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            pass
+        damage = damage or damaged(path)
+    return tuple(found), damage
+
+
+def damaged(path: Path) -> str:
+    """Return a sentence that `path`, which belongs to a journal, is damaged."""
+    return (
+        f"{path} is damaged, so its run cannot be undone safely; nothing was changed. `attn-doctor"
+        f" fix forget {path.parent.name}` keeps the environment as it is and deletes the copies."
+    )
+
+
+def _sum(line: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(line, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fixes_folder(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> Path:
@@ -300,39 +391,3 @@ def fixes_folder(environ: Mapping[str, str], *, windows: bool = os.name == "nt")
         "fix keeps what undo needs in your state folder, and neither XDG_STATE_HOME nor HOME"
         " names one; set XDG_STATE_HOME to a folder that lasts, then run fix again"
     )
-
-
-def lock(path: Path) -> int:
-    """Take the lock at `path` and return the file descriptor that holds it.
-
-    Raises `OSError` if another process holds it, or the file cannot be made.
-    """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        _take(handle)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock at `path` now."""
-    if not path.exists():
-        return False
-    try:
-        os.close(lock(path))
-    except OSError:
-        return True
-    return False
-
-
-def _take(handle: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

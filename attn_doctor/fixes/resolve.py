@@ -8,7 +8,6 @@ answer, pip would have to run the package's setup.
 from __future__ import annotations
 
 import logging
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from attn_doctor.facts import Facts
 from attn_doctor.files import DATA, read_bytes, read_text
 from attn_doctor.fixes import conda, installers
+from attn_doctor.fixes.attribution import UV_LINE
 from attn_doctor.fixes.distributions import Change, Installed, installed, normal
 from attn_doctor.fixes.installers import installer_environment, run
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
@@ -27,8 +27,6 @@ from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.json_files import JsonError, decode
 
 _log = logging.getLogger(__name__)
-#: `` + torch==2.11.0`` as uv prints it.
-_UV_LINE = re.compile(r"\s*([+~-]) ([A-Za-z0-9_.-]+)(?:==(\S+)| @ \S+|)(?: \(from .*\))?")
 
 
 class Asking(Struct, frozen=True):
@@ -159,7 +157,7 @@ def _from_uv(text: str) -> list[Change]:
     old: dict[str, str] = {}
     new: dict[str, str] = {}
     for line in text.splitlines():
-        if match := _UV_LINE.fullmatch(line):
+        if match := UV_LINE.fullmatch(line):
             sign, name, version = match[1], normal(match[2]), match[3] or "?"
             if sign in "-~":
                 old[name] = version

@@ -1,56 +1,55 @@
-"""Undoes a run of `fix`: the environment's packages, the files it changed, the folders it made.
+"""Undoes a run of `fix`, and does an undone run again.
 
-Files and distributions that were changed since the run are kept and reported; the copies from
-before are kept too. The whole undo is planned and shown before anything is changed.
+Only what the run changed is restored. What was changed since is kept and reported. Nothing is
+deleted: what an undo takes away is kept with the copies from before, until `fix forget`. The whole
+undo is planned and shown before anything is changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import shutil
-import signal
 import stat
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import DATA, read_bytes, read_text
+from attn_doctor.files import read_text
 from attn_doctor.fixes import env_snapshot
-from attn_doctor.fixes.distributions import (
-    Change,
-    Installed,
-    compared,
-    installed,
-)
-from attn_doctor.fixes.env_snapshot import Part
-from attn_doctor.fixes.journal import MARKER, Run, digest, reopen, runs
-from attn_doctor.json_files import JsonError, decode
+from attn_doctor.fixes.attribution import Stop
+from attn_doctor.fixes.distributions import Change, Installed, installed, owners
+from attn_doctor.fixes.journal import MARKER, Run, reopen, runs
+from attn_doctor.fixes.locks import environment_lock
+from attn_doctor.fixes.orphans import end_orphan
+from attn_doctor.fixes.path_state import Changes, Item, State, contents, joined, state_of
+from attn_doctor.fixes.restore import Exchange, exchange_all
+
+#: Folder beside a run's copies for what its undo takes away.
+_ASIDE = "after"
 
 
 class Undo(Struct, frozen=True, kw_only=True):
-    """What undoing a run would do."""
+    """What undoing a run would do, or doing it again."""
 
     run: str
     title: str
     state: str
+    redo: bool = False
+    """The run was undone and is to be done again."""
     changes: tuple[Change, ...] = ()
     """Distributions, now and afterwards."""
     files: tuple[tuple[str, str], ...] = ()
-    """Each changed file with its action: `restore`, `remove`, or `unchanged`."""
+    """Each changed file that belongs to no environment, with its action: `restore`, `remove`."""
     folders: tuple[str, ...] = ()
-    """Folders that are removed with their contents."""
+    """Folders that the run made and that are removed."""
     refused: tuple[str, ...] = ()
     """What is not changed, and why, a sentence each."""
-    parts: tuple[Part, ...] = ()
-    kept: tuple[str, ...] = ()
-    """Distributions that were changed since the run."""
-    new: tuple[str, ...] | None = None
-    """Files that the run added; None if it was killed before it could record them."""
+    exchanges: tuple[Exchange, ...] = ()
+    """All that is done, file by file."""
 
 
 class Undone(Struct, frozen=True, kw_only=True):
@@ -59,284 +58,294 @@ class Undone(Struct, frozen=True, kw_only=True):
     run: str
     faults: tuple[str, ...] = ()
     """What was not restored, and why, a sentence each."""
-    changes: tuple[Change, ...] = ()
-    """How the distributions still differ from before the run."""
 
 
-def chosen(environ: Mapping[str, str], id: str) -> Run:
+def chosen(environ: Mapping[str, str], id: str, *, redo: bool = False, forget: bool = False) -> Run:
     """Return the run to undo: the one named, or the newest that changed something.
 
-    Raises `AttnDoctorError` if there is none, or it is still running.
+    `redo`: the run to do again, of those that were undone. `forget`: a run in any state that has
+    ended. Raises `AttnDoctorError` if there is none, its journal is damaged, or it is running.
     """
-    every = runs(environ)
+    run = _found(runs(environ), id, redo=redo)
+    if run.state == "running":
+        end_orphan(run)
+    if forget:
+        return run
+    if run.damage:
+        raise AttnDoctorError(run.damage)
+    if run.state == "kept":
+        raise AttnDoctorError(f"run {run.id} cannot be undone: `fix forget` deleted its copies")
+    if run.state == "undone" and not redo:
+        raise AttnDoctorError(
+            f"run {run.id} is undone already; `attn-doctor fix redo {run.id}` does it again"
+        )
+    if redo and run.state not in ("undone", "partly undone"):
+        raise AttnDoctorError(f"run {run.id} was not undone, so it cannot be done again")
+    return run
+
+
+def _found(every: Sequence[Run], id: str, *, redo: bool) -> Run:
+    """The run that is named, or the newest that may be meant."""
     if id:
         found = [one for one in every if one.id.startswith(id)]
         if len(found) != 1:
             what = "several runs" if found else "no run"
             raise AttnDoctorError(f"{what} {id}: `attn-doctor fix history` lists them")
-    else:
-        found = [one for one in every if one.changed and one.state not in ("undone", "kept")][:1]
-        if not found:
-            raise AttnDoctorError("there is nothing to undo: no run of fix changed anything")
-    run = found[0]
-    if run.state == "undone":
-        raise AttnDoctorError(f"run {run.id} is undone already")
-    if run.state == "kept":
-        raise AttnDoctorError(f"run {run.id} cannot be undone: `fix forget` deleted its copies")
-    if run.state == "running":
-        end_orphan(run)
-    return run
+        return found[0]
+    for one in every:
+        if one.changed and _is_open(one.state, redo=redo):
+            return one
+    if redo:
+        raise AttnDoctorError("there is nothing to do again: no run of fix was undone")
+    raise AttnDoctorError("there is nothing to undo: no run of fix changed anything")
 
 
-def undo_plan(run: Run) -> Undo:
-    """Return what undoing `run` would do. Raises `AttnDoctorError` if its copies are gone."""
-    refused: list[str] = []
-    files = _files(run, refused)
-    folders = tuple(_folders(run, refused))
-    parts = _parts(run)
-    before, after, now = _distributions(run, parts)
-    kept_since: set[str] = set()
-    changes: list[Change] = []
-    if parts:
-        ours = {one.name for one in compared(before, after if after is not None else now)}
-        since = {one.name for one in compared(after, now)} if after is not None else set()
-        refused.extend(
-            f"{name} was changed again since run {run.id}; it is kept"
-            for name in sorted(since & ours)
-        )
-        kept_since = since
-        changes = [one for one in compared(now, before) if one.name not in kept_since]
+def _is_open(state: str, *, redo: bool) -> bool:
+    undone = state in ("undone", "partly undone")
+    return undone if redo else not undone and state != "kept"
+
+
+class _Step(Struct, frozen=True):
+    """What one step of a run changed."""
+
+    changes: Changes
+    aside: str = ""
+    """Where an undo keeps what it takes away; empty: nowhere, it can be made again."""
+    copies: env_snapshot.Copies | None = None
+    """The copies of a step that was stopped before it recorded its changes."""
+
+
+def undo_plan(run: Run, *, redo: bool = False) -> Undo:
+    """Return what undoing `run` would do, or doing it again.
+
+    Raises `AttnDoctorError` if its copies are gone or its journal is damaged.
+    """
+    steps = _steps(run)
+    packages = _Packages(run, [step.changes for step in steps])
+    refused = packages.refused
+    asides = {item.path: step.aside for step in steps for item in step.changes.items}
+    foreign = {one for line in run.all("folder") for one in _foreign_folder(run, str(line["path"]))}
+    refused += [f"{path} was not made by run {run.id}; it is kept" for path in sorted(foreign)]
+    exchanges = []
+    for item in joined(item for step in steps for item in step.changes.items):
+        if item.owner in packages.again or any(_is_in(item.path, path) for path in foreign):
+            continue
+        aside = asides[item.path]
+        place = os.path.join(aside, _name(item.path)) if aside else ""
+        found = _exchange(run, item, place, redo=redo)
+        if isinstance(found, str):
+            refused.append(found)
+        elif found is not None and item.path not in packages.others:
+            exchanges.append(found)
+    files = {str(line["path"]) for line in run.all("file")}
+    made = {str(line["path"]) for line in run.all("folder")}
     return Undo(
         run=run.id,
         title=run.title,
         state=run.state,
-        changes=tuple(changes),
-        files=tuple(files),
-        folders=folders,
+        redo=redo,
+        changes=tuple(packages.changes(redo=redo)),
+        files=tuple(
+            (one.path, "remove" if one.wanted.kind == "nothing" else "restore")
+            for one in exchanges
+            if one.path in files
+        ),
+        folders=tuple(one.path for one in exchanges if one.path in made),
         refused=tuple(refused),
-        parts=parts,
-        kept=tuple(sorted(kept_since)),
-        new=_new(run),
+        exchanges=(*exchanges, *_bytecode(exchanges)),
     )
 
 
-def _files(run: Run, refused: list[str]) -> list[tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
-    for path, lines in _by_path(run).items():
-        first, last = lines[0], lines[-1]
-        now = _digest(path)
-        if now == first["before"]:
-            found[path] = (path, "unchanged")
-        elif now not in {line["after"] for line in lines} and now != last["after"]:
-            kept = run.folder / first["kept"] if first["kept"] else None
-            where = f"; the earlier file is in {kept}" if kept else ""
-            refused.append(f"{path} was changed since run {run.id}; it is kept{where}")
-        else:
-            found[path] = (path, "restore" if first["kept"] else "remove")
-    return list(found.values())
-
-
-def _by_path(run: Run) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for line in run.all("file"):
-        found.setdefault(str(line["path"]), []).append(line)
-    return found
-
-
-def _digest(path: str) -> str:
-    try:
-        return digest(Path(path))
-    except OSError:
-        return "unreadable"
-
-
-def _folders(run: Run, refused: list[str]) -> list[str]:
+def _steps(run: Run) -> list[_Step]:
+    """What each step of the run changed, in order."""
     found = []
-    for line in run.all("folder"):
-        path = str(line["path"])
-        try:
-            seen = os.lstat(path)
-            mark = read_text(Path(path, MARKER), 1 << 10).strip()
-        except FileNotFoundError:
-            if os.path.lexists(path):
-                refused.append(f"{path} has no mark of run {run.id}; it is kept")
+    for copies in env_snapshot.copies_of(run):
+        aside = os.path.join(os.path.dirname(copies.root), _ASIDE)
+        changes = run.recorded(copies.label, Changes)
+        if changes is not None:
+            found.append(_Step(changes, aside))
             continue
-        except OSError as error:
-            refused.append(f"{path} cannot be read: {error.strerror}; it is kept")
-            continue
+        if not os.path.isdir(copies.root):
+            raise AttnDoctorError(
+                f"the copies of run {run.id} are gone ({copies.root}); install its packages by"
+                f" hand: {run.folder / 'journal.jsonl'} lists them under `installed`"
+            )
+        log = run.folder / f"{copies.label}.log"
+        found.append(_Step(copies.changes(log, copies.last_sign(log)), aside, copies))
+    for number, line in enumerate(run.all("folder")):
+        made = run.recorded(f"folder-{number}", Changes)
+        found.append(_Step(made or _unfinished_folder(str(line["path"]))))
+    files = [_written_file(run, line) for line in run.all("file")]
+    return [*found, _Step(Changes(items=tuple(files)), str(run.folder / _ASIDE))]
+
+
+def _unfinished_folder(path: str) -> Changes:
+    """What a run that was stopped put into the folder that it made."""
+    stopped = env_snapshot.last_sign(path)
+    if stopped is None:
+        return Changes()
+    return Changes(items=tuple(one for one in contents(path) if not stopped.after(one.path)))
+
+
+def _written_file(run: Run, line: Mapping[str, Any]) -> Item:
+    kept = str(run.folder / line["kept"]) if line["kept"] else ""
+    before = State("file", line["before"]) if kept else State()
+    return Item(str(line["path"]), before, State("file", line["after"]), kept)
+
+
+class _Packages:
+    """The distributions that a run changed: before it, as its steps left them, and now."""
+
+    def __init__(self, run: Run, steps: Iterable[Changes]) -> None:
+        self._before: dict[str, Installed | None] = {}
+        self._left: dict[str, list[Installed | None]] = {}
+        self.refused: list[str] = []
+        for step in steps:
+            for name in sorted(step.before.keys() | step.after.keys()):
+                self._before.setdefault(name, step.before.get(name))
+                self._left.setdefault(name, []).append(step.after.get(name))
+            self.refused += [
+                f"{one} was changed after run {run.id} was stopped; it is kept"
+                for one in step.since
+            ]
+            self.refused += [
+                f"{one} was made while run {run.id} ran, and belongs to no package; it is kept"
+                for one in step.unclear
+            ]
+        parts = [part for copies in env_snapshot.copies_of(run) for part in copies.parts]
+        folders = list(dict.fromkeys(part.folder for part in parts))
+        self._now = installed(folders)
+        self.again = {
+            name
+            for name, left in self._left.items()
+            if not run.cut_off and self._now.get(name) not in (*left, self._before[name])
+        }
+        """Those that someone changed since."""
+        self.refused += [
+            f"{name} was changed again since run {run.id}; it is kept"
+            for name in sorted(self.again)
+        ]
+        self.others = {
+            path
+            for folder in folders
+            for path, name in owners(folder, folder).items()
+            if name not in self._left
+        }
+        """Paths that now belong to another distribution too."""
+
+    def changes(self, *, redo: bool) -> Iterator[Change]:
+        """Return the distributions now and afterwards."""
+        nothing = Installed("", "")
+        for name in sorted(self._left.keys() - self.again):
+            wanted = self._left[name][-1] if redo else self._before[name]
+            now = self._now.get(name)
+            if now != wanted:
+                yield Change(name, (now or nothing).version, (wanted or nothing).version)
+
+
+def _foreign_folder(run: Run, path: str) -> Iterator[str]:
+    """The folder, if it is there and was not made by the run."""
+    try:
+        seen = os.lstat(path)
+        mark = read_text(Path(path, MARKER), 1 << 10).strip()
+    except FileNotFoundError:
+        mark = "" if os.path.lexists(path) else run.id
+    except OSError:
+        mark = ""
+    else:
         mine = not hasattr(os, "getuid") or seen.st_uid == os.getuid()
-        if stat.S_ISDIR(seen.st_mode) and mine and mark == run.id:
-            found.append(path)
-        else:
-            refused.append(f"{path} was not made by run {run.id}; it is kept")
+        mark = mark if mine and stat.S_ISDIR(seen.st_mode) else ""
+    if mark != run.id:
+        yield path
+
+
+def _exchange(run: Run, item: Item, aside: str, *, redo: bool) -> Exchange | str | None:
+    """What is done at one path; why nothing is done; None if nothing is to be done."""
+    now = state_of(item.path, item.after, item.before, *item.between)
+    wanted, store = (item.after, aside) if redo else (item.before, item.kept)
+    if now.same(wanted):
+        return None
+    ours = now.same(item.before) if redo else item.left_by_run(now)
+    where = f"; the earlier file is in {store}" if store and not redo else ""
+    if not ours:
+        return f"{item.path} was changed since run {run.id}; it is kept{where}"
+    folder = os.path.dirname(item.path)
+    if os.path.realpath(folder) != folder:
+        return f"{folder} leads elsewhere since run {run.id}; {item.path} is kept{where}"
+    if wanted.kind in ("file", "link") and not os.path.lexists(store):
+        return (
+            f"the copy of {item.path} is gone ({store or 'it was not kept'}); it is kept as it is"
+        )
+    return Exchange(item.path, now, wanted, store, item.kept if redo else aside)
+
+
+def _bytecode(exchanges: Iterable[Exchange]) -> list[Exchange]:
+    """Remove the bytecode that Python made of modules that are exchanged."""
+    modules: dict[str, set[str]] = {}
+    for one in exchanges:
+        folder, name = os.path.split(one.path)
+        if name.endswith(".py"):
+            modules.setdefault(os.path.join(folder, "__pycache__"), set()).add(name[:-3])
+    listed = {one.path for one in exchanges}
+    found = []
+    for cache, names in modules.items():
+        entries = os.listdir(cache) if os.path.isdir(cache) else []
+        paths = [
+            os.path.join(cache, one)
+            for one in entries
+            if one.endswith(".pyc") and one.partition(".")[0] in names
+        ]
+        found += [Exchange(one, state_of(one), State()) for one in paths if one not in listed]
+        if entries and cache not in listed:
+            found.append(Exchange(cache, State("folder"), State()))  # if it is empty then
     return found
 
 
-def _parts(run: Run) -> tuple[Part, ...]:
-    """The copies to restore: those from before the first step that was not rolled back."""
-    back = {str(line["label"]) for line in (*run.all("rolled back"), *run.all("unkept"))}
-    whole = {str(line["label"]) for line in run.all("kept")}
-    for line in run.all("packages"):
-        label = str(line["label"])
-        if label in back or label not in whole:
-            continue
-        parts = tuple(Part(one[0], one[1]) for one in line["parts"])
-        missing = [one.copy for one in parts if not os.path.isdir(one.copy)]
-        if missing:
-            raise AttnDoctorError(
-                f"the copies of run {run.id} are gone ({missing[0]}); install its packages by hand:"
-                f" {run.folder / 'journal.jsonl'} lists them under `freeze`"
-            )
-        return parts
-    return ()
+def _name(path: str) -> str:
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:24]
 
 
-def _distributions(
-    run: Run, parts: Sequence[Part]
-) -> tuple[dict[str, Installed], dict[str, Installed] | None, dict[str, Installed]]:
-    """What was installed before the run and after it (if it ended), and what is installed now."""
-    before = installed([one.copy for one in parts])
-    folders = [one.folder for one in parts]
-    now = installed(folders)
-    recorded = run.first("after").get("installed")
-    if recorded is None:
-        return before, None, now
-    # Folders that were not copied (a user's own site-packages) do not count.
-    elsewhere = (
-        env_snapshot.unmarked(run.first("before").get("installed", {})).keys() - before.keys()
-    )
-    after = env_snapshot.unmarked(recorded)
-    return before, {name: one for name, one in after.items() if name not in elsewhere}, now
-
-
-def _new(run: Run) -> tuple[str, ...] | None:
-    try:
-        return tuple(decode(read_bytes(run.folder / "new.json", DATA), list[str]))
-    except (OSError, JsonError):
-        return None
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)
 
 
 def undo(run: Run, plan: Undo) -> Undone:
-    """Undo `run` as planned, and record it. Can be repeated after an interruption."""
-    faults = list(plan.refused)
-    with reopen(run) as journal:
-        journal.note("undoing")
-        faults += _restore_files(run, plan)
-        for path in plan.folders:
-            shutil.rmtree(path, ignore_errors=True)
-            if os.path.lexists(path):
-                faults.append(f"{path} could not be removed completely")
-        faults += _restore_packages(plan)
-        still = _still(plan)
-        if faults:
+    """Undo `run` as planned, or do it again, and record it. Can be repeated after an interruption.
+
+    Raises `AttnDoctorError` if another run changes the environment now.
+    """
+    with reopen(run) as journal, _environment(run):
+        for step in _steps(run):
+            if step.copies is not None:  # from now on it is known, whatever is done to the files
+                env_snapshot.record(journal, step.copies, step.changes)
+            if step.aside:
+                os.makedirs(step.aside, exist_ok=True, mode=0o700)
+                Path(step.aside, MARKER).write_text(run.id + "\n", encoding="utf-8")
+        journal.note("redoing" if plan.redo else "undoing")
+        faults = [*plan.refused, *exchange_all(plan.exchanges)]
+        if plan.redo:
+            journal.note("end", result="done", faults=faults)
+        elif faults:
             journal.note("end", result="partly undone", faults=faults)
         else:
             journal.note("undone")
-    if not faults:
-        for line in run.all("packages"):
-            env_snapshot.forget(Part(one[0], one[1]) for one in line["parts"])
-    return Undone(run=run.id, faults=tuple(faults), changes=tuple(still))
+    return Undone(run=run.id, faults=tuple(faults))
 
 
-def _restore_files(run: Run, plan: Undo) -> list[str]:
-    faults = []
-    lines = _by_path(run)
-    for path, what in plan.files:
-        if what == "unchanged":
-            continue
-        first = lines[path][0]
-        try:
-            if what == "remove":
-                os.unlink(path)
-                continue
-            kept = run.folder / first["kept"]
-            if digest(kept) != first["before"]:
-                faults.append(f"{kept} is not the file that was copied; {path} is kept")
-                continue
-            part = f"{path}.attn-doctor-undo"
-            shutil.copy2(kept, part)
-            os.replace(part, path)
-        except OSError as error:
-            faults.append(
-                f"{path} cannot be restored: {error.strerror}; its copy is in {run.folder}"
-            )
-    return faults
+@contextlib.contextmanager
+def _environment(run: Run) -> Iterator[None]:
+    """Hold the lock of the environment that the run changed, if it changed one."""
+    copies = env_snapshot.copies_of(run)
+    if not copies:
+        yield
+        return
+    with environment_lock(copies[0].parts[0].folder, run.folder.parent):
+        yield
 
 
-def _restore_packages(plan: Undo) -> list[str]:
-    if not plan.parts:
-        return []
-    belongs_to_kept = env_snapshot.owned_by(plan.parts, plan.kept)
-    added = None if plan.new is None else {one.rstrip("/") for one in plan.new}
-
-    def left(path: str) -> bool:
-        if belongs_to_kept(path):
-            return True
-        # A file that is newer than the run, and of no distribution, is not ours to remove.
-        late = added is not None and path not in added and not _kept(path, plan.parts)
-        return late and "__pycache__" not in path
-
-    return env_snapshot.roll_back(plan.parts, left)
-
-
-def _kept(path: str, parts: Sequence[Part]) -> bool:
-    """A path that existed before the run."""
-    for part in parts:
-        inside = os.path.relpath(path, part.folder)
-        if not inside.startswith("..") and os.path.lexists(os.path.join(part.copy, inside)):
-            return True
-    return False
-
-
-def _still(plan: Undo) -> list[Change]:
-    """What differs from before, apart from distributions that were changed since the run."""
-    before = installed([one.copy for one in plan.parts])
-    now = installed([one.folder for one in plan.parts])
-    return [one for one in compared(before, now) if one.name not in plan.kept]
-
-
-#: Seconds until the installer must have ended after it was killed.
-_GRACE = 10.0
-
-
-def end_orphan(run: Run) -> None:
-    """End the installer of a run that was killed.
-
-    Raises `AttnDoctorError` if the run is still running, or its installer does not end.
-    """
-    process = int(run.first("begin").get("process", 0))
-    if _alive(process):
-        raise AttnDoctorError(
-            f"run {run.id} is still running (process {process}): wait for it, or end it"
-        )
-    for line in list(run.all("child"))[-1:]:
-        _kill(int(line["process"]), float(line["time"]))
-    end = time.monotonic() + _GRACE
-    while Run(run.folder).state == "running":
-        if time.monotonic() > end:
-            raise AttnDoctorError(
-                f"the installer of run {run.id} is still running and does not end"
-            )
-        time.sleep(0.05)
-
-
-def _kill(process: int, noted: float) -> None:
-    """Kill an installer with its group, if it is the process that was started at that time."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error, OSError):
-        found = psutil.Process(process)
-        if abs(found.create_time() - noted) > 5:
-            return  # the number belongs to another process now
-        if hasattr(os, "killpg"):
-            os.killpg(process, signal.SIGKILL)
-        else:
-            for one in [*found.children(recursive=True), found]:
-                one.kill()
-
-
-def _alive(process: int) -> bool:
-    """Whether there is such a process. `os.kill(process, 0)` would be Ctrl-C to it on Windows."""
-    import psutil
-
-    return process > 0 and bool(psutil.pid_exists(process))
+def roll_back(copies: env_snapshot.Copies, log: Path) -> list[str]:
+    """Undo a step that has just failed. Returns what could not be restored, a sentence each."""
+    changes = copies.changes(log, Stop())
+    return exchange_all(
+        Exchange(one.path, one.after, one.before, one.kept) for one in changes.items
+    )

@@ -31,9 +31,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "kernels/builder/program_run.py": {"log.open": "makes the log of a program"},
     "fixes/installers.py": {"log.open": "makes the log of an installer"},
     "fixes/journal.py": {
-        "os.open": "makes the journal and its lock",
+        "os.open": "makes the journal",
         "kept.open": "a copy of our own making, to synchronise it",
     },
+    "fixes/locks.py": {"os.open": "makes a lock, and opens a folder to lock it"},
     "record/lock.py": {"path.open": "makes a lock, mode x"},
     "cli/rules/authoring.py": {"path.open": "makes a rule, mode x"},
     "cli/fix/command.py": {"Path(output).open": "makes a requirements file, mode x"},

@@ -232,6 +232,7 @@ class Environment:
             for path in sorted(self.prefix.rglob("*"))
             if (path.is_file() or path.is_symlink())
             and path.suffix != ".pyc"
+            and ".attn-doctor-undo" not in path.parts
             and path != self.prefix / ".lock"  # uv's own
         }
 

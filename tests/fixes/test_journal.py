@@ -17,6 +17,8 @@ from attn_doctor.fixes.distributions import (
 )
 from attn_doctor.fixes.installers import constraints
 from attn_doctor.fixes.journal import MARKER, begin, fixes_folder, runs
+from attn_doctor.fixes.path_state import state_of
+from attn_doctor.fixes.restore import Exchange, exchange_all
 from attn_doctor.fixes.undo import chosen, undo, undo_plan
 
 
@@ -133,7 +135,7 @@ def test_a_tree_is_restored_after_any_change(tmp_path: Path) -> None:
     link_copy.keep(str(folder), str(copy))
     assert _everything(copy) == before
     assert (copy / "sub/b.py").stat().st_ino == (folder / "sub/b.py").stat().st_ino
-    assert link_copy.changes(str(folder), str(copy)) == link_copy.Changes()
+    assert link_copy.changed(str(folder), str(copy)) == []
     # Replaced, removed, turned into a folder and into a file, written into, and added.
     (folder / "sub/b.py").unlink()
     (folder / "sub/b.py").write_text("other")
@@ -149,9 +151,25 @@ def test_a_tree_is_restored_after_any_change(tmp_path: Path) -> None:
     (folder / "link").unlink()
     (folder / "new" / "er").mkdir(parents=True)
     (folder / "new" / "er" / "file").write_text("")
-    link_copy.restore(str(folder), str(copy), link_copy.changes(str(folder), str(copy)))
+    aside = tmp_path / "aside"
+    there = [
+        Exchange(
+            str(folder / path),
+            state_of(str(folder / path)),
+            state_of(str(copy / path)),
+            str(copy / path),
+            str(aside / path.replace("/", "-")),
+        )
+        for path in link_copy.changed(str(folder), str(copy))
+    ]
+    after = _everything(folder)
+    assert exchange_all(there) == []
     assert _everything(folder) == before
-    assert _everything(copy) == before
+    back = [Exchange(one.path, one.wanted, one.here, one.aside, one.store) for one in there]
+    assert exchange_all(back) == []
+    assert _everything(folder) == after
+    assert exchange_all(there) == []
+    assert _everything(folder) == before
 
 
 def test_distributions_and_their_files(tmp_path: Path) -> None:
@@ -160,7 +178,9 @@ def test_distributions_and_their_files(tmp_path: Path) -> None:
     (info / "RECORD").write_text("my_pkg/a.py,,\n../bin/tool,,\nMy_Pkg-1.0.dist-info/RECORD,,\n")
     first = installed([str(tmp_path)])
     assert first["my-pkg"].version == "1.0"
-    assert owners(str(tmp_path))["../bin/tool"] == "my-pkg"
+    assert owners(str(tmp_path), "/env/lib")["/env/bin/tool"] == "my-pkg"
+    (tmp_path / "~y_Pkg-1.0.dist-info").mkdir()  # pip is removing it
+    assert installed([str(tmp_path)]).keys() == {"my-pkg"}
     (info / "RECORD").write_text("my_pkg/b.py,,\n")
     again = compared(first, installed([str(tmp_path)]))
     assert [(one.sign, one.name) for one in again] == [("=", "my-pkg")]

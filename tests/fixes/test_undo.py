@@ -16,11 +16,12 @@ import psutil
 import pytest
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.fixes import env_snapshot, link_copy, undo
+from attn_doctor.fixes import env_snapshot, orphans, undo
+from attn_doctor.fixes import journal as journal_module
 from attn_doctor.fixes.distributions import Change, installed
-from attn_doctor.fixes.env_snapshot import Part, marks
 from attn_doctor.fixes.journal import MARKER, Journal, Run, begin, runs
-from attn_doctor.fixes.undo import chosen, end_orphan, undo_plan
+from attn_doctor.fixes.orphans import end_orphan
+from attn_doctor.fixes.undo import chosen, undo_plan
 
 #: Does something in a run.
 Work = Callable[[Journal], Any]
@@ -63,14 +64,11 @@ def upgrade(site: Path, *, finished: bool = True) -> Work:
     """A run that upgrades `a` and adds `b`."""
 
     def work(journal: Journal) -> None:
-        journal.note("before", installed=marks(installed([str(site)])))
-        (part,) = env_snapshot.keep(journal, [str(site)], "step-1")
+        copies = env_snapshot.keep(journal, [str(site)], "step-1", {"a", "b"})
         distribution(site, "a", "2.0", "a.py")
         distribution(site, "b", "1.0", "b.py")
         if finished:
-            journal.note("after", installed=marks(installed([str(site)])))
-            new = [str(site / one) for one in link_copy.changes(part.folder, part.copy).new]
-            (journal.folder / "new.json").write_text(json.dumps(new))
+            env_snapshot.record(journal, copies, copies.changes(journal.folder / "step-1.log"))
 
     return work
 
@@ -140,7 +138,6 @@ def test_a_file_is_restored_removed_unchanged_or_refused(
         "kept": "restore",
         "new": "remove",
         "again": "restore",
-        "back": "unchanged",
     }
     assert len(plan.refused) == 2
     for name, sentence in zip(("theirs", "gone"), plan.refused, strict=True):
@@ -157,6 +154,7 @@ def test_a_file_is_restored_removed_unchanged_or_refused(
         "back": "before",
     }
     assert Run(run.folder).state == "partly undone"
+    assert chosen({"XDG_STATE_HOME": str(tmp_path / "state")}, run.id).id == run.id
 
 
 def test_a_new_file_that_changed_since_has_no_earlier_copy(
@@ -191,23 +189,56 @@ def test_a_damaged_copy_restores_nothing(tmp_path: Path, done: Callable[..., Run
     copy = run.folder / str(next(run.all("file"))["kept"])
     copy.write_text("damaged")
     assert undo.undo(run, plan).faults == (
-        f"{copy} is not the file that was copied; {one} is kept",
+        f"{copy} is not what was copied from {one}, which is kept as it is",
     )
     assert (one.read_text(), other.read_text()) == ("after", "before")
 
 
-def test_a_file_that_cannot_be_removed_is_reported_and_the_others_go(
+def test_a_file_that_changes_after_the_plan_is_kept_and_the_others_go(
     tmp_path: Path, done: Callable[..., Run]
 ) -> None:
     paths = [tmp_path / name for name in ("one", "two")]
     run = done(lambda journal: [journal.write_file(path, b"x") for path in paths])
     plan = undo_plan(run)
-    paths[0].unlink()
-    (fault,) = undo.undo(run, plan).faults
-    assert fault == (
-        f"{paths[0]} cannot be restored: No such file or directory; its copy is in {run.folder}"
-    )
+    paths[0].write_text("by hand")
+    assert undo.undo(run, plan).faults == (f"{paths[0]} was changed just now; it is kept",)
+    assert paths[0].read_text() == "by hand"
     assert not paths[1].exists()
+
+
+def test_a_folder_that_became_a_link_is_not_followed(
+    tmp_path: Path, done: Callable[..., Run]
+) -> None:
+    folder, theirs = tmp_path / "folder", tmp_path / "theirs"
+    folder.mkdir()
+    run = done(lambda journal: journal.write_file(folder / "file", b"x"))
+    folder.rename(theirs)
+    folder.symlink_to(theirs)
+    plan = undo_plan(run)
+    assert plan.refused == (
+        f"{folder} leads elsewhere since run {run.id}; {folder / 'file'} is kept",
+    )
+    undo.undo(run, plan)
+    assert (theirs / "file").read_text() == "x"
+
+
+def test_what_is_undone_is_done_again(tmp_path: Path, done: Callable[..., Run]) -> None:
+    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("before")
+    run = done(lambda journal: [journal.write_file(path, b"after") for path in (old, new)])
+    with pytest.raises(AttnDoctorError, match="no run of fix was undone"):
+        chosen(environ, "", redo=True)
+    with pytest.raises(AttnDoctorError, match="was not undone"):
+        chosen(environ, run.id, redo=True)
+    for _ in range(3):
+        run = chosen(environ, "")
+        assert undo.undo(run, undo_plan(run)).faults == ()
+        assert (old.read_text(), new.exists()) == ("before", False)
+        run = chosen(environ, "", redo=True)
+        assert undo.undo(run, undo_plan(run, redo=True)).faults == ()
+        assert (old.read_text(), new.read_text()) == ("after", "after")
+    assert Run(run.folder).state == "done"
 
 
 # Folders
@@ -232,10 +263,10 @@ def test_only_folders_with_the_mark_of_the_run_are_removed(
     plan = undo_plan(run)
     assert plan.folders == (str(paths["ours"]),)
     assert plan.refused == (
-        f"{paths['unmarked']} has no mark of run {run.id}; it is kept",
-        f"{paths['link']} was not made by run {run.id}; it is kept",
-        f"{paths['broken']} cannot be read: Is a directory; it is kept",
-        f"{paths['theirs']} was not made by run {run.id}; it is kept",
+        *(
+            f"{paths[name]} was not made by run {run.id}; it is kept"
+            for name in ("broken", "link", "theirs", "unmarked")
+        ),
     )
     assert undo.undo(run, plan).faults == plan.refused
     assert not paths["ours"].exists()
@@ -253,32 +284,57 @@ def test_a_folder_of_another_user_is_kept(
     assert undo_plan(run).folders == (str(made),)
 
 
-def test_a_folder_that_cannot_be_removed_is_reported(
-    tmp_path: Path, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+def test_what_others_put_into_a_folder_of_the_run_stays(
+    tmp_path: Path, done: Callable[..., Run]
 ) -> None:
     made = tmp_path / "made"
-    run = done(lambda journal: journal.make_folder(made))
-    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
-    assert undo.undo(run, undo_plan(run)).faults == (f"{made} could not be removed completely",)
+
+    def work(journal: Journal) -> None:
+        journal.make_folder(made)
+        (made / "ours" / "deep").mkdir(parents=True)
+        (made / "ours" / "deep" / "file").write_text("x")
+        (made / "changed").write_text("x")
+        journal.record_folder(made)
+
+    run = done(work)
+    (made / "mine").write_text("x")
+    (made / "changed").write_text("by hand")
+    undone = undo.undo(run, undo_plan(run))
+    assert undone.faults == (f"{made / 'changed'} was changed since run {run.id}; it is kept",)
+    assert sorted(path.name for path in made.rglob("*")) == ["changed", "mine"]
 
 
 # Packages
 
 
-def test_packages_are_restored_and_the_copies_go(site: Path, done: Callable[..., Run]) -> None:
+def test_packages_are_restored_and_done_again(site: Path, done: Callable[..., Run]) -> None:
     run = done(upgrade(site))
-    plan = undo_plan(run)
-    assert plan.changes == (Change("a", "2.0", "1.0"), Change("b", "1.0", ""))
-    assert (plan.refused, plan.kept) == ((), ())
-    assert {str(site / "b.py"), str(site / "b-1.0.dist-info")} <= {*(plan.new or ())}
-    (part,) = plan.parts
-    assert part.folder == str(site)
-    assert os.path.isdir(part.copy)
-    assert undo.undo(run, plan) == undo.Undone(run=run.id)
-    assert names(site) == {"a": "1.0", "other": "1.0"}
-    assert (site / "a.py").read_text() == "a 1.0"
-    assert not os.path.exists(part.copy)
-    assert Run(run.folder).state == "undone"
+    before, after = {"a": "1.0", "other": "1.0"}, {"a": "2.0", "b": "1.0", "other": "1.0"}
+    for _ in range(2):
+        plan = undo_plan(run)
+        assert plan.changes == (Change("a", "2.0", "1.0"), Change("b", "1.0", ""))
+        assert plan.refused == ()
+        assert undo.undo(run, plan) == undo.Undone(run=run.id)
+        assert names(site) == before
+        assert (site / "a.py").read_text() == "a 1.0"
+        run = Run(run.folder)
+        assert run.state == "undone"
+        plan = undo_plan(run, redo=True)
+        assert plan.changes == (Change("a", "1.0", "2.0"), Change("b", "", "1.0"))
+        assert undo.undo(run, plan) == undo.Undone(run=run.id)
+        assert names(site) == after
+        assert (site / "b.py").read_text() == "b 1.0"
+        run = Run(run.folder)
+        assert run.state == "done"
+    assert env_snapshot.forget_all(run) == []
+    assert sorted(path.name for path in site.parent.iterdir()) == ["site-packages"]
+
+
+def test_the_copies_hold_only_what_the_step_replaced(site: Path, done: Callable[..., Run]) -> None:
+    run = done(upgrade(site))
+    (copies,) = env_snapshot.copies_of(run)
+    kept = [path.name for path in Path(copies.parts[0].copy).rglob("*") if path.is_file()]
+    assert sorted(kept) == ["RECORD", "a.py"]
 
 
 @pytest.mark.parametrize("changed", ["a", "other"])
@@ -291,130 +347,151 @@ def test_a_distribution_that_changed_since_is_kept(
     plan = undo_plan(run)
     refused = (f"{changed} was changed again since run {run.id}; it is kept",)
     assert plan.refused == (refused if changed == "a" else ())
-    assert plan.kept == (changed,)
     assert changed not in {one.name for one in plan.changes}
-    undone = undo.undo(run, plan)
-    assert undone.changes == ()
+    undo.undo(run, plan)
     assert names(site)[changed] == "3.0"
     assert (site / f"{changed}.py").read_text() == f"{changed} 3.0"
     assert Run(run.folder).state == ("partly undone" if changed == "a" else "undone")
 
 
-def test_a_run_that_was_killed_is_undone_to_before(site: Path, done: Callable[..., Run]) -> None:
-    run = done(upgrade(site, finished=False))
-    distribution(site, "late", "1.0", "late.py")
-    plan = undo_plan(run)
-    assert plan.new is None
-    assert {one.name for one in plan.changes} == {"a", "b", "late"}
-    undo.undo(run, plan)
-    assert names(site) == {"a": "1.0", "other": "1.0"}
-
-
-def test_distributions_in_folders_without_a_copy_do_not_count(
+def test_after_a_run_that_was_killed_only_its_own_changes_are_undone(
     site: Path, done: Callable[..., Run]
 ) -> None:
-    """Such as those of a user's own site-packages."""
-    elsewhere = {"user": ["1.0", "mark"]}
+    run = done(upgrade(site, finished=False))
+    time.sleep(0.4)  # what follows is later than the last sign of life
+    distribution(site, "late", "1.0", "late.py")
+    (site / "mine.txt").write_text("x")
+    (site / "other.py").write_text("changed")
+    plan = undo_plan(run)
+    assert {one.name for one in plan.changes} == {"a", "b"}
+    undo.undo(run, plan)
+    assert names(site) == {"a": "1.0", "late": "1.0", "other": "1.0"}
+    assert (site / "mine.txt").exists()
+    assert (site / "other.py").read_text() == "changed"
 
+
+def test_a_distribution_that_was_installed_after_the_kill_is_kept(
+    site: Path, done: Callable[..., Run]
+) -> None:
+    run = done(upgrade(site, finished=False))
+    time.sleep(0.4)
+    distribution(site, "a", "3.0", "a.py")
+    plan = undo_plan(run)
+    assert f"a was changed after run {run.id} was stopped; it is kept" in plan.refused
+    undo.undo(run, plan)
+    assert names(site)["a"] == "3.0"
+    assert (site / "a.py").read_text() == "a 3.0"
+
+
+def test_edits_since_the_run_stay_and_bytecode_goes(site: Path, done: Callable[..., Run]) -> None:
+    run = done(upgrade(site))
+    for name in ("mine.txt", "__pycache__/mine.pyc", "__pycache__/b.cpython-312.pyc"):
+        (site / name).parent.mkdir(exist_ok=True)
+        (site / name).write_text("x")
+    (site / "other.py").write_text("by hand")
+    (site / "b.py").write_text("by hand")
+    plan = undo_plan(run)
+    assert plan.refused == (f"{site / 'b.py'} was changed since run {run.id}; it is kept",)
+    undo.undo(run, plan)
+    assert (site / "mine.txt").exists()
+    assert (site / "__pycache__" / "mine.pyc").exists()
+    assert (site / "other.py").read_text() == "by hand"
+    assert (site / "b.py").read_text() == "by hand"
+    assert (site / "a.py").read_text() == "a 1.0"
+    assert not (site / "b-1.0.dist-info").exists()
+
+
+def test_bytecode_of_a_removed_module_goes(site: Path, done: Callable[..., Run]) -> None:
+    run = done(upgrade(site))
+    for name in ("a", "b", "other"):
+        (site / "__pycache__").mkdir(exist_ok=True)
+        (site / "__pycache__" / f"{name}.cpython-312.pyc").write_text("x")
+    undo.undo(run, undo_plan(run))
+    assert [path.name for path in (site / "__pycache__").iterdir()] == ["other.cpython-312.pyc"]
+
+
+def test_what_the_user_changed_between_two_steps_comes_back(
+    site: Path, done: Callable[..., Run]
+) -> None:
     def work(journal: Journal) -> None:
-        before = marks(installed([str(site)]))
-        journal.note("before", installed=before | elsewhere)
-        env_snapshot.keep(journal, [str(site)], "step-1")
-        distribution(site, "a", "2.0", "a.py")
-        journal.note("after", installed=marks(installed([str(site)])) | elsewhere)
+        for number, version in ((1, "2.0"), (2, "3.0")):
+            copies = env_snapshot.keep(journal, [str(site)], f"step-{number}", {"a"})
+            distribution(site, "a", version, "a.py")
+            env_snapshot.record(journal, copies, copies.changes(journal.folder / "x.log"))
+            if number == 1:
+                (site / "a.py").write_text("by hand")
 
-    plan = undo_plan(done(work))
-    assert (plan.refused, plan.kept) == ((), ())
-    assert plan.changes == (Change("a", "2.0", "1.0"),)
+    run = done(work)
+    undo.undo(run, undo_plan(run))
+    assert (site / "a.py").read_text() == "by hand"
+    assert names(site)["a"] == "1.0"
 
 
-def test_files_newer_than_the_run_stay_except_bytecode(
+def test_a_file_that_another_distribution_has_too_is_kept(
     site: Path, done: Callable[..., Run]
 ) -> None:
     run = done(upgrade(site))
-    for name in ("mine.txt", "__pycache__/mine.pyc"):
-        (site / name).parent.mkdir(exist_ok=True)
-        (site / name).write_text("x")
+    text = (site / "b.py").read_text()
+    distribution(site, "theirs", "1.0", "b.py")
+    (site / "b.py").write_text(text)
     undo.undo(run, undo_plan(run))
-    assert (site / "mine.txt").exists()
-    assert not (site / "__pycache__" / "mine.pyc").exists()
-    assert not (site / "b.py").exists()
-    assert (site / "a.py").read_text() == "a 1.0"
+    assert (site / "b.py").exists()
+    assert names(site) == {"a": "1.0", "other": "1.0", "theirs": "1.0"}
 
 
-def test_a_path_existed_before_if_its_copy_has_it(tmp_path: Path) -> None:
-    folder, copy = tmp_path / "folder", tmp_path / "copy"
-    for path in (folder, copy):
-        path.mkdir()
-    (copy / "old").write_text("x")
-    (copy / "link").symlink_to("nowhere")
-    (tmp_path / "beside").write_text("x")
-    parts = [Part(str(tmp_path / "x" / "y"), str(tmp_path)), Part(str(folder), str(copy))]
-    assert undo._kept(str(folder / "old"), parts)
-    assert undo._kept(str(folder / "link"), parts)
-    assert not undo._kept(str(folder / "new"), parts)
-    assert not undo._kept(str(tmp_path / "beside"), parts)
-
-
-def test_the_copies_of_the_first_step_that_counts_are_restored(
-    tmp_path: Path, done: Callable[..., Run]
-) -> None:
-    copies = [tmp_path / f"copy-{number}" for number in range(6)]
-
-    def parts(number: int) -> list[list[str]]:
-        return [[str(tmp_path), str(copies[number])]]
-
-    def work(journal: Journal) -> None:
-        journal.note("packages", label="rolled", parts=parts(0))
-        journal.note("kept", label="rolled")
-        journal.note("rolled back", label="rolled")
-        journal.note("packages", label="unkept", parts=parts(1))
-        journal.note("kept", label="unkept")
-        journal.note("unkept", label="unkept")
-        journal.note("packages", label="incomplete", parts=parts(2))
-        journal.note("packages", label="first", parts=parts(3))
-        journal.note("kept", label="first")
-        journal.note("packages", label="second", parts=parts(4))
-        journal.note("kept", label="second")
-
-    run = done(work)
-    for number in (0, 1, 2, 4):
-        copies[number].mkdir()
-    with pytest.raises(AttnDoctorError, match=rf"run {run.id} are gone \({copies[3]}\)"):
+def test_copies_that_are_gone_are_reported(site: Path, done: Callable[..., Run]) -> None:
+    run = done(upgrade(site, finished=False))
+    shutil.rmtree(site.parent / ".attn-doctor-undo")
+    with pytest.raises(AttnDoctorError, match=rf"the copies of run {run.id} are gone"):
         undo_plan(run)
-    copies[3].mkdir()
-    assert undo_plan(run).parts == (Part(str(tmp_path), str(copies[3])),)
-    assert undo_plan(done(lambda _: None)).parts == ()
+    run = done(upgrade(site))
+    shutil.rmtree(site.parent / ".attn-doctor-undo")
+    distribution(site, "a", "2.0", "a.py")
+    assert all("is gone" in one or "changed" in one for one in undo_plan(run).refused)
 
 
-@pytest.mark.parametrize(("text", "new"), [("", None), ('["a", "b/"]', ("a", "b/"))])
-def test_the_list_of_new_files_may_be_missing(
-    done: Callable[..., Run], text: str, new: tuple[str, ...] | None
-) -> None:
+def test_steps_that_were_rolled_back_do_not_count(site: Path, done: Callable[..., Run]) -> None:
     def work(journal: Journal) -> None:
-        if text:
-            (journal.folder / "new.json").write_text(text)
+        for label in ("rolled", "unkept", "incomplete", "first"):
+            journal.note("packages", label=label, parts=[["/x", "/y/z"]], names=[])
+        for label in ("rolled", "unkept", "first"):
+            journal.note("kept", label=label)
+        journal.note("rolled back", label="rolled")
+        journal.note("unkept", label="unkept")
 
-    assert undo_plan(done(work)).new == new
+    assert [one.label for one in env_snapshot.copies_of(done(work))] == ["first"]
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "step-1.json"])
+def test_a_damaged_journal_changes_nothing(
+    site: Path, environ: dict[str, str], done: Callable[..., Run], name: str
+) -> None:
+    run = done(upgrade(site))
+    path = run.folder / name
+    whole = path.read_bytes()
+    for place in range(0, len(whole) - 1, 7):  # the last byte ends the last line
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(AttnDoctorError, match=rf"{name} is damaged, so .* nothing was changed"):
+            undo_plan(chosen(environ, ""))
+    assert names(site) == {"a": "2.0", "b": "1.0", "other": "1.0"}
+    path.write_bytes(whole)
+    assert undo.undo(run, undo_plan(chosen(environ, ""))).faults == ()
+
+
+def test_an_incomplete_last_line_is_not_continued(
+    site: Path, environ: dict[str, str], done: Callable[..., Run]
+) -> None:
+    run = done(upgrade(site))
+    with (run.folder / "journal.jsonl").open("a") as file:
+        file.write('{"event": "un')
+    run = chosen(environ, "")
+    assert undo.undo(run, undo_plan(run)).faults == ()
+    assert (Run(run.folder).damage, Run(run.folder).state) == ("", "undone")
 
 
 def test_the_plan_names_its_run(done: Callable[..., Run]) -> None:
     plan = undo_plan(run := done(lambda _: None))
     assert (plan.run, plan.title, plan.state) == (run.id, "test", "done")
-
-
-def test_what_still_differs_is_reported(
-    site: Path, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = done(upgrade(site))
-    monkeypatch.setattr(env_snapshot, "roll_back", lambda *_: ["it failed"])
-    plan = undo_plan(run)
-    undone = undo.undo(run, plan)
-    assert undone.faults == ("it failed",)
-    assert undone.changes == (Change("a", "1.0", "2.0"), Change("b", "", "1.0"))
-    assert os.path.isdir(plan.parts[0].copy)
-    end = [line for line in Run(run.folder).lines if line["event"] == "end"][-1]
-    assert (end["result"], end["faults"]) == ("partly undone", ["it failed"])
 
 
 # Installers that outlive a killed run
@@ -459,7 +536,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 def test_only_the_process_that_was_started_then_is_killed(
     killed: list[object], noted: float, same: bool
 ) -> None:
-    undo._kill(7, noted)
+    orphans._kill(7, noted)
     assert killed == ([(7, signal.SIGKILL)] if same else [])
     assert Process.asked == [7]
 
@@ -468,7 +545,7 @@ def test_without_groups_each_process_is_killed(
     killed: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "killpg")
-    undo._kill(7, 100.0)
+    orphans._kill(7, 100.0)
     assert killed == [8, 7]
 
 
@@ -480,13 +557,14 @@ def test_a_process_that_ended_is_not_killed(
         raise error
 
     monkeypatch.setattr(Process, "create_time", ended)
-    undo._kill(7, 100.0)
+    orphans._kill(7, 100.0)
     assert killed == []
 
 
 def _journal(folder: Path, *lines: dict[str, object]) -> Run:
     folder.mkdir(parents=True)
-    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    whole = [{**line, "sum": journal_module._sum(line)} for line in lines]
+    (folder / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in whole))
     return Run(folder)
 
 
@@ -501,8 +579,8 @@ def test_the_last_installer_of_a_killed_run_is_ended(
         {"event": "child", "time": 3.5, "process": 43},
     )
     calls: list[object] = []
-    monkeypatch.setattr(undo, "_alive", calls.append)
-    monkeypatch.setattr(undo, "_kill", lambda *what: calls.append(what))
+    monkeypatch.setattr(orphans, "_alive", calls.append)
+    monkeypatch.setattr(orphans, "_kill", lambda *what: calls.append(what))
     states = iter(["running", "running", "interrupted"])
     folders: list[Path] = []
 
@@ -510,18 +588,23 @@ def test_the_last_installer_of_a_killed_run_is_ended(
         folders.append(folder)
         return SimpleNamespace(state=next(states))
 
-    monkeypatch.setattr(undo, "Run", again)
+    log = run.folder / "step-1.log"
+    log.touch()
+    os.utime(log, (1, 1))
+
+    monkeypatch.setattr(orphans, "Run", again)
     monkeypatch.setattr(time, "sleep", calls.append)
     end_orphan(run)
     assert calls == [41, (43, 3.5), 0.05, 0.05]
     assert folders == [run.folder] * 3
+    assert log.stat().st_mtime > time.time() - 60  # it was alive until now
 
 
 def test_a_run_whose_process_is_alive_is_not_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = {"event": "begin", "time": 1.0, "process": os.getpid()}
-    monkeypatch.setattr(undo, "_kill", lambda *_: pytest.fail("it was killed"))
+    monkeypatch.setattr(orphans, "_kill", lambda *_: pytest.fail("it was killed"))
     run = _journal(tmp_path / "run", begun, {"event": "child", "time": 2.5, "process": 42})
     with pytest.raises(AttnDoctorError, match=rf"still running \(process {os.getpid()}\)"):
         end_orphan(run)
@@ -533,13 +616,13 @@ def test_an_installer_that_does_not_end_is_reported(
     run = _journal(tmp_path / "run", {"event": "other"})
     now = [50.0]
     processes: list[int] = []
-    monkeypatch.setattr(undo, "_alive", processes.append)
-    monkeypatch.setattr(undo, "Run", lambda _: SimpleNamespace(state="running"))
-    monkeypatch.setattr(undo, "_GRACE", 1.0)
+    monkeypatch.setattr(orphans, "_alive", processes.append)
+    monkeypatch.setattr(orphans, "Run", lambda _: SimpleNamespace(state="running"))
+    monkeypatch.setattr(orphans, "_GRACE", 1.0)
     clock = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda _: now.__setitem__(0, now[0] + 0.5)
     )
-    monkeypatch.setattr(undo, "time", clock)
+    monkeypatch.setattr(orphans, "time", clock)
     with pytest.raises(AttnDoctorError, match="still running and does not end"):
         end_orphan(run)
     assert now[0] == 51.5  # at 51.0 the time is not over
@@ -554,7 +637,7 @@ def test_a_process_is_alive_if_it_exists(
     monkeypatch: pytest.MonkeyPatch, process: int, exists: bool, alive: bool
 ) -> None:
     monkeypatch.setattr(psutil, "pid_exists", lambda pid: exists and pid == process)
-    assert undo._alive(process) is alive
+    assert orphans._alive(process) is alive
 
 
 def test_a_running_run_is_ended_before_its_undo(

@@ -15,6 +15,7 @@ from attn_doctor.fixes import installers
 from attn_doctor.fixes.apply import Applied, Replan, StepResult
 from attn_doctor.fixes.apply import apply as apply_plan
 from attn_doctor.fixes.build_progress import Progress
+from attn_doctor.fixes.distributions import installed
 from attn_doctor.fixes.journal import runs
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.render.fix.json import fix_json
@@ -56,6 +57,7 @@ def show_and_apply(
     rules after a step that changed torch.
     """
     facts = diagnosis.facts
+    seen = installed(facts.python.site_packages or ())
     if not apply or not (plan.steps or plan.without):
         return show_plan(plan, diagnosis, json=json)
     why = _obstacle(plan, facts.python.path or "")
@@ -72,7 +74,7 @@ def show_and_apply(
     terminal = Terminal.of(sys.stdout, dict(os.environ))
     progress = _Progress(facts, terminal, yes=yes)
     applied = _applied(
-        progress, lambda: apply_plan(plan, diagnosis, os.environ, progress, look, replan)
+        progress, lambda: apply_plan(plan, diagnosis, os.environ, progress, look, replan, seen)
     )
     code = _code(plan, applied, named)
     sys.stdout.write(

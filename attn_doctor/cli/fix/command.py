@@ -99,7 +99,8 @@ def apply_command(
     If stdin is not a terminal, only the plan is shown, unless --yes is given.
 
     Exit codes: 0 nothing (left) to fix, 1 the plan was not applied, a step failed or problems
-    remain, 2 wrong usage or an environment that cannot be changed, 130 interrupted.
+    remain, 2 wrong usage, an environment that cannot be changed or that another run is changing,
+    130 interrupted.
     """
     if dry_run and yes:
         raise typer.BadParameter("--dry-run changes nothing and --yes applies the plan: choose one")
@@ -167,13 +168,36 @@ def undo_command(
 
     If stdin is not a terminal, only the plan is shown, unless --yes is given.
 
-    Exit codes: 0 all is as before the run, 1 the plan was not applied or something was not
-    restored, 2 no such run.
+    Exit codes: 0 all that the run changed is as before, 1 the plan was not applied or something was
+    not restored, 2 no such run, a damaged journal, or another run is changing the environment.
     """
     from attn_doctor.cli.fix import runs
 
     plain = json or format is Format.json
-    raise typer.Exit(runs.undo(run, dry_run=dry_run, yes=yes, json=plain))
+    raise typer.Exit(runs.undo(run, redo=False, dry_run=dry_run, yes=yes, json=plain))
+
+
+@app.command("redo")
+def redo_command(
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="Run to do again; default: the last undone one.")
+    ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    format: OutputFormat = Format.text,
+    json: Json = False,
+) -> None:
+    """Do a run again that was undone, from the copies that its undo kept.
+
+    If stdin is not a terminal, only the plan is shown, unless --yes is given.
+
+    Exit codes: 0 all is as after the run, 1 the plan was not applied or something was not restored,
+    2 no such run, a damaged journal, or another run is changing the environment.
+    """
+    from attn_doctor.cli.fix import runs
+
+    plain = json or format is Format.json
+    raise typer.Exit(runs.undo(run, redo=True, dry_run=dry_run, yes=yes, json=plain))
 
 
 @app.command("history")
@@ -188,7 +212,7 @@ def history_command(format: OutputFormat = Format.text, json: Json = False) -> N
 def forget_command(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run to forget; see fix history.")],
 ) -> None:
-    """Keep what a run changed, and delete the copies that `fix undo` needs."""
+    """Keep the environment as it is, and delete the copies that `fix undo` and `fix redo` need."""
     from attn_doctor.cli.fix import runs
 
     raise typer.Exit(runs.forget(run))

@@ -1,4 +1,4 @@
-"""`attn-doctor fix undo`, `history` and `forget`: earlier runs of fix."""
+"""`attn-doctor fix undo`, `redo`, `history` and `forget`: earlier runs of fix."""
 
 from __future__ import annotations
 
@@ -7,75 +7,39 @@ import sys
 
 from attn_doctor.cli.fix.apply import agreed
 from attn_doctor.cli.streams import shown
-from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes import env_snapshot
-from attn_doctor.fixes.env_snapshot import Part
-from attn_doctor.fixes.journal import Run, reopen, runs
-from attn_doctor.fixes.undo import Undone, chosen, undo_plan
+from attn_doctor.fixes.journal import reopen, runs
+from attn_doctor.fixes.undo import chosen, undo_plan
 from attn_doctor.fixes.undo import undo as apply_undo
 from attn_doctor.render.fix.json import history_json, undo_json
-from attn_doctor.render.fix.text import history_text, undo_text
+from attn_doctor.render.fix.text import history_text, undo_text, undone_text
 from attn_doctor.render.terminal import Terminal
 
 
-def undo(id: str, *, dry_run: bool, yes: bool, json: bool) -> int:
-    """Undo a run. Returns the exit code: 1 if something was not restored, or nothing was changed.
+def undo(id: str, *, redo: bool, dry_run: bool, yes: bool, json: bool) -> int:
+    """Undo a run, or do it again.
 
-    Without `yes`, the user is asked on the terminal. Without a terminal, only the plan is shown.
+    Returns the exit code: 1 if something was not restored, or nothing was changed. Without `yes`,
+    the user is asked on the terminal. Without a terminal, only the plan is shown.
     """
     terminal = Terminal.of(sys.stdout, dict(os.environ))
-    run = chosen(os.environ, id)
-    plan = undo_plan(run)
+    run = chosen(os.environ, id, redo=redo)
+    plan = undo_plan(run, redo=redo)
     if not json:
         sys.stdout.write(undo_text(plan, terminal))
         shown()
     why = "" if yes and not dry_run else "Nothing was changed."
     if not (yes or dry_run or json) and sys.stdin.isatty():
-        why = "" if agreed("Undo it?") else why
+        why = "" if agreed("Do it again?" if redo else "Undo it?") else why
     elif not yes and not dry_run:
-        why += " To undo the run, run the same command with --yes."
+        why += " To apply it, run the same command with --yes."
     if why:
         sys.stdout.write(undo_json(plan, 1) if json else why + "\n")
         return 1
     undone = apply_undo(run, plan)
-    differs = _freeze_differs(run)
-    code = 1 if undone.faults or undone.changes or differs else 0
-    sys.stdout.write(
-        undo_json(plan, code, undone) if json else _result(run, undone, differs, terminal)
-    )
+    code = 1 if undone.faults else 0
+    sys.stdout.write(undo_json(plan, code, undone) if json else undone_text(plan, undone, terminal))
     return code
-
-
-def _result(run: Run, undone: Undone, differs: str, terminal: Terminal) -> str:
-    lines = [f"! {fault}" for fault in undone.faults]
-    if differs:
-        lines.append(f"! {differs}")
-    if not lines:
-        same = " The installed packages are exactly as before." if run.first("before") else ""
-        lines = [f"✓ Run {run.id} is undone.{same}"]
-    return terminal.glyphs("\n".join(lines)) + "\n"
-
-
-def _freeze_differs(run: Run) -> str:
-    """How the installer's list of packages differs from before; empty if it does not."""
-    before = run.first("before").get("freeze")
-    if before is None or not run.python:
-        return ""
-    from attn_doctor.cli.this_machine import this_machine
-    from attn_doctor.diagnosis import examine
-    from attn_doctor.fixes import installers
-
-    try:
-        facts = examine(this_machine(), run.python)
-        now = installers.freeze(facts, os.environ, run.folder)
-    except AttnDoctorError as error:
-        return f"the packages could not be compared with those before the run: {error}"
-    lost, added = sorted({*before} - {*now}), sorted({*now} - {*before})
-    if not lost and not added:
-        return ""
-    return "the packages differ from those before the run: " + ", ".join(
-        [*(f"- {line}" for line in lost), *(f"+ {line}" for line in added)]
-    )
 
 
 def history(*, json: bool) -> int:
@@ -87,13 +51,14 @@ def history(*, json: bool) -> int:
 
 
 def forget(id: str) -> int:
-    """Keep what a run changed, and delete the copies that only undo needs."""
-    run = chosen(os.environ, id)
+    """Keep what a run changed, or what its undo restored, and delete the copies of it."""
+    run = chosen(os.environ, id, forget=True)
     with reopen(run) as journal:
-        copies = [Part(*part) for line in run.all("packages") for part in line["parts"]]
-        for root in sorted({os.path.dirname(part.copy) for part in copies}):
+        for root in env_snapshot.roots(run):
             sys.stdout.write(f"removing {root}\n")
-        env_snapshot.forget(copies)
+        left = env_snapshot.forget_all(run)
         journal.note("end", result="kept")
-    sys.stdout.write(f"Run {run.id} is kept; its package changes cannot be undone any more.\n")
+    for root in left:
+        sys.stdout.write(f"{root} could not be removed completely\n")
+    sys.stdout.write(f"Run {run.id} cannot be undone or done again any more.\n")
     return 0

@@ -23,7 +23,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home import trial_build
 from attn_doctor.fixes.cuda_home.advice import own_root, wheels_hold_nvcc
 from attn_doctor.fixes.installers import installer_environment, run
-from attn_doctor.fixes.journal import MARKER, Journal
+from attn_doctor.fixes.journal import MARKER, Journal, alive
 from attn_doctor.host import Host
 from attn_doctor.probes.toolchain import cuda_root
 
@@ -148,24 +148,9 @@ def install(
     """Install it. Raises `AttnDoctorError` if that fails, after removing the folder."""
     root = journal.make_folder(wanted.root)
     try:
-        log = journal.folder / "toolkit.log"
-        ended = run(
-            wanted.argv,
-            seconds=LIMIT,
-            env=installer_environment(environ, {}),
-            folder=journal.folder,
-            log=log,
-            on_line=progress,
-            on_start=lambda process: journal.note("child", process=process),
-            handle=journal.lock_handle,
-        )
-        if not ended.ok:
-            last = ended.lines[-1] if ended.lines else ""
-            why = ended.failure or f"it ended with code {ended.code}: {last[:300]}"
-            raise AttnDoctorError(f"the toolkit could not be installed: {why}; the log is {log}")
-        progress("putting the toolkit together")
-        assemble(root, wanted.linked)
-        _check(host, root, environ)
+        with alive(root / MARKER):
+            _fill(host, root, wanted, environ, journal, progress)
+            journal.record_folder(root)
     except BaseException as error:
         # This run made it, as the marker says.
         if (root / MARKER).is_file() and not root.is_symlink():
@@ -173,6 +158,35 @@ def install(
         if isinstance(error, OSError):
             raise AttnDoctorError(f"{root} could not be filled: {error.strerror}") from None
         raise
+
+
+def _fill(
+    host: Host,
+    root: Path,
+    wanted: Installation,
+    environ: Mapping[str, str],
+    journal: Journal,
+    progress: Callable[[str], None],
+) -> None:
+    """Install the wheels into `root`, and make a toolkit of them."""
+    log = journal.folder / "toolkit.log"
+    ended = run(
+        wanted.argv,
+        seconds=LIMIT,
+        env=installer_environment(environ, {}),
+        folder=journal.folder,
+        log=log,
+        on_line=progress,
+        on_start=lambda process: journal.note("child", process=process),
+        inherit=(journal.lock_handle,),
+    )
+    if not ended.ok:
+        last = ended.lines[-1] if ended.lines else ""
+        why = ended.failure or f"it ended with code {ended.code}: {last[:300]}"
+        raise AttnDoctorError(f"the toolkit could not be installed: {why}; the log is {log}")
+    progress("putting the toolkit together")
+    assemble(root, wanted.linked)
+    _check(host, root, environ)
 
 
 def assemble(root: Path, linked: Path | None) -> None:

@@ -69,7 +69,9 @@ def _finding(one: Finding) -> dict[str, str]:
 
 def undo_json(wanted: Undo, code: int, undone: Undone | None = None) -> str:
     """Return what undoing a run would do, and the result."""
-    data: dict[str, Any] = {"exit_code": code, "undo": msgspec.to_builtins(wanted)}
+    plan = msgspec.to_builtins(wanted)
+    plan["exchanges"] = [one.path for one in wanted.exchanges]
+    data: dict[str, Any] = {"exit_code": code, "undo": plan}
     if undone is not None:
         data["undone"] = msgspec.to_builtins(undone)
     return _written(data)

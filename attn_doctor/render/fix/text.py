@@ -12,7 +12,7 @@ from attn_doctor.fixes.build_progress import span
 from attn_doctor.fixes.distributions import Change
 from attn_doctor.fixes.journal import Run
 from attn_doctor.fixes.steps import Plan, Step
-from attn_doctor.fixes.undo import Undo
+from attn_doctor.fixes.undo import Undo, Undone
 from attn_doctor.fixes.wheel_check import Verdict
 from attn_doctor.render.definition_list import titled
 from attn_doctor.render.grouping import tally
@@ -242,20 +242,50 @@ def result_lines(
 
 
 def undo_text(undo: Undo, terminal: Terminal) -> str:
-    """Return what undoing a run would do."""
-    lines = [terminal.style(f"Undo {undo.run}", "bold") + f"  ({clean(undo.title)}; {undo.state})"]
+    """Return what undoing a run would do, or doing it again."""
+    head = terminal.style(f"{'Redo' if undo.redo else 'Undo'} {undo.run}", "bold")
+    lines = [f"{head}  ({clean(undo.title)}; {undo.state})"]
     lines.extend(
         "  " + _change(one, terminal) for one in sorted(undo.changes, key=_weight)[: 3 * _SHOWN]
     )
     if len(undo.changes) > 3 * _SHOWN:
         lines.append(f"  … and {len(undo.changes) - 3 * _SHOWN} more")
     lines.extend(f"  {what:<9} {clean(path)}" for path, what in undo.files)
-    lines.extend(f"  remove    {clean(path)}/ with all its contents" for path in undo.folders)
-    for refusal in undo.refused:
-        lines += _marked("!", refusal, terminal)
-    if not (undo.changes or undo.files or undo.folders or undo.parts):
-        lines.append("  nothing to undo: all its changes are gone already")
+    lines.extend(f"  remove    {clean(path)}/ with what the run put there" for path in undo.folders)
+    lines += _refused(undo.refused, terminal)
+    if not undo.exchanges:
+        lines.append("  nothing to do: all is as it would be afterwards")
+    elif not (undo.changes or undo.files or undo.folders):
+        lines.append(f"  restore   {len(undo.exchanges)} files and folders of the environment")
     return terminal.glyphs("\n".join(lines)) + "\n"
+
+
+def undone_text(undo: Undo, undone: Undone, terminal: Terminal) -> str:
+    """Return the result of an undo, and how it can be reversed."""
+    done = "done again" if undo.redo else "undone"
+    lines = _refused([one for one in undone.faults if one not in undo.refused], terminal)
+    if undone.faults:
+        lines += _marked(
+            "!", f"Run {undo.run} is partly {done}; what is named above is kept.", terminal
+        )
+    else:
+        lines += _marked(
+            "✓", f"Run {undo.run} is {done}: all that it changed is restored.", terminal
+        )
+    other = "undo" if undo.redo else "redo"
+    lines += terminal.wrap(
+        f"`attn-doctor fix {other} {undo.run}` reverses this; `attn-doctor fix forget {undo.run}`"
+        " deletes the copies that it needs.",
+        2,
+    )
+    return terminal.glyphs("\n".join(lines)) + "\n"
+
+
+def _refused(sentences: Sequence[str], terminal: Terminal) -> list[str]:
+    lines = [line for one in sentences[: 2 * _SHOWN] for line in _marked("!", one, terminal)]
+    if len(sentences) > 2 * _SHOWN:
+        lines.append(f"  … and {len(sentences) - 2 * _SHOWN} more (--json lists all)")
+    return lines
 
 
 def history_text(runs: Iterable[Run], terminal: Terminal) -> str:

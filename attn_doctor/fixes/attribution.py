@@ -1,0 +1,201 @@
+"""Decides which changes of an environment are an installer's.
+
+While an installer runs, the user may work in the same environment; after a run that was killed,
+the user may have gone on before `fix undo`. So a changed path is the installer's only if it belongs
+to a distribution that the installer changed. After an installer that was stopped, the metadata of a
+distribution may be missing: then its folder and the time tell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Sequence
+
+from msgspec import Struct
+
+from attn_doctor.fixes import link_copy
+from attn_doctor.fixes.distributions import (
+    info_folders,
+    info_name,
+    installed,
+    normal,
+    owners,
+)
+from attn_doctor.fixes.path_state import Changes, Item, state_of
+
+#: Seconds after the last sign of life of a run during which its installer may have written.
+_MARGIN = 0.3
+#: What pip prints about the distributions that it changes, before it changes them.
+_PIP_LINES = re.compile(
+    r"^\s*(?:Installing collected packages: (.+)|Found existing installation: (\S+) )", re.MULTILINE
+)
+#: `` + torch==2.11.0`` as uv prints it, at its end.
+UV_LINE = re.compile(r"\s*([+~-]) ([A-Za-z0-9_.-]+)(?:==(\S+)| @ \S+|)(?: \(from .*\))?")
+
+
+class Part(Struct, frozen=True):
+    """One folder of an environment and its copy from before a step."""
+
+    folder: str
+    copy: str
+
+
+class Stop(Struct, frozen=True):
+    """The end of an installer that was stopped."""
+
+    time: float = float("inf")
+    """Its last sign of life, in seconds since 1970; infinite if it was alive just now."""
+
+    def after(self, path: str, margin: float = _MARGIN) -> bool:
+        """What is at `path` was put there later."""
+        try:
+            return os.lstat(path).st_ctime > self.time + margin
+        except OSError:
+            return False
+
+
+def names_in(log: str) -> set[str]:
+    """Return the distributions that an installer changes, by what it printed."""
+    found: set[str] = set()
+    for match in _PIP_LINES.finditer(log):
+        found |= {normal(one.strip()) for one in (match[1] or match[2]).split(",")}
+    lines = (UV_LINE.fullmatch(line) for line in log.splitlines())
+    return found | {normal(line[2]) for line in lines if line}
+
+
+def changes_of(
+    parts: Sequence[Part], names: Collection[str], stopped: Stop | None = None
+) -> Changes:
+    """Return what an installer that was to change the distributions `names` has changed.
+
+    `stopped`: it did not run to its end.
+    """
+    before = installed(one.copy for one in parts)
+    now = installed(one.folder for one in parts)
+    wanted = {*names}
+    since = _since(parts, wanted, stopped) if stopped else set()
+    ours = {one for one in wanted - since if before.get(one) != now.get(one)}
+    differing = {
+        os.path.join(part.folder, path): os.path.join(part.copy, path)
+        for part in parts
+        for path in link_copy.changed(part.folder, part.copy)
+    }
+    owners_of = Owners(parts)
+    mine = {path: name for path in differing if (name := owners_of(path)) in ours}
+    later, unclear = [], []
+    if stopped:
+        later = [one for one in mine if _is_file(one) and stopped.after(one)]
+        tops = _tops(parts, mine, ours | (wanted - since - now.keys()))
+        for path in differing.keys() - mine.keys():
+            if owners_of(path):
+                continue
+            if _top(parts, path) in tops and not stopped.after(path):
+                mine[path] = ""
+            elif _is_unclear(path, stopped):
+                unclear.append(path)
+    mine.update(_folders(differing, mine))
+    items = [
+        Item(path, state_of(copy), state_of(path), copy * os.path.lexists(copy), mine[path])
+        for path, copy in differing.items()
+        if path in mine and path not in later
+    ]
+    return Changes(
+        items=tuple(one for one in items if not one.before.same(one.after)),
+        before={one: before[one] for one in sorted(ours & before.keys())},
+        after={one: now[one] for one in sorted(ours & now.keys())},
+        since=(*sorted(one for one in since if before.get(one) != now.get(one)), *sorted(later)),
+        unclear=tuple(_topmost(unclear)),
+    )
+
+
+def _since(parts: Sequence[Part], names: Collection[str], stopped: Stop) -> set[str]:
+    """The distributions that were installed after the stop.
+
+    RECORD is written anew by every installer; other files may be links to a cache.
+    """
+    found = set()
+    for part in parts:
+        for name, info in info_folders(part.folder).items():
+            path = os.path.join(info, "RECORD")
+            recorded = os.stat(path).st_mtime if os.path.exists(path) else 0.0
+            if name in names and recorded > stopped.time + _MARGIN:
+                found.add(name)
+    return found
+
+
+class Owners:
+    """The distribution of each path: by metadata of now, else of before."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._now: dict[str, str] = {}
+        self._then: dict[str, str] = {}
+        self._folders = {part.folder for part in parts}
+        for part in parts:
+            self._now |= owners(part.folder, part.folder)
+            self._then |= owners(part.copy, part.folder)
+
+    def __call__(self, path: str) -> str:
+        """Return the distribution, or nothing."""
+        found = self._now.get(path) or self._then.get(path, "")
+        folder, name = os.path.split(path)
+        if not found and os.path.basename(folder) == "__pycache__" and name.endswith(".pyc"):
+            source = os.path.join(os.path.dirname(folder), name.partition(".")[0] + ".py")
+            found = self._now.get(source) or self._then.get(source, "")
+        while not found and folder:
+            if folder in self._folders:
+                return info_name(name)
+            folder, name = os.path.split(folder) if folder != os.sep else ("", "")
+        return found
+
+
+def _top(parts: Iterable[Part], path: str) -> str:
+    """The path of the entry of an environment's folder that `path` is, or is in."""
+    for part in parts:
+        if path.startswith(part.folder + os.sep):
+            name = path[len(part.folder) + 1 :].partition(os.sep)[0]
+            return os.path.join(part.folder, name)
+    return ""
+
+
+def _tops(parts: Sequence[Part], mine: Iterable[str], names: Collection[str]) -> set[str]:
+    """The entries of the environment's folders in which an installer of `names` writes.
+
+    They are known from the metadata, or expected by the names of the distributions. While pip
+    removes a distribution, its folders have names that begin with `~`.
+    """
+    known = {_top(parts, path) for path in mine if os.path.basename(path) != "__pycache__"}
+    expected = tuple(name.replace("-", "_") for name in names)
+    for part in parts if names else ():
+        for entry in os.listdir(part.folder):
+            if entry.startswith("~") or entry.lower().startswith(expected):
+                known.add(os.path.join(part.folder, entry))
+    return {one for one in known if os.path.basename(one) != "__pycache__"}
+
+
+def _is_unclear(path: str, stopped: Stop) -> bool:
+    """Something new, put there while the installer ran."""
+    return _is_file(path) and not stopped.after(path, margin=0.0)
+
+
+def _is_file(path: str) -> bool:
+    """A file that is not bytecode, which every Python makes anew."""
+    return os.path.lexists(path) and not os.path.isdir(path) and not path.endswith(".pyc")
+
+
+def _folders(differing: Iterable[str], mine: Iterable[str]) -> dict[str, str]:
+    """The folders above changed paths that were made or removed with them."""
+    above = set()
+    for path in mine:
+        while (path := os.path.dirname(path)) not in above and path != os.path.dirname(path):
+            above.add(path)
+    return {path: "" for path in differing if path in above and path not in {*mine}}
+
+
+def _topmost(paths: Iterable[str]) -> list[str]:
+    """The paths without those that are inside another one."""
+    found: list[str] = []
+    for path in sorted(paths):
+        if not found or not path.startswith(found[-1] + os.sep):
+            found.append(path)
+    return found

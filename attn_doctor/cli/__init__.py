@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from attn_doctor.cli.foreign_option import accepting
+from attn_doctor.cli.option_groups import grouped
 
 EPILOG = """
 Without a command, `attn-doctor` runs `check`.
@@ -77,12 +78,15 @@ def _add(app: typer.Typer, name: str) -> None:
     module = importlib.import_module(f"attn_doctor.cli.{location}")
     command = getattr(module, attribute)
     if isinstance(command, typer.Typer):
-        for one in command.registered_commands if name != "rules" else ():
-            if one.callback is not None:
-                one.callback = accepting(one.callback)
+        for each in command.registered_commands:
+            if each.callback is not None:
+                each.callback = grouped(each.callback)
+                if name != "rules":
+                    each.callback = accepting(each.callback)
         app.add_typer(command, name=name)
     else:
-        app.command(name, epilog=getattr(module, "EPILOG", None))(accepting(command))
+        epilog = getattr(module, "EPILOG", None)
+        app.command(name, epilog=epilog)(accepting(grouped(command)))
 
 
 def _version(requested: bool) -> None:

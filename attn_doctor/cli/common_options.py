@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -64,15 +65,15 @@ def _log_if_twice(count: int) -> int:
     return count
 
 
-Verbose = Annotated[
-    int,
-    typer.Option(
-        "--verbose",
-        "-v",
-        count=True,
-        metavar="",
-        show_default=False,
-        callback=_log_if_twice,
-        help="Show more; -vv also logs each step to standard error.",
-    ),
-]
+_verbose = partial(
+    typer.Option,
+    "--verbose",
+    "-v",
+    count=True,
+    metavar="",
+    show_default=False,
+    callback=_log_if_twice,
+)
+Verbose = Annotated[int, _verbose(help="Show more; -vv also logs each step to standard error.")]
+#: Of commands that have no more to show.
+OnlyLog = Annotated[int, _verbose(help="-vv logs each step to standard error.")]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.common_options import Json, Python, Verbose
+from attn_doctor.cli.common_options import Output, Python, Snapshot, Verbose
+from attn_doctor.cli.output_file import write
+from attn_doctor.cli.result_options import PageFormat, PageOptions, terminal
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
@@ -17,15 +17,8 @@ if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
 
-class Format(str, Enum):
-    """How the explanation is written."""
-
-    text = "text"
-    json = "json"
-    markdown = "markdown"
-
-
 def explain(
+    *,
     logs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -37,28 +30,11 @@ def explain(
     no_probe: Annotated[
         bool, typer.Option("--no-probe", help="Read the log only; do not examine this machine.")
     ] = False,
-    facts: Annotated[
-        str,
-        typer.Option(
-            "--facts",
-            metavar="FILE",
-            help="Check the causes on a snapshot of facts instead of this machine.",
-        ),
-    ] = "",
+    facts: Snapshot = "",
     python: Python = "",
     rules: Folders = None,
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write to this file instead of standard output.",
-            show_default=False,
-        ),
-    ] = None,
+    result: PageOptions,
+    output: Output = "",
     verbose: Verbose = 0,
 ) -> None:
     """Find the cause of a failure in its log, and check it on this machine.
@@ -88,13 +64,11 @@ def explain(
         None if no_probe else lambda: _machine(facts, python),
     )
     code = 1 if found.matches else 0
-    text = _rendered(found, Format.json if json else format, code, verbose > 0)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        from attn_doctor.cli.output_file import write
-
+    text = _rendered(found, result.chosen, code, verbose > 0)
+    if output:
         write(output, text)
+    else:
+        sys.stdout.write(text)
     raise typer.Exit(code)
 
 
@@ -109,16 +83,15 @@ def _machine(snapshot: str, python: str) -> Facts:
     return examine(this_machine(), python)
 
 
-def _rendered(found: Explanation, format: Format, code: int, verbose: bool) -> str:
-    if format is Format.json:
+def _rendered(found: Explanation, format: PageFormat, code: int, verbose: bool) -> str:
+    if format is PageFormat.json:
         from attn_doctor.render.explanation.json import json
 
         return json(found, code)
-    if format is Format.markdown:
+    if format is PageFormat.markdown:
         from attn_doctor.render.explanation.markdown import markdown
 
         return markdown(found)
     from attn_doctor.render.explanation.text import text
-    from attn_doctor.render.terminal import Terminal
 
-    return text(found, Terminal.of(sys.stdout), verbose=verbose)
+    return text(found, terminal(), verbose=verbose)

@@ -12,13 +12,16 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
+from attn_doctor.cli.common_options import OnlyLog
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def grouped(command: Command) -> Command:
     """Replace each parameter that is a struct by its fields, as typer has to see them.
 
-    A field is written as an option: `Annotated[type, typer.Option(…)] = default`.
+    A field is written as an option: `Annotated[type, typer.Option(…)] = default`. A command
+    without `--verbose` gets one that only logs.
     """
     groups: dict[str, type[msgspec.Struct]] = {}
     parameters: list[inspect.Parameter] = []
@@ -39,9 +42,17 @@ def grouped(command: Command) -> Command:
             )
             for field in msgspec.structs.fields(hint)
         ]
+    has_verbose = any(one.name == "verbose" for one in parameters)
+    if has_verbose and not groups:
+        return command
+    if not has_verbose:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("verbose", kind, default=0, annotation=OnlyLog))
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
+        if not has_verbose:
+            del values["verbose"]
         for name, group in groups.items():
             fields = group.__struct_fields__
             values[name] = group(**{field: values.pop(field) for field in fields})

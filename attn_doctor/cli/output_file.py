@@ -44,8 +44,14 @@ def write(path: str | Path, text: str) -> None:
         raise _failure(path, error) from None
 
 
-def write_new(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
-    """Write text files with their folders: all of them, or none.
+def write_new(
+    files: Mapping[Path, str],
+    *,
+    overwrite: bool = False,
+    folders: bool = False,
+    remedy: str = "choose another name",
+) -> None:
+    """Write text files: all of them, or none. `folders`: make their folders.
 
     Raises `AttnDoctorError` if one exists, unless `overwrite`, or cannot be written.
     """
@@ -53,13 +59,14 @@ def write_new(files: Mapping[Path, str], *, overwrite: bool = False) -> None:
     try:
         with ExitStack() as stack:
             for path, text in files.items():
-                path.parent.mkdir(parents=True, exist_ok=True)
+                if folders:
+                    path.parent.mkdir(parents=True, exist_ok=True)
                 draft = stack.enter_context(replacing(_target(path), new=not overwrite))
                 draft.write(text.encode("utf-8", PLAIN))
                 draft.flush()
     except FileExistsError:
         exists = next((str(one) for one in files if one.exists()), str(path))
-        raise AttnDoctorError(f"{exists} exists; choose another name") from None
+        raise AttnDoctorError(f"{exists} exists; {remedy}") from None
     except OSError as error:
         raise _failure(path, error) from None
 
@@ -114,4 +121,7 @@ def _ours(found: os.stat_result) -> bool:
 
 
 def _failure(path: Path, error: OSError) -> AttnDoctorError:
-    return AttnDoctorError(f"{path} cannot be written: {error.strerror or error}")
+    why = error.strerror or str(error)
+    if error.errno == errno.ENOENT and not path.parent.is_dir():
+        why = f"the folder {path.parent} does not exist"
+    return AttnDoctorError(f"{path} cannot be written: {why}")

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attn_doctor.cli import common_options
-from attn_doctor.errors import AttnDoctorError
+from attn_doctor.cli.output_file import write_new
 
 if TYPE_CHECKING:
     from attn_doctor.host import Host
+
+_REMEDY = "choose another name with -o, or add --force"
 
 
 def report(
@@ -51,7 +52,7 @@ def report(
     if output == "-":
         sys.stdout.write(text)
         return
-    _write({Path(output): text}, force)
+    write_new({Path(output): text}, overwrite=force, remedy=_REMEDY)
     typer.echo(
         f"Wrote {output}. Home, user and host name, GPU ids and tokens are replaced.\n"
         f"Check it on any machine with: attn-doctor check --facts {output}"
@@ -61,15 +62,6 @@ def report(
 def _record(host: Host, folder: Path, python: str, force: bool) -> None:
     from attn_doctor.recording import record
 
-    _write({folder / name: text for name, text in record(host, python).items()}, force)
+    files = {folder / name: text for name, text in record(host, python).items()}
+    write_new(files, overwrite=force, folders=True, remedy=_REMEDY)
     typer.echo(f"Recorded this machine in {folder}: host.json, facts.json, findings.toml.")
-
-
-def _write(files: Mapping[Path, str], force: bool) -> None:
-    """Write all of these files or none. Raises `AttnDoctorError` if one exists, unless `force`."""
-    from attn_doctor.cli.output_file import write_new
-
-    for path in files:
-        if path.exists() and not force:
-            raise AttnDoctorError(f"{path} exists; choose another name with -o, or add --force")
-    write_new(files, overwrite=force)

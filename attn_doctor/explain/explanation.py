@@ -18,6 +18,7 @@ class Confirmation(str, Enum):
     NO = "not confirmed"
     UNKNOWN = "could not be checked"
     NOT_CHECKED = "not checked"
+    LOG_ONLY = "only a log can show it"
 
 
 class RankedCause(Struct, frozen=True, kw_only=True):

@@ -115,6 +115,8 @@ class _ScoredRule:
         """Whether the machine, or else the log, confirms the rule, and why not."""
         if self.on_machine is not None:
             truth, reason = self.on_machine
+            if truth is None and not self.rule.has_conditions:
+                return Confirmation.LOG_ONLY, ""
             no = Confirmation.UNKNOWN if truth is None else Confirmation.NO
             return (Confirmation.BY_MACHINE, "") if truth else (no, reason)
         if self.on_log.truth is False:
@@ -248,7 +250,7 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
     if not rule.has_conditions:
         if verdict_on(rule, lookup) is Verdict.NOT_APPLICABLE:
             return _Evaluation(False, denial(rule, lookup)), None
-        return _Evaluation(None, "this rule matches logs only"), None
+        return _Evaluation(None), None
     findings = evaluate_rule(rule, facts)
     for finding in findings:
         if finding.verdict is Verdict.PROBLEM:

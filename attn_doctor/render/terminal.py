@@ -21,6 +21,9 @@ _ASCII = {
 }  # fmt: skip
 # Whole escape sequences first, so that no half of one remains.
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: Code between backticks, such as a command, and what stands for its spaces while lines are broken.
+_CODE = re.compile(r"`[^`\s][^`\n]*`")
+_UNBROKEN = "\0"
 
 
 def clean(text: str) -> str:
@@ -84,15 +87,16 @@ class Terminal(Struct, frozen=True):
         return self.beside(f"{self.style(mark, *styles)} ", words, 2)
 
     def wrap(self, text: str, indent: int) -> list[str]:
-        """`text` as lines of this width; long words such as paths are kept whole."""
-        return textwrap.wrap(
-            text,
+        """`text` as lines of this width; paths and commands between backticks are kept whole."""
+        lines = textwrap.wrap(
+            _CODE.sub(lambda code: code[0].replace(" ", _UNBROKEN), text),
             max(self.width, indent + 20),
             initial_indent=" " * indent,
             subsequent_indent=" " * indent,
             break_long_words=False,
             break_on_hyphens=False,
         )
+        return [line.replace(_UNBROKEN, " ") for line in lines]
 
 
 def _width(is_terminal: bool, environ: Mapping[str, str]) -> int:

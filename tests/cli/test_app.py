@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from attn_doctor.cli import _COMMANDS, app_for
 from tests.command import run
@@ -50,6 +52,42 @@ def test_a_command_line_without_a_command_is_a_check(words: tuple[str, ...]) -> 
 def test_help_and_version_are_not_a_check() -> None:
     assert "COMMAND" in run("--help").stdout
     assert run("--version").stdout.startswith("attn-doctor ")
+
+
+def commands() -> dict[str, set[str]]:
+    """The options of every command."""
+    found: dict[str, set[str]] = {}
+
+    def add(prefix: str, command: Any) -> None:
+        members = getattr(command, "commands", {})
+        for name, each in members.items():
+            add(f"{prefix} {name}".strip(), each)
+        if not members:
+            found[prefix] = {option for each in command.params for option in each.opts}
+
+    add("", typer.main.get_command(app_for(())))
+    return found
+
+
+def test_every_command_takes_verbose_and_has_json_beside_format() -> None:
+    assert len(commands()) > 20
+    for name, options in commands().items():
+        assert {"-v", "--verbose"} <= options, name
+        assert ("--format" in options) == ("--json" in options), name
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("check",), ("report",), ("explain", "--no-probe", __file__), ("backends",)],
+    ids=lambda words: words[0],
+)
+def test_a_file_in_a_missing_folder_is_refused(words: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "missing" / "result"
+    done = run(*words, "-o", str(file))
+    assert done.returncode == 2
+    sentence = f"{file} cannot be written: the folder {file.parent} does not exist"
+    assert done.stderr.splitlines()[-1] == f"attn-doctor: {sentence}"
+    assert not file.parent.exists()
 
 
 @pytest.mark.parametrize("command", ["check", "backends"])

@@ -260,6 +260,6 @@ def test_the_linter_checks_the_catalogue(tmp_path: Path) -> None:
     (tmp_path / "flash").mkdir()
     rule = folder() / "flash" / "head-dim.toml"
     (tmp_path / "flash" / "mine.toml").write_bytes(rule.read_bytes())
-    done = run("rules", "lint", str(tmp_path))
+    done = run("rules", "lint", "--rules", str(tmp_path))
     assert done.returncode == 2
     assert "x.toml" in done.stdout

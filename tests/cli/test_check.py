@@ -93,7 +93,7 @@ def test_strict_fails_on_rules_that_could_not_be_evaluated(tmp_path: Path) -> No
         (("check", "--format", "xml"), "xml"),
         (("check", "--timeout", "soon"), "soon"),
         (("chekc",), "chekc"),
-        (("rules", "lint", "/nowhere"), "/nowhere is not a folder"),
+        (("rules", "lint", "--rules", "/nowhere"), "/nowhere is not a folder"),
     ],
 )
 def test_wrong_usage_is_code_2_and_no_traceback(arguments: tuple[str, ...], expected: str) -> None:

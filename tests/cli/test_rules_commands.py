@@ -141,7 +141,7 @@ def test_list_takes_every_filter_at_once() -> None:
         (("new", "flash/thing", "--from-log", "/nowhere/log"), "/nowhere/log cannot be read"),
         (("test", "cpu-biuld"), "did you mean torch/cpu-build"),
         (("test", "--rules", "/nowhere"), "/nowhere is not a folder"),
-        (("lint", "/nowhere"), "/nowhere is not a folder"),
+        (("lint", "--rules", "/nowhere"), "/nowhere is not a folder"),
     ],
 )
 def test_wrong_names_are_code_2_with_the_nearest(arguments: tuple[str, ...], expected: str) -> None:
@@ -178,7 +178,7 @@ def test_a_new_rule_loads_and_the_linter_lists_what_is_left(tmp_path: Path) -> N
     folder = str(tmp_path / "mine")
     done = run("rules", "new", "sage/wrong-thing", "--rules", folder)
     assert done.returncode == 0, done.stderr
-    linted = run("rules", "lint", folder)
+    linted = run("rules", "lint", "--rules", folder)
     assert linted.returncode == 1, linted.stderr
     complaint, summary = linted.stdout.splitlines()
     assert complaint.startswith(f"{folder}/sage/wrong-thing.toml: is not filled in yet: cause,")
@@ -193,7 +193,7 @@ def test_a_filled_in_rule_passes(tmp_path: Path) -> None:
     path = folder / "sage" / "wrong-thing.toml"
     text = path.read_text("utf-8").replace('cause    = "FILL IN"', 'cause    = "torch-cpu-only"')
     path.write_text(text.replace("FILL IN", "cpu9"), "utf-8")
-    done = run("rules", "lint", str(folder))
+    done = run("rules", "lint", "--rules", str(folder))
     assert done.stdout == "No complaints about 1 rule: 4 examples, 1 log line, 0 reports\n"
     assert done.returncode == 0
 
@@ -260,7 +260,7 @@ def test_lint_names_every_file_and_each_fault_on_a_line(own: Path) -> None:
     put(own, "mirror/slow", OWN.replace("mirror has no torch \\d", "(a+)+mirror has no torch"))
     put(own, "torch/cpu-build", OWN)
     (own / "lost.toml").write_text("", "utf-8")
-    done = run("rules", "lint", str(own))
+    done = run("rules", "lint", "--rules", str(own))
     assert done.returncode == 2
     faults = [line.removeprefix(f"{own}{os.sep}") for line in done.stdout.splitlines()]
     assert any(one.startswith("mirror/broken.toml: line 2") for one in faults)
@@ -274,9 +274,9 @@ def test_lint_names_every_file_and_each_fault_on_a_line(own: Path) -> None:
 def test_a_teams_rule_may_refer_to_ours(own: Path) -> None:
     text = OWN.replace("[text]", 'requires = ["driver/no-driver"]\n\n[text]')
     put(own, "mirror/second", text)
-    assert run("rules", "lint", str(own)).returncode == 0
+    assert run("rules", "lint", "--rules", str(own)).returncode == 0
     put(own, "mirror/second", text.replace("no-driver", "no-drivel"))
-    done = run("rules", "lint", str(own))
+    done = run("rules", "lint", "--rules", str(own))
     assert "requires 'driver/no-drivel', which is not a rule" in done.stdout
 
 

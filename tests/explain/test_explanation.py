@@ -331,10 +331,12 @@ def test_one_gpu_of_several(rule: WriteRule, explained: Explain) -> None:
     assert alone.title == "the GPU is too old"
 
 
-def test_a_rule_without_conditions_cannot_be_checked(rule: WriteRule, explained: Explain) -> None:
+def test_a_rule_without_conditions_says_that_only_a_log_shows_it(
+    rule: WriteRule, explained: Explain
+) -> None:
     rule("flash/head", "head-dim-unsupported", "Unsupported head_dim")
     found = explained("Unsupported head_dim: 160", MACHINE)
-    assert found.matches[0].verdict == "could not be checked: this rule matches logs only"
+    assert found.matches[0].verdict == "only a log can show it"
 
 
 def test_a_log_from_another_environment(rule: WriteRule, explained: Explain) -> None:

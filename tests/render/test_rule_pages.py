@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Any
 
@@ -125,6 +126,8 @@ def test_every_rule_has_a_page_that_fits(rule: Rule) -> None:
     whole = [*rule.evidence, *(one for fix in rule.fixes for one in commands(fix))]
     whole += [part.rstrip() for one in rule.symptoms for part in one.lines[0].splitlines()]
     long = [one for one in rule_text(rule, Terminal(width=80)).splitlines() if len(one) > 80]
+    code = re.compile(r"\W*`[^`]+`\W*")
+    long = [line for line in long if not code.fullmatch(line)]
     assert [one for one in long if not any(one.endswith(part) for part in whole)] == []
     assert rule_markdown(rule).startswith(f"### `{rule.id}`: ")
 

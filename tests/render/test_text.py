@@ -101,6 +101,14 @@ def test_prose_is_wrapped_and_commands_never_are(width: int) -> None:
     assert max(map(len, prose)) <= width
 
 
+@pytest.mark.parametrize("width", [30, 60, 100])
+def test_a_command_in_a_sentence_stays_on_one_line(width: int) -> None:
+    command = "`attn-doctor cache clear --stale --cache-dir /opt/kernels`"
+    lines = Terminal(width=width).wrap(f"Next: {command} removes the broken files.", 2)
+    assert sum(command in line for line in lines) == 1
+    assert " ".join(line.strip() for line in lines) == f"Next: {command} removes the broken files."
+
+
 def test_a_terminal_without_unicode_gets_ascii() -> None:
     shown = text(DIAGNOSIS, Terminal(unicode=False))
     assert shown.isascii()

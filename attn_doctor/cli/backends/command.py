@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +10,8 @@ from msgspec import Struct
 
 from attn_doctor.cli.attention_options import CallOptions
 from attn_doctor.cli.check.formats import Output, deliver
-from attn_doctor.cli.common_options import Json
 from attn_doctor.cli.common_options import Output as OutputOption
-from attn_doctor.cli.option_groups import grouped
+from attn_doctor.cli.result_options import PageFormat, PageOptions, terminal
 from attn_doctor.cli.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -23,14 +20,6 @@ if TYPE_CHECKING:
     from attn_doctor.render.terminal import Terminal
 
 _LIVE = "Running the backends"
-
-
-class Format(str, Enum):
-    """Formats of the table."""
-
-    text = "text"
-    json = "json"
-    markdown = "markdown"
 
 
 class LiveOptions(Struct, frozen=True, kw_only=True):
@@ -83,7 +72,6 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
     ] = False
 
 
-@grouped
 def backends(
     *,
     names: Annotated[
@@ -102,11 +90,7 @@ def backends(
     ] = "",
     source: SourceOptions,
     calls: CallOptions,
-    format: Annotated[
-        Format,
-        typer.Option(metavar="NAME", help="Format of the result: text, json or markdown."),
-    ] = Format.text,
-    json: Json = False,
+    result: PageOptions,
     output: OutputOption = "",
     live: LiveOptions,
 ) -> None:
@@ -127,23 +111,17 @@ def backends(
 
     diagnosis = evaluate(source.read(), None, source.rule_folders)
     framework = framework_of(diagnosis.facts, calls.framework_name)
-    form = Format.json if json else format
+    form = result.chosen
     chosen = _canonical(names or (), framework)
     code = 0
     if live.live:
         code, text = _live(diagnosis, chosen, calls, wanted, live, form, output)
     elif why:
-        text = _why(diagnosis, framework, wanted, why, form, _terminal(output))
+        text = _why(diagnosis, framework, wanted, why, form, terminal(output))
     else:
-        text = _table(diagnosis, framework, wanted, chosen, form, _terminal(output))
+        text = _table(diagnosis, framework, wanted, chosen, form, terminal(output))
     deliver([Output(form.value, output)], lambda _: text)
     raise typer.Exit(code)
-
-
-def _terminal(output: str) -> Terminal:
-    from attn_doctor.render.terminal import Terminal
-
-    return Terminal() if output else Terminal.of(sys.stdout)
 
 
 def _canonical(names: Sequence[str], framework: str) -> tuple[str, ...]:
@@ -159,7 +137,7 @@ def _live(
     calls: CallOptions,
     wanted: Sequence[AttentionCall],
     live: LiveOptions,
-    format: Format,
+    format: PageFormat,
     output: str,
 ) -> tuple[int, str]:
     from attn_doctor.backends.live.plan import Workload
@@ -192,18 +170,18 @@ def _table(
     framework: str,
     calls: Sequence[AttentionCall],
     names: Sequence[str],
-    format: Format,
+    format: PageFormat,
     terminal: Terminal,
 ) -> str:
     from attn_doctor.backends.matrix import matrix
 
     facts = diagnosis.facts
     table = matrix(facts, diagnosis.findings, calls, framework, names)
-    if format is Format.json:
+    if format is PageFormat.json:
         from attn_doctor.render.backends.json import json
 
         return json(table, facts)
-    if format is Format.markdown:
+    if format is PageFormat.markdown:
         from attn_doctor.render.backends.markdown import markdown
 
         return markdown(table, facts)
@@ -217,7 +195,7 @@ def _why(
     framework: str,
     calls: Sequence[AttentionCall],
     name: str,
-    format: Format,
+    format: PageFormat,
     terminal: Terminal,
 ) -> str:
     from attn_doctor.backends.catalogue import find_name, load
@@ -227,11 +205,11 @@ def _why(
     name = find_name(name, framework, load()).name
     table = matrix(facts, findings, calls, framework)
     backend, results = requirements(facts, findings, calls, name, framework)
-    if format is Format.json:
+    if format is PageFormat.json:
         from attn_doctor.render.backends.json import why_json
 
         return why_json(backend, table, name, results, facts)
-    if format is Format.markdown:
+    if format is PageFormat.markdown:
         from attn_doctor.render.backends.markdown import why_markdown
 
         return why_markdown(backend, table, name, results, facts)

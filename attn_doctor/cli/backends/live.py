@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import typer
 from msgspec import Struct
 
 from attn_doctor.backends.live.plan import NAMES, Limits, Workload
+from attn_doctor.cli.result_options import terminal
 
 if TYPE_CHECKING:
     from attn_doctor.backends.live.outcome import LiveReport
@@ -175,7 +175,6 @@ def show(found: Ran, diagnosis: Diagnosis, options: Options) -> str:
 
         return markdown(report, facts, differing, anonymous(LocalHost()))
     from attn_doctor.render.backends.live_text import text
-    from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal() if options.path else Terminal.of(sys.stdout)
-    return text(report, facts, terminal, differing, verbose=options.verbose, top=options.top)
+    shown = terminal(options.path)
+    return text(report, facts, shown, differing, verbose=options.verbose, top=options.top)

@@ -16,7 +16,7 @@ import typer
 
 from attn_doctor.cli.build_kernels import options
 from attn_doctor.cli.common_options import Json, Verbose
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.result_options import Format
 
 if TYPE_CHECKING:
     from attn_doctor.cli.build_kernels.request import BuildOptions

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from attn_doctor.cli.common_options import Json, Output, Python
+from attn_doctor.cli.result_options import terminal
+
 if TYPE_CHECKING:
     from attn_doctor.kernels.gpus.descriptor import Descriptor
 
@@ -33,27 +36,13 @@ def describe_gpu(
         str,
         typer.Option("--device", metavar="DEVICE", help="The GPU: cuda:N is torch's GPU number N."),
     ] = "cuda:0",
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the description to FILE.",
-            show_default=False,
-        ),
-    ] = "",
-    python: Annotated[
-        str,
-        typer.Option(
-            metavar="PATH",
-            help="Interpreter or environment with torch. Default: the active environment.",
-        ),
-    ] = "",
+    output: Output = "",
+    python: Python = "",
     format: Annotated[
         Format | None,
         typer.Option(help="Format. Default: by the ending of FILE, else toml.", show_default=False),
     ] = None,
+    json: Json = False,
     gpu_only: Annotated[
         bool,
         typer.Option(
@@ -75,6 +64,7 @@ def describe_gpu(
 
     Exit codes: 0 described, 1 there is no GPU or no torch, 2 wrong usage or an unwritable file.
     """
+    format = Format.json if json else format
     if known:
         sys.stdout.write(_listing(format))
         return
@@ -95,10 +85,9 @@ def describe_gpu(
         return
     from attn_doctor.cli.output_file import write
     from attn_doctor.render.build_kernels.targets import written_text
-    from attn_doctor.render.terminal import Terminal
 
     write(output, text)
-    sys.stdout.write(written_text(found, output, Terminal.of(sys.stdout)))
+    sys.stdout.write(written_text(found, output, terminal()))
 
 
 def _described(python: str, device: str) -> Descriptor:
@@ -126,8 +115,7 @@ def _text(found: Descriptor, format: Format, output: str) -> str:
 def _listing(format: Format | None) -> str:
     from attn_doctor.kernels.gpus.known import listing
     from attn_doctor.render.build_kernels import targets
-    from attn_doctor.render.terminal import Terminal
 
     if format is Format.json:
         return targets.listing_json(listing())
-    return targets.listing_text(listing(), Terminal.of(sys.stdout))
+    return targets.listing_text(listing(), terminal())

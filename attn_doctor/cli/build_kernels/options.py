@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.result_options import Format
 
 __all__: list[str] = []  # everything here is taken as `options.Name`
 

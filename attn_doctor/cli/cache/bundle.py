@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.cache.options import examined
-from attn_doctor.cli.common_options import CacheDir, DryRun, Json, Python
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.common_options import CacheDir, DryRun, Python
+from attn_doctor.cli.result_options import ResultOptions
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the artifact.")],
+    *,
+    file: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write the artifact.")
+    ],
     cache_dir: CacheDir = "",
     python: Python = "",
     sign_with: Annotated[
@@ -31,8 +34,7 @@ def export(
             show_default=False,
         ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """Write the built kernels of a cache folder into one file, for machines of the same kind.
 
@@ -42,7 +44,6 @@ def export(
 
     Exit codes: 0 written, 2 nothing to export, or the file cannot be written.
     """
-    format = Format.json if json else format
     from attn_doctor.kernels.builder.devices import cache_folder
     from attn_doctor.kernels.bundle.pack import choose, pack
     from attn_doctor.kernels.bundle.trust import sign
@@ -53,13 +54,14 @@ def export(
     artifact, digest = pack(folder, choice, file)
     signature = sign(file, sign_with) if sign_with else None
     size = file.stat().st_size
-    if format is Format.json:
+    if result.as_json:
         sys.stdout.write(exported_json(artifact, file, digest, size, choice.left_out))
         return
     sys.stdout.write(exported_text(artifact, file, digest, size, choice.left_out, signature))
 
 
 def import_(
+    *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An artifact of `cache export`.")],
     sha256: Annotated[
         str,
@@ -84,8 +86,7 @@ def import_(
         ),
     ] = False,
     dry_run: DryRun = False,
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """Import kernels that another machine built, after verifying them here.
 
@@ -100,7 +101,6 @@ def import_(
     Exit codes: 0 imported, 1 it does not fit this machine or a kernel failed its verification, 2 it
     is not trusted, damaged or not an artifact.
     """
-    format = Format.json if json else format
     if not (sha256 or signers or dry_run):
         raise typer.BadParameter(
             "an artifact can run code as you: confirm its origin with --sha256 HEX (printed by"
@@ -114,7 +114,7 @@ def import_(
         require(signers)
     facts = examined(python)
     if dry_run:
-        raise typer.Exit(_preview(artifacts.head(file), file, facts, format))
+        raise typer.Exit(_preview(artifacts.head(file), file, facts, result))
     from attn_doctor.kernels.bundle.unpack import private
     from attn_doctor.kernels.verify.run import request_for
 
@@ -123,7 +123,7 @@ def import_(
         who = _trusted(copy, sha256, signers)
         artifact = artifacts.head(copy)
         request = request_for(folder, facts)
-        raise typer.Exit(_import(copy, artifact, who, request, format, run=not no_verify))
+        raise typer.Exit(_import(copy, artifact, who, request, result, run=not no_verify))
 
 
 def _trusted(copy: Path, sha256: str, signers: Path | None) -> str:
@@ -135,13 +135,13 @@ def _trusted(copy: Path, sha256: str, signers: Path | None) -> str:
     return f"signed by {check_signature(copy, signers)}" if signers else "has the digest you gave"
 
 
-def _preview(artifact: Artifact, file: Path, facts: Facts, format: Format) -> int:
+def _preview(artifact: Artifact, file: Path, facts: Facts, result: ResultOptions) -> int:
     from attn_doctor.kernels.bundle.compatibility import Layer, compatibility
     from attn_doctor.render.caches.bundle import preview_json, preview_text
 
     found = compatibility(artifact, facts, os.environ)
     code = int(not any(one.layer in (Layer.EXACT, Layer.KERNELS) for one in found.values()))
-    if format is Format.json:
+    if result.as_json:
         sys.stdout.write(preview_json(artifact, file, found, code))
     else:
         sys.stdout.write(preview_text(artifact, file, found))
@@ -149,7 +149,13 @@ def _preview(artifact: Artifact, file: Path, facts: Facts, format: Format) -> in
 
 
 def _import(
-    copy: Path, artifact: Artifact, who: str, request: BuildRequest, format: Format, *, run: bool
+    copy: Path,
+    artifact: Artifact,
+    who: str,
+    request: BuildRequest,
+    result: ResultOptions,
+    *,
+    run: bool,
 ) -> int:
     from attn_doctor.errors import AttnDoctorError
     from attn_doctor.kernels.builder.progress import Watcher
@@ -162,8 +168,8 @@ def _import(
     layers = {one.layer for one in found.values()}
     usable = {Layer.EXACT, Layer.KERNELS} | (set() if run else {Layer.ABSENT})
     if not layers & usable:
-        return _preview(artifact, Path(copy.name), request.facts, format)
-    if format is Format.text and run:
+        return _preview(artifact, Path(copy.name), request.facts, result)
+    if run and not result.as_json:
         count = sum(found[one.device_slot].layer in usable for one in artifact.entries.values())
         kernels = "1 kernel" if count == 1 else f"{count} kernels"
         if count:
@@ -174,7 +180,7 @@ def _import(
         python = request.facts.python.path
         raise AttnDoctorError(f"{python} cannot run kernels: {error.message}") from None
     code = int(bool(done.refused) or not (done.anything or done.present))
-    if format is Format.json:
+    if result.as_json:
         sys.stdout.write(imported_json(done, found, str(request.folder), code))
     else:
         sys.stdout.write(imported_text(done, found, str(request.folder)))

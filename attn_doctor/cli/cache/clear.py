@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
-from attn_doctor.cli.common_options import DryRun, Json, Python, Yes
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.common_options import DryRun, Python, Yes
+from attn_doctor.cli.result_options import ResultOptions, terminal
 from attn_doctor.cli.streams import shown
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def clear(
+    *,
     cache_dir: OneCache = "",
     stale: Annotated[
         bool,
@@ -33,8 +34,7 @@ def clear(
     python: Python = "",
     dry_run: DryRun = False,
     yes: Yes = False,
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """Delete useless files (--stale), kinds (--kind), one folder (--cache-dir), or all caches.
 
@@ -56,7 +56,6 @@ def clear(
     from attn_doctor.kernels.caches.survey import survey
     from attn_doctor.ownership import require_cache
     from attn_doctor.render.caches.text import cleared_text, plan_text
-    from attn_doctor.render.terminal import Terminal
 
     if cache_dir:
         require_cache(cache_dir)
@@ -65,10 +64,9 @@ def clear(
     plans = [plan(survey(location, facts), everything=not stale) for location in locations]
     ready = [one for one in plans if one.groups and not one.refused]
     refused = any(one.refused and (one.groups or cache_dir or kind) for one in plans)
-    text = not json and format is Format.text
-    terminal = Terminal.of(sys.stdout)
+    text = not result.as_json
     if text:
-        sys.stdout.write(plan_text(plans, facts if stale else None, terminal))
+        sys.stdout.write(plan_text(plans, facts if stale else None, terminal()))
     if dry_run or not ready:
         if text:
             _nothing(plans, dry_run=dry_run)
@@ -79,7 +77,7 @@ def clear(
         _ask(ready, text=text)
     done = [apply(one) for one in ready]
     if text:
-        sys.stdout.write(cleared_text(done, terminal))
+        sys.stdout.write(cleared_text(done, terminal()))
     failed = any(one.removed.kept or one.plan.refused for one in done)
     _finish(plans, done, int(refused or failed), text=text)
 

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli.common_options import Json
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.result_options import ResultOptions
 
 
 class Shell(str, Enum):
@@ -26,13 +25,16 @@ class Shell(str, Enum):
 
 
 def env(
+    *,
     shell: Annotated[
-        Shell, typer.Option(help="Shell that reads the lines. auto: the calling shell.")
+        Shell,
+        typer.Option(
+            metavar="SHELL",
+            help="Shell that reads the lines: bash, zsh, sh, fish, powershell or cmd; auto: the"
+            " calling shell.",
+        ),
     ] = Shell.auto,
-    format: Annotated[
-        Format, typer.Option(help="text: lines for the shell; json: with the reasons.")
-    ] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only the lines, without reasons.")
     ] = False,
@@ -62,12 +64,12 @@ def env(
         if shell is Shell.auto
         else named(shell.value)
     )
-    if json or format is Format.json:
+    if result.as_json:
         from msgspec.structs import asdict
 
-        from attn_doctor.render.json_text import result
+        from attn_doctor.render import json_text
 
-        sys.stdout.write(result(shell=name, **asdict(choice)))
+        sys.stdout.write(json_text.result(shell=name, **asdict(choice)))
     else:
         sys.stdout.write(
             "".join(f"{set_variable(*pair, name)}\n" for pair in choice.variables.items())

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
 
 from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
-from attn_doctor.cli.common_options import Json, Python, Verbose
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.common_options import Python, Verbose
+from attn_doctor.cli.result_options import ResultOptions, terminal
 
 #: Seconds for opening the entries of one cache.
 SECONDS = 10.0
 
 
 def status(
+    *,
     cache_dir: OneCache = "",
     kind: Kinds = None,
     python: Python = "",
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
     verbose: Verbose = 0,
 ) -> None:
     """Show every cache: location, owner, size, age, and the state of its entries.
@@ -36,13 +33,11 @@ def status(
     locations = selected(kind, cache_dir)
     facts = examined(python)
     surveys = [survey(location, facts, SECONDS) for location in locations]
-    if json or format is Format.json:
+    if result.as_json:
         from attn_doctor.render.caches.json import status_json
 
         sys.stdout.write(status_json(surveys))
         return
     from attn_doctor.render.caches.text import status_text
-    from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal.of(sys.stdout)
-    sys.stdout.write(status_text(surveys, facts, terminal, verbose=bool(verbose)))
+    sys.stdout.write(status_text(surveys, facts, terminal(), verbose=bool(verbose)))

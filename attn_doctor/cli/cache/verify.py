@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
-from attn_doctor.cli.common_options import Json, Python
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.common_options import Python
 from attn_doctor.cli.program_arguments import program_of
+from attn_doctor.cli.result_options import ResultOptions, terminal
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.verify.run import Verification
 
 
 def verify(
+    *,
     context: typer.Context,
     cache_dir: OneCache = "",
     kind: Kinds = None,
@@ -42,8 +43,7 @@ def verify(
             " still at the recorded path and belong to you. Each is shown before it runs.",
         ),
     ] = False,
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """Find truncated and corrupt entries, and verify kernels that were built without their GPU.
 
@@ -75,7 +75,7 @@ def verify(
         if one.danger:
             raise OwnershipError(cache_refusal(one.location.path, one.danger))
     checked = [check(one, facts) for one in surveys]
-    quiet = json or format is Format.json
+    quiet = result.as_json
     results: list[Verification] = []
 
     def say(message: str) -> None:
@@ -105,14 +105,12 @@ def verify(
         sys.stdout.write(verify_json(checked, code, results))
         raise typer.Exit(code)
     from attn_doctor.render.caches.text import verify_text
-    from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal.of(sys.stdout)
-    sys.stdout.write(verify_text(checked, facts, terminal, cache_dir))
+    sys.stdout.write(verify_text(checked, facts, terminal(), cache_dir))
     if results:
         from attn_doctor.render.caches.verification import verification_text
 
-        sys.stdout.write(verification_text(results, facts, terminal))
+        sys.stdout.write(verification_text(results, facts, terminal()))
     raise typer.Exit(code)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attn_doctor.cli.cache.options import examined
-from attn_doctor.cli.common_options import CacheDir, Json, Python
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.common_options import CacheDir, Python
+from attn_doctor.cli.result_options import ResultOptions
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def why(
+    *,
     program: Annotated[
         list[str] | None,
         typer.Argument(
@@ -32,8 +33,7 @@ def why(
     ] = None,
     cache_dir: CacheDir = "",
     python: Python = "",
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """Name the components that changed since kernels were built, so that they are not reused.
 
@@ -46,7 +46,6 @@ def why(
     Exit codes: 0 everything is reused, 1 a kernel is not reused, 2 nothing was built, or the
     program does not exist.
     """
-    format = Format.json if json else format
     from attn_doctor.kernels.builder.devices import cache_folder, precompiles
     from attn_doctor.kernels.verify.why import kernels_by_device
     from attn_doctor.record import store
@@ -61,10 +60,10 @@ def why(
             " run `attn-doctor build-kernels` first, or name the folder with --cache-dir"
         )
     if program:
-        raise typer.Exit(_of_program(program, facts, folder, manifest, format))
+        raise typer.Exit(_of_program(program, facts, folder, manifest, result))
     found = kernels_by_device(manifest, facts, folder, os.environ)
     code = int(any(place.misses for place in found))
-    if format is Format.json:
+    if result.as_json:
         sys.stdout.write(why_json(str(folder), found, code))
     else:
         remarks = filter(None, [precompiles(os.environ)])
@@ -73,7 +72,7 @@ def why(
 
 
 def _of_program(
-    program: list[str], facts: Facts, folder: Path, manifest: Manifest, format: Format
+    program: list[str], facts: Facts, folder: Path, manifest: Manifest, result: ResultOptions
 ) -> int:
     from attn_doctor.kernels.verify.why import reasons
     from attn_doctor.record.key_parts import known_keys
@@ -86,7 +85,7 @@ def _of_program(
     hits = sum(one.what == "hit" for one in found)
     missed = reasons(found, known_keys(manifest, folder))
     code = int(bool(missed) or not found)
-    if format is Format.json:
+    if result.as_json:
         sys.stdout.write(program_json(str(folder), hits, missed, code))
     else:
         sys.stdout.write(program_text(str(folder), hits, missed))

@@ -15,7 +15,7 @@ from attn_doctor.cli.attention_options import CallOptions, split
 from attn_doctor.cli.check.formats import Output, deliver, outputs
 from attn_doctor.cli.common_options import Json, Verbose
 from attn_doctor.cli.common_options import Output as OutputOption
-from attn_doctor.cli.option_groups import grouped
+from attn_doctor.cli.result_options import terminal
 from attn_doctor.cli.rules_option import here
 from attn_doctor.cli.source_options import SourceOptions
 from attn_doctor.findings import Severity
@@ -161,7 +161,6 @@ class ResultOptions(Struct, frozen=True, kw_only=True):
         return outputs(given, FORMATS, self.output)
 
 
-@grouped
 def check(
     source: SourceOptions,
     calls: CallOptions,
@@ -301,11 +300,10 @@ def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
     if output.name in ("github", "sarif", "gitlab"):
         return _for_ci(checked, output.name, view)
     from attn_doctor.render.findings.text import text
-    from attn_doctor.render.terminal import Terminal
 
     return text(
         diagnosis,
-        Terminal() if output.path else Terminal.of(sys.stdout),
+        terminal(output.path),
         verbose=bool(view.options.verbose),
         quiet=view.options.quiet,
         backends=backends,

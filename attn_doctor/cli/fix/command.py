@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from attn_doctor.cli.common_options import DryRun, Json, Output, Python, Snapshot, Timeout, Yes
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.result_options import Format
 from attn_doctor.cli.rules_option import Folders, rule_folders
 from attn_doctor.errors import AttnDoctorError
 

@@ -12,15 +12,19 @@ if TYPE_CHECKING:
     from attn_doctor.rulebook.rule import Rule
 
 
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        metavar="DIR",
+        help="Folder of rules. Default: attn-doctor's own.",
+        show_default=False,
+    ),
+]
+
+
 def lint(
-    folder: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[DIR]",
-            help="Folder of rules. Default: attn-doctor's own.",
-            show_default=False,
-        ),
-    ] = None,
+    folder: Folder = None,
 ) -> None:
     """Check the rules and backends of a folder: form, facts, examples, and that each line matters.
 
@@ -97,8 +101,6 @@ def new(
             f"{id!r} is not an id of a rule: write area/name in lower case with hyphens"
         )
     path = folder / f"{id}.toml"
-    if path.exists():
-        raise AttnDoctorError(f"{path} exists; choose another name")
     ours = library.load()
     # A team's rule must not have the id of one of ours; a rulebook of its own may.
     separate = (folder / "tables" / "causes.toml").is_file()
@@ -113,11 +115,11 @@ def new(
         rule for rule in ours if any(re.search(symptom.pattern, line) for symptom in rule.symptoms)
     ]
     cause = matching[0].cause if matching else FILL_IN
-    write_new({path: scaffold(id, date.today(), line, cause, facts)})
+    write_new({path: scaffold(id, date.today(), line, cause, facts)}, folders=True)
     for rule in matching:
         typer.echo(f"Note: {rule.id} matches this line already: {named(rule.title)}")
     typer.echo(f"Wrote {path}.")
-    typer.echo(f"Next: fill in what `attn-doctor rules lint {folder}` names.")
+    typer.echo(f"Next: fill in what `attn-doctor rules lint --rules {folder}` names.")
 
 
 def run(
@@ -125,15 +127,7 @@ def run(
         list[str] | None,
         typer.Argument(metavar="[ID…]", help="Rules to test. Default: all.", show_default=False),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--rules",
-            metavar="DIR",
-            help="Folder of rules. Default: attn-doctor's own.",
-            show_default=False,
-        ),
-    ] = None,
+    folder: Folder = None,
 ) -> None:
     """Run the examples of rules, and match their symptoms against their example lines.
 

@@ -8,20 +8,11 @@ from typing import Annotated
 
 import typer
 
-from attn_doctor.cli.common_options import Json
-from attn_doctor.cli.format_option import Format
+from attn_doctor.cli.result_options import PageFormat, PageOptions, ResultOptions, terminal
 from attn_doctor.cli.rules import authoring
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
 app = typer.Typer(help="Show, check and extend the rulebook.", no_args_is_help=True)
-
-
-class ShowFormat(str, Enum):
-    """How a rule is written."""
-
-    text = "text"
-    markdown = "markdown"
-    json = "json"
 
 
 class Severity(str, Enum):
@@ -39,6 +30,7 @@ def _rules() -> None:
 
 @app.command("list")
 def list_(
+    *,
     area: Annotated[
         str, typer.Option("--area", metavar="AREA", help="Only this area, such as flex.")
     ] = "",
@@ -53,8 +45,7 @@ def list_(
         ),
     ] = "",
     rules: Folders = None,
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """List the rules, one per line, grouped by area.
 
@@ -70,27 +61,25 @@ def list_(
         cause=cause,
         backend=backend,
     )
-    if json or format is Format.json:
+    if result.as_json:
         from attn_doctor.render.rules.json import list_json
 
         sys.stdout.write(list_json(chosen))
         return
     from attn_doctor.render.rules.list import rule_list
-    from attn_doctor.render.terminal import Terminal
 
-    terminal = Terminal.of(sys.stdout)
-    sys.stdout.write(rule_list(chosen, terminal, whole=not sys.stdout.isatty()))
+    sys.stdout.write(rule_list(chosen, terminal(), whole=not sys.stdout.isatty()))
 
 
 @app.command("show")
 def show(
+    *,
     name: Annotated[
         str,
         typer.Argument(metavar="ID", help="Id of a rule, its last part, or the label of a cause."),
     ],
     rules: Folders = None,
-    format: Annotated[ShowFormat, typer.Option(help="Format of the result.")] = ShowFormat.text,
-    json: Json = False,
+    result: PageOptions,
 ) -> None:
     """Show one rule: what is wrong, how it appears in a log, how to fix it, and the evidence.
 
@@ -99,7 +88,6 @@ def show(
     from attn_doctor.rulebook import library
     from attn_doctor.rulebook.rule_lookup import find_rules
 
-    format = ShowFormat.json if json else format
     folders = rule_folders(rules)
     every = library.load(folders)
     causes = library.tables()["causes"]["cause"]
@@ -110,20 +98,18 @@ def show(
             explains.setdefault(needed, []).append(rule.id)
     if found.cause:
         meaning = causes.get(found.cause, "")
-        if format is ShowFormat.json:
+        if result.chosen is PageFormat.json:
             from attn_doctor.render.rules.json import cause_json
 
             text = cause_json(found.cause, meaning, found.rules, explains)
-        elif format is ShowFormat.markdown:
+        elif result.chosen is PageFormat.markdown:
             from attn_doctor.render.rules.markdown import cause_markdown
 
             text = cause_markdown(found.cause, meaning, found.rules)
         else:
             from attn_doctor.render.rules.text import cause_text
-            from attn_doctor.render.terminal import Terminal
 
-            terminal = Terminal.of(sys.stdout)
-            text = cause_text(found.cause, meaning, found.rules, terminal)
+            text = cause_text(found.cause, meaning, found.rules, terminal())
         sys.stdout.write(text)
         return
     (rule,) = found.rules
@@ -131,22 +117,21 @@ def show(
     # Empty if the file is not installed, as in a wheel with an index.
     paths = (folder / f"{rule.id}.toml" for folder in (library.folder(), *folders))
     file = next((str(path) for path in paths if path.is_file()), "")
-    if format is ShowFormat.json:
+    if result.chosen is PageFormat.json:
         from attn_doctor.render.rules.json import rule_json
 
         text = rule_json(rule, meaning=meaning, explains=explains[rule.id], file=file)
-    elif format is ShowFormat.markdown:
+    elif result.chosen is PageFormat.markdown:
         from attn_doctor.render.rules.markdown import rule_markdown
 
         text = rule_markdown(rule, meaning=meaning, explains=explains[rule.id])
     else:
         from attn_doctor.render.rules.text import rule_text
-        from attn_doctor.render.terminal import Terminal
         from attn_doctor.rulebook.fact_catalogue import catalogue
 
         text = rule_text(
             rule,
-            Terminal.of(sys.stdout),
+            terminal(),
             meaning=meaning,
             explains=explains[rule.id],
             facts={fact.name: fact.doc for fact in catalogue().values()},

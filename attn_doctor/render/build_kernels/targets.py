@@ -129,7 +129,6 @@ def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) 
         lines.append(
             f"{one.id:<{width}}  {one.sm:>3}  {count:>3}  {shared:<13}  {one.name}{remark}"
         )
-        lines += [f"  {terminal.style(source, 'dim')}" for source in _sources(one)]
     some = [one for one in found if not one.complete]
     count = f"{len(found)} GPUs. For any other, run `attn-doctor describe-gpu -o gpu.toml` where it"
     words = [f"{count} is, and give --target that file."]
@@ -138,16 +137,22 @@ def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) 
             "--fit only: not all was found that the generated code depends on, but whether a"
             " kernel's tiles fit can be shown."
         )
-    words.append(f"What a compute capability fixes: {CAPABILITIES}")
     for text in words:
         lines += ["", *terminal.wrap(text, 0)]
+    lines += ["", "Sources:", f"  {CAPABILITIES} (what a compute capability fixes)"]
+    for source, names in _sources(found).items():
+        lines += [f"  {source}", *terminal.wrap(f"({', '.join(names)})", 4)]
     return terminal.page(lines)
 
 
-def _sources(one: Descriptor) -> tuple[str, ...]:
-    """Where its own values were seen; those of its compute capability are named once for all."""
-    own = tuple(source for source in one.seen if source != CAPABILITIES)
-    return own or ((one.source,) if one.source else ())
+def _sources(found: Sequence[Descriptor]) -> dict[str, list[str]]:
+    """The GPUs by where their own values were seen, without those of a compute capability."""
+    sources: dict[str, list[str]] = {}
+    for one in found:
+        own = [source for source in one.seen if source != CAPABILITIES]
+        for source in own or filter(None, [one.source]):
+            sources.setdefault(source, []).append(one.id)
+    return sources
 
 
 def listing_json(found: Sequence[Descriptor]) -> str:

@@ -35,7 +35,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     spec = ("--heads", "2", "--head-dim", "16", "--seq-len", "128", "--dtype", "fp32")
     built = doctor("build-kernels", "--device", "cpu", *spec, cache=old)
     assert built.returncode == 0, built.stdout + built.stderr
-    exported = doctor("cache", "export", str(file), "--format", "json", cache=old)
+    exported = doctor("cache", "export", "-o", str(file), "--format", "json", cache=old)
     assert exported.returncode == 0, exported.stderr
     digest = json.loads(exported.stdout)["sha256"]
 
@@ -59,7 +59,7 @@ def test_taken_in_unverified_and_verified_later(tmp_path: Path) -> None:
     spec = ("--heads", "2", "--head-dim", "16", "--seq-len", "128", "--dtype", "fp32")
     built = doctor("build-kernels", "--device", "cpu", *spec, "--for", "inference", cache=old)
     assert built.returncode == 0, built.stdout + built.stderr
-    assert doctor("cache", "export", str(file), cache=old).returncode == 0
+    assert doctor("cache", "export", "-o", str(file), cache=old).returncode == 0
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     trust = ("--sha256", digest, "--no-verify")
     assert doctor("cache", "import", str(file), *trust, cache=image).returncode == 0

@@ -1,0 +1,61 @@
+"""The options of most commands for the form of the result, and the terminal that shows it."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+
+from attn_doctor.cli.common_options import Json
+
+if TYPE_CHECKING:
+    from attn_doctor.render.terminal import Terminal
+
+
+class Format(str, Enum):
+    """Formats of the result."""
+
+    text = "text"
+    json = "json"
+
+
+class PageFormat(str, Enum):
+    """Formats of a result that also fits into an issue or a wiki."""
+
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+
+
+class ResultOptions(Struct, frozen=True, kw_only=True):
+    """Options for the form of a result."""
+
+    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text
+    json: Json = False
+
+    @property
+    def as_json(self) -> bool:
+        """The result is JSON, whichever option says so."""
+        return self.json or self.format is Format.json
+
+
+class PageOptions(Struct, frozen=True, kw_only=True):
+    """Options for the form of a result that can be Markdown."""
+
+    format: Annotated[PageFormat, typer.Option(help="Format of the result.")] = PageFormat.text
+    json: Json = False
+
+    @property
+    def chosen(self) -> PageFormat:
+        """The format, whichever option names it."""
+        return PageFormat.json if self.json else self.format
+
+
+def terminal(output: str = "") -> Terminal:
+    """The terminal behind standard output; for a file one without colour and with all glyphs."""
+    from attn_doctor.render.terminal import Terminal
+
+    return Terminal() if output else Terminal.of(sys.stdout)

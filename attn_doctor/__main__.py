@@ -31,11 +31,12 @@ def _run() -> int:
     try:
         from attn_doctor import log
         from attn_doctor.cli import run, streams
-
-        if os.environ.get(log.VARIABLE):
-            log.enable(os.environ[log.VARIABLE])
+        from attn_doctor.render import edge
 
         streams.prepare()
+        edge.guard()
+        if os.environ.get(log.VARIABLE):
+            log.enable(os.environ[log.VARIABLE])
         run()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
@@ -54,7 +55,10 @@ def _limit(error: Exception) -> str:
     import errno
 
     number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, MemoryError) or number == errno.ENOMEM or "map segment" in str(error):
+    # msgspec returns an error without an exception where it gets no memory.
+    words = ("map segment", "error return without exception set")
+    short = isinstance(error, MemoryError) or number == errno.ENOMEM
+    if short or any(one in str(error) for one in words):
         return "no memory is left for this process; raise its limit (ulimit -v, or the container's)"
     if number == errno.EAGAIN or "start new thread" in str(error):
         return (

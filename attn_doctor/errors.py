@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from attn_doctor.clean import clean
 
-class AttnDoctorError(Exception):
+
+class MessageError(Exception):
+    """An error whose message is for the user. Each argument is one line of it.
+
+    Names of files and words of other programs in it cannot begin a line, nor rewrite a terminal.
+    """
+
+    def __init__(self, text: str, *more: str) -> None:
+        super().__init__("\n".join(map(clean, (text, *more))))
+
+
+class AttnDoctorError(MessageError):
     """Bad input: the message names the file or argument, the place in it, and the fix.
 
     The command line prints it and exits with code 2.

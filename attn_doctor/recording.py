@@ -18,7 +18,7 @@ from attn_doctor.facts import to_json
 from attn_doctor.findings import Finding, Verdict
 from attn_doctor.host import Host
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
-from attn_doctor.redact import redact
+from attn_doctor.redact import presentable
 
 #: Variables that no probe reports but that an examination reads.
 _NEEDED = {"PATH", "HOME", "USER", "LOGNAME", "USERNAME", "PATHEXT", "ProgramFiles", "APPDATA"}
@@ -32,7 +32,7 @@ def record(host: Host, python: str = "") -> dict[str, str]:
     answers = walk(recording.answers, replaced)
     kept = answers.get("environ", {}).get("answer", {})
     for name in kept:
-        kept[name] = redact(kept[name])
+        kept[name] = presentable(kept[name])
     # The results of a replay, so that they do not contain what was removed from the answers.
     return {"host.json": to_text(answers), **expected(answers, replaced(python))}
 

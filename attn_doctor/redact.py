@@ -1,72 +1,284 @@
-"""Removes secrets from text before it is shown or saved: passwords in URLs, access tokens.
+"""Removes secrets from text before it is shown or saved: the one place that knows their signs.
 
-Paths stay, because a diagnosis needs them. A secret that looks like an ordinary word is not
-recognised; so the environment is first filtered by an allow-list (`env_vars.py`).
+A secret shows by the shape of a known service's token (`token_shapes.py`), by the name before it
+(`--hub_token X`, `PASSWORD=`, `Authorization: Bearer`), by its place in a URL, as a private key, or
+because it is a long word of random letters. Paths stay, because a diagnosis needs them, and so do
+hexadecimal digests: a token that looks like the hash of a commit shows only by its name. A password
+that is an ordinary word without a name is not recognised; so the environment is first filtered by
+an allow-list (`env_vars.py`).
+
+Patterns are texts, which `re` compiles when they are first needed: an ordinary page needs few.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from attn_doctor.clean import clean_lines
+from attn_doctor.token_shapes import BEFORE, SHAPES, UNMARKED, UNMARKED_LENGTH
 
 HIDDEN = "***"
-#: Longer values are truncated; no variable that is read needs more.
-LENGTH = 1 << 15
-#: Tokens of well-known services: their prefix, and what follows it.
-TOKENS = (
-    r"hf_[A-Za-z0-9]{16,}",
-    r"gh[opsur]_[A-Za-z0-9]{16,}",
-    r"github_pat_\w{16,}",
-    r"glpat-[\w-]{16,}",
-    r"sk-[\w-]{16,}",
-    r"xox[abeoprs]-[\w-]{10,}",
-    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
-    r"AIza[\w-]{30,}",
-    r"ya29\.[\w-]{16,}",
-    r"pypi-[\w-]{16,}",
-    r"npm_[A-Za-z0-9]{30,}",
-    r"nvapi-[\w-]{16,}",
-    r"eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*",
+#: Changes between lower case, upper case and digits per letter in random text; names have fewer.
+CHANGES = 0.45
+#: Average bits per letter in random text of 24 letters or more; repetitions have fewer.
+BITS = 3.5
+
+#: Where a token begins: not within a word, but after a line break that is written as `\n`.
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+
+# Names and values
+
+#: Ends of names whose value is hidden whatever it is.
+_STRONG = (
+    r"(?i)(?:passw(?:or)?d|passphrase|passwd|secret|credentials?|_auth|auth[_-]?token"
+    r"|(?:api|access|private|account|auth|encryption|signing|storage|master|license|deploy|ssh"
+    r"|subscription|secret|service|session|shared|client|webhook|hmac|jwt)[_-]?key"
+    r"|(?:^|[_-])pwd)$"
 )
-#: Average bits per letter in random text of 32 letters or more; names have fewer.
-RANDOM = 4.0
+#: Ends of names whose value is hidden unless it is an ordinary word of code.
+_WEAK = r"(?:(?i:token|jwt|[_-]pat)|KEY)$"
+#: Names that end like secrets and are not: special tokens of models, keys of caches.
+_ORDINARY_NAME = (
+    r"(?i)(?:^|[_.-])(?:pad|eos|bos|unk|sep|cls|mask|image|img|video|audio|special|next|last|first"
+    r"|per|new|stop|start|end|prompt|trigger|instance|class|placeholder|initializer|time|text|each"
+    r"|no|num|max|min|invalid|unexpected|single|every|one|added|cache|public|to|attn|query|foreign"
+    r"|primary|sort|partition|index|dict|map|registry)[_-]?(?:token|key)$"
+)
+#: Values that say nothing: empty, a variable, a constant, a placeholder, an expression.
+_SAYS_NOTHING = (
+    r"(?i)(?:\*+|\$.*|%\w+%|\{.*|<.*|\[.*|none|null|nil|true|false|yes|no|on|off|str|string|bytes"
+    r"|int|optional\b.*|(?:self|os|args|config|cfg|tokenizer)\..*|\w+\(.*|-+|\.\.\.|…|\d{1,6})"
+    r"[\])},.;:]*"
+)
+_VALUE = r"""(?:[^\s"`\\<>&]|\\(?!"))"""
+_QUOTED = rf"(?P<value>(?(quote)(?:(?!\\?(?P=quote))[^\n])+|{_VALUE}+))"
+#: `TOKEN=X`, `"api_key": "X"`. The name begins before the match; `_before` reads it.
+_ASSIGNED = (
+    r"(?i)(?P<name>(?:token|jwt|passw(?:or)?d|passphrase|passwd|pwd|secret|credentials?|auth|key"
+    r"|[_-]pat)(?:_?(?:[0-9]{1,2}|b64|base64|value))?)"
+    r"(?P<sep>\\?[\"']?\]?[ \t]{0,3}(?::=|=>|[:=])[ \t]{0,3}(?:[rbuf]?\\?(?P<quote>[\"']))?)"
+) + _QUOTED  # fmt: skip
+#: `--hub_token X`, also as `"--hub_token", "X"`.
+_OPTION = (
+    r"(?<![\w-])(?P<name>--?[A-Za-z][\w.-]{1,60})(?P<sep>\\?[\"']?(?:=|,?\s+)\\?(?P<quote>[\"'])?)"
+    rf"(?P<value>(?(quote)(?:(?!\\?(?P=quote))[^\n])+|(?!-){_VALUE}+))"
+)
+_HEADER = (
+    r"(?i)\b(?P<name>(?:proxy-)?authorization|(?:set-)?cookie|x-[\w-]{0,40}(?:key|token|auth)"
+    r"|private-token|job-token)(?P<sep>[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?P<value>[^\"'`\n\r<]+)"
+)
+_SCHEME = r"(?i)\b(?P<name>bearer|basic)(?P<sep>[ \t]+)(?P<value>[\w.~+/=-]{8,})"
+#: `curl -u name:password`, `sshpass -p X`, `docker login -p X`, `wandb login X`, a line of .netrc.
+_COMMAND = (
+    r"(?im)(?P<name>(?<![\w-])(?:-u|--user|--proxy-user)[= ]['\"]?[^\s:'\"@/]{1,80}:"
+    r"|\b(?:sshpass|login)\b[^\n]{0,80}?\s-p[ =]?|\bwandb\s+login\s+(?:--\S+\s+)*"
+    r"|\blogin\s+\S{1,80}\s+password\s+|^[ \t]*password[ \t]+)(?P<sep>)"
+    r"(?P<value>(?!-)[^\s\"'`<>]+)"
+)
+
+# Places
+
+#: The user and password of a URL. A password may hold `/` and `@`, which is not allowed and done.
+_USER = (
+    r"(?<=://)(?P<user>[^/@:\s\"'`<>]*)(?P<rest>:(?!\d{1,5}(?:/|$|\s))[^\s\"`<>]{0,512})?@"
+)  # fmt: skip
+_QUERY = (
+    r"(?i)(?P<name>[?&;#][\w.-]{0,40}(?:auth|credential|key|key-id|key-pair-id|pass|password|passwd"
+    r"|pwd|secret|sig|signature|token|jwt|sas|session|hmac|ticket|code)=)[^&#\s\"'`<>]+"
+)
+_PRIVATE_KEY = (
+    r"(?ms)-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
+    r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
+    r"|(?P<putty>^Private-Lines: \d+).*?(?=^Private-MAC|\Z)"
+)
+
+# Random words
+
+#: Words that may be random. Not a part of a path.
+_WORD = _START + r"(?<![+.~%/\\-])[A-Za-z0-9_+-][A-Za-z0-9_+/-]{23,}={0,2}"
+_DIGEST = r"(?i)(?:sha(?:1|224|256|384|512)|md5|blake2b)[=:-]"
+#: GPU-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11, and names of C++ functions and templates.
+_ORDINARY_WORD = (
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|^_+Z|ILb[01]E|Lb[01]ELb|ENS\d?_|EEE[vN]|RKN"
+)
 
 
 def redact(text: str) -> str:
-    """Return `text` with secrets replaced by `***` and control characters by `�`."""
-    text = "".join(char if char.isprintable() else "\ufffd" for char in text[:LENGTH])
-    # https://user:password@example.org/simple, or only a token before the @
-    text = re.sub(r"(?<=://)[^/@\s]+@", f"{HIDDEN}@", text)
-    # https://example.org/file?signature=…
-    text = re.sub(
-        r"([?&][\w-]*(?:auth|credential|key|password|secret|sig|signature|token)=)[^&#\s]+",
-        rf"\g<1>{HIDDEN}",
-        text,
-        flags=re.IGNORECASE,
-    )
-    text = _tokens().sub(HIDDEN, text)
-    return re.sub(r"[^\s,;:=|'\"]{32,}", lambda match: _unless_random(match[0]), text)
+    """Return `text` with every secret in it replaced by `***`. Twice gives the same."""
+    if "-----BEGIN" in text or "Private-Lines" in text:
+        text = re.sub(_PRIVATE_KEY, _without_key, text)
+    if "://" in text:
+        text = re.sub(_USER, _without_user, text)
+    if "=" in text:
+        text = re.sub(_QUERY, rf"\g<name>{HIDDEN}", text)
+    text = _named(text)
+    for marker, rest, _ in SHAPES:
+        if marker in text:
+            text = _shape(marker, rest).sub(HIDDEN, text)
+    if len(text) >= UNMARKED_LENGTH and ("." in text or ":" in text):
+        text = _unmarked().sub(HIDDEN, text)
+    return re.sub(_WORD, _unless_ordinary, text)
+
+
+def presentable(text: str) -> str:
+    """Return `text` of other origin as it may be shown or saved: clean lines without secrets."""
+    return redact(clean_lines(text))
+
+
+def redact_all(value: Any) -> Any:
+    """Return plain data with every secret in it replaced, keys of dictionaries included.
+
+    The names of entries tell, and so does an option in a list of arguments for the word after it.
+    """
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {
+            redact(name) if isinstance(name, str) else name: _entry(str(name), one)
+            for name, one in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        if value and all(isinstance(one, str) for one in value):
+            return redact_arguments(value)
+        return [redact_all(one) for one in value]
+    return value
+
+
+def redact_arguments(words: Iterable[str]) -> list[str]:
+    """Return the arguments of a program without secrets. An option names the word after it."""
+    shown: list[str] = []
+    before = ""
+    for word in words:
+        secret = before.startswith("-") and not word.startswith("-") and _tells(before, word)
+        shown.append(HIDDEN if secret else redact(word))
+        before = word
+    return shown
+
+
+def _entry(name: str, value: Any) -> Any:
+    return HIDDEN if isinstance(value, str) and _tells(name, value) else redact_all(value)
+
+
+# Names
+
+
+def _named(text: str) -> str:
+    """Hide what follows names that tell. Each pattern is searched where a word of it is."""
+    low = text.lower()
+    if "authorization" in low or "cookie" in low or "-token" in low or "x-" in low:
+        text = re.sub(_HEADER, _hide_if(lambda *_: True), text)
+    if "bearer " in low or "basic " in low:
+        text = re.sub(_SCHEME, _hide_if(lambda _, value: _mixed(value)), text)
+    if " -u" in low or "-user" in low or "login" in low or "sshpass" in low or "password " in low:
+        text = re.sub(_COMMAND, _hide_if(lambda _, value: not _says_nothing(value)), text)
+    if any(word in low for word in ("token", "jwt", "pass", "pwd", "secret", "key", "auth", "cred",
+                                    "pat=", "pat:", "pat ", "pat\"")):  # fmt: skip
+        if "-" in low:
+            text = re.sub(_OPTION, _hide_if(_tells), text)
+        text = re.sub(_ASSIGNED, _assigned, text)
+    return text
+
+
+def _tells(name: str, value: str, *, prose: bool = False) -> bool:
+    """Whether `name` says that `value` is a secret. `prose`: where prose and code are likely."""
+    if not value or _says_nothing(value):
+        return False
+    name = re.sub(r"(?i)_?(?:[0-9]{1,2}|b64|base64|value)$", "", name.lstrip("-"))
+    if re.search(_STRONG, name):
+        return not (name.lower().endswith("pwd") and value[:1] in "/~\\")
+    if not re.search(_WEAK, name) or re.search(_ORDINARY_NAME, name):
+        return False
+    if re.search(r"(?i)(?:token|key|password)[\W\d_]*$", value):
+        return False  # token=hf_token
+    return not prose or _mixed(value)
+
+
+def _says_nothing(value: str) -> bool:
+    return re.fullmatch(_SAYS_NOTHING, value) is not None
+
+
+def _mixed(value: str) -> bool:
+    """Whether a value can hardly be a word of prose or code."""
+    return len(value) >= 20 or (len(value) >= 8 and any(char.isdigit() for char in value))
+
+
+def _hide_if(tells: Callable[[str, str], bool]) -> Callable[[re.Match[str]], str]:
+    def replaced(found: re.Match[str]) -> str:
+        value = found["value"]
+        if value.startswith(HIDDEN) or not tells(_before(found) + found["name"], value):
+            return found[0]
+        return f"{found['name']}{found['sep']}{HIDDEN}{_tail(value)}"
+
+    return replaced
+
+
+def _before(found: re.Match[str]) -> str:
+    """The part of a name that precedes the match."""
+    before = re.search(r"[\w.-]*\Z", found.string[max(0, found.start() - 60) : found.start()])
+    return before[0] if before else ""
+
+
+def _assigned(found: re.Match[str]) -> str:
+    prose = " " in found["sep"] and not found["quote"]
+    return _hide_if(lambda name, value: _tells(name, value, prose=prose))(found)
+
+
+def _tail(value: str) -> str:
+    """The punctuation that ends a value and belongs to the sentence around it."""
+    return value[len(value.rstrip(")].,;:}'")) :]
+
+
+# Places
+
+
+def _without_key(found: re.Match[str]) -> str:
+    return f"{found['putty']} {HIDDEN}\n" if found["putty"] else f"{HIDDEN} (private key)"
+
+
+def _without_user(found: re.Match[str]) -> str:
+    harmless = found["user"] == "git" and not found["rest"]
+    return found[0] if harmless or found["rest"] == f":{HIDDEN}" else f"{HIDDEN}@"
+
+
+# Shapes
 
 
 @cache
-def _tokens() -> re.Pattern[str]:
-    return re.compile(r"(?<![A-Za-z0-9])(?:" + "|".join(TOKENS) + ")")
+def _shape(marker: str, rest: str) -> re.Pattern[str]:
+    return re.compile(f"{BEFORE.get(marker, _START)}{re.escape(marker)}(?:{rest})", re.ASCII)
 
 
-def _unless_random(word: str) -> str:
-    """Return `word`, or `***` if it is a long run of random letters and digits."""
-    is_path = word.startswith(("/", "~", ".", "$", "\\"))
-    if is_path or not re.fullmatch(r"[\w+/-]+", word, re.ASCII):
+@cache
+def _unmarked() -> re.Pattern[str]:
+    shapes = "|".join(pattern for pattern, _ in UNMARKED)
+    return re.compile(f"{_START}(?:{shapes})", re.ASCII)
+
+
+# Random words
+
+
+def _unless_ordinary(found: re.Match[str]) -> str:
+    """The word, or `***` if it is a long run of random letters and digits."""
+    word = found[0]
+    kinds = [_kind(char) for char in word if char.isalnum()]
+    if len(set(kinds)) < 3 or re.search(_ORDINARY_WORD, word) or re.match(_DIGEST, word):
         return word
-    # CUDA_VISIBLE_DEVICES=GPU-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11
-    if re.search(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", word):
+    if re.search(_DIGEST + r"\Z", found.string[max(0, found.start() - 8) : found.start()]):
         return word
-    hexadecimal = re.fullmatch(r"[0-9a-f]+|[0-9A-F]+", word)
-    mixed = all(re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
-    return HIDDEN if hexadecimal or (mixed and _entropy(word) >= RANDOM) else word
+    changes = sum(one != other for one, other in pairwise(kinds))
+    random = changes >= CHANGES * (len(kinds) - 1) and _bits(word) >= BITS
+    return HIDDEN if random else word
 
 
-def _entropy(word: str) -> float:
+def _kind(char: str) -> int:
+    return 0 if char.islower() else 1 if char.isupper() else 2
+
+
+def _bits(word: str) -> float:
     shares = [word.count(char) / len(word) for char in set(word)]
     return -sum(share * math.log2(share) for share in shares)

@@ -19,8 +19,9 @@ PACKAGE = Path(attn_doctor.__file__).parent
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "_version env_vars errors facts gpu_names json_files redact suggest worker",
-        "binaries files log processes",
+        "clean",
+        "_version env_vars errors facts gpu_names json_files suggest token_shapes worker",
+        "binaries files log processes redact",
         "toml_files findings host pool pretend record snapshot",
         "anonymize derived probes rulebook shell",
         "ownership",

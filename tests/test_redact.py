@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attn_doctor.redact import HIDDEN, LENGTH, redact
+from attn_doctor.clean import is_clean
+from attn_doctor.redact import HIDDEN, presentable, redact
 
 WORD = "aB3" * 12
 
@@ -32,13 +33,7 @@ WORD = "aB3" * 12
         ("AKIAIOSFODNN7EXAMPLE", HIDDEN),
         ("nvapi-" + WORD, HIDDEN),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl", HIDDEN),
-        ("0123456789abcdef" * 2, HIDDEN),
         ("KEY=0123456789abcdef0123456789abcdef", "KEY=***"),
-        ("0123456789ABCDEF" * 2, HIDDEN),
-        ("abcdefABCDEF0123" * 2, HIDDEN),  # 4 bits a letter, exactly the limit
-        ("\x1b[31mred\x07", "\ufffd[31mred\ufffd"),
-        ("left\u202eright", "left\ufffdright"),
-        ("/home/a\udcff", "/home/a\ufffd"),
     ],
 )
 def test_cut(text: str, expected: str) -> None:
@@ -60,7 +55,8 @@ def test_cut(text: str, expected: str) -> None:
         "/home/Ada/0q1V8b1W5zr0XXjf4y2bQ2dkz5p9r3aa/lib",
         "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
         "ÄÖÜäöüéèê0123456789abcdefABCDEFÀÉÈ",
-        "abcdefABCDEF0123abcdefABCDEF012",  # one letter fewer than a secret has
+        # A digest or a commit stays, because a token that looks like one shows by its name.
+        "0123456789abcdef" * 2,
         "_sage_qk_int8_pv_fp8_cuda_sm90_with_a_longer_name",
         "expandable_segments:True,max_split_size_mb:512,garbage_collection_threshold:0.8",
         "-gencode arch=compute_90,code=sm_90 --compiler-bindir=/usr/bin/g++-12",
@@ -80,14 +76,9 @@ def test_random_text_is_cut() -> None:
     assert sum(redact(one) == HIDDEN for one in secrets) > 480
 
 
-def test_long_values_are_cut() -> None:
-    assert len(redact("/a" * LENGTH)) == LENGTH
-
-
 @settings(deadline=None)
 @given(st.text(max_size=200))
-def test_any_text_becomes_printable_and_stays_so(text: str) -> None:
-    once = redact(text)
-    assert all(char.isprintable() or char == "\ufffd" for char in once)
-    once.encode("utf-8")
-    assert redact(once) == once
+def test_any_text_becomes_clean_and_stays_so(text: str) -> None:
+    once = presentable(text)
+    assert presentable(once) == once
+    assert is_clean(once.replace("\n", "").replace("\t", ""))

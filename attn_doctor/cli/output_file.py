@@ -12,20 +12,22 @@ from pathlib import Path
 from attn_doctor.cli.streams import PLAIN
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import replacing
+from attn_doctor.render.edge import safe
 
 #: Errors of a file that can be written, but not replaced: a file that a container mounts
 #: (Kubernetes: /dev/termination-log), a folder that this user may not change.
 _NOT_REPLACED = {errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS}
 
 
-def write(path: str | Path, text: str) -> None:
+def write(path: str | Path, text: str, *, commands: bool = False) -> None:
     """Write `text` to a file in one step: a reader sees the old content or the new one.
 
-    A device or a pipe (`>(program)`, /dev/stdout) is written to, and never replaced. Raises
-    `AttnDoctorError` if that fails; the old content stays then.
+    A device or a pipe (`>(program)`, /dev/stdout) is written to, and never replaced. `commands`:
+    it consists of commands of a CI service. Raises `AttnDoctorError` if writing fails; the old
+    content stays then.
     """
     path = Path(path)
-    data = text.encode("utf-8", PLAIN)
+    data = encoded(text, commands=commands)
     try:
         found = _status(path)
         if found is not None and not stat.S_ISREG(found.st_mode):
@@ -62,13 +64,18 @@ def write_new(
                 if folders:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 draft = stack.enter_context(replacing(_target(path), new=not overwrite))
-                draft.write(text.encode("utf-8", PLAIN))
+                draft.write(encoded(text))
                 draft.flush()
     except FileExistsError:
         exists = next((str(one) for one in files if one.exists()), str(path))
         raise AttnDoctorError(f"{exists} exists; {remedy}") from None
     except OSError as error:
         raise _failure(path, error) from None
+
+
+def encoded(text: str, *, commands: bool = False) -> bytes:
+    """A page as the content of a file."""
+    return safe(text, commands=commands).encode("utf-8", PLAIN)
 
 
 def append(path: str, data: bytes) -> None:

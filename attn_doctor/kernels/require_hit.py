@@ -67,19 +67,21 @@ def require_hit(
     facts, folder, found = _state(str(cache_dir), variables)
     moved = [sentence for one in found for sentence in one.misses]
     if moved:
-        again = [command for one in found for command in one.build]
+        again = [*dict.fromkeys(command for one in found for command in one.build)]
         raise CacheMiss(
-            f"kernels in {folder} would be compiled again:\n  "
-            + "\n  ".join(moved)
-            + "\nBuild them first: "
-            + "\n  ".join(dict.fromkeys(again))
+            f"kernels in {folder} would be compiled again:",
+            *(f"  {line}" for line in moved),
+            *(
+                f"{'  ' if number else 'Build them first: '}{one}"
+                for number, one in enumerate(again)
+            ),
         )
     unverified = [name for one in found for name in one.unverified]
     if unverified:
         raise CacheMiss(
-            f"kernels in {folder} were built without this GPU and not verified on it:\n  "
-            + "\n  ".join(unverified)
-            + f"\nProve them first: {commands.verify(folder, facts)}"
+            f"kernels in {folder} were built without this GPU and not verified on it:",
+            *(f"  {name}" for name in unverified),
+            f"Verify them first: {commands.verify(folder, facts)}",
         )
     used = variables.get("TORCHINDUCTOR_CACHE_DIR", "")
     if cache_dir and os.path.realpath(used or os.curdir) != os.path.realpath(folder):

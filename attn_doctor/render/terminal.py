@@ -14,21 +14,18 @@ from typing import TextIO
 
 from msgspec import Struct
 
+from attn_doctor.clean import clean
+
+__all__ = ["Terminal", "clean", "plain"]
+
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34"}
 _ASCII = {
     "✗": "x", "✓": "ok", "·": "-", "→": "->", "…": "...", "≥": ">=", "≤": "<=", "×": "x",
     "└": "`", "’": "'", "“": '"', "”": '"', "—": "--", "–": "-",
 }  # fmt: skip
-# Whole escape sequences first, so that no half of one remains.
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Code between backticks, such as a command, and what stands for its spaces while lines are broken.
 _CODE = re.compile(r"`[^`\s][^`\n]*`")
 _UNBROKEN = "\0"
-
-
-def clean(text: str) -> str:
-    """`text` without control characters, which could rewrite the terminal."""
-    return _CONTROL.sub("", text)
 
 
 def plain(character: str) -> str:

@@ -1,8 +1,8 @@
 """Quotes text so that a shell reads it back as one word, character by character.
 
-This is the only place that quotes for a shell. Control characters are refused: a terminal shows
-them wrongly or obeys them, so a line that holds one cannot be checked before it is run, and a
-line break ends the line in cmd and in an unquoted `eval`.
+This is the only place that quotes for a shell. Control characters and invisible ones are refused: a
+terminal shows them wrongly or obeys them, so a line that holds one cannot be checked before it is
+run, and a line break ends the line in cmd and in an unquoted `eval`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
+from attn_doctor.clean import is_clean
 from attn_doctor.errors import AttnDoctorError
 
 Shell = Literal["bash", "zsh", "sh", "fish", "powershell", "cmd"]
 #: All shells that lines are written for.
 SHELLS: tuple[Shell, ...] = ("bash", "zsh", "sh", "fish", "powershell", "cmd")
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 #: Words that need no quotes. A leading `=` is not among them: zsh replaces `=ls` by the path of ls.
 _PLAIN_POSIX = re.compile(r"[\w@%+:,./-][\w@%+=:,./-]*", re.ASCII)
 #: PowerShell splits `-name.part` and `-name:part` at the sign, so these get quotes.
@@ -35,11 +35,11 @@ def posix_or_powershell(*, windows: bool) -> Shell:
 
 
 def check(text: str) -> str:
-    """Return `text`. Raises `AttnDoctorError` if it holds a control character."""
-    if _CONTROL.search(text):
+    """Return `text`. Raises `AttnDoctorError` if it holds a character that a terminal hides."""
+    if not is_clean(text):
         raise AttnDoctorError(
-            f"{text!a} contains a control character and cannot be written as a shell"
-            " command: rename it"
+            f"{text!a} contains a control character or an invisible one and cannot be written as a"
+            " shell command: rename it"
         )
     return text
 
@@ -47,7 +47,7 @@ def check(text: str) -> str:
 def quote(text: str, shell: Shell) -> str:
     """Quote `text` as one word, only where the shell needs it.
 
-    Raises `AttnDoctorError` for control characters and for text that cmd cannot quote.
+    Raises `AttnDoctorError` for characters that a terminal hides and text that cmd cannot quote.
     """
     check(text)
     plain = {"powershell": _PLAIN_POWERSHELL, "cmd": _PLAIN_CMD}.get(shell, _PLAIN_POSIX)

@@ -95,7 +95,7 @@ def test_what_waits_for_its_proof_is_not_ready(built: Path) -> None:
     with pytest.raises(attn_doctor.CacheMiss, match="not verified on it") as caught:
         attn_doctor.require_hit(built, later="allow", environ=environ(built))
     command = f"attn-doctor cache verify --cache-dir {built} --python {sys.executable}"
-    assert str(caught.value).endswith(f"Prove them first: {command}")
+    assert str(caught.value).endswith(f"Verify them first: {command}")
     assert entry.spec.title in str(caught.value)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from attn_doctor.clean import is_clean
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.shell.quote import SHELLS, Shell, join, quote, quote_always
 
@@ -17,7 +18,7 @@ from attn_doctor.shell.quote import SHELLS, Shell, join, quote, quote_always
 TEXT = st.text(
     st.one_of(
         st.sampled_from("'‘’‚‛\"`$%!=-~#&|;<>()[]{}*?^@, \\/.:+n"),
-        st.characters(exclude_categories=("Cc", "Cs")),
+        st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")).filter(is_clean),
     ),
     max_size=12,
 )

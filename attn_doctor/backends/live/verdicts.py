@@ -21,7 +21,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.pool.task import Ending, Outcome
 from attn_doctor.processes import signal_name
-from attn_doctor.redact import redact
+from attn_doctor.redact import presentable
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
 
@@ -167,7 +167,7 @@ def failure_of(ended: Outcome, explain: Explain, phase: str = "") -> Failure | N
         if event.get("phase") in (None, phase):
             return Failure(
                 stage=_stage_before(ended, event),
-                message=_printable(event.get("message", "")),
+                message=presentable(event.get("message", "")),
                 type=event.get("type", ""),
                 text=_last_lines(ended.output()),
                 cause=explain(log),
@@ -269,11 +269,7 @@ def _last_lines(text: str) -> str:
     lines = text.splitlines()
     dumps = [number for number, line in enumerate(lines) if line.startswith(_DUMPS)]
     first = max(dumps[0] - 3, 0) if dumps else max(len(lines) - _LINES, 0)
-    return "\n".join(_printable(line) for line in lines[first : first + _LINES])
-
-
-def _printable(text: str) -> str:
-    return "\n".join(redact(line) for line in text.splitlines())
+    return presentable("\n".join(lines[first : first + _LINES]))
 
 
 class Explaining:

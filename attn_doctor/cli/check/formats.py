@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import typer
 from msgspec import Struct
 
-from attn_doctor.cli.output_file import append, write
+from attn_doctor.cli.output_file import append, encoded, write
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.render import edge
 from attn_doctor.suggest import did_you_mean
 
 #: Bytes that GitHub takes of one step's summary.
@@ -59,11 +59,11 @@ def deliver(asked: Sequence[Output], render: Callable[[Output], str]) -> None:
     Raises `AttnDoctorError` if a file cannot be written.
     """
     for one in sorted(asked, key=lambda each: not each.path):
-        text = render(one)
+        text, commands = render(one), one.name == "github"
         if one.path:
-            write(one.path, text)
+            write(one.path, text, commands=commands)
         else:
-            sys.stdout.write(text)
+            edge.show(text, commands=commands)
 
 
 def append_summary(markdown: str, environ: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ def append_summary(markdown: str, environ: Mapping[str, str]) -> None:
     path = environ.get("GITHUB_STEP_SUMMARY", "")
     if not path:
         return
-    data = markdown.encode("utf-8", "replace")
+    data = encoded(markdown)
     if len(data) > SUMMARY_LIMIT:
         data = (
             data[: SUMMARY_LIMIT - 100].rsplit(b"\n", 1)[0]

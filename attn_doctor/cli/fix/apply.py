@@ -18,6 +18,7 @@ from attn_doctor.fixes.build_progress import Progress
 from attn_doctor.fixes.distributions import installed
 from attn_doctor.fixes.journal import runs
 from attn_doctor.fixes.steps import Plan, Step
+from attn_doctor.render.edge import replace_line
 from attn_doctor.render.fix.json import fix_json
 from attn_doctor.render.fix.text import applied_text, plan_text, result_lines, step_lines
 from attn_doctor.render.grouping import plural
@@ -183,7 +184,7 @@ class _Progress:
         self._progress = Progress(step.estimate.minutes)
         self._step, self._last = step, ""
         if not self._live:
-            self._write(f"{step.number}. {step.title} …", end="\n")
+            self._write(f"{step.number}. {step.title} …")
 
     def line(self, _: Step, text: str) -> None:
         """Its installer printed a line."""
@@ -195,13 +196,13 @@ class _Progress:
         self._step = None
         self._clear()
         for line in result_lines(result, self._facts, self._terminal, whole=False):
-            self._write(line, end="\n")
+            self._write(line)
 
     def agrees(self, new: Step) -> bool:
         """Show a step that differs from the plan, and ask; `--yes` answers yes."""
-        self._write(f"torch has changed, so step {new.number} is another one now:", end="\n")
+        self._write(f"torch has changed, so step {new.number} is another one now:")
         for line in step_lines(new, self._facts, self._terminal):
-            self._write(line, end="\n")
+            self._write(line)
         return self._yes or agreed(f"Apply step {new.number}?")
 
     def _tick(self) -> None:
@@ -212,14 +213,13 @@ class _Progress:
             minutes, seconds = divmod(int(self._progress.elapsed), 60)
             words = [f"{step.number}. {minutes}:{seconds:02d}", self._progress.text, self._last]
             text = "  ".join(clean(word) for word in words if word)
-            self._write(text[: max(20, self._terminal.width - 1)], end="\r")
+            replace_line(self._terminal.glyphs(text[: max(20, self._terminal.width - 1)]))
 
     def _clear(self) -> None:
         if self._live:
-            sys.stderr.write("\x1b[2K\r")
-            sys.stderr.flush()
+            replace_line()
 
-    def _write(self, text: str, *, end: str) -> None:
+    def _write(self, text: str) -> None:
         self._clear()
-        sys.stderr.write(self._terminal.glyphs(text) + end)
+        sys.stderr.write(self._terminal.glyphs(text) + "\n")
         sys.stderr.flush()

@@ -397,8 +397,9 @@ def _named(words: list[str], folders: tuple[Path, ...]) -> list[str]:
 
 
 def _show_waiting(text: str) -> None:
-    sys.stderr.write(f"\x1b[2K\r{text} …\r")
-    sys.stderr.flush()
+    from attn_doctor.render.edge import replace_line
+
+    replace_line(f"{text} …")
 
 
 def _terminal() -> Terminal:

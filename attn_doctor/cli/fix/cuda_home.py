@@ -16,6 +16,7 @@ from attn_doctor.fixes.cuda_home.candidate import Report
 from attn_doctor.fixes.cuda_home.start_files import FileChanges
 from attn_doctor.fixes.cuda_home.toolkit_from_wheels import Installation
 from attn_doctor.host import Host
+from attn_doctor.render.edge import replace_line
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.shell.quote import Shell
 
@@ -263,11 +264,9 @@ class _Waiting:
         """Replace the line."""
         if self._terminal:
             terminal = _terminal()
-            sys.stderr.write("\r\x1b[K" + terminal.glyphs(text)[: terminal.width - 2])
-            sys.stderr.flush()
+            replace_line(terminal.glyphs(text)[: terminal.width - 2])
 
     def done(self) -> None:
         """Remove the line."""
         if self._terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            replace_line()

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from attn_doctor.errors import AttnDoctorError
+from attn_doctor.errors import AttnDoctorError, MessageError
 from attn_doctor.facts import Facts
 from attn_doctor.ownership import require_cache
 from attn_doctor.shell import commands
@@ -48,7 +48,7 @@ _POINTLESS = {
 _UNQUOTED = (2, 13)
 
 
-class DeviceError(Exception):
+class DeviceError(MessageError):
     """Nothing can be built here; the message is one sentence that says what is missing."""
 
 

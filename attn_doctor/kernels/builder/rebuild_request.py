@@ -64,7 +64,8 @@ def _of_machine(
     if not manifest.entries:
         raise AttnDoctorError(
             f"{folder} holds only what warm-ups compiled; these are programs of yours and run only"
-            " on demand:\n  " + "\n  ".join(_programs(manifest, facts, folder))
+            " on demand:",
+            *(f"  {line}" for line in _programs(manifest, facts, folder)),
         )
     here = {
         entry.device_slot.partition(" ")[0]

@@ -37,12 +37,11 @@ def check(facts: Facts, target: Target) -> None:
     found = differences(facts, target)
     if found:
         head = f"kernels built here would not be reused on the {target.name}: other software there"
-        lines = [
+        raise TargetError(
             head,
             *(f"  {one.component}: {one.there} there, {one.here} here" for one in found),
             *dict.fromkeys(f"  {one.remedy}" for one in found),
-        ]
-        raise TargetError("\n".join(lines))
+        )
 
 
 def check_able(facts: Facts) -> None:

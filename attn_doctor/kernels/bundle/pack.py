@@ -74,8 +74,8 @@ def choose(folder: Path, places: Collection[str] | None = None) -> Choice:
         else:
             warmups[key] = warmup
     if not entries and not warmups:
-        why = "".join(f"\n  {name}: {reason}" for name, reason in left_out.items())
-        raise ArtifactError(f"nothing in {folder} can be exported{why}")
+        why = (f"  {name}: {reason}" for name, reason in left_out.items())
+        raise ArtifactError(f"nothing in {folder} can be exported", *why)
     return Choice(manifest=manifest, entries=entries, left_out=left_out, warmups=warmups)
 
 

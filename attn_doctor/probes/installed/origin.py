@@ -15,7 +15,7 @@ from attn_doctor.facts import kinds
 from attn_doctor.host import Host
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.probes.distributions import Distribution, Site
-from attn_doctor.redact import redact
+from attn_doctor.redact import presentable
 
 
 class Origin(Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ def origin(host: Host, site: Site, one: Distribution) -> Origin:
         direct = decode(text, _DirectUrl)
     except JsonError:
         return Origin(why=f"{host.join(one.info, 'direct_url.json')} cannot be parsed")
-    url = redact(direct.url)
+    url = presentable(direct.url)
     if direct.vcs_info is not None:
         return Origin(source="vcs", url=url)
     folder = _unquote(re.sub(r"^file:/{2,3}(?=/|[A-Za-z]:)", "", direct.url))

@@ -12,10 +12,13 @@ from attn_doctor.env_vars import VARIABLES
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.redact import redact
+from attn_doctor.redact import presentable
+
+#: Characters of a value that are kept; no variable that is read needs more.
+LENGTH = 1 << 15
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
     """Return those of `VARIABLES` that are set, with their values."""
-    found = {name: redact(host.environ[name]) for name in VARIABLES if name in host.environ}
-    return {"env": found}
+    found = {name: host.environ[name] for name in VARIABLES if name in host.environ}
+    return {"env": {name: presentable(value[:LENGTH]) for name, value in found.items()}}

@@ -17,7 +17,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.caches import locate
 from attn_doctor.probes.machine.mounts import writable
-from attn_doctor.redact import redact
+from attn_doctor.redact import presentable
 
 if TYPE_CHECKING:
     from attn_doctor.record.manifest import (
@@ -131,7 +131,7 @@ def _place(
         cxx=was.cxx if was else None,
         cpu=was.cpu if was else None,
         environment=(
-            tuple(f"{name}={redact(value)}" for name, value in sorted(was.environment.items()))
+            tuple(f"{name}={presentable(value)}" for name, value in sorted(was.environment.items()))
             if was
             else None
         ),

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from attn_doctor.clean import clean
 from attn_doctor.host import Host
 
 SMI_SECONDS = 2.0
@@ -66,9 +67,9 @@ NVML_SECONDS = 2.5
 BROKEN = -1
 
 
-def clean(text: str, length: int = 96) -> str:
-    """Return a driver's text without control characters, at most as long as NVML's own limit."""
-    return "".join(one if one.isprintable() else "?" for one in text)[:length]
+def short(text: str, length: int = 96) -> str:
+    """Return a driver's text as one clean line, at most as long as NVML's own limit."""
+    return clean(text)[:length]
 
 
 class Answers(Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ def ask(host: Host, present: bool) -> Answers:
     # NVML was not reached. If the time is used up, nvidia-smi is not asked.
     second = _ask_smi(host) if present and not late else Smi()
     why = "; ".join(filter(None, (reason, second.error if second.code is None else "")))
-    error = clean(second.error, 300)
+    error = short(second.error, 300)
     return Answers(nvml=nvml, smi=second, code=second.code, error=error, unanswered=why)
 
 
@@ -123,7 +124,7 @@ def _failure(nvml: dict[str, Any]) -> tuple[int, str]:
 
 
 def _words(error: dict[str, Any]) -> str:
-    return clean(str(error.get("text")), 300)
+    return short(str(error.get("text")), 300)
 
 
 def _unanswered(nvml: dict[str, Any], seconds: float) -> str:

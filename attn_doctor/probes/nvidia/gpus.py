@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from attn_doctor.facts import Gpu
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.nvidia.answers import Smi, clean
+from attn_doctor.probes.nvidia.answers import Smi, short
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ def from_smi(smi: Smi, environ: Mapping[str, str], gaps: Gaps) -> tuple[Gpu, ...
 
 def address(bus_id: str) -> str:
     """Return NVML's `00000000:01:00.0` as the kernel writes it: `0000:01:00.0`."""
-    domain, colon, rest = clean(bus_id, 32).lower().partition(":")
+    domain, colon, rest = short(bus_id, 32).lower().partition(":")
     try:
         return f"{int(domain, 16):04x}{colon}{rest}"
     except ValueError:
@@ -199,15 +199,15 @@ def _code(errors: Mapping[str, Any], key: str) -> int | None:
 
 def _reason(error: Mapping[str, Any] | None, unanswered: str) -> str:
     if error is not None:
-        return f"NVML answered: {clean(str(error.get('text')), 200)}"
+        return f"NVML answered: {short(str(error.get('text')), 200)}"
     return unanswered or "NVML gave no usable answer"
 
 
 #: Conversion of each of NVML's answers to facts.
 _CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "name": lambda value: {"name": clean(value)},
+    "name": lambda value: {"name": short(value)},
     "compute_capability": _capability,
-    "uuid": lambda value: {"uuid": clean(value)},
+    "uuid": lambda value: {"uuid": short(value)},
     "pci_bus_id": lambda value: {"pci_bus_id": address(value)},
     "memory": _memory,
     "compute_mode": _compute_mode,
@@ -222,7 +222,7 @@ def _smi_gpu(number: int, one: Mapping[str, str]) -> Gpu:
     mig = one.get("mig.mode.current", "").lower()
     return Gpu(
         index=number,
-        name=clean(one["name"]) if one.get("name") else None,
+        name=short(one["name"]) if one.get("name") else None,
         sm=int(major) * 10 + int(minor) if major.isdigit() and minor.isdigit() else None,
         compute_capability=capability or None,
         memory_total_mib=_whole(one.get("memory.total")),
@@ -234,7 +234,7 @@ def _smi_gpu(number: int, one: Mapping[str, str]) -> Gpu:
         if "compute_mode" in one
         else None,
         persistence={"Enabled": True, "Disabled": False}.get(one.get("persistence_mode", "")),
-        uuid=clean(one["uuid"]) if one.get("uuid") else None,
+        uuid=short(one["uuid"]) if one.get("uuid") else None,
         pci_bus_id=address(one["pci.bus_id"]) if one.get("pci.bus_id") else None,
     )
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from attn_doctor.backends.live.run import Step
 from attn_doctor.render.backends.figures import millis
+from attn_doctor.render.edge import raw
 from attn_doctor.render.terminal import clean
 
 
@@ -32,7 +33,7 @@ def _bar() -> Iterator[Callable[[Step], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=Console(file=raw(sys.stderr)), transient=True) as bar:
         task = bar.add_task("")
 
         def show(step: Step) -> None:

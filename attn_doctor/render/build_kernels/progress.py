@@ -14,6 +14,7 @@ from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.record.lock import Owner
 from attn_doctor.render.build_kernels.target import names
 from attn_doctor.render.build_kernels.text import said, span
+from attn_doctor.render.edge import raw
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
 
@@ -121,7 +122,7 @@ class Bar(_Times):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-        console = Console(stderr=True, no_color=not self._terminal.colour, highlight=False)
+        console = Console(file=raw(sys.stderr), no_color=not self._terminal.colour, highlight=False)
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
@@ -142,7 +143,7 @@ class Bar(_Times):
         if self._bar is not None:
             if self._task is None:
                 self._task = self._bar.add_task("waiting", total=None, shown="")
-            self._bar.update(self._task, shown=holder(owner))
+            self._bar.update(self._task, shown=clean(holder(owner)))
 
     def begin(self, plan: Plan) -> None:
         """Show an empty bar."""
@@ -150,7 +151,7 @@ class Bar(_Times):
         if self._bar is not None:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            shown = f"for {names(plan.targets)}" if plan.targets else ""
+            shown = clean(f"for {names(plan.targets)}") if plan.targets else ""
             self._task = self._bar.add_task("starting torch", total=len(plan.todo), shown=shown)
 
     def step(self, step: Step) -> None:
@@ -168,7 +169,9 @@ class Bar(_Times):
             self._rows[step.kernel.key] = bar.add_task(word, total=None, shown=shown)
         elif step.entry is not None and step.entry.state not in _GOOD:
             bar.console.print(
-                self._terminal.glyphs("✗ " + said(step.kernel, step.entry, step.entry.state)),
+                self._terminal.glyphs(
+                    clean("✗ " + said(step.kernel, step.entry, step.entry.state))
+                ),
                 markup=False,
             )
 

@@ -41,7 +41,7 @@ def report_text(
     lines += _remarks(report, terminal)
     lines += ["", *_last(report, terminal, exported=exported is not None)]
     if exported is not None:
-        lines += ["", *clean(artifact.words(exported)).splitlines()]
+        lines += ["", *artifact.words(exported).splitlines()]
     return terminal.page(lines)
 
 

@@ -12,8 +12,7 @@ from attn_doctor.kernels.caches.contents import KINDS, State
 from attn_doctor.render.findings.summary import header
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import age, size
-from attn_doctor.render.terminal import Terminal
-from attn_doctor.render.terminal import clean as without_controls
+from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell import commands
 
 if TYPE_CHECKING:
@@ -288,11 +287,6 @@ def cleared_text(done: Sequence[Cleared], terminal: Terminal) -> str:
 
 def _entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
-
-
-def clean(text: str) -> str:
-    """Return `text` without control characters and undecodable bytes, as file names have them."""
-    return without_controls(text).encode("utf-8", "replace").decode()
 
 
 def _wrapped(terminal: Terminal, text: str, *styles: str) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
-
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Report
 from attn_doctor.fixes.cuda_home.start_files import FileChanges
+from attn_doctor.render.json_text import json_text
 from attn_doctor.render.terminal import Terminal, clean
 
 SCHEMA = 1
@@ -147,4 +146,4 @@ def as_json(report: Report, plan: FileChanges | None, *, written: bool, undo: st
         "written": written,
         "undo": undo,
     }
-    return msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n"
+    return json_text(data)

@@ -16,6 +16,7 @@ from attn_doctor.fixes.journal import Run
 from attn_doctor.fixes.steps import Plan
 from attn_doctor.fixes.undo import Undo, Undone
 from attn_doctor.fixes.wheel_check import Verdict
+from attn_doctor.render.json_text import json_text
 
 SCHEMA = 1
 
@@ -105,4 +106,4 @@ def wheels_json(verdicts: Sequence[tuple[Verdict, tuple[str, ...]]]) -> str:
 
 def _written(data: dict[str, Any]) -> str:
     whole = {"schema": SCHEMA, "attn_doctor": __version__, **data}
-    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+    return json_text(whole)

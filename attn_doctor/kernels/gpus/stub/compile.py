@@ -158,13 +158,14 @@ def _run(command: list[str]) -> None:
             " -y libc6-dev; Fedora: sudo dnf install -y glibc-devel)"
         )
     raise AttnDoctorError(
-        f"{command[0]} could not compile the stub GPU ({ended.status}):\n"
-        f"{_first_errors(ended.out)}\nSet CC to another gcc or clang"
+        f"{command[0]} could not compile the stub GPU ({ended.status}):",
+        *_first_errors(ended.out),
+        "Set CC to another gcc or clang",
     )
 
 
-def _first_errors(output: str) -> str:
+def _first_errors(output: str) -> list[str]:
     """The first errors of a compiler."""
     lines = output.strip().splitlines()
     wrong = [line for line in lines if "error" in line.lower()]
-    return "\n".join((wrong or lines)[:5])
+    return (wrong or lines)[:5]

@@ -1,0 +1,85 @@
+"""The edge: what attn-doctor prints or writes for its user passes through `safe` here.
+
+Values are cleaned where they are put into a page, because only the renderer knows where a line must
+end. This is the second barrier: no secret, no control character and no command of a CI service
+passes, whatever a renderer forgot. Only our own colours do, and `replace_line`, which rewrites a
+line of progress. Output of the user's own programs goes around it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, TextIO
+
+from attn_doctor.clean import clean, clean_lines, without_commands
+from attn_doctor.redact import redact
+
+#: Colours and weights; not the concealed and blinking text that a terminal also knows.
+_STYLE = r"(\x1b\[(?:(?:[0-4]|[34]\d|38;5;\d+|9\d);?)*m)"
+
+
+def safe(text: str, *, styled: bool = False, commands: bool = False) -> str:
+    """Return a page without secrets, control characters and commands of a CI service.
+
+    `styled` keeps colours; `commands` keeps commands, of which the page then consists.
+    """
+    parts = re.split(_STYLE, text) if styled and "\x1b" in text else [text]
+    shown = "".join(
+        part if number % 2 else redact(clean_lines(part)) for number, part in enumerate(parts)
+    )
+    return shown if commands else without_commands(shown)
+
+
+class Edge:
+    """A standard stream that passes all text through `safe`; otherwise it is that stream."""
+
+    def __init__(self, stream: TextIO, *, styled: bool) -> None:
+        self.stream = stream
+        self._styled = styled
+
+    def write(self, text: str, *, commands: bool = False) -> int:
+        """Write a page. `commands`: it consists of commands of a CI service."""
+        return self.stream.write(safe(text, styled=self._styled, commands=commands))
+
+    def writelines(self, lines: list[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def guard() -> None:
+    """Put the edge between attn-doctor and its standard output and error."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, Edge):
+            setattr(sys, name, Edge(stream, styled=_is_styled(stream)))
+
+
+def _is_styled(stream: TextIO) -> bool:
+    import os
+
+    return stream.isatty() or bool(os.environ.get("FORCE_COLOR"))
+
+
+def raw(stream: TextIO) -> TextIO:
+    """Return the stream behind the edge, for progress bars, whose texts are clean already."""
+    return stream.stream if isinstance(stream, Edge) else stream
+
+
+def show(text: str, *, commands: bool = False) -> None:
+    """Print a page. `commands`: it consists of commands of a CI service."""
+    if isinstance(sys.stdout, Edge):
+        sys.stdout.write(text, commands=commands)
+    else:
+        sys.stdout.write(text)
+
+
+def replace_line(text: str = "") -> None:
+    """Show `text` in place of the last line of standard error, which has to be a terminal."""
+    stream = raw(sys.stderr)
+    stream.write(f"\x1b[2K\r{redact(clean(text))}" + ("\r" if text else ""))
+    stream.flush()

@@ -1,0 +1,165 @@
+"""The shapes of access tokens: what each service's tokens begin with, and what follows.
+
+A row is the marker that every such token holds, a regular expression for what follows it, and the
+source. The marker is searched first, which is fast; only a text that holds one is searched for the
+whole shape. Lengths are lower limits, because services make longer tokens from time to time.
+
+Sources: `gitleaks` is the rule of that name in gitleaks 8.30 (config/gitleaks.toml), `trufflehog`
+the detector in trufflehog 3 (pkg/detectors), `detect-secrets` the plugin in detect-secrets 1.5;
+otherwise the vendor's documentation.
+"""
+
+from __future__ import annotations
+
+#: Marker, what follows it, source. `BEFORE` has what precedes a marker.
+SHAPES: tuple[tuple[str, str, str], ...] = (
+    # Code hosting and CI
+    ("ghp_", r"\w{16,}", "gitleaks github-pat"),
+    ("gho_", r"\w{16,}", "gitleaks github-oauth"),
+    ("ghu_", r"\w{16,}", "gitleaks github-app-token"),
+    ("ghs_", r"[\w.-]{16,}", "gitleaks github-app-token"),
+    ("ghr_", r"\w{16,}", "gitleaks github-refresh-token"),
+    ("github_pat_", r"\w{16,}", "gitleaks github-fine-grained-pat"),
+    ("glpat-", r"[\w.-]{16,}", "gitleaks gitlab-pat-routable"),
+    ("gldt-", r"[\w-]{16,}", "gitleaks gitlab-deploy-token"),
+    ("glrt-", r"[\w.-]{16,}", "gitleaks gitlab-runner-authentication-token"),
+    ("glcbt-", r"[\w-]{16,}", "gitleaks gitlab-cicd-job-token"),
+    ("glptt-", r"[\w-]{16,}", "gitleaks gitlab-ptt"),
+    ("glft-", r"[\w-]{16,}", "gitleaks gitlab-feed-token"),
+    ("glsoat-", r"[\w-]{16,}", "gitleaks gitlab-scim-token"),
+    ("gloas-", r"[\w-]{16,}", "gitleaks gitlab-oauth-app-secret"),
+    ("glagent-", r"[\w-]{16,}", "gitleaks gitlab-kubernetes-agent-token"),
+    ("glimt-", r"[\w-]{16,}", "gitleaks gitlab-incoming-mail-token"),
+    ("glffct-", r"[\w-]{16,}", "gitleaks gitlab-feature-flag-client-token"),
+    ("GR1348941", r"[\w-]{16,}", "gitleaks gitlab-rrt"),
+    ("ATBB", r"[A-Za-z0-9]{24,}", "trufflehog bitbucketapppassword"),
+    ("ATATT3", r"[\w=-]{16,}", "trufflehog atlassian v2"),
+    ("ATCTT3", r"[\w+/=-]{16,}", "trufflehog atlassian v2"),
+    ("CCIPAT_", r"\w{16,}", "trufflehog circleci v2"),
+    ("bkua_", r"[A-Za-z0-9]{24,}", "trufflehog buildkite v2"),
+    ("sgp_", r"\w{32,}", "gitleaks sourcegraph-access-token"),
+    ("sqp_", r"[0-9a-f]{32,}", "docs.sonarsource.com, project tokens"),
+    ("squ_", r"[0-9a-f]{32,}", "docs.sonarsource.com, user tokens"),
+    ("sqa_", r"[0-9a-f]{32,}", "docs.sonarsource.com, global analysis tokens"),
+    ("sqco_", r"[A-Za-z0-9]{32,}", "trufflehog sonarcloud v2"),
+    # Package registries
+    ("pypi-", r"(?=[\w-]*[A-Z])[\w-]{16,}", "gitleaks pypi-upload-token"),
+    ("npm_", r"[A-Za-z0-9]{24,}", "gitleaks npm-access-token"),
+    ("rubygems_", r"[0-9a-f]{24,}", "gitleaks rubygems-api-token"),
+    ("CLOJARS_", r"[A-Za-z0-9]{24,}", "gitleaks clojars-api-token"),
+    ("dckr_pat_", r"[\w-]{16,}", "trufflehog dockerhub v2"),
+    ("dckr_oat_", r"[\w-]{16,}", "trufflehog dockerhub v2"),
+    ("AKCp", r"[A-Za-z0-9]{24,}", "gitleaks artifactory-api-key"),
+    ("cmVmdGtu", r"[A-Za-z0-9]{24,}", "gitleaks artifactory-reference-token"),
+    # Models, data and GPUs
+    ("hf_", r"[A-Za-z0-9]{16,}", "gitleaks huggingface-access-token"),
+    ("api_org_", r"[A-Za-z0-9]{16,}", "gitleaks huggingface-organization-api-token"),
+    ("nvapi-", r"[\w-]{16,}", "trufflehog nvapi"),
+    ("wandb_v1_", r"\w{16,}", "docs.wandb.ai, API keys"),
+    ("ms-", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "modelscope.cn, access tokens"),
+    ("KGAT_", r"[A-Za-z0-9]{16,}", "kaggle.com, API tokens"),
+    ("r8_", r"(?=\w*[A-Z])(?=\w*\d)[\w-]{24,}", "trufflehog replicate"),
+    ("rpa_", r"[A-Z0-9]{24,}", "docs.runpod.io, API keys"),
+    ("sk-", r"(?=[\w.-]*\d)[\w.-]{16,}", "gitleaks openai-api-key, anthropic-api-key"),
+    ("gsk_", r"[A-Za-z0-9]{24,}", "trufflehog groq"),
+    ("xai-", r"\w{24,}", "trufflehog xai"),
+    ("pplx-", r"[A-Za-z0-9]{24,}", "gitleaks perplexity-api-key"),
+    ("tgp_v1_", r"[\w-]{24,}", "docs.together.ai, API keys"),
+    ("fw_", r"(?=\w*\d)[A-Za-z0-9]{22,}", "docs.fireworks.ai, API keys"),
+    ("lsv2_", r"\w{24,}", "trufflehog langsmith"),
+    ("pcsk_", r"\w{24,}", "trufflehog pinecone"),
+    ("jina_", r"[A-Za-z0-9]{24,}[\w-]*", "docs.jina.ai, API keys"),
+    ("AGE-SECRET-KEY-1", r"[A-Z0-9]{24,}", "gitleaks age-secret-key"),
+    # Clouds
+    ("AKIA", r"[A-Z0-9]{12,}", "gitleaks aws-access-token"),
+    ("ASIA", r"[A-Z0-9]{12,}", "gitleaks aws-access-token"),
+    ("ABIA", r"[A-Z2-7]{16}", "gitleaks aws-access-token"),
+    ("ACCA", r"[A-Z2-7]{16}", "gitleaks aws-access-token"),
+    ("ABSK", r"[A-Za-z0-9+/]{48,}={0,2}", "gitleaks aws-amazon-bedrock-api-key-long-lived"),
+    ("bedrock-api-key-", r"[\w+/=-]{16,}", "gitleaks aws-amazon-bedrock-api-key-short-lived"),
+    ("AIza", r"[\w-]{24,}", "gitleaks gcp-api-key"),
+    ("ya29.", r"[\w.-]{10,}", "trufflehog googleoauth2"),
+    ("GOCSPX-", r"[\w-]{16,}", "cloud.google.com, OAuth client secrets"),
+    ("1//0", r"[\w-]{24,}", "developers.google.com, OAuth refresh tokens"),
+    ("Q~", r"[\w~.-]{24,}", "gitleaks azure-ad-client-secret"),
+    ("dop_v1_", r"[0-9a-f]{24,}", "gitleaks digitalocean-pat"),
+    ("doo_v1_", r"[0-9a-f]{24,}", "gitleaks digitalocean-access-token"),
+    ("dor_v1_", r"[0-9a-f]{24,}", "gitleaks digitalocean-refresh-token"),
+    ("dapi", r"[0-9a-f]{32}(?:-\d)?", "gitleaks databricks-api-token"),
+    ("LTAI", r"[A-Za-z0-9]{12,}", "trufflehog alibaba"),
+    ("AKID", r"[A-Za-z0-9]{24,}", "cloud.tencent.com, SecretId"),
+    ("t1.", r"[\w-]{24,}\.[\w=-]{24,}", "yandex.cloud, IAM tokens"),
+    ("AQVN", r"[\w-]{24,}", "yandex.cloud, API keys"),
+    ("HRKU-", r"[\w-]{24,}", "gitleaks heroku-api-key-v2"),
+    ("fo1_", r"[\w-]{24,}", "gitleaks flyio-access-token"),
+    ("fm1", r"[ar]_[\w+/=-]{24,}", "gitleaks flyio-access-token"),
+    ("fm2_", r"[\w+/=-]{24,}", "gitleaks flyio-access-token"),
+    ("nfp_", r"\w{24,}", "trufflehog netlify v2"),
+    ("sbp_", r"[0-9a-z]{24,}", "trufflehog supabasetoken"),
+    ("pscale_", r"(?:tkn|oauth|pw)_[\w=.-]{24,}", "gitleaks planetscale-oauth-token"),
+    ("v1.0-", r"[0-9a-f]{24}-[0-9a-f]{24,}", "gitleaks cloudflare-origin-ca-key"),
+    ("sha256~", r"[\w-]{24,}", "gitleaks openshift-user-token"),
+    (".atlasv1.", r"[\w=-]{24,}", "trufflehog terraformcloudpersonaltoken"),
+    ("pul-", r"[0-9a-f]{24,}", "gitleaks pulumi-api-token"),
+    ("pnu_", r"[A-Za-z0-9]{24,}", "gitleaks prefect-api-token"),
+    ("hvs.", r"[\w-]{16,}", "gitleaks vault-service-token"),
+    ("hvb.", r"[\w-]{16,}", "gitleaks vault-batch-token"),
+    ("dp.", r"(?:ct|pt|st|sa|scim|audit)\.[\w.-]{24,}", "trufflehog doppler"),
+    ("ops_", r"eyJ[\w+/=-]{24,}", "gitleaks 1password-service-account-token"),
+    ("A3-", r"[A-Z0-9]{6}-[A-Z0-9-]{16,}", "gitleaks 1password-secret-key"),
+    ("tskey-", r"[\w-]{16,}", "trufflehog tailscale"),
+    # Messages and mail
+    ("xox", r"[abeoprs][-.][\w.-]{10,}", "gitleaks slack-bot-token, slack-user-token"),
+    ("xapp-", r"[\w-]{16,}", "gitleaks slack-app-token"),
+    ("hooks.slack.com/", r"\w+/[\w/+-]{16,}", "gitleaks slack-webhook-url"),
+    ("/api/webhooks/", r"\d{8,}/[\w-]{16,}", "trufflehog discordwebhook"),
+    (".webhook.office.com/", r"\S{16,}", "gitleaks microsoft-teams-webhook"),
+    (":AA", r"[\w-]{33}", "trufflehog telegrambottoken"),
+    ("SG.", r"[\w-]{16,}\.[\w-]{16,}", "trufflehog sendgrid"),
+    ("key-", r"[0-9a-f]{32}", "trufflehog mailgun"),
+    ("-us", r"\d{1,2}", "trufflehog mailchimp"),
+    ("SK", r"[0-9a-f]{32}", "gitleaks twilio-api-key"),
+    ("AC", r"[0-9a-f]{32}", "trufflehog twilio"),
+    # Payment, monitoring, documents
+    ("sk_", r"(?:live|test|prod)_[A-Za-z0-9]{10,}", "gitleaks stripe-access-token"),
+    ("rk_", r"(?:live|test|prod)_[A-Za-z0-9]{10,}", "gitleaks stripe-access-token"),
+    ("whsec_", r"[\w+/=-]{16,}", "docs.stripe.com, webhook secrets"),
+    ("sk_", r"[0-9a-f]{40,}", "trufflehog elevenlabs v2"),
+    ("sq0", r"(?:atp|csp)-[\w-]{16,}", "gitleaks square-access-token"),
+    ("EAAA", r"[\w-]{40,}", "gitleaks square-access-token"),
+    ("shp", r"(?:at|ca|pa|ss)_[0-9a-fA-F]{24,}", "gitleaks shopify-access-token"),
+    ("glsa_", r"\w{24,}", "gitleaks grafana-service-account-token"),
+    ("glc_", r"[A-Za-z0-9+/=]{24,}", "gitleaks grafana-cloud-api-token"),
+    ("sntrys_", r"[\w+/=-]{24,}", "gitleaks sentry-org-token"),
+    ("sntryu_", r"[0-9a-f]{24,}", "gitleaks sentry-user-token"),
+    ("NRAK-", r"[A-Z0-9]{20,}", "docs.newrelic.com, user keys"),
+    ("PMAK-", r"[\w-]{24,}", "trufflehog postman"),
+    ("figd_", r"[\w-]{24,}", "trufflehog figmapersonalaccesstoken"),
+    ("lin_", r"(?:api|oauth)_\w{24,}", "trufflehog linearapi"),
+    ("ntn_", r"[A-Za-z0-9]{24,}", "gitleaks notion-api-token"),
+    ("secret_", r"[A-Za-z0-9]{32,}", "trufflehog notion"),
+    ("sl.", r"(?:u\.)?[\w-]{64,}", "trufflehog dropbox"),
+    ("rdme_", r"[0-9a-z]{32,}", "gitleaks readme-api-token"),
+    ("phx_", r"[\w-]{24,}", "posthog.com, personal API keys"),
+    # Formats that many services share
+    ("eyJ", r"[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3}", "RFC 7519 and RFC 7516"),
+    ("eyJrIjoi", r"[A-Za-z0-9]{24,}={0,3}", "gitleaks grafana-api-key"),
+)  # fmt: skip
+
+#: What belongs to a token before its marker.
+BEFORE: dict[str, str] = {
+    "Q~": r"[\w~.]{3}\d",
+    ".atlasv1.": r"[A-Za-z0-9]{14}",
+    ":AA": r"(?<!\d)\d{8,10}",
+    "-us": r"(?<![0-9a-f])[0-9a-f]{32}",
+    ".webhook.office.com/": r"[A-Za-z0-9-]{1,63}",
+}
+#: Tokens without a marker: two or three parts of random text with fixed lengths.
+UNMARKED: tuple[tuple[str, str], ...] = (
+    (r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}", "detect-secrets discord"),
+    (r"[A-Za-z0-9]{26}:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "trufflehog ngc"),
+    (r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}", "gitleaks airtable-personnal-access-token"),
+    (r"[ps]at\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}", "gitleaks harness-api-key"),
+)
+#: Letters that the shortest of them has.
+UNMARKED_LENGTH = 59

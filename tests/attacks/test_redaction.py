@@ -1,0 +1,158 @@
+"""Secrets that must not leave: the shapes of tokens, the names before them, and what must stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.redact import HIDDEN, redact, redact_all
+from tests.attacks.tokens import tokens
+
+TOKENS = tokens()
+#: 2,000 texts without secrets, each with its kind: paths and digests of wheels, hashes of git,
+#: Triton and Inductor, names of kernels and symbols, lines of posted logs, commands, URLs.
+ORDINARY = Path(__file__).with_name("ordinary.tsv")
+#: Where a token may stand. Each has to be found by its shape alone.
+PLACES = (
+    "{}",
+    "got {} back",
+    "x={}",
+    "'{}',",
+    '{{"value": "{}"}}',
+    "https://example.org/simple?page={}&x=1",
+    "https://{}@example.org/simple",
+    "https://user:{}@example.org/simple",
+    "({}).",
+    "line one\\n{}",
+    "#{}#",
+)
+
+
+def leaks(token: str, text: str) -> bool:
+    """Whether `text` holds the token, or more of it than a service itself would show."""
+    body = token[len(token) // 3 :]
+    return any(body[start : start + 12] in text for start in range(max(1, len(body) - 11)))
+
+
+def test_there_are_enough_shapes() -> None:
+    assert len(TOKENS) >= 60
+    assert len(set(TOKENS.values())) == len(TOKENS)
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_token_is_known_by_its_shape(name: str) -> None:
+    token = TOKENS[name]
+    # A user name ends at the first slash; only after its colon is a slash that of a password.
+    places = [one for one in PLACES if "/" not in token or one != "https://{}@example.org/simple"]
+    shown = {place: redact(place.format(token)) for place in places}
+    assert [place for place, text in shown.items() if leaks(TOKENS[name], text)] == []
+    assert [text for text in shown.values() if HIDDEN not in text or redact(text) != text] == []
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_a_token_in_a_path_is_known(name: str) -> None:
+    if name in ("ngc legacy", "aws secret", "azure storage"):
+        pytest.skip("random letters without a mark, as folders of caches have them")
+    assert not leaks(TOKENS[name], redact(f"/home/ada/{TOKENS[name]}/python"))
+
+
+SECRET = "correct-horse"
+NAMED = (
+    "--hub_token {}",
+    "--hub-token={}",
+    "--hub_token '{}' --steps 5",
+    "('train.py', '--hub_token', '{}', '--steps')",
+    "--api-key {}",
+    "--api_key={}",
+    "--password {}",
+    "--wandb-api-key\n    {}",
+    "HF_TOKEN={} python train.py",
+    'export HF_TOKEN="{}"',
+    "WANDB_API_KEY={}",
+    "DB_PASSWORD={}",
+    "AWS_SECRET_ACCESS_KEY={}",
+    "KEY={}",
+    "PGPASSWORD={}",
+    '"api_key": "{}"',
+    "api_key: '{}'",
+    "password: {}",
+    "client_secret = {}",
+    "Authorization: Bearer {}",
+    "Authorization: token {}",
+    "authorization: Basic {}",
+    "curl -H 'X-Api-Key: {}' https://x",
+    "PRIVATE-TOKEN: {}",
+    "Cookie: session={}",
+    "curl -u ada:{} https://x",
+    "sshpass -p {} ssh box",
+    "docker login -u ada -p {} ghcr.io",
+    "wandb login {}",
+    "machine example.org login ada password {}",
+    "//registry.npmjs.org/:_authToken={}",
+    "_auth={}",
+    "https://ada:{}@example.org/simple",
+    "https://ada:a/b@c{}@example.org/simple",
+    "postgres://ada:{}@db:5432/x",
+    "https://x/f?jwt={}",
+    "https://x/f?sv=1&sig={}&se=2",
+    "https://x/f?X-Amz-Signature={}&X-Amz-Date=2",
+    "https://x/f?token={}#frag",
+    "AccountName=a;AccountKey={};EndpointSuffix=x",
+    "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n-----END OPENSSH PRIVATE KEY-----",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\n{}",
+    '"private_key": "-----BEGIN PRIVATE KEY-----\\n{}\\n-----END PRIVATE KEY-----\\n"',
+    "PuTTY-User-Key-File-3: x\nPrivate-Lines: 1\n{}\nPrivate-MAC: 0",
+)
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_names_tell(text: str) -> None:
+    secret = f"{SECRET}-7Q"
+    shown = redact(text.format(secret))
+    assert SECRET not in shown
+    assert redact(shown) == shown
+
+
+@pytest.mark.parametrize("password", ["p/w", "p@w", "p/w@x", "a:b/c@d", "p%40w", "päss/w@rd"])
+def test_passwords_of_urls_hold_anything(password: str) -> None:
+    assert redact(f"pip --index-url https://ada:{password}@h.org/simple x") == (
+        "pip --index-url https://***@h.org/simple x"
+    )
+
+
+def test_data_tells_by_its_names() -> None:
+    data = {"argv": ["python", "--hub_token", SECRET], "env": {"HF_TOKEN": SECRET}, "n": [1, None]}
+    assert redact_all(data) == {
+        "argv": ["python", "--hub_token", HIDDEN],
+        "env": {"HF_TOKEN": HIDDEN},
+        "n": [1, None],
+    }
+
+
+def test_ordinary_texts_stay() -> None:
+    rows = [line.split("\t", 1) for line in ORDINARY.read_text("utf-8").splitlines()]
+    cut = [(kind, text, redact(text)) for kind, text in rows if redact(text) != text]
+    assert len(rows) >= 2000
+    assert len(cut) <= len(rows) // 100, cut
+
+
+def test_long_texts_take_no_time() -> None:
+    """Texts that make a careless pattern try everything."""
+    import time
+
+    for part in (
+        "a",
+        "://",
+        "-----BEGIN PRIVATE KEY-----",
+        "token",
+        "--a ",
+        "?a",
+        "a.",
+        "aB3",
+        "=",
+        "key=",
+    ):
+        start = time.process_time()
+        redact(part * (100_000 // len(part)))
+        assert time.process_time() - start < 3, part

@@ -138,7 +138,12 @@ def _gpu(gpu: Gpu, number: int, facts: Facts, tables: Tables, gaps: dict[str, st
     known = _known(code, f"gpus[{number}].in_torch_archs", gaps)
     _known(code, f"gpus[{number}].torch_code", gaps)
     carried = None if known is None else known != "no"
-    return msgspec.structs.replace(gpu, torch_code=known, in_torch_archs=carried)
+    return msgspec.structs.replace(
+        gpu,
+        torch_code=known,
+        in_torch_archs=carried,
+        min_nvcc=torch_wheels.min_nvcc(gpu, tables),
+    )
 
 
 def _torch_gpu_code(gpus: tuple[Gpu, ...] | None) -> str | None:

@@ -143,6 +143,19 @@ def _serves(release: Row, cuda: str, facts: Facts, tables: Tables) -> bool | Non
     return None if all(oldest <= sm and sm // 10 <= newest // 10 for sm in sms) else False
 
 
+def min_nvcc(gpu: Gpu, tables: Tables) -> str | None:
+    """Return the oldest CUDA of the tables whose nvcc compiles for this GPU; None for none."""
+    if gpu.sm is None:
+        return None
+    rows: list[Row] = tables["drivers"]["compiler"]
+    able = (
+        str(row["cuda"])
+        for row in rows
+        if row["oldest"] <= gpu.sm <= row["newest"] and gpu.sm not in row.get("lacks", ())
+    )
+    return next(able, None)
+
+
 def carried(gpu: Gpu, facts: Facts, tables: Tables) -> str | Unknown | None:
     """Return `yes` for machine code, `ptx` for code that the driver compiles, or `no`."""
     codes, cuda = facts.torch.archs, facts.torch.cuda

@@ -172,7 +172,7 @@ class Package(Struct, frozen=True, kw_only=True):
     """Derived: `yes` if a prebuilt wheel exists for this torch, CUDA and Python; `no` if pip would
     compile it from source; None if the tables do not list it."""
     accepts_flash_attn: bool | None = None
-    """Derived, for xformers: its release accepts the installed flash-attn, from tables."""
+    """Derived: this xformers accepts the installed flash-attn, from tables."""
     loads: bool | None = None
     """Derived: no reason was found, in the files of its extension modules, why they could not be
     loaded; false if none of its main modules can be."""

@@ -75,3 +75,5 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """Derived: the installed torch contains code for it, machine code or PTX."""
     torch_code: GpuCode | None = None
     """Derived: torch's code for it: `yes` (machine code), `ptx` (the driver compiles it), `no`."""
+    min_nvcc: Version | None = None
+    """Derived: oldest CUDA, from 11.8 on, whose nvcc compiles for it."""

@@ -64,7 +64,8 @@ def test_every_derived_fact_has_a_function() -> None:
     types = {field.name: field.type for field in msgspec.structs.fields(Facts)}
     places = [place.split(".") for place, _ in derived.STEPS if "." in place]
     worked = {f"{types[group].__name__}.{name}" for group, name in places}
-    worked |= {"Gpu.in_torch_archs", "Gpu.torch_code", "Extension.loads", "Extension.gpu_code"}
+    worked |= {"Gpu.in_torch_archs", "Gpu.torch_code", "Gpu.min_nvcc", "Package.accepts_flash_attn"}
+    worked |= {"Extension.loads", "Extension.gpu_code"}
     worked |= {"Torch.gpu_code"}
     worked |= {f"Package.{name}" for name in ("built_minor", "built_cuda_major")}
     worked |= {
@@ -473,3 +474,36 @@ def test_reasons_read_as_sentences() -> None:
     assert len(found.gaps) > 3
     for reason in found.gaps.values():
         assert re.fullmatch(r"[a-z].{10,150}[^.]", reason), reason
+
+
+@pytest.mark.parametrize(
+    ("sm", "cuda"),
+    [(75, "11.8"), (90, "11.8"), (100, "12.8"), (103, "12.9"), (110, "13.0"), (120, "12.8"),
+     (121, "12.9"), (30, None), (None, None)],
+)  # fmt: skip
+def test_the_oldest_nvcc_for_a_gpu(sm: int | None, cuda: str | None) -> None:
+    (gpu,) = derive(gpus=(Gpu(index=0, sm=sm),)).gpus or ()
+    assert gpu.min_nvcc == cuda
+
+
+@pytest.mark.parametrize(
+    ("xformers", "flash_attn", "accepts"),
+    [("0.0.30", "2.7.4.post1", True), ("0.0.30", "2.8.0.post2", False), ("0.0.31", "2.8.2", False),
+     ("0.0.35", "2.8.3", True), ("0.0.35+git1", "2.6.3", False), ("0.0.99", "2.8.3", None),
+     ("0.0.35", None, None)],
+)  # fmt: skip
+def test_whether_xformers_accepts_flash_attn(
+    xformers: str, flash_attn: str | None, accepts: bool | None
+) -> None:
+    found = derive(xformers=Package(version=xformers), flash_attn=Package(version=flash_attn))
+    assert found.xformers.accepts_flash_attn is accepts
+
+
+def test_a_torch_newer_than_triton_windows() -> None:
+    windows = System(os="windows", arch="x86_64")
+    found = derive(
+        system=windows,
+        torch=Torch(installed=True, version="2.15.0+cu130", build="cuda", cuda="13.0"),
+    )
+    assert found.triton.expected is None
+    assert "triton-windows newer than" in str(found.gap("triton.expected"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends import catalogue as store
 from attn_doctor.backends.attention_call import AttentionCall, context_of
@@ -15,6 +15,9 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.rule import Group
+
+_IMPORT = "https://packaging.python.org/en/latest/specifications/core-metadata/"
+_LOAD = "https://man7.org/linux/man-pages/man8/ld.so.8.html"
 
 
 def framework_of(facts: Facts, wanted: str = "") -> str:
@@ -51,7 +54,7 @@ def matrix(
         if only and name.backend not in only:
             continue
         backend = catalogue.backend(name.backend)
-        more = _of_name(name, chosen, catalogue)
+        more = (*_of_name(name, chosen, catalogue), *_of_packages(backend, chosen))
         known = all(line.truth(lambda _: context.version) is not False for line in _releases(name))
         rows.append(
             Row(
@@ -100,7 +103,7 @@ def requirements(
     for entry in catalogue.names_of(chosen.name):
         if entry.name == name:
             backend = catalogue.backend(entry.backend)
-            more = _of_name(entry, chosen, catalogue)
+            more = (*_of_name(entry, chosen, catalogue), *_of_packages(backend, chosen))
             return backend, [evaluator.results(backend, call, more) for call in calls]
     raise KeyError(name)
 
@@ -157,3 +160,28 @@ def _of_name(name: Name, framework: Framework, catalogue: Catalogue) -> tuple[Re
             if entry.name == name.backend
         ][:1]
     return tuple(found)
+
+
+def _of_packages(backend: Backend, framework: Framework) -> Iterator[Requirement]:
+    """Yield the requirements that the packages behind a row can be imported and loaded."""
+    for package in dict.fromkeys(("torch", framework.name, *filter(None, [backend.package]))):
+        yield _empty(f"{package}-importable", package, "import_error", "imported", _IMPORT)
+    if backend.package:
+        yield _empty(f"{backend.package}-loadable", backend.package, "load_error", "loaded", _LOAD)
+
+
+def _empty(id: str, package: str, fact: str, verb: str, source: str) -> Requirement:
+    """Return the requirement that a fact with an error is empty, where it is known."""
+    name = f"{package}.{fact}"
+    return Requirement(
+        id=id,
+        text=f"{package} cannot be {verb}: {{{name}}}",
+        label=f"{package} can be {verb}",
+        source=source,
+        when=(
+            Condition(f"{package}.installed", "==", "boolean", True),
+            Condition(name, "is known", "text"),
+        ),
+        needs=Group(all=(Condition(name, "==", "text", ""),)),
+        by="package",
+    )

@@ -22,6 +22,8 @@ class Binary(Struct, frozen=True, kw_only=True):
     """Folders for these libraries only."""
     damaged: str = ""
     """What is wrong with the file; empty if nothing is."""
+    unread: bool = False
+    """The file could not be read, for the reason in `damaged`; it may be whole."""
 
 
 class Versions(Struct, frozen=True, kw_only=True):

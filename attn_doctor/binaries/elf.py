@@ -65,6 +65,8 @@ class Header(NamedTuple):
 
 def header(data: bytes) -> Header:
     """Read the header from the first 64 bytes of a file. Raises `DamagedError`."""
+    if not data:
+        raise DamagedError("it is empty")
     if data[:4] != b"\x7fELF":
         raise DamagedError("it does not begin like an ELF file")
     if len(data) < 64 or data[4] not in (1, 2) or data[5] not in (1, 2):
@@ -117,9 +119,12 @@ class Elf:
         if not found.native:
             raise DamagedError("it is not a 64-bit little-endian ELF file")
         self.machine = _MACHINES.get(found.machine, f"machine {found.machine}")
+        #: The lowest possible size of the file, by its headers and what is loaded of it.
+        self.end = found.end
         self._sections = (found.sections, found.section_size, found.section_count, found.names)
         segments = self._segments(found.programs, found.program_size, found.program_count)
         self._loads = [(one[3], one[2], one[5]) for one in segments if one[0] == _LOAD]
+        self.end = max([self.end, *(place + length for _, place, length in self._loads)])
         places = [(one[2], one[5]) for one in segments if one[0] == _DYNAMIC_SEGMENT]
         #: Values of the dynamic section by tag.
         self.dynamic: dict[int, list[int]] = self._read_dynamic(*places[0]) if places else {}

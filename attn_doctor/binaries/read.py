@@ -28,6 +28,9 @@ def binary(path: str) -> Binary:
 
 def _elf(window: Window) -> Binary:
     elf = Elf(window)
+    if elf.end > window.size:
+        # Loading it would kill the process with SIGBUS.
+        raise DamagedError(f"it ends after {window.size} of at least {elf.end} bytes")
     return Binary(
         format="elf",
         machine=elf.machine,

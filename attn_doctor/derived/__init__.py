@@ -161,6 +161,7 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
         "built_minor": series(package.built_torch),
         "built_cuda_major": major(package.built_cuda),
         "loads": (loads := extensions.package_loads(field, facts)),
+        "load_error": extensions.package_load_error(field, facts),
         "known_to_load": None if package.installed is None else loads is True,
         "gpu_code": _known(extensions.package_gpu_code(field, facts), f"{field}.gpu_code", gaps),
     }

@@ -27,16 +27,27 @@ def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
             code = None
         else:
             gaps.pop(place, None)
-        found.append(msgspec.structs.replace(one, loads=loads(one), gpu_code=code))
+        error = load_error(one)
+        found.append(
+            msgspec.structs.replace(
+                one, loads=None if error is None else not error, load_error=error, gpu_code=code
+            )
+        )
     return tuple(found)
 
 
-def loads(one: Extension) -> bool | None:
-    """Return false if it cannot be loaded; None if that is unknown."""
-    if one.missing_libraries or one.outdated_libraries or one.undefined_symbol_count:
-        return False
+def load_error(one: Extension) -> str | None:
+    """Return why it cannot be loaded; empty if no reason was found, None if that is unknown."""
+    if one.fault:
+        return one.fault
+    if one.missing_libraries:
+        return f"{', '.join(one.missing_libraries)} cannot be found"
+    if one.missing_symbol_versions:
+        return f"{', '.join(one.missing_symbol_versions)} is missing"
+    if one.undefined_symbol_count:
+        return f"undefined symbol {next(iter(one.first_undefined_symbols or ()), '')}".strip()
     known = (one.missing_libraries, one.outdated_libraries, one.undefined_symbol_count)
-    return None if None in known else True
+    return None if None in known else ""
 
 
 def gpu_code(modules: Sequence[Extension], facts: Facts) -> str | Unknown | None:
@@ -81,6 +92,15 @@ def package_loads(field: str, facts: Facts) -> bool | None:
     if not answers or True in answers:
         return True if answers else None
     return None if None in answers else False
+
+
+def package_load_error(field: str, facts: Facts) -> str | None:
+    """Return why none of the package's main modules can be loaded; empty if one can."""
+    loads = package_loads(field, facts)
+    if loads is not False:
+        return "" if loads or facts.extensions is not None else None
+    first = _main(field, facts.extensions or ())[0]
+    return f"{first.name}: {first.load_error}"
 
 
 def package_gpu_code(field: str, facts: Facts) -> str | Unknown | None:

@@ -24,6 +24,7 @@ from attn_doctor.facts.installed import (
     ShadowingLibrary,
     Torch,
     Triton,
+    UnmetRequirement,
 )
 from attn_doctor.facts.interpreter import Interpreter, Python
 from attn_doctor.facts.kinds import Version
@@ -54,6 +55,7 @@ __all__ = [
     "Toolkit",
     "Torch",
     "Triton",
+    "UnmetRequirement",
     "Version",
     "to_builtins",
     "to_json",
@@ -107,6 +109,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     extensions: tuple[Extension, ...] | None = None
     """Compiled modules of known packages, and of kernels from the Hub for this torch. Linux and
     Windows only."""
+    unmet_requirements: tuple[UnmetRequirement, ...] | None = None
+    """Requirements of these packages, and of those that they require, that are not met. Without
+    torch, Triton and CUDA, which other facts describe."""
     cuda_wheels: tuple[CudaWheel, ...] | None = None
     """CUDA libraries installed as wheels."""
     shadowing_libraries: tuple[ShadowingLibrary, ...] | None = None
@@ -178,6 +183,7 @@ ELEMENTS: dict[str, str] = {
     "interpreters": "interpreter",
     "toolkits": "toolkit",
     "extensions": "extension",
+    "unmet_requirements": "requirement",
     "cuda_wheels": "wheel",
     "shadowing_libraries": "library",
     "caches": "cache",

@@ -40,6 +40,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     """Folder of the package."""
     installation_error: str | None = None
     """What is wrong with the installation (`no torch folder`, …); empty if nothing is."""
+    import_error: str | None = None
+    """Why an import of it fails for a requirement that is not met; empty if no reason was found."""
     source: Origin | None = None
     """Where it was installed from: `index`, `url`, `vcs`, `local`, `editable`, `conda`,
     `system`."""
@@ -156,6 +158,8 @@ class Package(Struct, frozen=True, kw_only=True):
     """Python that it was compiled for, from its build record or the names of its extensions."""
     extensions: tuple[str, ...] | None = None
     """Names of its compiled extension modules."""
+    import_error: str | None = None
+    """Why an import of it fails for a requirement that is not met; empty if no reason was found."""
     requires_torch: str | None = None
     """The torch requirement in its metadata, such as `==2.10.0`, or in its wheel's name
     (`torch2.9.0andhigher`); empty if there is none."""
@@ -176,6 +180,9 @@ class Package(Struct, frozen=True, kw_only=True):
     loads: bool | None = None
     """Derived: no reason was found, in the files of its extension modules, why they could not be
     loaded; false if none of its main modules can be."""
+    load_error: str | None = None
+    """Derived: why none of its main modules can be loaded, of the first one; empty if no reason
+    was found, or if it has no compiled modules."""
     known_to_load: bool | None = None
     """Derived: `loads` is true. False if `loads` is false or unknown, so that rules use the build
     record when the files give no answer."""
@@ -194,6 +201,9 @@ class Extension(Struct, frozen=True, kw_only=True):
     """Its file name up to the first dot; for a Hub kernel with its repository."""
     path: str | None = None
     """Path of its file."""
+    fault: str | None = None
+    """What is wrong with the file itself: it is empty, cut short, made for another Python or
+    processor; empty if nothing is."""
     archs: tuple[str, ...] | None = None
     """GPU architectures with machine code in it, by CUDA's names: `80`, `90a` (only that
     architecture), `120f` (its family)."""
@@ -223,8 +233,22 @@ class Extension(Struct, frozen=True, kw_only=True):
     """Its calls into torch use the new C++ ABI of libstdc++; None if they do not show it."""
     loads: bool | None = None
     """Derived: no reason was found why it could not be loaded."""
+    load_error: str | None = None
+    """Derived: why it cannot be loaded, such as `undefined symbol …`; empty if no reason was
+    found."""
     gpu_code: GpuCode | None = None
     """Derived: as `gpu_code` of packages, for this module only."""
+
+
+class UnmetRequirement(Struct, frozen=True, kw_only=True):
+    """A requirement in the metadata of an installed package that the environment does not meet."""
+
+    package: str | None = None
+    """The distribution that requires it, such as `diffusers`."""
+    needs: str | None = None
+    """What it requires, as for pip: `packaging>=20.0`."""
+    installed: Version | None = None
+    """The version that is installed; empty if none is."""
 
 
 class CudaWheel(Struct, frozen=True, kw_only=True):

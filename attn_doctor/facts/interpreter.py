@@ -56,6 +56,8 @@ class Python(Struct, frozen=True, kw_only=True):
     """Files outside site-packages that Python imports in place of a known package."""
     duplicate_distributions: tuple[str, ...] | None = None
     """Distributions installed more than once, as `name: version in folder, version in folder`."""
+    damaged_metadata: tuple[str, ...] | None = None
+    """Folders of metadata of known packages that cannot be read, as `path: what is wrong`."""
     invalid_distributions: tuple[str, ...] | None = None
     """Partly removed distributions (`~orch…`), which pip calls invalid."""
     pth_code: tuple[str, ...] | None = None

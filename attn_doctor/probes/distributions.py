@@ -37,6 +37,7 @@ class Distributions:
         self._host = host
         self.all = found
         self._first: dict[str, Distribution] = {}
+        self._headers: dict[tuple[str, str], dict[str, list[str]]] = {}
         for one in found:
             self._first.setdefault(one.name, one)
 
@@ -59,13 +60,42 @@ class Distributions:
         """Return the text of a metadata file such as `INSTALLER`; empty if it cannot be read."""
         return self._host.try_read(self._host.join(one.info, file), 1 << 18)
 
+    def damage(self, one: Distribution) -> str:
+        """Return what is wrong with its METADATA, which pip and `importlib.metadata` cannot read.
+
+        Empty if nothing is, or if this user may not read it.
+        """
+        if not one.info.endswith(".dist-info"):
+            return ""
+        path = self._host.join(one.info, "METADATA")
+        try:
+            head = self._host.head(path)
+        except FileNotFoundError:
+            names = self._host.try_list(one.info)
+            return "METADATA is missing" if names and "METADATA" not in names else ""
+        except PermissionError:
+            return ""
+        except OSError as error:
+            return f"METADATA cannot be read: {error.strerror}"
+        # Installers decode all of it, the long description too.
+        text = self._host.try_read(path, 1 << 20) or head
+        if "\0" in text or "\ufffd" in text:
+            return "METADATA is not text in UTF-8"
+        fields = self.headers(one)
+        absent = [name for name in ("Name", "Version") if name not in fields]
+        return f"METADATA has no {' and no '.join(absent)}" if absent else ""
+
     def headers(self, one: Distribution, file: str = "METADATA") -> dict[str, list[str]]:
         """Return the header lines of a metadata file by name, without the long description."""
+        known = self._headers.get((one.info, file))
+        if known is not None:
+            return known
         fields: dict[str, list[str]] = {}
         for line in self._head(one, file).splitlines():
             name, colon, value = line.partition(": ")
             if colon and not line[0].isspace():
                 fields.setdefault(name, []).append(value.strip())
+        self._headers[one.info, file] = fields
         return fields
 
     def _head(self, one: Distribution, file: str) -> str:

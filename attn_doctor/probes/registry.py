@@ -35,6 +35,6 @@ PROBES: tuple[Probe, ...] = (
     Probe("triton", ("triton",), triton.read),
     Probe("library", ("cuda_wheels", "shadowing_libraries"), libraries.read),
     Probe("extension", ("extensions",), extensions.read),
-    Probe("package", packages.FIELDS, packages.read),
+    Probe("package", (*packages.FIELDS, "unmet_requirements"), packages.read),
     Probe("environment", ("env",), environment.read),
 )

@@ -245,6 +245,8 @@ def _with_causes(findings: list[tuple[Rule, Finding]]) -> list[Finding]:
     return explained
 
 
+#: The installer fails while this problem exists, so it precedes all others.
+_FIRST = "python/metadata-damaged"
 _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
 
 
@@ -256,10 +258,19 @@ def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
         if finding.verdict is Verdict.PROBLEM and not finding.caused_by
     }
 
-    def position(finding: Finding) -> tuple[int, int, str, bool, int, str]:
+    def position(finding: Finding) -> tuple[int, bool, int, str, bool, int, str]:
         root = finding.caused_by or finding.rule
         own = finding.severity.rank
         rank = worst.get(root, own)
-        return _ORDER[finding.verdict], -rank, root, bool(finding.caused_by), -own, finding.rule
+        later = root != _FIRST
+        return (
+            _ORDER[finding.verdict],
+            later,
+            -rank,
+            root,
+            bool(finding.caused_by),
+            -own,
+            finding.rule,
+        )
 
     return tuple(sorted(findings, key=position))

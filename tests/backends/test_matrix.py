@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.backends.attention_call import AttentionCall, Context
 from attn_doctor.backends.catalogue import find_name, load
@@ -277,7 +278,9 @@ def test_why_lists_every_requirement() -> None:
     facts, findings = scenario.machine(H200)
     calls = (AttentionCall(phase="training"),)
     backend, (results,) = requirements(facts, findings, calls, "sage", "diffusers")
-    assert {one.id for one in results} == {*backend.requires, "name-known"}
+    packages = {"torch-importable", "diffusers-importable", "sageattention-importable"}
+    more = {"name-known", "sageattention-loadable", *packages}
+    assert {one.id for one in results} == {*backend.requires, *more}
     outcomes = {one.id: one.outcome for one in results}
     assert outcomes["sage-there"] is Outcome.UNSATISFIED
     assert outcomes["sage-gradients"] is Outcome.UNSATISFIED
@@ -285,6 +288,27 @@ def test_why_lists_every_requirement() -> None:
     assert outcomes["finetrainers-imports-sage"] is Outcome.NOT_APPLICABLE
     with pytest.raises(KeyError):
         requirements(facts, findings, (AttentionCall(),), "nonsense", "diffusers")
+
+
+def test_a_backend_whose_extension_does_not_load_is_not_ready() -> None:
+    facts, findings = scenario.machine(H200)
+    package = replace(facts.flash_attn, installed=True, version="2.8.3", load_error="")
+    states = {}
+    for error in ("", "flash_attn_2_cuda: undefined symbol c10::old(int)"):
+        changed = replace(facts, flash_attn=replace(package, load_error=error))
+        answer = matrix(changed, findings, (AttentionCall(),), "diffusers").row("flash").answers[0]
+        states[error] = answer.state
+        texts = [one.text for one in answer.reasons if one.id == "flash_attn-loadable"]
+        assert texts == ([f"flash_attn cannot be loaded: {error}"] if error else [])
+    assert [*states.values()] == [Readiness.READY, Readiness.NOT_READY]
+
+
+def test_no_backend_is_ready_where_the_framework_cannot_be_imported() -> None:
+    facts, findings = scenario.machine(H200)
+    error = "diffusers/utils/versions.py imports packaging, which is not installed"
+    changed = replace(facts, diffusers=replace(facts.diffusers, import_error=error))
+    rows = matrix(changed, findings, (AttentionCall(),), "diffusers").rows
+    assert not [row.name for row in rows if row.answers[0].state is Readiness.READY]
 
 
 def test_the_framework_that_is_installed_is_evaluated() -> None:

@@ -40,6 +40,8 @@ class _File(NamedTuple):
     name: str
     folder: str
     path: str
+    fault: str = ""
+    """Why no import finds it; empty if one does."""
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
@@ -83,11 +85,27 @@ def _files(host: Host, site: Site, torch: str) -> Iterator[_File]:
         if modules.field == "bitsandbytes":
             paths = _of_this_cuda(paths, cuda)
         for path in paths:
-            yield _File(modules.field, _stem(path), modules.folder, path)
+            fault = _other_python(path, paths, site.cache_tag) if modules.imported else ""
+            yield _File(modules.field, _stem(path), modules.folder, path, fault)
     if version and cuda and site.distributions.get("kernels") is not None:
         for kernel in hub.cached(host, version, cuda, host.platform.machine.lower()):
             name = f"{kernel.repository}/{_stem(kernel.path)}"
             yield _File("hub", name, kernel.folder, kernel.path)
+
+
+def _other_python(path: str, paths: list[str], cache_tag: str) -> str:
+    """Return the fault of a module whose name has another Python's tag; empty if it has none.
+
+    `cache_tag` is that of the examined Python. A second file of that name for this one counts.
+    """
+    ours = re.fullmatch(r"cpython-3(\d+)", cache_tag)
+    theirs = packages.TAG.search(path)
+    if ours is None or theirs is None or ours[1] == theirs[1]:
+        return ""
+    others = (packages.TAG.search(one) for one in paths if _stem(one) == _stem(path))
+    if any(other is None or other[1] == ours[1] for other in others):
+        return ""
+    return f"it is made for Python 3.{theirs[1]}, and this is Python 3.{ours[1]}"
 
 
 def _stem(path: str) -> str:
@@ -117,8 +135,10 @@ def _extension(
     gaps: _ElementGaps,
 ) -> Extension:
     clear = not links.unclear
+    fault = links.fault or file.fault
     if not clear:
         for name in (
+            *(() if fault else ("fault",)),
             "missing_libraries",
             "missing_found_at",
             "outdated_libraries",
@@ -138,6 +158,7 @@ def _extension(
         package=file.package,
         name=file.name,
         path=file.path,
+        fault=None if links.unclear and not fault else fault,
         archs=None if code is None else order(code.cubins),
         ptx=None if code is None else order(code.ptx),
         ptx_cuda=None if code is None else cuda_of(code.isa),

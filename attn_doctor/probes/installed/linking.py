@@ -40,6 +40,8 @@ class Links(NamedTuple):
     """These symbol versions: `GLIBC_2.34 of libc.so.6`."""
     unclear: str
     """Why some of this is unknown; empty if all is known."""
+    fault: str = ""
+    """What is wrong with the file itself; empty if nothing is, or if it could not be read."""
 
 
 def reader(host: Host) -> Callable[[str], Binary]:
@@ -50,11 +52,13 @@ def reader(host: Host) -> Callable[[str], Binary]:
         try:
             return host.binary(path)
         except OSError as error:
-            return Binary(damaged=f"it cannot be read: {error.strerror}")
+            return Binary(damaged=f"it cannot be read: {error.strerror}", unread=True)
 
     return binary
 
 
+#: Libraries that every Python has loaded: a symbol without a version is looked up there too.
+_ALWAYS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 #: Parts of the GNU C library, which have one version.
 _GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "ld-linux")
 #: Libraries whose symbols all have versions: none is looked up by its name alone.
@@ -77,6 +81,9 @@ class Linking:
         self._torch = host.join(torch, "lib") if torch else ""
         self._first = loader.environment_folders(host)
         self._system = self._system_folders(python)
+        self._always = tuple(
+            place for name in _ALWAYS if (place := self._find(name, python, Binary()))
+        )
         #: Libraries that `import torch` needs and the loader does not find.
         self.torch_missing: tuple[str, ...] = ()
         #: Why the libraries that torch needs are unknown; empty if they are known.
@@ -92,12 +99,14 @@ class Linking:
         return Links(
             missing=tuple(missing),
             elsewhere=tuple(place for name in missing if (place := self._elsewhere(name))),
-            providers=tuple(
-                place for name, place in found.items() if not name.startswith(_VERSIONED)
+            providers=(
+                *(place for name, place in found.items() if not name.startswith(_VERSIONED)),
+                *self._always,
             ),
             too_old=tuple(too_old),
             versions=tuple(f"{one} of {name}" for name, ones in too_old.items() for one in ones),
             unclear=binary.damaged or unclear,
+            fault=_fault(binary, self._host.platform.machine),
         )
 
     def _load_torch(self) -> dict[str, str]:
@@ -253,6 +262,14 @@ class Linking:
         return self._offered[path]
 
 
+def _fault(binary: Binary, machine: str) -> str:
+    """Return what is wrong with a file that could be read, on a processor named by `uname -m`."""
+    if binary.damaged:
+        return "" if binary.unread else binary.damaged
+    differs = machine in ("x86_64", "aarch64") and binary.machine not in ("", machine)
+    return f"it is made for {binary.machine}, and this machine is {machine}" if differs else ""
+
+
 def _placed(folder: str, origin: str) -> str:
     return folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
 
@@ -314,6 +331,7 @@ class Dlls:
             too_old=(),
             versions=(),
             unclear=binary.damaged,
+            fault=_fault(binary, ""),
         )
 
     def _elsewhere(self, name: str) -> str:

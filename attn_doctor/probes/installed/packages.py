@@ -8,16 +8,19 @@ nothing.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
 from attn_doctor.facts import Package
 from attn_doctor.host import Host
 from attn_doctor.json_files import JsonError, decode
-from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.probes.distributions import Distribution, Distributions, Site
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.imports import Imports
 from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin
 from attn_doctor.probes.installed.requirements import required
 
@@ -34,6 +37,9 @@ class Known(Struct, frozen=True):
     compiled: tuple[tuple[str, str], ...] = ()
     marker: str = ""
     """A file that another package in the same folder does not have."""
+    imported: bool = False
+    """Its modules are imported by name, so the Python in the name counts. Others load theirs by
+    path: torchao's wheel for every Python contains one named `cpython-310`."""
 
 
 PACKAGES: dict[str, Known] = {
@@ -41,23 +47,29 @@ PACKAGES: dict[str, Known] = {
         ("torchvision",), "torchvision", (("torchvision", "_C"), ("torchvision", "image"))
     ),
     "torchaudio": Known(
-        ("torchaudio",), "torchaudio", (("torchaudio/lib", "_torchaudio"), ("torchaudio", "_"))
+        ("torchaudio",),
+        "torchaudio",
+        (("torchaudio/lib", "libtorchaudio"), ("torchaudio/lib", "_torchaudio")),
     ),
     "flash_attn": Known(
-        ("flash-attn",), "flash_attn", (("", "flash_attn_2_cuda"),), "flash_attn_interface.py"
+        ("flash-attn",), "flash_attn", (("", "flash_attn_2_cuda"),), "flash_attn_interface.py", True
     ),
     "flash_attn_3": Known(
         ("flash-attn-3", "flashattn-hopper"),
         "flash_attn_interface",
         (("flash_attn_3", "_C"), ("", "flash_attn_3_cuda"), ("", "flashattn_hopper_cuda")),
+        imported=True,
     ),
     "flash_attn_4": Known(("flash-attn-4", "flash-attn-cute"), "flash_attn.cute"),
     "sageattention": Known(
         ("sageattention",),
         "sageattention",
         (("sageattention", "_qattn"), ("sageattention", "_fused")),
+        imported=True,
     ),
-    "sageattn3": Known(("sageattn3",), "sageattn3", (("", "fp4attn_cuda"), ("", "fp4quant_cuda"))),
+    "sageattn3": Known(
+        ("sageattn3",), "sageattn3", (("", "fp4attn_cuda"), ("", "fp4quant_cuda")), imported=True
+    ),
     "xformers": Known(
         ("xformers",), "xformers", (("xformers", "_C"), ("xformers/flash_attn_3", "_C"))
     ),
@@ -74,6 +86,10 @@ PACKAGES: dict[str, Known] = {
 }
 FIELDS = tuple(PACKAGES)
 _SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
+#: Modules that a package opens only if their libraries are there, as torchaudio does SoX's.
+_OPTIONAL = re.compile(r"(lib|_)torchaudio_(sox|ffmpeg)")
+#: flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so · _qattn_sm80.cp312-win_amd64.pyd
+TAG = re.compile(r"\.(?:cpython-|cp)3(\d+)")
 
 
 class Modules(NamedTuple):
@@ -84,6 +100,8 @@ class Modules(NamedTuple):
     """Folder of the package."""
     paths: list[str]
     """Files of its modules, its main ones first."""
+    imported: bool = False
+    """They are imported by name."""
 
 
 class _Versions(Struct):
@@ -97,8 +115,27 @@ class _Record(Struct):
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """Return one field of `Facts` for each of `FIELDS`."""
-    return {field: _package(host, site, gaps, field, known) for field, known in PACKAGES.items()}
+    """Return one field of `Facts` for each of `FIELDS`, and the requirements that are not met."""
+    imports = imports_of(host, site)
+    return {
+        "unmet_requirements": imports.unmet,
+        **{field: _package(host, site, gaps, field, imports) for field in PACKAGES},
+    }
+
+
+#: The imports of each environment, which several probes ask about.
+_IMPORTS: WeakKeyDictionary[Distributions, Imports] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def imports_of(host: Host, site: Site) -> Imports:
+    """Return the imports of torch and of the known packages; they are examined once."""
+    with _LOCK:
+        if site.distributions not in _IMPORTS:
+            found = (_distribution(site, known) for known in PACKAGES.values())
+            roots = ("torch", "triton", *(one.name for one in found if one is not None))
+            _IMPORTS[site.distributions] = Imports(host, site, roots)
+        return _IMPORTS[site.distributions]
 
 
 def compiled(host: Host, site: Site) -> Iterator[Modules]:
@@ -109,7 +146,7 @@ def compiled(host: Host, site: Site) -> Iterator[Modules]:
             path = _folder(host, site, known, origin(host, site, one))
             paths = _compiled(host, path, known)
             if paths:
-                yield Modules(field, path, paths)
+                yield Modules(field, path, paths, known.imported)
 
 
 def _distribution(site: Site, known: Known) -> Distribution | None:
@@ -124,7 +161,8 @@ def _folder(host: Host, site: Site, known: Known, came: Origin) -> str:
     return path
 
 
-def _package(host: Host, site: Site, gaps: Gaps, field: str, known: Known) -> Package:
+def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -> Package:
+    known = PACKAGES[field]
     one = _distribution(site, known)
     if one is None:
         return Package(installed=False)
@@ -147,6 +185,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, known: Known) -> Pa
         built_cxx11_abi=made.cxx11_abi,
         built_python=made.python,
         extensions=tuple(dict.fromkeys(name.partition(".")[0] for name in files)),
+        import_error=imports.error(one.name, known.module) if path else None,
         requires_torch=_requires_torch(host, site, headers, made),
         requires_python=headers.get("Requires-Python", [""])[0] if headers else None,
     )
@@ -186,7 +225,7 @@ def _compiled(host: Host, path: str, known: Known) -> list[str]:
         host.join(place, name)
         for place, start in places
         for name in host.try_list(place)
-        if name.startswith(start) and name.endswith(_SUFFIXES)
+        if name.startswith(start) and name.endswith(_SUFFIXES) and not _OPTIONAL.match(name)
     ]
 
 
@@ -194,8 +233,7 @@ def _built(host: Host, path: str, came: Origin, one: Distribution, files: list[s
     """Return what it was compiled against, from its build record, name and file names."""
     name = built(one.version, came.wheel)
     record = _record(host, path) if path and one.name == "xformers" else Built()
-    # flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so · _qattn_sm80.cp312-win_amd64.pyd
-    tag = re.search(r"\.(?:cpython-|cp)3(\d+)", " ".join(files))
+    tag = TAG.search(" ".join(files))
     return Built(
         torch=record.torch or name.torch,
         torch_floor=name.torch_floor,

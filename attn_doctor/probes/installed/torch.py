@@ -18,6 +18,7 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
 from attn_doctor.probes.installed.linking import Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin
+from attn_doctor.probes.installed.packages import imports_of
 from attn_doctor.probes.installed.requirements import required
 
 #: Fat binaries (one for each source file) of torch's CUDA library that are read.
@@ -52,6 +53,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             cxx11_abi=_cxx11_abi(host, path, gaps),
             path=path,
             installation_error=_installation_error(host, one, path, said),
+            import_error=imports_of(host, site).error("torch", "torch"),
             source=came.source,
             missing_libraries=_libraries(host, site, path, gaps),
             **_gpu_code(host, path, said, gaps),

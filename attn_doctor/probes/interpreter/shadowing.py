@@ -98,3 +98,14 @@ def duplicates(host: Host, site: Site) -> tuple[str, ...]:
         for name, found in sorted(copies.items())
         if len(found) > 1
     )
+
+
+def damaged(site: Site) -> tuple[str, ...]:
+    """Return the metadata folders of known packages that cannot be read, with the reason."""
+    known = {name for names in MODULES.values() for name in names}
+    found = (
+        (one.info, site.distributions.damage(one))
+        for one in site.distributions.all
+        if one.name in known
+    )
+    return tuple(f"{path}: {reason}" for path, reason in found if reason)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Extension, Facts
@@ -221,7 +222,7 @@ def test_a_file_that_is_damaged(environment: Environment) -> None:
         None,
         None,
         None,
-        None,
+        False,
     )
     assert "lie outside the file of 1000" in gaps["extensions[0].missing_libraries"]
     assert "lie outside the file of 1000" in gaps["extensions[0].archs"]
@@ -353,3 +354,38 @@ def test_beside_a_real_torch(tmp_path: Path) -> None:
         assert (ran.returncode == 0) is (error == "")
         assert extension.loads is (error == "")
         assert extension.mismatch == ("torch" if error else "")
+
+
+@pytest.mark.parametrize("length", [0, 40, 5000, -1])
+def test_a_file_that_ends_early_is_a_fault(environment: Environment, length: int) -> None:
+    path = environment.extension("old")
+    path.write_bytes(path.read_bytes()[:length])
+    (found,), _ = environment.read()
+    assert found.fault
+    assert found.loads is False
+    assert found.load_error == found.fault
+
+
+def test_an_extension_of_another_python_is_a_fault(environment: Environment) -> None:
+    ours = environment.extension("old")
+    theirs = ours.with_name(ours.name.replace("312", "311"))
+    ours.rename(theirs)
+    where = scan(LocalHost(), (str(environment.site),), str(environment.root), Gaps())
+
+    def faults(cache_tag: str) -> list[str | None]:
+        found = extensions.read(LocalHost(), replace(where, cache_tag=cache_tag), Gaps())
+        return [one.fault for one in found["extensions"]]
+
+    assert faults("cpython-312") == ["it is made for Python 3.11, and this is Python 3.12"]
+    assert faults("cpython-311") == [""]
+    ours.write_bytes(theirs.read_bytes())
+    assert faults("cpython-312") == ["", ""], "the other file is the one that is imported"
+
+
+def test_a_symbol_of_the_c_library_without_a_version(environment: Environment) -> None:
+    """torchvision 0.29 needs `dlopen`, linked without glibc's versions."""
+    code = 'extern "C" void *dlopen(const char *, int); void *use() { return dlopen("", 1); }'
+    path = library(environment.site / "flash_attn_2_cuda.so", code, "-nostdlib")
+    (found,), _ = environment.read()
+    assert (found.first_undefined_symbols, found.loads) == ((), True)
+    assert loads(environment, path) == ""

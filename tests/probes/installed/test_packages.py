@@ -41,12 +41,14 @@ def test_every_package_of_the_facts_is_read() -> None:
     hints = {field.name for field in msgspec.structs.fields(Facts) if field.type is Package}
     assert set(packages.FIELDS) == hints
     found, gaps = read()
-    assert found == dict.fromkeys(packages.FIELDS, Package(installed=False))
+    absent = dict.fromkeys(packages.FIELDS, Package(installed=False))
+    assert found == {"unmet_requirements": (), **absent}
     assert gaps == {}
 
 
 def test_flash_attn_from_a_release_wheel() -> None:
     found, gaps = read(
+        distribution("einops", "0.8.1"),
         distribution(
             "flash_attn",
             "2.8.3",
@@ -54,7 +56,7 @@ def test_flash_attn_from_a_release_wheel() -> None:
             tags=(LINUX,),
             files=FLASH_FILES,
             direct_url={"archive_info": {"hash": "sha256=0"}, "url": FLASH_URL},
-        )
+        ),
     )
     assert found["flash_attn"] == Package(
         installed=True,
@@ -66,6 +68,7 @@ def test_flash_attn_from_a_release_wheel() -> None:
         python_tag="cp312",
         abi_tag="cp312",
         platform_tag="linux_x86_64",
+        import_error="",
         built_torch="2.8",
         built_cuda="12",
         built_cxx11_abi=True,

@@ -96,6 +96,7 @@ def test_wheel_from_pypi() -> None:
         cxx11_abi=True,
         path=f"{SITE}/torch",
         installation_error="",
+        import_error="",
         source="index",
         has_flex=True,
         has_build_helper=False,

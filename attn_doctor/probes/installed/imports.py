@@ -1,0 +1,289 @@
+"""Finds installed packages whose requirements are absent, and imports that fail for that reason.
+
+An absent requirement does not always stop an import: torch works without networkx. So the modules
+that an import executes are followed, as text: statements at the left margin, which no condition
+guards. Packages that resolve names on demand (`_import_structure`, `_SUBMOD_ATTRS`) are followed by
+their lists of names. Not seen: imports inside functions, `try` and `if`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from attn_doctor.facts import UnmetRequirement
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Distribution, Site, normalise
+from attn_doctor.probes.installed.requirements import required
+
+#: Modules whose name differs from that of their distribution.
+_MODULES = {
+    "antlr4-python3-runtime": "antlr4", "opencv-python": "cv2", "opencv-python-headless": "cv2",
+    "pillow": "PIL", "protobuf": "google.protobuf", "pyyaml": "yaml", "scikit-learn": "sklearn",
+    "flash-attn": "flash_attn", "python-dateutil": "dateutil",
+}  # fmt: skip
+#: What frameworks import before attention, where that is more than their package.
+_ENTRIES = {
+    "diffusers": ("diffusers.models.attention_dispatch", "diffusers.models.attention_processor"),
+    "transformers": ("transformers.modeling_utils",),
+}
+#: Requirements that rules of their own report.
+_ELSEWHERE = re.compile(r"nvidia-|cuda-|triton$|pytorch-triton|torch$")
+#: Files that are read to follow the imports of one package.
+MOST = 3000
+_STATEMENT = re.compile(
+    r"^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))",
+    re.MULTILINE,
+)
+_STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
+#: A block that runs if torch is installed, as it is where this is of interest.
+_IF_TORCH = re.compile(
+    r"^if is_torch(?:_distributed)?_available\(\):.*\n((?:(?: {4}.*)?\n)+)", re.MULTILINE
+)
+_LAZY = re.compile(r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]""")
+
+
+class Requirements:
+    """The requirements of an environment's packages, as far as known packages lead to them."""
+
+    def __init__(self, host: Host, site: Site) -> None:
+        self._host, self._site = host, site
+        self._absent: dict[str, tuple[str, ...]] = {}
+        self._named: dict[str, tuple[str, ...]] = {}
+
+    def absent(self, one: Distribution) -> tuple[str, ...]:
+        """Return the requirements of `one` that apply here and are not installed."""
+        if one.name not in self._absent:
+            known = self._site.distributions
+            lines = known.headers(one).get("Requires-Dist", [])
+            found = required(
+                self._host,
+                self._site,
+                lines,
+                lambda name: known.get(name) is None and not _ELSEWHERE.match(name),
+            )
+            self._absent[one.name] = tuple(
+                f"{normalise(each.name)}{each.specifier}" for each in found
+            )
+        return self._absent[one.name]
+
+    def unfit(self, one: Distribution) -> Iterator[tuple[str, str]]:
+        """Yield the requirements of `one` that are installed in another version, with that."""
+        from packaging.version import InvalidVersion
+
+        known = self._site.distributions
+        lines = known.headers(one).get("Requires-Dist", [])
+        for each in required(
+            self._host, self._site, lines, lambda name: not _ELSEWHERE.match(name)
+        ):
+            found = known.get(each.name)
+            try:
+                fits = found is None or each.specifier.contains(found.version, prereleases=True)
+            except InvalidVersion:
+                continue
+            if found is not None and not fits:
+                yield f"{normalise(each.name)}{each.specifier}", found.version
+
+    def closure(self, one: Distribution) -> dict[str, Distribution]:
+        """Return `one` and the installed packages that it requires, and those that they require."""
+        found = {one.name: one}
+        pending = [one]
+        while pending:
+            for name in self._names(pending.pop()):
+                other = self._site.distributions.get(name)
+                if other is not None and other.name not in found:
+                    found[other.name] = other
+                    pending.append(other)
+        return found
+
+    def _names(self, one: Distribution) -> tuple[str, ...]:
+        if one.name not in self._named:
+            lines = self._site.distributions.headers(one).get("Requires-Dist", [])
+            names = (re.match(r"[\w.-]+", line) for line in lines if "extra ==" not in line)
+            self._named[one.name] = tuple(normalise(name[0]) for name in names if name)
+        return self._named[one.name]
+
+
+def _unmet(
+    requirements: Requirements, roots: Iterable[Distribution]
+) -> tuple[UnmetRequirement, ...]:
+    """Return the requirements of `roots`, and of what they require, that are not met.
+
+    A wrong version is reported for the roots only.
+    """
+    found: dict[tuple[str, str], UnmetRequirement] = {}
+    for root in roots:
+        for wanted, version in requirements.unfit(root):
+            found[root.name, wanted] = UnmetRequirement(
+                package=root.name, needs=wanted, installed=version
+            )
+        for one in requirements.closure(root).values():
+            for wanted in requirements.absent(one):
+                found[one.name, wanted] = UnmetRequirement(
+                    package=one.name, needs=wanted, installed=""
+                )
+    return tuple(found.values())
+
+
+class _Step(NamedTuple):
+    """A module to follow, and the file that imports it."""
+
+    module: str
+    by: str
+
+
+class Imports:
+    """The unmet requirements of an environment, and the imports that fail because of them.
+
+    `roots`: names of distributions. Several probes may share one object.
+    """
+
+    def __init__(self, host: Host, site: Site, roots: Iterable[str]) -> None:
+        self._host, self._site = host, site
+        known = [one for one in map(site.distributions.get, roots) if one is not None]
+        requirements = Requirements(host, site)
+        self.unmet = _unmet(requirements, known)
+        absent = [one for one in self.unmet if not one.installed]
+        names = {normalise(_name(one.needs or "")) for one in absent}
+        #: Modules that are not installed, with the distribution that contains each.
+        self._absent = {_module(name): name for name in names}
+        lacking = {one.package for one in absent}
+        closures = {name: one for root in known for name, one in requirements.closure(root).items()}
+        #: Packages whose files can lead to these modules.
+        self._concerned = {
+            _module(name)
+            for name, one in closures.items()
+            if lacking and not lacking.isdisjoint(requirements.closure(one))
+        }
+        self._lists: dict[str, dict[str, str]] = {}
+        self._follows: dict[str, tuple[str, tuple[str, ...]]] = {}
+        self._lock = threading.Lock()
+
+    def error(self, root: str, module: str) -> str:
+        """Return why importing `module` of distribution `root` fails; empty if nothing is seen."""
+        if not self.unmet:
+            return ""
+        with self._lock:
+            return self._checked_at_import(root, module) or self._absent_import(root, module)
+
+    def _checked_at_import(self, root: str, module: str) -> str:
+        """Return the requirement that transformers or Diffusers tests when it is imported."""
+        path = self._file(f"{module}.dependency_versions_check")
+        text = self._host.try_read(path) if path else ""
+        for one in self.unmet:
+            name = _name(one.needs or "")
+            if one.package == root and re.search(rf"[\"'\s]{re.escape(name)}[\"'\s]", text):
+                state = f"{name} {one.installed}" if one.installed else "none"
+                return f"it requires {one.needs}, and {state} is installed"
+        return ""
+
+    def _absent_import(self, root: str, module: str) -> str:
+        if not self._absent:
+            return ""
+        concerned = {*self._concerned, module.partition(".")[0]}
+        pending = [_Step(name, "") for name in _ENTRIES.get(root, (module,))]
+        seen: set[str] = set()
+        while pending and len(seen) < MOST:
+            step = pending.pop(0)
+            if step.module in seen:
+                continue
+            seen.add(step.module)
+            absent = self._is_absent(step.module)
+            if absent:
+                return f"{step.by} imports {absent}, which is not installed"
+            if step.module.partition(".")[0] in concerned:
+                if step.module not in self._follows:
+                    path = self._file(step.module)
+                    follows = tuple(self._follow(step.module, path)) if path else ()
+                    self._follows[step.module] = (self._short(path), follows)
+                by, follows = self._follows[step.module]
+                pending += [_Step(name, by) for name in follows]
+        return ""
+
+    def _is_absent(self, module: str) -> str:
+        return next(
+            (
+                name
+                for absent, name in self._absent.items()
+                if module == absent or module.startswith(absent + ".")
+            ),
+            "",
+        )
+
+    def _follow(self, module: str, path: str) -> Iterator[str]:
+        """Yield the modules that `module`, the file at `path`, imports unconditionally."""
+        package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
+        text = _STRING.sub("''", self._host.try_read(path, 1 << 20))
+        text = _IF_TORCH.sub(lambda block: re.sub("^ {4}", "", block[1], flags=re.MULTILINE), text)
+        for match in _STATEMENT.finditer(text):
+            source, names, plain = match.groups()
+            if plain is not None:
+                for name in plain.split(","):
+                    yield from _parents(name.split(" as ")[0].strip())
+                continue
+            base = _absolute(source, package)
+            yield from _parents(base)
+            for name in re.split(r"[,\s()]+", re.sub(r"#[^\n]*|\bas\s+\w+", "", names)):
+                if name.isidentifier():
+                    yield from self._of_name(base, name)
+
+    def _of_name(self, base: str, name: str) -> Iterator[str]:
+        """Yield the module behind `from base import name`, if it is one or resolved on demand."""
+        if self._file(f"{base}.{name}"):
+            yield f"{base}.{name}"
+            return
+        path = self._file(base)
+        if not path.endswith("__init__.py"):
+            return
+        if base not in self._lists:
+            text = self._host.try_read(path, 1 << 20)
+            lazy = "_LazyModule" in text or "__getattr__" in text
+            self._lists[base] = {
+                one: module
+                for module, names in (_LAZY.findall(text) if lazy else ())
+                for one in re.findall(r"""["'](\w+)["']""", names)
+            }
+        module = self._lists[base].get(name)
+        if module is not None:
+            yield from _parents(f"{base}.{module}")
+
+    def _file(self, module: str) -> str:
+        """Return the source of `module` in the environment; empty if there is none."""
+        host = self._host
+        for folder in self._site.folders:
+            base = host.join(folder, *module.split("."))
+            for path in (host.join(base, "__init__.py"), base + ".py"):
+                if host.is_file(path):
+                    return path
+        return ""
+
+    def _short(self, path: str) -> str:
+        folders = (one for one in self._site.folders if path.startswith(one))
+        return path.removeprefix(max(folders, key=len, default="")).lstrip("/\\")
+
+
+def _parents(module: str) -> Iterator[str]:
+    """Yield the packages that importing `module` imports first, then itself."""
+    parts = module.split(".")
+    for length in range(1, len(parts) + 1):
+        yield ".".join(parts[:length])
+
+
+def _absolute(source: str, package: str) -> str:
+    dots = len(source) - len(source.lstrip("."))
+    if not dots:
+        return source
+    parts = package.split(".")
+    base = parts[: len(parts) - dots + 1]
+    return ".".join([*base, *filter(None, [source[dots:]])])
+
+
+def _name(requirement: str) -> str:
+    found = re.match(r"[\w.-]*\w", requirement)
+    return found[0] if found is not None else ""
+
+
+def _module(distribution: str) -> str:
+    return _MODULES.get(distribution, distribution.replace("-", "_"))

@@ -1,0 +1,102 @@
+"""Requirements that are not met, and imports that fail for them. Each is really imported too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.host.local import LocalHost
+from attn_doctor.probes.distributions import scan
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.imports import Imports
+
+
+class Environment:
+    """A folder of packages, each with its requirements and its sources."""
+
+    def __init__(self, site: Path) -> None:
+        self.site = site
+
+    def install(self, name: str, *requires: str, version: str = "1.0", **files: str) -> None:
+        info = self.site / f"{name}-{version}.dist-info"
+        info.mkdir(parents=True)
+        lines = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
+        (info / "METADATA").write_text("\n".join(lines) + "\n")
+        for file, text in files.items():
+            path = self.site / name / f"{'__init__' if file == 'init' else file}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def imports(self, *roots: str) -> Imports:
+        where = scan(LocalHost(), (str(self.site),), str(self.site), Gaps(), python="3.12.3")
+        return Imports(LocalHost(), where, roots)
+
+    def fails(self, module: str) -> bool:
+        """Whether the import really fails."""
+        code = f"import sys; sys.path.insert(0, {str(self.site)!r}); import {module}"
+        argv = [sys.executable, "-I", "-S", "-c", code]
+        return subprocess.run(argv, capture_output=True, check=False).returncode != 0
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    return Environment(tmp_path / "site")
+
+
+def test_an_import_at_the_left_margin_fails(environment: Environment) -> None:
+    environment.install("top", "low", init="from .part import name", part="import low\nname = 1")
+    environment.install("low", "absent>=2", init="from low import deep", deep="import absent")
+    found = environment.imports("top")
+    unmet = [(one.package, one.needs, one.installed) for one in found.unmet]
+    assert unmet == [("low", "absent>=2", "")]
+    assert found.error("top", "top") == "low/deep.py imports absent, which is not installed"
+    assert environment.fails("top")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    import absent\nexcept ImportError:\n    absent = None\n",
+        "def call():\n    import absent\n",
+        "if False:\n    import absent\n",
+        '"""\nimport absent\n"""\n',
+        "# import absent\n",
+    ],
+)
+def test_a_guarded_import_does_not_fail(environment: Environment, source: str) -> None:
+    environment.install("top", "absent", init=source)
+    found = environment.imports("top")
+    assert len(found.unmet) == 1
+    assert found.error("top", "top") == ""
+    assert not environment.fails("top")
+
+
+def test_names_that_a_package_resolves_on_demand(environment: Environment) -> None:
+    hub = "_SUBMOD_ATTRS = {'http': ['fetch']}\ndef __getattr__(name):\n"
+    hub += "    import importlib\n    return importlib.import_module('hub.http').fetch\n"
+    environment.install("hub", "absent", init=hub, http="import absent\nfetch = 1")
+    environment.install("top", "hub", init="from hub import (\n    fetch,\n)")
+    found = environment.imports("top", "hub")
+    assert "hub/http.py imports absent" in found.error("top", "top")
+    assert environment.fails("top")
+    assert found.error("hub", "hub") == ""
+    assert not environment.fails("hub")
+
+
+def test_a_version_that_the_package_tests_at_import(environment: Environment) -> None:
+    environment.install("absent", version="0.1", init="")
+    environment.install(
+        "top", "absent>=1", init="", dependency_versions_check="wanted = 'absent other'.split()"
+    )
+    found = environment.imports("top")
+    assert [(one.needs, one.installed) for one in found.unmet] == [("absent>=1", "0.1")]
+    assert found.error("top", "top") == "it requires absent>=1, and absent 0.1 is installed"
+
+
+def test_requirements_of_extras_and_other_systems_do_not_count(environment: Environment) -> None:
+    requires = ('absent; extra == "all"', 'other; sys_platform == "atari"', "nvidia-cudnn-cu12")
+    environment.install("top", *requires, init="import absent")
+    assert environment.imports("top").unmet == ()

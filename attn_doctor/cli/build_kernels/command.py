@@ -1,25 +1,17 @@
 """`attn-doctor build-kernels`: compile FlexAttention kernels before the first step needs them.
 
-`options.py` declares the options, and `request.py` makes of them what is to be built. `run.py`
+`options.py` declares the options, and `request.py` turns them into what is to be built. `run.py`
 builds it, `fit.py` looks whether it fits a GPU, `docker.py` prints it as a stage of a Dockerfile,
 and `warmup.py` runs a user's own program in its place.
 """
 
-# ruff: noqa: ARG001 (`BuildOptions.of` reads the parameters from the context)
-
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import typer
 
-from attn_doctor.cli.build_kernels import options
-from attn_doctor.cli.common_options import Json, Verbose
-from attn_doctor.cli.result_options import Format
-
-if TYPE_CHECKING:
-    from attn_doctor.cli.build_kernels.request import BuildOptions
+from attn_doctor.cli.build_kernels.options import BuildOptions
 
 EPILOG = """Examples:
 
@@ -33,49 +25,7 @@ EPILOG = """Examples:
 
 def build_kernels(
     ctx: typer.Context,
-    program: options.Program = None,
-    preset: options.Preset = None,
-    list_presets: options.ListPresets = False,
-    spec: options.Spec = None,
-    heads: options.Heads = "",
-    kv_heads: options.KvHeads = "",
-    head_dim: options.HeadDim = "",
-    value_dim: options.ValueDim = "",
-    seq_len: options.SeqLen = None,
-    kv_seq_len: options.KvSeqLen = "",
-    batch: options.Batch = "",
-    dtype: options.Dtype = "",
-    mask: options.Mask = "",
-    window: options.Window = "",
-    mask_rows: options.MaskRows = "",
-    per_head: options.PerHead = "",
-    phase: options.Phase = "",
-    layout: options.Layout = "",
-    fused_width: options.FusedWidth = "",
-    scale: options.Scale = "",
-    dynamic: options.Dynamic = "",
-    mode: options.Mode = "",
-    option: options.Option = None,
-    block: options.Block = False,
-    target: options.Targets = None,
-    list_targets: options.ListTargets = False,
-    devices: options.Devices = None,
-    artifact: options.Artifact = None,
-    docker: options.Docker = False,
-    unpadded: options.Unpadded = False,
-    fit: options.Fit = False,
-    cache_dir: options.CacheDir = "",
-    python: options.Python = "",
-    device: options.Device = "",
-    jobs: options.Jobs = None,
-    timeout: options.Timeout = None,
-    force: options.Force = False,
-    verify: options.Verify = True,
-    dry_run: options.DryRun = False,
-    check: options.Check = False,
-    format: options.Output = Format.text,
-    json: Json = False,
-    verbose: Verbose = 0,
+    chosen: BuildOptions,
 ) -> None:
     """Compile FlexAttention kernels ahead of time, verify them, and record them in a cache folder.
 
@@ -87,16 +37,14 @@ def build_kernels(
     Exit codes: 0 all kernels are built and reused, 1 some are not (with --check: something would be
     built) or the device is missing, 2 wrong usage, 3 attn-doctor failed, 130 interrupted.
     """
-    from attn_doctor.cli.build_kernels.request import BuildOptions
     from attn_doctor.kernels.builder.devices import DeviceError, NoGpuError
 
-    chosen = BuildOptions.of(ctx.params)
-    if list_presets or list_targets:
-        sys.stdout.write(_listed(chosen.as_json, targets=list_targets))
+    if chosen.list_presets or chosen.list_targets:
+        sys.stdout.write(_listed(chosen))
         raise typer.Exit
     _check_together(chosen)
     try:
-        if docker:
+        if chosen.docker:
             from attn_doctor.cli.build_kernels.docker import docker_stage
 
             sys.stdout.write(docker_stage(ctx, chosen))
@@ -151,19 +99,19 @@ def _check_together(chosen: BuildOptions) -> None:
         raise typer.BadParameter("--output is written after a build: drop it, or the other option")
 
 
-def _listed(as_json: bool, *, targets: bool) -> str:
+def _listed(chosen: BuildOptions) -> str:
     """The presets, or the known GPUs."""
-    if targets:
-        from attn_doctor.cli.build_kernels.run import terminal_of
+    if chosen.list_targets:
+        from attn_doctor.cli.result_options import terminal
         from attn_doctor.kernels.gpus.known import listing
         from attn_doctor.render.build_kernels.targets import listing_json, listing_text
 
         gpus = listing()
-        return listing_json(gpus) if as_json else listing_text(gpus, terminal_of(sys.stdout))
+        return listing_json(gpus) if chosen.as_json else listing_text(gpus, terminal())
     from attn_doctor.kernels.builder.presets import listing as presets
 
     rows = presets()
-    if as_json:
+    if chosen.as_json:
         import msgspec
 
         return msgspec.json.encode(rows).decode() + "\n"

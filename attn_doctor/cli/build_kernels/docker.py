@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attn_doctor._version import __version__
-from attn_doctor.cli.build_kernels.request import BuildOptions
+from attn_doctor.cli.build_kernels.options import BuildOptions
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
 from attn_doctor.kernels.builder.target import Target
@@ -44,15 +44,15 @@ def docker_stage(ctx: typer.Context, options: BuildOptions) -> str:
     files = [target.word for target in targets if Path(target.word).is_file()]
     if options.specs is not None:
         files = [*options.specs.spec, *files, *_masks(options.specs)]
-    arguments = tuple(_arguments(ctx))
-    for word in (*arguments, *options.program, folder):
+    arguments, program = tuple(_arguments(ctx)), tuple(options.program or ())
+    for word in (*arguments, *program, folder):
         if "\n" in word:
             raise AttnDoctorError(f"{word!r} holds a line break, which a Dockerfile cannot")
     return dockerfile(
         Stage(
             targets=tuple(target.name for target in targets),
             arguments=arguments,
-            program=tuple(options.program),
+            program=program,
             folder=os.path.normpath(folder),
             files=tuple(_in_context(Path(name)) for name in dict.fromkeys(files)),
             version=__version__,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from attn_doctor.cli.build_kernels.request import BuildOptions, examined
+from attn_doctor.cli.build_kernels.options import BuildOptions
+from attn_doctor.cli.build_kernels.request import examined
 from attn_doctor.cli.build_kernels.run import terminal_of
 from attn_doctor.cli.signals import Signals, TerminatedError
 from attn_doctor.errors import AttnDoctorError
@@ -22,7 +23,9 @@ def fitted(options: BuildOptions) -> int:
     Raises `AttnDoctorError` if no spec was named, and `DeviceError` if this environment cannot
     compile for a GPU of another machine.
     """
-    words = [word.strip() for text in options.target for word in text.split(",") if word.strip()]
+    words = [
+        word.strip() for text in options.target or () for word in text.split(",") if word.strip()
+    ]
     descriptors = [find(word) for word in words]
     if options.specs is None:
         raise AttnDoctorError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
+from attn_doctor.cli.build_kernels.options import BuildOptions
 from attn_doctor.cli.this_machine import this_machine
 from attn_doctor.diagnosis import examine
 from attn_doctor.facts import Facts
@@ -22,60 +22,14 @@ from attn_doctor.kernels.builder.devices import (
 from attn_doctor.kernels.builder.plan import BuildRequest
 from attn_doctor.kernels.builder.rebuild_request import recorded
 from attn_doctor.kernels.builder.software_differences import check
-from attn_doctor.kernels.builder.spec_requests import SpecArgs, requested_specs
-from attn_doctor.kernels.builder.target import Target, target_remarks, targets_of
+from attn_doctor.kernels.builder.spec_requests import requested_specs
+from attn_doctor.kernels.builder.target import Target, target_remarks
 
 #: Allows the guard of a stub GPU to pass what only a timing could decide
 #: (`stub_gpu/timed_choices.py`).
 UNPADDED = "ATTN_DOCTOR_UNPADDED"
 #: Seconds that building one spec may take.
 _LIMIT = 600.0
-
-
-class BuildOptions(Struct, frozen=True, kw_only=True):
-    """The options of one call, with the names of their parameters."""
-
-    specs: SpecArgs | None
-    """None: what the folder's record names."""
-    program: Sequence[str] = ()
-    target: Sequence[str] = ()
-    python: str = ""
-    device: str = ""
-    cache_dir: str = ""
-    jobs: int | None = None
-    timeout: float | None = None
-    force: bool = False
-    devices: int | None = None
-    artifact: Path | None = None
-    docker: bool = False
-    dry_run: bool = False
-    check: bool = False
-    fit: bool = False
-    verify: bool = True
-    unpadded: bool = False
-    as_json: bool = False
-    verbose: bool = False
-
-    @classmethod
-    def of(cls, params: Mapping[str, Any]) -> BuildOptions:
-        """From the parameters of the command line."""
-        specs = SpecArgs.of(params, cpu=params["device"].strip().startswith("cpu"))
-        given = any(value for name, value in asdict(specs).items() if name != "cpu")
-        own = {name: params[name] for name in cls.__struct_fields__ if params.get(name) is not None}
-        return cls(
-            **{
-                **own,
-                "specs": specs if given else None,
-                "artifact": Path(params["artifact"]) if params["artifact"] else None,
-                "as_json": params["json"] or params["format"] == "json",
-                "verbose": bool(params["verbose"]),
-            }
-        )
-
-    @property
-    def targets(self) -> list[Target]:
-        """The GPUs of `--target`. Raises `AttnDoctorError` for an unknown one."""
-        return targets_of(self.target, self.devices or 1, os.environ)
 
 
 class Requests(NamedTuple):

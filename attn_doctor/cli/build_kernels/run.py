@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from attn_doctor.cli.build_kernels.request import BuildOptions, Requests, requests_of
+from attn_doctor.cli.build_kernels.options import BuildOptions
+from attn_doctor.cli.build_kernels.request import Requests, requests_of
 from attn_doctor.cli.signals import Signals, TerminatedError
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.builder import plan as plans
@@ -146,7 +147,7 @@ def _plan(plan: Plan, wanted: Requests, options: BuildOptions, code: int) -> str
         folder,
         request.facts,
         terminal_of(sys.stdout),
-        verbose=options.verbose,
+        verbose=bool(options.verbose),
         notes=wanted.notes,
     )
 
@@ -158,7 +159,9 @@ def _report(report: Report, exported: Exported | None, options: BuildOptions, co
         return report_json(report, code, exported)
     from attn_doctor.render.build_kernels.text import report_text
 
-    text = report_text(report, terminal_of(sys.stdout), verbose=options.verbose, exported=exported)
+    text = report_text(
+        report, terminal_of(sys.stdout), verbose=bool(options.verbose), exported=exported
+    )
     if options.artifact is not None and exported is None:
         text += f"{options.artifact} was not written: not every kernel was built and reused\n"
     return text

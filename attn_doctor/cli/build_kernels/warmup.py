@@ -9,7 +9,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from attn_doctor.cli.build_kernels.request import BuildOptions, examined, workplace
+from attn_doctor.cli.build_kernels.options import BuildOptions
+from attn_doctor.cli.build_kernels.request import examined, workplace
 from attn_doctor.cli.build_kernels.run import export, terminal_of
 from attn_doctor.cli.signals import Signals, TerminatedError
 from attn_doctor.kernels.builder.devices import compilable, devices
@@ -117,7 +118,7 @@ def _programs(options: BuildOptions) -> Iterator[Program]:
         environ.pop(_THREADS)
     if _THREADS in os.environ:
         environ[_THREADS] = os.environ[_THREADS]
-    argv, environ = program_of(list(options.program), facts, environ)
+    argv, environ = program_of(list(options.program or ()), facts, environ)
     for note in place.notes:
         _say(note)
     for target in targets or (None,):

@@ -184,12 +184,13 @@ def test_a_folder_of_another_user(tmp_path: Path) -> None:
 def test_build_kernels_keeps_triton_in_the_folder_that_was_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: dict[str, Any], own: bool
 ) -> None:
-    from attn_doctor.cli.build_kernels.request import BuildOptions, workplace
+    from attn_doctor.cli.build_kernels.options import BuildOptions
+    from attn_doctor.cli.build_kernels.request import workplace
 
     monkeypatch.setenv("TRITON_CACHE_DIR", "/scratch/triton")
     chosen = {name: str(tmp_path) if value is True else value for name, value in chosen.items()}
     facts = replace(CPU, caches=(Cache(kind="inductor", path=str(tmp_path)),))
-    place = workplace(BuildOptions(specs=None, **chosen), facts, [])
+    place = workplace(BuildOptions(**chosen), facts, [])
     assert ("TRITON_CACHE_DIR" not in place.environ) == own
     assert [note.partition(" is set")[0] for note in place.notes] == [
         "TRITON_CACHE_DIR=/scratch/triton"

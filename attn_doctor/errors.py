@@ -22,6 +22,10 @@ class AttnDoctorError(MessageError):
     """
 
 
+class OwnershipError(AttnDoctorError):
+    """Another user owns something that would be run, loaded or obeyed, or can write to it."""
+
+
 class ExaminationError(AttnDoctorError):
     """The interpreter cannot be examined."""
 

@@ -9,12 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from attn_doctor.errors import AttnDoctorError
+from attn_doctor.errors import OwnershipError
 from attn_doctor.worker.ownership import ALLOW, Danger, danger, within
-
-
-class OwnershipError(AttnDoctorError):
-    """Another user owns something that would be run, loaded or obeyed, or can write to it."""
 
 
 def allow(path: str) -> None:

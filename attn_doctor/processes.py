@@ -12,7 +12,6 @@ GPU driver, an NFS server that does not answer) ignores SIGKILL, and waiting wou
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import select
@@ -27,6 +26,7 @@ from typing import IO, Any
 
 from msgspec import Struct
 
+from attn_doctor.errors import OwnershipError
 from attn_doctor.worker import ownership
 
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Running:
         """Start `argv`. Raises `OSError` if that fails. `inherit`: descriptors that it gets too.
 
         `as_owner`: root starts a program of another user as that user. Otherwise root refuses it
-        with `PermissionError`.
+        with `OwnershipError`, and it always refuses a program that several users can change.
 
         `output`: the descriptor that standard output goes to. `joined`: standard error goes there
         too. `attached`: start it as a shell does, with our input, output and terminal, so that
@@ -198,18 +198,21 @@ class Running:
 def _runner(
     program: str, env: Mapping[str, str] | None, *, as_owner: bool
 ) -> ownership.User | None:
-    """The user as whom root starts a program. Raises `PermissionError` for a refusal."""
+    """The user as whom root starts a program; None: as itself. Raises `OwnershipError`."""
     if os.name == "nt" or os.geteuid() != 0:
         return None
     if not os.path.dirname(program):
         search = (os.environ if env is None else env).get("PATH")
         program = shutil.which(program, path=search) or program
-    user = ownership.runner(program)
+    accept = f"add `--allow-foreign {program}`"
+    try:
+        user = ownership.runner(program)
+    except PermissionError as error:
+        raise OwnershipError(f"{program} is not run: {error.strerror}; or {accept}") from None
     if user is not None and not as_owner:
-        raise PermissionError(
-            errno.EPERM,
-            f"it belongs to {user.name} and root does not run it; run attn-doctor as that user with"
-            f" `runuser -u {user.name} -- attn-doctor`, or add `--allow-foreign {program}`",
+        raise OwnershipError(
+            f"{program} is not run: it belongs to {user.name}, and this is root; run attn-doctor as"
+            f" that user with `runuser -u {user.name} -- attn-doctor …`, or {accept}"
         )
     return user
 
@@ -234,6 +237,8 @@ def run(
     as_owner: bool = False,
 ) -> Ended:
     """Run `argv` to its end, or to the limit of `seconds`. Never raises `OSError`.
+
+    Raises `OwnershipError` for a program of another user where this is root.
 
     `on_line` gets each line of the output at once, from another thread. `joined` puts standard
     error into `out`, in order. `head`, `tail`: bytes of output that are kept from the beginning and

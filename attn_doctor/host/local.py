@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attn_doctor import processes
+from attn_doctor.errors import OwnershipError
 from attn_doctor.files import open_binary, read_bytes, read_text
 from attn_doctor.host import Host, stat_kind
 from attn_doctor.json_files import JsonError, decode
@@ -189,16 +190,19 @@ class LocalHost(Host):
     def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
         quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
         _log.debug("run %s (at most %g s)", shlex.join(argv), seconds)
-        ended = processes.run(
-            argv,
-            seconds,
-            env={**self._variables, **quiet, **env},
-            cwd=os.path.abspath(os.sep),
-            head=OUTPUT_LIMIT,
-            tail=0,
-            grace=GRACE,
-            as_owner=True,
-        )
+        try:
+            ended = processes.run(
+                argv,
+                seconds,
+                env={**self._variables, **quiet, **env},
+                cwd=os.path.abspath(os.sep),
+                head=OUTPUT_LIMIT,
+                tail=0,
+                grace=GRACE,
+                as_owner=True,
+            )
+        except OwnershipError as error:
+            return {"outcome": "refused", "err": str(error)}
         if ended.error is not None:
             missing = isinstance(ended.error, FileNotFoundError)
             return (

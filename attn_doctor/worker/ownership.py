@@ -6,7 +6,7 @@ this user or to root, and others cannot write to them. In a folder with the stic
 not an own folder itself, because everybody can add to it. What passes can be changed by this user
 and root alone, also between this question and the use.
 
-A group has no other member if it is root's, or if it has the user's name and no other member, as
+A group that can write is accepted if it is root's or has the user's name, and has no other member:
 most Linux systems give each user one (`user-group-modes` of Debian's OpenSSH does the same).
 
 The environment variable `ATTN_DOCTOR_ALLOW_FOREIGN` (`--allow-foreign`) names paths, separated like
@@ -198,7 +198,7 @@ def runner(program: str) -> User | None:
         return None
     fault = found if found.writers else of_interpreter(program, found.uid)
     if fault:
-        raise PermissionError(errno.EPERM, f"{fault}, so root does not run it")
+        raise PermissionError(errno.EPERM, f"{fault}, and this is root")
     return _user(found.uid)
 
 

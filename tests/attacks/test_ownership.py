@@ -10,8 +10,9 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -58,20 +59,20 @@ def spy(folder: Path, marker: Path) -> Path:
 
 
 @pytest.fixture
-def open_marker(marker: Path) -> Path:
-    """The trace, which every user can write, in folders that every user can pass."""
-    marker.touch()
-    marker.chmod(0o666)
-    return marker
+def public(as_root: None) -> Iterator[Path]:
+    """A folder of root's that every user can read; those of pytest are private."""
+    with tempfile.TemporaryDirectory(prefix="attn-doctor-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 @pytest.fixture
-def public(as_root: None, tmp_path: Path) -> Path:
-    """A folder of root's that every user can read."""
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and folder.name:
-            folder.chmod(folder.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
-    return tmp_path
+def open_marker(public: Path) -> Path:
+    """A trace that every user can write."""
+    marker = public / "executed"
+    marker.touch()
+    marker.chmod(0o666)
+    return marker
 
 
 def cache(folder: Path, argv: tuple[str, ...] = ()) -> Path:
@@ -205,7 +206,7 @@ READERS = (
     ("cache", "verify", "--require-hit", "--cache-dir"),
     ("cache", "verify", "--warm-ups", "--cache-dir"),
     ("cache", "why", "--cache-dir"),
-    ("cache", "export", "out.tar.gz", "--cache-dir"),
+    ("cache", "export", "--output", "out.tar.gz", "--cache-dir"),
     ("cache", "import", "in.tar.gz", "--sha256", "0" * 64, "--cache-dir"),
     ("cache", "clear", "--yes", "--cache-dir"),
     (
@@ -354,7 +355,7 @@ def test_signers_of_a_stranger_are_not_obeyed(
 EXAMINERS = (
     ("check",),
     ("backends",),
-    ("explain", "/dev/null"),
+    ("explain", "train.log"),
     ("report",),
     ("fix", "--dry-run"),
     ("cache", "status"),
@@ -378,6 +379,7 @@ def test_an_environment_of_a_stranger_is_not_started(
     spy(project / ".venv", marker)
     stranger(project / ".venv")
     (project / "below").mkdir()
+    (project / "below" / "train.log").write_text("ImportError: No module named torch\n")
     run = doctor(*words, cwd=project / below).answered()
     assert not marker.exists()
     if run.code == 2:
@@ -411,16 +413,15 @@ def test_root_starts_an_environment_of_a_user_as_that_user(
     assert set(open_marker.read_text().split()) == {str(STRANGER)}
 
 
-@pytest.mark.parametrize(
-    "words", [("backends", "--live", "--device", "cpu"), ("fix", "--yes", "--no-resolve")]
-)
-def test_root_runs_no_package_of_a_user(
-    doctor: Attack, public: Path, stranger: Give, open_marker: Path, words: tuple[str, ...]
-) -> None:
-    python = spy(public / "venv", open_marker)
+def test_root_runs_no_packages_of_a_user(doctor: Attack, public: Path, stranger: Give) -> None:
+    python = public / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(PYTHON)
+    (public / "venv" / "pyvenv.cfg").write_text(f"home = {Path(PYTHON).parent}\n")
     stranger(public / "venv")
-    doctor(*words, "--python", str(python)).answered()
-    assert set(open_marker.read_text().split()) <= {str(STRANGER)}
+    run = doctor("backends", "--live", "--device", "cpu", "--python", str(python)).answered(2)
+    assert f"{python} is not run: it {THEIRS}, and this is root" in run.text
+    assert "runuser -u" in run.text
 
 
 def test_root_starts_nothing_that_two_users_can_change(
@@ -430,7 +431,7 @@ def test_root_starts_nothing_that_two_users_can_change(
     stranger(public / "venv")
     os.chown(python, STRANGER - 1, STRANGER - 1)
     run = doctor("check", "--python", str(python)).answered(2)
-    assert "root does not run it" in run.text
+    assert "and this is root; or add `--allow-foreign" in run.text
     assert open_marker.read_text() == ""
 
 
@@ -479,3 +480,42 @@ def test_a_journal_of_a_stranger_is_not_obeyed(
     run = doctor("fix", "undo", "--yes").answered(2)
     assert THEIRS in run.text
     assert target.is_dir()
+
+
+# Workers
+
+
+def job(**more: object) -> dict[str, object]:
+    return {"action": "build", "device": "cpu", "spec": {"mask": "none"}, **more}
+
+
+@pytest.mark.parametrize("name", ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_HOME"])
+def test_a_worker_refuses_a_cache_of_a_stranger(
+    tmp_path: Path, stranger: Give, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also if it was made after the command looked: /tmp is open to all."""
+    from attn_doctor.worker.kernels.job import run_job
+
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv(name, str(stranger(tmp_path / "cache")))
+    failure = run_job(job())["failure"]
+    assert failure["type"] == "Refused"
+    assert f"{name} is not used: {tmp_path}/cache {THEIRS}" in failure["message"]
+
+
+def test_a_worker_imports_no_mask_of_a_stranger(
+    tmp_path: Path, stranger: Give, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The working directory is searched for the user's mask, and it may be /tmp."""
+    from attn_doctor.worker.kernels.job import run_job
+
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "masks.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    folder = str(stranger(tmp_path / "theirs"))
+    failure = run_job(job(spec={"mask": "masks:one"}, sys_path=[folder]))["failure"]
+    assert failure["type"] == "Refused"
+    assert f"{folder} is not searched for the mask" in failure["message"]
+    run_job(job(sys_path=[folder]))
+    assert folder not in sys.path
+    assert not marker.exists()

@@ -62,9 +62,10 @@ def verify(
     """
     from msgspec.structs import replace
 
+    from attn_doctor.errors import OwnershipError
     from attn_doctor.kernels.caches.integrity import check
     from attn_doctor.kernels.caches.survey import survey
-    from attn_doctor.ownership import OwnershipError, cache_refusal
+    from attn_doctor.ownership import cache_refusal
 
     program = program_of(context)
     locations = selected(kind, cache_dir, hub=False)

@@ -27,7 +27,11 @@ ROOM = 2 << 30
 #: Mounts that hold the system's own things, whatever their file system.
 _SYSTEM = ("/proc", "/sys", "/dev", "/run", "/etc", "/boot", "/usr", "/lib", "/snap", "/nix")
 #: Faults, the worst first. A folder with one of them is not usable.
-_UNFIT = ("cannot be written to by this user", "belongs to another user", "is mounted noexec")
+_UNFIT = (
+    "cannot be written to by this user",
+    "can be changed by another user",
+    "is mounted noexec",
+)
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
@@ -128,9 +132,7 @@ def _checked(host: Host, path: str, why: str, known: tuple[Mount, ...]) -> Candi
     faults = []
     if writable(host, path, known) is False:
         faults.append(_UNFIT[0])
-    # The parts of the path that exist: their owners can replace a folder.
-    stat = host.try_stat(path)
-    if stat is not None and not host.windows and stat.uid != host.platform.uid:
+    if host.danger(path):
         faults.append(_UNFIT[1])
     if mount is not None and noexec(mount):
         faults.append(_UNFIT[2])

@@ -15,7 +15,7 @@ from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.interpreter.choice import Choice, failure, pick
+from attn_doctor.probes.interpreter.choice import Choice, check, failure, pick
 from attn_doctor.probes.interpreter.layout import settings_of
 from attn_doctor.probes.interpreter.shadowing import damaged, duplicates, shadowing_modules
 from attn_doctor.probes.machine.mounts import writable
@@ -55,6 +55,7 @@ def choose(host: Host, python: str) -> Chosen:
     executable = answer["executable"] or path
     if host.real(executable) != host.real(path):
         path = executable  # a pyenv shim, for example: the facts describe its target
+        check(host, path, choice.subject)  # what a foreign interpreter says of itself may be false
     plain = tuple(one for one in _pythonpath(host, answer) if _holds_metadata(host, one))
     folders: dict[str, str] = {}
     for folder in (*plain, *answer["site_packages"]):
@@ -146,9 +147,8 @@ def _ask(host: Host, choice: Choice) -> dict[str, Any]:
         )
     if outcome == "refused":
         # [Errno 8] Exec format error: '/home/ada/bin/python3'
-        raise failure(
-            subject, f"{path} cannot be started ({said.partition('] ')[2].partition(':')[0]})"
-        )
+        why = said.partition("] ")[2].partition(":")[0]
+        raise failure(subject, f"{path} cannot be started ({why})" if why else lines[0])
     if "error" in answer:
         raise failure(subject, f"{path} cannot describe itself ({answer['error']})")
     raise failure(subject, f"{path} is not a working Python interpreter; it answered {said!r}")

@@ -150,7 +150,7 @@ def _check_found(host: Host, choice: Choice) -> None:
     danger = searched and (host.danger(root) or host.interpreter_danger(choice.path))
     if danger:
         raise failure(root, f"it is not started: {danger}", f"add --allow-foreign {root}")
-    _check(host, choice.path, root)
+    check(host, choice.path, root)
     if host.try_read(choice.path, 2).startswith("#!"):
         why = f"{choice.path} is a script, which is started only if --python names it"
         raise failure(choice.subject, why)
@@ -171,7 +171,7 @@ def _named(host: Host, python: str) -> Choice:
     if host.is_dir(path):
         path = _interpreter_of(host, path, subject)
     else:
-        _check(host, path, subject)
+        check(host, path, subject)
     return Choice(path, "--python", subject)
 
 
@@ -213,7 +213,7 @@ def _interpreter_of(host: Host, root: str, subject: str) -> str:
     path = _find(host, root)
     if not path:
         raise failure(subject, f"there is no Python interpreter in {root}")
-    _check(host, path, subject)
+    check(host, path, subject)
     return path
 
 
@@ -229,7 +229,7 @@ def _find(host: Host, root: str) -> str:
     return ""
 
 
-def _check(host: Host, path: str, subject: str) -> None:
+def check(host: Host, path: str, subject: str) -> None:
     """Raise unless `path` is an executable file with the name of a Python."""
     name = re.split(r"[/\\]", path)[-1]
     real = host.real(path)

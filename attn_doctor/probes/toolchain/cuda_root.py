@@ -202,7 +202,8 @@ def _asked(host: Host, gaps: Gaps, nvcc: str, fact: str) -> str | None:
     """Return the version that `nvcc --version` prints, if this nvcc is the system's own."""
     found = host.try_stat(nvcc)
     place = nvcc.startswith(("/usr/", "/opt/")) and programs.wrapped(host, nvcc, "nvcc") is None
-    if not place or found is None or found.uid != 0 or found.mode & 0o002:
+    own = found is not None and found.uid == 0 and not found.mode & 0o002
+    if not place or not own or host.danger(nvcc):
         gaps.add(fact, f"no file names the CUDA version of {nvcc}, and it is not the system's own")
         return None
     ran = host.run([nvcc, "--version"], LIMIT)

@@ -72,7 +72,8 @@ def trusted(host: Host, path: str) -> bool:
     if folder not in PLACES and not toolset:
         return False
     found = (host.try_stat(path), host.try_stat(folder))
-    return all(one is not None and one.uid == 0 and not one.mode & 0o002 for one in found)
+    owned = all(one is not None and one.uid == 0 and not one.mode & 0o002 for one in found)
+    return owned and not host.danger(path)
 
 
 def wrapped(host: Host, path: str, name: str) -> str | None:

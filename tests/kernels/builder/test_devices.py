@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.errors import AttnDoctorError
+from attn_doctor.errors import AttnDoctorError, OwnershipError
 from attn_doctor.facts import Cache, Driver, Facts, Gpu, Python, Torch
 from attn_doctor.kernels.builder.devices import (
     DeviceError,
@@ -19,7 +19,6 @@ from attn_doctor.kernels.builder.devices import (
     compilable,
     devices,
 )
-from attn_doctor.ownership import OwnershipError
 
 CUDA = Facts(
     python=Python(path="/env/bin/python"),

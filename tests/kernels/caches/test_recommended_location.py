@@ -41,6 +41,8 @@ def machine(
         mine = path not in ("/", "/tmp", "/var/tmp")
         uid = (owners or {}).get(path, 1000 if mine else 0)
         answers[f"stat {path}"] = {"answer": {"kind": "dir", "uid": uid, "mode": 0o755}}
+        if uid not in (0, 1000):
+            answers[f"danger {path}"] = {"answer": f"{path} belongs to {uid} (mode 0755)"}
         writable = path != "/" and path not in readonly
         answers[f"access {path} w"] = {"answer": writable}
         answers[f"access {path} x"] = {"answer": True}

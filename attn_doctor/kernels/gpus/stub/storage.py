@@ -16,6 +16,8 @@ from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import DATA, TEXT, read_bytes
+from attn_doctor.ownership import require
+from attn_doctor.worker.ownership import of_entry
 
 _SUMS = "sha256"
 
@@ -63,17 +65,8 @@ def kept(folder: Path, names: tuple[str, ...], make: Callable[[Path], None]) -> 
 
 
 def _guarded(folder: Path) -> None:
-    """Raise if another user than root may replace `folder`."""
-    for one in (folder, *folder.parents):
-        found = os.lstat(one)
-        others = found.st_mode & (stat.S_IWOTH | (stat.S_IWGRP if one == folder else 0))
-        if found.st_uid in (0, os.geteuid()) and not (others and not found.st_mode & stat.S_ISVTX):
-            continue
-        what = "can be written by others" if others else f"belongs to user {found.st_uid}"
-        raise AttnDoctorError(
-            f"{one} {what}, who could put their own code into what is built here; set"
-            " XDG_CACHE_HOME to a folder that is yours alone"
-        )
+    """Raise if another user decides what is in `folder`, or libraries cannot be loaded there."""
+    require(folder, "set XDG_CACHE_HOME to a folder that is yours alone")
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         raise AttnDoctorError(
             f"{folder} is mounted noexec, so that no library can be loaded from it; set"
@@ -95,11 +88,7 @@ def _sound(folder: Path, names: tuple[str, ...]) -> bool:
 
 def _ours(path: Path, kind: Callable[[int], bool]) -> bool:
     found = os.lstat(path)
-    return (
-        kind(found.st_mode)
-        and found.st_uid == os.geteuid()
-        and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
+    return kind(found.st_mode) and of_entry(os.fspath(path), found) is None
 
 
 def _sums(folder: Path, names: tuple[str, ...]) -> str:

@@ -289,7 +289,9 @@ def test_a_folder_that_others_can_write_is_refused(cache: Path) -> None:
     calls: list[Path] = []
     (cache / "stub-gpu").mkdir()
     (cache / "stub-gpu").chmod(0o777)
-    with pytest.raises(AttnDoctorError, match=r"stub-gpu can be written by others.*XDG_CACHE_HOME"):
+    with pytest.raises(
+        AttnDoctorError, match=r"stub-gpu can be written by all users.*XDG_CACHE_HOME"
+    ):
         made(cache / "stub-gpu" / "digest", calls)
     assert calls == []
 
@@ -298,7 +300,7 @@ def test_a_parent_that_others_can_write_is_refused(cache: Path) -> None:
     calls: list[Path] = []
     (cache / "stub-gpu").mkdir(mode=0o700)
     cache.chmod(0o777)
-    with pytest.raises(AttnDoctorError, match="cache can be written by others"):
+    with pytest.raises(AttnDoctorError, match="cache can be written by all users"):
         made(cache / "stub-gpu" / "digest", calls)
     assert calls == []
 
@@ -307,7 +309,7 @@ def test_a_parent_that_others_can_write_is_refused(cache: Path) -> None:
 def test_a_folder_of_another_user_is_refused(cache: Path) -> None:
     (cache / "stub-gpu").mkdir(mode=0o700)
     os.chown(cache / "stub-gpu", 12345, -1)
-    with pytest.raises(AttnDoctorError, match="stub-gpu belongs to user 12345"):
+    with pytest.raises(AttnDoctorError, match="stub-gpu belongs to 12345"):
         made(cache / "stub-gpu" / "digest", [])
 
 

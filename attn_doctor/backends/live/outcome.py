@@ -72,20 +72,37 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Sizes of one problem."""
 
     name: str
-    """`small` or `realistic`."""
+    """`small`, `realistic`, or `uneven`: with more keys than queries."""
     batch: int
     heads: int
     kv_heads: int
     length: int
     head_dim: int
+    kv_length: int = 0
+    """Keys; 0: as many as queries."""
+    fused: bool = False
+    """Queries, keys and values are slices of larger tensors."""
     model: str = ""
     """A model in which such a size occurs."""
 
     @property
     def title(self) -> str:
-        """Such as `1×24×4608×128`; key and value heads behind the query's where they differ."""
+        """Such as `1×24×4608×128`; key heads and lengths behind the query's where they differ."""
         heads = f"{self.heads}" + (f"/{self.kv_heads}" if self.kv_heads != self.heads else "")
-        return f"{self.batch}×{heads}×{self.length}×{self.head_dim}"
+        length = f"{self.length}" + (f"←{self.kv_length}" if self.kv_length else "")
+        return f"{self.batch}×{heads}×{length}×{self.head_dim}"
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """How much of the results of a backend was compared with float64."""
+
+    calls: int
+    """Each with other inputs."""
+    heads: int
+    rows: int
+    """Rows of the output, in all calls."""
+    share: float
+    """Of all rows of these calls. Gradients of keys and values are compared in all rows."""
 
 
 class Figures(Struct, frozen=True, kw_only=True):
@@ -94,9 +111,12 @@ class Figures(Struct, frozen=True, kw_only=True):
     shape: Shape
     errors: dict[str, float | None]
     """Relative error against float64 of `out`, and of `dq`, `dk`, `dv` where there is a backward
-    pass; None: not a finite number."""
+    pass, in the call that came closest to what is allowed; None: not a finite number."""
+    allowed: dict[str, float | None]
+    """The largest error that its roundings explain."""
     worst: dict[str, float | None]
-    """The same of the worst single row."""
+    """The error of the worst single row."""
+    compared: Compared
     milliseconds: float | None = None
     """Median time: forward, in training forward and backward. None: not measured."""
     tflops: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from attn_doctor.backends.live.outcome import Shape
@@ -142,7 +143,8 @@ def shapes(workload: Workload, device: str, table: Mapping[str, Any]) -> tuple[S
     kind = "cuda" if device.startswith("cuda") else "cpu"
     found = []
     for row in table["shape"]:
-        if row["device"] != kind:
+        # A causal mask means different things for unequal lengths.
+        if row["device"] != kind or (workload.causal and row.get("kv_length")):
             continue
         realistic = row["name"] == "realistic"
         found.append(
@@ -153,6 +155,8 @@ def shapes(workload: Workload, device: str, table: Mapping[str, Any]) -> tuple[S
                 kv_heads=row["heads"] // 2 if workload.gqa else row["heads"],
                 length=workload.seq if workload.seq and realistic else row["length"],
                 head_dim=workload.head_dim or row["head_dim"],
+                kv_length=row.get("kv_length", 0),
+                fused=row.get("fused", False),
                 model=""
                 if workload.seq or workload.head_dim or workload.gqa
                 else row.get("model", ""),
@@ -161,11 +165,30 @@ def shapes(workload: Workload, device: str, table: Mapping[str, Any]) -> tuple[S
     return tuple(found)
 
 
-def bounds(name: str, workload: Workload, table: Mapping[str, Any]) -> dict[str, float]:
-    """The largest error allowed: of `out`, of `gradient`, and the factor `worst` for one row.
+def job(
+    attempt: Attempt, workload: Workload, limits: Limits, device: str, table: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the worker is to do for an attempt."""
+    return {
+        "action": "attend",
+        "name": attempt.name,
+        "route": attempt.route,
+        "device": device,
+        "share": limits.share,
+        "phases": workload.phases,
+        "shapes": [msgspec.structs.asdict(one) for one in shapes(workload, device, table)],
+        "dtype": workload.torch_dtype,
+        "mask": workload.mask,
+        "causal": workload.causal,
+        "rounding": _rounding(attempt, table),
+        "score_bytes": attempt.score_bytes,
+        "timing_seconds": limits.timing_seconds,
+    }
 
-    The bound of bfloat16 applies to a dtype that has none of its own.
-    """
-    row = next(row for row in table["bound"] if name in row["backends"])
-    found: dict[str, float] = dict(row.get(workload.torch_dtype, row["bfloat16"]))
-    return {**found, "worst": float(row.get("worst", table["worst"]))}
+
+def _rounding(attempt: Attempt, table: Mapping[str, Any]) -> str:
+    """What a backend rounds, by its kind in `worker/proof/rounding.py`."""
+    for row in table["rounding"]:
+        if attempt.name in row["backends"] and attempt.route in row.get("route", (attempt.route,)):
+            return str(row["kind"])
+    return "fused"

@@ -38,7 +38,7 @@ from attn_doctor.backends.live.plan import (
     Limits,
     Workload,
     attempts,
-    bounds,
+    job,
     shapes,
 )
 from attn_doctor.backends.live.ranking import ranked
@@ -267,24 +267,10 @@ class _Run:
             yield self._stepped(self._run(attempt, interpreter, device))
 
     def _run(self, attempt: Attempt, interpreter: Interpreter, device: Device) -> LiveResult:
+        task = job(attempt, self._workload, self._limits, device.device, self._table)
+        ended = interpreter.run(task, self._limits.seconds, self._memory)
         sizes = shapes(self._workload, device.device, self._table)
-        job = {
-            "action": "attend",
-            "name": attempt.name,
-            "route": attempt.route,
-            "device": device.device,
-            "share": self._limits.share,
-            "phases": self._workload.phases,
-            "shapes": [_plain(shape) for shape in sizes],
-            "dtype": self._workload.torch_dtype,
-            "mask": self._workload.mask,
-            "causal": self._workload.causal,
-            "score_bytes": attempt.score_bytes,
-            "timing_seconds": self._limits.timing_seconds,
-        }
-        ended = interpreter.run(job, self._limits.seconds, self._memory)
-        limits = bounds(attempt.name, self._workload, self._table)
-        return verdicts.result(attempt, ended, self._workload, sizes, limits, self._explain)
+        return verdicts.result(attempt, ended, self._workload, sizes, self._explain)
 
     def _tell(self, title: str, **more: Any) -> None:
         if self._progress is not None:
@@ -301,7 +287,3 @@ class _Run:
 
 def _top(module: str) -> str:
     return module.partition(".")[0]
-
-
-def _plain(shape: Any) -> dict[str, Any]:
-    return {name: getattr(shape, name) for name in shape.__struct_fields__}

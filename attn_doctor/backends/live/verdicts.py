@@ -8,6 +8,7 @@ from typing import Any
 
 from attn_doctor.backends.live.outcome import (
     Cause,
+    Compared,
     Failure,
     Figures,
     Imported,
@@ -50,11 +51,10 @@ def result(
     ended: Outcome,
     workload: Workload,
     shapes: Sequence[Shape],
-    bounds: Mapping[str, float],
     explain: Explain,
 ) -> LiveResult:
     """The result of one attempt."""
-    outcomes = {phase: _outcome(phase, ended, shapes, bounds, explain) for phase in workload.phases}
+    outcomes = {phase: _outcome(phase, ended, shapes, explain) for phase in workload.phases}
     versions = [event["version"] for event in ended.of("imported") if event.get("version")]
     return LiveResult(
         name=attempt.name,
@@ -70,13 +70,10 @@ def _outcome(
     phase: str,
     ended: Outcome,
     shapes: Sequence[Shape],
-    bounds: Mapping[str, float],
     explain: Explain,
 ) -> PhaseResult:
     events = {event["shape"]: event for event in ended.of("measured") if event["phase"] == phase}
-    figures = tuple(
-        _figures(events[shape.name], shape, bounds) for shape in shapes if shape.name in events
-    )
+    figures = tuple(_figures(events[shape.name], shape) for shape in shapes if shape.name in events)
     failure = failure_of(ended, explain, phase)
     if failure is not None:
         verdict = _verdict_of(failure, ended)
@@ -114,50 +111,24 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f} GiB"
 
 
-def _figures(event: Mapping[str, Any], shape: Shape, bounds: Mapping[str, float]) -> Figures:
-    errors = {name: error["error"] for name, error in event["errors"].items()}
-    worst = {name: error["worst"] for name, error in event["errors"].items()}
+def _figures(event: Mapping[str, Any], shape: Shape) -> Figures:
+    def each(figure: str) -> dict[str, float | None]:
+        return {name: error[figure] for name, error in event["errors"].items()}
+
     peak = event.get("peak_bytes")
+    wrong = event.get("wrong")
     return Figures(
         shape=shape,
-        errors=errors,
-        worst=worst,
+        errors=each("error"),
+        allowed=each("allowed"),
+        worst=each("worst"),
+        compared=Compared(**event["compared"]),
         milliseconds=event.get("milliseconds"),
         tflops=event.get("tflops"),
         peak_mib=None if peak is None else peak / (1 << 20),
-        wrong=event.get("wrong") or _beyond(event["errors"], shape, bounds),
+        wrong=f"{wrong} ({shape.name} shape)" if wrong else "",
         warnings=tuple(event.get("warnings", ())),
     )
-
-
-_TENSORS = {
-    "out": "the output",
-    "dq": "the gradient of the queries",
-    "dk": "the gradient of the keys",
-    "dv": "the gradient of the values",
-}
-
-
-def _beyond(errors: Mapping[str, Any], shape: Shape, bounds: Mapping[str, float]) -> str:
-    """What is wrong with some errors, with figures; empty if nothing is."""
-    for name, one in errors.items():
-        what = f"{_TENSORS[name]} ({shape.name} shape)"
-        if one["not_finite"]:
-            return f"{what} holds {one['not_finite']} values that are not finite (NaN or infinity)"
-        bound = bounds["out" if name == "out" else "gradient"]
-        # `not <=`: a NaN is beyond every bound.
-        if one["error"] is None or not one["error"] <= bound:
-            return f"{what} is off by {_number(one['error'])}, at most {bound:g} is allowed"
-        limit = bound * bounds["worst"]
-        if one["worst"] is None or not one["worst"] <= limit:
-            return (
-                f"one row of {what} is off by {_number(one['worst'])}, at most {limit:g} is allowed"
-            )
-    return ""
-
-
-def _number(value: float | None) -> str:
-    return "NaN" if value is None else f"{value:.2g}"
 
 
 def failure_of(ended: Outcome, explain: Explain, phase: str = "") -> Failure | None:

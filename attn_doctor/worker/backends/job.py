@@ -7,6 +7,7 @@ disturbed the times.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import importlib
 import importlib.util
@@ -16,12 +17,15 @@ import sys
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from attn_doctor.worker.backends import calls, comparison, timing
+from attn_doctor.worker.backends import calls, timing
 from attn_doctor.worker.backends import device as devices
+from attn_doctor.worker.proof.calls import Call, Proof, prove
+from attn_doctor.worker.proof.rounding import rounding
 from attn_doctor.worker.wire import Emit, die_with
 
 #: Modules whose presence decides what can be run.
@@ -133,12 +137,15 @@ def _attend(job: dict[str, Any], emit: Emit) -> None:
 
 def _need(shape: dict[str, Any], job: dict[str, Any], phase: str) -> int:
     """Bytes that a shape takes, roughly: tensors, and scores if the backend stores them."""
-    rows, keys, dim = shape["length"], shape["length"], shape["head_dim"]
+    rows, dim = shape["length"], shape["head_dim"]
+    keys = shape["kv_length"] or rows
     size = torch.empty((), dtype=getattr(torch, job["dtype"])).element_size()
-    tensors = 4 * shape["batch"] * rows * shape["heads"] * dim * size
+    tensors = shape["batch"] * shape["heads"] * 2 * (rows + keys) * dim * size
     scores = shape["batch"] * shape["heads"] * rows * keys * job["score_bytes"][phase]
-    copies = 3 if phase == "training" else 1
-    return int(tensors * copies + scores + comparison.scratch_bytes(rows, keys, dim))
+    # The inputs, their copies, and in training the gradients and theirs; then noise in float32.
+    copies = 6 if phase == "training" else 3
+    exact = 8 * (10 * min(rows * keys, 1 << 23) + 12 * (rows + keys) * dim)
+    return int(tensors * copies + 4 * tensors / size + scores + exact)
 
 
 def _measure(
@@ -150,62 +157,52 @@ def _measure(
     emit: Emit,
     part: dict[str, str],
 ) -> None:
-    """Run one shape in one phase, compare it with float64, and time it."""
+    """Run one shape in one phase, prove it against float64, and time it."""
     if route.compiled:
         # Head sizes do not change within a model: no kernel is to be made for several of them.
         torch.compiler.reset()
     training = phase == "training"
-    inputs, visible, upstream = _inputs(shape, job, device)
+    inputs, visible = _inputs(shape, job, device, training=training)
     mask = _additive(visible, inputs[0].dtype) if job["mask"] == "float" else visible
     gqa = inputs[0].shape[2] != inputs[1].shape[2]
     causal = bool(job["causal"])
-    for tensor in inputs:
-        tensor.requires_grad_(training)
 
     def forward() -> Any:
         with torch.set_grad_enabled(training):
             return route.call(*inputs, mask, causal, gqa)
 
+    seen = _Seen(device)
+    call = Call(
+        torch=torch,
+        device=str(device),
+        inputs=inputs,
+        run=forward,
+        turned=True,
+        adjust=_hiding(visible, causal),
+        scale=1 / math.sqrt(shape["head_dim"]),
+        training=training,
+        rounding=rounding(job["rounding"], job["dtype"], str(device)),
+        wait=lambda: devices.wait(device),
+        seed=job.get("seed", 0),
+    )
+    proof = prove(call, stage=lambda stage: emit("stage", stage=stage, **part), around=seen.watch)
+    figures = {**_figures(proof), "warnings": seen.messages, "peak_bytes": seen.peak}
+    # Reported before anything is timed, so that a crash loses no figure.
+    emit("measured", milliseconds=None, **figures, **part)
+    if not proof.results:
+        return
+    emit("stage", stage="timing", **part)
+    backward = training and not proof.wrong
+    upstream = torch.randn_like(inputs[0])
+
     def step() -> Any:
         return torch.autograd.grad(forward(), inputs, upstream)
 
-    emit("stage", stage="forward", **part)
-    base = devices.start_counting(device)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        out = forward()
-        devices.wait(device)
-    messages = sorted({str(warning.message)[:500] for warning in caught})
-    wrong = _unlike(out, inputs)
-    gradients, comparable = None, not wrong
-    if training and comparable:
-        if out.grad_fn is None:
-            wrong = "the output has no grad_fn: no gradient reaches queries, keys and values"
-        else:
-            emit("stage", stage="backward", **part)
-            gradients = torch.autograd.grad(out, inputs, upstream, allow_unused=True)
-            devices.wait(device)
-            lost = [name for name, tensor in zip("qkv", gradients) if tensor is None]  # noqa: B905
-            if lost:
-                wrong = f"no gradient for {', '.join(lost)}"
-                gradients = None
-    peak = devices.peak(device, base)
-    errors: dict[str, Any] = {}
-    emit("stage", stage="reference", **part)
-    if comparable:
-        errors = comparison.compare(
-            inputs, out, mask=visible, causal=causal, upstream=upstream, gradients=gradients
-        )
-    figures = {"errors": errors, "wrong": wrong, "warnings": messages, "peak_bytes": peak}
-    # Reported before anything is timed, so that a crash loses no figure.
-    emit("measured", milliseconds=None, **figures, **part)
-    del out, gradients
-    emit("stage", stage="timing", **part)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        whole = step if training and not wrong else forward
+        whole = step if backward else forward
         milliseconds = timing.median(whole, device, job["timing_seconds"])
-    flops = _flops(shape, causal, backward=whole is step)
+    flops = _flops(shape, causal, backward=backward)
     emit(
         "measured",
         milliseconds=milliseconds,
@@ -215,19 +212,71 @@ def _measure(
     )
 
 
-def _inputs(shape: dict[str, Any], job: dict[str, Any], device: Any) -> tuple[Any, Any, Any]:
-    """Queries, keys and values, the mask, and the gradient of the output."""
+class _Seen:
+    """What the first call showed besides its results: warnings, and memory."""
+
+    def __init__(self, device: Any) -> None:
+        self.messages: list[str] = []
+        self.peak: int | None = None
+        self._device = device
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[None]:
+        """Watch what is done within."""
+        base = devices.start_counting(self._device)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        self.messages = sorted({str(warning.message)[:500] for warning in caught})
+        self.peak = devices.peak(self._device, base)
+
+
+def _figures(proof: Proof) -> dict[str, Any]:
+    """What a proof showed, as JSON can hold it: a number that is not finite is None."""
+
+    def number(value: float) -> float | None:
+        return value if math.isfinite(value) else None
+
+    errors = {
+        name: {"error": number(one.error), "worst": number(one.worst),
+               "allowed": number(one.allowed)}
+        for name, one in proof.results.items()
+    }  # fmt: skip
+    margins = {name: number(one.margin) for name, one in proof.results.items()}
+    return {
+        "errors": errors,
+        "margins": margins,
+        "wrong": proof.wrong,
+        "compared": proof.compared,
+    }
+
+
+def _inputs(
+    shape: dict[str, Any], job: dict[str, Any], device: Any, *, training: bool
+) -> tuple[tuple[Any, Any, Any], Any]:
+    """Queries, keys and values, (batch, length, heads, size), and the mask.
+
+    With `fused`, they are slices of one projection, as models with a single matrix for them have.
+    """
     dtype = getattr(torch, job["dtype"])
-    generator = torch.Generator(device).manual_seed(1234)
     batch, length, dim = shape["batch"], shape["length"], shape["head_dim"]
+    keys, heads, kv_heads = shape["kv_length"] or length, shape["heads"], shape["kv_heads"]
 
-    def tensor(heads: int) -> Any:
-        size = (batch, length, heads, dim)
-        return torch.randn(size, generator=generator, device=device).to(dtype)
+    def tensor(rows: int, heads: int) -> Any:
+        return torch.zeros(batch, rows, heads, dim, dtype=dtype, device=device)
 
-    heads, kv_heads = shape["heads"], shape["kv_heads"]
-    inputs = (tensor(heads), tensor(kv_heads), tensor(kv_heads))
-    return inputs, _mask(job["mask"], batch, length, device), tensor(heads)
+    if shape["fused"] and keys == length:
+        whole = tensor(length, heads + 2 * kv_heads)
+        inputs = whole.split([heads, kv_heads, kv_heads], dim=2)
+    elif shape["fused"]:
+        # Heads before the length, and keys and values of one projection.
+        query = tensor(heads, length).transpose(1, 2)
+        inputs = (query, *tensor(keys, 2 * kv_heads).split(kv_heads, dim=2))
+    else:
+        inputs = tensor(length, heads), tensor(keys, kv_heads), tensor(keys, kv_heads)
+    for one in inputs:
+        one.requires_grad_(training)
+    return (inputs[0], inputs[1], inputs[2]), _mask(job["mask"], batch, keys, device)
 
 
 def _mask(kind: str, batch: int, length: int, device: Any) -> Any:
@@ -252,20 +301,23 @@ def _additive(visible: Any, dtype: Any) -> Any:
     return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, -math.inf)
 
 
-def _unlike(out: Any, inputs: tuple[Any, Any, Any]) -> str:
-    """Why the output cannot be that of attention, by type and shape; empty if it can."""
-    query = inputs[0]
-    if not isinstance(out, torch.Tensor):
-        return f"it returned {type(out).__name__}, not a tensor"
-    if out.shape != query.shape:
-        return f"the output has shape {tuple(out.shape)}, not {tuple(query.shape)}"
-    if out.dtype != query.dtype:
-        return f"the output is {out.dtype}, the input {query.dtype}"
-    return ""
+def _hiding(visible: Any, causal: bool) -> Any:
+    """Hides scores in float64 as the mask and the causal flag do."""
+
+    def adjust(scores: Any, batch: int, _head: int, rows: Any) -> Any:
+        if visible is not None:
+            scores = scores.masked_fill(~visible[batch, 0].to(scores.device), -math.inf)
+        if causal:
+            columns = torch.arange(scores.shape[1], device=scores.device)
+            scores = scores.masked_fill(columns > rows[:, None], -math.inf)
+        return scores
+
+    return adjust
 
 
 def _flops(shape: dict[str, Any], causal: bool, *, backward: bool) -> float:
     """Floating-point operations as they are usually counted: two products, backward five."""
-    pairs = float(shape["batch"] * shape["heads"]) * math.pow(shape["length"], 2)
+    pairs = float(shape["batch"] * shape["heads"]) * shape["length"]
+    pairs *= shape["kv_length"] or shape["length"]
     forward: float = 4 * pairs * shape["head_dim"] * (0.5 if causal else 1)
     return forward * (3.5 if backward else 1)

@@ -6,11 +6,12 @@ files were used. It does not know what other processes do in the same cache fold
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
-from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import cache_keys, spec_inputs, torch_builder
 from attn_doctor.worker.kernels.compiler_watch import (
     files_below,
@@ -20,14 +21,16 @@ from attn_doctor.worker.kernels.compiler_watch import (
 )
 from attn_doctor.worker.kernels.fusion_check import Fused
 from attn_doctor.worker.kernels.torch_versions import Reuse, reuse
+from attn_doctor.worker.proof.calls import Call, Proof, prove
+from attn_doctor.worker.proof.rounding import rounding
 from attn_doctor.worker.stub_gpu import guard
 
 #: Makes one kernel wrong on purpose, for tests: "1", or the id of a spec.
 WRONG = "ATTN_DOCTOR_TEST_WRONG"
 #: Query lengths below it may be served by another kernel.
 _DECODE = 128
-#: float64 operations spent on a comparison: on CPUs, on GPUs, on GPUs made for float64.
-_OPERATIONS = (3e10, 1.5e12, 2e13)
+#: Modes of torch.compile whose results the next call overwrites.
+_GRAPHS = ("reduce-overhead", "max-autotune")
 
 
 class RefusedError(Exception):
@@ -56,9 +59,10 @@ class Attempt:
         self.seconds = 0.0
         self.reference_seconds = 0.0
         self.errors: dict[str, float] = {}
-        self.worst: dict[str, float] = {}
-        #: Result → the part of it with the largest error, in words.
-        self.places: dict[str, str] = {}
+        #: How much was compared: `calls`, `heads`, `rows` and `share`.
+        self.compared: dict[str, float] = {}
+        #: What is wrong with the results, in a sentence.
+        self.wrong = ""
         self.unfused = ""
         self.via = "torch.compile"
         self.limits = list(self.reuse.limits)
@@ -69,7 +73,6 @@ class Attempt:
                 "which longer sequences do not use"
             )
         self.mask_source = ""
-        self.error_limit = reference.limit(self.spec.get("dtype", "bfloat16"))
 
     def result(self) -> dict[str, Any]:
         """Compile and run all lengths, and return the result."""
@@ -125,8 +128,7 @@ class Attempt:
             "seconds": self.seconds,
             "reference_seconds": self.reference_seconds,
             "errors": self.errors,
-            "error_limit": self.error_limit,
-            "worst": self.worst,
+            "compared": self.compared,
             "counters": counted,
             "keys": names,
             "files": files,
@@ -162,40 +164,47 @@ class Attempt:
             self._one(compiled, length, user)
 
     def _one(self, compiled: Any, length: int, user: Any) -> None:
-        torch = self.torch
-        part = reference.sample(self.spec, length, self._operations())
-        call = spec_inputs.make(torch, self.spec, length, self.device, user)
-        arguments = self._arguments(call)
-        with Fused(torch) as fused, torch.set_grad_enabled(self.training):
-            before = self._memory(reset=True)
-            start = time.perf_counter()
-            out = compiled(call.query, call.key, call.value, **arguments)
-            self.wait()
-            seconds = time.perf_counter() - start
-            results = {"out": out.detach()}
-            gradient = None
-            if self.training:
-                gradient = reference.masked_gradient(torch, results["out"], part)
-                start = time.perf_counter()
-                wanted = (call.query, call.key, call.value)
-                grads = torch.autograd.grad(out, wanted, gradient)
-                self.wait()
-                seconds += time.perf_counter() - start
-                results.update(dict(zip(("dq", "dk", "dv"), grads)))  # noqa: B905
-            memory = None if before is None else self._memory() - before
-        self.seconds += seconds
+        torch, spec = self.torch, self.spec
+        made = spec_inputs.make(torch, spec, length, self.device, user)
+        arguments = self._arguments(made)
+        watch = _FirstCall(self)
+        proof = prove(
+            Call(
+                torch=torch,
+                device=self.device,
+                inputs=(made.query, made.key, made.value),
+                run=lambda: compiled(made.query, made.key, made.value, **arguments),
+                turned=False,
+                adjust=spec_inputs.adjusting(torch, made),
+                scale=spec.get("scale") or spec["head_dim"] ** -0.5,
+                training=self.training,
+                rounding=rounding("fused", spec.get("dtype", "bfloat16"), self.device),
+                wait=self.wait,
+                keeps=spec.get("mode") not in _GRAPHS,
+                seed=self.job.get("seed", 0),
+            ),
+            around=watch.watch,
+            compares=self.compares,
+        )
         if not self.unfused:
-            reason = fused.reason(self.spec, length, memory)
+            reason = watch.fused.reason(spec, length, watch.memory)
             self.unfused = f"length {length}: {reason}" if reason else ""
-        if not self.compares:
-            return
-        scale = self.spec.get("scale") or self.spec["head_dim"] ** -0.5
-        start = time.perf_counter()
-        total, worst = reference.errors(torch, call, results, gradient, scale, part)
-        self.reference_seconds += time.perf_counter() - start
-        for name in total:
-            self.errors[name] = _larger(self.errors.get(name, 0.0), total[name])
-            self.worst[name] = _larger(self.worst.get(name, 0.0), worst[name])
+        self._add(proof, length)
+
+    def _add(self, proof: Proof, length: int) -> None:
+        """Add the proof of one length to those before it."""
+        self.seconds += proof.seconds
+        self.reference_seconds += proof.reference_seconds
+        if proof.wrong and not self.wrong:
+            several = len(self.spec["lengths"]) > 1
+            self.wrong = f"{f'length {length}: ' if several else ''}{proof.wrong}"
+        for name, one in proof.results.items():
+            self.errors[name] = _larger(self.errors.get(name, 0.0), one.error)
+        share = self.compared.get("share", 1.0)
+        for name, number in proof.compared.items():
+            before = self.compared.get(name, 0)
+            self.compared[name] = max(before, number) if name == "heads" else before + number
+        self.compared["share"] = min(share, proof.compared["share"])
 
     def _arguments(self, call: spec_inputs.Call) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
@@ -224,13 +233,8 @@ class Attempt:
             self.seconds += time.perf_counter() - start
             self.via = "build_flex_attention_kernels"
 
-    def _operations(self) -> float:
-        if not self.device.startswith("cuda"):
-            return _OPERATIONS[0]
-        major, minor = self.torch.cuda.get_device_capability(self.device)
-        return _OPERATIONS[2] if (major, minor) in ((8, 0), (9, 0), (10, 0)) else _OPERATIONS[1]
-
-    def _memory(self, reset: bool = False) -> Any:
+    def memory(self, reset: bool = False) -> Any:
+        """Bytes on the GPU: the most since the last `reset`, or those in use now; else None."""
         if not self.device.startswith("cuda"):
             return None
         if reset:
@@ -246,14 +250,11 @@ class Attempt:
 
     def _evaluated(self, result: dict[str, Any]) -> dict[str, Any]:
         """`result`, marked as failed if it ran unfused, is wrong, or reused nothing."""
-        limit = self.error_limit
-        wrong = [name for name, error in result["errors"].items() if not error <= limit]
-        local = [name for name, error in result["worst"].items() if not error <= 8 * limit]
         failure = None
         if self.unfused:
             failure = ("Unfused", self.unfused)
-        elif wrong or local:
-            failure = ("Wrong", self._wrong((wrong or local)[0], result, whole=bool(wrong)))
+        elif self.wrong or (self.compares and not self.compared.get("rows")):
+            failure = ("Wrong", self.wrong or "nothing of its results was compared with float64")
         elif self.verifying:
             missed = self.reuse.missed(result["counters"], result["compilers"], result["programs"])
             if missed:
@@ -270,17 +271,22 @@ class Attempt:
             }
         return result
 
-    def _wrong(self, name: str, result: dict[str, Any], *, whole: bool) -> str:
-        """A sentence on how much a result differs from float64: all of it, or one part."""
-        place = self.places.get(name, "")
-        figures, allowed = result["errors" if whole else "worst"], self.error_limit
-        off = f"differs from float64 by {figures[name]:.2g}"
-        if whole:
-            sentence = f"{name} {off}, most in {place}" if place else f"{name} {off}"
-        else:
-            sentence = f"{place} {off}" if place else f"{name} {off} in one block of rows"
-            allowed *= 8
-        return f"{sentence}; {allowed:.2g} is allowed"
+
+class _FirstCall:
+    """What the first call of a kernel showed besides its results."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self.fused = Fused(attempt.torch)
+        self.memory: int | None = None
+        self._attempt = attempt
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[None]:
+        """Watch what is done within."""
+        before = self._attempt.memory(reset=True)
+        with self.fused:
+            yield
+        self.memory = None if before is None else self._attempt.memory() - before
 
 
 def _larger(one: float, other: float) -> float:

@@ -85,6 +85,21 @@ def make(torch: Any, spec: dict[str, Any], length: int, device: str, user: Any =
     return Call(query, key, value, block_mask, score_mod, mask_mod)
 
 
+def adjusting(torch: Any, call: Call) -> Any:
+    """Changes scores in float64 as the score function and the mask of a call do."""
+
+    def adjust(scores: Any, batch: int, head: int, rows: Any) -> Any:
+        b, h = (torch.full((), one, device=scores.device) for one in (batch, head))
+        kv = torch.arange(scores.shape[1], device=scores.device)[None, :]
+        if call.score_mod is not None:
+            scores = call.score_mod(scores, b, h, rows[:, None], kv)
+        if call.mask_mod is not None:
+            scores = scores.masked_fill(~call.mask_mod(b, h, rows[:, None], kv), float("-inf"))
+        return scores
+
+    return adjust
+
+
 def _kv_length(spec: dict[str, Any], length: int) -> int:
     return int(spec.get("kv_length") or length)
 
@@ -156,15 +171,9 @@ def _mods(
     if kind == "document":
         longer = max(length, kv_length)
         return _documents(_document_ids(torch, longer, device)), None
-    rows = length if spec.get("mask_rows") else 1
-    if kind == "bool":
-        mask = torch.ones(batch, 1, rows, kv_length, device=device, dtype=torch.bool)
-        mask[..., kv_length - kv_length // 4 :] = False
-        return _bool(mask.expand(batch, heads, length, kv_length)), None
-    if kind == "float":
-        mask = torch.zeros(batch, heads, rows, kv_length, device=device, dtype=query.dtype)
-        mask[..., kv_length - kv_length // 4 :] = -10000.0
-        return None, _float(mask.expand(batch, heads, length, kv_length))
+    if kind in ("bool", "float"):
+        shape = (batch, heads, length, kv_length)
+        return _tensor_mask(torch, kind, shape, bool(spec.get("mask_rows")), query)
     if not user.makes:
         return user.function, None
     given = {
@@ -176,6 +185,25 @@ def _mods(
     }
     wanted = inspect.signature(user.function).parameters
     return user.function(**{name: given[name] for name in wanted}), None
+
+
+def _tensor_mask(
+    torch: Any, kind: str, shape: tuple[int, int, int, int], by_row: bool, query: Any
+) -> tuple[Any, Any]:
+    """A mask that is a tensor. It differs by sample, and where it may by head and by row."""
+    batch, heads, length, kv_length = shape
+    rows = length if by_row else 1
+    hidden = torch.zeros(batch, 1, rows, kv_length, device=query.device, dtype=torch.bool)
+    for item in range(batch):
+        # Never a whole tile.
+        hidden[item, ..., kv_length - kv_length // 4 - 3 * item - 1 :] = True
+    if kind == "float":
+        bias = torch.randn(batch, heads, rows, kv_length, device=query.device, dtype=query.dtype)
+        return None, _float(bias.masked_fill_(hidden, -10000.0).expand(shape))
+    if by_row:
+        hidden[:, :, ::5, : kv_length // 3] = True
+        hidden[:, :, rows // 2] = True  # this row sees nothing
+    return _bool((~hidden).expand(shape)), None
 
 
 def _block_mask(spec: dict[str, Any], mask_mod: Any, length: int, device: str) -> Any:
@@ -205,9 +233,10 @@ def _window(window: int) -> Any:
 
 def _document_ids(torch: Any, length: int, device: str) -> Any:
     """The document number of each token, as attention-gym makes them: int32, one dimension."""
-    size = -(-length // DOCUMENTS)
-    numbers = torch.arange(DOCUMENTS, device=device, dtype=torch.int32)
-    return torch.repeat_interleave(numbers, size)[:length].contiguous()
+    # Of different lengths, so that they do not end where tiles do.
+    ends = torch.tensor([length * part // 16 - 1 for part in range(4, 16, 16 // DOCUMENTS)])
+    places = torch.arange(length, dtype=torch.int32)
+    return torch.bucketize(places, ends, out_int32=True).to(device)
 
 
 def _documents(document_id: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from attn_doctor.backends.live.outcome import (
     Cause,
+    Compared,
     Device,
     Failure,
     Figures,
@@ -27,7 +28,8 @@ BIG = Shape(
 
 def figures(milliseconds: float, error: float | None = 2.3e-3, **more: Any) -> tuple[Figures, ...]:
     """Figures of both shapes."""
-    ask = {"errors": {"out": error}, "worst": {"out": error}, **more}
+    ask = {"errors": {"out": error}, "worst": {"out": error}, "allowed": {"out": 3.8e-3}, **more}
+    ask["compared"] = Compared(calls=5, heads=24, rows=120_000, share=0.22)
     tflops = 261 / milliseconds
     return (
         Figures(shape=SMALL, milliseconds=0.02, tflops=0.5, peak_mib=1.0, **ask),

@@ -22,7 +22,6 @@ from msgspec import convert
 
 from attn_doctor import worker
 from attn_doctor.record.manifest import BuildEnvironment
-from attn_doctor.worker import reference
 from attn_doctor.worker.kernels import cache_keys, job, torch_builder
 from attn_doctor.worker.kernels.blocks import Block, BlockError
 from attn_doctor.worker.kernels.blocks.eager_attention import without_cudnn
@@ -234,20 +233,6 @@ def test_a_cache_that_is_off_is_refused(name: str, monkeypatch: pytest.MonkeyPat
     assert f"{name}=0 is set" in switched_off()
 
 
-def test_comparisons_take_what_time_allows() -> None:
-    spec = {"heads": 24, "kv_heads": 8, "head_dim": 128}
-    everything = reference.sample(spec, 256, 1e12)
-    assert (everything.kv_heads, everything.whole) == (tuple(range(8)), True)
-    some = reference.sample(spec, 4096, 3e11)
-    assert some.whole
-    assert 1 <= len(some.kv_heads) < 8
-    rows = reference.sample(spec, 131072, 1e9)
-    assert not rows.whole
-    assert rows.rows[0][0] == 0
-    assert rows.rows[-1][1] <= 131072
-    assert all(one[1] <= other[0] for one, other in zip(rows.rows, rows.rows[1:], strict=False))
-
-
 def test_what_a_compiler_said_is_cut_to_what_matters() -> None:
     try:
         raise RuntimeError(
@@ -386,7 +371,11 @@ def test_build_prove_and_what_must_not_pass(tmp_path: Path) -> None:
     wrong = run(tmp_path, {"action": "verify", **job}, ATTN_DOCTOR_TEST_WRONG="one")
     assert not wrong["ok"]
     assert wrong["failure"]["type"] == "Wrong"
-    assert "differs from float64" in wrong["failure"]["message"]
+    assert "the output is off by" in wrong["failure"]["message"]
+    assert "it is that of a scale +25" in wrong["failure"]["message"]
+    assert built["compared"]["calls"] == 5
+    assert built["compared"]["heads"] == 2
+    assert built["compared"]["rows"] >= 256
 
     mask.write_text("def mine(b, h, q, kv):\n    return q - kv >= 0\n")
     changed = run(tmp_path, {"action": "verify", **job})
@@ -419,59 +408,10 @@ print(json.dumps([first, fused.reason(spec, 64, None), fused.reason(spec, 65536,
 
 
 @needs_torch
-def test_the_reference_is_right(tmp_path: Path) -> None:
-    """Compared with autograd through plain float64 attention; a small change is seen."""
-    code = f"""
-import json, sys, torch, torch.utils._python_dispatch
-sys.path.insert(0, {str(ROOT)!r})
-from attn_doctor.worker import reference
-from attn_doctor.worker.kernels import spec_inputs as inputs
-spec = {{"heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float32", "mask": "causal",
-        "layout": "fused-qkv"}}
-call = inputs.make(torch, spec, 200, "cpu")
-q, k, v = (one.detach().double().requires_grad_() for one in (call.query, call.key, call.value))
-k2, v2 = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
-scores = (q @ k2.mT) * 16**-0.5
-scores = scores.masked_fill(~torch.ones(200, 200).tril().bool(), float("-inf"))
-out = scores.softmax(-1) @ v2
-grad = torch.randn_like(out)
-dq, dk, dv = torch.autograd.grad(out, (q, k, v), grad)
-results = dict(out=out.detach(), dq=dq, dk=dk, dv=dv)
-part = reference.sample(spec, 200, 1e12)
-right, _ = reference.errors(torch, call, results, grad, 16**-0.5, part)
-results["dk"] = dk.clone(); results["dk"][0, 1, 64:128] *= 1.5
-results["dq"] = dq.clone(); results["dq"][0, 3, 199, 0] = float("nan")
-class Fetches(torch.utils._python_dispatch.TorchDispatchMode):
-    count = 0
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += "_local_scalar_dense" in str(function)
-        return function(*args, **(kwargs or {{}}))
-with Fetches() as fetches:
-    off, worst = reference.errors(torch, call, results, grad, 16**-0.5, part)
-assert fetches.count == 0, fetches.count  # each would wait for the GPU
-strides = [list(one.stride()) for one in call[:3]]
-print(json.dumps([right, off, worst, strides]))
-"""
-    done = subprocess.run(
-        [PYTHON, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
-    )
-    right, off, worst, strides = json.loads(done.stdout.splitlines()[-1])
-    assert max(right.values()) < 1e-6
-    assert set(right) == {"out", "dq", "dk", "dv"}
-    assert off["dk"] > 0.05
-    assert worst["dk"] > 0.4
-    assert off["dv"] < 1e-6
-    assert math.isnan(off["dq"])
-    assert math.isnan(worst["dq"])
-    assert strides[0] == strides[2] == [200 * 128, 16, 128, 1]
-
-
-@needs_torch
 def test_attention_in_float64_is_torchs_own_a_few_rows_at_a_time(tmp_path: Path) -> None:
     code = f"""
 import json, sys, torch
 sys.path.insert(0, {str(ROOT)!r})
-from attn_doctor.worker import reference
 reference._CHUNK = 1000  # nine rows at once
 ours = reference.scaled_dot_product(torch)
 theirs = torch.nn.functional.scaled_dot_product_attention
@@ -531,76 +471,6 @@ print(json.dumps([block._worst(one, eager, true) for one in (good, lost, stale)]
     assert lost[1] == "table"
     assert math.isnan(stale[0])
     assert stale[1] == "table"
-
-
-KINDS: list[dict[str, Any]] = [
-    {"mask": "causal"},
-    {"mask": "causal", "per_head": True},
-    {"mask": "document", "kv_heads": 2},
-    {"mask": "sliding-window", "window": 17},
-    {"mask": "bool", "layout": "bshd"},
-    {"mask": "bool", "mask_rows": True},
-    {"mask": "float", "kv_length": 40, "layout": "bshd"},
-    {"mask": "none", "layout": "fused-v", "fused_width": 500},
-    {"mask": "none", "layout": "fused-qkv", "value_dim": 32},
-    {"mask": "none", "layout": "fused-qkv", "kv_length": 50},
-    {"mask": "masks:plain"},
-    {"mask": "masks:made", "kv_length": 70},
-]
-MASKS = """
-import torch
-def plain(b, h, q, kv):
-    return (q + kv) % 3 != 0
-def made(length, kv_length, device):
-    kind = torch.arange(max(length, kv_length), device=device) % 5
-    return lambda b, h, q, kv: kind[q] != kind[kv]
-def wrong(a, b):
-    return True
-"""
-
-
-@needs_torch
-def test_each_mask_and_layout_means_to_torch_what_it_means_to_us(tmp_path: Path) -> None:
-    """The reference against torch's own dense flex_attention, for every kind of call."""
-    (tmp_path / "masks.py").write_text(MASKS)
-    code = f"""
-import json, sys, torch
-sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]
-from attn_doctor.worker import reference
-from attn_doctor.worker.kernels import spec_inputs as inputs
-from torch.nn.attention.flex_attention import flex_attention
-answer = []
-for kind in json.loads({json.dumps(KINDS)!r}):
-    spec = dict(heads=4, head_dim=16, dtype="float32", batch=2, phase="inference", **kind)
-    user = inputs.own_mask(spec["mask"]) if ":" in spec["mask"] else None
-    call = inputs.make(torch, spec, 150, "cpu", user)
-    given = dict(block_mask=call.block_mask, score_mod=call.score_mod,
-                 enable_gqa="kv_heads" in kind)
-    out = flex_attention(call.query, call.key, call.value, **given)
-    part = reference.sample(spec, 150, 1e12)
-    right, _ = reference.errors(torch, call, dict(out=out), None, 0.25, part)
-    wrong, _ = reference.errors(torch, call, dict(out=out), None, 0.3, part)
-    answer.append([right["out"], wrong["out"]])
-for name in ("masks:wrong", "masks:absent", "absent:x"):
-    try: inputs.own_mask(name)
-    except ValueError as error: answer.append(str(error))
-print(json.dumps(answer))
-"""
-    done = subprocess.run(
-        [PYTHON, "-W", "ignore", "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        timeout=300,
-    )
-    *errors, arguments, absent, module = json.loads(done.stdout.splitlines()[-1])
-    assert len(errors) == len(KINDS)
-    for kind, (right, wrong) in zip(KINDS, errors, strict=True):
-        assert right < 1e-6 < 1e-3 < wrong, kind
-    assert "takes (a, b); a mask takes (batch, head, q_index, kv_index)" in arguments
-    assert "has no attribute 'absent'" in absent
-    assert "No module named 'absent'" in module
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from attn_doctor.worker.kernels.blocks.model_inputs import Feed, number
 from attn_doctor.worker.kernels.fusion_check import Fused
 from attn_doctor.worker.reference import scaled_dot_product
 
+#: Largest relative error of a block, where less could be had without compiling; by dtype.
+_LIMITS = {"bfloat16": 1e-2, "float16": 5e-3}
+
 
 class BlockError(Exception):
     """Why the block cannot be built here, in one sentence."""
@@ -149,13 +152,37 @@ class Block:
             run.errors[name] = _error(one, true[name])
             rounding = max(rounding, _error(plain[name], true[name]))
         # A whole block rounds more often than attention alone: twice the error without compiling.
-        run.error_limit = max(run.error_limit, 2 * rounding)
+        limit = max(_LIMITS.get(self.spec.get("dtype", "bfloat16"), 3e-3), 2 * rounding)
+        run.wrong = self._wrong(run.errors, limit, found, plain, true)
+        shape = found["out"].numel()
+        run.compared = {"calls": 1, "heads": self.sizes["heads"], "rows": shape, "share": 1.0}
         if not self.training:
-            limit = self._insensitive(state, true, run.error_limit)
-            run.limits += [limit] if limit else []
+            remark = self._insensitive(state, true, limit)
+            run.limits += [remark] if remark else []
+
+    def _wrong(
+        self,
+        errors: dict[str, float],
+        limit: float,
+        found: dict[str, Any],
+        plain: dict[str, Any],
+        true: dict[str, Any],
+    ) -> str:
+        """What is wrong: a result as a whole, or the gradient of one parameter."""
+        place, off = "", 0.0
         if "dw" in found:
-            worst, name = self._worst(found["dw"], plain["dw"], true["dw"])
-            run.worst["dw"], run.places["dw"] = worst, f"the gradient of {name}" if name else ""
+            off, place = self._worst(found["dw"], plain["dw"], true["dw"])
+        name = next((name for name, error in errors.items() if not error <= limit), "")
+        if name:
+            where = f", most in the gradient of {place}" if name == "dw" and place else ""
+            off = errors[name]
+            return f"{name} differs from float64 by {off:.2g}{where}; {limit:.2g} is allowed"
+        if not off <= 8 * limit:
+            return (
+                f"the gradient of {place} differs from float64 by {off:.2g};"
+                f" {8 * limit:.2g} is allowed"
+            )
+        return ""
 
     def _worst(self, seen: Any, eager: Any, true: Any) -> tuple[float, str]:
         """The largest relative error of a parameter's gradient, and the parameter.

@@ -1,0 +1,245 @@
+"""Calls a kernel with all probes, and compares each result with what it should be.
+
+Inputs are copied before each call, and the reference is computed from the copies, so that a kernel
+that writes to its inputs cannot spoil both. All calls use the same memory. The results of the first
+call are kept and compared with a copy of themselves at the end, so that a buffer that calls share
+is seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from attn_doctor.worker.proof import compare, exact, rows
+from attn_doctor.worker.proof.probes import PROBES, Probe
+from attn_doctor.worker.proof.rounding import Rounding
+
+_GRADIENTS = ("dq", "dk", "dv")
+
+
+class Call(NamedTuple):
+    """A call that can be repeated with other numbers in its inputs."""
+
+    torch: Any
+    device: str
+    inputs: tuple[Any, Any, Any]
+    """Queries, keys and values as the kernel takes them."""
+    run: Callable[[], Any]
+    """Calls the kernel with `inputs`, and returns its output."""
+    turned: bool
+    """Tensors are (batch, length, heads, size), not (batch, heads, length, size)."""
+    adjust: exact.Adjust
+    scale: float
+    training: bool
+    rounding: Rounding
+    wait: Callable[[], None]
+    """Waits until the device has finished."""
+    keeps: bool = True
+    """Results stay valid after the next call; those of CUDA graphs do not."""
+    seed: int = 0
+
+    def heads_first(self, tensor: Any) -> Any:
+        """A view of a tensor as (batch, heads, length, size)."""
+        tensor = tensor.detach()
+        return tensor.transpose(1, 2) if self.turned else tensor
+
+
+class Proof(NamedTuple):
+    """What all calls showed."""
+
+    results: dict[str, compare.Compared]
+    """By result, the one with the largest margin."""
+    compared: dict[str, float]
+    """`calls`, `heads`, `rows` (of the output, in all calls) and `share` of all rows."""
+    wrong: str
+    """What is wrong, in a sentence; empty if nothing is."""
+    seconds: float
+    """Of the first call, with its backward."""
+    reference_seconds: float
+
+
+def prove(
+    call: Call,
+    probes: Sequence[Probe] = PROBES,
+    stage: Callable[[str], None] = lambda _: None,
+    around: Callable[[], Any] = contextlib.nullcontext,
+    *,
+    compares: bool = True,
+) -> Proof:
+    """Run all probes, up to the first that is wrong.
+
+    `stage` gets `forward`, `backward` or `reference` before each begins. `around` makes a context
+    for the first call. Without `compares`, the kernel is called once and nothing is compared.
+    """
+    prover = _Prover(call, stage)
+    for number, probe in enumerate(probes):
+        returned = prover.called(number, probe, contextlib.nullcontext if number else around)
+        if not compares:
+            break
+        if returned is not None:
+            prover.compare(number, probe, *returned)
+        if prover.wrong:
+            break
+    prover.compare_kept()
+    return prover.proof()
+
+
+class _Prover:
+    def __init__(self, call: Call, stage: Callable[[str], None]) -> None:
+        self.call, self.stage = call, stage
+        self.wrong = ""
+        self.seconds = self.reference_seconds = 0.0
+        self.results: dict[str, compare.Compared] = {}
+        self._calls = self._rows = 0
+        self._kept: list[tuple[str, Any, Any]] = []
+        self._copies: list[Any] = []
+        self._allowed = rows.operations(call.torch, call.device)
+
+    def called(
+        self, number: int, probe: Probe, around: Callable[[], Any]
+    ) -> tuple[dict[str, Any], Any, rows.Sample] | None:
+        """Call the kernel once: its results, the gradient it got, and the rows to compare.
+
+        None if it returned what cannot be compared, which `wrong` says then.
+        """
+        call, torch = self.call, self.call.torch
+        views = [call.heads_first(one) for one in call.inputs]
+        query, key, value = views
+        generator = torch.Generator(query.device).manual_seed(1000 * call.seed + 1234 + number)
+
+        def noise(*shape: int) -> Any:
+            return torch.randn(shape, generator=generator, device=query.device)
+
+        part = rows.sample(
+            tuple(query.shape), key.shape[2],
+            training=call.training, allowed=self._allowed, call=number,
+            seed=100 * call.seed + number,
+        )  # fmt: skip
+        with torch.no_grad():
+            made = probe.make(noise, [tuple(one.shape) for one in views])
+            for view, one in zip(views, made):  # noqa: B905 - Python 3.9 has no strict
+                view.copy_(one)
+            del made
+            self._copies = [one.clone() for one in views]
+        upstream = None
+        if call.training:
+            shape = (*query.shape[:3], value.shape[3])
+            upstream = self._upstream(probe.upstream(noise, shape).to(query.dtype), part)
+        call.wait()
+        with around(), torch.set_grad_enabled(call.training):
+            self.stage("forward")
+            start = time.perf_counter()
+            out = call.run()
+            call.wait()
+            self.wrong = self._unlike(out)
+            gradients = None
+            if call.training and not self.wrong:
+                self.stage("backward")
+                gradients = self._backward(out, upstream)
+                call.wait()
+            if number == 0:
+                self.seconds = time.perf_counter() - start
+        if self.wrong:
+            return None
+        return {"out": call.heads_first(out), **(gradients or {})}, upstream, part
+
+    def _unlike(self, out: Any) -> str:
+        """Why the output cannot be that of attention, by type and shape; empty if it can."""
+        call = self.call
+        query, value = call.inputs[0], call.inputs[2]
+        if not isinstance(out, call.torch.Tensor):
+            return f"it returned {type(out).__name__}, not a tensor"
+        wanted = (*query.shape[:3], value.shape[3])
+        if tuple(out.shape) != wanted:
+            return f"the output has shape {tuple(out.shape)}, not {wanted}"
+        if out.dtype != query.dtype:
+            return f"the output is {out.dtype}, the input {query.dtype}"
+        if call.training and out.grad_fn is None:
+            return "the output has no grad_fn: no gradient reaches queries, keys and values"
+        return ""
+
+    def _upstream(self, made: Any, part: rows.Sample) -> Any:
+        """`made`, zero in rows that are not compared: gradients of keys and values stay exact."""
+        torch = self.call.torch
+        if part.whole:
+            return made
+        keep = torch.zeros(made.shape[:3], dtype=made.dtype, device=made.device)
+        for batch in range(made.shape[0]):
+            for head in range(made.shape[1]):
+                keep[batch, head, part.rows(torch, batch * made.shape[1] + head, made.device)] = 1
+        if made.stride(3) == 0:
+            return (made[..., :1] * keep[..., None]).expand_as(made)
+        return made * keep[..., None]
+
+    def _backward(self, out: Any, upstream: Any) -> dict[str, Any] | None:
+        call = self.call
+        sent = upstream.transpose(1, 2) if call.turned else upstream
+        before = upstream.clone()
+        found = call.torch.autograd.grad(out, call.inputs, sent, allow_unused=True)
+        named = dict(zip(_GRADIENTS, found))  # noqa: B905
+        lost = [name[1] for name, one in named.items() if one is None]
+        if lost:
+            self.wrong = f"no gradient for {', '.join(lost)}"
+        for name, one in named.items():
+            like = call.inputs["qkv".index(name[1])]
+            if one is not None and (one.shape, one.dtype) != (like.shape, like.dtype):
+                self.wrong = f"{compare.NAMES[name]} is {one.dtype} of shape {tuple(one.shape)}"
+        if not call.torch.equal(before, upstream):
+            self.wrong = "it changes the gradient that it is given, in place"
+        if self.wrong:
+            return None
+        return {name: call.heads_first(one) for name, one in named.items()}
+
+    def compare(
+        self, number: int, probe: Probe, results: dict[str, Any], upstream: Any, part: rows.Sample
+    ) -> None:
+        """Compare the results of one call."""
+        call, torch = self.call, self.call.torch
+        self.stage("reference")
+        start = time.perf_counter()
+        query, key, value = self._copies
+        found = compare.compare(
+            torch, (query, key, value), results, call.adjust, call.scale, call.rounding, part,
+            upstream,
+        )  # fmt: skip
+        self._calls += 1
+        self._rows += found["out"].rows
+        wrong = [one.wrong for one in found.values() if one.wrong] + self._changed()
+        self.wrong = f"with {probe.name}, {wrong[0]}" if wrong else ""
+        for name, one in found.items():
+            if name not in self.results or one.margin > self.results[name].margin:
+                self.results[name] = one
+        if number == 0 and call.keeps:
+            self._kept = [(name, one, one.clone()) for name, one in results.items()]
+        self.reference_seconds += time.perf_counter() - start
+
+    def _changed(self) -> list[str]:
+        call = self.call
+        pairs = zip(("queries", "keys", "values"), call.inputs, self._copies)  # noqa: B905
+        return [
+            f"it changes the {name} that it is given, in place"
+            for name, one, copy in pairs
+            if not call.torch.equal(call.heads_first(one), copy)
+        ]
+
+    def compare_kept(self) -> None:
+        """See whether the results of the first call are still what they were."""
+        for name, one, copy in self._kept:
+            if not self.wrong and not self.call.torch.equal(one, copy):
+                self.wrong = f"{compare.NAMES[name]} of one call is overwritten by the next"
+
+    def proof(self) -> Proof:
+        """All that was seen."""
+        query = self.call.heads_first(self.call.inputs[0])
+        batch, heads, length, _ = query.shape
+        whole = batch * heads * length * max(1, self._calls)
+        compared = {
+            "calls": self._calls,
+            "heads": batch * heads if self._rows else 0,
+            "rows": self._rows,
+            "share": round(self._rows / whole, 4),
+        }
+        return Proof(self.results, compared, self.wrong, self.seconds, self.reference_seconds)

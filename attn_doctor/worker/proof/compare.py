@@ -1,0 +1,239 @@
+"""Compares results with exact rows, and says whether the error is what rounding explains.
+
+A result is wrong if its error is more than the expected error of its roundings times a factor: over
+all rows, over a block of rows, or in one row. The error of many rows averages, that of one row has
+a spread of its own, so the factors differ. Two figures more are nearly free of rounding, because
+they average over all elements: by which factor the whole result is too large, and by which factor
+the scale of the scores is. They show what hides in the rounding of eight-bit kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from attn_doctor.worker.proof import exact
+from attn_doctor.worker.proof.rounding import Rounding
+from attn_doctor.worker.proof.rows import TILE, Sample
+
+#: How many times the expected error is allowed, of outputs and of gradients. A right kernel has 0.7
+#: (no rounding of weights) to 1.1. One that rounds once more everywhere has 1.2 to 1.4: so has the
+#: flash kernel of CPUs, which rounds partial sums of gradients.
+_WHOLE, _WHOLE_GRADIENT = 1.6, 2.2
+#: Of 64 rows: their errors are not independent of each other where they weigh the same few values.
+_BLOCK = 3.0
+#: Of one row, whose error may be that of a single value: uniform, up to 2.4 times its typical size.
+_ROW = 6.0
+#: A factor between a result and the right one that may be systematic, such as sums that are cut off
+#: in fp8 tensor cores.
+_SYSTEMATIC = 0.006
+
+NAMES = {
+    "out": "the output",
+    "dq": "the gradient of the queries",
+    "dk": "the gradient of the keys",
+    "dv": "the gradient of the values",
+}
+
+
+class Compared(NamedTuple):
+    """One result of one call."""
+
+    error: float
+    """Length of the difference over that of the exact result."""
+    allowed: float
+    """The largest `error` that counts as right."""
+    worst: float
+    """The same as `error`, of the row that is most beyond what is allowed."""
+    rows: int
+    """Rows that were compared."""
+    margin: float
+    """The largest share that any figure has of what is allowed; above 1 the result is wrong."""
+    wrong: str
+    """What is wrong, with figures; empty if nothing is."""
+
+
+def compare(
+    torch: Any,
+    tensors: tuple[Any, Any, Any],
+    results: dict[str, Any],
+    adjust: exact.Adjust,
+    scale: float,
+    rounding: Rounding,
+    sample: Sample,
+    upstream: Any = None,
+) -> dict[str, Compared]:
+    """Compare `results`: `out` and, with the `upstream` gradient, `dq`, `dk` and `dv`.
+
+    All tensors are (batch, heads, length, size).
+    """
+    found = {name: _Rows(torch) for name in results}
+    with torch.no_grad():
+        for part in exact.parts(torch, tensors, adjust, scale, rounding, sample, upstream):
+            found[part.name].add(part, results[part.name][part.place])
+        return {name: rows.evaluated(name) for name, rows in found.items()}
+
+
+class _Rows:
+    """Collects rows of one result. No number is transferred from the device before the end."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._places: list[tuple[int, int, Any, int]] = []
+        self._columns: list[Any] = []
+
+    def add(self, part: exact.Part, got: Any) -> None:
+        """Add some rows."""
+        torch, got = self._torch, got.double()
+        off = got - part.exact
+        slope = torch.zeros_like(off) if part.slope is None else part.slope
+        columns = [
+            off.square().sum(-1),
+            part.exact.square().sum(-1),
+            part.noise.double(),
+            (off * part.exact).sum(-1),
+            (off * slope).sum(-1),
+            slope.square().sum(-1),
+            (~torch.isfinite(got)).sum(-1).double(),
+        ]
+        self._columns.append(torch.stack(columns))
+        batch, head, *rows = part.place
+        self._places.append((batch, head, rows[0] if rows else None, got.shape[0]))
+
+    def evaluated(self, name: str) -> Compared:
+        """Evaluate all rows that were added."""
+        torch = self._torch
+        if not self._columns:
+            wrong = f"no row of {NAMES[name]} was compared"
+            return Compared(math.nan, math.nan, math.nan, 0, math.inf, wrong)
+        rows = torch.cat(self._columns, dim=1)
+        off, size, noise, _, _, steep, _ = rows
+        sums = rows.sum(1)
+        # NaN must not be lost: it is the largest. 0/0 is right, as the zeros of a masked row.
+        alone = torch.where(off == 0, torch.zeros_like(off), off / noise)
+        ratio, place = alone.nan_to_num(math.inf, math.inf).max(0)
+        blocks = [_blocks(torch, one) for one in (off, noise)]
+        block = torch.where(blocks[0] == 0, torch.zeros_like(blocks[0]), blocks[0] / blocks[1])
+        worst_block, block_place = block.nan_to_num(math.inf, math.inf).max(0)
+        # By how much chance may move the two factors.
+        chance = torch.stack([(noise * size).sum(), (noise * steep).sum()])
+        numbers = torch.cat(
+            [sums, chance, torch.stack([ratio, worst_block]), off[place][None], size[place][None],
+             noise[place][None]]
+        ).tolist()  # fmt: skip
+        where, start = int(place), int(block_place) * TILE
+        return _Figures(name, *numbers).compared(len(off), self._words(where), self._words(start))
+
+    def _words(self, number: int) -> str:
+        """Where the row with this number is, in words."""
+        for batch, head, rows, count in self._places:
+            if number < count:
+                row = number if rows is None else int(rows[number])
+                sample = f" of sample {batch}" if self._places[-1][0] else ""
+                return f"row {row} of head {head}{sample}"
+            number -= count
+        return ""
+
+
+def _blocks(torch: Any, column: Any) -> Any:
+    short = -len(column) % TILE
+    return torch.nn.functional.pad(column, (0, short)).view(-1, TILE).sum(1)
+
+
+class _Share(NamedTuple):
+    """A figure's share of what is allowed, and what to say if it is more than that."""
+
+    share: float
+    words: str
+
+
+class _Figures(NamedTuple):
+    """Sums over all rows, and figures of the worst row and block."""
+
+    name: str
+    off: float
+    size: float
+    noise: float
+    gain: float
+    slope: float
+    steep: float
+    strange: float
+    gain_chance: float
+    slope_chance: float
+    row: float
+    block: float
+    row_off: float
+    row_size: float
+    row_noise: float
+
+    def compared(self, rows: int, row: str, block: str) -> Compared:
+        """Evaluate them; `row` and `block` are the worst ones in words."""
+        error, allowed = _ratio(self.off, self.size), self._whole * _ratio(self.noise, self.size)
+        usual = max(self.row_size, self.size / rows)
+        shares = self._shares(error, allowed, usual, row, block)
+        # NaN is the largest.
+        margin = max((share if share == share else math.inf) for share, _ in shares)
+        wrong = next((words for share, words in shares if not share <= 1.0), "")
+        return Compared(error, allowed, _ratio(self.row_off, usual), rows, margin, wrong)
+
+    @property
+    def _whole(self) -> float:
+        return _WHOLE if self.name == "out" else _WHOLE_GRADIENT
+
+    def _shares(
+        self, error: float, allowed: float, usual: float, row: str, block: str
+    ) -> list[_Share]:
+        what = NAMES[self.name]
+        gain, gain_limit = _factor(self.gain, self.size, self.gain_chance)
+        scale, scale_limit = _factor(self.slope, self.steep, self.slope_chance)
+        return [
+            _Share(
+                math.inf if self.strange else 0.0,
+                f"{what} holds {self.strange:.0f} values that are not finite (NaN or infinity)",
+            ),
+            _Share(
+                _ratio(self.off, self.noise) / self._whole,
+                f"{what} is off by {error:.2g}, most in {row}; {allowed:.2g} is allowed"
+                f"{self._as_scale()}",
+            ),
+            _Share(
+                self.row**0.5 / _ROW,
+                f"{row} of {what} is off by {_ratio(self.row_off, usual):.2g};"
+                f" {_ROW * _ratio(self.row_noise, usual):.2g} is allowed",
+            ),
+            _Share(
+                self.block**0.5 / _BLOCK,
+                f"{what} is off by {self.block**0.5:.2g} times its expected rounding in the rows"
+                f" from {block} on; {_BLOCK:g} times is allowed",
+            ),
+            _Share(
+                abs(gain) / gain_limit,
+                f"{what} is {gain:+.1%} too large on average; {gain_limit:.1%} is allowed",
+            ),
+            _Share(
+                abs(scale) / scale_limit,
+                f"{what} is that of a scale {scale:+.1%} off; {scale_limit:.1%} is allowed",
+            ),
+        ]
+
+    def _as_scale(self) -> str:
+        """A remark if most of the error is that of another scale."""
+        if not self.steep or not self.off:
+            return ""
+        scale = self.slope / self.steep
+        explained = self.slope * scale / self.off
+        return f" (it is that of a scale {scale:+.1%} off)" if explained > 0.5 else ""
+
+
+def _ratio(one: float, other: float) -> float:
+    """The root of a quotient of squares; 0/0 is 0."""
+    if one == 0.0:
+        return 0.0
+    return (one / other) ** 0.5 if other > 0 else math.inf
+
+
+def _factor(product: float, size: float, chance: float) -> tuple[float, float]:
+    """A factor and how large it may be: systematic, and four times what chance explains."""
+    if not size > 0:
+        return 0.0, math.inf
+    return product / size, _SYSTEMATIC + 4 * chance**0.5 / size

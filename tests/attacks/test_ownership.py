@@ -12,8 +12,9 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -46,6 +47,16 @@ THEIRS = f"belongs to {ownership.user_name(STRANGER)}"
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin") or os.path.realpath(sys.executable)
 #: An interpreter that leaves a trace, with who ran it, and then answers as Python.
 SPY = '#!/bin/sh\nid -u >> {marker}\nexec {python} "$@"\n'
+
+
+def few(values: Sequence[Any], count: int) -> list[Any]:
+    """The values as parameters; those after the first `count` carry the mark `attack`."""
+    marks = [() if number < count else pytest.mark.attack for number in range(len(values))]
+    names = [one if isinstance(one, str) else " ".join(one) for one in values]
+    return [
+        pytest.param(one, marks=mark, id=name)
+        for one, mark, name in zip(values, marks, names, strict=True)
+    ]
 
 
 def spy(folder: Path, marker: Path) -> Path:
@@ -201,30 +212,20 @@ def test_an_access_list_is_a_danger(tmp_path: Path) -> None:
 
 # Caches
 
+BUILD = ("build-kernels", "--device", "cpu", "--heads", "2", "--head-dim", "64", "--seq-len", "64")
 READERS = (
+    ("cache", "verify", "--warm-ups", "--cache-dir"),
+    ("cache", "import", "in.tar.gz", "--sha256", "0" * 64, "--cache-dir"),
+    (*BUILD, "--cache-dir"),
     ("cache", "verify", "--cache-dir"),
     ("cache", "verify", "--require-hit", "--cache-dir"),
-    ("cache", "verify", "--warm-ups", "--cache-dir"),
     ("cache", "why", "--cache-dir"),
     ("cache", "export", "--output", "out.tar.gz", "--cache-dir"),
-    ("cache", "import", "in.tar.gz", "--sha256", "0" * 64, "--cache-dir"),
     ("cache", "clear", "--yes", "--cache-dir"),
-    (
-        "build-kernels",
-        "--device",
-        "cpu",
-        "--heads",
-        "2",
-        "--head-dim",
-        "64",
-        "--seq-len",
-        "64",
-        "--cache-dir",
-    ),
 )
 
 
-@pytest.mark.parametrize("words", READERS, ids=" ".join)
+@pytest.mark.parametrize("words", few(READERS, 3))
 def test_a_cache_of_a_stranger_is_refused(
     doctor: Attack, tmp_path: Path, stranger: Give, marker: Path, words: tuple[str, ...]
 ) -> None:
@@ -276,7 +277,7 @@ def test_the_record_of_a_stranger_is_not_believed(
     assert "is not read" in found["facts"]["gaps"]["manifests"]
 
 
-@pytest.mark.parametrize("kind", ["inductor", "triton", "extensions"])
+@pytest.mark.parametrize("kind", few(["inductor", "triton", "extensions"], 1))
 @pytest.mark.parametrize("poison", ["owner", "mode", "entry", "parent"])
 def test_check_names_each_poisoned_cache(
     doctor: Attack, tmp_path: Path, as_root: None, kind: str, poison: str
@@ -354,6 +355,7 @@ def test_signers_of_a_stranger_are_not_obeyed(
 
 EXAMINERS = (
     ("check",),
+    BUILD,
     ("backends",),
     ("explain", "train.log"),
     ("report",),
@@ -361,12 +363,11 @@ EXAMINERS = (
     ("cache", "status"),
     ("cache", "verify"),
     ("cache", "why"),
-    ("build-kernels", "--device", "cpu", "--heads", "2", "--head-dim", "64", "--seq-len", "64"),
 )
 
 
-@pytest.mark.parametrize("words", EXAMINERS, ids=" ".join)
-@pytest.mark.parametrize("below", ["", "below"])
+@pytest.mark.parametrize("words", few(EXAMINERS, 2))
+@pytest.mark.parametrize("below", few(["", "below"], 1))
 def test_an_environment_of_a_stranger_is_not_started(
     doctor: Attack,
     tmp_path: Path,
@@ -379,7 +380,7 @@ def test_an_environment_of_a_stranger_is_not_started(
     spy(project / ".venv", marker)
     stranger(project / ".venv")
     (project / "below").mkdir()
-    (project / "below" / "train.log").write_text("ImportError: No module named torch\n")
+    (project / below / "train.log").write_text("ImportError: No module named torch\n")
     run = doctor(*words, cwd=project / below).answered()
     assert not marker.exists()
     if run.code == 2:
@@ -439,7 +440,7 @@ def test_root_starts_nothing_that_two_users_can_change(
 
 
 @pytest.mark.parametrize("name", ["attn-doctor.toml", "pyproject.toml"])
-@pytest.mark.parametrize("below", ["", "below"])
+@pytest.mark.parametrize("below", few(["below", ""], 1))
 def test_a_policy_of_a_stranger_is_not_obeyed(
     doctor: Attack, tmp_path: Path, stranger: Give, name: str, below: str
 ) -> None:

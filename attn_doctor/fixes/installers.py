@@ -118,15 +118,15 @@ def run(
             reader.start()
             try:
                 code = running.wait(seconds)
+                late = code is None
+                if late:
+                    _ask_to_end(running)
             except KeyboardInterrupt:
                 _ask_to_end(running)
                 raise
             finally:
                 ended.set()
-            late = code is None
-            if late:
-                _ask_to_end(running)
-            reader.join(2.0)
+                reader.join(2.0)
     took = time.monotonic() - start
     failure = f"it did not end within {seconds / 60:.0f} min and was ended" if late else ""
     return Outcome(code=code, lines=tuple(tail), seconds=took, failure=failure)

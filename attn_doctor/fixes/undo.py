@@ -135,7 +135,9 @@ def undo_plan(run: Run, *, redo: bool = False) -> Undo:
         found = _exchange(run, item, place, redo=redo)
         if isinstance(found, str):
             refused.append(found)
-        elif found is not None and item.path not in packages.others:
+        elif found is not None and (other := packages.others.get(item.path)):
+            refused.append(f"{item.path} belongs to {other} too since run {run.id}; it is kept")
+        elif found is not None:
             exchanges.append(found)
     files = {str(line["path"]) for line in run.all("file")}
     made = {str(line["path"]) for line in run.all("folder")}
@@ -226,12 +228,12 @@ class _Packages:
             for name in sorted(self.again)
         ]
         self.others = {
-            path
+            path: name
             for folder in folders
             for path, name in owners(folder, folder).items()
             if name not in self._left
         }
-        """Paths that now belong to another distribution too."""
+        """Paths that now belong to another distribution, which the run did not change."""
 
     def changes(self, *, redo: bool) -> Iterator[Change]:
         """Return the distributions now and afterwards."""

@@ -214,6 +214,65 @@ def test_a_run_that_is_cut_off_is_undone(
     assert env.tree() == before
 
 
+def test_two_runs_do_not_change_one_environment_at_once(
+    uv_env: Environment, tmp_path: Path
+) -> None:
+    env = uv_env
+    env.rule("slow", '["pip", "install", "--no-build-isolation", "slow"]')
+    before = env.tree()
+    running = env.started("own/slow", "--yes", "--no-resolve")
+    until(lambda: env.wrote("Building", "*.log"))
+    known = env.fix(TRITON, "--yes", "--no-resolve")
+    assert (known.returncode, "is running in this environment" in known.text) == (1, True)
+    elsewhere = {"XDG_STATE_HOME": str(tmp_path / "other-state")}
+    refused = env.fix(TRITON, "--yes", "--no-resolve", variables=elsewhere)
+    assert refused.returncode == 2
+    assert f"another run of fix is changing {env.site}; wait until it has ended" in refused.text
+    undone = env.fix("undo", "--yes", examine=False)
+    assert (undone.returncode, "still running" in undone.text) == (2, True)
+    assert env.tree() == before
+    os.kill(running.pid, signal.SIGINT)
+    running.communicate(timeout=60)
+    assert env.fix(TRITON, "--yes", "--no-resolve").returncode == 0
+    assert len(list(env.site.glob("triton-*.dist-info"))) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such terminals")
+def test_what_changed_while_the_user_thought_is_planned_again(uv_env: Environment) -> None:
+    """The user agrees to a plan for packages that are not there any more."""
+    terminal, theirs = os.openpty()
+    with subprocess.Popen(
+        uv_env.argv(TRITON, "--no-resolve"),
+        env=uv_env.variables,
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as running:
+        assert running.stderr is not None
+        while b"[y/N]" not in (asked := os.read(running.stderr.fileno(), 4096)):
+            assert asked
+        argv = [uv_env.uv, "pip", "install", "-q", "--python", str(uv_env.python), "triton==3.6.0"]
+        subprocess.run(argv, check=True, env=uv_env.variables)
+        os.write(terminal, b"y\n")
+        text = " ".join(running.stderr.read().decode().split())
+        assert running.wait(60) == 2
+    assert "changed since the plan was made; nothing was changed" in text
+    for handle in (terminal, theirs):
+        os.close(handle)
+
+
+def test_history_changes_nothing(uv_env: Environment) -> None:
+    assert uv_env.fix(TRITON, "--yes").returncode == 0
+
+    def state() -> dict[Path, tuple[int, int]]:
+        paths = [uv_env.state, *uv_env.state.rglob("*")]
+        return {path: (path.stat().st_mtime_ns, path.stat().st_ctime_ns) for path in paths}
+
+    before = state()
+    assert "done" in uv_env.fix("history", examine=False).stdout
+    assert state() == before
+
+
 def test_an_undo_that_is_cut_off_can_be_run_again(uv_env: Environment) -> None:
     env = uv_env
     env.rule("bulk", '["pip", "install", "bulk>=2"]')

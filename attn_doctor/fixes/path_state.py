@@ -27,10 +27,13 @@ class State(Struct, frozen=True):
     """SHA-256 of a file in hexadecimal; the target of a link."""
     mark: tuple[int, int, int, int] | None = None
     """Size, times of change in ns, and inode of a file. While they stay, so do its contents."""
+    user: int | None = None
+    """The number of the user who owns a file; None if it does not matter."""
 
     def same(self, other: State) -> bool:
-        """It is the same file, link or folder, or nothing again."""
-        return (self.kind, self.content) == (other.kind, other.content)
+        """It is the same file, link or folder of the same user, or nothing again."""
+        users = {self.user, other.user} - {None}
+        return (self.kind, self.content) == (other.kind, other.content) and len(users) < 2
 
 
 class Item(Struct, frozen=True):
@@ -83,7 +86,7 @@ def state_of(path: str, *known: State) -> State:
         for one in known:
             if one.mark == mark:
                 return one
-        return State("file", digest(path), mark)
+        return State("file", digest(path), mark, found.st_uid)
     except (FileNotFoundError, NotADirectoryError):
         return State()
     except OSError:

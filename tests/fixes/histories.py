@@ -144,7 +144,7 @@ class History:
     def _compare(self, answer: dict[str, Any], before: Tree, after: Tree, verb: str) -> None:
         """What undo or redo changed was the run's, and what it left of the run is named."""
         found = self.runs.get(answer["undo"]["run"])
-        assert found is not None, self._message(f"undid a run of nobody: {answer['undo']}")
+        assert found is not None, self._message(f"undid an unknown run: {answer['undo']}")
         left, wanted = (found.after, found.before)
         if verb == "redo":
             left, wanted = wanted, left

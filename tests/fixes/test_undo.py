@@ -222,6 +222,19 @@ def test_a_folder_that_became_a_link_is_not_followed(
     assert (theirs / "file").read_text() == "x"
 
 
+@pytest.mark.skipif(os.name == "nt" or os.getuid() != 0, reason="needs root to give a file away")
+def test_a_file_that_belongs_to_another_user_now_is_kept(
+    site: Path, done: Callable[..., Run]
+) -> None:
+    run = done(upgrade(site))
+    os.chown(site / "a.py", 12345, 12345)
+    plan = undo_plan(run)
+    (refused,) = plan.refused
+    assert refused.startswith(f"{site / 'a.py'} was changed since run {run.id}; it is kept")
+    undo.undo(run, plan)
+    assert (site / "a.py").read_text() == "a 2.0"
+
+
 def test_what_is_undone_is_done_again(tmp_path: Path, done: Callable[..., Run]) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
     old, new = tmp_path / "old", tmp_path / "new"

@@ -147,7 +147,9 @@ def derive(facts: Facts) -> Facts:
     return derived.derive(facts, library.tables())
 
 
-def evaluate(facts: Facts, start: float | None = None, folders: Sequence[Path] = ()) -> Diagnosis:
+def diagnosis_of(
+    facts: Facts, start: float | None = None, folders: Sequence[Path] = ()
+) -> Diagnosis:
     """The findings of all rules on `facts`, those of a team's `folders` included.
 
     `start`: when the work began, by `time.perf_counter`.
@@ -219,7 +221,7 @@ def diagnose(request: CheckRequest) -> CheckResult:
     readings, unread = _configurations(request)
     start = time.perf_counter()
     folders = (*request.rules, *(request.policy.folders if request.policy else ()))
-    diagnosis = evaluate(request.facts(), start, folders)
+    diagnosis = diagnosis_of(request.facts(), start, folders)
     facts, found = diagnosis.facts, diagnosis.findings
     backends = matrix(facts, found, request.calls, request.framework)
     diagnosis = with_required(diagnosis, _required(request))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attn_doctor.anonymize import anonymous, walk
-from attn_doctor.diagnosis import evaluate, examine
+from attn_doctor.diagnosis import diagnosis_of, examine
 from attn_doctor.env_vars import VARIABLES
 from attn_doctor.facts import to_json
 from attn_doctor.findings import Finding, Verdict
@@ -42,7 +42,7 @@ def expected(answers: Mapping[str, Any], python: str = "") -> dict[str, str]:
     facts = examine(RecordedHost(answers), python)
     return {
         "facts.json": to_json(facts).decode() + "\n",
-        "findings.toml": _findings_toml(python, evaluate(facts).findings),
+        "findings.toml": _findings_toml(python, diagnosis_of(facts).findings),
     }
 
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from attn_doctor.backends.attention_call import DTYPES, MASKS, PHASES, AttentionCall, Context
 from attn_doctor.backends.catalogue_entries import Catalogue, Example, Requirement
 from attn_doctor.backends.catalogue_files import FOLDER, known_facts, read
-from attn_doctor.backends.evaluate import CallLookup, evaluate
 from attn_doctor.backends.readiness import Outcome
+from attn_doctor.backends.requirement_outcomes import CallLookup, outcome_of
 from attn_doctor.errors import RuleError
 from attn_doctor.findings import Finding, Severity, Verdict
 from attn_doctor.rulebook.rule_files import example_facts
@@ -52,7 +52,7 @@ def outcome(requirement: Requirement, example: Example) -> Outcome:
     call = _converted(example, "call", example.call, AttentionCall)
     context = _converted(example, "context", example.context, Context)
     found = {requirement.problem: _finding(requirement, example)} if example.verdict else {}
-    return evaluate(requirement, CallLookup(facts, call, context), found)
+    return outcome_of(requirement, CallLookup(facts, call, context), found)
 
 
 def _converted(example: Example, name: str, given: Mapping[str, Any], shape: type[Any]) -> Any:

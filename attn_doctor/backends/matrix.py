@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from attn_doctor.backends import catalogue as store
 from attn_doctor.backends.attention_call import AttentionCall, context_of
 from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Framework, Name, Requirement
-from attn_doctor.backends.evaluate import Evaluator, by_rule
 from attn_doctor.backends.readiness import Matrix, RequirementResult, Row
 from attn_doctor.backends.recommend import recommend
+from attn_doctor.backends.requirement_outcomes import Evaluator, by_rule
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from attn_doctor.facts.kinds import DriverChange, Version
+from attn_doctor.facts.kinds import CacheKind, DriverChange, Version
 
 
 class Cache(Struct, frozen=True, kw_only=True):
     """A cache folder of compiled code."""
 
-    kind: str | None = None
+    kind: CacheKind | None = None
     """`inductor` and its parts `fxgraph` and `aotautograd`, `triton`, `extensions`, `jiterator`,
     `driver`, and `cute` if FlashAttention 4 is set to keep its kernels."""
     path: str | None = None

@@ -26,5 +26,9 @@ GpuCode = Literal["yes", "ptx", "no", ""]
 Origin = Literal["index", "url", "vcs", "local", "editable", "conda", "system"]
 ExtensionMismatch = Literal["torch", "cxx-abi", "libraries", "unchecked", ""]
 ArchsSource = Literal["file", "table", ""]
+#: Caches of compiled code, each with a folder of its own.
+CacheFolder = Literal["inductor", "triton", "extensions", "jiterator", "driver", "cute", "hub"]
+#: Those that are facts; `fxgraph` and `aotautograd` are folders in Inductor's.
+CacheKind = Literal[CacheFolder, "fxgraph", "aotautograd"]
 PrebuiltWheel = Literal["yes", "no"]
 DriverChange = Literal["newer", "older", ""]

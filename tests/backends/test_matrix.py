@@ -13,9 +13,9 @@ from attn_doctor.backends.attention_call import AttentionCall, Context
 from attn_doctor.backends.catalogue import find_name, load
 from attn_doctor.backends.catalogue_entries import Backend, Example, Requirement
 from attn_doctor.backends.catalogue_files import read
-from attn_doctor.backends.evaluate import Evaluator, by_rule
 from attn_doctor.backends.matrix import matrix, requirements
 from attn_doctor.backends.readiness import Answer, Matrix, Outcome, Readiness
+from attn_doctor.backends.requirement_outcomes import Evaluator, by_rule
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.findings import Finding, Severity, Verdict

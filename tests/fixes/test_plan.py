@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from attn_doctor.diagnosis import derive, evaluate
+from attn_doctor.diagnosis import derive, diagnosis_of
 from attn_doctor.facts import (
     Build,
     Cache,
@@ -346,7 +346,7 @@ def test_sageattention_is_built_with_the_jobs_that_memory_allows(
 
 def test_the_plan_says_what_the_rule_says() -> None:
     facts = derive(replace(H100, diffusers=Package(installed=True, version="0.40.0"), gaps={}))
-    diagnosis = evaluate(facts)
+    diagnosis = diagnosis_of(facts)
     (finding,) = (
         one for one in diagnosis.problems if one.rule == "diffusers/sageattention-too-old"
     )
@@ -394,7 +394,7 @@ def test_another_torch_predicts_the_problems_that_it_introduces() -> None:
             gaps={},
         )
     )
-    found = plan(evaluate(facts))
+    found = plan(diagnosis_of(facts))
     assert [one.rules for one in found.steps if one.ready] == [("torch/cpu-build",)]
     assert any(rule.startswith("xformers/built-for-other") for rule, _ in found.follows)
 

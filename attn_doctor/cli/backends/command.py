@@ -107,9 +107,9 @@ def backends(
     if live.live and (source.facts or source.pretend or why):
         raise typer.BadParameter("--live runs the backends here: drop --facts, --pretend and --why")
     from attn_doctor.backends.matrix import framework_of
-    from attn_doctor.diagnosis import evaluate
+    from attn_doctor.diagnosis import diagnosis_of
 
-    diagnosis = evaluate(source.read(), None, source.rule_folders)
+    diagnosis = diagnosis_of(source.read(), None, source.rule_folders)
     framework = framework_of(diagnosis.facts, calls.framework_name)
     form = result.chosen
     chosen = _canonical(names or (), framework)

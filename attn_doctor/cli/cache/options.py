@@ -63,9 +63,11 @@ def selected(
     `hub`: include the downloads from the Hugging Face Hub also where nothing is selected.
     """
     from attn_doctor.host.local import LocalHost
+    from attn_doctor.kernels.caches.contents import KINDS
     from attn_doctor.kernels.caches.survey import selected_locations
 
-    found = selected_locations(LocalHost(), [kind.value for kind in kinds or ()], cache_dir)
+    wanted = {kind.value for kind in kinds or ()}
+    found = selected_locations(LocalHost(), [kind for kind in KINDS if kind in wanted], cache_dir)
     if cache_dir and not found:
         raise typer.BadParameter(
             f"--cache-dir {cache_dir} {_why_not(cache_dir)} (`attn-doctor cache status` lists the"

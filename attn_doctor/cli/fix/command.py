@@ -336,17 +336,17 @@ def _machine(facts: str, python: str, timeout: float) -> tuple[str, str, float]:
 
 
 def _diagnosis(machine: tuple[str, str, float], folders: tuple[Path, ...]) -> Diagnosis:
-    from attn_doctor.diagnosis import derive, evaluate, examine
+    from attn_doctor.diagnosis import derive, diagnosis_of, examine
 
     facts, python, timeout = machine
     start = time.perf_counter()
     if facts:
         from attn_doctor import snapshot
 
-        return evaluate(derive(snapshot.load(facts)), start, folders)
+        return diagnosis_of(derive(snapshot.load(facts)), start, folders)
     from attn_doctor.cli.this_machine import this_machine
 
-    return evaluate(examine(this_machine(), python, timeout), start, folders)
+    return diagnosis_of(examine(this_machine(), python, timeout), start, folders)
 
 
 class _Options(NamedTuple):

@@ -12,10 +12,18 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
+from typing import Literal
 
 from msgspec import Struct
 
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches.file_tree import Node, Tree, read_tree
+
+#: Parts of caches, each with entries of one form.
+Part = Literal[
+    "triton", "code", "autotune", "fxgraph", "aotautograd", "dynamo", "headers", "extension",
+    "kernel", "driver", "download",
+]  # fmt: skip
 
 
 class State(str, Enum):
@@ -29,8 +37,7 @@ class State(str, Enum):
 class Entry(Struct, frozen=True, kw_only=True):
     """Files that a cache keeps and loses together. Paths are relative to the cache's root."""
 
-    part: str
-    """The part of the cache, such as `fxgraph`, `triton`, `code`."""
+    part: Part
     name: str
     """Its key or folder, as the cache names it."""
     files: tuple[str, ...]
@@ -50,7 +57,7 @@ class EvaluatedEntry(Struct, frozen=True, kw_only=True):
 class Contents(Struct, frozen=True, kw_only=True):
     """A recognised cache folder."""
 
-    kind: str
+    kind: CacheFolder
     root: str
     entries: tuple[Entry, ...] = ()
     locks: tuple[str, ...] = ()
@@ -72,6 +79,7 @@ class Contents(Struct, frozen=True, kw_only=True):
 _HASH = r"[a-z2-7]{50,52}"
 FX_KEY = re.compile(rf"f{_HASH}")
 AOT_KEY = re.compile(rf"a{_HASH}")
+_GRAPHS: dict[Part, re.Pattern[str]] = {"fxgraph": FX_KEY, "aotautograd": AOT_KEY}
 #: Keys of generated code, as other entries mention them.
 CODE_KEY = re.compile(rb"\bc[a-z2-7]{51}\b")
 #: `3f/c3fakd….main.cpp`: the folder is the second and third letter of the name.
@@ -120,7 +128,7 @@ def writer(path: str) -> int | None:
 
 
 #: What each kind of cache holds.
-KINDS = {
+KINDS: dict[CacheFolder, str] = {
     "inductor": "torch.compile: graphs, generated code and the Triton kernels of FlexAttention",
     "triton": "Triton kernels that torch.compile does not make (SageAttention, xformers, users)",
     "extensions": "C++ and CUDA extensions that torch builds while a program runs",
@@ -131,22 +139,22 @@ KINDS = {
 }
 
 #: The part and the name of the entry that a node belongs to; None for an unrelated file.
-Sorter = Callable[[Node], "tuple[str, str] | None"]
+Sorter = Callable[[Node], "tuple[Part, str] | None"]
 
 _OURS = "attn-doctor"
 
 
-def contents(kind: str, root: str, seconds: float = float("inf")) -> Contents:
+def contents(kind: CacheFolder, root: str, seconds: float = float("inf")) -> Contents:
     """Read the folder `root` as a cache of that kind. Reading stops after `seconds`."""
     if os.path.islink(root):
         return Contents(kind=kind, root=root, unrecognised="it is a symbolic link")
     return sort(kind, read_tree(root, seconds))
 
 
-def sort(kind: str, tree: Tree) -> Contents:
+def sort(kind: CacheFolder, tree: Tree) -> Contents:
     """Sort the files of a folder that was read already into entries."""
     sorter = _SORTERS[kind](tree)
-    members: dict[tuple[str, str], list[Node]] = {}
+    members: dict[tuple[Part, str], list[Node]] = {}
     locks: list[str] = []
     leftovers: list[str] = []
     record: list[str] = []
@@ -184,20 +192,20 @@ def sort(kind: str, tree: Tree) -> Contents:
     )
 
 
-def guess(root: str) -> str:
-    """Return the kind of the cache at `root`; empty if it has the form of none."""
+def guess(root: str) -> CacheFolder | None:
+    """Return the kind of the cache at `root`; None if it has the form of none."""
     if os.path.islink(root) or not os.path.isdir(root):
-        return ""
+        return None
     tree = read_tree(root)
     found = {kind: len(sort(kind, tree).entries) for kind in KINDS}
-    best = max(found, key=lambda kind: found[kind])
+    best = max(KINDS, key=lambda kind: found[kind])
     if found[best]:
         return best
     # A build that was killed before it compiled anything leaves only its record.
-    return "inductor" if f"{_OURS}/manifest.json" in tree.nodes else ""
+    return "inductor" if f"{_OURS}/manifest.json" in tree.nodes else None
 
 
-def _unrecognised(kind: str, tree: Tree, *, nothing: bool) -> str:
+def _unrecognised(kind: CacheFolder, tree: Tree, *, nothing: bool) -> str:
     if tree.unreadable and not tree.nodes:
         return "it cannot be read"
     if not nothing or not any(node.kind != "dir" for node in tree.nodes.values()):
@@ -205,7 +213,7 @@ def _unrecognised(kind: str, tree: Tree, *, nothing: bool) -> str:
     return f"nothing in it has the form of {KINDS[kind].split(':')[0]}"
 
 
-def _entry(part: str, name: str, nodes: Iterable[Node]) -> Entry:
+def _entry(part: Part, name: str, nodes: Iterable[Node]) -> Entry:
     listed = sorted(nodes, key=lambda node: node.path)
     return Entry(
         part=part,
@@ -216,7 +224,7 @@ def _entry(part: str, name: str, nodes: Iterable[Node]) -> Entry:
     )
 
 
-def _is_lock(kind: str, node: Node) -> bool:
+def _is_lock(kind: CacheFolder, node: Node) -> bool:
     if node.kind != "file":
         return False
     if kind == "inductor":
@@ -234,7 +242,7 @@ def _is_lock(kind: str, node: Node) -> bool:
 
 
 def _inductor(_: Tree) -> Sorter:
-    def place(node: Node) -> tuple[str, str] | None:
+    def place(node: Node) -> tuple[Part, str] | None:
         first, *rest = node.path.split("/")
         if first == "triton":
             return _kernel(rest[1:] if rest and rest[0].isdigit() else rest)
@@ -244,7 +252,7 @@ def _inductor(_: Tree) -> Sorter:
             return "code", found["key"]
         if found := re.fullmatch(r"(?P<two>[a-z0-9]{2})/[\w.-]+\.best_config", node.path):
             return "autotune", node.path
-        if first in ("fxgraph", "aotautograd"):
+        if first in _GRAPHS:
             return _graph(first, rest)
         if first == "cache" and re.fullmatch(r"[0-9a-z]{32,64}", "/".join(rest)):
             return "autotune", node.path
@@ -259,15 +267,16 @@ def _inductor(_: Tree) -> Sorter:
     return place
 
 
-def _graph(part: str, rest: list[str]) -> tuple[str, str] | None:
+def _graph(folder: str, rest: list[str]) -> tuple[Part, str] | None:
     key = rest[-2] if len(rest) >= 2 else ""
-    pattern = FX_KEY if part == "fxgraph" else AOT_KEY
-    nested = len(rest) == 3 and rest[0] == key[1:3] if part == "fxgraph" else len(rest) == 2
-    good = nested and pattern.fullmatch(key) and re.fullmatch(r"[a-z2-7]{40,60}", rest[-1])
-    return (part, key) if good else None
+    nested = len(rest) == 3 and rest[0] == key[1:3] if folder == "fxgraph" else len(rest) == 2
+    if not (nested and re.fullmatch(r"[a-z2-7]{40,60}", rest[-1])):
+        return None
+    parts = (part for part, form in _GRAPHS.items() if part == folder and form.fullmatch(key))
+    return next(((part, key) for part in parts), None)
 
 
-def _kernel(parts: list[str]) -> tuple[str, str] | None:
+def _kernel(parts: list[str]) -> tuple[Part, str] | None:
     """A file of a Triton kernel; `parts` is its path below Triton's own folder."""
     if len(parts) != 2 or not TRITON_KEY.fullmatch(parts[0]):
         return None
@@ -288,7 +297,7 @@ def _extensions(tree: Tree) -> Sorter:
         and re.match(rb"ninja_required_version = [\d.]+\r?\ncxx = ", _head(tree, node))
     }
 
-    def place(node: Node) -> tuple[str, str] | None:
+    def place(node: Node) -> tuple[Part, str] | None:
         known = node.folder in built and EXTENSION_FILE.fullmatch(node.name)
         return ("extension", node.folder) if known else None
 
@@ -329,14 +338,14 @@ def _hub(tree: Tree) -> Sorter:
                 if HUB_REPO.fullmatch(repo) and HUB_VARIANT.fullmatch(parts[4])
             }
 
-    def place(node: Node) -> tuple[str, str] | None:
+    def place(node: Node) -> tuple[Part, str] | None:
         first = node.path.partition("/")[0]
         return ("download", first) if first in kernels else None
 
     return place
 
 
-_SORTERS: dict[str, Callable[[Tree], Sorter]] = {
+_SORTERS: dict[CacheFolder, Callable[[Tree], Sorter]] = {
     "inductor": _inductor,
     "triton": _triton,
     "extensions": _extensions,

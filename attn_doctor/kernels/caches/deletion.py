@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches.file_tree import Node
 from attn_doctor.ownership import cache_refusal
 from attn_doctor.record.manifest import NAME
@@ -366,7 +367,7 @@ class Group(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """What to delete from one cache."""
 
-    kind: str
+    kind: CacheFolder
     root: str
     groups: tuple[Group, ...] = ()
     refused: str = ""

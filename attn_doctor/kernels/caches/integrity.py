@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from attn_doctor.binaries import elf
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.caches import pickles
-from attn_doctor.kernels.caches.contents import JITERATOR, Contents, Entry, sort, writer
+from attn_doctor.kernels.caches.contents import JITERATOR, Contents, Entry, Part, sort, writer
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
 from attn_doctor.record.manifest import NAME, Manifest
 from attn_doctor.shell import commands
@@ -94,7 +95,7 @@ class Damage(Struct, frozen=True, kw_only=True):
     """Nothing reads it: it only takes space."""
 
 
-def damage(kind: str, root: str) -> tuple[Damage, ...]:
+def damage(kind: CacheFolder, root: str) -> tuple[Damage, ...]:
     """Return all damage in the cache at `root`; nothing if it is not recognised as that cache."""
     tree = read_tree(root)
     found = sort(kind, tree)
@@ -147,7 +148,7 @@ def _fault(tree: Tree, entry: Entry, path: str) -> str:
         return f"it cannot be read: {error.strerror or error}"
 
 
-def _check(part: str, path: str) -> Callable[[Tree, str], str] | None:
+def _check(part: Part, path: str) -> Callable[[Tree, str], str] | None:
     """Return the check for such a file; None if its form is unknown."""
     name = path.rpartition("/")[2]
     if part in ("fxgraph", "aotautograd") or (part == "dynamo" and name.endswith(".pkl")):
@@ -242,7 +243,7 @@ def _runs(pid: int) -> bool:
 class Integrity(Struct, frozen=True, kw_only=True):
     """The result of checking one cache."""
 
-    kind: str
+    kind: CacheFolder
     root: str
     checked: int
     """Number of files."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec import Struct
 
 from attn_doctor.facts import Facts, Gpu
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.caches import pickles
 from attn_doctor.kernels.caches.contents import (
@@ -163,7 +164,7 @@ class _Evaluator:
             "hub": self._download,
         }
 
-    def of(self, kind: str, entry: Entry) -> StateReason:
+    def of(self, kind: CacheFolder, entry: Entry) -> StateReason:
         """Return the state that the content and the names of an entry show."""
         work = self._parts.get(entry.part) or self._kinds.get(kind)
         return _SILENT if work is None else work(entry)

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.facts import BuiltKernels, Cache, Facts
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.host import Host
 from attn_doctor.kernels.caches.contents import Contents, EvaluatedEntry, State, guess, sort
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class CacheLocation(Struct, frozen=True):
     """A cache's folder, and the variable that names it (or `default`)."""
 
-    kind: str
+    kind: CacheFolder
     path: str
     source: str
 
@@ -42,7 +43,7 @@ def locations(host: Host) -> tuple[CacheLocation, ...]:
     found = [
         CacheLocation(one.kind, one.path, one.source)
         for one in locate(host)
-        if one.kind not in ("fxgraph", "aotautograd")  # parts of Inductor's folder
+        if one.kind != "fxgraph" and one.kind != "aotautograd"  # parts of Inductor's folder
     ]
     if not any(one.kind == "cute" for one in found):
         # An earlier setting of FlashAttention 4 left it; the current environment does not use it.
@@ -104,7 +105,7 @@ class Survey(Struct, frozen=True, kw_only=True):
 
 
 def selected_locations(
-    host: Host, kinds: Iterable[str] = (), path: str = ""
+    host: Host, kinds: Iterable[CacheFolder] = (), path: str = ""
 ) -> tuple[CacheLocation, ...]:
     """Return the selected caches; all if nothing is selected.
 
@@ -119,7 +120,7 @@ def selected_locations(
     if known:
         return tuple(known)
     # Reading through a link is harmless; deletion refuses links.
-    kind = next(iter(wanted), "") or guess(os.path.realpath(full))
+    kind = next(iter(wanted), None) or guess(os.path.realpath(full))
     return (CacheLocation(kind, full, "named"),) if kind else ()
 
 

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from attn_doctor.facts import Cache
+from attn_doctor.facts.kinds import CacheKind
 from attn_doctor.host import Host, Measure, Stat
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
@@ -30,7 +31,7 @@ VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs", "aufs", "fuse-overlayfs")
 class _Place(NamedTuple):
     """The path of a cache, and the variable that sets it."""
 
-    kind: str
+    kind: CacheKind
     path: str
     source: str
 

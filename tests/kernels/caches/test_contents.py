@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches.contents import KINDS, contents, guess
 
 
@@ -34,7 +35,7 @@ def test_triton_keeps_its_kernels_directly_below_in_a_named_folder(
 
 
 @pytest.mark.parametrize("kind", ["triton", "extensions", "jiterator", "driver", "cute", "hub"])
-def test_each_kind_knows_its_own_and_no_other(tmp_path: Path, make: Any, kind: str) -> None:
+def test_each_kind_knows_its_own_and_no_other(tmp_path: Path, make: Any, kind: CacheFolder) -> None:
     makers = {
         "triton": make.kernel,
         "extensions": make.extension,
@@ -52,7 +53,7 @@ def test_each_kind_knows_its_own_and_no_other(tmp_path: Path, make: Any, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_users_folder_is_no_cache(tmp_path: Path, make: Any, kind: str) -> None:
+def test_a_users_folder_is_no_cache(tmp_path: Path, make: Any, kind: CacheFolder) -> None:
     for name in ("thesis.tex", "ab/notes.py", "triton/0/readme.md", "cache/photos/1.jpg", "index"):
         make.write(tmp_path / name)
     make.write(tmp_path / "project" / "build.ninja", "# CMAKE generated file\nninja_required")
@@ -61,7 +62,7 @@ def test_a_users_folder_is_no_cache(tmp_path: Path, make: Any, kind: str) -> Non
     found = contents(kind, str(tmp_path))
     assert found.entries == ()
     assert found.unrecognised
-    assert guess(str(tmp_path)) == ""
+    assert guess(str(tmp_path)) is None
 
 
 def test_a_users_files_in_a_cache_are_unrelated(tmp_path: Path, make: Any) -> None:
@@ -116,7 +117,7 @@ def test_an_empty_folder_holds_nothing_that_could_be_lost(tmp_path: Path) -> Non
 
 def test_a_build_that_was_ended_early_leaves_a_cache(tmp_path: Path) -> None:
     """Its record is all there is, and `cache verify` must take it."""
-    assert guess(str(tmp_path)) == ""
+    assert guess(str(tmp_path)) is None
     (tmp_path / "attn-doctor").mkdir()
     (tmp_path / "attn-doctor" / "manifest.json").write_text("{}")
     assert guess(str(tmp_path)) == "inductor"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attn_doctor.facts import Cache, Facts
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches import deletion
 from attn_doctor.kernels.caches.deletion import (
     ClearedFile,
@@ -195,7 +196,7 @@ def test_a_build_deletes_damaged_files_and_no_others(tmp_path: Path, make: Any) 
     assert left.exists()
 
 
-def surveyed(kind: str, root: Path) -> Survey:
+def surveyed(kind: CacheFolder, root: Path) -> Survey:
     return survey(CacheLocation(kind, str(root), "named"), Facts())
 
 

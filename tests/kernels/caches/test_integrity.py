@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attn_doctor.binaries import elf
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches import pickles
 from attn_doctor.kernels.caches.integrity import damage
 
 
-def broken(kind: str, root: Path) -> dict[str, str]:
+def broken(kind: CacheFolder, root: Path) -> dict[str, str]:
     return {one.path: one.what for one in damage(kind, str(root)) if not one.harmless}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches.contents import sort
 from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.locks import Lock, locks
@@ -42,7 +43,7 @@ def held(path: Path, how: str) -> Iterator[int]:
             child.kill()
 
 
-def found(kind: str, root: Path, **more: Any) -> tuple[Lock, ...]:
+def found(kind: CacheFolder, root: Path, **more: Any) -> tuple[Lock, ...]:
     tree = read_tree(str(root))
     return locks(sort(kind, tree), tree, **more)
 

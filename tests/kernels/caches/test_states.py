@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts, Gpu, Python, Torch, Triton
+from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches.contents import State, sort
 from attn_doctor.kernels.caches.file_tree import read_tree
 from attn_doctor.kernels.caches.integrity import damage
@@ -33,7 +34,7 @@ HERE = CurrentEnvironment(
 
 
 def states(
-    kind: str, root: Path, today: CurrentEnvironment = HERE, **more: Any
+    kind: CacheFolder, root: Path, today: CurrentEnvironment = HERE, **more: Any
 ) -> dict[str, tuple[str, str]]:
     tree = read_tree(str(root))
     found = evaluate_entries(sort(kind, tree), tree, today, **more)

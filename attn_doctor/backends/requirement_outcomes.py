@@ -79,7 +79,9 @@ class CallLookup(FactLookup):
         return next(filter(None, map(super().gap, (name, *behind))), "")
 
 
-def evaluate(requirement: Requirement, lookup: FactLookup, found: Mapping[str, Finding]) -> Outcome:
+def outcome_of(
+    requirement: Requirement, lookup: FactLookup, found: Mapping[str, Finding]
+) -> Outcome:
     """The outcome of one requirement. `found`: the finding of each rule."""
     applies = conjunction(map(lookup.truth, requirement.when))
     if applies is False or _needs_absent_gpu(requirement, lookup):
@@ -164,13 +166,13 @@ class Evaluator:
             self._views[call] = _CallView(CallLookup(self._facts, call, self.context))
         view = self._views[call]
         for requirement in more:
-            outcome = evaluate(requirement, view.lookup, self._found)
+            outcome = outcome_of(requirement, view.lookup, self._found)
             if outcome in wanted:
                 yield self._result(requirement, outcome, view.lookup)
         for id in (*backend.requires, *(backend.compiled if call.compiled else ())):
             requirement = self._requirements[id]
             if id not in view.outcomes:
-                view.outcomes[id] = evaluate(requirement, view.lookup, self._found)
+                view.outcomes[id] = outcome_of(requirement, view.lookup, self._found)
             if view.outcomes[id] in wanted:
                 if id not in view.results:
                     view.results[id] = self._result(requirement, view.outcomes[id], view.lookup)

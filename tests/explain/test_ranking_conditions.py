@@ -1,0 +1,359 @@
+"""Each condition of the ranking, with the smallest values on both of its sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+
+import pytest
+
+from attn_doctor.explain.explanation import Confirmation, Explanation, LogFact
+from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.ranking import LogEnd, log_end, log_facts, rank_causes, relevant
+from attn_doctor.explain.symptom_match import SymptomMatch
+from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
+from attn_doctor.facts import Driver, Facts, Gpu, Python, System, Torch
+from attn_doctor.rulebook.rule import Rule
+
+Explain = Callable[..., Explanation]
+WriteRule = Callable[..., None]
+
+
+def a_rule(id: str = "a/b", cause: str = "torch-cpu-only", *requires: str) -> Rule:
+    return Rule(
+        id=id,
+        severity="error",
+        cause=cause,
+        title="title",
+        why="why",
+        checked=date(2026, 1, 1),
+        evidence=("https://example.org",),
+        requires=requires,
+    )
+
+
+def a_match(
+    rule: str = "a/b",
+    line: int = 1,
+    excerpt: str = "a kernel",
+    kind: LineKind = LineKind.TEXT,
+    *,
+    file: str = "a.log",
+    specificity: float = 0.0,
+    symptom: int = 0,
+    general: bool = False,
+) -> SymptomMatch:
+    return SymptomMatch(
+        rule=rule,
+        symptom=symptom,
+        file=file,
+        line=line,
+        rank="",
+        excerpt=excerpt,
+        position=Position(kind),
+        final=True,
+        distance=0,
+        general=general,
+        specificity=specificity,
+    )
+
+
+# The end of a log
+
+
+def end_of(log: str) -> LogEnd:
+    return log_end("a.log", TraceLog(NormalizedLog(1, log.encode()).lines))
+
+
+def test_the_last_fatal_line_counts() -> None:
+    assert end_of("No space left on device\nWatchdog caught collective\n").first == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["WARNING: No space left on device", "ninja: build stopped: No space left on device"]
+)
+def test_a_warning_and_the_end_of_a_build_do_not_end_a_log(line: str) -> None:
+    assert end_of(f"{line}\n") == LogEnd("a.log")
+
+
+# Matches that report no failure
+
+
+def kept(
+    match: SymptomMatch,
+    *others: SymptomMatch,
+    end: LogEnd | None = None,
+    cause: str = "torch-cpu-only",
+) -> bool:
+    rules = {"a/b": a_rule(cause=cause), "c/d": a_rule("c/d")}
+    ends = [LogEnd("a.log") if end is None else end]
+    return match in relevant([match, *others], rules, ends)
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "kind", "stays"),
+    [
+        ("a kernel", LineKind.TEXT, True),
+        ("3 passed", LineKind.TEXT, False),
+        ("3 passed", LineKind.ERROR, False),
+        ("3 passed", LineKind.EXCEPTION, True),
+        ("ninja is optional", LineKind.TEXT, False),
+        ("ninja is optional", LineKind.WARNING, False),
+        ("ninja is optional", LineKind.MESSAGE, True),
+        ("ninja is optional", LineKind.EXCEPTION, True),
+    ],
+)
+def test_lines_that_report_no_failure(excerpt: str, kind: LineKind, stays: bool) -> None:
+    assert kept(a_match(excerpt=excerpt, kind=kind)) is stays
+
+
+UNRELATED = LogEnd("a.log", "No space left on device", 10, 12)
+FAILURE = LogEnd("a.log", "RuntimeError: no", 10, 12)
+
+
+@pytest.mark.parametrize(("line", "stays"), [(9, False), (10, True), (11, True)])
+def test_only_lines_before_an_unrelated_end_are_dropped(line: int, stays: bool) -> None:
+    assert kept(a_match(line=line), end=UNRELATED) is stays
+
+
+@pytest.mark.parametrize("kind", [LineKind.MESSAGE, LineKind.ERROR, LineKind.EXCEPTION])
+def test_a_failure_before_an_unrelated_end_stays(kind: LineKind) -> None:
+    assert kept(a_match(kind=kind), end=UNRELATED)
+
+
+def test_another_end_of_another_log_or_of_a_related_failure_drops_nothing() -> None:
+    assert kept(a_match(file="b.log"), end=UNRELATED)
+    assert kept(a_match(), end=FAILURE)
+
+
+def test_a_note_that_the_run_continues_is_dropped_before_any_failure() -> None:
+    note = a_match(excerpt="Could not load sageattention: no module")
+    assert not kept(note, end=FAILURE)
+    assert kept(note)
+
+
+@pytest.mark.parametrize(("line", "stays"), [(9, False), (10, True), (12, True), (13, False)])
+def test_an_end_that_another_match_explains_drops_nothing(line: int, stays: bool) -> None:
+    other = a_match("c/d", line, kind=LineKind.EXCEPTION)
+    assert kept(a_match(), other, end=UNRELATED) is stays
+    elsewhere = a_match("c/d", line, kind=LineKind.EXCEPTION, file="b.log")
+    assert not kept(a_match(), elsewhere, end=UNRELATED)
+
+
+def test_a_lack_of_memory_may_come_from_some_causes() -> None:
+    memory = LogEnd("a.log", "torch.OutOfMemoryError: CUDA Out Of Memory", 10, 10)
+    assert kept(a_match(), end=memory, cause="flex-not-compiled")
+    assert not kept(a_match(), end=memory)
+    assert not kept(a_match(), end=UNRELATED, cause="flex-not-compiled")
+
+
+def test_one_of_several_ends_is_enough() -> None:
+    ends = [LogEnd("b.log"), FAILURE, UNRELATED]
+    assert relevant([a_match()], {"a/b": a_rule()}, ends) == []
+
+
+# Scores
+
+
+def scores(*matches: SymptomMatch, rules: dict[str, Rule] | None = None) -> dict[str, float]:
+    known = rules or {match.rule: a_rule(match.rule, match.rule) for match in matches}
+    return {one.rule: one.confidence for one in rank_causes(matches, known, Facts(), None)}
+
+
+def test_a_confidence_has_two_digits_and_is_never_certain() -> None:
+    assert scores(a_match(specificity=0.1)) == {"a/b": 0.56}  # 0.45 + 0.025 + 0.08
+    rules = {f"a/{name}": a_rule(f"a/{name}", "one-cause") for name in "bcde"}
+    matches = [
+        a_match(rule, kind=LineKind.EXCEPTION, specificity=1.0, symptom=symptom)
+        for rule in rules
+        for symptom in range(3)
+    ]
+    (found,) = rank_causes(matches, rules, Facts(), None)
+    assert found.confidence == 0.99  # 0.45 + 0.45 + 0.12 + 0.12
+    assert found.also == ("a/c", "a/d", "a/e")
+
+
+def test_a_cause_at_the_least_score_is_claimed() -> None:
+    least = a_match(kind=LineKind.ERROR, general=True)
+    assert scores(least) == {"a/b": 0.39}
+    noise = a_match(kind=LineKind.NOISE, general=True)
+    assert scores(noise) == {}  # 0.13
+    assert scores(a_match(kind=LineKind.NOISE, specificity=0.48, general=True)) == {"a/b": 0.25}
+
+
+def test_a_chain_of_rules_falls_in_steps() -> None:
+    rules = {
+        "a/root": a_rule("a/root", "a"),
+        "b/next": a_rule("b/next", "b", "a/root"),
+        "c/last": a_rule("c/last", "c", "b/next"),
+        "d/absent": a_rule("d/absent", "d", "e/not-in-the-log"),
+    }
+    strong = {"kind": LineKind.EXCEPTION, "specificity": 1.0}
+    matches = [
+        a_match("c/last", 3, **strong),  # type: ignore[arg-type]
+        a_match("b/next", 2, **strong),  # type: ignore[arg-type]
+        a_match("a/root", 1),
+        a_match("d/absent", 4, **strong),  # type: ignore[arg-type]
+    ]
+    assert scores(*matches, rules=rules) == {
+        "d/absent": 0.9,
+        "a/root": 0.53,
+        "b/next": 0.48,
+        "c/last": 0.43,
+    }
+
+
+def test_a_root_that_the_log_excludes_explains_nothing(rule: WriteRule, explained: Explain) -> None:
+    rule("a/root", "torch-cpu-only", "slow kernel", tail="[when]\nall = ['torch.build == \"cpu\"']")
+    rule("b/next", "no-matching-wheel", "RuntimeError: no kernel", more='requires = ["a/root"]')
+    log = "slow kernel\nRuntimeError: no kernel\n"
+    alone = {one.rule: one.confidence for one in explained(log).matches}
+    excluded = explained(f"PyTorch version: 2.6.0+cu124\n{log}")
+    assert alone["b/next"] < alone["a/root"]
+    assert next(one for one in excluded.matches if one.rule == "b/next").confidence > 0.6
+
+
+def test_equal_scores_are_ordered_by_kind_line_and_id() -> None:
+    matches = [a_match("z/z", 1), a_match("a/a", 2), a_match("b/b", 2)]
+    assert list(scores(*matches)) == ["z/z", "a/a", "b/b"]
+
+
+def test_the_best_of_equal_matches_is_the_first_and_each_line_counts_once() -> None:
+    matches = [a_match(line=5), a_match(line=3), a_match(line=3, symptom=1), a_match(line=4)]
+    (found,) = rank_causes(matches, {"a/b": a_rule()}, Facts(), None)
+    assert (found.line, found.times) == (3, 3)
+    (both,) = rank_causes(
+        [a_match(line=3), a_match(line=3, file="b.log")], {"a/b": a_rule()}, Facts(), None
+    )
+    assert both.times == 2
+
+
+# The machine
+
+
+APPLIES = "[applies]\nall = ['system.os == \"windows\"']"
+LINUX, WINDOWS = Facts(system=System(os="linux")), Facts(system=System(os="windows"))
+
+
+def test_a_rule_without_conditions_may_not_apply_to_a_machine(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail=APPLIES)
+    found = explained("no kernel", LINUX).matches[0]
+    assert found.confirmation is Confirmation.NO
+    assert "system.os is linux" in found.reason
+    assert explained("no kernel", WINDOWS).matches[0].confirmation is Confirmation.LOG_ONLY
+
+
+def test_an_unknown_fact_is_named_with_its_gap(rule: WriteRule, explained: Explain) -> None:
+    tail = "[when]\nall = ['torch.build == \"cpu\"', 'torch.version < \"2.5\"']"
+    rule("a/b", "torch-cpu-only", "no kernel", tail=tail)
+    found = explained("no kernel", Facts()).matches[0]
+    assert (found.confirmation, found.reason) == (
+        Confirmation.UNKNOWN,
+        "torch.build, torch.version unknown",
+    )
+    gap = Facts(gaps={"torch.build": "its files cannot be read"})
+    assert explained("no kernel", gap).matches[0].reason == "its files cannot be read"
+
+
+def test_an_excluded_rule_names_the_value(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail="[when]\nall = ['torch.build == \"cpu\"']")
+    found = explained("no kernel", Facts(torch=Torch(installed=True, build="cuda"))).matches[0]
+    assert found.confirmation is Confirmation.NO
+    assert "torch.build is cuda" in found.reason
+
+
+FIX = """
+[[fix]]
+title = "Take another torch"
+safety = "ask"
+manual = "Do it."
+needs = "{driver.version}"
+run = [["pip", "install", "x=={torch.version}"], ["pip", "check"]]
+set = { A_VARIABLE = "{driver.version}" }
+"""
+
+
+def test_a_command_that_needs_unknown_facts_is_shown_with_their_names(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule("a/b", "torch-cpu-only", "no kernel", tail=FIX)
+    (fix,) = explained("no kernel").matches[0].fixes
+    assert fix.manual == (
+        "Do it. Run `export A_VARIABLE=<driver.version>`, then `pip install x==<torch.version>`,"
+        " then `pip check`, with torch.version and driver.version of the machine (`attn-doctor"
+        " check` shows them)."
+    )
+    assert (fix.run, fix.exports) == ((), {})
+    known = Facts(driver=Driver(version="580.65"))
+    (one,) = explained("no kernel", known).matches[0].fixes
+    assert one.manual.endswith("with torch.version of the machine (`attn-doctor check` shows it).")
+    assert one.needs == "580.65"
+    whole = Facts(driver=Driver(version="580.65"), torch=Torch(installed=True, version="2.9.1"))
+    (ready,) = explained("no kernel", whole).matches[0].fixes
+    assert ready.manual == "Do it."
+    assert ready.run == (("pip", "install", "x==2.9.1"), ("pip", "check"))
+    assert ready.exports == {"A_VARIABLE": "580.65"}
+
+
+def test_the_gpu_of_a_log_fills_the_texts_of_a_rule_on_each_gpu(
+    rule: WriteRule, explained: Explain
+) -> None:
+    rule(
+        "a/b",
+        "torch-cpu-only",
+        r"on (?P<gpu>NVIDIA T4)",
+        more='for_each = "gpus"',
+        title="{gpu.name} is old",
+        tail="",
+    )
+    assert explained("on NVIDIA T4").matches[0].title.endswith("is old")
+
+
+# Facts of the log
+
+
+def test_facts_of_a_log_without_unknown_ones() -> None:
+    stated = Facts(torch=Torch(installed=True, version="2.9.1"), gpus=(Gpu(index=0, sm=75),))
+    names = ("torch.version", "torch.installed", "gpu.sm", "torch.cuda")
+    assert log_facts(stated, names, None) == (
+        LogFact("gpu.sm", "75"),
+        LogFact("torch.version", "2.9.1"),
+    )
+    assert log_facts(Facts(), names, None) == ()
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "shown"),
+    [
+        ("2.9.1", "2.9.1", ""),
+        ("2.9.1", "2.9.1+cu130", ""),
+        ("2.9", "2.9.1", ""),
+        ("2.9.1", "2.8.0", "2.8.0"),
+        ("2.9", "2.90", "2.90"),
+        ("2.9.1", "", ""),
+        ("2.9.1", None, ""),
+    ],
+)
+def test_a_version_that_differs_here_is_named(there: str, here: str | None, shown: str) -> None:
+    stated = Facts(torch=Torch(version=there))
+    machine = Facts(torch=Torch(version=here))
+    assert log_facts(stated, ("torch.version",), machine) == (
+        LogFact("torch.version", there, shown),
+    )
+
+
+def test_the_system_and_python_differ_too_and_other_facts_do_not() -> None:
+    stated = Facts(
+        system=System(os="linux"), python=Python(version="3.12"), driver=Driver(version="1")
+    )
+    machine = Facts(
+        system=System(os="windows"), python=Python(version="3.11.2"), driver=Driver(version="2")
+    )
+    names = ("system.os", "python.version", "driver.version")
+    assert {one.fact: one.this_machine for one in log_facts(stated, names, machine)} == {
+        "driver.version": "",
+        "python.version": "3.11.2",
+        "system.os": "windows",
+    }

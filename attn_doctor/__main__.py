@@ -12,6 +12,7 @@ import os
 import sys
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.worker import reach
 
 
 def main() -> None:
@@ -37,11 +38,19 @@ def _run() -> int:
         edge.guard()
         if os.environ.get(log.VARIABLE):
             log.enable(os.environ[log.VARIABLE])
+        for folder in reach.look(os.environ, sys.argv[1:]):
+            sys.stderr.write(
+                f"attn-doctor: {folder} does not answer and is left out: mount it again, or unmount"
+                f" it with `umount -l`\n"
+            )
+        reach.leave_out(os.environ)
         run()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)
     except AttnDoctorError as error:
         return _stopped(str(error))
+    except reach.NoAnswerError as error:
+        return _stopped(f"{error.filename}: {error.strerror}; mount it again, or name another path")
     except KeyboardInterrupt:
         return 130
     except Exception as error:

@@ -13,6 +13,7 @@ from attn_doctor.cli.streams import PLAIN
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import replacing
 from attn_doctor.render.edge import safe
+from attn_doctor.worker import reach
 
 #: Errors of a file that can be written, but not replaced: a file that a container mounts
 #: (Kubernetes: /dev/termination-log), a folder that this user may not change.
@@ -93,6 +94,7 @@ def append(path: str, data: bytes) -> None:
 
 def _status(path: Path) -> os.stat_result | None:
     """What is there, links followed; None if nothing is. Raises `AttnDoctorError` for a trap."""
+    reach.refuse(path)
     try:
         named = path.lstat()
         if stat.S_ISFIFO(named.st_mode) and not _ours(named):
@@ -107,6 +109,7 @@ def _target(path: Path) -> Path:
 
     Raises `AttnDoctorError` for a link of another user, which may lead to any file of this one.
     """
+    reach.refuse(path)
     for _ in range(40):  # as many as Linux follows
         try:
             found = path.lstat()

@@ -19,7 +19,7 @@ from attn_doctor.errors import OwnershipError
 from attn_doctor.files import open_binary, read_bytes, read_text
 from attn_doctor.host import Host, stat_kind
 from attn_doctor.json_files import JsonError, decode
-from attn_doctor.worker import ownership
+from attn_doctor.worker import ownership, reach
 
 
 def _read(path: str, limit: int) -> str:
@@ -124,6 +124,8 @@ SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 OUTPUT_LIMIT = 1 << 18
 #: Seconds to wait for a killed program before it is left behind.
 GRACE = 0.5
+#: Questions about a path. The other ones open files, and `files` refuses those.
+_PATHS = ("stat", "list", "real", "access", "space", "measure")
 _MODES = {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -133,7 +135,7 @@ class LocalHost(Host):
 
     def __init__(self) -> None:
         # Copied at once: libraries imported later set variables of their own.
-        self._variables = dict(os.environ)
+        self._variables = {**os.environ, **reach.left_out}
         self._answers: dict[str, Callable[..., Any]] = {
             "platform": self._platform,
             "environ": lambda: self._variables,
@@ -161,6 +163,12 @@ class LocalHost(Host):
 
     def ask(self, question: str, *args: Any) -> Any:
         """Answer from the operating system."""
+        if question in _PATHS and reach.dead(args[0]):
+            if question == "real":
+                return os.path.abspath(args[0])
+            if question == "access":
+                return False
+            reach.refuse(args[0])
         return self._answers[question](*args)
 
     def _platform(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import TEXT, read_bytes
 from attn_doctor.suggest import did_you_mean
+from attn_doctor.worker import reach
 
 Text = Annotated[str, Meta(min_length=1)]
 
@@ -65,6 +66,8 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
 def find(folder: Path) -> Path | None:
     """Return the nearest policy file at or above `folder`, or None."""
     for each in (folder, *folder.parents):
+        if reach.dead(each):
+            continue
         own, project = each / "attn-doctor.toml", each / "pyproject.toml"
         if own.is_file():
             return own

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, Union
 
+from attn_doctor.worker import reach
+
 AnyPath = Union[str, "os.PathLike[str]"]
 
 #: Bytes of a file that a person writes: a configuration, a rule, a source file.
@@ -44,6 +46,7 @@ def open_file(path: AnyPath, *, follow: bool = True) -> int:
     `follow`: follow a symbolic link at the end of `path`. Raises `OSError`, whose `strerror` says
     what the path is if it is not a regular file; `ValueError` never, also for a NUL in `path`.
     """
+    reach.refuse(path)
     try:
         handle = os.open(path, _READ if follow else _READ | _NO_LINK)
     except ValueError as error:  # a NUL in the path
@@ -138,6 +141,7 @@ def replacing(
     if `path` exists in the end. On any exception the draft is removed and `path` stays unchanged.
     Raises `OSError`.
     """
+    reach.refuse(path)
     folder, name = os.path.split(os.fspath(path))
     # The name is cut: with the rest it may be longer than a file system takes.
     draft = os.path.join(folder, f".{name[:40]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")

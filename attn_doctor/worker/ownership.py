@@ -26,6 +26,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from attn_doctor.worker import reach
 from attn_doctor.worker.files import read_text
 
 #: Paths whose foreign owners and writers are accepted.
@@ -77,7 +78,7 @@ def danger(path: str, uid: int | None = None) -> Danger | None:
 
     Links are followed one by one. None also where nothing exists. On Windows always None.
     """
-    if os.name == "nt" or allowed(path):
+    if os.name == "nt" or allowed(path) or reach.dead(path):
         return None
     uid = os.geteuid() if uid is None else uid
     pending = _parts(path if path.startswith("/") else f"{os.getcwd()}/{path}")
@@ -138,7 +139,7 @@ def within(folder: str) -> Danger | None:
     A link counts as what it leads to, with all that is below that.
     """
     found = danger(folder)
-    if found or os.name == "nt" or allowed(folder):
+    if found or os.name == "nt" or allowed(folder) or reach.dead(folder):
         return found
     pending, walked = [os.path.realpath(folder)], set()
     while pending:

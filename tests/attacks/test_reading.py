@@ -2,118 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import socket
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-import attn_doctor
 from attn_doctor import files, json_files, toml_files
 from attn_doctor.errors import AttnDoctorError
 from tests.attacks.means import Attack, Run
-from tests.test_layers import modules
-
-PACKAGE = Path(attn_doctor.__file__).parent
-#: Calls that open or parse a file themselves, by the name that is called.
-OPENERS = ("open", "read_text", "read_bytes", "fdopen")
-PARSERS = ("tomllib.load", "tomllib.loads", "json.load", "msgspec.json.decode", "linecache.getline")
-#: Module → the calls that it may make, with the reason.
-EXCEPTIONS: dict[str, dict[str, str]] = {
-    "worker/files.py": {"os.open": "the opener itself", "os.fdopen": "the opener itself"},
-    "json_files.py": {"msgspec.json.decode": "the decoder itself"},
-    "toml_files.py": {"tomllib.loads": "the parser itself"},
-    # Files of our own making, written.
-    "kernels/builder/report.py": {"existing[-1].open": "appends to a log of our process"},
-    "kernels/builder/program_run.py": {"log.open": "makes the log of a program"},
-    "fixes/installers.py": {"log.open": "makes the log of an installer"},
-    "fixes/journal.py": {
-        "os.open": "makes the journal",
-        "kept.open": "a copy of our own making, to synchronise it",
-    },
-    "fixes/locks.py": {"os.open": "makes a lock, and opens a folder to lock it"},
-    "record/lock.py": {"path.open": "makes a lock, mode x"},
-    "cli/rules/authoring.py": {"path.open": "makes a rule, mode x"},
-    "cli/fix/command.py": {"Path(output).open": "makes a requirements file, mode x"},
-    "cli/check/formats.py": {"Path(path).open": "appends to the summary that GitHub names"},
-    "fixes/cuda_home/start_files.py": {"change.real.open": "appends for GitHub Actions"},
-    "kernels/caches/deletion.py": {"os.open": "opens folders to delete below them"},
-    "__main__.py": {"os.open": "/dev/null"},
-    "kernels/bundle/artifact.py": {"tarfile.open": "reads what the opener opened"},
-    # Decoded by the wheel's own index, or by lines of a process of ours.
-    "rulebook/library.py": {"msgspec.json.decode": "the index in our wheel"},
-    "backends/catalogue.py": {"msgspec.json.decode": "the index in our wheel"},
-    "cli/backends/live.py": {"msgspec.json.decode": "what this process has written"},
-    # Run in the examined interpreter.
-    "worker/interpreter.py": {"open": "runs alone, in any Python from 3.6 on; isfile comes first"},
-    "worker/cuda_home.py": {"os.fdopen": "its own answer"},
-    "worker/wire.py": {"os.open": "/dev/null and its own log"},
-    "worker/describe_gpu.py": {"os.fdopen": "its own answer"},
-    "worker/backends/device.py": {"open": "a function of this name that opens a GPU"},
-    "worker/backends/job.py": {"open": "/proc/self/oom_score_adj", "devices.open": "opens a GPU"},
-    "worker/kernels/job.py": {"os.fdopen": "its own answer", "json.load": "its own job"},
-    "worker/kernels/compiler_watch.py": {"open": "/proc/self/maps"},
-    "worker/kernels/graph_outputs.py": {"open": "appends to its own record"},
-    "worker/stub_gpu/source_lines.py": {"linecache.getline": "a line of a program that runs"},
-}
-
-
-def called(tree: ast.AST) -> Iterator[str]:
-    """Every call that opens or parses a file, as it is written."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            last = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if last in OPENERS or any(name.endswith(f".{last}") for name in PARSERS):
-                name = ast.unparse(node.func)
-                if last in OPENERS or name in PARSERS:
-                    yield name
-
-
-@cache
-def calls() -> dict[str, set[str]]:
-    """Module → the calls in it that open or parse a file."""
-    texts = {one.path: (PACKAGE / one.path).read_text("utf-8") for one in modules()}
-    words = [f"{name.rpartition('.')[2]}(" for name in (*OPENERS, *PARSERS)]
-    trees = {
-        path: ast.parse(text) for path, text in texts.items() if any(word in text for word in words)
-    }
-    return {path: set(called(tree)) for path, tree in trees.items()}
-
-
-def test_every_file_is_opened_in_one_place() -> None:
-    ours = ("files.read_bytes", "files.read_text", "read_bytes", "read_text")
-    bare = [
-        f"{path}: {name}"
-        for path, names in calls().items()
-        for name in sorted(names - EXCEPTIONS.get(path, {}).keys())
-        if name not in ours
-    ]
-    assert bare == [], "use attn_doctor.files, json_files or toml_files"
-
-
-def test_every_exception_is_needed() -> None:
-    needless = [
-        f"{path}: {name}"
-        for path, names in EXCEPTIONS.items()
-        for name in names
-        if name not in calls().get(path, ())
-    ]
-    assert needless == []
-
-
-def test_the_reader_of_calls_sees_every_form() -> None:
-    source = "open(a)\nPath(a).read_text()\nos.open(a)\nx.y.open()\ntomllib.loads(a)\nf.reader()"
-    assert set(called(ast.parse(source))) == {
-        "open",
-        "Path(a).read_text",
-        "os.open",
-        "x.y.open",
-        "tomllib.loads",
-    }
-
 
 # The opener
 

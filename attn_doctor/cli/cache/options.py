@@ -80,6 +80,10 @@ def selected(
 
 def _why_not(path: str) -> str:
     """Say why a path is not a cache."""
+    from attn_doctor.worker import reach
+
+    if folder := reach.dead(path):
+        return f"leads into {folder}, which does not answer"
     if not os.path.lexists(path):
         return "does not exist"
     if not os.path.isdir(path):

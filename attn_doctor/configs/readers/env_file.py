@@ -40,7 +40,7 @@ def variables_of(text: str) -> dict[str, Setting]:
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             value = value[1:-1]
         if appended and key in found:
-            value = f"{found[key].text} {value}"
+            value = shell_words.appended(found[key].text, value)
         found[key] = Setting(key, value, number)
     return found
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from attn_doctor.configs.readers.files import shown
 from attn_doctor.configs.readers.settings import ConfigError
 from attn_doctor.files import TEXT, read_bytes
+from attn_doctor.worker import reach
 
 _ENVIRONMENTS = ("SIMPLETUNER_ENVIRONMENT", "SIMPLETUNER_ENV", "ENV")
 _BACKENDS = ("SIMPLETUNER_CONFIG_BACKEND", "CONFIG_BACKEND", "CONFIG_TYPE")
@@ -19,6 +20,7 @@ _FORMS = ("json", "toml", "env")
 
 def named(path: Path, variables: Mapping[str, str]) -> tuple[Path, str]:
     """The file that the user's PATH leads to, and why. Raises `ConfigError` if there is none."""
+    reach.refuse(path)
     if not path.is_dir():
         return path, ""
     places = [*_simpletuner(path, variables)]
@@ -38,8 +40,12 @@ def found_in(folder: Path, variables: Mapping[str, str]) -> tuple[Path, str] | N
     A `config.json` outside `config/` counts only if it speaks of a model family, as many programs
     have a file of that name.
     """
+    if reach.dead(folder):
+        return None
     for place, why in _simpletuner(folder, variables):
-        if place.is_file() and (place.suffix != ".json" or _speaks(place)):
+        if reach.dead(place) or not place.is_file():
+            continue
+        if place.suffix != ".json" or _speaks(place):
             return place, why
     loose = folder / "config.json"
     if loose.is_file() and _speaks(loose):

@@ -13,9 +13,13 @@ from collections.abc import Iterator, Mapping
 from attn_doctor.configs.readers.settings import Setting
 
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w{0,100})(\+?)=(.*)$", re.DOTALL)
+_QUOTING = re.compile(r"[\"'\\#]")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w{0,100})(?::-([^}]{0,200}))?\}|([A-Za-z_]\w{0,100}))")
-#: A longer line is not a launch command.
-_LONGEST = 1 << 16
+#: A longer line is not a launch command, and a longer value is not a setting.
+LONGEST = 1 << 16
+#: Characters that are filled in for variables in a whole script. Each variable may hold the one
+#: before it ten times: 200 bytes then mean gigabytes.
+_FILLED = 4 << 20
 
 
 class Script:
@@ -31,9 +35,13 @@ def read(text: str, known: Mapping[str, str] | None = None) -> Script:
     """Assignments and words of a script. `known`: variables of its environment."""
     script = Script()
     values = dict(known or {})
-    within = False
+    within, left = False, _FILLED
     for number, line, goes_on in _logical(text):
-        words = [_filled(word, values) for word in _split(line)]
+        words = []
+        for word in _split(line):
+            filled = _filled(word, values, min(left, LONGEST)) if "$" in word else word
+            left -= len(filled) if filled is not word else 0
+            words.append(filled)
         leading = True
         for word in words:
             if word in ("export", "declare", "local", "set", "-x", "env") and leading:
@@ -41,7 +49,8 @@ def read(text: str, known: Mapping[str, str] | None = None) -> Script:
             match = _ASSIGNMENT.match(word) if leading else None
             if match and not match[3].startswith("("):
                 before = values.get(match[1], "") if match[2] else ""
-                values[match[1]] = f"{before} {match[3]}".strip() if match[2] else match[3]
+                value = appended(before, match[3]) if match[2] else match[3]
+                values[match[1]] = value
                 script.variables[match[1]] = Setting(match[1], values[match[1]], number)
                 continue
             leading = False
@@ -83,21 +92,34 @@ def _logical(text: str) -> Iterator[tuple[int, str, bool]]:
     """Lines with their numbers, and whether the command goes on on the next one."""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
-        if not stripped or stripped.startswith("#") or len(stripped) > _LONGEST:
+        if not stripped or stripped.startswith("#") or len(stripped) > LONGEST:
             continue
         yield number, stripped.removesuffix("\\"), stripped.endswith("\\")
 
 
 def _split(line: str) -> list[str]:
+    if not _QUOTING.search(line):
+        return line.split()  # the same, without shlex's slow walk from letter to letter
     try:
         return shlex.split(line, comments=True)
     except ValueError:  # a quote that ends on a later line
         return line.replace('"', " ").replace("'", " ").split()
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[3]
-        return values.get(name, match[2] if match[2] is not None else match[0])
+def appended(before: str, more: str) -> str:
+    """What a variable holds after `+=`; it stays as it is once it has over `LONGEST` characters."""
+    return f"{before} {more}".strip() if len(before) <= LONGEST else before
 
-    return _VARIABLE.sub(value, word) if "$" in word else word
+
+def _filled(word: str, values: Mapping[str, str], most: int) -> str:
+    """`word` with its variables filled in; as it is written if that has over `most` characters."""
+    parts, length, at = [], len(word), 0
+    for match in _VARIABLE.finditer(word):
+        name = match[1] or match[3]
+        value = values.get(name, match[2] if match[2] is not None else match[0])
+        length += len(value) - len(match[0])
+        if length > most:
+            return word
+        parts += [word[at : match.start()], value]
+        at = match.end()
+    return "".join([*parts, word[at:]])

@@ -13,6 +13,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.ownership import require_cache
 from attn_doctor.shell import commands
 from attn_doctor.shell.commands import argv_for
+from attn_doctor.worker import reach
 from attn_doctor.worker.kernels.torch_versions import minor
 
 _NO_GPU = {
@@ -164,6 +165,7 @@ def cache_folder(facts: Facts, asked: str) -> Path:
     path = str(Path(asked).expanduser()) if asked else next(iter(found), None)
     if not path:
         raise AttnDoctorError("torch's cache folder is unknown: name one with --cache-dir")
+    reach.refuse(path)
     require_cache(path)
     return Path(os.path.realpath(path))
 
@@ -208,6 +210,7 @@ def children_environment(
     children["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     remarks = []
     elsewhere = environ.get(_TRITON_CACHE, "")
+    reach.refuse(elsewhere)
     if elsewhere and not Path(os.path.realpath(elsewhere)).is_relative_to(os.path.realpath(folder)):
         remarks.append(_triton_remark(elsewhere, folder, own=own))
         if own:

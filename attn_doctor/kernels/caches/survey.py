@@ -24,6 +24,7 @@ from attn_doctor.kernels.caches.states import (
 )
 from attn_doctor.probes.machine.caches import cute, locate
 from attn_doctor.record.manifest import NAME
+from attn_doctor.worker import reach
 from attn_doctor.worker.ownership import Danger, user_name, within
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def selected_locations(
     if known:
         return tuple(known)
     # Reading through a link is harmless; deletion refuses links.
+    reach.refuse(full)
     kind = next(iter(wanted), None) or guess(os.path.realpath(full))
     return (CacheLocation(kind, full, "named"),) if kind else ()
 
@@ -127,6 +129,7 @@ def selected_locations(
 def survey(location: CacheLocation, facts: Facts, seconds: float = float("inf")) -> Survey:
     """The cache at `location` and compare it with the facts; entries are opened for `seconds`."""
     try:
+        reach.refuse(location.path)
         found = os.stat(location.path)
     except OSError:
         empty = Tree(location.path)

@@ -201,10 +201,15 @@ def _absolute(host: Host, path: str) -> str:
 def _folder(host: Host, folder: str, subject: str, command: str) -> str:
     """Return the folder that a variable names, if it exists."""
     root = _absolute(host, folder)
-    if not host.is_dir(root):
-        raise failure(
-            subject, "that environment does not exist or cannot be read", f"run `{command}`"
-        )
+    try:
+        kind = host.stat(root).kind
+    except FileNotFoundError:
+        raise failure(subject, "that environment does not exist", f"run `{command}`") from None
+    except OSError as error:
+        why = f"that environment cannot be reached: {error.strerror}"
+        raise failure(subject, why, f"run `{command}`") from None
+    if kind != "dir":
+        raise failure(subject, "that is not a folder", f"run `{command}`")
     return root
 
 

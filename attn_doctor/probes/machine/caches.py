@@ -197,8 +197,8 @@ def _cache(
     mount = mount_of(host.real(place.path), known)
     if mount is None:
         gaps.add("caches", "only Linux lists its mounts (/proc/self/mountinfo)")
-    can_write = writable(host, place.path, known)
-    if can_write is None:
+    can_write = None if stat is None else writable(host, place.path, known)
+    if can_write is None and stat is not None:
         gaps.add("caches", "Windows shows this only on an attempt to write")
     return Cache(
         kind=place.kind,

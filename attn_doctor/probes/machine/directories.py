@@ -24,6 +24,8 @@ from attn_doctor.probes.machine.mounts import (
 )
 
 MIB = 1 << 20
+#: What is known of a directory once it answers.
+_STATES = ("exists", "writable", "noexec", "filesystem", "network", "free_mib")
 ONLY_LINUX = "only Linux lists what is mounted where"
 
 
@@ -68,11 +70,24 @@ def _cache(host: Host, home: str) -> str:
     return host.join(home, *parts)
 
 
+def why_unreachable(host: Host, path: str) -> str:
+    """Return why nothing can be known of `path`; empty if it exists or does not exist."""
+    try:
+        host.stat(path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ""
+    except OSError as error:
+        return f"{path} cannot be reached: {error.strerror}"
+    return ""
+
+
 def _directory(
     host: Host, purpose: Purpose, path: str, known: tuple[Mount, ...]
 ) -> tuple[Directory, dict[str, str]]:
     """Return the facts of one directory, and why some of them are unknown."""
     reasons: dict[str, str] = {}
+    if unreachable := why_unreachable(host, path):
+        return Directory(purpose=purpose, path=path), dict.fromkeys(_STATES, unreachable)
     nearest = existing(host, path)
     mount = mount_of(host.real(path), known)
     if mount is None:
@@ -83,7 +98,10 @@ def _directory(
         reasons["writable"] = "Windows shows this only on an attempt to write"
     free = None
     try:
-        free = host.space(nearest).free // MIB
+        space = host.space(nearest)
+        free = space.free // MIB if space.total else None
+        if free is None:
+            reasons["free_mib"] = f"{nearest} is on a file system of the kernel, which has no space"
     except OSError as error:
         reasons["free_mib"] = f"free space of {nearest or path} cannot be read: {error.strerror}"
     directory = Directory(

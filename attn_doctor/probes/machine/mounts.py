@@ -13,23 +13,21 @@ import re
 from msgspec import Struct
 
 from attn_doctor.host import Host
+from attn_doctor.worker.reach import NETWORK
 
 TABLE = "/proc/self/mountinfo"
 
-#: File systems whose files are on other machines. `9p` is one only over a network transport:
-#: WSL, QEMU and gVisor use it to reach the host they run on.
-NETWORK = (
-    *("acfs", "afs", "beegfs", "beegfs_nodev", "ceph", "cifs", "coda", "davfs", "dvs", "gfs2"),
-    *("glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs"),
-    *("pvfs2", "quobyte", "smb2", "smb3", "smbfs", "wekafs"),
-)
-#: The same behind FUSE, which the kernel lists as `fuse.<name>`.
+#: File systems of other machines behind FUSE, which the kernel lists as `fuse.<name>`.
 NETWORK_FUSE = (
     *("alluxio", "beegfs", "blobfuse", "blobfuse2", "ceph", "ceph-fuse", "curlftpfs", "cvmfs2"),
     *("davfs", "drive", "gcsfuse", "geesefs", "glusterfs", "goofys", "juicefs", "mfs"),
     *("mount-s3", "mountpoint-s3", "objectivefs", "quobyte", "rclone", "s3fs", "seaweedfs"),
     *("smbnetfs", "sshfs"),
 )
+
+
+#: File systems that show the kernel; no user can create files there.
+KERNEL = ("proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs")
 
 
 class Mount(Struct, frozen=True):
@@ -100,8 +98,8 @@ def writable(host: Host, path: str, known: tuple[Mount, ...] | None = None) -> b
         inside = ntpath.normcase(found) + "\\"
         return True if home and inside.startswith(home + "\\") else None
     mount = mount_of(host.real(found), mounts(host) if known is None else known)
-    # Some kernels let root's access check pass on a read-only mount.
-    return mount is None or "ro" not in mount.options
+    # Some kernels let root's access check pass on a read-only mount, and in /proc.
+    return mount is None or not ("ro" in mount.options or mount.filesystem in KERNEL)
 
 
 # 36 35 98:0 /mnt1 /mnt/my\040disk rw,noatime master:1 - ext3 /dev/root rw,errors=continue

@@ -79,16 +79,18 @@ def from_variables(
         line = reading.line(key)
         for finding in evaluate_rule(rule, assumed):
             if finding.verdict is Verdict.PROBLEM:
-                remove = Fix(
-                    title=f"{reading.file}, line {line}: remove {key}", safety=Safety.MANUAL
-                )
                 yield replace(
                     finding,
                     subject=reading.file,
                     location=SourceLocation(reading.file, line),
                     context=(),
-                    fixes=(remove,),
+                    fixes=(at_line(reading, line, f"remove {key}"),),
                 )
+
+
+def at_line(reading: Reading, line: int, text: str) -> Fix:
+    """A change by hand at a line of the file."""
+    return Fix(title=f"{reading.file}, line {line}: {text}", safety=Safety.MANUAL)
 
 
 def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
@@ -99,10 +101,7 @@ def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
             title=f"{reading.file}: add {_pair(reading, key, new)}: {effect}", safety=Safety.MANUAL
         )
     name = setting.name
-    return Fix(
-        title=f"{reading.file}, line {setting.line}: {name}: {setting.text} → {new}: {effect}",
-        safety=Safety.MANUAL,
-    )
+    return at_line(reading, setting.line, f"{name}: {setting.text} → {new}: {effect}")
 
 
 def _pair(reading: Reading, key: str, value: str) -> str:

@@ -14,7 +14,7 @@ from attn_doctor.backends.required import remedy
 from attn_doctor.configs.attention_size import DEMAND, elements
 from attn_doctor.configs.backend_support import BackendSupport
 from attn_doctor.configs.diffusers.script_sizes import size_of, too_large
-from attn_doctor.configs.findings import config_finding, observed
+from attn_doctor.configs.findings import at_line, config_finding, observed
 from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
 from attn_doctor.configs.readers.settings import Call, Reading
 from attn_doctor.facts import Facts
@@ -162,9 +162,7 @@ def _without_effect(reading: Reading, call: Call, value: str, pipeline: str) -> 
         " dispatcher",
         why="The models of this pipeline keep attention processors that call torch's own function.",
         seen=(observed(call.what, value, "native"),),
-        fixes=(
-            Fix(title=f"{reading.file}, line {call.line}: remove the call", safety=Safety.MANUAL),
-        ),
+        fixes=(at_line(reading, call.line, "remove the call"),),
         line=call.line,
     )
 
@@ -179,9 +177,7 @@ def _unknown(
         call.what,
         f"Diffusers has no attention backend {value!r}",
         seen=(observed(call.what, value, f"one of {', '.join(names)}"),),
-        fixes=(
-            Fix(title=f"{reading.file}, line {call.line}: {value} → {near}", safety=Safety.MANUAL),
-        ),
+        fixes=(at_line(reading, call.line, f"{value} → {near}"),),
         line=call.line,
     )
     why = f"line {call.line}: Diffusers raises an error"
@@ -192,6 +188,7 @@ def _problem(
     reading: Reading, call: Call, value: str, reason: RequirementResult, phase: PhaseName
 ) -> Finding:
     rule, text = reason.rule, reason.text
+    native = at_line(reading, call.line, f"{value} → native")
     unfused = reason.id in ("flex-unfused", "flex-unfused-memory")
     if unfused:
         title = "flex runs unfused: nothing in this file compiles it"
@@ -201,15 +198,12 @@ def _problem(
                 safety=Safety.MANUAL,
                 code=_COMPILED,
             ),
-            Fix(title=f"{reading.file}, line {call.line}: {value} → native", safety=Safety.MANUAL),
+            native,
         )
     else:
         title = f"{value} does not work as written in {phase}: {text}"
-        other = Fix(
-            title=f"{reading.file}, line {call.line}: {value} → native", safety=Safety.MANUAL
-        )
         own = remedy(reason)
-        fixes = (own, other) if own else (other,)
+        fixes = (own, native) if own else (native,)
     return config_finding(
         rule,
         reading,
@@ -238,7 +232,7 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
             f"{' and '.join(sorted(names))}: no torch has it, so this line fails",
             seen=(observed("call", ", ".join(sorted(names)), "not there"),),
             fixes=(
-                Fix(title=f"{reading.file}, line {line}: delete it", safety=Safety.MANUAL),
+                at_line(reading, line, "delete it"),
                 Fix(
                     title="Build the kernels ahead of time",
                     safety=Safety.ASK,

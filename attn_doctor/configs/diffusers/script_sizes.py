@@ -14,8 +14,9 @@ from attn_doctor.configs.attention_size import (
     taking,
 )
 from attn_doctor.configs.backend_support import MASKS, BackendSupport
+from attn_doctor.configs.findings import at_line
 from attn_doctor.configs.readers.settings import Call, Reading
-from attn_doctor.findings import Finding, Fix, Safety
+from attn_doctor.findings import Finding
 from attn_doctor.kernels.builder import presets
 
 #: Presets by the beginning of the names of their pipelines.
@@ -39,7 +40,7 @@ def too_large(
     """That `value`, chosen by `call`, reads beyond the mask of this size."""
     name = "flash_varlen_hub"
     answer = support.answer(name, AttentionCall(phase=phase, mask=_mask(size.preset)))
-    change = f"{reading.file}, line {call.line}: {value} → " + ": ".join(taking(name, answer))
+    change = f"{value} → " + ": ".join(taking(name, answer))
     takes = all(one.rule not in MASKS for one in answer.reasons)
     return beyond(
         reading,
@@ -49,11 +50,8 @@ def too_large(
         size,
         phase=phase,
         fixes=(
-            Fix(title=change, safety=Safety.MANUAL) if takes else None,
-            Fix(
-                title=f"{reading.file}, line {call.line}: {value} → native: {NATIVE}",
-                safety=Safety.MANUAL,
-            ),
+            at_line(reading, call.line, change) if takes else None,
+            at_line(reading, call.line, f"{value} → native: {NATIVE}"),
         ),
         line=call.line,
     )

@@ -18,7 +18,7 @@ from attn_doctor.configs.attention_size import (
     taking,
 )
 from attn_doctor.configs.backend_support import CONFIGURED, MASKS, BackendSupport
-from attn_doctor.configs.findings import because, change, config_finding
+from attn_doctor.configs.findings import at_line, because, change, config_finding
 from attn_doctor.configs.prediction import Phase
 from attn_doctor.configs.simpletuner.run import Run, attention_call, batch_of, choices, largest
 from attn_doctor.facts import Facts
@@ -207,10 +207,11 @@ def _env(run: Run) -> Iterator[Finding]:
         why="Only listed variables of config.env become arguments, and this one is not among them.",
         severity=Severity.WARNING,
         fixes=(
-            Fix(
-                title=f"{reading.file}, line {written.line}: ATTENTION_MECHANISM={written.text} →"
-                f' TRAINER_EXTRA_ARGS+=" --attention_mechanism={written.text}": is passed on',
-                safety=Safety.MANUAL,
+            at_line(
+                reading,
+                written.line,
+                f"ATTENTION_MECHANISM={written.text} → TRAINER_EXTRA_ARGS+="
+                f'" --attention_mechanism={written.text}": is passed on',
             ),
         ),
     )

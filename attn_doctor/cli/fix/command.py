@@ -8,20 +8,21 @@ import time
 from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 from typer.core import TyperGroup
 
-from attn_doctor.cli.common_options import DryRun, Json, Output, Python, Snapshot, Timeout, Yes
-from attn_doctor.cli.result_options import Format
+from attn_doctor.cli.common_options import DryRun, Output, Python, Snapshot, Timeout, Yes
+from attn_doctor.cli.result_options import ResultOptions, terminal
 from attn_doctor.cli.rules_option import Folders, rule_folders
 from attn_doctor.errors import AttnDoctorError
 
 if TYPE_CHECKING:
     from attn_doctor.findings import Diagnosis
     from attn_doctor.fixes.steps import Plan
-    from attn_doctor.render.terminal import Terminal
 
 
 class _FixGroup(TyperGroup):
@@ -45,28 +46,94 @@ class Only(str, Enum):
     auto = "auto"
 
 
-Rules = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[RULE…]",
-        help="Rules whose findings are fixed; default: all errors and warnings.",
-        show_default=False,
-    ),
-]
-OnlySafe = Annotated[
-    Only | None,
-    typer.Option("--only", help="auto: only steps that need no confirmation.", show_default=False),
-]
-Choose = Annotated[
-    int, typer.Option("--choose", min=1, metavar="N", help="Use the Nth fix of each named rule.")
-]
-Resolve = Annotated[
-    bool,
-    typer.Option(
-        "--resolve/--no-resolve", help="Ask the installer which packages each step would change."
-    ),
-]
-OutputFormat = Annotated[Format, typer.Option("--format", help="Format of the result.")]
+class MachineOptions(Struct, frozen=True, kw_only=True):
+    """Options for the machine and the environment to fix."""
+
+    python: Python = ""
+    facts: Snapshot = ""
+    timeout: Timeout = 4.0
+
+    def diagnosis(self, folders: tuple[Path, ...] = ()) -> Diagnosis:
+        """The diagnosis of the snapshot, or else of this machine."""
+        from attn_doctor.diagnosis import derive, diagnosis_of, examine
+
+        if self.facts and self.python:
+            raise typer.BadParameter("--facts uses a snapshot: --python has no effect with it")
+        start = time.perf_counter()
+        if self.facts:
+            from attn_doctor import snapshot
+
+            return diagnosis_of(derive(snapshot.load(self.facts)), start, folders)
+        from attn_doctor.cli.this_machine import this_machine
+
+        return diagnosis_of(examine(this_machine(), self.python, self.timeout), start, folders)
+
+
+class PlanOptions(Struct, frozen=True, kw_only=True):
+    """Options that choose the problems and their fixes."""
+
+    rules_: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RULE…]",
+            help="Rules whose findings are fixed; default: all errors and warnings.",
+            show_default=False,
+        ),
+    ] = None
+    only: Annotated[
+        Only | None,
+        typer.Option(help="auto: only steps that need no confirmation.", show_default=False),
+    ] = None
+    choose: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Use the Nth fix of each named rule.")
+    ] = 1
+    resolve: Annotated[
+        bool,
+        typer.Option(
+            "--resolve/--no-resolve",
+            help="Ask the installer which packages each step would change.",
+        ),
+    ] = True
+    rules: Folders = None
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Folders of a team's own rules."""
+        return rule_folders(self.rules)
+
+    def named(self) -> list[str]:
+        """The ids of the rules that the user named; a cause means all of its rules."""
+        from attn_doctor.rulebook import library
+        from attn_doctor.rulebook.rule_lookup import find_rules
+
+        every = library.load(self.folders)
+        causes = library.tables()["causes"]["cause"]
+        words = self.rules_ or ()
+        return [rule.id for word in words for rule in find_rules(word, every, causes).rules]
+
+    def first_plan(self, diagnosis: Diagnosis, named: Collection[str], *, local: bool) -> Plan:
+        """The plan for all problems, or for the rules that the user named."""
+        if self.choose > 1 and not named:
+            raise typer.BadParameter("--choose belongs to a RULE: name the rule")
+        found = self.plan(diagnosis, named, local=local)
+        if self.choose > 1 and not found.steps and found.without:
+            raise AttnDoctorError(f"{', '.join(found.without)} has no fix number {self.choose}")
+        return found
+
+    def plan(self, diagnosis: Diagnosis, rules: Collection[str], *, local: bool) -> Plan:
+        """The plan for these rules. `local`: the diagnosis is of this machine."""
+        from attn_doctor.fixes.plan import plan
+        from attn_doctor.fixes.resolve import prepared
+
+        choice = self.choose if self.rules_ else 1
+        return prepared(
+            plan(diagnosis, rules, only_auto=self.only is not None, choice=choice),
+            diagnosis.facts,
+            os.environ,
+            local=local,
+            resolve=self.resolve,
+            watch=_show_waiting if sys.stderr.isatty() else lambda _: None,
+        )
 
 
 @app.callback()
@@ -81,18 +148,12 @@ def _fix() -> None:
 
 @app.command("apply")
 def apply_command(
-    rules_: Rules = None,
+    *,
+    wanted: PlanOptions,
+    machine: MachineOptions,
+    result: ResultOptions,
     dry_run: DryRun = False,
     yes: Yes = False,
-    only: OnlySafe = None,
-    choose: Choose = 1,
-    resolve: Resolve = True,
-    python: Python = "",
-    facts: Snapshot = "",
-    rules: Folders = None,
-    format: OutputFormat = Format.text,
-    json: Json = False,
-    timeout: Timeout = 4.0,
 ) -> None:
     """Plan fixes for the findings, show the plan, ask, apply it, and check again.
 
@@ -104,24 +165,21 @@ def apply_command(
     """
     if dry_run and yes:
         raise typer.BadParameter("--dry-run changes nothing and --yes applies the plan: choose one")
-    folders = rule_folders(rules)
-    diagnosis = _diagnosis(_machine(facts, python, timeout), folders)
-    named = _named(rules_ or [], folders)
-    options = _Options(only is not None, choose, resolve, bool(named))
-    plan = _planned(diagnosis, named, options, local=not facts)
+    diagnosis = machine.diagnosis(wanted.folders)
+    named = wanted.named()
+    plan = wanted.first_plan(diagnosis, named, local=not machine.facts)
+    python = machine.python or diagnosis.facts.python.path or ""
     from attn_doctor.cli.fix.apply import show_and_apply
 
     raise typer.Exit(
         show_and_apply(
             plan,
             diagnosis,
-            json=json or format is Format.json,
-            apply=not dry_run and not facts,
+            json=result.as_json,
+            apply=not dry_run and not machine.facts,
             yes=yes,
-            look=lambda: _diagnosis(
-                ("", python or diagnosis.facts.python.path or "", timeout), folders
-            ),
-            replan=lambda now, rest: _plan(now, rest, options, local=True),
+            look=lambda: replace(machine, facts="", python=python).diagnosis(wanted.folders),
+            replan=lambda now, rest: wanted.plan(now, rest, local=True),
             named=named,
         )
     )
@@ -129,40 +187,32 @@ def apply_command(
 
 @app.command("plan")
 def plan_command(
-    rules_: Rules = None,
-    only: OnlySafe = None,
-    choose: Choose = 1,
-    resolve: Resolve = True,
-    python: Python = "",
-    facts: Snapshot = "",
-    rules: Folders = None,
-    format: OutputFormat = Format.text,
-    json: Json = False,
-    timeout: Timeout = 4.0,
+    *,
+    wanted: PlanOptions,
+    machine: MachineOptions,
+    result: ResultOptions,
 ) -> None:
     """Show what `fix apply` would do, and change nothing.
 
     Exit codes: 0 nothing to fix, 1 a plan was shown, 2 wrong usage.
     """
-    folders = rule_folders(rules)
-    diagnosis = _diagnosis(_machine(facts, python, timeout), folders)
-    named = _named(rules_ or [], folders)
-    options = _Options(only is not None, choose, resolve, bool(named))
-    plan = _planned(diagnosis, named, options, local=not facts)
+    diagnosis = machine.diagnosis(wanted.folders)
+    named = wanted.named()
+    plan = wanted.first_plan(diagnosis, named, local=not machine.facts)
     from attn_doctor.cli.fix.apply import show_plan
 
-    raise typer.Exit(show_plan(plan, diagnosis, json=json or format is Format.json))
+    raise typer.Exit(show_plan(plan, diagnosis, json=result.as_json))
 
 
 @app.command("undo")
 def undo_command(
+    *,
     run: Annotated[
         str, typer.Argument(metavar="[RUN]", help="Run to undo; default: the last one.")
     ] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
-    format: OutputFormat = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """Undo a run: restore packages and files. What was changed since then is kept and reported.
 
@@ -173,19 +223,19 @@ def undo_command(
     """
     from attn_doctor.cli.fix import runs
 
-    plain = json or format is Format.json
+    plain = result.as_json
     raise typer.Exit(runs.undo(run, redo=False, dry_run=dry_run, yes=yes, json=plain))
 
 
 @app.command("redo")
 def redo_command(
+    *,
     run: Annotated[
         str, typer.Argument(metavar="[RUN]", help="Run to do again; default: the last undone one.")
     ] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
-    format: OutputFormat = Format.text,
-    json: Json = False,
+    result: ResultOptions,
 ) -> None:
     """Do a run again that was undone, from the copies that its undo kept.
 
@@ -196,20 +246,21 @@ def redo_command(
     """
     from attn_doctor.cli.fix import runs
 
-    plain = json or format is Format.json
+    plain = result.as_json
     raise typer.Exit(runs.undo(run, redo=True, dry_run=dry_run, yes=yes, json=plain))
 
 
 @app.command("history")
-def history_command(format: OutputFormat = Format.text, json: Json = False) -> None:
+def history_command(*, result: ResultOptions) -> None:
     """List the runs of fix, the newest first."""
     from attn_doctor.cli.fix import runs
 
-    raise typer.Exit(runs.history(json=json or format is Format.json))
+    raise typer.Exit(runs.history(json=result.as_json))
 
 
 @app.command("forget")
 def forget_command(
+    *,
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run to forget; see fix history.")],
 ) -> None:
     """Keep the environment as it is, and delete the copies that `fix undo` and `fix redo` need."""
@@ -220,37 +271,34 @@ def forget_command(
 
 @app.command("wheels")
 def wheels_command(
-    python: Python = "",
-    facts: Snapshot = "",
-    format: OutputFormat = Format.text,
-    json: Json = False,
-    timeout: Timeout = 4.0,
+    *,
+    machine: MachineOptions,
+    result: ResultOptions,
 ) -> None:
     """Show for which packages a prebuilt wheel fits, and which pip would compile."""
     from attn_doctor.fixes.source_builds import compiling
     from attn_doctor.fixes.wheel_check import verdicts
 
-    known = _diagnosis(_machine(facts, python, timeout), ()).facts
+    known = machine.diagnosis().facts
     found = [
         (verdict, compiling(verdict.name, known) if verdict.wheel != "yes" else ())
         for verdict in verdicts(known)
     ]
-    if json or format is Format.json:
+    if result.as_json:
         from attn_doctor.render.fix.json import wheels_json
 
         sys.stdout.write(wheels_json(found))
     else:
         from attn_doctor.render.fix.text import wheels_text
 
-        sys.stdout.write(wheels_text(found, _terminal()))
+        sys.stdout.write(wheels_text(found, terminal()))
 
 
 @app.command("requirements")
 def requirements_command(
+    *,
     output: Output = "",
-    python: Python = "",
-    facts: Snapshot = "",
-    timeout: Timeout = 4.0,
+    machine: MachineOptions,
 ) -> None:
     """Write a requirements file with the releases that fit this machine.
 
@@ -258,7 +306,7 @@ def requirements_command(
     """
     from attn_doctor.fixes.requirements_file import requirements
 
-    text = requirements(_diagnosis(_machine(facts, python, timeout), ()).facts)
+    text = requirements(machine.diagnosis().facts)
     if output in ("", "-"):
         sys.stdout.write(text)
         return
@@ -270,6 +318,7 @@ def requirements_command(
 
 @app.command("cuda-home")
 def cuda_home_command(
+    *,
     shell: Annotated[
         str,
         typer.Option(
@@ -296,8 +345,7 @@ def cuda_home_command(
     dry_run: DryRun = False,
     yes: Yes = False,
     python: Python = "",
-    format: OutputFormat = Format.text,
-    json: Json = False,
+    result: ResultOptions,
     timeout: Timeout = 4.0,
 ) -> None:
     """Find the CUDA toolkit to build with, and print lines that select it in your shell.
@@ -322,87 +370,13 @@ def cuda_home_command(
             install=install,
             dry_run=dry_run,
             yes=yes,
-            json=json or format is Format.json,
+            json=result.as_json,
             timeout=timeout,
         )
     )
-
-
-def _machine(facts: str, python: str, timeout: float) -> tuple[str, str, float]:
-    """A snapshot or an interpreter, and the time limit. Raises `BadParameter` for both."""
-    if facts and python:
-        raise typer.BadParameter("--facts uses a snapshot: --python has no effect with it")
-    return facts, python, timeout
-
-
-def _diagnosis(machine: tuple[str, str, float], folders: tuple[Path, ...]) -> Diagnosis:
-    from attn_doctor.diagnosis import derive, diagnosis_of, examine
-
-    facts, python, timeout = machine
-    start = time.perf_counter()
-    if facts:
-        from attn_doctor import snapshot
-
-        return diagnosis_of(derive(snapshot.load(facts)), start, folders)
-    from attn_doctor.cli.this_machine import this_machine
-
-    return diagnosis_of(examine(this_machine(), python, timeout), start, folders)
-
-
-class _Options(NamedTuple):
-    """How fixes are chosen."""
-
-    only_auto: bool
-    choice: int
-    resolve: bool
-    named: bool
-    """The user named rules."""
-
-
-def _planned(
-    diagnosis: Diagnosis, named: Collection[str], options: _Options, *, local: bool
-) -> Plan:
-    """The plan for all problems, or for the rules that the user named."""
-    if options.choice > 1 and not named:
-        raise typer.BadParameter("--choose belongs to a RULE: name the rule")
-    found = _plan(diagnosis, named, options, local=local)
-    if options.choice > 1 and not found.steps and found.without:
-        raise AttnDoctorError(f"{', '.join(found.without)} has no fix number {options.choice}")
-    return found
-
-
-def _plan(diagnosis: Diagnosis, rules: Collection[str], options: _Options, *, local: bool) -> Plan:
-    from attn_doctor.fixes.plan import plan
-    from attn_doctor.fixes.resolve import prepared
-
-    choice = options.choice if options.named else 1
-    return prepared(
-        plan(diagnosis, rules, only_auto=options.only_auto, choice=choice),
-        diagnosis.facts,
-        os.environ,
-        local=local,
-        resolve=options.resolve,
-        watch=_show_waiting if sys.stderr.isatty() else lambda _: None,
-    )
-
-
-def _named(words: list[str], folders: tuple[Path, ...]) -> list[str]:
-    """The ids of the rules that the user named; a cause means all of its rules."""
-    from attn_doctor.rulebook import library
-    from attn_doctor.rulebook.rule_lookup import find_rules
-
-    every = library.load(folders)
-    causes = library.tables()["causes"]["cause"]
-    return [rule.id for word in words for rule in find_rules(word, every, causes).rules]
 
 
 def _show_waiting(text: str) -> None:
     from attn_doctor.render.edge import replace_line
 
     replace_line(f"{text} …")
-
-
-def _terminal() -> Terminal:
-    from attn_doctor.render.terminal import Terminal
-
-    return Terminal.of(sys.stdout, dict(os.environ))

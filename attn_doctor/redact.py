@@ -102,8 +102,10 @@ _PRIVATE_KEY = (
 #: Words that may be random. Not a part of a path.
 _WORD = _START + r"(?<![+.~%/\\-])[A-Za-z0-9_+-][A-Za-z0-9_+/-]{23,}={0,2}"
 _DIGEST = r"(?i)(?:sha(?:1|224|256|384|512)|md5|blake2b)[=:-]"
-#: GPU-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11, and names of C++ functions and templates.
+#: GPU-8f0c6b0e-2c2f-4b43-9d1b-0c8b8a3f4f11, names of C++ functions and templates, and paths with
+#: the key of a cache entry: base32 of a digest.
 _ORDINARY_WORD = (
+    r"(?:^|/)(?:[A-Z2-7]{52}|[a-z2-7]{50,52})(?:/|$)|"
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|^_+Z|ILb[01]E|Lb[01]ELb|ENS\d?_|EEE[vN]|RKN"
 )
 

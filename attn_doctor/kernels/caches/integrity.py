@@ -17,7 +17,7 @@ from msgspec import Struct
 from attn_doctor.binaries import elf
 from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.json_files import JsonError, decode
-from attn_doctor.kernels.caches import pickles
+from attn_doctor.kernels.caches import groups, pickles
 from attn_doctor.kernels.caches.contents import JITERATOR, Contents, Entry, Part, sort, writer
 from attn_doctor.kernels.caches.file_tree import Tree, read_tree
 from attn_doctor.record.manifest import NAME, Manifest
@@ -90,7 +90,8 @@ class Damage(Struct, frozen=True, kw_only=True):
     """Relative to the cache's root."""
     what: str
     remove: tuple[str, ...]
-    """The files to delete with it, so that the entry is compiled again."""
+    """The files to delete with it, so that the entry is compiled again. None if it is only possible
+    that it is broken."""
     harmless: bool = False
     """Nothing reads it: it only takes space."""
 
@@ -110,7 +111,13 @@ def damaged_files(contents: Contents, tree: Tree) -> Iterator[Damage]:
         for path in entry.files:
             if tree.nodes[path].kind != "file":
                 continue
-            what = _fault(tree, entry, path)
+            try:
+                what = _fault(tree, entry, path)
+            except OSError as error:
+                # Whether it is broken is not known, so nothing may delete it.
+                what = f"it cannot be read: {error.strerror or error}"
+                yield Damage(path=path, what=what, remove=())
+                continue
             if what:
                 yield Damage(path=path, what=what, remove=_together(entry, path))
 
@@ -144,8 +151,6 @@ def _fault(tree: Tree, entry: Entry, path: str) -> str:
         return check(tree, path)
     except FileNotFoundError:
         return ""  # deleted since it was listed
-    except OSError as error:
-        return f"it cannot be read: {error.strerror or error}"
 
 
 def _check(part: Part, path: str) -> Callable[[Tree, str], str] | None:
@@ -188,26 +193,12 @@ def _json(tree: Tree, path: str) -> str:
 
 
 def _group(tree: Tree, path: str) -> str:
-    """Check Triton's list of a kernel's files, with absolute paths."""
-    try:
-        children = decode(tree.read(path))["child_paths"]
-        paths = [str(child) for child in children.values()]
-    except (JsonError, KeyError, TypeError, AttributeError):
+    """Check Triton's list of a kernel's files."""
+    named = groups.children(tree.read(path))
+    if named is None:
         return "it does not list the files of a kernel"
-    folder = os.path.dirname(tree.full(path))
-    for child in paths:
-        if not os.path.lexists(child):
-            return f"it names {child}, which does not exist"
-        if not _same_folder(os.path.dirname(child), folder):
-            return f"it names another folder, {os.path.dirname(child)}"
-    return ""
-
-
-def _same_folder(one: str, other: str) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
+    lost = groups.missing(tree, path, named)
+    return f"it names {lost}, which does not exist" if lost else ""
 
 
 def _library(tree: Tree, path: str) -> str:

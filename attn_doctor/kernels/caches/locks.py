@@ -68,23 +68,34 @@ def holders(paths: Iterable[str]) -> Holders:
 def locked(path: str) -> bool | None:
     """Say whether another process has locked the file in the kernel; None if that is unknown."""
     try:
-        import fcntl
-    except ImportError:
-        return None
-    try:
         handle = open_file(path, follow=False)
     except OSError:
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.flock(handle, fcntl.LOCK_UN)
-        return False
-    except BlockingIOError:
-        return True
+        return not take(handle, shared=True)
     except OSError:
         return None
     finally:
         os.close(handle)
+
+
+def take(handle: int, *, shared: bool = False) -> bool:
+    """Lock an open file in the kernel until it is closed; False if another process holds it.
+
+    Raises `OSError` if that is unknown, as on some network disks. Always true on Windows, which
+    does not delete a file that a process has open.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    how = fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    try:
+        fcntl.flock(handle, how)
+        fcntl.lockf(handle, how)  # POSIX locks, which do not see those of flock
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def _open_files(pid: int) -> set[tuple[int, int]] | None:
@@ -121,8 +132,8 @@ def _command(pid: int) -> str:
     return " ".join(word for word in words if word)[:80] or "?"
 
 
-#: Seconds after which an extension's lock that no process has open counts as abandoned. Nothing
-#: compiles for an hour without a pause.
+#: Seconds after which an extension's lock that no process has open counts as abandoned, if nothing
+#: was written beside it either. No single file takes an hour to compile.
 STALE = 3600.0
 
 
@@ -144,7 +155,10 @@ def locks(contents: Contents, tree: Tree, network: bool | None = None) -> tuple[
     if contents.kind == "extensions":
         return tuple(_batons(contents, tree, network))
     found = [*_builder(contents)]
-    held = [path for path in contents.locks if locked(tree.full(path))]
+    states = {path: locked(tree.full(path)) for path in contents.locks}
+    unknown = "whether a process holds it is unknown"
+    found += [Lock(path=path, holder="", doubt=unknown) for path in states if states[path] is None]
+    held = [path for path in states if states[path]]
     owners = holders(map(tree.full, held)).by_path if held else {}
     for path in held:
         owner = owners.get(tree.full(path))
@@ -159,7 +173,10 @@ def _batons(contents: Contents, tree: Tree, network: bool | None) -> list[Lock]:
     found = []
     for path, full in paths.items():
         owner = seen.by_path.get(full)
-        age = time.time() - tree.nodes[path].mtime
+        # A long build writes one object file after the other beside its lock.
+        folder = path.rpartition("/")[0]
+        newest = max(node.mtime for node in tree.files if node.folder == folder)
+        age = time.time() - newest
         if owner is not None:
             found.append(Lock(path=path, holder=str(owner)))
         elif network:
@@ -168,7 +185,7 @@ def _batons(contents: Contents, tree: Tree, network: bool | None) -> list[Lock]:
         elif age > STALE or seen.whole:
             found.append(Lock(path=path, holder="", stale=True))
         else:
-            doubt = "not all processes could be examined, and it is less than an hour old"
+            doubt = "not all processes could be examined, and its folder changed in the last hour"
             found.append(Lock(path=path, holder="", doubt=doubt))
     return found
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from attn_doctor.facts import Facts, Gpu
 from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.json_files import JsonError, decode
-from attn_doctor.kernels.caches import pickles
+from attn_doctor.kernels.caches import groups, pickles
 from attn_doctor.kernels.caches.contents import (
     CODE_KEY,
     EXTENSION_FOLDER,
@@ -117,12 +117,13 @@ def evaluate_entries(
         elif said is None:
             by_itself.add(entry.name)
             said = evaluator.of(contents.kind, entry)
-        elif entry.part in _GRAPHS:
-            evaluator.of(contents.kind, entry)  # the code that it uses must not become stale
+        elif entry.part in (*_GRAPHS, "triton"):
+            # The code that a graph uses must not become stale; a kernel shows where it was written.
+            evaluator.of(contents.kind, entry)
         found.append(EvaluatedEntry(entry=entry, state=said[0], why=said[1]))
     _log.debug("%s: %d entries, %d by the record", contents.root, len(found),
                len(found) - len(by_itself))  # fmt: skip
-    return tuple(evaluator.after(found, by_itself))
+    return tuple(evaluator.used_here(evaluator.after(found, by_itself)))
 
 
 def prevailing(said: Iterable[StateReason]) -> StateReason:
@@ -151,6 +152,8 @@ class _Evaluator:
         self._uses: dict[str, list[str]] = {}
         self.all_read = True
         """Every graph was read, so that `_uses` is complete."""
+        self._written: dict[str, str] = {}
+        """Kernel → the other folder in which it was written; empty if that is its folder here."""
         self._parts: dict[str, Callable[[Entry], StateReason]] = {
             "triton": self._kernel,
             "fxgraph": self._graph,
@@ -186,22 +189,37 @@ class _Evaluator:
                 one = EvaluatedEntry(entry=one.entry, state=State.STALE, why=why)
             yield one
 
+    def used_here(self, found: Iterable[EvaluatedEntry]) -> Iterable[EvaluatedEntry]:
+        """Mark no entry as stale that another environment may use under another path.
+
+        A folder that a container mounts holds what fits the versions in the container. Only a
+        kernel that was written under the path of today is known to be of this environment.
+        """
+        other = next(filter(None, self._written.values()), "")
+        for one in found:
+            own = self._written.get(one.entry.name)
+            written = own or ("" if own == "" or one.state is State.LIVE else other)
+            if written and one.state is not UNKNOWN:
+                why = f"written under {written}, where another environment may use it"
+                one = EvaluatedEntry(entry=one.entry, state=UNKNOWN, why=why)
+            yield one
+
     # torch.compile
 
     def _graph(self, entry: Entry) -> StateReason:
-        said: StateReason = _SILENT
+        said: list[StateReason] = []
         for path in entry.files:
             data = self._read(path)
             if data is None:
                 self.all_read = False
                 return _UNREAD
+            mentioned: list[StateReason] = []
             for text in pickles.texts(data):
                 for key in CODE_KEY.findall(text):
                     self._uses.setdefault(key.decode(), []).append(entry.name)
-                if said is _SILENT or said[0] is State.LIVE:
-                    said = self._mentioned(text) or said
-        # A graph needs fitting kernels, but they are not sufficient.
-        return _SILENT if said[0] is State.LIVE else said
+                mentioned += filter(None, [self._mentioned(text)])
+            said.append(_of_all(mentioned) or _SILENT)
+        return prevailing(said)
 
     def _mentioned(self, text: bytes) -> StateReason | None:
         """The state that a kernel's description or source inside a graph shows."""
@@ -210,12 +228,9 @@ class _Evaluator:
         return self._compiled_for(text)
 
     def _code(self, entry: Entry) -> StateReason:
-        for path in entry.files:
-            data = self._read(path) if path.endswith(".py") else b""
-            said = self._compiled_for(data) if data else None
-            if said is not None and said[0] is State.STALE:
-                return said
-        return _SILENT
+        read = [self._read(path) for path in entry.files if path.endswith(".py")]
+        said = [self._compiled_for(data) for data in read if data]
+        return _of_all([one for one in said if one is not None]) or _SILENT
 
     def _compiled_for(self, text: bytes) -> StateReason | None:
         # DeviceProperties(type='cuda', index=0, multi_processor_count=132, cc=90, major=9, …)
@@ -238,16 +253,26 @@ class _Evaluator:
     # Triton
 
     def _kernel(self, entry: Entry) -> StateReason:
+        said: list[StateReason] = []
         for path in entry.files:
             name = path.rpartition("/")[2]
-            if name.endswith(".json") and not name.startswith("__grp__"):
+            if name.startswith(groups.PREFIX):
+                self._note_folder(entry, path)
+            elif name.endswith(".json"):
                 data = self._read(path)
-                said = self._described(data) if data is not None else _UNREAD
-                return said or (UNKNOWN, "its description does not show what it was built for")
+                nothing = (UNKNOWN, "its description does not show what it was built for")
+                said.append((self._described(data) or nothing) if data is not None else _UNREAD)
             # cuda_utils.cpython-312-x86_64-linux-gnu.so, __triton_launcher.cp312-win_amd64.pyd
-            if name.endswith((".so", ".pyd")):
-                return self._helper(name)
-        return UNKNOWN, "it has no description"
+            elif name.endswith((".so", ".pyd")) and len(entry.files) == 1:
+                said.append(self._helper(name))
+        return prevailing(said) if said else (UNKNOWN, "it has no description")
+
+    def _note_folder(self, entry: Entry, path: str) -> None:
+        """Note whether the kernel was written under the path that this cache has here."""
+        data = self._read(path)
+        named = groups.children(data) if data is not None else None
+        if named:
+            self._written[entry.name] = groups.elsewhere(self._tree, path, named)
 
     def _helper(self, name: str) -> StateReason:
         """A module that Triton compiles for itself, such as its connection to the driver."""
@@ -350,6 +375,16 @@ class _Evaluator:
             return self._tree.read(path)
         except OSError:
             return None
+
+
+def _of_all(said: list[StateReason]) -> StateReason | None:
+    """The state of one file that needs all of these: unknown if one is, stale if one is.
+
+    That all fit is necessary and not sufficient, so it is never live. None if nothing was said.
+    """
+    stale = [one for one in said if one[0] is State.STALE]
+    unknown = [one for one in said if one[0] is UNKNOWN]
+    return next(iter(unknown + stale), None)
 
 
 def _json(data: bytes) -> dict[str, object] | None:

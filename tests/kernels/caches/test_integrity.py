@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from attn_doctor.binaries import elf
 from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches import pickles
+from attn_doctor.kernels.caches.file_tree import Tree
 from attn_doctor.kernels.caches.integrity import damage
 
 
@@ -66,14 +67,32 @@ def test_a_pickle_that_would_run_something_is_read_and_not_run(tmp_path: Path, m
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_group_that_leads_elsewhere_is_named(tmp_path: Path, make: Any) -> None:
+def test_a_cache_under_another_path_is_whole(tmp_path: Path, make: Any) -> None:
+    """A container mounts it as /cache: its lists name paths that do not exist here."""
     first = make.kernel(tmp_path / "first")
     moved = tmp_path / "second" / first.name
     moved.parent.mkdir()
     first.rename(moved)
-    assert "which does not exist" in next(iter(broken("triton", tmp_path / "second").values()))
+    assert broken("triton", tmp_path / "second") == {}
     make.kernel(tmp_path / "first")
-    assert "names another folder" in next(iter(broken("triton", tmp_path / "second").values()))
+    assert broken("triton", tmp_path / "second") == {}
+    (moved / "k.ttir").unlink()
+    (what,) = broken("triton", tmp_path / "second").values()
+    assert "which does not exist" in what
+
+
+def test_what_cannot_be_read_is_named_and_not_deleted(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make.kernel(tmp_path)
+
+    def fail(self: Tree, path: str, limit: int = 0) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Tree, "read", fail)
+    found = damage("triton", str(tmp_path))
+    assert {one.what for one in found} == {"it cannot be read: Input/output error"}
+    assert {one.remove for one in found} == {()}
 
 
 def test_a_kernel_whose_group_lost_a_child_goes_as_a_whole(tmp_path: Path, make: Any) -> None:

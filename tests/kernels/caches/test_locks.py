@@ -91,3 +91,50 @@ def test_the_builders_lock_tells_who(tmp_path: Path, make: Any) -> None:
         (one,) = found("inductor", root)
         assert f"process {os.getpid()}" in one.holder
     assert found("inductor", root) == ()
+
+
+def test_a_lock_that_cannot_be_tried_is_in_doubt(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS without its lock service answers ENOLCK."""
+    root = make.inductor(tmp_path)
+
+    def fail(handle: int, how: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    (one,) = found("inductor", root)
+    assert (one.holder, one.stale) == ("", False)
+    assert "unknown" in one.doubt
+
+
+def test_a_posix_lock_counts_as_well(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path)
+    path = root / "locks" / f"{make.CODE}.lock"
+    hold = HOLD.replace("flock(handle", "lockf(handle")
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(path), "flock"], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        try:
+            assert len(found("inductor", root)) == 1
+        finally:
+            child.kill()
+
+
+def test_a_build_that_still_writes_has_its_lock(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container its process may be invisible, and a build takes more than an hour."""
+    monkeypatch.setattr("attn_doctor.kernels.caches.locks._contained", lambda: True)
+    folder = make.extension(tmp_path)
+    lock = make.write(folder / "lock", b"")
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    assert found("extensions", tmp_path)[0].stale
+    make.write(folder / "flash_fwd.o", make.elf())
+    (one,) = found("extensions", tmp_path)
+    assert not one.stale
+    assert "changed in the last hour" in one.doubt
+    assert lock.exists()

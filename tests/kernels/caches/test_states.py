@@ -510,3 +510,59 @@ def test_a_helper_for_windows_is_recognised(tmp_path: Path, make: Any) -> None:
         "stale",
         "Triton's helper __triton_launcher, not a kernel, built for Python 3.11, this is 3.12",
     )
+
+
+def test_a_cache_under_another_path_is_stale_for_nobody(tmp_path: Path, make: Any) -> None:
+    """A container mounts it as /cache, and its versions are not those of this environment."""
+    root = make.inductor(tmp_path, version="3.5.1")
+    make.kernel(root / "triton" / "0", make.OTHER, version="3.5.1")
+    group = root / "triton" / "0" / make.KEY / "__grp__k.json"
+    assert states("inductor", root)["fxgraph"][0] == "stale"
+    group.write_text(group.read_text().replace(str(root), "/cache"))
+    found = read(root)
+    assert found[make.KEY][0] == found[make.FX][0] == found[make.CODE][0] == "unknown"
+    assert found[make.KEY][1] == (
+        f"written under /cache/triton/0/{make.KEY}, where another environment may use it"
+    )
+    # This one was written under the path of today, so its versions are those of this environment.
+    assert found[make.OTHER][0] == "stale"
+
+
+def test_a_record_does_not_make_a_cache_under_another_path_stale(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path)
+    group = root / "triton" / "0" / make.KEY / "__grp__k.json"
+    group.write_text(group.read_text().replace(str(root), "/cache"))
+    path = f"fxgraph/{make.FX[1:3]}/{make.FX}/{make.FILE}"
+    kernel = f"triton/0/{make.KEY}/k.json"
+    said = {path: (State.STALE, "torch 2.9"), kernel: (State.STALE, "torch 2.9")}
+    found = states("inductor", root, recorded=said)
+    assert found["fxgraph"][0] == found["triton"][0] == "unknown"
+
+
+STALE_TEXT, LIVE_TEXT, ODD_TEXT = (
+    json.dumps({"target": {"backend": "cuda", "arch": arch}, "triton_version": "3.6.0"}).encode()
+    for arch in (80, 90, "sm_90")
+)
+
+
+@pytest.mark.parametrize("order", [*permutations([STALE_TEXT, LIVE_TEXT, ODD_TEXT])])
+def test_an_unknown_kernel_in_a_graph_wins_in_every_order(
+    tmp_path: Path, make: Any, order: tuple[bytes, ...]
+) -> None:
+    root = make.inductor(tmp_path)
+    graph = root / "fxgraph" / make.FX[1:3] / make.FX / make.FILE
+    unknown = json.dumps(
+        {"target": {"backend": "hip", "arch": "gfx942"}, "triton_version": "3.6.0"}
+    )
+    bundle = [unknown.encode() if text == ODD_TEXT else text for text in order]
+    graph.write_bytes(pickle.dumps({"bundle": bundle}, 5))
+    assert states("inductor", root)["fxgraph"][0] == "unknown"
+    graph.write_bytes(pickle.dumps({"bundle": [one for one in order if one != ODD_TEXT]}, 5))
+    assert states("inductor", root)["fxgraph"][0] == "stale"
+
+
+def read(root: Path) -> dict[str, tuple[str, str]]:
+    """Name of an entry → its state and the reason."""
+    tree = read_tree(str(root))
+    found = evaluate_entries(sort("inductor", tree), tree, HERE)
+    return {one.entry.name: (one.state.value, one.why) for one in found}

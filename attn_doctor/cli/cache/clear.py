@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attn_doctor.cli.cache.options import Kinds, OneCache, examined, selected
+from attn_doctor.cli.cache.options import Kinds, OneCache, agreed, examined, selected
 from attn_doctor.cli.common_options import DryRun, Python, Yes
 from attn_doctor.cli.result_options import ResultOptions, terminal
 from attn_doctor.cli.streams import shown
@@ -34,13 +34,23 @@ def clear(
     python: Python = "",
     dry_run: DryRun = False,
     yes: Yes = False,
+    no_trash: Annotated[
+        bool,
+        typer.Option(
+            "--no-trash",
+            help="Delete at once, and free the space. cache restore finds nothing then.",
+        ),
+    ] = False,
     result: ResultOptions,
 ) -> None:
-    """Delete useless files (--stale), kinds (--kind), one folder (--cache-dir), or all caches.
+    """Clear useless files (--stale), kinds (--kind), one folder (--cache-dir), or all caches.
 
-    Lists the files first, with sizes and reasons. Deletes only files that have the form of the
+    Lists the files first, with sizes and reasons. Takes only files that have the form of the
     cache's own: never through a symbolic link, never another user's, never on another mount. A
     cache in which a process compiles now is left alone.
+
+    The files move into a trash inside their cache. `cache restore` brings them back;
+    `cache empty-trash` deletes them and frees the space. With --no-trash they are deleted at once.
 
     Exit codes: 0 done, or nothing to do; 1 a file could not be deleted, or a cache was refused;
     2 wrong usage, or no terminal to ask on; 130 declined.
@@ -54,6 +64,7 @@ def clear(
     from attn_doctor.kernels.caches.deletion import clear as apply
     from attn_doctor.kernels.caches.deletion import plan
     from attn_doctor.kernels.caches.survey import survey
+    from attn_doctor.kernels.caches.trash import new_id
     from attn_doctor.ownership import require_cache
     from attn_doctor.render.caches.text import cleared_text, plan_text
 
@@ -74,8 +85,11 @@ def clear(
     if text:
         shown()
     if not yes:
-        _ask(ready, text=text)
-    done = [apply(one) for one in ready]
+        files = sum(len(one.files) for one in ready)
+        verb = "Delete" if no_trash else "Move into the trash"
+        agreed(f"{verb} {files} files", sum(one.bytes for one in ready), text=text)
+    clearing = "" if no_trash else new_id()
+    done = [apply(one, clearing) for one in ready]
     if text:
         sys.stdout.write(cleared_text(done, terminal()))
     failed = any(one.removed.kept or one.plan.refused for one in done)
@@ -87,24 +101,9 @@ def _nothing(plans: list[Plan], *, dry_run: bool) -> None:
 
     total = sum(one.bytes for one in plans if not one.refused)
     if dry_run and total:
-        sys.stdout.write(f"{size(total)} would be freed; nothing was deleted.\n")
+        sys.stdout.write(f"{size(total)} would be cleared; nothing was changed.\n")
     elif not any(one.groups for one in plans):
         sys.stdout.write("Nothing to clear.\n")
-
-
-def _ask(plans: list[Plan], *, text: bool) -> None:
-    """Ask on a terminal; elsewhere --yes is required."""
-    from attn_doctor.render.humanize import size
-
-    if not text or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter("not a terminal: preview with --dry-run, then pass --yes")
-    files = sum(len(one.files) for one in plans)
-    total = size(sum(one.bytes for one in plans))
-    sys.stderr.write(f"Delete {files} files, {total}? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        sys.stderr.write("Nothing was deleted.\n")
-        raise typer.Exit(130)
 
 
 def _finish(plans: list[Plan], done: list[Cleared], code: int, *, text: bool) -> None:

@@ -9,6 +9,7 @@ from attn_doctor.cli.cache import (
     clear,
     env,
     status,
+    trash,
     verify,
     why,
 )
@@ -21,6 +22,8 @@ app = typer.Typer(
 app.command("status")(status.status)
 app.command("verify", cls=WithProgram)(verify.verify)
 app.command("clear")(clear.clear)
+app.command("restore")(trash.restore)
+app.command("empty-trash")(trash.empty_trash)
 app.command("env")(env.env)
 app.command("export")(bundle.export)
 app.command("import")(bundle.import_)

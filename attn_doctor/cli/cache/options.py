@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -95,3 +96,16 @@ def _why_not(path: str) -> str:
     if empty:
         return "is empty"
     return "is not recognised as a cache of compiled kernels, so it is left alone"
+
+
+def agreed(question: str, size: int, *, text: bool) -> None:
+    """Ask on a terminal; elsewhere --yes is required. Raises `typer.Exit` if the answer is no."""
+    from attn_doctor.render.humanize import size as readable
+
+    if not text or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter("not a terminal: preview with --dry-run, then pass --yes")
+    sys.stderr.write(f"{question}, {readable(size)}? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        sys.stderr.write("Nothing was changed.\n")
+        raise typer.Exit(130)

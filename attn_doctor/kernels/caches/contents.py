@@ -8,6 +8,7 @@ is too narrow costs disk space, and one that is too wide could cost a user's fil
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -68,6 +69,8 @@ class Contents(Struct, frozen=True, kw_only=True):
     """Our own manifest, locks and logs."""
     unrelated_files: tuple[str, ...] = ()
     """Files that the cache did not write. They are never deleted."""
+    trash: int = 0
+    """Bytes of what `cache clear` took, which are part of `bytes`."""
     bytes: int = 0
     files: int = 0
     complete: bool = True
@@ -142,6 +145,8 @@ KINDS: dict[CacheFolder, str] = {
 Sorter = Callable[[Node], "tuple[Part, str] | None"]
 
 _OURS = "attn-doctor"
+#: Below every cache: what `cache clear` took, until it is restored or deleted for good.
+TRASH = ".attn-doctor-trash"
 
 
 def contents(kind: CacheFolder, root: str, seconds: float = float("inf")) -> Contents:
@@ -159,10 +164,13 @@ def sort(kind: CacheFolder, tree: Tree) -> Contents:
     leftovers: list[str] = []
     record: list[str] = []
     unrelated: list[str] = []
+    trash = 0
     for node in tree.nodes.values():
         if node.kind == "dir":
             continue
-        if kind == "inductor" and node.path.startswith(f"{_OURS}/"):
+        if node.path.startswith(f"{TRASH}/"):
+            trash += node.size
+        elif kind == "inductor" and node.path.startswith(f"{_OURS}/"):
             (record if node.kind == "file" else unrelated).append(node.path)
         elif node.kind == "file" and LEFTOVER.search(node.path) and kind != "hub":
             leftovers.append(node.path)
@@ -184,6 +192,7 @@ def sort(kind: CacheFolder, tree: Tree) -> Contents:
         leftovers=() if nothing else tuple(leftovers),
         record=tuple(record),
         unrelated_files=tuple(unrelated),
+        trash=trash,
         bytes=sum(node.size for node in tree.files),
         files=sum(1 for _ in tree.files),
         complete=tree.complete,
@@ -201,14 +210,27 @@ def guess(root: str) -> CacheFolder | None:
     best = max(KINDS, key=lambda kind: found[kind])
     if found[best]:
         return best
+    for path in sorted(tree.nodes, reverse=True):
+        if path.startswith(f"{TRASH}/") and path.count("/") == 2 and path.endswith(".json"):
+            return _kind_in_trash(tree, path)  # all of it was cleared
     # A build that was killed before it compiled anything leaves only its record.
     return "inductor" if f"{_OURS}/manifest.json" in tree.nodes else None
+
+
+def _kind_in_trash(tree: Tree, path: str) -> CacheFolder | None:
+    try:
+        kind = json.loads(tree.read(path))["kind"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return next((one for one in KINDS if one == kind), None)
 
 
 def _unrecognised(kind: CacheFolder, tree: Tree, *, nothing: bool) -> str:
     if tree.unreadable and not tree.nodes:
         return "it cannot be read"
-    if not nothing or not any(node.kind != "dir" for node in tree.nodes.values()):
+    if not nothing or not any(
+        node.kind != "dir" and not path.startswith(f"{TRASH}/") for path, node in tree.nodes.items()
+    ):
         return ""  # entries, or an empty folder in which nothing can be lost
     return f"nothing in it has the form of {KINDS[kind].split(':')[0]}"
 

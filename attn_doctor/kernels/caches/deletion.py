@@ -15,23 +15,31 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.facts.kinds import CacheFolder
+from attn_doctor.kernels.caches.contents import TRASH
 from attn_doctor.kernels.caches.file_tree import Node
+from attn_doctor.kernels.caches.locks import holders, take
 from attn_doctor.ownership import cache_refusal
-from attn_doctor.record.manifest import NAME
+from attn_doctor.record.manifest import NAME, SCHEMA, Manifest
 
 if TYPE_CHECKING:
     from attn_doctor.kernels.caches.survey import Survey
 
 _log = logging.getLogger(__name__)
 _RECORD_FOLDER = "attn-doctor"
+
+#: In a trash folder: what its numbered files were.
+LIST = "list.json"
 
 _AT = (
     os.unlink in os.supports_dir_fd and os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -49,7 +57,7 @@ class Removed(Struct, frozen=True):
     """Kept paths → why."""
 
 
-class _Kept(Exception):  # noqa: N818 (not an error)
+class _Kept(OSError):  # noqa: N818 (not an error)
     """The file stays; the message says why."""
 
 
@@ -96,39 +104,85 @@ def remove(
     listed: Mapping[str, Node] | None = None,
     *,
     links: bool = False,
+    locks: Collection[str] = (),
+    trash: tuple[str, bytes] | None = None,
 ) -> Removed:
     """Delete `files` (relative to `root`), and folders that become empty.
 
     `listed`: the state of the files when they were listed; a file that changed since then is kept.
-    `links`: also unlink symbolic links, but not their targets. Never raises: a file that could not
-    be deleted is in `kept` with the reason; a file that no longer exists is not mentioned.
+    `links`: also unlink symbolic links, but not their targets. `locks`: those of `files` that are
+    locks; one that a process holds or has open is kept. `trash`: a new folder to which the others
+    are moved, each named by its number among the sorted files, and the list to keep beside them.
+    Never raises: a file that could not be deleted is in `kept` with the reason; a file that no
+    longer exists is not mentioned.
     """
     wanted = sorted(set(files))
+    with working(root) as work:
+        if isinstance(work, str):
+            return Removed(kept=dict.fromkeys(wanted, work))
+        try:
+            if trash is not None:
+                work.open_trash(*trash)
+        except OSError as error:
+            why = f"the trash cannot be made: {_why(error)}; --no-trash deletes without one"
+            return Removed(kept=dict.fromkeys(wanted, why))
+        done = _removed(work, wanted, listed or {}, _held(root, locks), links=links)
+        for folder in _folders(done.files):
+            work.rmdir(folder)
+        if trash is not None and not {*done.files} - {*locks}:
+            work.discard(trash[0], [LIST])
+    return done
+
+
+def _held(root: str, locks: Iterable[str]) -> dict[str, str]:
+    """Lock → the process that has it open, or an empty text."""
+    full = {path: os.path.join(root, *path.split("/")) for path in locks}
+    found = holders(full.values()).by_path
+    return {path: str(found.get(place, "")) for path, place in full.items()}
+
+
+def _removed(
+    work: _Work, wanted: list[str], listed: Mapping[str, Node], held: dict[str, str], *, links: bool
+) -> Removed:
+    gone: list[str] = []
+    size = number = 0
+    kept: dict[str, str] = {}
+    for path in wanted:
+        try:
+            if path not in held:
+                number += 1
+                size += work.take(path, listed.get(path), number - 1, links=links)
+            elif held[path]:
+                raise _Kept(f"{held[path]} has it open")
+            else:
+                work.unlock(path, listed.get(path))
+            gone.append(path)
+        except FileNotFoundError:
+            continue  # another process deleted it
+        except OSError as error:
+            kept[path] = _why(error)
+    return Removed(tuple(gone), size, kept)
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+@contextmanager
+def working(root: str) -> Iterator[_Work | str]:
+    """Open a folder to change files in it; if that may not be done, the reason."""
     if reason := obstacle(root):
-        return Removed(kept=dict.fromkeys(wanted, reason))
+        yield reason
+        return
     try:
         work = _Handles(root) if _AT else _Paths(root)
-    except (OSError, _Kept) as error:
-        return Removed(kept=dict.fromkeys(wanted, str(error)))
-    gone: list[str] = []
-    size = 0
-    kept: dict[str, str] = {}
+    except OSError as error:
+        yield _why(error)
+        return
     try:
-        for path in wanted:
-            try:
-                size += work.unlink(path, (listed or {}).get(path), links)
-                gone.append(path)
-            except FileNotFoundError:
-                continue  # another process deleted it
-            except _Kept as reason:
-                kept[path] = str(reason)
-            except OSError as error:
-                kept[path] = error.strerror or type(error).__name__
-        for folder in _folders(gone):
-            work.rmdir(folder)
+        yield work
     finally:
         work.close()
-    return Removed(tuple(gone), size, kept)
 
 
 def _folders(files: Iterable[str]) -> list[str]:
@@ -178,8 +232,118 @@ def _stays_inside(path: str) -> None:
         raise _Kept("its path leads out of the cache")
 
 
-class _Handles:
-    """Deletes through handles of folders, which are opened without following links."""
+class _Work:
+    """Changes files below a root. Subclasses find them by handles of folders, or by paths."""
+
+    _device: int
+    _trash = ""
+
+    def _place(self, path: str) -> tuple[str, int | None]:
+        """The name of a file and the handle of its folder; the whole path and None without one."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        return
+
+    def take(self, path: str, listed: Node | None, number: int, *, links: bool) -> int:
+        """Delete one file, or move it into the trash as `number`. Return its size."""
+        name, at = self._place(path)
+        found = os.stat(name, dir_fd=at, follow_symlinks=False)
+        _check(found, self._device, listed, links=links)
+        if self._trash:
+            there, bin = self._place(f"{self._trash}/{number}")
+            os.rename(name, there, src_dir_fd=at, dst_dir_fd=bin)
+        else:
+            os.unlink(name, dir_fd=at)
+        return found.st_size
+
+    def unlock(self, path: str, listed: Node | None) -> None:
+        """Delete a lock that no process holds, while we hold it."""
+        name, at = self._place(path)
+        found = os.stat(name, dir_fd=at, follow_symlinks=False)
+        _check(found, self._device, listed, links=False)
+        flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        handle = os.open(name, flags, dir_fd=at)
+        try:
+            opened = os.fstat(handle)
+            if (opened.st_dev, opened.st_ino) != (found.st_dev, found.st_ino) or not take(handle):
+                raise _Kept("a process holds it")
+            if os.name != "nt":
+                os.unlink(name, dir_fd=at)
+        finally:
+            os.close(handle)
+        if os.name == "nt":
+            os.unlink(name)  # which fails while a process has it open
+
+    def rmdir(self, path: str) -> None:
+        """Delete a folder if it is empty."""
+        try:
+            name, at = self._place(path)
+            self._leave(path)
+            os.rmdir(name, dir_fd=at)
+        except OSError:
+            return  # another file is in it, or was written just now
+
+    def _leave(self, path: str) -> None:
+        """Let go of a folder that is about to be deleted."""
+
+    def make(self, folder: str, mode: int = 0o777) -> None:
+        """Make a folder with those above it, unless they exist."""
+        parts = folder.split("/") if folder else []
+        for count in range(1, len(parts) + 1):
+            name, at = self._place("/".join(parts[:count]))
+            with suppress(FileExistsError):
+                os.mkdir(name, mode, dir_fd=at)
+
+    def open_trash(self, folder: str, contents: bytes) -> None:
+        """Make a new trash folder, note what it is to hold, and move files there from now on."""
+        self.make(os.path.dirname(folder), 0o700)
+        name, at = self._place(folder)
+        os.mkdir(name, 0o700, dir_fd=at)
+        name, at = self._place(f"{folder}/{LIST}")
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(contents)
+                file.flush()
+                os.fsync(handle)
+        except OSError:
+            os.unlink(name, dir_fd=at)
+            self.rmdir(folder)
+            raise
+        self._trash = folder
+
+    def discard(self, folder: str, names: Iterable[str]) -> None:
+        """Delete a folder of the trash with these files, and the trash if it is empty then."""
+        with suppress(OSError):
+            for one in names:
+                name, at = self._place(f"{folder}/{one}")
+                os.unlink(name, dir_fd=at)
+        self.rmdir(folder)
+        self.rmdir(os.path.dirname(folder))
+
+    def bring_back(self, trashed: str, path: str) -> int:
+        """Move a file out of the trash to `path`. Return its size.
+
+        Raises `_Kept` if something is at `path` now: nothing is overwritten.
+        """
+        self.make(os.path.dirname(path))
+        name, at = self._place(path)
+        there, bin = self._place(trashed)
+        found = os.stat(there, dir_fd=bin, follow_symlinks=False)
+        try:
+            if os.name == "nt":
+                os.rename(there, name)  # which does not overwrite there
+            else:
+                os.link(there, name, src_dir_fd=bin, dst_dir_fd=at, follow_symlinks=False)
+                os.unlink(there, dir_fd=bin)
+        except FileExistsError:
+            raise _Kept("another file is there now") from None
+        return found.st_size
+
+
+class _Handles(_Work):
+    """Finds files through handles of folders, which are opened without following links."""
 
     def __init__(self, root: str) -> None:
         # Only the links at the top level that `link_above` accepts are followed here.
@@ -197,6 +361,11 @@ class _Handles:
             raise _Kept(f"{root} belongs to another user ({_owner(found.st_uid)})")
         self._open = {"": handle}
         self._device = found.st_dev
+
+    def _place(self, path: str) -> tuple[str, int | None]:
+        _stays_inside(path)
+        folder, _, name = path.rpartition("/")
+        return name, self._folder(folder)
 
     def _folder(self, path: str) -> int:
         """Return the handle of a folder below the root."""
@@ -218,49 +387,40 @@ class _Handles:
             mounted = found.st_dev != self._device
             where = "is another file system" if mounted else "belongs to another user"
             raise _Kept(f"{path} {where}")
-        self._shut(above)
+        self._shut(path)
         self._open[path] = handle
         return handle
 
-    def _shut(self, above: str) -> None:
-        """Close the handles that no path below `above` needs, so that few are open."""
-        for path in [one for one in self._open if one and not f"{above}/".startswith(f"{one}/")]:
-            os.close(self._open.pop(path))
+    def _shut(self, opened: str) -> None:
+        """Close the handles that `opened` does not need, so that few are open.
 
-    def unlink(self, path: str, listed: Node | None, links: bool) -> int:
-        """Delete one file and return its size."""
-        _stays_inside(path)
-        folder, _, name = path.rpartition("/")
-        handle = self._folder(folder)
-        found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-        _check(found, self._device, listed, links=links)
-        os.unlink(name, dir_fd=handle)
-        return found.st_size
-
-    def rmdir(self, path: str) -> None:
-        """Delete a folder if it is empty."""
-        above, _, name = path.rpartition("/")
-        try:
-            outer = self._folder(above)
-            if path in self._open:
+        Files move between two folders, so one of the cache and one of the trash stay open.
+        """
+        for path in [one for one in self._open if one and not f"{opened}/".startswith(f"{one}/")]:
+            if _in_trash(path) == _in_trash(opened):
                 os.close(self._open.pop(path))
-            os.rmdir(name, dir_fd=outer)
-        except (OSError, _Kept):
-            return  # another file is in it, or was written just now
+
+    def _leave(self, path: str) -> None:
+        if path in self._open:
+            os.close(self._open.pop(path))
 
     def close(self) -> None:
         for handle in self._open.values():
             os.close(handle)
 
 
-class _Paths:
-    """Deletes by paths, for systems without handles of folders."""
+def _in_trash(path: str) -> bool:
+    return path.split("/", 1)[0] == TRASH
+
+
+class _Paths(_Work):
+    """Finds files by paths, for systems without handles of folders."""
 
     def __init__(self, root: str) -> None:
         self._root = os.path.abspath(root)
         self._device = os.lstat(self._root).st_dev
 
-    def _full(self, path: str) -> str:
+    def _place(self, path: str) -> tuple[str, int | None]:
         _stays_inside(path)
         full = self._root
         *folders, name = path.split("/")
@@ -270,23 +430,7 @@ class _Paths:
             reparse = getattr(found, "st_file_attributes", 0) & 0x400
             if not stat.S_ISDIR(found.st_mode) or reparse:
                 raise _Kept(f"{full} is a link")
-        return os.path.join(full, name)
-
-    def unlink(self, path: str, listed: Node | None, links: bool) -> int:
-        full = self._full(path)
-        found = os.lstat(full)
-        _check(found, self._device, listed, links=links)
-        os.unlink(full)
-        return found.st_size
-
-    def rmdir(self, path: str) -> None:
-        try:
-            os.rmdir(self._full(path))
-        except (OSError, _Kept):
-            return
-
-    def close(self) -> None:
-        return
+        return os.path.join(full, name), None
 
 
 # What a build deletes
@@ -370,6 +514,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     kind: CacheFolder
     root: str
     groups: tuple[Group, ...] = ()
+    source: str = ""
+    """The variable that names the folder; `default`, or `named` if the user named it."""
     refused: str = ""
     """Why nothing may be deleted there."""
     doubts: tuple[str, ...] = ()
@@ -378,6 +524,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Files that the cache did not write. They stay."""
     listed: dict[str, Node] = {}
     """What the files were when they were listed."""
+    locks: frozenset[str] = frozenset()
+    """Those of the files that are locks."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -395,6 +543,8 @@ class Cleared(Struct, frozen=True):
 
     plan: Plan
     removed: Removed
+    trash: str = ""
+    """The folder in which the files are kept; empty if they were deleted."""
 
 
 def plan(found: Survey, *, everything: bool) -> Plan:
@@ -418,33 +568,65 @@ def plan(found: Survey, *, everything: bool) -> Plan:
     return Plan(
         kind=found.location.kind,
         root=found.location.path,
+        source=found.location.source,
         groups=tuple(groups),
         refused=why,
         doubts=_doubts(found),
         unrelated_files=len(contents.unrelated_files),
         listed=found.tree.nodes,
+        locks=frozenset(contents.locks),
     )
 
 
-def clear(one: Plan) -> Cleared:
-    """Delete what a plan lists, and note in the record of kernels what was deleted."""
+def clear(one: Plan, trash: str = "") -> Cleared:
+    """Delete what a plan lists, and note in the record of kernels what was deleted.
+
+    `trash`: the id under which the files are kept, to be restored; empty: they are deleted.
+    """
     _log.debug("clear %s: %d files, refused: %s", one.root, len(one.files), one.refused or "no")
     if one.refused:
         return Cleared(one, Removed())
     if not any(path.startswith(f"{_RECORD_FOLDER}/") for path in one.listed):
-        return Cleared(one, remove(one.root, one.files, one.listed, links=one.kind == "hub"))
+        return _cleared(one, trash, Manifest(schema=SCHEMA, attn_doctor=""))
     from attn_doctor.record.lock import Lock
 
     try:
         with Lock(Path(one.root), waiting=_give_up):
-            removed = remove(one.root, one.files, one.listed)
-            _forget(Path(one.root), set(removed.files))
+            manifest = _record(Path(one.root))
+            cleared = _cleared(one, trash, manifest)
+            _forget(Path(one.root), manifest, set(cleared.removed.files))
     except _Taken:
         return Cleared(replace(one, refused="in use: a build has begun just now"), Removed())
     except OSError as error:
         why = f"its lock cannot be taken: {error.strerror}"
         return Cleared(replace(one, refused=why), Removed())
-    return Cleared(one, removed)
+    return cleared
+
+
+def _cleared(one: Plan, trash: str, record: Manifest) -> Cleared:
+    from attn_doctor.kernels.caches.trash import Clearing
+
+    folder, kept = f"{TRASH}/{trash}", None
+    if trash and (files := sorted({*one.files} - one.locks)):
+        hit, warmups = _built_of(record, {*files})
+        clearing = Clearing(
+            kind=one.kind,
+            at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            files={path: number for number, path in enumerate(files)},
+            entries={key: record.entries[key] for key in hit},
+            warmups={key: record.warmups[key] for key in warmups},
+        )
+        kept = folder, msgspec.json.encode(clearing)
+    removed = remove(
+        one.root,
+        one.files,
+        one.listed,
+        links=one.kind == "hub",
+        locks=one.locks & {*one.files},
+        trash=kept,
+    )
+    where = os.path.join(one.root, *folder.split("/"))
+    return Cleared(one, removed, where if kept and removed.files else "")
 
 
 class _Taken(Exception):  # noqa: N818 (not an error)
@@ -488,9 +670,13 @@ def _useless(found: Survey) -> Iterable[Group]:
             gone.update(one.entry.files)
     for why, files in reasons.items():
         yield _group(found, why, files, counts[why])
-    broken = [one for one in damaged_files(found.contents, found.tree) if one.path not in gone]
+    broken = [
+        one
+        for one in damaged_files(found.contents, found.tree)
+        if one.remove and one.path not in gone
+    ]
     files = [path for one in broken for path in one.remove if path not in gone]
-    yield _group(found, "truncated or corrupt, or with paths to another folder", files, len(broken))
+    yield _group(found, "truncated or corrupt", files, len(broken))
     record = [NAME] if found.record_damaged else []
     yield _group(found, "attn-doctor's record, which is damaged", record)
     rests = [one.path for one in leftovers(found.contents, found.tree)]
@@ -509,28 +695,39 @@ def _doubts(found: Survey) -> tuple[str, ...]:
     return tuple(f"{lock.path}: {lock.doubt}" for lock in found.locks if lock.doubt)
 
 
-def _forget(folder: Path, gone: set[str]) -> None:
-    """Note in the builder's record which kernels were cleared, so that they can be built again."""
+def _record(folder: Path) -> Manifest:
+    """The record of kernels; an empty one if there is none, or it cannot be read."""
     from attn_doctor.errors import AttnDoctorError
-    from attn_doctor.record.store import load, save
+    from attn_doctor.record.store import empty, load
 
     try:
-        manifest = load(folder)
+        return load(folder) or empty()
     except AttnDoctorError:
-        return
-    if manifest is None:
-        return
-    hit = {
+        return empty()
+
+
+def _built_of(manifest: Manifest, files: set[str]) -> tuple[list[str], list[str]]:
+    """The keys of entries and of warm-ups that `files` belong to."""
+    entries = [
         key
         for key, one in manifest.entries.items()
-        if one.build is not None and gone & one.build.files.keys()
-    }
+        if one.build is not None and files & one.build.files.keys()
+    ]
+    return entries, [key for key, one in manifest.warmups.items() if files & one.files.keys()]
+
+
+def _forget(folder: Path, manifest: Manifest, gone: set[str]) -> None:
+    """Note in the builder's record which kernels were cleared, so that they can be built again."""
+    from attn_doctor.record.store import save
+
+    hit, lost = _built_of(manifest, gone)
+    if NAME in gone or not (hit or lost):
+        return
     entries = {
         key: replace(one, state="cleared", build=None, message="its files were cleared")
         if key in hit
         else one
         for key, one in manifest.entries.items()
     }
-    warmups = {key: one for key, one in manifest.warmups.items() if not gone & one.files.keys()}
-    if hit or len(warmups) < len(manifest.warmups):
-        save(folder, replace(manifest, entries=entries, warmups=warmups))
+    warmups = {key: one for key, one in manifest.warmups.items() if key not in lost}
+    save(folder, replace(manifest, entries=entries, warmups=warmups))

@@ -36,6 +36,7 @@ def _cache(one: Survey) -> dict[str, Any]:
         "recognised": not one.contents.unrecognised,
         "unrecognised": one.contents.unrecognised,
         "bytes": one.contents.bytes,
+        "trash_bytes": one.contents.trash,
         "files": one.contents.files,
         "newest": _day(newest),
         "filesystem": one.facts.filesystem,
@@ -92,6 +93,7 @@ def clear_json(plans: Iterable[Plan], done: Sequence[Cleared], code: int) -> str
                 "doubts": one.doubts,
                 "unrelated_files": one.unrelated_files,
                 "removed": None if cleared is None else cleared.removed,
+                "trash": cleared.trash if cleared else "",
             }
         )
     return result(exit_code=code, applied=bool(done), caches=data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.caches.contents import KINDS, State
+from attn_doctor.render.caches.trash import kept_lines
 from attn_doctor.render.findings.summary import header
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import age, size
@@ -112,6 +114,11 @@ def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
     yield from map(_lock, one.locks)
     yield from _waiting(one, environment)
     contents = one.contents
+    if contents.trash:
+        yield (
+            f"{size(contents.trash)} in the trash: `attn-doctor cache restore` brings it back,"
+            " `attn-doctor cache empty-trash` frees the space"
+        )
     if contents.leftovers:
         yield plural(len(contents.leftovers), "incomplete file")
     if contents.unreadable:
@@ -275,13 +282,17 @@ def cleared_text(done: Sequence[Cleared], terminal: Terminal) -> str:
         if one.plan.refused:
             lines += [f"{one.plan.kind}: nothing deleted: {clean(one.plan.refused)}"]
             continue
-        count = plural(len(one.removed.files), "file")
-        lines.append(f"{one.plan.kind}: {count} deleted, {size(one.removed.bytes)} freed")
-        reasons = Counter(one.removed.kept.values())
-        for why, number in reasons.most_common():
-            first = next(path for path, each in one.removed.kept.items() if each == why)
-            more = f" and {number - 1} more" if number > 1 else ""
-            lines += _wrapped(terminal, f"kept: {clean(first)}{more}: {why}", "yellow")
+        what = f"{plural(len(one.removed.files), 'file')}, {size(one.removed.bytes)}"
+        lines.append(f"{one.plan.kind}: {what} {'in the trash' if one.trash else 'deleted'}")
+        lines += kept_lines(one.removed.kept, "kept", terminal)
+    if trash := next((one.trash for one in done if one.trash), ""):
+        clearing = os.path.basename(trash)
+        named = [one.plan.root for one in done if one.plan.source == "named" and one.trash]
+        where = ("--cache-dir", named[0]) if named else ()
+        back = commands.attn_doctor("cache", "restore", *where, clearing)
+        away = commands.attn_doctor("cache", "empty-trash", *where, clearing)
+        text = f"`{back}` brings them back. `{away}` deletes them and frees the space."
+        lines += terminal.wrap(text, 0)
     return terminal.page(lines)
 
 

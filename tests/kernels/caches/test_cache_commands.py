@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
         how: Callable[..., Ended] = command.run,
         **environ: str,
     ) -> Ended:
-        examined = [] if arguments[0] == "env" else ["--python", python]
+        examined = [] if arguments[0] in ("env", "restore", "empty-trash") else ["--python", python]
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -82,7 +82,7 @@ def test_clear_stale_takes_what_cannot_serve_and_nothing_else(run: Run, full: Pa
     assert dry.returncode == 0, dry.stderr
     assert "built for Python 2.7" in dry.stdout
     assert "locks of builds that were killed" in dry.stdout
-    assert "nothing was deleted" in dry.stdout
+    assert "nothing was changed" in dry.stdout
     assert (full / "py27_cpu" / "old" / "old.so").exists()
     done = run("clear", "--stale", "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -90,6 +90,10 @@ def test_clear_stale_takes_what_cannot_serve_and_nothing_else(run: Run, full: Pa
     assert [path.name for path in full.glob("*/fused/*") if path.name == "lock"] == []
     assert list(full.glob("*/fused/fused.so"))
     assert run("clear", "--stale").stdout == "Nothing to clear.\n"
+    assert "in the trash" in done.stdout
+    assert run("restore").returncode == 0
+    assert (full / "py27_cpu" / "old" / "old.so").exists()
+    assert [path.name for path in full.glob("*/fused/*") if path.name == "lock"] == []
 
 
 def test_without_a_terminal_yes_is_required(run: Run, full: Path) -> None:
@@ -127,7 +131,7 @@ def test_all_leaves_what_the_cache_did_not_write(
 ) -> None:
     mine = make.write(tmp_path / "inductor" / "checkpoint.pt")
     hub = make.hub(tmp_path / "home" / ".cache" / "huggingface" / "hub")
-    done = run("clear", "--all", "--yes")
+    done = run("clear", "--all", "--yes", "--no-trash")
     assert done.returncode == 0, done.stdout + done.stderr
     assert list((tmp_path / "inductor").rglob("*")) == [mine]
     assert hub.exists()
@@ -141,7 +145,7 @@ def test_downloads_go_when_they_are_named_and_links_are_not_followed(
     outside = make.write(tmp_path / "outside" / "file")
     link = root / "models--kernels-community--flash-attn2" / "snapshots" / "0a1b2c" / "link"
     link.symlink_to(outside)
-    done = run("clear", "--kind", "hub", "--yes")
+    done = run("clear", "--kind", "hub", "--yes", "--no-trash")
     assert done.returncode == 0, done.stdout + done.stderr
     assert list(root.iterdir()) == []
     assert outside.exists()
@@ -354,7 +358,7 @@ def test_names_that_are_no_text_are_shown_and_left_alone(
     os.truncate(library, 100)
     done = run("verify")
     assert done.returncode == 1, done.stderr
-    assert "py27_cpu/?/old.so: it ends after 100" in " ".join(done.stdout.split())
+    assert re.search(r"py27_cpu/.{1,4}/old\.so: it ends after 100", " ".join(done.stdout.split()))
     done = run("clear", "--all", "--yes")
     assert done.returncode == 0, done.stdout + done.stderr
     assert os.path.exists(strange)

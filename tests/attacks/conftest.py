@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.means import STRANGER, Attack, Run, own_home
+from tests.attacks.means import STRANGER, Attack, Run, fill, own_home
 from tests.command import PLAIN, PROGRAM
 
 
@@ -94,16 +94,10 @@ def full_disk(as_root: None, tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB without free space."""
     folder = tmp_path / "full"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("cannot mount a file system")
-    try:
-        with (folder / "filler").open("wb") as file:
-            while True:
-                file.write(b"x" * 4096)
-                file.flush()
-    except OSError:
-        pass
+    fill(folder)
     try:
         yield folder
     finally:

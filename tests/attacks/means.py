@@ -59,6 +59,16 @@ def own_home(home: Path) -> dict[str, str]:
     }
 
 
+def fill(folder: Path) -> None:
+    """Leave no free space on the file system of `folder`, with a file `filler`."""
+    handle = os.open(folder / "filler", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        while os.write(handle, b"x" * 4096):
+            pass
+    except OSError:
+        os.close(handle)
+
+
 def commands() -> tuple[tuple[str, ...], ...]:
     """Every command of attn-doctor, such as `("cache", "clear")`, as its help pages list them."""
     from typer.main import get_command

@@ -36,6 +36,8 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("cache", "status"): (),
     ("cache", "verify"): (),
     ("cache", "clear"): ("--all", "--dry-run"),
+    ("cache", "restore"): (),
+    ("cache", "empty-trash"): (),
     ("cache", "env"): (),
     ("cache", "export"): ("none.attn",),
     ("cache", "import"): ("none.attn",),

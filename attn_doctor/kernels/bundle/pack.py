@@ -19,7 +19,7 @@ from attn_doctor.kernels.builder.devices import TRITON
 from attn_doctor.kernels.builder.plan import missing
 from attn_doctor.kernels.bundle import artifact as artifacts
 from attn_doctor.kernels.bundle.artifact import Artifact, ArtifactError, Packed
-from attn_doctor.kernels.caches.contents import TRITON_FILE, TRITON_KEY
+from attn_doctor.kernels.caches.triton_kernels import FILE, KEY
 from attn_doctor.record import store
 from attn_doctor.record.key_parts import parts_of
 from attn_doctor.record.manifest import Entry, Manifest, Warmup
@@ -147,7 +147,7 @@ def _helpers(folder: Path) -> set[str]:
     """
     found = set()
     for path in (folder / TRITON / "cache").glob("*/*"):
-        known = TRITON_KEY.fullmatch(path.parent.name) and TRITON_FILE.fullmatch(path.name)
+        known = KEY.fullmatch(path.parent.name) and FILE.fullmatch(path.name)
         if known and path.is_file() and not path.is_symlink():
             found.add(path.relative_to(folder).as_posix())
     return found

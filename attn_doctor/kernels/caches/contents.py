@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import CacheFolder
 from attn_doctor.kernels.caches.file_tree import Node, Tree, read_tree
+from attn_doctor.kernels.caches.triton_kernels import TRITON_NAME, TritonKernels
 
 #: Parts of caches, each with entries of one form.
 Part = Literal[
@@ -89,12 +90,6 @@ CODE_KEY = re.compile(rb"\bc[a-z2-7]{51}\b")
 CODE = re.compile(
     r"(?P<two>[a-z0-9]{2})/(?:__pycache__/)?(?P<key>[a-z](?P=two)[a-z2-7]{48,50})(?:\.[\w.-]+)?"
 )
-#: A kernel's folder: base32 (Triton 3.1 and later), hexadecimal, or base64 for URLs.
-TRITON_KEY = re.compile(r"[A-Z2-7]{52}|[0-9a-f]{64}|[A-Za-z0-9_-]{43}")
-TRITON_FILE = re.compile(
-    r"(?:__grp__)?[\w.+-]+\.(?:ttir|ttgir|llir|llvm|ptx|cubin|sass|hsaco|amdgcn|spv|zebin|json|source"
-    r"|gluon|so|pyd|dll|exp|lib|o|obj|c|cpp)"
-)
 #: `add_kernel_arch9.0_nvrtc13.0_sass_7012_<sha1>`; on ROCm `_archgfx942:sramecc+…`.
 JITERATOR = re.compile(
     r"(?P<kernel>\w+)_arch(?P<arch>[\w.:+-]+?)_nvrtc(?P<nvrtc>\d+\.\d+)_(?P<form>sass|ptx)_\d+_[0-9a-f]{40}"
@@ -118,7 +113,8 @@ HUB_VARIANT = re.compile(
 #: process where the name tells it: torch, Triton, jiterator, FlashAttention 4.
 LEFTOVER = re.compile(
     r"(?:^|/)(?:\.(?P<torch>\d+)\.\d+\.tmp|tmp\.pid_(?P<triton>\d+)_[\w-]+(?:/[^/]+)?"
-    r"|tmp\.[0-9a-f-]{36}(?:/[^/]+)*|\w+_nvrtc[\w.]+_tmp_(?P<jiterator>\d+)"
+    rf"|tmp\.[0-9a-f-]{{36}}(?:/(?:__grp__)?{TRITON_NAME})?"
+    r"|\w+_nvrtc[\w.]+_tmp_(?P<jiterator>\d+)"
     r"|\.[0-9a-f]{64}\.[0-9a-f]{16}\.tmp\.o)$"
 )
 
@@ -263,13 +259,15 @@ def _is_lock(kind: CacheFolder, node: Node) -> bool:
 # One for each kind
 
 
-def _inductor(_: Tree) -> Sorter:
+def _inductor(tree: Tree) -> Sorter:
+    kernels = TritonKernels(tree)
+
     def place(node: Node) -> tuple[Part, str] | None:
         first, *rest = node.path.split("/")
         if first == "triton":
-            return _kernel(rest[1:] if rest and rest[0].isdigit() else rest)
+            return kernels.place(node, rest[1:] if rest and rest[0].isdigit() else rest)
         if (first, rest[:1]) == (".triton", ["cache"]):
-            return _kernel(rest[1:])  # Triton's own folder, in a build without its GPU
+            return kernels.place(node, rest[1:])  # Triton's own folder, in a build without its GPU
         if found := CODE.fullmatch(node.path):
             return "code", found["key"]
         if found := re.fullmatch(r"(?P<two>[a-z0-9]{2})/[\w.-]+\.best_config", node.path):
@@ -277,7 +275,7 @@ def _inductor(_: Tree) -> Sorter:
         if first in _GRAPHS:
             return _graph(first, rest)
         if first == "cache" and re.fullmatch(r"[0-9a-z]{32,64}", "/".join(rest)):
-            return "autotune", node.path
+            return ("autotune", node.path) if _is_timings(tree, node) else None
         if first == "dynamo":
             known = re.fullmatch(r"code_state_.+\.pkl|[0-9a-f]{64}/.+", "/".join(rest))
             return ("dynamo", node.path) if known else None
@@ -298,15 +296,14 @@ def _graph(folder: str, rest: list[str]) -> tuple[Part, str] | None:
     return next(((part, key) for part in parts), None)
 
 
-def _kernel(parts: list[str]) -> tuple[Part, str] | None:
-    """A file of a Triton kernel; `parts` is its path below Triton's own folder."""
-    if len(parts) != 2 or not TRITON_KEY.fullmatch(parts[0]):
-        return None
-    return ("triton", parts[0]) if TRITON_FILE.fullmatch(parts[1]) else None
+def _is_timings(tree: Tree, node: Node) -> bool:
+    """`{"system": …, "cache": …}`, as torch writes it, also if its end is missing."""
+    return bool(re.match(rb'\s*\{\s*"(?:system|cache)"', _head(tree, node)))
 
 
-def _triton(_: Tree) -> Sorter:
-    return lambda node: _kernel(node.path.split("/"))
+def _triton(tree: Tree) -> Sorter:
+    kernels = TritonKernels(tree)
+    return lambda node: kernels.place(node, node.path.split("/"))
 
 
 def _extensions(tree: Tree) -> Sorter:

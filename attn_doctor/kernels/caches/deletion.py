@@ -11,6 +11,7 @@ left alone as a whole, because its entries would disappear during the compilatio
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -228,7 +229,11 @@ def _check(found: os.stat_result, device: int, listed: Node | None, *, links: bo
 def _stays_inside(path: str) -> None:
     """Raise `_Kept` for a path that leads out of the root."""
     parts = path.split("/")
-    if {"", ".", ".."} & {*parts} or (os.name == "nt" and re.search(r"[:\\]", path)):
+    if (
+        {"", ".", ".."} & {*parts}
+        or "\0" in path
+        or (os.name == "nt" and re.search(r"[:\\]", path))
+    ):
         raise _Kept("its path leads out of the cache")
 
 
@@ -300,16 +305,15 @@ class _Work:
         self.make(os.path.dirname(folder), 0o700)
         name, at = self._place(folder)
         os.mkdir(name, 0o700, dir_fd=at)
-        name, at = self._place(f"{folder}/{LIST}")
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
         try:
+            name, at = self._place(f"{folder}/{LIST}")
+            handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=at)
             with os.fdopen(handle, "wb") as file:
                 file.write(contents)
                 file.flush()
                 os.fsync(handle)
         except OSError:
-            os.unlink(name, dir_fd=at)
-            self.rmdir(folder)
+            self.discard(folder, [LIST])
             raise
         self._trash = folder
 
@@ -616,7 +620,8 @@ def _cleared(one: Plan, trash: str, record: Manifest) -> Cleared:
             entries={key: record.entries[key] for key in hit},
             warmups={key: record.warmups[key] for key in warmups},
         )
-        kept = folder, msgspec.json.encode(clearing)
+        # Not msgspec, which refuses names that are not UTF-8.
+        kept = folder, json.dumps(msgspec.to_builtins(clearing)).encode()
     removed = remove(
         one.root,
         one.files,

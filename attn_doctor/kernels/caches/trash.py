@@ -7,6 +7,7 @@ were. torch, Triton and the driver do not read it.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import suppress
@@ -79,8 +80,8 @@ def trashed(root: str) -> tuple[Trashed, ...]:
         folder = os.path.join(root, TRASH, id)
         try:
             data = read_bytes(os.path.join(folder, LIST), _LONGEST, follow=False)
-            clearing = msgspec.json.decode(data, type=Clearing)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            clearing = msgspec.convert(json.loads(data), Clearing)
+        except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
             continue
         sizes = {}
         for path, number in clearing.files.items():

@@ -211,7 +211,7 @@ ODD = (
 def test_odd_json_never_fails_and_is_never_stale(tmp_path: Path, make: Any, text: str) -> None:
     """The autotuners of Triton and Inductor write JSON of their own beside kernels and graphs."""
     root = make.inductor(tmp_path)
-    kernel = root / "triton" / "0" / make.OTHER
+    kernel = make.kernel(root / "triton" / "0", make.OTHER)
     make.write(kernel / "k.json", text)
     make.write(root / "triton" / "0" / make.KEY / "k.autotune.json", text)
     make.write(kernel / "__grp__k.json", text)
@@ -512,7 +512,7 @@ def test_a_helper_for_windows_is_recognised(tmp_path: Path, make: Any) -> None:
     )
 
 
-def test_a_cache_under_another_path_is_stale_for_nobody(tmp_path: Path, make: Any) -> None:
+def test_a_cache_under_another_path_is_never_stale(tmp_path: Path, make: Any) -> None:
     """A container mounts it as /cache, and its versions are not those of this environment."""
     root = make.inductor(tmp_path, version="3.5.1")
     make.kernel(root / "triton" / "0", make.OTHER, version="3.5.1")

@@ -237,7 +237,10 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "fixes/locks.py": {"os.open": "makes a lock, and opens a folder to lock it"},
     "record/lock.py": {"path.open": "makes a lock, mode x"},
     "fixes/cuda_home/start_files.py": {"change.real.open": "appends for GitHub Actions"},
-    "kernels/caches/deletion.py": {"os.open": "opens folders to delete below them"},
+    "kernels/caches/removal.py": {
+        "os.open": "opens folders to delete below them, and locks to take them",
+        "os.fdopen": "writes the list of a trash",
+    },
     "cli/output_file.py": {"open": "appends to the summary that GitHub names"},
     "cli/streams.py": {"os.open": "/dev/null", "open": "a standard stream"},
     "kernels/bundle/artifact.py": {"tarfile.open": "reads what the opener opened"},

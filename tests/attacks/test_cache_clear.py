@@ -234,7 +234,7 @@ def test_a_lock_that_is_taken_after_the_plan_stays(
     planned = plan(survey(CacheLocation("inductor", str(cache), "named"), Facts()), everything=True)
     assert f"locks/{lock.name}" in planned.files
     # A process whose files we may not see, as that of another container.
-    monkeypatch.setattr("attn_doctor.kernels.caches.deletion.holders", lambda _: Holders())
+    monkeypatch.setattr("attn_doctor.kernels.caches.removal.holders", lambda _: Holders())
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(lock)], stdout=subprocess.PIPE, text=True
     ) as child:

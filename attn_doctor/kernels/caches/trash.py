@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from attn_doctor.files import read_bytes
 from attn_doctor.kernels.caches.contents import TRASH
-from attn_doctor.kernels.caches.deletion import LIST, Removed, working
+from attn_doctor.kernels.caches.removal import LIST, Removed, working
 from attn_doctor.record.manifest import Entry, Warmup
 
 #: Bytes of a list that are read: half a million files.

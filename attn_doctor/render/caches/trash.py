@@ -12,7 +12,7 @@ from attn_doctor.render.json_text import result
 from attn_doctor.render.terminal import Terminal, clean
 
 if TYPE_CHECKING:
-    from attn_doctor.kernels.caches.deletion import Removed
+    from attn_doctor.kernels.caches.removal import Removed
     from attn_doctor.kernels.caches.trash import Restored, Trashed
 
 

@@ -11,18 +11,16 @@ import pytest
 
 from attn_doctor.facts import Cache, Facts
 from attn_doctor.facts.kinds import CacheFolder
-from attn_doctor.kernels.caches import deletion
+from attn_doctor.kernels.caches import removal
 from attn_doctor.kernels.caches.deletion import (
     ClearedFile,
     Deletions,
     clear,
     existing,
-    link_above,
-    obstacle,
     plan,
-    remove,
 )
 from attn_doctor.kernels.caches.file_tree import read_tree
+from attn_doctor.kernels.caches.removal import link_above, obstacle, remove
 from attn_doctor.kernels.caches.survey import CacheLocation, Survey, survey
 from attn_doctor.record import store
 
@@ -35,8 +33,8 @@ root_only = pytest.mark.skipif(
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Deletes through handles of folders, and by paths as on Windows."""
     if request.param == "paths":
-        monkeypatch.setattr(deletion, "_AT", False)
-    elif not deletion._AT:
+        monkeypatch.setattr(removal, "_AT", False)
+    elif not removal._AT:
         pytest.skip("this system has no handles of folders")
     return str(request.param)
 
@@ -298,8 +296,8 @@ def test_a_root_that_cannot_be_opened_keeps_all_files(
     def fail(root: str) -> None:
         raise OSError("it is gone")
 
-    monkeypatch.setattr(deletion, "_Handles", fail)
-    monkeypatch.setattr(deletion, "_Paths", fail)
+    monkeypatch.setattr(removal, "_Handles", fail)
+    monkeypatch.setattr(removal, "_Paths", fail)
     assert remove(str(tmp_path), ["one", "a"]).kept == {"one": "it is gone", "a": "it is gone"}
 
 

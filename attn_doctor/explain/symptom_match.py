@@ -12,6 +12,7 @@ from msgspec import Struct
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
+from attn_doctor.redact import redact
 from attn_doctor.rulebook.patterns import keyword, plain_length
 from attn_doctor.rulebook.rule import Rule
 
@@ -25,6 +26,8 @@ UNKNOWN_DISTANCE = 1_000_000
 _MESSAGE = 60
 #: Characters of a line that are shown.
 _EXCERPT = 160
+#: Characters on either side of a match that are searched for secrets.
+_AROUND = 2000
 
 # Weights of the score. They were chosen by hand so that the first match has the right cause in the
 # logs of tests/logs, and are not probabilities.
@@ -191,10 +194,15 @@ def _deciding_line(covered: range, matched: str, trace: TraceLog) -> int:
 
 
 def _excerpt(text: str, matched: str) -> str:
-    """The line, trimmed around the matched text."""
+    """The line, trimmed around the matched text.
+
+    It is redacted first, because nothing recognises half a token.
+    """
     text = text.strip()
     if len(text) <= _EXCERPT:
         return text
+    begin = max(0, text.find(matched.split("\n", maxsplit=1)[0].strip()) - _AROUND)
+    text = redact(text[begin : begin + 2 * _AROUND])
     parts = (part.strip() for part in matched.split("\n"))
     part = next((part for part in parts if part and part in text), "")
     start = max(0, text.find(part) - 40) if part else 0

@@ -32,6 +32,7 @@ from attn_doctor.files import DATA, read_bytes, sync, write_atomic
 from attn_doctor.fixes.locks import is_locked, lock
 from attn_doctor.fixes.path_state import Changes, contents, digest
 from attn_doctor.ownership import require
+from attn_doctor.redact import redact_all
 
 #: File in each folder that a run made, with the run's id: only such a folder is ever removed.
 MARKER = ".attn-doctor-made"
@@ -40,6 +41,8 @@ _FILE = "journal.jsonl"
 _BEAT = 0.05
 #: Events that decide the state of a run.
 _ENDS = ("end", "undoing", "undone", "redoing")
+#: Data of an event that are for readers. Undo needs the others as they are, such as paths.
+_WORDS = ("title", "run", "detail", "error", "faults")
 _T = TypeVar("_T")
 
 
@@ -57,7 +60,8 @@ class Journal:
 
     def note(self, event: str, **data: object) -> None:
         """Append one line and wait until the disk has it. Raises `AttnDoctorError` if it fails."""
-        line = {"event": event, "time": time.time(), **data}
+        shown = {name: redact_all(one) if name in _WORDS else one for name, one in data.items()}
+        line = {"event": event, "time": time.time(), **shown}
         try:
             _write_all(self._file, (json.dumps({**line, "sum": _sum(line)}) + "\n").encode())
             os.fsync(self._file)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from attn_doctor.facts import Facts, Gpu, Program
 from attn_doctor.record.manifest import BuildEnvironment
+from attn_doctor.redact import presentable
 from attn_doctor.worker.env_vars import kept
 
 
@@ -56,8 +57,8 @@ def environment_from_facts(
 
 
 def environment(environ: Mapping[str, str], recorded: Mapping[str, str]) -> dict[str, str]:
-    """The variables that matter and are set; also such as only Triton knows, if recorded."""
-    return kept(environ, recorded)
+    """The variables that matter and are set, or that only Triton knows and are recorded."""
+    return {name: presentable(value) for name, value in kept(environ, recorded).items()}
 
 
 def _gpu(facts: Facts, device: str) -> Gpu | None:

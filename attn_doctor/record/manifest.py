@@ -107,6 +107,7 @@ class Warmup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A user's program that was run so that the cache holds its kernels."""
 
     argv: tuple[str, ...]
+    """The command, with `***` in place of secrets: others may read this file."""
     folder: str
     """Working directory it ran in."""
     device_slot: str

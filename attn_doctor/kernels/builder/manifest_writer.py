@@ -27,6 +27,7 @@ from attn_doctor.record import key_parts, store
 from attn_doctor.record.environment import slot_name
 from attn_doctor.record.lock import Lock
 from attn_doctor.record.manifest import Build, BuildEnvironment, Entry, EntryState, Manifest
+from attn_doctor.redact import presentable
 
 #: The message of entries whose build has begun and not ended.
 UNFINISHED = "not built: the build was interrupted before"
@@ -170,7 +171,12 @@ def _unfinished(kernel: PlannedBuild) -> Entry:
 
 
 def _failed(kernel: PlannedBuild, message: str) -> Entry:
-    return Entry(spec=kernel.spec, device_slot=kernel.device_slot, state="failed", message=message)
+    return Entry(
+        spec=kernel.spec,
+        device_slot=kernel.device_slot,
+        state="failed",
+        message=presentable(message),
+    )
 
 
 # Entries
@@ -196,7 +202,7 @@ def verified_entry(kernel: PlannedBuild, built: Mapping[str, Any], verified: Out
         device_slot=kernel.device_slot,
         state=state,
         mask_source=str(built.get("mask_source") or ""),
-        message=message,
+        message=presentable(message),
         build=Build(
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             seconds=float(built.get("seconds", 0.0)),
@@ -227,7 +233,7 @@ def _death(outcome: Outcome) -> str:
         printed = outcome.output().strip()
     except OSError:
         printed = ""
-    last = printed.rpartition("\n")[2][:_SHOWN]
+    last = presentable(printed.rpartition("\n")[2])[:_SHOWN]
     return f"{outcome.reason}: {last}" if last and not outcome.signal else outcome.reason
 
 

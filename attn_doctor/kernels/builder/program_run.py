@@ -139,7 +139,7 @@ def run(
     start = time.monotonic()
     try:
         with (
-            log.open("wb") as file,
+            _private(log) as file,
             Running(
                 program.argv,
                 env=environ,
@@ -169,6 +169,11 @@ def run(
     finally:
         shutil.rmtree(trace, ignore_errors=True)
         shutil.rmtree(reports, ignore_errors=True)
+
+
+def _private(log: Path) -> IO[bytes]:
+    """Open a log that only this user can read: a program may print its secrets."""
+    return open(log, "wb", opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 def _relayed(pipe: IO[bytes], log: IO[bytes], show: Callable[[bytes], None]) -> threading.Thread:

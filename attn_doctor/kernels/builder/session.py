@@ -40,6 +40,7 @@ from attn_doctor.kernels.caches.deletion import Deletions
 from attn_doctor.pool.pool import Pool
 from attn_doctor.record.lock import FOLDER, Lock
 from attn_doctor.record.manifest import BuildEnvironment, Entry
+from attn_doctor.redact import redact_all
 
 _log = logging.getLogger(__name__)
 
@@ -260,7 +261,7 @@ class BuildSession:
             # The kernels will fail for the same reason, and their entries say it.
             self._writer.environments[device] = request.environment_of(device)
             return
-        environment = msgspec.convert(dict(reported), BuildEnvironment, strict=False)
+        environment = msgspec.convert(redact_all(reported), BuildEnvironment, strict=False)
         if request.target is not None:
             remark = request.target.remark(environment)
             self.notes += [remark] if remark and remark not in self.notes else []

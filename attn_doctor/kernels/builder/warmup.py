@@ -37,6 +37,7 @@ from attn_doctor.record.environment import slot_name, slot_of
 from attn_doctor.record.lock import FOLDER, Lock, Owner
 from attn_doctor.record.manifest import NOT_REQUESTED, Manifest, Warmup
 from attn_doctor.record.trace import Lookup, counted, differing, without_gradients
+from attn_doctor.redact import redact_arguments
 from attn_doctor.worker.kernels import cache_keys
 
 NOTHING = "nothing was compiled by torch.compile, so there is nothing to reuse"
@@ -121,7 +122,7 @@ def warm_up(
             remarks.append(_INFERENCE)
         result = replace(result, wrong=wrong, notes=(*result.notes, *remarks))
         warmup = Warmup(
-            argv=program.argv,
+            argv=tuple(redact_arguments(program.argv)),
             folder=os.getcwd(),
             device_slot=_slot(program),
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -23,6 +23,7 @@ from attn_doctor.kernels.caches.triton_kernels import FILE, KEY
 from attn_doctor.record import store
 from attn_doctor.record.key_parts import parts_of
 from attn_doctor.record.manifest import Entry, Manifest, Warmup
+from attn_doctor.redact import presentable, redact_arguments
 
 #: States of entries that are worth something elsewhere.
 _STATES = ("built", "unverified")
@@ -124,7 +125,13 @@ def pack(folder: Path, choice: Choice, target: Path) -> tuple[Artifact, str]:
         entries=entries,
         files=described,
         warmups={
-            key: replace(one, root=one.root or str(folder)) for key, one in choice.warmups.items()
+            key: replace(
+                one,
+                argv=tuple(redact_arguments(one.argv)),
+                message=presentable(one.message),
+                root=one.root or str(folder),
+            )
+            for key, one in choice.warmups.items()
         },
     )
     digest = artifacts.write(target, made, _contents(folder, described))
@@ -165,7 +172,7 @@ def _rooted(entry: Entry, folder: Path) -> Entry:
 
     Where the builder kept its masks means nothing on another machine.
     """
-    entry = replace(entry, mask_folder="")
+    entry = replace(entry, mask_folder="", message=presentable(entry.message))
     if entry.build is None:
         return entry
     return replace(entry, build=replace(entry.build, root=entry.build.root or str(folder)))

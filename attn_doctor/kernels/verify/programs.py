@@ -31,6 +31,7 @@ from attn_doctor.record.key_parts import known_keys
 from attn_doctor.record.lock import Lock
 from attn_doctor.record.manifest import BuildEnvironment, Manifest, Warmup
 from attn_doctor.record.trace import Lookup, lookups
+from attn_doctor.redact import HIDDEN
 from attn_doctor.worker import stub_gpu
 
 #: A stub GPU computes nothing.
@@ -205,6 +206,8 @@ def files_of(warmup: Warmup) -> tuple[str, ...]:
 def missing(warmup: Warmup) -> str:
     """Say what is missing to run a recorded program again; empty if nothing is."""
     program = warmup.argv[0]
+    if any(HIDDEN in word for word in warmup.argv):
+        return "its arguments hold a secret, which is not recorded"
     if not (os.path.isfile(program) or shutil.which(program)):
         return f"{program} is not on this machine"
     if not os.path.isdir(warmup.folder):

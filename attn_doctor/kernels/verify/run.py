@@ -247,7 +247,7 @@ def _recorded_programs(survey: Survey, facts: Facts, say: Say) -> list[Verificat
             continue
         if lacks := programs.missing(warmup):
             command = commands.verify(folder, facts, ("COMMAND",))
-            message = f"{lacks}: {command}, with this machine's path of the program"
+            message = f"{lacks}: {command}, with the command of the program on this machine"
             title = shlex.join(warmup.argv)
             results.append(_unverified_program(folder, key, title, warmup.device_slot, message))
         else:

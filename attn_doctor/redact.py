@@ -51,8 +51,8 @@ _ORDINARY_NAME = (
 )
 #: Values that say nothing: empty, a variable, a constant, a placeholder, an expression.
 _SAYS_NOTHING = (
-    r"(?i)(?:\*+|\$.*|%\w+%|\{.*|<.*|\[.*|none|null|nil|true|false|yes|no|on|off|str|string|bytes"
-    r"|int|optional\b.*|(?:self|os|args|config|cfg|tokenizer)\..*|\w+\(.*|-+|\.\.\.|…|\d{1,6})"
+    r"(?i)(?:\*+|values?\b.*|your.*|\$.*|%\w+%|\{.*|<.*|\[.*|none|null|nil|true|false|yes|no|on"
+    r"|off|str|string|bytes|int|optional\b.*|(?:self|os|args|config|cfg|tokenizer)\..*|\w+\(.*|-+|\.\.\.|…|\d{1,6})"
     r"[\])},.;:]*"
 )
 _VALUE = r"""(?:[^\s"`\\<>&]|\\(?!"))"""
@@ -108,6 +108,12 @@ _ORDINARY_WORD = (
     r"(?:^|/)(?:[A-Z2-7]{52}|[a-z2-7]{50,52})(?:/|$)|"
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|^_+Z|ILb[01]E|Lb[01]ELb|ENS\d?_|EEE[vN]|RKN"
 )
+
+
+class Redacted(str):
+    """A page without secrets, which is not searched again. What is made of it is searched."""
+
+    __slots__ = ()
 
 
 def redact(text: str) -> str:
@@ -243,7 +249,7 @@ def _without_key(found: re.Match[str]) -> str:
 
 
 def _without_user(found: re.Match[str]) -> str:
-    harmless = found["user"] == "git" and not found["rest"]
+    harmless = found["user"] in ("git", "…") and not found["rest"]
     return found[0] if harmless or found["rest"] == f":{HIDDEN}" else f"{HIDDEN}@"
 
 
@@ -252,7 +258,9 @@ def _without_user(found: re.Match[str]) -> str:
 
 @cache
 def _shape(marker: str, rest: str) -> re.Pattern[str]:
-    return re.compile(f"{BEFORE.get(marker, _START)}{re.escape(marker)}(?:{rest})", re.ASCII)
+    plain = "" if len(marker) > 4 and marker.endswith(("_", "-")) else _START
+    before = BEFORE.get(marker, plain)
+    return re.compile(f"{before}{re.escape(marker)}(?:{rest})", re.ASCII)
 
 
 @cache

@@ -13,7 +13,7 @@ import sys
 from typing import Any, TextIO
 
 from attn_doctor.clean import clean, clean_lines, without_commands
-from attn_doctor.redact import redact
+from attn_doctor.redact import Redacted, redact
 
 #: Colours and weights; not the concealed and blinking text that a terminal also knows.
 _STYLE = r"(\x1b\[(?:(?:[0-4]|[34]\d|38;5;\d+|9\d);?)*m)"
@@ -24,6 +24,8 @@ def safe(text: str, *, styled: bool = False, commands: bool = False) -> str:
 
     `styled` keeps colours; `commands` keeps commands, of which the page then consists.
     """
+    if isinstance(text, Redacted):
+        return text
     parts = re.split(_STYLE, text) if styled and "\x1b" in text else [text]
     shown = "".join(
         part if number % 2 else redact(clean_lines(part)) for number, part in enumerate(parts)

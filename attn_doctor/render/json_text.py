@@ -13,7 +13,7 @@ import msgspec
 
 from attn_doctor._version import __version__
 from attn_doctor.clean import clean_lines
-from attn_doctor.redact import redact, redact_all
+from attn_doctor.redact import Redacted, redact, redact_all
 
 #: Version of the form of results; it increases when a key is renamed or changes its meaning.
 SCHEMA = 1
@@ -33,7 +33,7 @@ def json_text(data: object) -> str:
         plain = redact_all(_each(plain, lambda text: _decoded(clean_lines(text))))
     written = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
     # `##[error]` and `##vso[…]` are commands in a log; `\u0023` is the same letter to a program.
-    return written.replace("##", "#\\u0023") + "\n"
+    return Redacted(written.replace("##", "#\\u0023") + "\n")
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:

@@ -1,0 +1,222 @@
+"""A machine, files and caches in which every text of other origin is one that an attacker chose.
+
+`spread` makes them with any text, so that the same walk over commands and formats finds values that
+are not redacted and values that are not cleaned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from attn_doctor.errors import SnapshotError
+from attn_doctor.kernels.bundle.pack import choose, pack
+from attn_doctor.record import store
+from attn_doctor.record.manifest import Build, BuildEnvironment, Entry, Manifest, Warmup
+from attn_doctor.record.spec import KernelSpec
+from attn_doctor.snapshot import parse
+from tests.attacks.means import ROOT
+
+#: Text number n of an attacker.
+Text = Callable[[], str]
+_MACHINE = ROOT / "tests" / "machines" / "h200-torch-2.11-cu130" / "facts.json"
+_SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), phase="inference")
+_LOG = """Traceback (most recent call last):
+  File "/srv/{0}/train.py", line 3, in <module>
+    token = "{0}"
+{0}
+[rank3]: {0} torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB {0}
+{0} triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131074 {0}
+ImportError: /srv/{0}/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi {0}
+Name: torch {0}
+Version: 2.11.0+{0}
+"""
+
+
+class Hostile(NamedTuple):
+    """Where the texts lie, and the commands that read them."""
+
+    folder: Path
+    commands: dict[str, tuple[str, ...]]
+    """Name → a command line, whose working directory is `folder`."""
+    environ: dict[str, str]
+
+
+def spread(folder: Path, text: Text) -> Hostile:
+    """Write everything below `folder`."""
+    (folder / "facts.json").write_bytes(_snapshot(text))
+    (folder / "log.txt").write_bytes(
+        "".join(_LOG.replace("{0}", text()) for _ in range(4)).encode("utf-8", "surrogateescape")
+    )
+    (folder / "attn-doctor.toml").write_text(_policy(text), "utf-8")
+    (folder / "bad.toml").write_text(f"unknown = {json.dumps(text())}\n[broken", "utf-8")
+    (folder / "bad.json").write_text(json.dumps({"schema": 1, "python": {"version": [text()]}}))
+    (folder / "config.json").write_text(json.dumps(_config(text)))
+    cache = _cache(folder / "cache", text)
+    pack(cache, choose(cache), folder / "kernels.attn")
+    environ = {
+        name: text()
+        for name in ("TORCH_LOGS", "CC", "CUDA_HOME", "LD_LIBRARY_PATH", "NVCC_APPEND_FLAGS")
+        if "\0" not in text()
+    }
+    return Hostile(folder, dict(_commands()), environ)
+
+
+def _commands() -> Iterator[tuple[str, tuple[str, ...]]]:
+    check = ("check", "--facts", "facts.json", "--config", "none")
+    for form in ("text", "json", "markdown", "github", "sarif", "junit", "gitlab"):
+        yield f"check {form}", (*check, "--format", form)
+    yield "check verbose", (*check, "-v", "--policy", "none")
+    yield "check to a file", (*check, "-o", "written.txt")
+    yield "check log", (*check, "-vv")
+    yield "check config", ("check", "--facts", "facts.json", "--config", "config.json", "-v")
+    yield "explain policy", ("check", "--explain-policy")
+    yield "bad policy", ("check", "--policy", "bad.toml")
+    yield "bad snapshot", ("check", "--facts", "bad.json")
+    for form in ("text", "json", "markdown"):
+        yield f"backends {form}", ("backends", "--facts", "facts.json", "--format", form)
+        yield f"explain {form}", ("explain", "log.txt", "--no-probe", "--format", form)
+    yield "backends why", ("backends", "--facts", "facts.json", "--why", "flash")
+    yield "explain verbose", ("explain", "log.txt", "--facts", "facts.json", "-v")
+    yield "explain to a file", ("explain", "log.txt", "--no-probe", "-o", "written.txt")
+    for form in ("text", "json"):
+        yield f"fix plan {form}", ("fix", "plan", "--facts", "facts.json", "--format", form)
+        for name, words in {
+            "status": (), "why": (), "verify": ("--no-verify",),
+            "clear": ("--kind", "inductor", "-n"),
+        }.items():  # fmt: skip
+            cache = ("cache", name, *words, "--cache-dir", "cache")
+            yield f"cache {name} {form}", (*cache, "--format", form)
+        read = ("cache", "import", "kernels.attn", "-n", "--cache-dir", "other")
+        yield f"cache import {form}", (*read, "--format", form)
+    yield "requirements", ("fix", "requirements", "--facts", "facts.json")
+    yield "report", ("report", "-o", "-")
+    yield "check here", ("check", "--format", "json", "--config", "none")
+
+
+def _snapshot(text: Text) -> bytes:
+    """A recorded machine in which every free text is the attacker's."""
+    data = json.loads(_MACHINE.read_bytes())
+    for place in list(_places(data)):
+        before = _at(data, place)
+        for value in (f"{before}/{text()}", text()):
+            _put(data, place, value)
+            if _reads(data, place):
+                break
+            _put(data, place, before)
+    data["gaps"] = {**data.get("gaps", {}), "torch.abi": text(), "gpus[0].driver": text()}
+    return json.dumps(data).encode()
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every text that is not a version, from which rules could not conclude any more."""
+    pairs: Any = ()
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = enumerate(value)
+    elif isinstance(value, str) and value and not value[0].isdigit():
+        yield path
+    for key, one in pairs:
+        yield from _places(one, (*path, key))
+
+
+def _at(data: Any, place: tuple[Any, ...]) -> Any:
+    for key in place:
+        data = data[key]
+    return data
+
+
+def _put(data: Any, place: tuple[Any, ...], value: str) -> None:
+    _at(data, place[:-1])[place[-1]] = value
+
+
+_READABLE: dict[tuple[Any, ...], bool] = {}
+
+
+def _reads(data: Any, place: tuple[Any, ...]) -> bool:
+    """Whether the snapshot is still valid; the same for all elements of a list."""
+    kind = tuple("[]" if isinstance(key, int) else key for key in place)
+    if kind not in _READABLE:
+        try:
+            parse(json.dumps(data).encode(), "facts.json")
+        except SnapshotError:
+            _READABLE[kind] = False
+        else:
+            _READABLE[kind] = True
+    return _READABLE[kind]
+
+
+def _policy(text: Text) -> str:
+    written = [
+        f"[[ignore]]\nrule = {json.dumps(rule)}\nreason = {json.dumps(text())}\n"
+        f"until = 2099-01-01\nsubject = {json.dumps(text())}\n"
+        for rule in ("flash-attn/not-installed", "python/no-venv")
+    ]
+    return f"allowed-gpus = [{json.dumps(text())}]\n" + "".join(written)
+
+
+def _config(text: Text) -> dict[str, str]:
+    return {
+        "model_family": "flux", "model_type": text(), "attention_mechanism": text(),
+        "hub_token": text(), "output_dir": text(), "pretrained_model_name_or_path": text(),
+    }  # fmt: skip
+
+
+def _cache(root: Path, text: Text) -> Path:
+    """A cache folder whose manifest the attacker wrote."""
+    files = {}
+    for number in range(3):
+        name = f"fxgraph/ab/fab{number}/entry"
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"\x80\x04graph")
+        files[name] = 7
+    slots = [f"cuda:0 NVIDIA {text()}", "cpu"]
+    build = Build(at="2026-11-21T10:00:00+00:00", seconds=3.0, files=files, verified=True,
+                  limits=[text()], root=f"/srv/{text()}")  # fmt: skip
+    entries = [
+        Entry(
+            spec=replace(_SPEC, mask=f"masks:{text()}"),
+            device_slot=slot,
+            state="built",
+            build=build,
+            message=text(),
+            mask_folder=text(),
+        )
+        for slot in slots
+    ]
+    entries.append(
+        Entry(spec=_SPEC, device_slot=slots[0], state="failed", message=text(), cause=text())
+    )
+    warmups = {
+        f"{number:012x}": Warmup(
+            argv=("python", f"/srv/{text()}.py", "--hub_token", text(), f"--name={text()}"),
+            folder=f"/srv/{text()}", device_slot=slots[0], at=text(), seconds=1.0, files=files,
+            verified=verified, message=text())
+        for number, verified in enumerate((True, False))
+    }  # fmt: skip
+    fields = {one.name for one in msgspec.structs.fields(BuildEnvironment)} - {"sm"}
+    here: dict[str, Any] = {
+        name: {text(): text()} if name in ("environment", "settings") else text() for name in fields
+    }
+    manifest = Manifest(
+        schema=1,
+        attn_doctor="0.1.0",
+        environments={slot: BuildEnvironment(**here) for slot in slots},
+        entries={f"{one.spec.id}@{one.device_slot}": one for one in entries},
+        warmups=warmups,
+    )
+    store.save(root, manifest)
+    return root
+
+
+def texts(*values: str) -> Text:
+    """Give one value after another, for ever."""
+    endless = itertools.cycle(values)
+    return lambda: next(endless)

@@ -26,7 +26,8 @@ _INVISIBLE = re.compile(
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 #: Commands in the output of a step: `::error::` begins a line (GitHub), `##[` and `##vso[` stand
 #: anywhere (GitHub, Azure Pipelines), `##teamcity[` too.
-_COMMAND = r"(?m)^([ \t]*:)(?=:)|(#)(?=#\w{0,20}\[)"
+_OF_LINES = r"(?m)^([ \t]*:)(?=:)"
+_ANYWHERE = r"#(?=#\w{0,20}\[)"
 
 
 def clean(text: str) -> str:
@@ -51,9 +52,14 @@ def is_clean(text: str) -> bool:
     return clean(text) == text
 
 
-def without_commands(text: str) -> str:
-    """Return a page without commands of a CI service: a space parts their first two letters."""
-    return re.sub(_COMMAND, r"\1\2 ", text) if "::" in text or "##" in text else text
+def without_commands(text: str, *, lines: bool = True) -> str:
+    """Return a page without commands of a CI service: a space parts their first two letters.
+
+    `lines`: also without those that are a line of GitHub's own form.
+    """
+    if "##" in text:
+        text = re.sub(_ANYWHERE, "# ", text)
+    return re.sub(_OF_LINES, r"\1 ", text) if lines and "::" in text else text
 
 
 def _shown(char: str) -> str:

@@ -18,7 +18,7 @@ from attn_doctor.facts import to_json
 from attn_doctor.findings import Finding, Verdict
 from attn_doctor.host import Host
 from attn_doctor.host.recorded import RecordedHost, RecordingHost, to_text
-from attn_doctor.redact import presentable
+from attn_doctor.redact import Redacted, redact_all
 
 #: Variables that no probe reports but that an examination reads.
 _NEEDED = {"PATH", "HOME", "USER", "LOGNAME", "USERNAME", "PATHEXT", "ProgramFiles", "APPDATA"}
@@ -29,12 +29,11 @@ def record(host: Host, python: str = "") -> dict[str, str]:
     recording = RecordingHost(host, lambda name: name in VARIABLES or name in _NEEDED)
     examine(recording, python)
     replaced = anonymous(host)
-    answers = walk(recording.answers, replaced)
-    kept = answers.get("environ", {}).get("answer", {})
-    for name in kept:
-        kept[name] = presentable(kept[name])
+    # Not cleaned: answers of programs and the heads of files are replayed as they are.
+    answers = redact_all(walk(recording.answers, replaced))
     # The results of a replay, so that they do not contain what was removed from the answers.
-    return {"host.json": to_text(answers), **expected(answers, replaced(python))}
+    files = {"host.json": to_text(answers), **expected(answers, replaced(python))}
+    return {name: Redacted(text) for name, text in files.items()}
 
 
 def expected(answers: Mapping[str, Any], python: str = "") -> dict[str, str]:

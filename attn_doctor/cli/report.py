@@ -42,13 +42,13 @@ def report(
     from attn_doctor.anonymize import anonymous, rewritten
     from attn_doctor.cli.this_machine import this_machine
     from attn_doctor.diagnosis import examine
-    from attn_doctor.facts import to_json
+    from attn_doctor.render.json_text import json_text
 
     host = this_machine()
     if record:
         _record(host, Path(record), python, force)
         return
-    text = to_json(rewritten(examine(host, python), anonymous(host))).decode() + "\n"
+    text = json_text(rewritten(examine(host, python), anonymous(host)))
     if output == "-":
         sys.stdout.write(text)
         return

@@ -22,7 +22,7 @@ _STYLE = r"(\x1b\[(?:(?:[0-4]|[34]\d|38;5;\d+|9\d);?)*m)"
 def safe(text: str, *, styled: bool = False, commands: bool = False) -> str:
     """Return a page without secrets, control characters and commands of a CI service.
 
-    `styled` keeps colours; `commands` keeps commands, of which the page then consists.
+    `styled` keeps colours; `commands` keeps GitHub's commands, which then are lines of the page.
     """
     if isinstance(text, Redacted):
         return text
@@ -30,7 +30,7 @@ def safe(text: str, *, styled: bool = False, commands: bool = False) -> str:
     shown = "".join(
         part if number % 2 else redact(clean_lines(part)) for number, part in enumerate(parts)
     )
-    return shown if commands else without_commands(shown)
+    return without_commands(shown, lines=not commands)
 
 
 class Edge:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,8 @@ from tests.attacks.means import ROOT
 
 #: Text number n of an attacker.
 Text = Callable[[], str]
+#: Commands that show none of the texts: they only have to end well.
+OWN_WORDS = ("cache verify", "cache clear", "cache status text", "fix plan")
 _MACHINE = ROOT / "tests" / "machines" / "h200-torch-2.11-cu130" / "facts.json"
 _SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), phase="inference")
 _LOG = """Traceback (most recent call last):
@@ -55,9 +58,10 @@ def spread(folder: Path, text: Text) -> Hostile:
         "".join(_LOG.replace("{0}", text()) for _ in range(4)).encode("utf-8", "surrogateescape")
     )
     (folder / "attn-doctor.toml").write_text(_policy(text), "utf-8")
-    (folder / "bad.toml").write_text(f"unknown = {json.dumps(text())}\n[broken", "utf-8")
-    (folder / "bad.json").write_text(json.dumps({"schema": 1, "python": {"version": [text()]}}))
+    (folder / "bad.toml").write_text(f"{_toml(text())} = 1\n", "utf-8")
+    (folder / "bad.json").write_text(json.dumps({"schema": 99, "attn_doctor": text()}))
     (folder / "config.json").write_text(json.dumps(_config(text)))
+    _environment(folder / "venv", text)
     cache = _cache(folder / "cache", text)
     pack(cache, choose(cache), folder / "kernels.attn")
     environ = {
@@ -65,10 +69,10 @@ def spread(folder: Path, text: Text) -> Hostile:
         for name in ("TORCH_LOGS", "CC", "CUDA_HOME", "LD_LIBRARY_PATH", "NVCC_APPEND_FLAGS")
         if "\0" not in text()
     }
-    return Hostile(folder, dict(_commands()), environ)
+    return Hostile(folder, dict(commands()), environ)
 
 
-def _commands() -> Iterator[tuple[str, tuple[str, ...]]]:
+def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
     check = ("check", "--facts", "facts.json", "--config", "none")
     for form in ("text", "json", "markdown", "github", "sarif", "junit", "gitlab"):
         yield f"check {form}", (*check, "--format", form)
@@ -97,7 +101,14 @@ def _commands() -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"cache import {form}", (*read, "--format", form)
     yield "requirements", ("fix", "requirements", "--facts", "facts.json")
     yield "report", ("report", "-o", "-")
-    yield "check here", ("check", "--format", "json", "--config", "none")
+    for form in ("text", "json"):
+        yield f"check environment {form}", (
+            "check", "--python", "venv", "--config", "none", "--format", form, "-v")  # fmt: skip
+    yield (
+        "backends environment text",
+        ("backends", "--python", "venv", "--framework", "simpletuner"),
+    )
+    yield "report environment json", ("report", "-o", "-", "--python", "venv")
 
 
 def _snapshot(text: Text) -> bytes:
@@ -155,11 +166,45 @@ def _reads(data: Any, place: tuple[Any, ...]) -> bool:
 
 def _policy(text: Text) -> str:
     written = [
-        f"[[ignore]]\nrule = {json.dumps(rule)}\nreason = {json.dumps(text())}\n"
-        f"until = 2099-01-01\nsubject = {json.dumps(text())}\n"
+        f"[[ignore]]\nrule = {json.dumps(rule)}\nreason = {_toml(text())}\n"
+        f"until = 2099-01-01\nsubject = {_toml(text())}\n"
         for rule in ("flash-attn/not-installed", "python/no-venv")
     ]
-    return f"allowed-gpus = [{json.dumps(text())}]\n" + "".join(written)
+    return f"allowed-gpus = [{_toml(text())}]\n" + "".join(written)
+
+
+def _environment(root: Path, text: Text) -> None:
+    """An environment with packages, paths and files that the attacker named."""
+    (root / "bin").mkdir(parents=True)
+    (root / "bin" / "python").symlink_to(sys.executable)
+    here = "\n".join(f"{name} = {text()}" for name in ("prompt", "command", "uv"))
+    home = Path(sys.executable).parent
+    (root / "pyvenv.cfg").write_text(f"home = {home}\nversion = 3.12.1\n{here}\n")
+    packages = root / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    for package in ("torch", "flash_attn", "xformers", "diffusers", "sageattention"):
+        name = _name(text())
+        info = packages / f"{package}-2.8.0+{name}.dist-info"
+        info.mkdir(parents=True)
+        described = f"Name: {package}\nVersion: 2.8.0+{text()}\nRequires-Dist: acme @ https://ada:{text()}@h/x\n"
+        (info / "METADATA").write_text(described)
+        (info / "INSTALLER").write_text(text())
+        (info / "RECORD").write_text(f"{text()},sha256={text()},3\n")
+        (info / "direct_url.json").write_text(json.dumps({"url": f"https://{text()}@x/{text()}"}))
+        (packages / package).mkdir()
+        (packages / package / "__init__.py").write_text(f"__version__ = {text()!r}\n")
+        (packages / package / f"_C{name}.so").write_bytes(b"\x7fELF" + text().encode())
+        (packages / f"{name}.pth").write_text(f"/srv/{_name(text())}\n")
+    (packages / "torch" / "version.py").write_text(f"__version__ = {text()!r}\ncuda = {text()!r}\n")
+
+
+def _name(text: str) -> str:
+    """The text as the name of a file."""
+    return text.replace("/", "_").replace("\0", "")[:60]
+
+
+def _toml(text: str) -> str:
+    """A quoted text of TOML, which allows no control characters in it."""
+    return '"' + "".join(one if one.isalnum() else f"\\U{ord(one):08x}" for one in text) + '"'
 
 
 def _config(text: Text) -> dict[str, str]:
@@ -177,6 +222,9 @@ def _cache(root: Path, text: Text) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(b"\x80\x04graph")
         files[name] = 7
+        (root / "fxgraph" / _name(text())).mkdir(exist_ok=True)
+        (root / "triton" / _name(text())).mkdir(parents=True, exist_ok=True)
+        (root / _name(text())).touch()
     slots = [f"cuda:0 NVIDIA {text()}", "cpu"]
     build = Build(at="2026-11-21T10:00:00+00:00", seconds=3.0, files=files, verified=True,
                   limits=[text()], root=f"/srv/{text()}")  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.redact import HIDDEN, redact, redact_all
-from tests.attacks.hostile import Hostile, spread, texts
+from tests.attacks.hostile import OWN_WORDS, Hostile, spread, texts
 from tests.attacks.tokens import tokens
 from tests.command import run
 
@@ -164,11 +164,6 @@ def test_long_texts_take_no_time() -> None:
 
 
 MARKED = {name: one for name, one in TOKENS.items() if name not in UNMARKED}
-#: Names of commands that show none of the hostile texts: they only have to end well.
-OWN_WORDS = (
-    "bad policy", "bad snapshot", "cache verify", "cache clear", "cache status text",
-    "requirements",
-)  # fmt: skip
 #: One command of each kind, for the default run.
 QUICK = (
     "check text", "check json", "check markdown", "check github", "check junit", "explain text",
@@ -187,7 +182,9 @@ def leaking(hostile: Hostile, names: Iterable[str], commands: Iterable[str]) -> 
         ended = run(*hostile.commands[command], cwd=hostile.folder, environ=environ)
         assert ended.returncode in (0, 1, 2), (command, ended.stderr)
         text = ended.stdout + ended.stderr + (written.read_text() if written.exists() else "")
-        assert HIDDEN in text or command.startswith(OWN_WORDS), f"{command} shows nothing hostile"
+        assert HIDDEN in text.replace("\\", "") or command.startswith(OWN_WORDS), (
+            f"{command} shows nothing hostile"
+        )
         found += [f"{command}: {name}" for name in names if leaks(TOKENS[name], text)]
     return found
 

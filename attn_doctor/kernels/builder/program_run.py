@@ -136,10 +136,12 @@ def run(
         reports.mkdir(parents=True, exist_ok=True)
         environ = program_environment.environment(environ, str(reports))
     _log.debug("%s: %s", phase, program.argv)
+    log.touch(0o600)  # a program may print its secrets
+    log.chmod(0o600)
     start = time.monotonic()
     try:
         with (
-            _private(log) as file,
+            log.open("wb") as file,
             Running(
                 program.argv,
                 env=environ,
@@ -169,11 +171,6 @@ def run(
     finally:
         shutil.rmtree(trace, ignore_errors=True)
         shutil.rmtree(reports, ignore_errors=True)
-
-
-def _private(log: Path) -> IO[bytes]:
-    """Open a log that only this user can read: a program may print its secrets."""
-    return open(log, "wb", opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 def _relayed(pipe: IO[bytes], log: IO[bytes], show: Callable[[bytes], None]) -> threading.Thread:

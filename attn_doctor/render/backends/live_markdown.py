@@ -11,6 +11,7 @@ from attn_doctor.backends.live.static_disagreements import Disagreement
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.render.backends.figures import cells, shape_of
 from attn_doctor.render.backends.live_text import last_line
+from attn_doctor.render.findings.markdown import escape, fenced
 from attn_doctor.render.json_text import json_text
 
 _HEAD = ("backend", "verdict", "error", "time", "TFLOP/s", "memory", "ratio")
@@ -35,9 +36,10 @@ def markdown(
     """The result as tables. `anonymous` takes the machine's identity out of a text."""
     lines = ["## attention backends, run", ""]
     device = report.device
-    lines.append(f"torch {report.torch} on {device.name or 'no device'}. {last_line(report)}")
+    where = f"torch {report.torch} on {device.name or 'no device'}. {last_line(report)}"
+    lines.append(escape(where))
     if device.note:
-        lines += ["", device.note]
+        lines += ["", escape(device.note)]
     for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
         lines += _table(phase, report)
     for one in differing:
@@ -58,8 +60,7 @@ def _table(phase: str, report: LiveReport) -> Iterator[str]:
 def _cells(outcome: PhaseResult) -> list[str]:
     if outcome.verdict.works and outcome.figures:
         return [outcome.verdict.value, *cells(outcome.figures[-1])]
-    why = outcome.sentence.replace("|", "\\|").replace("\n", " ")
-    return [f"{outcome.verdict.value}: {why}", "", "", "", "", ""]
+    return [f"{outcome.verdict.value}: {escape(outcome.sentence)}", "", "", "", "", ""]
 
 
 def _disagreement(
@@ -69,27 +70,23 @@ def _disagreement(
     failure = one.outcome.failure
     text = failure.text.splitlines()[-_LINES:] if failure is not None else []
     shown = {name: value for name, value in _facts(one, facts, anonymous).items() if value}
-    written = json_text(shown).rstrip()
+    written, version = json_text(shown).rstrip(), one.result.version or "unknown"
     lines = [
         f"### `{one.name}` for {one.phase}: the facts and the run differ",
         "",
-        f"- attn-doctor {__version__}, torch {report.torch}, {report.device.name}",
-        f"- called: {one.result.route}, version {one.result.version or 'unknown'}",
-        f"- from the facts: {one.static}",
-        f"- by running: {one.live}",
+        f"- attn-doctor {__version__}, torch {escape(f'{report.torch}, {report.device.name}')}",
+        f"- called: {escape(f'{one.result.route}, version {version}')}",
+        f"- from the facts: {escape(one.static)}",
+        f"- by running: {escape(one.live)}",
         "",
         "<details><summary>What it printed</summary>",
         "",
-        "```text",
-        *(line.replace("```", "'''") for line in text or ["(nothing)"]),
-        "```",
+        *fenced("text", text or ["(nothing)"]),
         "",
         "</details>",
         "<details><summary>Facts</summary>",
         "",
-        "```json",
-        written,
-        "```",
+        *fenced("json", written.splitlines()),
         "",
         "</details>",
     ]

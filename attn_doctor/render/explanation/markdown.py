@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, RankedCause
 from attn_doctor.render.explanation.text import confidence_in_words
-from attn_doctor.render.findings.markdown import escape, fix_lines
-from attn_doctor.render.terminal import clean
+from attn_doctor.render.findings.markdown import escape, fenced, fix_lines
 
 
 def markdown(found: Explanation) -> str:
@@ -30,9 +28,7 @@ def _match(match: RankedCause, found: Explanation) -> Iterator[str]:
     yield ""
     yield f"{escape(match.file)}, line {match.line}:"
     yield ""
-    longest = max((len(run) for run in re.findall("`+", match.excerpt)), default=0)
-    fence = "`" * max(3, longest + 1)
-    yield from (fence, clean(match.excerpt), fence, "")
+    yield from (*fenced("", match.excerpt.splitlines()), "")
     yield f"{escape(match.why)}"
     yield ""
     yield f"- {escape(match.verdict)}"

@@ -8,6 +8,7 @@ Source: docs.github.com, "Workflow commands for GitHub Actions".
 from __future__ import annotations
 
 from attn_doctor.findings import Diagnosis, Severity
+from attn_doctor.redact import redact
 from attn_doctor.render.findings.locations import location
 from attn_doctor.render.findings.plain import details
 from attn_doctor.render.grouping import Problem, problems, tally
@@ -36,7 +37,7 @@ def _command(problem: Problem, diagnosis: Diagnosis, file: str) -> str:
         properties["line"] = str(at.line)
     written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     message = details(finding, diagnosis, fixes=1)
-    return f"::{_COMMANDS[problem.severity]} {written}::{_data(message)}"
+    return f"::{_COMMANDS[problem.severity]} {written}::{_data(redact(message))}"
 
 
 def _data(text: str) -> str:
@@ -46,4 +47,4 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     """`text` as a property of a workflow command."""
-    return _data(clean(text)).replace(":", "%3A").replace(",", "%2C")
+    return _data(redact(clean(text))).replace(":", "%3A").replace(",", "%2C")

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from attn_doctor.clean import clean_lines
 from attn_doctor.findings import Because, Diagnosis, Finding, Severity, Verdict
+from attn_doctor.redact import redact
 from attn_doctor.render.findings.plain import details, headline
 
 
@@ -72,10 +74,10 @@ def _reason(findings: list[Finding]) -> str:
 
 
 def _xml(text: str) -> str:
-    """`text` without the control characters that XML 1.0 cannot hold."""
+    """`text` without secrets and the characters that XML 1.0 cannot hold."""
     return "".join(
         char
-        for char in text
+        for char in redact(clean_lines(text))
         if char in "\t\n\r"
         or " " <= char <= "\ud7ff"
         or "\ue000" <= char <= "\ufffd"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from attn_doctor._version import __version__
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Fix
+from attn_doctor.redact import redact
 from attn_doctor.render.findings.summary import blocks, header
 from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
 from attn_doctor.render.terminal import clean
@@ -45,7 +46,7 @@ def _top(
     yield ""
     yield "| | |"
     yield "|---|---|"
-    yield f"| examined | {_cell(header(diagnosis.facts))} |"
+    yield f"| examined | {escape(header(diagnosis.facts))} |"
     shown = blocks(diagnosis.facts)
     if backends is not None:
         from attn_doctor.render.findings.readiness import short_form
@@ -56,7 +57,7 @@ def _top(
 
         shown += [("config", preflight.short_form(one)) for one in configs]
     for name, lines in shown:
-        yield f"| {name} | {'<br>'.join(map(_cell, lines))} |"
+        yield f"| {name} | {'<br>'.join(map(escape, lines))} |"
     yield ""
 
 
@@ -80,7 +81,7 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
         yield "| fact | seen | wanted |"
         yield "|---|---|---|"
         for line in finding.because:
-            yield f"| `{line.fact}` | {_cell(line.seen)} | {_cell(line.wanted)} |"
+            yield f"| `{line.fact}` | {escape(line.seen)} | {escape(line.wanted)} |"
         yield ""
     yield from fix_lines(finding.fixes, diagnosis.facts)
     if problem.consequences:
@@ -97,9 +98,9 @@ def fix_lines(fixes: Iterable[Fix], facts: Facts) -> Iterator[str]:
         yield f"**Fix:** {escape(fix.title)}" + (f" — {manual}" if manual else "")
         commands = shell_lines(fix, facts)
         if commands:
-            yield from ("", "```sh", *map(clean, commands), "```")
+            yield from ("", *fenced("sh", commands))
         if fix.code:
-            yield from ("", "```python", clean(fix.code), "```")
+            yield from ("", *fenced("python", fix.code.splitlines()))
         yield ""
 
 
@@ -124,10 +125,14 @@ def _unchecked(diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
 
 
+def fenced(language: str, lines: Iterable[str]) -> list[str]:
+    """Lines as a block of code, which none of them can end."""
+    shown = [clean(line) for line in lines]
+    longest = max((len(run) for line in shown for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [fence + language, *shown, fence]
+
+
 def escape(text: str) -> str:
-    """`text` from the machine, so that none of it is markup."""
-    return _MARKUP.sub(r"\\\1", clean(text))
-
-
-def _cell(text: str) -> str:
-    return escape(text).replace("\n", " ")
+    """`text` from the machine, so that none of it is markup. Escaped, no secret would be seen."""
+    return _MARKUP.sub(r"\\\1", redact(clean(text)))

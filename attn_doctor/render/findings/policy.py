@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
+from attn_doctor.clean import clean
 from attn_doctor.policy.policy import Ignore, Policy
 
 
@@ -16,7 +17,8 @@ def policy_text(policy: Policy | None, today: date) -> str:
             " pyproject.toml with a [tool.attn-doctor] table.\n"
             'check fails on errors (fail-on = "error") and accepts nothing.\n'
         )
-    return "\n".join([f"Policy: {policy.path}", *_lines(policy, today)]) + "\n"
+    lines = (f"Policy: {policy.path}", *_lines(policy, today))
+    return "".join(f"{clean(line)}\n" for line in lines)
 
 
 def _lines(policy: Policy, today: date) -> Iterator[str]:

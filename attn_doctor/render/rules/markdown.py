@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from attn_doctor.render.findings.markdown import escape
+from attn_doctor.render.findings.markdown import escape, fenced
 from attn_doctor.render.rules.text import SAFETY, rule_keys
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.conditions import Condition
@@ -69,7 +69,8 @@ def _symptoms(rule: Rule) -> Iterator[str]:
     if not rule.symptoms:
         return
     yield from ("**Appears in a log as**", "")
-    yield from _fenced("text", (symptom.lines[0].rstrip() for symptom in rule.symptoms))
+    lines = (line for one in rule.symptoms for line in one.lines[0].rstrip().splitlines())
+    yield from (*fenced("text", lines), "")
 
 
 def _fix(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
@@ -83,7 +84,8 @@ def _fix(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
         yield _prose(fix.manual)
         yield ""
     if fix.run or fix.set or fix.unset:
-        yield from _fenced("sh", commands(fix))
+        lines = (line for one in commands(fix) for line in one.splitlines())
+        yield from (*fenced("sh", lines), "")
     if rule.fix_done[number]:
         yield f"Done when {_joined(rule.fix_done[number])}."
         yield ""
@@ -91,13 +93,6 @@ def _fix(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
 
 def _joined(lines: Iterable[Condition]) -> str:
     return escape(" and ".join(phrase(one) for one in lines))
-
-
-def _fenced(language: str, lines: Iterable[str]) -> Iterator[str]:
-    text = [part for line in lines for part in map(clean, line.splitlines())]
-    longest = max((len(run) for line in text for run in re.findall("`+", line)), default=0)
-    fence = "`" * max(3, longest + 1)
-    yield from (fence + language, *text, fence, "")
 
 
 def _prose(text: str) -> str:

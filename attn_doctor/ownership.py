@@ -24,7 +24,7 @@ def refusal(path: str, found: Danger, *ways: str) -> str:
     from attn_doctor.shell.commands import line
 
     own = [f"take the rights of others away with `{line(['chmod', 'go-w', found.path])}`"]
-    accept = f"if you trust them, add `{line(['--allow-foreign', path])}`"
+    accept = f"if you trust all who can change it, add `{line(['--allow-foreign', path])}`"
     every = [*ways, *(own if found.is_mine else []), accept]
     return f"{path} is not used: {found}; {', or '.join(every)}"
 

@@ -31,8 +31,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from attn_doctor.errors import OwnershipError
 from attn_doctor.files import open_binary, read_text, write_atomic
 from attn_doctor.json_files import JsonError, decode
+from attn_doctor.worker.ownership import danger
 
 #: Below the cache folder: manifest, lock and logs.
 FOLDER = "attn-doctor"
@@ -75,7 +77,8 @@ class Lock:
     """The lock on one cache folder; use it in a `with` block.
 
     `waiting` is called with the owner (None if the file does not name it) each time the lock is
-    taken; it may raise to give up.
+    taken; it may raise to give up. Entering the block raises `OwnershipError` if another user
+    decides what is in the folder.
     """
 
     def __init__(
@@ -89,6 +92,9 @@ class Lock:
 
     def __enter__(self) -> Lock:  # noqa: PYI034 (Self is newer than Python 3.10)
         self._folder.mkdir(parents=True, exist_ok=True)
+        # Asked after the folder exists: in /tmp another user may have made it just before.
+        if found := danger(os.fspath(self._folder)):
+            raise OwnershipError(f"{self._folder} is not used: {found}")
         last: _Seen | None = None
         looks = 0
         while True:

@@ -158,7 +158,7 @@ def within(folder: str) -> Danger | None:
                 continue
             link = stat.S_ISLNK(status.st_mode)
             found = danger(entry.path) if link else of_entry(entry.path, status)
-            if found:
+            if found and not allowed(entry.path):
                 return found
             if entry.is_dir():
                 pending.append(os.path.realpath(entry.path) if link else entry.path)

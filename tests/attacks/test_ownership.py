@@ -19,7 +19,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from attn_doctor.errors import OwnershipError
+from attn_doctor.kernels.bundle.artifact import Artifact, Packed
+from attn_doctor.kernels.bundle.unpack import Relocation
 from attn_doctor.record import store
+from attn_doctor.record.lock import Lock
 from attn_doctor.record.manifest import SCHEMA, Manifest, Warmup
 from attn_doctor.worker import ownership
 from tests.attacks.means import STRANGER, Attack, Run, own_home
@@ -139,6 +143,8 @@ def test_a_group_of_others_is_a_danger_and_an_own_group_is_not(
     folder.mkdir()
     folder.chmod(0o770)
     assert ownership.danger(str(folder)) is None, "the group of root"
+    os.chown(folder, 1, 1)
+    assert ownership.danger(str(folder), uid=1) is None, "a group of the user's name alone"
     os.chown(folder, 0, STRANGER)
     found = ownership.danger(str(folder))
     assert found is not None
@@ -189,6 +195,18 @@ def test_one_entry_of_a_stranger_is_found(tmp_path: Path, stranger: Give) -> Non
     found = ownership.within(str(tmp_path / "cache"))
     assert found is not None
     assert found.path.endswith("kernel.so")
+
+
+def test_one_entry_can_be_accepted(
+    tmp_path: Path, stranger: Give, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "kernel.so").touch()
+    entry = stranger(tmp_path / "cache" / "kernel.so")
+    monkeypatch.setenv(ownership.ALLOW, str(entry))
+    assert ownership.within(str(tmp_path / "cache")) is None
+    monkeypatch.setenv(ownership.ALLOW, f"{entry}.other")
+    assert ownership.within(str(tmp_path / "cache")) is not None
 
 
 def test_an_access_list_is_a_danger(tmp_path: Path) -> None:
@@ -324,6 +342,35 @@ def test_a_program_of_the_record_is_shown_and_must_be_ours(
     refused = doctor(*words).answered(2)
     assert f"{script} {THEIRS}" in refused.text
     assert "records this program" not in refused.text
+
+
+def test_a_folder_that_a_stranger_made_just_before_is_not_locked(
+    tmp_path: Path, stranger: Give
+) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "attn-doctor").mkdir()
+    stranger(tmp_path / "cache")
+    with pytest.raises(OwnershipError, match=THEIRS), Lock(tmp_path / "cache"):
+        pass
+    assert list((tmp_path / "cache" / "attn-doctor").iterdir()) == []
+
+
+def test_entries_are_not_imported_through_a_link(tmp_path: Path) -> None:
+    for name in ("staging/fxgraph/24", "cache/fxgraph", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "staging" / "fxgraph" / "24" / "entry").write_bytes(b"x")
+    (tmp_path / "cache" / "fxgraph" / "24").symlink_to(tmp_path / "elsewhere")
+    packed = {"fxgraph/24/entry": Packed(bytes=1, sha256="0" * 64)}
+    artifact = Artifact(
+        schema=1, attn_doctor="0.1.0", made="", environments={}, entries={}, files=packed
+    )
+    moved = Relocation(tmp_path / "staging", tmp_path / "cache", artifact)
+    warmup = Warmup(
+        argv=(), folder="", device_slot="cpu", at="", seconds=0.0, files={"fxgraph/24/entry": 1}
+    )
+    with pytest.raises(OSError, match="is a link or a file"):
+        moved.warmup("one", warmup)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["attn-doctor", "attn-doctor/incoming"])

@@ -76,6 +76,11 @@ def test_a_warning_and_the_end_of_a_build_do_not_end_a_log(line: str) -> None:
     assert end_of(f"{line}\n") == LogEnd("a.log")
 
 
+def test_a_fatal_line_at_the_end_of_a_message_belongs_to_it() -> None:
+    end = end_of("step\nRuntimeError: cannot write\nNo space left on device\n")
+    assert (end.first, end.last) == (2, 3)
+
+
 # Matches that report no failure
 
 

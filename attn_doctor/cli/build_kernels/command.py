@@ -104,7 +104,7 @@ def _listed(chosen: BuildOptions) -> str:
     if chosen.list_targets:
         from attn_doctor.cli.result_options import terminal
         from attn_doctor.kernels.gpus.known import listing
-        from attn_doctor.render.build_kernels.targets import listing_json, listing_text
+        from attn_doctor.render.build_kernels.gpu_descriptors import listing_json, listing_text
 
         gpus = listing()
         return listing_json(gpus) if chosen.as_json else listing_text(gpus, terminal())

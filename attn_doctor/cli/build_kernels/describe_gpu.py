@@ -84,7 +84,7 @@ def describe_gpu(
         sys.stdout.write(text)
         return
     from attn_doctor.cli.output_file import write
-    from attn_doctor.render.build_kernels.targets import written_text
+    from attn_doctor.render.build_kernels.gpu_descriptors import written_text
 
     write(output, text)
     sys.stdout.write(written_text(found, output, terminal()))
@@ -105,17 +105,17 @@ def _described(python: str, device: str) -> Descriptor:
 
 
 def _text(found: Descriptor, format: Format, output: str) -> str:
-    from attn_doctor.render.build_kernels import targets
+    from attn_doctor.render.build_kernels import gpu_descriptors
 
     if format is Format.json:
-        return targets.descriptor_json(found)
-    return targets.descriptor_toml(found, output)
+        return gpu_descriptors.descriptor_json(found)
+    return gpu_descriptors.descriptor_toml(found, output)
 
 
 def _listing(format: Format | None) -> str:
     from attn_doctor.kernels.gpus.known import listing
-    from attn_doctor.render.build_kernels import targets
+    from attn_doctor.render.build_kernels import gpu_descriptors
 
     if format is Format.json:
-        return targets.listing_json(listing())
-    return targets.listing_text(listing(), terminal())
+        return gpu_descriptors.listing_json(listing())
+    return gpu_descriptors.listing_text(listing(), terminal())

@@ -138,7 +138,7 @@ class ManifestWriter:
 
     def _stale_keys(self) -> set[str]:
         """Keys of entries and warm-ups whose build environment changed."""
-        from attn_doctor.kernels.caches.stale import stale
+        from attn_doctor.kernels.caches.stale_builds import stale
 
         keys: set[str] = set()
         for device, now in self.environments.items():

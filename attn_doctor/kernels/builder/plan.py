@@ -31,7 +31,7 @@ from attn_doctor.record.manifest import BuildEnvironment, Entry, Manifest
 from attn_doctor.record.spec import MASKS, KernelSpec
 
 if TYPE_CHECKING:
-    from attn_doctor.kernels.caches.stale import Stale
+    from attn_doctor.kernels.caches.stale_builds import Stale
 
 #: MiB of memory that one compiling process takes, and of GPU memory for a CUDA context.
 RAM_MIB, CONTEXT_MIB = 1500, 700
@@ -167,7 +167,7 @@ def plan_build(
     the facts are used. `names` of their GPUs replace those of both. Raises `AttnDoctorError` if a
     build for a target would remove kernels that were made on the real GPU.
     """
-    from attn_doctor.kernels.caches.stale import stale
+    from attn_doctor.kernels.caches.stale_builds import stale
 
     kernels: list[PlannedBuild] = []
     cleared: dict[str, ClearedFile] = {}

@@ -167,7 +167,7 @@ def outdated(program: Program, *, verify: bool = True) -> str:
 
     `verify`: a second run must have found everything.
     """
-    from attn_doctor.kernels.caches.stale import stale
+    from attn_doctor.kernels.caches.stale_builds import stale
 
     manifest = store.load(program.folder) or store.empty()
     known = manifest.warmups.get(program.id)
@@ -270,7 +270,7 @@ def _missed(first: Run, again: Run, written: list[str]) -> str:
 
 def _clear_stale(program: Program) -> tuple[tuple[ClearedFile, ...], dict[str, str]]:
     """Remove what was built for other versions, as before any build."""
-    from attn_doctor.kernels.caches.stale import stale
+    from attn_doctor.kernels.caches.stale_builds import stale
 
     folder, slot = program.folder, _slot(program)
     manifest = store.load(folder) or store.empty()

@@ -24,7 +24,7 @@ from attn_doctor.kernels.builder.plan import (
     missing,
     plan_build,
 )
-from attn_doctor.kernels.caches import stale as drift
+from attn_doctor.kernels.caches import stale_builds
 from attn_doctor.kernels.gpus.descriptor import identifier
 from attn_doctor.record.drift import REBUILD, ChangedComponent, changed_components
 from attn_doctor.record.environment import environment_from_facts
@@ -142,7 +142,7 @@ def _place(
     )
     items = plan_build(request, manifest, names={device: name} if name else None).kernels
     now = environment_from_facts(facts, device, environ, was)
-    stale = drift.stale(manifest, place, now, str(folder)).warmups
+    stale = stale_builds.stale(manifest, place, now, str(folder)).warmups
     gone = {key: stale.get(key) or _gone(folder, one) or one.fault for key, one in warmups.items()}
     failed = frozenset(key for key, one in entries.items() if one.state == "failed")
     missed = [item for item in items if item.todo and item.state != "unverified"]

@@ -8,8 +8,8 @@ from attn_doctor._version import __version__
 from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Matrix, Outcome, RequirementResult
 from attn_doctor.facts import Facts
+from attn_doctor.render.backends.labels import head, label, reasons, subject
 from attn_doctor.render.findings.markdown import escape
-from attn_doctor.render.findings.readiness import head, label, reasons, subject
 from attn_doctor.render.findings.summary import header
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Matrix, Outcome, Readiness, RequirementResult, Row
 from attn_doctor.facts import Facts
-from attn_doctor.render.definition_list import labelled
-from attn_doctor.render.findings.readiness import (
+from attn_doctor.render.backends.labels import (
     head,
     label,
     labels,
@@ -17,6 +16,7 @@ from attn_doctor.render.findings.readiness import (
     shared_label,
     subject,
 )
+from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.terminal import Terminal, clean
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from attn_doctor.render.build_kernels.target import variables
+from attn_doctor.render.build_kernels.off_gpu import variables
 
 #: Where attn-doctor is installed, beside the environment that trains and not into it.
 _OWN = "/opt/attn-doctor"

@@ -9,7 +9,7 @@ from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
 from attn_doctor.kernels.builder.report import Report, Result
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
-from attn_doctor.render.build_kernels.target import plain
+from attn_doctor.render.build_kernels.off_gpu import plain
 from attn_doctor.render.json_text import result
 from attn_doctor.shell.commands import shell_lines
 

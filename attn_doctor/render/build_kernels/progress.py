@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attn_doctor.kernels.builder.plan import Plan
 from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.record.lock import Owner
-from attn_doctor.render.build_kernels.target import names
+from attn_doctor.render.build_kernels.off_gpu import names
 from attn_doctor.render.build_kernels.text import said, span
 from attn_doctor.render.edge import raw
 from attn_doctor.render.grouping import plural

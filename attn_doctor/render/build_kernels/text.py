@@ -12,7 +12,7 @@ from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.manifest import Entry
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
-from attn_doctor.render.build_kernels.target import headings, next_steps
+from attn_doctor.render.build_kernels.off_gpu import headings, next_steps
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size

@@ -10,7 +10,7 @@ from attn_doctor.kernels.builder.program_run import Program
 from attn_doctor.kernels.builder.warmup import WarmupResult
 from attn_doctor.render.build_kernels import artifact
 from attn_doctor.render.build_kernels.artifact import Exported
-from attn_doctor.render.build_kernels.target import plain
+from attn_doctor.render.build_kernels.off_gpu import plain
 from attn_doctor.render.json_text import SCHEMA, json_text
 
 

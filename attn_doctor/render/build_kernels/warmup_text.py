@@ -8,7 +8,7 @@ from attn_doctor.explain.explanation import Explanation
 from attn_doctor.kernels.builder.program_run import Program
 from attn_doctor.kernels.builder.warmup import NOTHING, WarmupResult
 from attn_doctor.record.manifest import Warmup
-from attn_doctor.render.build_kernels.target import headings, next_steps
+from attn_doctor.render.build_kernels.off_gpu import headings, next_steps
 from attn_doctor.render.build_kernels.text import cleared_lines
 from attn_doctor.render.explanation.text import text
 from attn_doctor.render.grouping import plural

@@ -49,7 +49,7 @@ def _top(
     yield f"| examined | {escape(header(diagnosis.facts))} |"
     shown = blocks(diagnosis.facts)
     if backends is not None:
-        from attn_doctor.render.findings.readiness import short_form
+        from attn_doctor.render.backends.labels import short_form
 
         shown.append(("backends", short_form(backends)))
     if configs:

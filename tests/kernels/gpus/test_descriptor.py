@@ -16,7 +16,11 @@ from attn_doctor.kernels.gpus.descriptor import (
     Descriptor,
     identifier,
 )
-from attn_doctor.render.build_kernels.targets import descriptor_json, descriptor_toml, written_text
+from attn_doctor.render.build_kernels.gpu_descriptors import (
+    descriptor_json,
+    descriptor_toml,
+    written_text,
+)
 from attn_doctor.render.terminal import Terminal
 
 PROPERTIES: dict[str, Any] = {

@@ -10,7 +10,11 @@ import pytest
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.kernels.gpus import known
 from attn_doctor.kernels.gpus.descriptor import NEEDED, Descriptor
-from attn_doctor.render.build_kernels.targets import CAPABILITIES, listing_json, listing_text
+from attn_doctor.render.build_kernels.gpu_descriptors import (
+    CAPABILITIES,
+    listing_json,
+    listing_text,
+)
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook.library import folder
 from attn_doctor.toml_files import read_toml

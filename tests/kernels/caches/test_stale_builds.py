@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from attn_doctor.derived.kernel_drift import manifests
 from attn_doctor.facts import BuiltKernels, Driver, Facts, Gpu, Python, Torch, Triton
 from attn_doctor.host.local import LocalHost
-from attn_doctor.kernels.caches.stale import stale
+from attn_doctor.kernels.caches.stale_builds import stale
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.manifests import of_folder
 from attn_doctor.record.drift import changed_components, stale_reason

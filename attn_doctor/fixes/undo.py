@@ -79,7 +79,7 @@ def chosen(environ: Mapping[str, str], id: str, *, redo: bool = False, forget: b
         raise AttnDoctorError(
             f"run {run.id} is undone already; `attn-doctor fix redo {run.id}` does it again"
         )
-    if redo and run.state not in ("undone", "partly undone"):
+    if redo and run.state not in ("undone", "partly undone") and not run.cut_off:
         raise AttnDoctorError(f"run {run.id} was not undone, so it cannot be done again")
     return run
 
@@ -97,6 +97,8 @@ def _found(every: Sequence[Run], id: str, *, redo: bool) -> Run:
             return one
     if redo:
         raise AttnDoctorError("there is nothing to do again: no run of fix was undone")
+    if any(one.changed for one in every):
+        raise AttnDoctorError("there is nothing to undo: all runs were undone or forgotten")
     raise AttnDoctorError("there is nothing to undo: no run of fix changed anything")
 
 

@@ -127,19 +127,28 @@ class History:
         before = self.env.tree()
         cut = self.random.random() < 0.25
         self._tell(f"{verb} {named}{', cut off' if cut else ''}")
-        if cut:
-            started = self.env.started(verb, *named, "--yes", examine=False)
-            time.sleep(self.random.uniform(0.2, 0.8))
-            self._kill(started, "group", 0.0)
-            started.communicate(timeout=60)
-        again = self.env.fix(verb, *named, "--yes", "--json", examine=False)
-        assert "Traceback" not in again.text, self._message(again.text)
-        after = self.env.tree()
-        if again.returncode == 2:
-            assert cut or after == before, self._message(again.text, before, after)
+        planned = self.env.fix(verb, *named, "--json", examine=False)
+        if planned.returncode == 2:  # there is none, or it cannot be undone
+            assert "Traceback" not in planned.text, self._message(planned.text)
+            assert self.env.tree() == before, self._message(planned.text)
             return
-        answer = json.loads(again.stdout)
-        self._compare(answer, before, after, verb)
+        answer = json.loads(planned.stdout)
+        id = answer["undo"]["run"]
+        assert self.env.tree() == before, self._message("a plan changed files")
+        if cut:
+            started = self.env.started(verb, id, "--yes", examine=False)
+            time.sleep(self.random.uniform(0.2, 0.8))
+            self._count("ended before the kill" if started.poll() is not None else f"cut {verb}")
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            started.communicate(timeout=60)
+        again = self.env.fix(verb, id, "--yes", "--json", examine=False)
+        assert "Traceback" not in again.text, self._message(again.text)
+        if again.returncode != 2:
+            answer = json.loads(again.stdout)
+        elif not cut:
+            raise AssertionError(self._message(again.text))
+        self._compare(answer, before, self.env.tree(), verb)
 
     def _compare(self, answer: dict[str, Any], before: Tree, after: Tree, verb: str) -> None:
         """What undo or redo changed was the run's, and what it left of the run is named."""

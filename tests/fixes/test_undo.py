@@ -491,6 +491,31 @@ def test_a_damaged_journal_changes_nothing(
     assert undo.undo(run, undo_plan(chosen(environ, ""))).faults == ()
 
 
+def test_a_journal_may_end_anywhere(
+    site: Path, environ: dict[str, str], done: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Power fails: the last lines are missing, or incomplete. Nothing of the user's is touched."""
+    run = done(upgrade(site))
+    path = run.folder / "journal.jsonl"
+    whole = path.read_bytes()
+    (site / "mine.txt").write_text("x")
+    shutil.copytree(tmp_path / "lib", tmp_path / "whole")
+    recorded = (run.folder / "step-1.json").read_bytes()
+    outcomes = set()
+    for end in range(0, len(whole), 37):
+        path.write_bytes(whole[:end])
+        (run.folder / "step-1.json").write_bytes(recorded)
+        if Run(run.folder).changed:
+            found = chosen(environ, "")
+            undo.undo(found, undo_plan(found))
+        assert (site / "mine.txt").read_text() == "x"
+        assert (site / "other.py").read_text() == "other 1.0"
+        outcomes.add(names(site)["a"])
+        shutil.rmtree(tmp_path / "lib")
+        shutil.copytree(tmp_path / "whole", tmp_path / "lib")
+    assert outcomes == {"1.0", "2.0"}
+
+
 def test_an_incomplete_last_line_is_not_continued(
     site: Path, environ: dict[str, str], done: Callable[..., Run]
 ) -> None:

@@ -12,6 +12,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -28,6 +29,7 @@ from attn_doctor.fixes.env_snapshot import Copies
 from attn_doctor.fixes.installers import Outcome, installer_environment, run
 from attn_doctor.fixes.journal import Journal, alive, begin
 from attn_doctor.fixes.locks import environment_lock
+from attn_doctor.fixes.pip_arguments import pip_call
 from attn_doctor.fixes.postconditions import compare_problems, unmet
 from attn_doctor.fixes.source_builds import environment
 from attn_doctor.fixes.steps import Plan, Step
@@ -118,13 +120,10 @@ class _Run:
         log = self.journal.folder / f"step-{step.number}.log"
         start = time.monotonic()
         copies: Copies | None = None
-        faults: list[str] = []
         try:
             self._check_disk(step)
             if step.undoable:
-                names = {*step.packages, *(one.name for one in step.changes or ())}
-                label = f"step-{step.number}"
-                copies = env_snapshot.keep(self.journal, self.folders, label, names)
+                copies = env_snapshot.keep(self.journal, self.folders, f"step-{step.number}")
             ended = self._commands(step, log, copies)
             detail = "" if ended.ok else installers.failure(ended)
         except AttnDoctorError as error:
@@ -168,12 +167,12 @@ class _Run:
     def _commands(self, step: Step, log: Path, copies: Copies | None) -> Outcome:
         """Run the step's commands, and record what they changed."""
         with alive(copies.mark) if copies else contextlib.nullcontext():
-            ended = self._run_all(step, log)
+            ended = self._run_all(step, log, copies)
             if ended.ok and copies:
                 env_snapshot.record(self.journal, copies, copies.changes(log))
         return ended
 
-    def _run_all(self, step: Step, log: Path) -> Outcome:
+    def _run_all(self, step: Step, log: Path, copies: Copies | None) -> Outcome:
         constraint = self.journal.folder / f"constraints-{step.number}.txt"
         there = installed(self.sites)
         lines = installers.constraints(there, step.packages, strict=step.strict)
@@ -184,6 +183,10 @@ class _Run:
             command = installers.command(argv, self.facts, constraint)
             if step.kind == "build":
                 command = (*command, "-v")  # pip shows the compilers' output only then
+            call = pip_call(argv)
+            names = {*(call.names if call else ()), *(one.name for one in step.changes or ())}
+            if copies:
+                copies.asked.append(frozenset(names))
             ended = run(
                 command,
                 seconds=_LIMITS.get(step.kind, 3600.0),
@@ -193,21 +196,19 @@ class _Run:
                 folder=self.journal.folder,
                 log=log,
                 on_line=lambda line: self.watch.line(step, line),
-                on_start=lambda pid: self.journal.note("child", process=pid),
+                on_start=partial(self._started, names),
                 inherit=self.locks,
             )
             if not ended.ok:
                 break
         return ended
 
+    def _started(self, names: Collection[str], process: int) -> None:
+        """An installer was started, which is known to change these distributions."""
+        self.journal.note("child", process=process, names=sorted(names))
+
     def _roll_back(self, copies: Copies | None, log: Path) -> list[str]:
-        if copies is None:
-            return []
-        faults = roll_back(copies, log)
-        if not faults:
-            self.journal.note("rolled back", label=copies.label)
-            env_snapshot.forget(copies.root)
-        return faults
+        return roll_back(self.journal, copies, log) if copies else []
 
 
 def apply(

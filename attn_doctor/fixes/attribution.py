@@ -30,6 +30,7 @@ _MARGIN = 0.3
 _PIP_LINES = re.compile(
     r"^\s*(?:Installing collected packages: (.+)|Found existing installation: (\S+) )", re.MULTILINE
 )
+_PIP_END = re.compile(r"^\s*Successfully installed (.+)", re.MULTILINE)
 #: `` + torch==2.11.0`` as uv prints it, at its end.
 UV_LINE = re.compile(r"\s*([+~-]) ([A-Za-z0-9_.-]+)(?:==(\S+)| @ \S+|)(?: \(from .*\))?")
 
@@ -55,26 +56,46 @@ class Stop(Struct, frozen=True):
             return False
 
 
-def names_in(log: str) -> set[str]:
-    """Return the distributions that an installer changes, by what it printed."""
-    found: set[str] = set()
+class Printed(Struct, frozen=True):
+    """The distributions that an installer named in its output."""
+
+    changed: frozenset[str] = frozenset()
+    installed: frozenset[str] = frozenset()
+    """Those that it says it has installed; pip and uv say so at their end."""
+
+
+def read_output(log: str) -> Printed:
+    """Return what the output of pip or uv says about the distributions that it changes."""
+    changed: set[str] = set()
+    done: set[str] = set()
     for match in _PIP_LINES.finditer(log):
-        found |= {normal(one.strip()) for one in (match[1] or match[2]).split(",")}
-    lines = (UV_LINE.fullmatch(line) for line in log.splitlines())
-    return found | {normal(line[2]) for line in lines if line}
+        changed |= {normal(one.strip()) for one in (match[1] or match[2]).split(",")}
+    for match in _PIP_END.finditer(log):
+        done |= {normal(one.rpartition("-")[0]) for one in match[1].split()}
+    for line in filter(None, map(UV_LINE.fullmatch, log.splitlines())):
+        changed.add(normal(line[2]))
+        if line[1] in "+~":
+            done.add(normal(line[2]))
+    return Printed(frozenset(changed | done), frozenset(done))
 
 
 def changes_of(
-    parts: Sequence[Part], names: Collection[str], stopped: Stop | None = None
+    parts: Sequence[Part],
+    names: Collection[str],
+    printed: Printed,
+    stopped: Stop | None = None,
 ) -> Changes:
-    """Return what an installer that was to change the distributions `names` has changed.
+    """Return what an installer has changed.
 
+    `names`: the distributions that it was asked to change; what it `printed` names the others.
     `stopped`: it did not run to its end.
     """
     before = installed(one.copy for one in parts)
     now = installed(one.folder for one in parts)
-    wanted = {*names}
+    wanted = {*names, *printed.changed}
     since = _since(parts, wanted, stopped) if stopped else set()
+    if stopped:
+        since |= _removed_since(parts, wanted & (before.keys() - now.keys()), printed, stopped)
     ours = {one for one in wanted - since if before.get(one) != now.get(one)}
     differing = {
         os.path.join(part.folder, path): os.path.join(part.copy, path)
@@ -122,6 +143,22 @@ def _since(parts: Sequence[Part], names: Collection[str], stopped: Stop) -> set[
             if name in names and recorded > stopped.time + _MARGIN:
                 found.add(name)
     return found
+
+
+def _removed_since(
+    parts: Iterable[Part], missing: Iterable[str], printed: Printed, stopped: Stop
+) -> set[str]:
+    """The distributions that someone removed after the stop, as far as that can be known.
+
+    pip names what it changes before it does so, uv at its end. Without a word of the installer, a
+    distribution was removed by someone else if the folder changed after the stop.
+    """
+    later = any(os.stat(part.folder).st_mtime > stopped.time + _MARGIN for part in parts)
+    return {
+        name
+        for name in missing
+        if name in printed.installed or (later and name not in printed.changed)
+    }
 
 
 class Owners:

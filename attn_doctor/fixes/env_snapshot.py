@@ -11,15 +11,14 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.files import DATA, read_text
 from attn_doctor.fixes import link_copy
-from attn_doctor.fixes.attribution import Part, Stop, changes_of, names_in
+from attn_doctor.fixes.attribution import Part, Printed, Stop, changes_of, read_output
 from attn_doctor.fixes.installers import installer_environment
 from attn_doctor.fixes.journal import MARKER, Journal, Run
 from attn_doctor.fixes.path_state import Changes
@@ -53,11 +52,11 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
 class Copies:
     """The copies from before one step."""
 
-    def __init__(self, label: str, parts: Sequence[Part], names: Collection[str]) -> None:
+    def __init__(self, label: str, parts: Sequence[Part]) -> None:
         self.label = label
         self.parts = tuple(parts)
-        self.names = frozenset(names)
-        """The distributions that the step is known to change."""
+        self.asked: list[frozenset[str]] = []
+        """The distributions that each command of the step is known to change."""
 
     @property
     def root(self) -> str:
@@ -72,10 +71,13 @@ class Copies:
     def changes(self, log: Path, stopped: Stop | None = None) -> Changes:
         """Return what the step changed; `log`: what its installer printed."""
         try:
-            names = names_in(read_text(log, DATA, cut=True))
+            printed = read_output(read_text(log, DATA, cut=True))
         except OSError:
-            names = set()
-        return changes_of(self.parts, self.names | names, stopped)
+            printed = Printed()
+        if stopped:  # commands before the last have ended, and have said what they changed
+            return changes_of(self.parts, frozenset().union(*self.asked[-1:]), printed, stopped)
+        names = printed.changed or frozenset().union(*self.asked)
+        return changes_of(self.parts, names, printed)
 
     def last_sign(self, log: Path) -> Stop:
         """Return when the run or its installer was last known to be alive."""
@@ -95,22 +97,15 @@ def _written(path: Path) -> Stop | None:
         return None
 
 
-def keep(
-    journal: Journal, folders: Sequence[str], label: str, names: Collection[str] = ()
-) -> Copies:
-    """Copy `folders`, journalled first. `names`: the distributions that the step will change.
+def keep(journal: Journal, folders: Sequence[str], label: str) -> Copies:
+    """Copy `folders`, journalled first.
 
     Raises `AttnDoctorError` if that fails; no copy remains then.
     """
     root = os.path.join(os.path.dirname(folders[0]), UNDO, journal.id, label)
     parts = tuple(Part(one, os.path.join(root, str(n))) for n, one in enumerate(folders))
-    journal.note(
-        "packages",
-        label=label,
-        parts=[[one.folder, one.copy] for one in parts],
-        names=sorted(names),
-    )
-    copies = Copies(label, parts, names)
+    journal.note("packages", label=label, parts=[[one.folder, one.copy] for one in parts])
+    copies = Copies(label, parts)
     try:
         os.makedirs(root, mode=0o700)
         Path(root, MARKER).write_text(journal.id + "\n", encoding="utf-8")
@@ -143,18 +138,25 @@ def _is_in(path: str, folder: str) -> bool:
 
 def copies_of(run: Run) -> list[Copies]:
     """Return the copies of a run's steps, in order; those that were rolled back are left out."""
-    back = {str(line["label"]) for line in (*run.all("rolled back"), *run.all("unkept"))}
-    whole = {str(line["label"]) for line in run.all("kept")}
-    return [_copies(line) for line in run.all("packages") if line["label"] in whole - back]
-
-
-def _copies(line: Mapping[str, Any]) -> Copies:
-    return Copies(line["label"], [Part(*one) for one in line["parts"]], line["names"])
+    found: dict[str, Copies] = {}
+    whole: dict[str, Copies] = {}
+    for line in run.lines:
+        label = str(line.get("label", ""))
+        if line["event"] == "packages":
+            found[label] = last = Copies(label, [Part(*one) for one in line["parts"]])
+        elif line["event"] == "child" and found:
+            last.asked.append(frozenset(line["names"]))
+        elif line["event"] == "kept":
+            whole[label] = found[label]
+        elif line["event"] in ("rolled back", "unkept"):
+            whole.pop(label, None)
+    return list(whole.values())
 
 
 def roots(run: Run) -> list[str]:
     """Return the folders in which a run keeps copies and what an undo took away."""
-    return sorted({os.path.dirname(_copies(line).root) for line in run.all("packages")})
+    copies = (part[1] for line in run.all("packages") for part in line["parts"])
+    return sorted({os.path.dirname(os.path.dirname(copy)) for copy in copies})
 
 
 def forget(root: str) -> None:

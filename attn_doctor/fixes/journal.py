@@ -43,6 +43,12 @@ _BEAT = 0.05
 _ENDS = ("end", "undoing", "undone", "redoing")
 #: Data of an event that are for readers. Undo needs the others as they are, such as paths.
 _WORDS = ("title", "run", "detail", "error", "faults")
+#: An event that begins to change the environment back → the events that end it.
+_CLOSED_BY = {
+    "undoing": ("undone", "end"),
+    "redoing": ("end",),
+    "rolling back": ("rolled back",),
+}
 _T = TypeVar("_T")
 
 
@@ -186,9 +192,14 @@ class Run:
 
     @property
     def cut_off(self) -> bool:
-        """Its undo or redo began and did not end."""
-        last = [line["event"] for line in self.lines if line["event"] in _ENDS][-1:]
-        return last in (["undoing"], ["redoing"])
+        """Its undo, its redo or the roll-back of a step began and did not end."""
+        begun = ""
+        for event in (str(line["event"]) for line in self.lines):
+            if event in _CLOSED_BY:
+                begun = event
+            elif event in _CLOSED_BY.get(begun, ()):
+                begun = ""
+        return bool(begun)
 
     @property
     def title(self) -> str:

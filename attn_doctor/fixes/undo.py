@@ -22,7 +22,7 @@ from attn_doctor.files import read_text
 from attn_doctor.fixes import env_snapshot
 from attn_doctor.fixes.attribution import Stop
 from attn_doctor.fixes.distributions import Change, Installed, installed, owners
-from attn_doctor.fixes.journal import MARKER, Run, reopen, runs
+from attn_doctor.fixes.journal import MARKER, Journal, Run, reopen, runs
 from attn_doctor.fixes.locks import environment_lock
 from attn_doctor.fixes.orphans import end_orphan
 from attn_doctor.fixes.path_state import Changes, Item, State, contents, joined, state_of
@@ -347,9 +347,18 @@ def _environment(run: Run) -> Iterator[None]:
         yield
 
 
-def roll_back(copies: env_snapshot.Copies, log: Path) -> list[str]:
-    """Undo a step that has just failed. Returns what could not be restored, a sentence each."""
+def roll_back(journal: Journal, copies: env_snapshot.Copies, log: Path) -> list[str]:
+    """Undo a step that has just failed. Returns what could not be restored, a sentence each.
+
+    What is restored is recorded first, so that `fix undo` can end a roll-back that was killed.
+    """
     changes = copies.changes(log, Stop())
-    return exchange_all(
+    journal.record(copies.label, changes)
+    journal.note("rolling back", label=copies.label)
+    faults = exchange_all(
         Exchange(one.path, one.after, one.before, one.kept) for one in changes.items
     )
+    if not faults:
+        journal.note("rolled back", label=copies.label)
+        env_snapshot.forget(copies.root)
+    return faults

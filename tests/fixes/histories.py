@@ -81,7 +81,9 @@ class History:
         names = self.random.sample(sorted(RULES), self.random.choice((1, 1, 2)))
         rules = [f"own/{name}" for name in names]
         before, known = self.env.tree(), self._ids()
-        how = self.random.choice(("end", "end", "end", "interrupt", "self", "group", "tree"))
+        how = self.random.choice(
+            ("end", "end", "end", "interrupt", "twice", "self", "group", "tree")
+        )
         delay = self.random.uniform(0.0, 1.5)
         self._tell(f"fix {' '.join(names)}, {how} after {delay:.2f} s")
         mine = None
@@ -90,12 +92,12 @@ class History:
         else:
             started = self.env.started(*rules, "--yes", "--no-resolve")
             mine = self._while_it_runs(started) if self.random.random() < 0.4 else None
-            self._kill(started, how, delay)
+            self._kill(started, how, delay, known)
             text = "".join(started.communicate(timeout=120))
-            if how in ("self", "group"):
+            if how in ("self", "group", "twice"):
                 self._wait_for_orphans()
         after = self.env.tree()
-        assert "Traceback" not in text, self._message(text)
+        assert "attn_doctor/" not in text, self._message(text)  # a traceback
         if mine:
             assert after.get(mine[0]) == mine[1], self._message(f"{mine[0]} is lost")
             before[mine[0]] = mine[1]
@@ -179,7 +181,8 @@ class History:
         self._tell(f"forget {id}")
         ended = self.env.fix("forget", id, examine=False)
         assert ended.returncode == 0, self._message(ended.text)
-        assert self.env.tree() == before, self._message("forget changed files")
+        after = self.env.tree()
+        assert after == before, self._message("forget changed files", before, after)
         for verb in ("undo", "redo"):
             refused = self.env.fix(verb, id, "--yes", examine=False)
             assert refused.returncode == 2, self._message(refused.text)
@@ -231,10 +234,12 @@ class History:
 
     # Means
 
-    def _kill(self, started: subprocess.Popen[str], how: str, delay: float) -> None:
+    def _kill(
+        self, started: subprocess.Popen[str], how: str, delay: float, known: set[str]
+    ) -> None:
         """End it some time after it began to change something."""
         with suppress(AssertionError):
-            until(lambda: started.poll() is not None or self._is_changing(), seconds=20)
+            until(lambda: started.poll() is not None or self._is_changing(known), seconds=20)
         end = time.monotonic() + delay
         while started.poll() is None and time.monotonic() < end:
             time.sleep(0.01)
@@ -242,8 +247,12 @@ class History:
             self._count("ended before the kill")
             return
         self._count(f"killed: {how}")
-        if how == "interrupt":
+        if how in ("interrupt", "twice"):
             os.killpg(started.pid, signal.SIGINT)
+            if how == "twice":  # while the step is rolled back
+                time.sleep(self.random.uniform(0.0, 0.6))
+                with suppress(ProcessLookupError):
+                    os.killpg(started.pid, signal.SIGKILL)
         elif how == "self":
             started.kill()
         elif how == "group":
@@ -255,11 +264,13 @@ class History:
                         one.kill()
             started.kill()
 
-    def _is_changing(self) -> bool:
-        """A run holds its lock, and has begun to copy the environment or to undo."""
-        newest = sorted(self.env.state.glob("attn-doctor/fixes/2*/journal.jsonl"))[-1:]
-        texts = [path.read_bytes() for path in newest]
-        return any(b'"packages"' in text and b'"end"' not in text for text in texts)
+    def _is_changing(self, known: set[str]) -> bool:
+        """A run that was not `known` has begun to copy the environment."""
+        texts = [
+            (self.env.state / "attn-doctor" / "fixes" / id / "journal.jsonl").read_bytes()
+            for id in self._ids() - known
+        ]
+        return any(b'"packages"' in text for text in texts)
 
     def _wait_for_orphans(self) -> None:
         """Installers that outlive a killed run end by themselves."""
@@ -271,7 +282,8 @@ class History:
             time.sleep(0.05)
 
     def _ids(self) -> set[str]:
-        return {path.parent.name for path in self.env.state.glob("attn-doctor/fixes/2*/lock")}
+        paths = self.env.state.glob("attn-doctor/fixes/2*/journal.jsonl")
+        return {path.parent.name for path in paths}
 
     def _number(self) -> int:
         self._names += 1

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +18,11 @@ import pytest
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.fixes import env_snapshot, orphans, undo
 from attn_doctor.fixes import journal as journal_module
+from attn_doctor.fixes.attribution import Printed, read_output
 from attn_doctor.fixes.distributions import Change, installed
 from attn_doctor.fixes.journal import MARKER, Journal, Run, begin, runs
 from attn_doctor.fixes.orphans import end_orphan
+from attn_doctor.fixes.restore import Exchange, exchange_all
 from attn_doctor.fixes.undo import chosen, undo_plan
 
 #: Does something in a run.
@@ -64,7 +66,9 @@ def upgrade(site: Path, *, finished: bool = True) -> Work:
     """A run that upgrades `a` and adds `b`."""
 
     def work(journal: Journal) -> None:
-        copies = env_snapshot.keep(journal, [str(site)], "step-1", {"a", "b"})
+        copies = env_snapshot.keep(journal, [str(site)], "step-1")
+        copies.asked.append(frozenset({"a", "b"}))
+        journal.note("child", process=0, names=["a", "b"])
         distribution(site, "a", "2.0", "a.py")
         distribution(site, "b", "1.0", "b.py")
         if finished:
@@ -428,7 +432,8 @@ def test_what_the_user_changed_between_two_steps_comes_back(
 ) -> None:
     def work(journal: Journal) -> None:
         for number, version in ((1, "2.0"), (2, "3.0")):
-            copies = env_snapshot.keep(journal, [str(site)], f"step-{number}", {"a"})
+            copies = env_snapshot.keep(journal, [str(site)], f"step-{number}")
+            copies.asked.append(frozenset({"a"}))
             distribution(site, "a", version, "a.py")
             env_snapshot.record(journal, copies, copies.changes(journal.folder / "x.log"))
             if number == 1:
@@ -452,6 +457,76 @@ def test_a_file_that_another_distribution_has_too_is_kept(
     assert names(site) == {"a": "1.0", "other": "1.0", "theirs": "1.0"}
 
 
+def test_what_was_removed_after_the_kill_stays_removed(
+    site: Path, done: Callable[..., Run]
+) -> None:
+    run = done(upgrade(site, finished=False))
+    (run.folder / "step-1.log").write_text(" - a==1.0\n + a==2.0\n")
+    shutil.rmtree(site / "a-2.0.dist-info")
+    (site / "a.py").unlink()
+    plan = undo_plan(run)
+    assert f"a was changed after run {run.id} was stopped; it is kept" in plan.refused
+    undo.undo(run, plan)
+    assert names(site) == {"other": "1.0"}
+    assert not (site / "a.py").exists()
+
+
+def test_what_pip_had_removed_when_it_was_killed_comes_back(
+    site: Path, done: Callable[..., Run]
+) -> None:
+    run = done(upgrade(site, finished=False))
+    (run.folder / "step-1.log").write_text("Installing collected packages: a, b\n")
+    shutil.rmtree(site / "a-2.0.dist-info")
+    (site / "a.py").unlink()
+    assert undo.undo(run, undo_plan(run)).faults == ()
+    assert names(site) == {"a": "1.0", "other": "1.0"}
+
+
+@pytest.mark.parametrize(
+    ("log", "changed", "installed_"),
+    [
+        ("Installing collected packages: My.Pkg, b\n", {"my-pkg", "b"}, set()),
+        ("  Found existing installation: a 1.0\n", {"a"}, set()),
+        ("Successfully installed My.Pkg-1.0 b-2.0.post1\n", {"my-pkg", "b"}, {"my-pkg", "b"}),
+        (" + a==1.0\n - b==2.0\n ~ c==3.0 (from file:///x)\n", {"a", "b", "c"}, {"a", "c"}),
+        ("Requirement already satisfied: a in /x\nAudited 1 package in 2ms\n", set(), set()),
+    ],
+)
+def test_what_an_installer_prints(log: str, changed: set[str], installed_: set[str]) -> None:
+    assert read_output(log) == Printed(frozenset(changed), frozenset(installed_))
+
+
+def test_a_roll_back_that_was_killed_is_ended_by_undo(
+    site: Path,
+    environ: dict[str, str],
+    done: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it restored already is not taken for something new."""
+
+    def restore_one(wanted: Iterable[Exchange]) -> list[str]:
+        one = next(one for one in wanted if one.path.endswith("a.py"))
+        assert exchange_all([one]) == []
+        raise KeyboardInterrupt
+
+    def work(journal: Journal) -> None:
+        upgrade(site, finished=False)(journal)
+        (copies,) = env_snapshot.copies_of(Run(journal.folder))
+        monkeypatch.setattr(undo, "exchange_all", restore_one)
+        undo.roll_back(journal, copies, journal.folder / "step-1.log")
+
+    with pytest.raises(KeyboardInterrupt):
+        done(work)
+    monkeypatch.undo()
+    (run,) = runs(environ)
+    assert run.state == "interrupted"
+    assert (site / "a.py").read_text() == "a 1.0"
+    assert undo.undo(run, undo_plan(run)).faults == ()
+    assert (site / "a.py").read_text() == "a 1.0"
+    assert names(site) == {"a": "1.0", "other": "1.0"}
+    assert not (site / "b.py").exists()
+
+
 def test_copies_that_are_gone_are_reported(site: Path, done: Callable[..., Run]) -> None:
     run = done(upgrade(site, finished=False))
     shutil.rmtree(site.parent / ".attn-doctor-undo")
@@ -466,7 +541,7 @@ def test_copies_that_are_gone_are_reported(site: Path, done: Callable[..., Run])
 def test_steps_that_were_rolled_back_do_not_count(site: Path, done: Callable[..., Run]) -> None:
     def work(journal: Journal) -> None:
         for label in ("rolled", "unkept", "incomplete", "first"):
-            journal.note("packages", label=label, parts=[["/x", "/y/z"]], names=[])
+            journal.note("packages", label=label, parts=[["/x", "/y/z"]])
         for label in ("rolled", "unkept", "first"):
             journal.note("kept", label=label)
         journal.note("rolled back", label="rolled")

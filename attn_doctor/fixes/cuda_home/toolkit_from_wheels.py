@@ -177,7 +177,7 @@ def _fill(
         folder=journal.folder,
         log=log,
         on_line=progress,
-        on_start=lambda process: journal.note("child", process=process),
+        on_start=lambda process: journal.note("child", process=process, names=[]),
         inherit=(journal.lock_handle,),
     )
     if not ended.ok:

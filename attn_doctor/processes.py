@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import IO, Any
 
 from msgspec import Struct
@@ -119,7 +120,7 @@ class Running:
         windows = os.name == "nt"
         flags = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) if windows else 0
         self._attached = attached
-        user = _runner(self.argv[0], env, as_owner=as_owner)
+        user = _runner(self.argv, env, as_owner=as_owner)
         if user is not None:
             own = {"HOME": user.home, "USER": user.name, "LOGNAME": user.name}
             env = {**(os.environ if env is None else env), **own}
@@ -196,11 +197,22 @@ class Running:
 
 
 def _runner(
-    program: str, env: Mapping[str, str] | None, *, as_owner: bool
+    argv: Sequence[str], env: Mapping[str, str] | None, *, as_owner: bool
 ) -> ownership.User | None:
-    """The user as whom root starts a program; None: as itself. Raises `OwnershipError`."""
+    """The user as whom root starts a program; None: as itself. Raises `OwnershipError`.
+
+    An installer such as uv starts the interpreter that its `--python` names.
+    """
     if os.name == "nt" or os.geteuid() != 0:
         return None
+    named = [after for word, after in pairwise(argv) if word == "--python"]
+    users = [_runner_of(one, env, as_owner=as_owner and not named) for one in (argv[0], *named)]
+    return users[0]
+
+
+def _runner_of(
+    program: str, env: Mapping[str, str] | None, *, as_owner: bool
+) -> ownership.User | None:
     if not os.path.dirname(program):
         search = (os.environ if env is None else env).get("PATH")
         program = shutil.which(program, path=search) or program

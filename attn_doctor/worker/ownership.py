@@ -167,6 +167,8 @@ def within(folder: str) -> Danger | None:
 
 def of_interpreter(python: str, uid: int | None = None) -> Danger | None:
     """Return the danger of an interpreter and of the environment around it, or None."""
+    if allowed(python):
+        return None
     return next(filter(None, (danger(path, uid) for path in _environment(python))), None)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from attn_doctor import processes
 from attn_doctor.errors import OwnershipError
 from attn_doctor.kernels.bundle.artifact import Artifact, Packed
 from attn_doctor.kernels.bundle.unpack import Relocation
@@ -461,7 +462,9 @@ def test_root_starts_an_environment_of_a_user_as_that_user(
     assert set(open_marker.read_text().split()) == {str(STRANGER)}
 
 
-def test_root_runs_no_packages_of_a_user(doctor: Attack, public: Path, stranger: Give) -> None:
+def test_root_runs_no_packages_of_a_user(
+    doctor: Attack, public: Path, stranger: Give, monkeypatch: pytest.MonkeyPatch
+) -> None:
     python = public / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(PYTHON)
@@ -470,6 +473,10 @@ def test_root_runs_no_packages_of_a_user(doctor: Attack, public: Path, stranger:
     run = doctor("backends", "--live", "--device", "cpu", "--python", str(python)).answered(2)
     assert f"{python} is not run: it {THEIRS}, and this is root" in run.text
     assert "runuser -u" in run.text
+    with pytest.raises(OwnershipError, match="and this is root"):
+        processes.run([PYTHON, "-c", "pass", "--python", str(python)], 10)
+    monkeypatch.setenv(ownership.ALLOW, str(python))
+    assert processes.run([str(python), "-c", "pass"], 10).ok
 
 
 def test_root_starts_nothing_that_two_users_can_change(

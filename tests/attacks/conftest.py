@@ -33,6 +33,7 @@ def doctor(home: Path) -> Attack:
         environ: Mapping[str, str] | None = None,
         seconds: float = 60,
         prefix: Sequence[str] = (),
+        program: Sequence[str] = PROGRAM,
         stdin: int | None = subprocess.DEVNULL,
         stdout: int | None = subprocess.PIPE,
         stderr: int | None = subprocess.PIPE,
@@ -40,7 +41,7 @@ def doctor(home: Path) -> Attack:
     ) -> Run:
         start = time.monotonic()
         done = subprocess.run(
-            [*prefix, *PROGRAM, *arguments],
+            [*prefix, *program, *arguments],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,

@@ -28,6 +28,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("fix", "apply"): (),
     ("fix", "plan"): (),
     ("fix", "undo"): (),
+    ("fix", "redo"): (),
     ("fix", "history"): (),
     ("fix", "forget"): ("none",),
     ("fix", "wheels"): (),
@@ -252,6 +253,43 @@ def test_too_little_memory_threads_or_files_costs_one_sentence(
         assert run.stdout == ""
         assert "raise the limit of" in run.stderr or "raise its limit" in run.stderr
         assert run.stderr.count("attn-doctor: ") == 1
+
+
+WRITES = "O_WRONLY|O_RDWR|O_CREAT|O_TRUNC|O_APPEND"
+CALLS = (
+    "open,openat,creat,mkdir,mkdirat,unlink,unlinkat,rename,renameat,renameat2,rmdir,link,linkat,"
+    "symlink,symlinkat,chmod,fchmod,fchmodat,chown,fchown,fchownat,utimensat,truncate,ftruncate"
+)
+
+
+def test_fix_history_only_reads(doctor: Attack, home: Path, tmp_path: Path) -> None:
+    if shutil.which("strace") is None:
+        pytest.skip("needs strace")
+    run = home / "state" / "attn-doctor" / "fixes" / "20260101-000000-1"
+    run.mkdir(parents=True)
+    (run / "journal.jsonl").write_text(
+        '{"event": "begin", "time": 1, "title": "fix", "python": ""}\n'
+    )
+    (run / "lock").touch()
+    before = _listing(home)
+    trace = tmp_path / "trace"
+    strace = ["strace", "-f", "-o", str(trace), "-e", f"trace={CALLS}"]
+    doctor("fix", "history", prefix=strace).answered(0)
+    below = [line for line in trace.read_text().splitlines() if f'"{home}' in line]
+    assert below, "strace saw nothing"
+    changing = [
+        line
+        for line in below
+        if "open" not in line.split("(")[0] or any(flag in line for flag in WRITES.split("|"))
+    ]
+    assert changing == []
+    assert _listing(home) == before
+
+
+def _listing(folder: Path) -> list[tuple[str, int, int]]:
+    return sorted(
+        (str(one), one.lstat().st_mtime_ns, one.lstat().st_mode) for one in folder.rglob("*")
+    )
 
 
 def test_a_command_that_changes_something_stops_if_its_plan_cannot_be_shown(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -46,6 +47,8 @@ _OWN_OPTIONS = ("-h", "--help", "--version", "--install-completion", "--show-com
 def run() -> None:
     """Run the command line. Raises `SystemExit`."""
     words = sys.argv[1:]
+    if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get("COLUMNS", "1")):
+        del os.environ["COLUMNS"]  # rich would fill lines of a hundred megabytes
     if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
         words = ["check", *words]
     app_for(words)(args=words)

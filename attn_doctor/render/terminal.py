@@ -98,7 +98,7 @@ class Terminal(Struct, frozen=True):
 
 def _width(is_terminal: bool, environ: Mapping[str, str]) -> int:
     columns = environ.get("COLUMNS", "")
-    if columns.isdigit() and int(columns) > 0:
+    if re.fullmatch("[1-9][0-9]{0,8}", columns):
         return min(int(columns), 120)
     try:
         return min(os.get_terminal_size(1).columns, 120) if is_terminal else 100

@@ -201,23 +201,33 @@ def dangers(pattern: str, *, log: bool = True) -> list[str]:
     return found
 
 
-def _constructs(nodes: _Nodes) -> Iterator[str]:
-    """Constructs that cannot be matched in bounded time, or not by every engine."""
+def _constructs(nodes: _Nodes, times: int = 1) -> Iterator[str]:
+    """Constructs that cannot be matched in bounded time, or not by every engine.
+
+    `times`: how often the repetitions around these nodes repeat them.
+    """
     for op, value in nodes:
         name = str(op)
         if name in ("GROUPREF", "GROUPREF_EXISTS"):
             yield "refers back to a group; write out what is meant"
         elif name in ("SUBPATTERN", "ATOMIC_GROUP"):
-            yield from _constructs(_body(name, value))
+            yield from _constructs(_body(name, value), times)
         elif name in ("ASSERT", "ASSERT_NOT"):
-            yield from _constructs(value[1])
+            yield from _constructs(value[1], times)
         elif name == "BRANCH":
             for part in value[1]:
-                yield from _constructs(part)
+                yield from _constructs(part, times)
         elif name in _REPEATS:
+            most = times * max(1, min(value[1], _ENDLESS))
             if value[1] > _SMALL:
                 yield from _overlapping(value[-1])
-            yield from _constructs(value[-1])
+            if most > _SMALL and value[1] > 1 and _ambiguous(_rows(value[-1])):
+                yield (
+                    "repeats a part whose length can vary and that can follow itself, as in"
+                    " (a?){50}: each repeat doubles the ways; let it begin or end with a character"
+                    " that the rest excludes"
+                )
+            yield from _constructs(value[-1], most)
 
 
 def _overlapping(nodes: _Nodes) -> Iterator[str]:
@@ -231,6 +241,34 @@ def _overlapping(nodes: _Nodes) -> Iterator[str]:
             clash = any(a & b for i, a in enumerate(firsts) for b in firsts[i + 1 :])
             if clash or not all(firsts):
                 yield "repeats alternatives that can begin with the same character"
+
+
+def _ambiguous(rows: list[_Row]) -> bool:
+    """Whether a text can be divided among repeats of these rows in several ways."""
+    if not all(any(piece.least for piece in row) for row in rows):
+        return True  # it can be empty
+    starts = frozenset[int]().union(*(_starts(row) for row in rows))
+    for row in rows:
+        for index, piece in enumerate(row):
+            if piece.least == piece.most or piece.most >= _ENDLESS:
+                continue  # `_costs` looks at repetitions without end
+            rest = row[index + 1 :]
+            follows = _starts(rest)
+            if not any(one.least for one in rest):
+                follows |= starts
+            if follows & piece.chars:
+                return True
+    return False
+
+
+def _starts(row: _Row) -> frozenset[int]:
+    """The characters that a row can begin with."""
+    chars: frozenset[int] = frozenset()
+    for piece in row:
+        chars |= piece.chars
+        if piece.least:
+            break
+    return chars
 
 
 class _Piece(NamedTuple):
@@ -263,17 +301,23 @@ def _costs(nodes: _Nodes) -> Iterator[str]:
 
 def _steps(row: _Row, index: int) -> int:
     """The number of ways for one repetition and those that can share its text."""
-    start, steps = row[index], row[index].most
-    if steps <= _SMALL:
+    start = row[index]
+    steps = _choices(start)
+    if steps == 1:
         return 0
     between: _Row = []
     for piece in row[index + 1 :]:
         apart = any(not one.chars & start.chars or not one.chars & piece.chars for one in between)
-        if piece.most > _SMALL and piece.chars & start.chars and not apart:
-            steps *= piece.most
+        if piece.chars & start.chars and not apart:
+            steps *= _choices(piece)
         if piece.least:
             between.append(piece)
     return steps
+
+
+def _choices(piece: _Piece) -> int:
+    """The number of lengths that a piece can have; for a long one its length, an upper bound."""
+    return piece.most if piece.most > _SMALL else piece.most - piece.least + 1
 
 
 def _lookarounds(nodes: _Nodes) -> Iterator[_Nodes]:
@@ -311,14 +355,26 @@ def _ways(name: str, value: Any) -> list[_Row]:
 
 
 def _repeated(least: int, most: int, bodies: list[_Row]) -> list[_Row]:
-    if most == 1:
-        return bodies if least else [*bodies, []]
+    if most == 1 and least:
+        return bodies
     pieces = [piece for row in bodies for piece in row]
-    if all(piece.most <= _SMALL for piece in pieces):
-        chars = frozenset().union(*(piece.chars for piece in pieces))
+    chars = frozenset[int]().union(*(piece.chars for piece in pieces))
+    short = all(piece.most <= _SMALL for piece in pieces)
+    if most == 1 and short and len(bodies) == 1:
+        # One row in place of two: the ways through many optional parts would be too many.
+        return [[piece._replace(least=0) for piece in pieces]]
+    if most == 1 and short:
+        return [[_Piece(chars, 0, min(_SMALL, max(map(_longest, bodies))))]]
+    if most == 1:
+        return [*bodies, []]
+    if short:
         return [[_Piece(chars, min(least, 1), most)]]
     # A repetition inside a repetition: what the body ends with meets what it begins with.
     return [row + following for row in bodies for following in bodies]
+
+
+def _longest(row: _Row) -> int:
+    return sum(piece.most for piece in row)
 
 
 def _set(name: str, value: Any) -> frozenset[int]:

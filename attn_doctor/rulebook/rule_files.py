@@ -230,8 +230,10 @@ def _facts() -> dict[str, Fact]:
 def _check_pattern(pattern: str) -> None:
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError) as error:
         raise RuleError(f"symptom pattern {pattern!r}: {error}") from None
+    except RecursionError:
+        raise RuleError(f"symptom pattern {pattern[:60]!r}… is nested too deeply") from None
 
 
 def _check_placeholders(rule: Rule, element: str) -> None:

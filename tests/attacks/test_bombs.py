@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import itertools
+import resource
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from attn_doctor.configs.readers import kinds, shell_words
+from attn_doctor.kernels.bundle.artifact import HEAD, ArtifactError, head
 from tests.effort import at_most
 
 
@@ -40,3 +45,57 @@ def test_short_values_are_filled_in_as_ever() -> None:
     script = shell_words.read("A=flux\nB=$A-$A\nC+=x\nC+=y\ntrain --model_family ${B} $C $NONE\n")
     words = ["train", "--model_family", "flux-flux", "x y", "$NONE"]
     assert [word for word, _ in script.words if word != ";"] == words
+
+
+class Repeated(io.BytesIO):
+    """`size` bytes that are a pattern again and again, without the memory for them."""
+
+    def __init__(self, pattern: bytes, size: int) -> None:
+        super().__init__()
+        self._pattern, self._left = pattern * (1 << 14), size
+
+    def read(self, size: int | None = -1) -> bytes:
+        piece = self._pattern[: min(size or 0, self._left)]
+        self._left -= len(piece)
+        return piece
+
+
+def tar_with(path: Path, name: str, content: Repeated, size: int, kind: bytes) -> Path:
+    """A compressed tar with one member."""
+    member = tarfile.TarInfo(name)
+    member.size, member.type = size, kind
+    with (
+        gzip.open(path, "wb", compresslevel=1) as zipped,
+        tarfile.open(fileobj=zipped, mode="w") as tar,
+    ):
+        tar.addfile(member, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "pattern", "words"),
+    [
+        (HEAD, tarfile.REGTYPE, b" ", "its description is too long"),
+        (HEAD, tarfile.REGTYPE, b'{"a":', "its description is too long"),
+        ("x", tarfile.XHDTYPE, b"9 a=b\n" * 2, "more than it describes|not an artifact"),
+        ("x", tarfile.GNUTYPE_LONGNAME, b"a", "more than it describes|not an artifact"),
+    ],
+    ids=["blanks", "nesting", "attributes", "a long name"],
+)
+def test_an_artifact_does_not_unpack_to_gigabytes(
+    tmp_path: Path, name: str, kind: bytes, pattern: bytes, words: str
+) -> None:
+    size = 100 << 20
+    path = tar_with(tmp_path / "x.tgz", name, Repeated(pattern, size), size, kind)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with at_most(10), pytest.raises(ArtifactError, match=words):
+        head(path)
+    # KiB on Linux; the description may have 16 MiB.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150 << 10
+
+
+def test_a_description_of_the_largest_size_stays_small(tmp_path: Path) -> None:
+    size = 15 << 20
+    path = tar_with(tmp_path / "x.tgz", HEAD, Repeated(b"[[]," * 3, size), size, tarfile.REGTYPE)
+    with at_most(10), pytest.raises(ArtifactError, match="cannot be understood"):
+        head(path)

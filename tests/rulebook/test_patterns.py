@@ -70,6 +70,10 @@ SAFE = [
     "(?s)No operator found(?!.{0,5000}?bf16 is only supported)",
     "it (?:was|is|were) not supported",
     "version \\d+(?:\\.\\d+)? of torch",
+    "text(?:ab?){40}c",
+    "text(?:foo\\s?){40}",
+    "text(?:x?y){40}",
+    "text(?:\\d{1,3}\\.){3}\\d{1,3}",
 ]
 
 
@@ -82,6 +86,14 @@ def test_safe(pattern: str) -> None:
     ("pattern", "said"),
     [
         ("text(a+)+b", "multiply"),
+        ("text(a?){50}a{50}", "doubles the ways"),
+        ("text(a{1,3}){20}b", "doubles the ways"),
+        ("text(?:(?:a?){4}){5}", "doubles the ways"),
+        ("text(?:aa?){40}c", "doubles the ways"),
+        ("text(?:a?b?){50}", "doubles the ways"),
+        ("text" + "a?" * 50 + "a" * 50, "multiply"),
+        ("text" + "(?:ab)?" * 50 + "(?:ab){50}", "multiply"),
+        ("text" + "(?:ab|cd)?" * 30, "multiply"),
         ("text(?:a*)*b", "multiply"),
         ("text(?:\\d+\\s*)+foobar", "multiply"),
         ("text(?:a|ab)*c", "begin with the same character"),

@@ -19,13 +19,13 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, cast
 
 import msgspec
 from msgspec import Struct
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import open_binary, replacing
+from attn_doctor.files import DATA, open_binary, read_bytes, replacing
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.record.manifest import BuildEnvironment, Entry, Warmup
 
@@ -35,10 +35,13 @@ SCHEMA = 2
 HEAD = "attn-doctor/artifact.json"
 #: Stands for the cache folder in files that hold its path.
 FOLDER = "{cache folder}"
-#: Bytes of the description; ten thousand entries take less.
-LARGEST_HEAD = 256 << 20
+#: Bytes of the description; a thousand entries take two million. As values they take ten times
+#: the memory, and a small artifact may unpack to anything.
+LARGEST_HEAD = 16 << 20
 #: Bytes of one file; the largest shared object that Inductor makes is some MiB.
 LARGEST_FILE = 4 << 30
+#: Bytes of a member's own headers, its name among them, and of tar's padding.
+_HEADERS = 1 << 16
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -108,7 +111,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def head(path: Path) -> Artifact:
     """What the artifact at `path` says of itself. Raises `ArtifactError`."""
-    with _opened(path) as tar:
+    with _opened(path, LARGEST_HEAD + _HEADERS) as tar:
         member = tar.next()
         if member is None or member.name != HEAD or not member.isreg():
             raise ArtifactError(f"{path} is not an artifact of attn-doctor: it has no description")
@@ -145,7 +148,8 @@ def extract(path: Path, artifact: Artifact, folder: Path) -> None:
     that is missing, changed or not named; what was written stays for the caller to remove.
     """
     left = dict(artifact.files)
-    opened = _opened(path)
+    room = sum(one.bytes + _HEADERS for one in left.values())
+    opened = _opened(path, LARGEST_HEAD + _HEADERS + room)
     with opened as tar:
         tar.next()
         while (member := tar.next()) is not None:
@@ -156,21 +160,16 @@ def extract(path: Path, artifact: Artifact, folder: Path) -> None:
                 raise ArtifactError(
                     f"{path}: {member.name} has {member.size} bytes, not {packed.bytes}"
                 )
-            data = _read(tar, member)
-            if hashlib.sha256(data).hexdigest() != packed.sha256:
+            target = folder / member.name
+            if _unpacked(tar, member, target) != packed.sha256:
                 raise ArtifactError(f"{path}: {member.name} was changed: its SHA-256 differs")
-            place(folder / member.name, data, packed, folder)
+            if packed.holds_path:
+                target.write_bytes(with_folder(read_bytes(target, DATA), folder))
         opened.finish()
     if left:
         raise ArtifactError(
             f"{path} is not complete: {len(left)} files are missing, {next(iter(left))}"
         )
-
-
-def place(target: Path, data: bytes, packed: Packed, folder: Path) -> None:
-    """Write one file's content where it belongs, its paths those below `folder`."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(with_folder(data, folder) if packed.holds_path else data)
 
 
 def with_folder(data: bytes, folder: Path) -> bytes:
@@ -216,8 +215,9 @@ def _harmless(name: str) -> bool:
 class _opened:  # noqa: N801 (used as a function)
     """The tar behind a path; everything that can be wrong with it is an `ArtifactError`."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, most: int) -> None:
+        """`most`: bytes that may be unpacked."""
+        self._path, self._most = path, most
 
     def __enter__(self) -> tarfile.TarFile:
         try:
@@ -227,7 +227,8 @@ class _opened:  # noqa: N801 (used as a function)
         # tarfile's own reader of streams would not look at gzip's checksum.
         self._plain = gzip.GzipFile(fileobj=self._file)
         try:
-            self._tar = tarfile.open(fileobj=self._plain, mode="r|")
+            bounded = cast("IO[bytes]", _Bounded(self._plain, self._most))
+            self._tar = tarfile.open(fileobj=bounded, mode="r|")
         except (tarfile.TarError, OSError, EOFError, zlib.error):
             self._file.close()
             raise ArtifactError(f"{self._path} is not an artifact of attn-doctor") from None
@@ -235,13 +236,40 @@ class _opened:  # noqa: N801 (used as a function)
 
     def finish(self) -> None:
         """Read to the end, where the checksum of everything stands."""
-        while self._plain.read(1 << 20):
+        end = _Bounded(self._plain, 1 << 20)  # zeros up to a whole record of tar
+        while end.read(1 << 16):
             pass
 
     def __exit__(self, kind: type[BaseException] | None, error: object, _: object) -> None:
         self._file.close()
         if kind is not None and issubclass(kind, (tarfile.TarError, EOFError, OSError, zlib.error)):
             raise ArtifactError(f"{self._path} is damaged or truncated: {error}") from None
+
+
+class _Bounded:
+    """A stream that ends with an error once more than `most` bytes were read from it."""
+
+    def __init__(self, stream: gzip.GzipFile, most: int) -> None:
+        self._stream, self._left = stream, most
+
+    def read(self, size: int) -> bytes:
+        """Read at most `size` bytes. Raises `tarfile.ReadError` beyond the limit."""
+        self._left -= size
+        if self._left < 0:
+            raise tarfile.ReadError("it unpacks to more than it describes")
+        return self._stream.read(size)
+
+
+def _unpacked(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> str:
+    """Write a member to a new file, piece by piece. Returns its SHA-256, in hex."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256()
+    source = tar.extractfile(member)
+    with target.open("xb") as file:
+        while source is not None and (piece := source.read(1 << 20)):
+            digest.update(piece)
+            file.write(piece)
+    return digest.hexdigest()
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

@@ -93,29 +93,30 @@ def changes_of(
     before = installed(one.copy for one in parts)
     now = installed(one.folder for one in parts)
     wanted = {*names, *printed.changed}
-    since = _since(parts, wanted, stopped) if stopped else set()
+    since: set[str] = set()
     if stopped:
-        since |= _removed_since(parts, wanted & (before.keys() - now.keys()), printed, stopped)
+        missing = wanted & (before.keys() - now.keys())
+        since = _installed_since(parts, wanted, stopped)
+        since |= _removed_since(parts, missing, printed, stopped)
     ours = {one for one in wanted - since if before.get(one) != now.get(one)}
     differing = {
         os.path.join(part.folder, path): os.path.join(part.copy, path)
         for part in parts
         for path in link_copy.changed(part.folder, part.copy)
     }
-    owners_of = Owners(parts)
-    mine = {path: name for path in differing if (name := owners_of(path)) in ours}
-    later, unclear = [], []
+    owner = _Owners(parts)
+    mine = {path: name for path in differing if (name := owner(path)) in ours}
+    later: list[str] = []
+    unclear: list[str] = []
     if stopped:
-        later = [one for one in mine if _is_file(one) and stopped.after(one)]
+        later = [path for path in mine if _is_file(path) and stopped.after(path)]
         tops = _tops(parts, mine, ours | (wanted - since - now.keys()))
-        for path in differing.keys() - mine.keys():
-            if owners_of(path):
-                continue
-            if _top(parts, path) in tops and not stopped.after(path):
-                mine[path] = ""
-            elif _is_unclear(path, stopped):
-                unclear.append(path)
-    mine.update(_folders(differing, mine))
+        ownerless = [path for path in differing if path not in mine and not owner(path)]
+        mine |= {
+            path: "" for path in ownerless if _top(parts, path) in tops and not stopped.after(path)
+        }
+        unclear = [one for one in ownerless if one not in mine and _is_unclear(one, stopped)]
+    mine |= _folders(differing, mine)
     items = [
         Item(path, state_of(copy), state_of(path), copy * os.path.lexists(copy), mine[path])
         for path, copy in differing.items()
@@ -130,7 +131,7 @@ def changes_of(
     )
 
 
-def _since(parts: Sequence[Part], names: Collection[str], stopped: Stop) -> set[str]:
+def _installed_since(parts: Sequence[Part], names: Collection[str], stopped: Stop) -> set[str]:
     """The distributions that were installed after the stop.
 
     RECORD is written anew by every installer; other files may be links to a cache.
@@ -161,7 +162,7 @@ def _removed_since(
     }
 
 
-class Owners:
+class _Owners:
     """The distribution of each path: by metadata of now, else of before."""
 
     def __init__(self, parts: Iterable[Part]) -> None:

@@ -93,7 +93,7 @@ def run(
     """
     start = time.monotonic()
     tail: deque[str] = deque(maxlen=_TAIL)
-    with log.open("ab") as file, open_binary(log) as printed:
+    with log.open("ab") as file, open_binary(log) as printed, _Interrupts() as interrupts:
         printed.seek(0, os.SEEK_END)
         try:
             # It writes into the log itself, which is complete even if this process is killed.
@@ -117,6 +117,7 @@ def run(
             )
             reader.start()
             try:
+                interrupts.raise_again()
                 code = running.wait(seconds)
                 late = code is None
                 if late:
@@ -130,6 +131,38 @@ def run(
     took = time.monotonic() - start
     failure = f"it did not end within {seconds / 60:.0f} min and was ended" if late else ""
     return Outcome(code=code, lines=tuple(tail), seconds=took, failure=failure)
+
+
+class _Interrupts:
+    """Holds Ctrl-C back until a program that is being started can be ended by it."""
+
+    def __enter__(self) -> _Interrupts:  # noqa: PYI034 (Self is newer than Python 3.10)
+        self._seen = False
+        # In the background Ctrl-C is ignored, and another thread never gets it.
+        self._held = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if self._held:
+            signal.signal(signal.SIGINT, self._remember)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._let_through()
+
+    def raise_again(self) -> None:
+        """Let Ctrl-C through from now on. Raises `KeyboardInterrupt` if it was pressed before."""
+        self._let_through()
+        if self._seen:
+            raise KeyboardInterrupt
+
+    def _remember(self, *_: object) -> None:
+        self._seen = True
+
+    def _let_through(self) -> None:
+        if self._held:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._held = False
 
 
 def _follow(

@@ -94,8 +94,7 @@ class History:
             mine = self._while_it_runs(started) if self.random.random() < 0.4 else None
             self._kill(started, how, delay, known)
             text = "".join(started.communicate(timeout=120))
-            if how in ("self", "group", "twice"):
-                self._wait_for_orphans()
+            self._wait_for_orphans()
         after = self.env.tree()
         assert "attn_doctor/" not in text, self._message(text)  # a traceback
         if mine:

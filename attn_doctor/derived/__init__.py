@@ -109,12 +109,12 @@ def _compatible_toolkit(facts: Facts, _: Tables) -> str | None:
         return None
     doubtful = False
     fitting = []
-    for one in facts.toolkits:
-        if one.version is None or one.missing_components is None or one.root is None:
+    for toolkit in facts.toolkits:
+        if toolkit.version is None or toolkit.missing_components is None or toolkit.root is None:
             doubtful = True
-        elif major(one.version) == first and not one.missing_components:
-            exact = series(one.version) == wanted
-            fitting.append((exact, one.in_use is True, parts(one.version), one.root))
+        elif major(toolkit.version) == first and not toolkit.missing_components:
+            exact = series(toolkit.version) == wanted
+            fitting.append((exact, toolkit.in_use is True, parts(toolkit.version), toolkit.root))
     return max(fitting)[-1] if fitting else None if doubtful else ""
 
 

@@ -65,10 +65,10 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
 
 def find(folder: Path) -> Path | None:
     """Return the nearest policy file at or above `folder`, or None."""
-    for each in (folder, *folder.parents):
-        if reach.dead(each):
+    for parent in (folder, *folder.parents):
+        if reach.dead(parent):
             continue
-        own, project = each / "attn-doctor.toml", each / "pyproject.toml"
+        own, project = parent / "attn-doctor.toml", parent / "pyproject.toml"
         if own.is_file():
             return own
         if _mentions_us(project) and _section(project, _data(project)) is not None:

@@ -73,11 +73,11 @@ def _arguments(ctx: typer.Context) -> Iterator[str]:
         if isinstance(value, bool):
             yield flag if value else max(option.secondary_opts, key=len, default=flag)
             continue
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(one, Enum):
-                one = one.value
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, Enum):
+                item = item.value
             yield flag
-            yield _word(name, str(one))
+            yield _word(name, str(item))
 
 
 def _word(name: str, word: str) -> str:
@@ -132,10 +132,10 @@ def _environment(targets: Sequence[Target]) -> dict[str, str]:
     Raises `AttnDoctorError` if two descriptors differ.
     """
     own = [one for one in targets if one.descriptor.own]
-    for one in own[1:]:
-        if one.environment != own[0].environment:
+    for target in own[1:]:
+        if target.environment != own[0].environment:
             raise AttnDoctorError(
-                f"{own[0].word} and {one.word} are of machines with other variables: an image has"
-                " one set of them, so make a stage for each"
+                f"{own[0].word} and {target.word} are of machines with other variables: an image"
+                " has one set of them, so make a stage for each"
             )
     return dict(own[0].environment) if own else {}

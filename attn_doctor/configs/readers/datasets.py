@@ -32,15 +32,15 @@ def _sizes(path: Path) -> Iterator[Dataset]:
         data = decode(text_of(path))
     except (ConfigError, JsonError):
         return
-    for one in data if isinstance(data, list) else ():
-        if not isinstance(one, dict) or one.get("disabled") or "resolution" not in one:
+    for dataset in data if isinstance(data, list) else ():
+        if not isinstance(dataset, dict) or dataset.get("disabled") or "resolution" not in dataset:
             continue
-        if str(one.get("dataset_type", "image")) not in ("image", "video"):
+        if str(dataset.get("dataset_type", "image")) not in ("image", "video"):
             continue
         yield Dataset(
-            resolution=str(one["resolution"]),
-            resolution_type=str(one.get("resolution_type", "pixel_area")),
-            frames=_frames(one),
+            resolution=str(dataset["resolution"]),
+            resolution_type=str(dataset.get("resolution_type", "pixel_area")),
+            frames=_frames(dataset),
         )
 
 

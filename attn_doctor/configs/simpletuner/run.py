@@ -263,22 +263,22 @@ def batch_of(reading: Reading, phase: PhaseName) -> int:
 
 def _training(reading: Reading, preset: str) -> Iterator[Sized]:
     """The datasets with sizes of their own."""
-    for one in reading.datasets:
+    for dataset in reading.datasets:
         yield Sized(
             preset=preset,
-            resolution=one.resolution,
-            resolution_type=one.resolution_type,
-            frames=one.frames,
+            resolution=dataset.resolution,
+            resolution_type=dataset.resolution_type,
+            frames=dataset.frames,
             key="data_backend_config",
             line=_line(reading, "data_backend_config"),
         )
 
 
 def _validation(reading: Reading, preset: str) -> Iterator[Sized]:
-    for one in reading.get("validation_resolution", "256").split(","):
+    for size in reading.get("validation_resolution", "256").split(","):
         yield Sized(
             preset=preset,
-            resolution=one.strip(),
+            resolution=size.strip(),
             frames=_whole(reading.get("validation_num_video_frames", "0")),
             key="validation_resolution",
             line=_line(reading, "validation_resolution"),

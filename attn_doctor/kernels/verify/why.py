@@ -210,10 +210,10 @@ def _reason(missed: Lookup, known: Mapping[str, list[Lookup]]) -> Reason:
     now = _components(missed)
     best: tuple[int, str, dict[str, tuple[str, str]]] | None = None
     for title, keys in known.items():
-        for one in keys:
-            if one.kind != missed.kind or not one.components:
+        for key in keys:
+            if key.kind != missed.kind or not key.components:
                 continue
-            was = _components(one)
+            was = _components(key)
             distance = len(_differing(was, now))
             if best is None or distance < best[0]:
                 best = (distance, title, was)

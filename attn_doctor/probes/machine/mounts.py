@@ -53,11 +53,11 @@ def mounts(host: Host) -> tuple[Mount, ...]:
 def mount_of(path: str, mounts: tuple[Mount, ...]) -> Mount | None:
     """Return the mount of `path`. Pass `host.real(path)`: links are not followed here."""
     best: Mount | None = None
-    for one in mounts:
-        inside = path == one.path or path.startswith(one.path.rstrip("/") + "/")
+    for mount in mounts:
+        inside = path == mount.path or path.startswith(mount.path.rstrip("/") + "/")
         # Of two mounts at the same path the later one hides the earlier one.
-        if inside and (best is None or len(one.path) >= len(best.path)):
-            best = one
+        if inside and (best is None or len(mount.path) >= len(best.path)):
+            best = mount
     return best
 
 

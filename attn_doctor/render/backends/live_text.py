@@ -98,10 +98,10 @@ def _imports(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     ]
     if good:
         yield from terminal.wrap(clean(f"imported: {', '.join(good)}"), 0)
-    for one in report.imports:
-        if not one.verdict.works:
-            glyph, colour = _MARKS[one.verdict]
-            yield from terminal.marked(glyph, f"{one.module}: {one.sentence}", colour)
+    for imported in report.imports:
+        if not imported.verdict.works:
+            glyph, colour = _MARKS[imported.verdict]
+            yield from terminal.marked(glyph, f"{imported.module}: {imported.sentence}", colour)
     for pid in report.left_behind:
         yield f"process {pid} could not be killed and is left behind"
 
@@ -118,9 +118,9 @@ def _table(phase: str, report: LiveReport, terminal: Terminal, verbose: bool) ->
     yield from titled(words.get(phase, phase), shape_of(figures, report.dtype), terminal, 0)
     head = "".join(name.rjust(width) for name, width in zip(_HEAD, _WIDTHS, strict=True))
     yield terminal.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
-    for one in shown:
-        outcome = one.outcomes[phase]
-        yield _row(one.title.ljust(wide), outcome, _main(outcome.figures), terminal)
+    for result in shown:
+        outcome = result.outcomes[phase]
+        yield _row(result.title.ljust(wide), outcome, _main(outcome.figures), terminal)
         if verbose:
             for small in outcome.figures[:-1]:
                 yield _row(
@@ -168,9 +168,9 @@ def _cut(words: str, room: int) -> str:
 
 def _absent(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     groups: dict[str, list[str]] = {}
-    for one in report.results:
-        if one.verdict is Verdict.ABSENT:
-            groups.setdefault(one.outcome.sentence, []).append(one.name)
+    for result in report.results:
+        if result.verdict is Verdict.ABSENT:
+            groups.setdefault(result.outcome.sentence, []).append(result.name)
     if groups:
         yield ""
     for why, names in groups.items():
@@ -180,13 +180,13 @@ def _absent(report: LiveReport, terminal: Terminal) -> Iterator[str]:
 def _failures(report: LiveReport, facts: Facts, terminal: Terminal, verbose: bool) -> Iterator[str]:
     """Every failure once, with the backends and phases it struck."""
     groups: dict[tuple[str, str, str], list[tuple[LiveResult, str, PhaseResult]]] = {}
-    for one in report.results:
-        for phase, outcome in one.outcomes.items():
+    for result in report.results:
+        for phase, outcome in result.outcomes.items():
             if not outcome.verdict.works and outcome.verdict is not Verdict.ABSENT:
                 failure = outcome.failure
                 first = (failure.message.splitlines() or [""])[0] if failure else outcome.sentence
                 key = (outcome.verdict.value, failure.type if failure else "", first)
-                groups.setdefault(key, []).append((one, phase, outcome))
+                groups.setdefault(key, []).append((result, phase, outcome))
     for (verdict, _, _), members in groups.items():
         outcome = members[0][2]
         glyph, colour = _MARKS[outcome.verdict]
@@ -227,12 +227,12 @@ def _cause(cause: Cause) -> str:
 
 
 def _differing(differing: Sequence[Disagreement], terminal: Terminal) -> Iterator[str]:
-    for one in differing:
+    for disagreement in differing:
         yield ""
-        words = f"attn-doctor was wrong about {one.name} ({one.phase})"
+        words = f"attn-doctor was wrong about {disagreement.name} ({disagreement.phase})"
         yield terminal.style("✗ " + words, "bold", "red")
-        yield from labelled("facts", f"say {one.static}", terminal)
-        yield from labelled("run", f"shows {one.live}", terminal)
+        yield from labelled("facts", f"say {disagreement.static}", terminal)
+        yield from labelled("run", f"shows {disagreement.live}", terminal)
     if differing:
         words = (
             "This is a bug in attn-doctor. A report to paste into an issue, without names and"
@@ -246,9 +246,9 @@ def last_line(report: LiveReport) -> str:
     if report.failure is not None:
         return f"Nothing could be run: {report.failure.type or report.failure.message}."
     counts: dict[str, int] = {}
-    for one in report.results:
-        if one.verdict is not Verdict.ABSENT:
-            counts[one.verdict.value] = counts.get(one.verdict.value, 0) + 1
+    for result in report.results:
+        if result.verdict is not Verdict.ABSENT:
+            counts[result.verdict.value] = counts.get(result.verdict.value, 0) + 1
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "nothing to run"
     best = fastest(report.results)
     first = f" · fastest: {best.name}" if best is not None else ""

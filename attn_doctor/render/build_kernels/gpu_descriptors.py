@@ -121,13 +121,13 @@ def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) 
     width = max((len(one.id) for one in found), default=0)
     head = f"{'--target':<{width}}   SM  SMs  shared memory  name"
     lines = [terminal.style(head, "bold")]
-    for one in found:
-        count = "?" if one.multi_processor_count is None else str(one.multi_processor_count)
-        optin = one.shared_memory_per_block_optin
+    for gpu in found:
+        count = "?" if gpu.multi_processor_count is None else str(gpu.multi_processor_count)
+        optin = gpu.shared_memory_per_block_optin
         shared = "?" if optin is None else f"{optin // 1024} KiB a block"
-        remark = "" if one.complete else "  (--fit only)"
+        remark = "" if gpu.complete else "  (--fit only)"
         lines.append(
-            f"{one.id:<{width}}  {one.sm:>3}  {count:>3}  {shared:<13}  {one.name}{remark}"
+            f"{gpu.id:<{width}}  {gpu.sm:>3}  {count:>3}  {shared:<13}  {gpu.name}{remark}"
         )
     some = [one for one in found if not one.complete]
     count = f"{len(found)} GPUs. For any other, run `attn-doctor describe-gpu -o gpu.toml` where it"
@@ -148,10 +148,10 @@ def listing_text(found: Sequence[Descriptor], terminal: Terminal | None = None) 
 def _sources(found: Sequence[Descriptor]) -> dict[str, list[str]]:
     """The GPUs by where their own values were seen, without those of a compute capability."""
     sources: dict[str, list[str]] = {}
-    for one in found:
-        own = [source for source in one.seen if source != CAPABILITIES]
-        for source in own or filter(None, [one.source]):
-            sources.setdefault(source, []).append(one.id)
+    for gpu in found:
+        own = [source for source in gpu.seen if source != CAPABILITIES]
+        for source in own or filter(None, [gpu.source]):
+            sources.setdefault(source, []).append(gpu.id)
     return sources
 
 

@@ -252,21 +252,21 @@ def _verified(one: Integrity, terminal: Terminal) -> Iterator[str]:
 def plan_text(plans: Iterable[Plan], facts: Facts | None, terminal: Terminal) -> str:
     """What would be deleted, with sizes, and what stays."""
     lines: list[str] = []
-    for one in plans:
-        if not (one.groups or one.refused or one.doubts):
+    for plan in plans:
+        if not (plan.groups or plan.refused or plan.doubts):
             continue
-        lines.append(terminal.style(f"{one.kind} {clean(one.root)}", "bold"))
-        for group in one.groups:
+        lines.append(terminal.style(f"{plan.kind} {clean(plan.root)}", "bold"))
+        for group in plan.groups:
             head = f"{size(group.bytes):>{_COLUMN - 1}}  "
             lines += terminal.beside(head, f"{_entries(group.entries)}: {group.why}", len(head))
-        if one.refused:
-            lines += _wrapped(terminal, f"nothing is deleted here: {one.refused}", "yellow")
-        for doubt in one.doubts:
+        if plan.refused:
+            lines += _wrapped(terminal, f"nothing is deleted here: {plan.refused}", "yellow")
+        for doubt in plan.doubts:
             lines += _wrapped(terminal, f"stays: {doubt}", "yellow")
-        if one.unrelated_files and one.groups:
+        if plan.unrelated_files and plan.groups:
             lines += _wrapped(
                 terminal,
-                f"stays: {plural(one.unrelated_files, 'file')} that the cache did not write",
+                f"stays: {plural(plan.unrelated_files, 'file')} that the cache did not write",
             )
     if facts is not None and lines:
         note = f"Compared with {compared_with(facts)}."
@@ -278,13 +278,15 @@ def plan_text(plans: Iterable[Plan], facts: Facts | None, terminal: Terminal) ->
 def cleared_text(done: Sequence[Cleared], terminal: Terminal) -> str:
     """What was deleted, and what could not be deleted."""
     lines: list[str] = []
-    for one in done:
-        if one.plan.refused:
-            lines += [f"{one.plan.kind}: nothing deleted: {clean(one.plan.refused)}"]
+    for cleared in done:
+        if cleared.plan.refused:
+            lines += [f"{cleared.plan.kind}: nothing deleted: {clean(cleared.plan.refused)}"]
             continue
-        what = f"{plural(len(one.removed.files), 'file')}, {size(one.removed.bytes)}"
-        lines.append(f"{one.plan.kind}: {what} {'in the trash' if one.trash else 'deleted'}")
-        lines += kept_lines(one.removed.kept, "kept", terminal)
+        what = f"{plural(len(cleared.removed.files), 'file')}, {size(cleared.removed.bytes)}"
+        lines.append(
+            f"{cleared.plan.kind}: {what} {'in the trash' if cleared.trash else 'deleted'}"
+        )
+        lines += kept_lines(cleared.removed.kept, "kept", terminal)
     if trash := next((one.trash for one in done if one.trash), ""):
         clearing = os.path.basename(trash)
         named = [one.plan.root for one in done if one.plan.source == "named" and one.trash]

@@ -34,11 +34,11 @@ def restored_text(done: Sequence[Restored], terminal: Terminal) -> str:
     if not done:
         return "The trash is empty.\n"
     lines: list[str] = []
-    for one in done:
-        what = f"{plural(len(one.files), 'file')}, {size(one.bytes)}"
-        cache = f"{one.trashed.clearing.kind} {clean(one.trashed.root)}"
+    for emptied in done:
+        what = f"{plural(len(emptied.files), 'file')}, {size(emptied.bytes)}"
+        cache = f"{emptied.trashed.clearing.kind} {clean(emptied.trashed.root)}"
         lines += terminal.wrap(f"{cache}: {what} restored", 0)
-        lines += kept_lines(one.kept, "stays in the trash", terminal)
+        lines += kept_lines(emptied.kept, "stays in the trash", terminal)
     return terminal.page(lines)
 
 
@@ -46,8 +46,8 @@ def emptied_text(found: Sequence[Trashed], done: Sequence[Removed], terminal: Te
     """How much was freed, and what could not be deleted."""
     count, freed = sum(len(one.files) for one in done), sum(one.bytes for one in done)
     lines = [f"{plural(count, 'file')} deleted, {size(freed)} freed"] if found else []
-    for one in done:
-        lines += kept_lines(one.kept, "kept", terminal)
+    for emptied in done:
+        lines += kept_lines(emptied.kept, "kept", terminal)
     return terminal.page(lines) if lines else ""
 
 

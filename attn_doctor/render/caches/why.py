@@ -30,11 +30,12 @@ def why_text(folder: str, places: Iterable[DeviceKernels], remarks: Sequence[str
 
 def _place(folder: str, place: DeviceKernels) -> Iterator[str]:
     yield f"{folder}, built for {place.device_slot}"
-    for one in place.changed:
-        mark = "✗" if one.effect == "rebuild" else "!" if one.effect == "partly" else "·"
-        absent = "unset" if one.component.isupper() else "none"
-        values = f"{one.was or absent} → {one.now or absent}"
-        yield f"  {mark} {one.component}: {values} ({_EFFECTS.get(one.effect, one.effect)})"
+    for change in place.changed:
+        mark = "✗" if change.effect == "rebuild" else "!" if change.effect == "partly" else "·"
+        absent = "unset" if change.component.isupper() else "none"
+        values = f"{change.was or absent} → {change.now or absent}"
+        effect = _EFFECTS.get(change.effect, change.effect)
+        yield f"  {mark} {change.component}: {values} ({effect})"
     for name in place.unverified:
         yield f"  ! {name} is reused on its GPU, and is not verified there yet"
     if place.unverified:
@@ -64,10 +65,10 @@ def _missing(place: DeviceKernels, warmups: Mapping[str, str]) -> Iterator[str]:
 
 def _fix(place: DeviceKernels) -> Iterator[str]:
     """Restore a variable that changed, or build again."""
-    for one in place.changed:
-        if one.effect != "none" and one.component.isupper():
-            value = f"{one.component}={commands.word(one.was)}"
-            yield f"  undo:  {f'export {value}' if one.was else f'unset {one.component}'}"
+    for change in place.changed:
+        if change.effect != "none" and change.component.isupper():
+            value = f"{change.component}={commands.word(change.was)}"
+            yield f"  undo:  {f'export {value}' if change.was else f'unset {change.component}'}"
     for command in place.build:
         yield f"  build: {command}"
 
@@ -107,15 +108,15 @@ def _program(folder: str, hits: int, missed: Sequence[Reason]) -> Iterator[str]:
         return
     found = f"{plural(hits, 'lookup')} found in {folder}"
     yield found + (f", {len(missed)} missed:" if missed else ": everything is reused.")
-    for one in missed:
-        yield f"✗ {_KINDS.get(one.kind, one.kind)} {one.key[:12]}"
-        if one.bypassed:
-            yield f"  torch did not use its cache: {one.bypassed}"
-        elif not one.nearest:
+    for miss in missed:
+        yield f"✗ {_KINDS.get(miss.kind, miss.kind)} {miss.key[:12]}"
+        if miss.bypassed:
+            yield f"  torch did not use its cache: {miss.bypassed}"
+        elif not miss.nearest:
             yield "  nothing comparable was built"
         else:
-            yield f"  nearest: {one.nearest}"
-            yield from _factors(one.factors)
+            yield f"  nearest: {miss.nearest}"
+            yield from _factors(miss.factors)
 
 
 def _factors(factors: Sequence[Factor]) -> Iterator[str]:

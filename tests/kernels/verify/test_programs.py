@@ -29,17 +29,25 @@ spec = importlib.util.spec_from_file_location(
 sys.modules["attn_doctor"] = importlib.util.module_from_spec(spec)
 import torch
 from attn_doctor.worker.kernels import graph_outputs as outputs
-outputs.CHUNK = 1000
 torch.manual_seed(1)
 x = torch.randn(64, 70).to(torch.bfloat16)
 noise = torch.randn(64, 70)
 y = (x.double() + 0.05 * x.double().norm() / noise.norm() * noise).to(torch.float32)
 holed = x.clone(); holed[3] = 0
 nan = x.clone(); nan[0, 0] = float("nan")
+large = x.clone(); large[40, 3] = 30
+many = torch.randn(110592, 64).to(torch.bfloat16)
+five = many.clone(); five[70000:70005] = 0
+ulp = (many.float() * (1 + 2**-9 * torch.randn(110592, 64).sign())).to(torch.bfloat16)
 found = {"x": x, "same": x.clone(), "near": y.to(torch.bfloat16), "turned": x.flip(0),
-         "holed": holed, "nan": nan, "zeros": torch.zeros_like(x), "complex": torch.view_as_complex(
-         torch.randn(3, 2)), "whole": torch.arange(10), "empty": torch.empty(0, 3)}
-print(json.dumps({name: outputs.sketch(torch, one) for name, one in found.items()}))
+         "holed": holed, "nan": nan, "large": large,
+         "many": many, "five": five, "ulp": ulp, "zeros": torch.zeros_like(x),
+         "complex": torch.view_as_complex(torch.randn(3, 2)), "whole": torch.arange(10),
+         "empty": torch.empty(0, 3)}
+answer = {name: outputs.sketch(torch, one) for name, one in found.items()}
+outputs.CHUNK = 1000
+assert outputs.sketch(torch, x) == answer["x"]
+print(json.dumps(answer))
 """
 PROGRAM = """
 import torch
@@ -71,12 +79,15 @@ def test_sketches_of_tensors() -> None:
     assert difference(found["same"], true) == 0.0
     assert 0.025 < difference(found["near"], true) < 0.1
     assert difference(found["turned"], true) > 0.5
-    assert 0.05 < difference(found["holed"], true) < 0.3  # one row of 64: an eighth
+    assert difference(found["holed"], true) == pytest.approx(0.25)  # all of a block, of 64
+    assert difference(found["large"], true) > 0.5
     assert difference(found["nan"], true) == float("inf")
     assert difference(found["zeros"], true) > 0.9
     assert found["complex"].shape == (3,)
-    assert found["whole"].sum == 45.0
-    assert found["empty"].l2 == 0.0
+    assert difference(found["empty"], found["empty"]) == 0.0
+    # Five rows of zeros among 110,592, which are a hundredth of a percent of it.
+    assert difference(found["five"], found["many"]) > 0.02
+    assert difference(found["ulp"], found["many"]) < 0.005
 
 
 @pytest.fixture(scope="module")

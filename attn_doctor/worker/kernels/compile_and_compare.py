@@ -110,6 +110,7 @@ class Attempt:
         if not self.device.startswith("cuda"):
             needed |= vector_checks(folder)
         files = files_below(folder, needed)
+        watch.written(folder, files)
         names["triton"] = sorted(
             {path.split(os.sep)[-2] for path in files if path.endswith((".cubin", ".hsaco"))}
         )

@@ -12,16 +12,27 @@ import contextlib
 import glob
 import os
 import re
+import shlex
+import shutil
 import sys
+import time
+from collections.abc import Iterable
 from typing import Any
 
 from attn_doctor.worker.files import read_bytes
 
-#: Programs that compile. A version may follow the name, as in `g++-12`.
+#: Programs that compile, by the name of their resolved file or the one that they are called by. A
+#: triple may stand before it, as in conda's `x86_64-conda-linux-gnu-c++`, and a version behind it.
 _COMPILER = re.compile(
-    r"(ptxas(-blackwell)?|[\w-]*gcc|[\w-]*g\+\+|cc|c\+\+|clang(\+\+)?|cl|nvcc|hipcc|icpx?|ld|ld\.lld|"
-    r"nvlink)([-.][\d.]+)?(\.exe)?"
+    r"(.+-)?(gcc|g\+\+|cc|c\+\+|cpp|clang|clang\+\+|clang-cl|icc|icpc|icx|icpx|dpcpp|tcc|nvc|nvc\+\+|nvcc|"
+    r"hipcc|cl|ptxas|nvlink|cicc|fatbinary|as|collect2|cc1|cc1plus|ld|ld\.\w+|lld|lld-link|gold|mold)"
+    r"(-blackwell)?([-.]?\d[\d.]*)?(\.exe)?"
 )
+#: Programs that start another one, given in their arguments.
+_LAUNCHERS = re.compile(r"(ccache|sccache|distcc|icecc|env|nice|time|zig)(\.exe)?")
+_SHELLS = re.compile(r"(sh|bash|dash|zsh|ksh)")
+#: What a program writes that is told to write it: then it compiles, whatever its name.
+_COMPILED = re.compile(r".*\.(so(\.[\d.]+)?|o|obj|a|dll|dylib|pyd|cubin|fatbin|hsaco|ptx|gch)")
 #: Arguments with which a compiler only describes itself.
 _QUESTION = re.compile(r"--version|-v|-V|-dump\S*|-print-\S*|--help\S*|-###|/\?")
 #: Largest source, in bytes, of a check of the CPU's vector instructions; kernels are longer.
@@ -37,6 +48,7 @@ class Watch:
         self.compilers: list[str] = []
         self.preprocessed = 0
         self.touched: set[str] = set()
+        self._began = time.time()
 
     def event(self, name: str, args: tuple[Any, ...]) -> None:
         """Record one audit event."""
@@ -44,14 +56,34 @@ class Watch:
             self.touched.add(os.fsdecode(args[0]))
         elif name in ("os.rename", "import") and isinstance(args[1], (str, bytes, os.PathLike)):
             self.touched.add(os.fsdecode(args[1]))
-        elif name in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
-            self._program(args[0], args[1])
+        elif name in ("subprocess.Popen", "os.posix_spawn", "os.spawn", "os.exec"):
+            # `os.spawn` has a mode before them.
+            first = 1 if name == "os.spawn" else 0
+            self._program(args[first], args[first + 1])
+        elif name == "os.system":
+            self._program(None, args[0])
+
+    def written(self, folder: str, files: Iterable[str]) -> None:
+        """Add what wrote those libraries among `files` of a folder that are newer than this watch.
+
+        Whatever it was: C++ code can start a compiler unseen, and a compiler may have any name.
+        """
+        for name in files if not self.compilers else ():
+            with contextlib.suppress(OSError):
+                if (
+                    name.endswith(".so")
+                    and os.stat(os.path.join(folder, name)).st_mtime > self._began
+                ):
+                    self.compilers.append(f"what wrote {name}")
 
     def _program(self, program: Any, argv: Any) -> None:
-        words = argv.split() if isinstance(argv, str) else [os.fsdecode(one) for one in argv or ()]
-        name = os.path.basename(os.fsdecode(program) if program else words[0] if words else "")
-        name = name if _COMPILER.fullmatch(name) else os.path.basename(words[0]) if words else name
-        if not _COMPILER.fullmatch(name):
+        words = _words(program, argv)
+        if not words:
+            return
+        output = _output(words)
+        name = os.path.basename(words[0])
+        known = any(_COMPILER.fullmatch(one) for one in (name, _resolved(words[0])))
+        if not known and not _COMPILED.fullmatch(output):
             return
         if all(_QUESTION.fullmatch(word) for word in words[1:]):
             return
@@ -60,9 +92,52 @@ class Watch:
             self.preprocessed += 1
             return
         self.compilers.append(name)
-        for flag, path in zip(words, words[1:]):  # noqa: B905, RUF007 - Python 3.9 has neither
-            if flag == "-o":
-                self.touched.add(path)
+        if output:
+            self.touched.add(output)
+
+
+def _words(program: Any, argv: Any) -> list[str]:
+    """The command line of what runs in the end: without shells and launchers before it."""
+    if isinstance(argv, (str, bytes)):
+        words = _split(os.fsdecode(argv))
+    else:
+        words = [os.fsdecode(one) for one in argv or ()]
+        if program:
+            # A program may be called by another name than that of its file.
+            words[:1] = [os.fsdecode(program)]
+    while len(words) > 1:
+        name = os.path.basename(words[0])
+        if _SHELLS.fullmatch(name) and "-c" in words[1:-1]:
+            line = _split(words[words.index("-c") + 1])
+            names = [bool(_COMPILER.fullmatch(os.path.basename(one))) for one in line]
+            words = line[names.index(True) :] if True in names else line
+        elif _LAUNCHERS.fullmatch(name):
+            words = [one for one in words[1:] if "=" not in one or one.startswith("-")]
+        else:
+            break
+    return words
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+def _resolved(program: str) -> str:
+    """The name of the file that a program is, links followed."""
+    return os.path.basename(os.path.realpath(shutil.which(program) or program))
+
+
+def _output(words: list[str]) -> str:
+    """The file that a command line says to write; empty if it says none."""
+    for flag, path in zip(words, [*words[1:], ""]):  # noqa: B905 - Python 3.9 has no strict
+        if flag in ("-o", "--output", "--output-file"):
+            return path
+        if flag.lower().startswith(("/out:", "/fe", "-o/", "-o.")):
+            return flag.partition(":")[2] or flag[2:]
+    return ""
 
 
 _EVENTS = (
@@ -72,6 +147,8 @@ _EVENTS = (
     "os.exec",
     "os.posix_spawn",
     "os.rename",
+    "os.spawn",
+    "os.system",
     "subprocess.Popen",
 )
 _now: list[Watch] = []

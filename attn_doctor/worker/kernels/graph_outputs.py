@@ -30,7 +30,7 @@ CALLS = 32
 CHUNK = 1 << 22
 #: Products with vectors of random signs, of each block.
 SIGNS = 8
-#: Blocks of a result, of whole rows, in the first calls of a graph; each takes 53 bytes on the disk.
+#: Blocks of a result, of whole rows, in the first calls of a graph; each is 53 bytes of a record.
 #: Of 100,000 rows, one is then a twentieth of the length of its block. Inputs, and the results of
 #: later calls, have fewer.
 BLOCKS, FEW, CLOSELY = 256, 16, 4

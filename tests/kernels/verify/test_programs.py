@@ -79,7 +79,7 @@ def test_sketches_of_tensors() -> None:
     assert difference(found["same"], true) == 0.0
     assert 0.025 < difference(found["near"], true) < 0.1
     assert difference(found["turned"], true) > 0.5
-    assert difference(found["holed"], true) == pytest.approx(0.25)  # all of a block, of 64
+    assert 0.2 < difference(found["holed"], true) < 0.4  # all of one block
     assert difference(found["large"], true) > 0.5
     assert difference(found["nan"], true) == float("inf")
     assert difference(found["zeros"], true) > 0.9

@@ -50,6 +50,22 @@ HIT = {"aot_autograd.autograd_cache_hit": 1, "inductor.fxgraph_cache_hit": 1}
         (["ptxas-blackwell", "a.ptx", "-o", "a.cubin"], True),
         (["clang", "main.c", "-shared"], True),
         (["cl.exe", "/c", "a.cpp"], True),
+        (["/conda/bin/x86_64-conda-linux-gnu-c++", "a.cpp", "-o", "a.so"], True),
+        (["aarch64-unknown-linux-gnu-clang++-17", "-c", "a.cpp"], True),
+        (["ccache", "g++", "a.cpp", "-o", "a.so"], True),
+        (["/usr/bin/env", "LC_ALL=C", "sccache", "clang", "a.c"], True),
+        (["x86_64-linux-gnu-ld.gold", "a.o"], True),
+        (["ld", "a.o"], True),
+        (["nvc++", "a.cpp"], True),
+        (["zig", "c++", "a.cpp"], True),
+        (["/bin/sh", "-c", "cd /tmp && g++ a.cpp -o a.so"], True),
+        (["/bin/sh", "-c", "export LC_ALL=C; g++ a.cpp"], True),
+        (["/opt/vendor/wrapped", "a.cpp", "-o", "/cache/a.so"], True),
+        (["python", "build.py", "--output", "kernel.cubin"], True),
+        (["ccache", "g++", "--version"], False),
+        (["/usr/bin/lscpu"], False),
+        (["tar", "-c", "a.cpp"], False),
+        (["nvidia-smi", "-o", "list.txt"], False),
         (["g++", "--version"], False),
         (["ptxas", "--version"], False),
         (["gcc", "-print-file-name=include"], False),
@@ -62,6 +78,34 @@ def test_only_what_compiles_counts(argv: list[str], counts: bool) -> None:
     watch = Watch()
     watch.event("subprocess.Popen", (argv[0], argv, None, None))
     assert bool(watch.compilers) is counts
+
+
+def test_a_compiler_is_known_by_its_file(tmp_path: Path) -> None:
+    """Whatever it is called by."""
+    real = tmp_path / "g++-12"
+    real.write_text("#!/bin/sh\n")
+    real.chmod(0o755)
+    link = tmp_path / "compile"
+    link.symlink_to(real)
+    watch = Watch()
+    watch.event("subprocess.Popen", (str(link), ["compile", "a.cpp"], None, None))
+    watch.event("os.system", (b"g++ a.cpp",))
+    watch.event("os.spawn", (1, "/usr/bin/cc", ["cc", "a.c"], None))
+    watch.event("os.posix_spawn", ("/usr/bin/gcc", ["x", "a.c"], None))
+    assert watch.compilers == ["compile", "g++", "cc", "gcc"]
+
+
+def test_a_library_that_was_written_meanwhile_was_compiled(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.so", tmp_path / "new.so"
+    old.write_bytes(b"x")
+    os.utime(old, (1e9, 1e9))
+    watch = Watch()
+    new.write_bytes(b"x")
+    os.utime(new, (4e9, 4e9))
+    watch.written(str(tmp_path), ["old.so", "gone.so"])
+    assert watch.compilers == []
+    watch.written(str(tmp_path), ["old.so", "new.so"])
+    assert watch.compilers == ["what wrote new.so"]
 
 
 def test_a_compiler_behind_the_name_of_a_shell_command_counts() -> None:

@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,7 +44,7 @@ def require_hit(
     `cache_dir`: the cache folder; by default TORCHINDUCTOR_CACHE_DIR, else torch's own. `later`:
     what happens when torch.compile meets a graph that is not in the cache after this call: `forbid`
     raises `CacheMiss` in the place of compiling (torch may wrap it), `warn` compiles with a
-    warning, `allow` compiles.
+    warning, `allow` compiles. Of several calls, the strictest counts.
 
     Raises `CacheMiss` if nothing was built there, if something moved since (torch, Triton, GPU,
     compilers, variables, mask files), if files are missing, or if kernels that were built without
@@ -84,7 +84,7 @@ def require_hit(
             f"Verify them first: {commands.verify(folder, facts)}",
         )
     used = variables.get("TORCHINDUCTOR_CACHE_DIR", "")
-    if cache_dir and os.path.realpath(used or os.curdir) != os.path.realpath(folder):
+    if cache_dir and not _looks_into(used, folder, facts):
         raise CacheMiss(
             f"TORCHINDUCTOR_CACHE_DIR is {used or 'not set'}, so torch does not look into {folder}:"
             " set it before this program starts"
@@ -111,10 +111,25 @@ def _state(cache_dir: str, environ: Mapping[str, str]) -> tuple[Facts, Path, lis
         )
     found = kernels_by_device(manifest, facts, folder, environ)
     here = [one for one in found if one.device_slot == "cpu" or _has(facts, one.device_slot)]
-    if not here:
-        built = ", ".join(one.device_slot for one in found)
+    # Kernels for the CPU serve no program that runs on a GPU.
+    others = [one.device_slot for one in found if one.device_slot != "cpu" and one not in here]
+    on_gpu = any(one.device_slot != "cpu" for one in here)
+    if not here or (others and not on_gpu and _has_gpu(facts)):
+        built = ", ".join(others)
         raise CacheMiss(f"kernels in {folder} are for {built}, which this machine does not have")
     return facts, folder, here
+
+
+def _looks_into(used: str, folder: Path, facts: Facts) -> bool:
+    """Whether torch uses a folder; `used` is the variable that says so, or empty."""
+    own = [cache.path for cache in facts.caches or () if cache.kind == "inductor"]
+    folders = [used] if used else [path for path in own if path]
+    return any(os.path.realpath(one) == os.path.realpath(folder) for one in folders)
+
+
+def _has_gpu(facts: Facts) -> bool:
+    """This machine has a GPU that programs may use."""
+    return any(gpu.visible is not False for gpu in facts.gpus or ())
 
 
 def _has(facts: Any, place: str) -> bool:
@@ -133,38 +148,43 @@ def _this_program() -> tuple[str, ...]:
     return words if words and len(" ".join(words)) <= _SHOWN else ("COMMAND",)
 
 
+class _Guard:
+    """Stands before Inductor's compiler. `command` names what a miss is due to."""
+
+    def __init__(self, before: Callable[..., Any], later: str, command: str) -> None:
+        self.before, self.later, self.command = before, later, command
+        update_wrapper(self, before)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        message = (
+            "torch.compile met a graph that was not built ahead of time"
+            f" ({_named(args)}); this names what differs: {self.command}"
+        )
+        if self.later == "forbid":
+            raise CacheMiss(message)
+        import warnings
+
+        warnings.warn(f"{message}; it is compiled now", RuntimeWarning, stacklevel=2)
+        return self.before(*args, **kwargs)
+
+
 def _watch(later: str, command: str) -> None:
-    """Put a guard before Inductor's compiler. `command` names what a miss is due to."""
+    """Put a guard before Inductor's compiler, or make the one that is there stricter."""
     module = importlib.import_module("torch._inductor.compile_fx")
     for name in _COMPILERS:
         before = getattr(module, name, None)
+        if isinstance(before, _Guard):
+            if later == "forbid":
+                before.later, before.command = later, command
+            return
         if callable(before):
-            if not hasattr(before, "__attn_doctor__"):
-                setattr(module, name, _guarded(before, later, command))
+            setattr(module, name, _Guard(before, later, command))
             return
     version = getattr(importlib.import_module("torch"), "__version__", "?")
     raise CacheMiss(
         f"torch {version} is not known well enough to forbid compiling: call"
         " require_hit(later='allow')"
     )
-
-
-def _guarded(before: Callable[..., Any], later: str, command: str) -> Callable[..., Any]:
-    @wraps(before)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
-        message = (
-            "torch.compile met a graph that was not built ahead of time"
-            f" ({_named(args)}); this names what differs: {command}"
-        )
-        if later == "forbid":
-            raise CacheMiss(message)
-        import warnings
-
-        warnings.warn(f"{message}; it is compiled now", RuntimeWarning, stacklevel=2)
-        return before(*args, **kwargs)
-
-    guarded.__attn_doctor__ = True  # type: ignore[attr-defined]
-    return guarded
 
 
 def _named(args: tuple[Any, ...]) -> str:

@@ -16,6 +16,7 @@ import attn_doctor
 from attn_doctor.diagnosis import examine
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
+from attn_doctor.facts.nvidia import Gpu
 from attn_doctor.host.local import LocalHost
 from attn_doctor.kernels.builder.program_run import program_of
 from attn_doctor.record import store
@@ -133,6 +134,48 @@ def test_compiling_is_warned_of(built: Path, inductor: Any) -> None:
     attn_doctor.require_hit(built, later="warn", environ=environ(built))
     with pytest.warns(RuntimeWarning, match="it is compiled now"):
         assert inductor.codegen_and_compile("graph") == "graph"
+
+
+def test_the_strictest_of_several_calls_counts(built: Path, inductor: Any) -> None:
+    inductor.fx_codegen_and_compile = lambda graph, inputs: (graph, inputs)
+    for later in ("warn", "forbid", "warn", "allow"):
+        attn_doctor.require_hit(built, later=later, environ=environ(built))
+    with pytest.raises(attn_doctor.CacheMiss, match="was not built ahead of time"):
+        inductor.fx_codegen_and_compile("graph", [])
+
+
+def test_kernels_for_the_cpu_do_not_hide_those_for_another_gpu(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = store.load(built)
+    assert manifest is not None
+    (entry,) = manifest.entries.values()
+    slot = "cuda:0 NVIDIA A100-SXM4-80GB"
+    other = msgspec.structs.replace(entry, device_slot=slot)
+    entries = {**manifest.entries, f"{entry.spec.id}@{slot}": other}
+    environments = {**manifest.environments, slot: manifest.environments["cpu"]}
+    changed = msgspec.structs.replace(manifest, entries=entries, environments=environments)
+    store.save(built, changed)
+    seen = examine(LocalHost(), sys.executable)
+
+    def has(*gpus: str) -> None:
+        facts = msgspec.structs.replace(
+            seen, gpus=tuple(Gpu(index=at, name=one) for at, one in enumerate(gpus))
+        )
+        monkeypatch.setattr("attn_doctor.diagnosis.examine", lambda *_: facts)
+
+    has("NVIDIA H200")
+    with pytest.raises(attn_doctor.CacheMiss, match=f"are for {slot}, which this machine does"):
+        attn_doctor.require_hit(built, later="allow", environ=environ(built))
+    has()
+    attn_doctor.require_hit(built, later="allow", environ=environ(built))
+
+
+def test_this_folder_is_not_torchs_own(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(built)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    with pytest.raises(attn_doctor.CacheMiss, match="TORCHINDUCTOR_CACHE_DIR is not set, so torch"):
+        attn_doctor.require_hit(".", later="allow", environ=dict(os.environ))
 
 
 def test_a_torch_that_is_not_known_is_said(built: Path, inductor: Any) -> None:

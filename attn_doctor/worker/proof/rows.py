@@ -16,6 +16,8 @@ TILE = 64
 _FORWARD, _BACKWARD, _STEPS = 8.0, 20.0, 32
 #: float64 operations that one call may cost: on CPUs, on GPUs, on GPUs made for float64.
 _OPERATIONS = (1e10, 8e11, 1e13)
+#: Rows of each head besides boundaries that are compared whatever it costs.
+_LEAST = 14
 #: Later calls may cost this share of the first.
 _LATER = 0.1
 
@@ -53,7 +55,7 @@ class Sample(NamedTuple):
         edges = boundaries(self.length)
         room = self.each - 2
         # Where the rows of one head do not reach for all boundaries, heads take turns.
-        step = -(-len(edges) // room)
+        step = max(1, -(-len(edges) // room))
         chosen = {0, self.length - 1, *edges[(head + self.seed) % step :: step]}
         generator = torch.Generator().manual_seed(1000 * self.seed + head)
         spare = torch.randint(self.length, (4 * self.each,), generator=generator).tolist()
@@ -87,5 +89,5 @@ def sample(
     batch, heads, length, size = shape
     per_row = (_BACKWARD if training else _FORWARD) * kv_length * (size + _STEPS)
     fitting = int(allowed * (_LATER if call else 1.0) / (per_row * batch * heads))
-    least = 6 + -(-len(boundaries(length)) // (batch * heads))
+    least = _LEAST + -(-len(boundaries(length)) // (batch * heads))
     return Sample(length, min(length, max(least, fitting)), batch * heads, seed)

@@ -62,7 +62,8 @@ class Answer(NamedTuple):
 
     right: bool
     sentence: str
-    margin: float = 0.0
+    compared: bool = True
+    """It ran, and its results were looked at."""
 
 
 # The child of --live
@@ -95,12 +96,9 @@ class Live:
 def answer(result: LiveResult) -> Answer:
     """Whether all phases are right; else the first sentence."""
     for phase, outcome in result.outcomes.items():
-        if outcome.verdict is Verdict.WRONG:
-            return Answer(False, f"{phase}: {outcome.sentence}")
         if not outcome.verdict.works:
-            return Answer(
-                False, f"NOT COMPARED: {phase}: {outcome.verdict.value}: {outcome.sentence}"
-            )
+            wrong = outcome.verdict is Verdict.WRONG
+            return Answer(False, f"{phase}: {outcome.verdict.value}: {outcome.sentence}", wrong)
     return Answer(True, "")
 
 
@@ -141,13 +139,25 @@ def build(
         result = json.loads(line)
         failure = result.get("failure") or {}
         words = f"{failure.get('type')}: {failure.get('message')}"
-        found.append(Answer(bool(result["ok"]), "" if result["ok"] else words))
+        right, compared = bool(result["ok"]), failure.get("type") in (None, "Wrong")
+        found.append(Answer(right, "" if right else words, compared))
     if len(found) != lines.count("\n"):
         raise RuntimeError(f"the proof ended after {len(found)} jobs: {done.stderr[-3000:]}")
     return found
 
 
 # Calls that show a fault
+
+
+def faults(python: str) -> dict[str, list[str]]:
+    """All faults, each with what a call must have for it to matter."""
+    code = (
+        f"import sys, json; sys.path.insert(0, {str(HERE)!r}); import wrong_attention as wrong;"
+        "print(json.dumps({name: one.needs for name, one in wrong.FAULTS.items()}))"
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
 
 
 def workload(needs: Iterable[str], seq: int | None = None) -> Workload | None:

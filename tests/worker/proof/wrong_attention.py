@@ -185,7 +185,7 @@ def _only_first_keys(hidden: Any, call: Any) -> Any:
     if hidden is None:
         return None
     hidden = hidden.clone()
-    hidden[..., 2 * TILE :] = False
+    hidden[..., TILE:] = False
     return hidden
 
 

@@ -119,8 +119,12 @@ def _attend(job: dict[str, Any], emit: Emit) -> None:
     emit("imported", version=route.version, file=route.file, seconds=seconds)
     emit("stage", stage="device")
     device = devices.open(job["device"], job["share"])
+    several = len(job["phases"]) > 1
     for phase in job["phases"]:
         for shape in job["shapes"]:
+            if route.compiled and phase == "inference" and shape["kv_length"] and several:
+                # Each shape is compiled anew; training calls this one forward as well.
+                continue
             part = {"phase": phase, "shape": shape["name"]}
             need = _need(shape, job, phase)
             memory = devices.free_memory(device, job["share"])

@@ -31,7 +31,7 @@ _COMPILER = re.compile(
 #: Programs that start another one, given in their arguments.
 _LAUNCHERS = re.compile(r"(ccache|sccache|distcc|icecc|env|nice|time|zig)(\.exe)?")
 _SHELLS = re.compile(r"(sh|bash|dash|zsh|ksh)")
-#: What a program writes that is told to write it: then it compiles, whatever its name.
+#: Outputs of compilers. What names one as its output compiles, whatever it is called.
 _COMPILED = re.compile(r".*\.(so(\.[\d.]+)?|o|obj|a|dll|dylib|pyd|cubin|fatbin|hsaco|ptx|gch)")
 #: Arguments with which a compiler only describes itself.
 _QUESTION = re.compile(r"--version|-v|-V|-dump\S*|-print-\S*|--help\S*|-###|/\?")

@@ -18,8 +18,8 @@ _FORWARD, _BACKWARD, _STEPS = 8.0, 20.0, 32
 _OPERATIONS = (1e10, 8e11, 1e13)
 #: Rows of each head besides boundaries that are compared whatever it costs.
 _LEAST = 14
-#: Later calls may cost this share of the first.
-_LATER = 0.1
+#: Later calls may cost this share of the first, and compare so many rows of a head besides.
+_LATER, _MOST = 0.1, 320
 
 
 def operations(torch: Any, device: str) -> float:
@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
     length: int
     each: int
-    """How many of each head; all if it is the length."""
+    """How many of each head, about; all if it is the length."""
     heads: int
     """Heads of all samples of the batch together."""
     seed: int
@@ -49,21 +49,14 @@ class Sample(NamedTuple):
         """The rows of the head with this number, sorted; (rows,) of int64."""
         if self.whole:
             return torch.arange(self.length, device=device)
-        return torch.tensor(self._chosen(torch, head), device=device)
-
-    def _chosen(self, torch: Any, head: int) -> list[int]:
         edges = boundaries(self.length)
-        room = self.each - 2
         # Where the rows of one head do not reach for all boundaries, heads take turns.
-        step = max(1, -(-len(edges) // room))
-        chosen = {0, self.length - 1, *edges[(head + self.seed) % step :: step]}
+        step = max(1, -(-len(edges) // (self.each - 2)))
+        fixed = torch.tensor([0, self.length - 1, *edges[(head + self.seed) % step :: step]])
         generator = torch.Generator().manual_seed(1000 * self.seed + head)
-        spare = torch.randint(self.length, (4 * self.each,), generator=generator).tolist()
-        for row in spare:
-            if len(chosen) >= self.each:
-                break
-            chosen.add(row)
-        return sorted(chosen)
+        spare = max(0, self.each - len(fixed))
+        more = torch.randint(self.length, (spare,), generator=generator)
+        return torch.cat([fixed, more]).unique().to(device)
 
 
 def boundaries(length: int) -> list[int]:
@@ -89,5 +82,7 @@ def sample(
     batch, heads, length, size = shape
     per_row = (_BACKWARD if training else _FORWARD) * kv_length * (size + _STEPS)
     fitting = int(allowed * (_LATER if call else 1.0) / (per_row * batch * heads))
+    if call:
+        fitting = min(fitting, _MOST)
     least = _LEAST + -(-len(boundaries(length)) // (batch * heads))
     return Sample(length, min(length, max(least, fitting)), batch * heads, seed)

@@ -75,7 +75,7 @@ print(json.dumps([part.each, [part.rows(torch, head, "cpu").tolist() for head in
     for one in rows:
         assert one == sorted(set(one))
         assert {0, 999} <= set(one)
-        assert len(one) == each
+        assert each // 2 < len(one) <= each
     assert set(boundaries(1000)) <= {row for one in rows for row in one}
     assert rows[0] != rows[1]
 

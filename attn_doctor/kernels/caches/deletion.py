@@ -243,7 +243,7 @@ def _all(found: Survey) -> list[Group]:
         parts.setdefault(entry.part, []).extend(entry.files)
         counts[entry.part] = counts.get(entry.part, 0) + 1
     groups = [_group(found, part, files, counts[part]) for part, files in sorted(parts.items())]
-    groups.append(_group(found, "incomplete files", [*contents.leftovers]))
+    groups.append(_group(found, "incomplete files", _abandoned(found)))
     free = [one for one in contents.locks if one not in {lock.path for lock in found.locks}]
     abandoned = [lock.path for lock in found.locks if lock.stale]
     groups.append(_group(found, "locks that no process holds", free + abandoned))
@@ -256,7 +256,7 @@ def _all(found: Survey) -> list[Group]:
 def _useless(found: Survey) -> Iterable[Group]:
     """Stale entries by reason, broken entries, and what crashed processes left."""
     from attn_doctor.kernels.caches.contents import State
-    from attn_doctor.kernels.caches.integrity import damaged_files, leftovers
+    from attn_doctor.kernels.caches.integrity import damaged_files
 
     reasons: dict[str, list[str]] = {}
     counts: dict[str, int] = {}
@@ -277,8 +277,7 @@ def _useless(found: Survey) -> Iterable[Group]:
     yield _group(found, "truncated or corrupt", files, len(broken))
     record = [NAME] if found.record_damaged else []
     yield _group(found, "attn-doctor's record, which is damaged", record)
-    rests = [one.path for one in leftovers(found.contents, found.tree)]
-    yield _group(found, "incomplete files of processes that were killed", rests)
+    yield _group(found, "incomplete files of processes that were killed", _abandoned(found))
     abandoned = [lock.path for lock in found.locks if lock.stale]
     yield _group(found, "locks of builds that were killed", abandoned)
 
@@ -289,8 +288,17 @@ def _group(found: Survey, why: str, files: list[str], count: int | None = None) 
     return Group(why, len(unique) if count is None else count, unique, size)
 
 
+def _abandoned(found: Survey) -> list[str]:
+    """Incomplete files whose writer has ended. Others may be renamed to an entry at any moment."""
+    from attn_doctor.kernels.caches.integrity import leftovers
+
+    return [one.path for one in leftovers(found.contents, found.tree)]
+
+
 def _doubts(found: Survey) -> tuple[str, ...]:
-    return tuple(f"{lock.path}: {lock.doubt}" for lock in found.locks if lock.doubt)
+    locks = [f"{lock.path}: {lock.doubt}" for lock in found.locks if lock.doubt]
+    written = sorted({*found.contents.leftovers} - {*_abandoned(found)})
+    return (*locks, *(f"{path}: a process may be writing it" for path in written))
 
 
 def _record(folder: Path) -> Manifest:

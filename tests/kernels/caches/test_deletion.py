@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.facts import Cache, Facts
 from attn_doctor.facts.kinds import CacheFolder
@@ -15,14 +16,19 @@ from attn_doctor.kernels.caches import removal
 from attn_doctor.kernels.caches.deletion import (
     ClearedFile,
     Deletions,
+    Plan,
     clear,
     existing,
     plan,
 )
 from attn_doctor.kernels.caches.file_tree import read_tree
+from attn_doctor.kernels.caches.locks import Holder, Holders
 from attn_doctor.kernels.caches.removal import link_above, obstacle, remove
 from attn_doctor.kernels.caches.survey import CacheLocation, Survey, survey
+from attn_doctor.kernels.caches.trash import empty, restore, trashed
 from attn_doctor.record import store
+from attn_doctor.record.manifest import Build, Entry, EntryState, Manifest, Warmup
+from attn_doctor.record.spec import KernelSpec
 
 root_only = pytest.mark.skipif(
     not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away"
@@ -316,3 +322,192 @@ def test_clear_keeps_a_file_that_changed_after_it_was_listed(
     assert cleared.removed.kept[changed] == "it changed after it was listed"
     assert (root / changed).exists()
     assert set(others) == set(cleared.removed.files)
+
+
+# The record, and what `clear` of a whole cache takes
+
+
+def entry(files: dict[str, int] | None, state: EntryState = "built") -> Entry:
+    build = None if files is None else Build(at="2026", seconds=1.0, files=files)
+    spec = KernelSpec(heads=2, head_dim=16, lengths=(128,))
+    return Entry(spec=spec, device_slot="cpu", state=state, build=build)
+
+
+def warmup(files: dict[str, int]) -> Warmup:
+    return Warmup(argv=("x",), folder="/", device_slot="cpu", at="2026", seconds=1.0, files=files)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, make: Any) -> Path:
+    """A kernel, a graph, and a record in which an entry and a warm-up use the kernel."""
+    root: Path = make.inductor(tmp_path / "r")
+    kernel = {f"triton/0/{make.KEY}/k.cubin": 4096}
+    graph = {f"aotautograd/{make.AOT}/{make.FILE}": 1}
+    manifest = Manifest(
+        schema=1,
+        attn_doctor="0.1.0",
+        entries={
+            "kernel": entry(kernel),
+            "graph": entry(graph),
+            "failed": entry(None, "failed"),
+        },
+        warmups={"kernel": warmup(kernel), "graph": warmup(graph)},
+    )
+    store.save(root, manifest)
+    return root
+
+
+def only_triton(root: Path) -> Plan:
+    """The plan to clear the Triton kernels of a cache and nothing else."""
+    found = plan(surveyed("inductor", root), everything=True)
+    return replace(found, groups=tuple(one for one in found.groups if one.why == "triton"))
+
+
+def test_cleared_kernels_are_noted_and_no_others(recorded: Path) -> None:
+    before = store.load(recorded)
+    assert before is not None
+    clear(only_triton(recorded))
+    after = store.load(recorded)
+    assert after is not None
+    assert (after.entries["kernel"].state, after.entries["kernel"].build) == ("cleared", None)
+    assert after.entries["kernel"].message == "its files were cleared"
+    for key in ("graph", "failed"):
+        assert after.entries[key] == before.entries[key]
+    assert after.warmups == {"graph": before.warmups["graph"]}
+
+
+def test_a_record_that_names_none_of_the_files_is_not_written(recorded: Path, make: Any) -> None:
+    (recorded / "attn-doctor" / "manifest.json").write_bytes(b'{"schema":1,"attn_doctor":"x"}')
+    clear(only_triton(recorded))
+    assert (recorded / "attn-doctor" / "manifest.json").read_bytes() == (
+        b'{"schema":1,"attn_doctor":"x"}'
+    )
+
+
+def test_a_file_that_stayed_is_not_noted_as_cleared(recorded: Path, make: Any) -> None:
+    found = only_triton(recorded)
+    for name in ("k.cubin", "k.ttir"):
+        (recorded / "triton" / "0" / make.KEY / name).write_bytes(b"written since")
+    clear(found)
+    after = store.load(recorded)
+    assert after is not None
+    assert after.entries["kernel"].state == "built"
+    assert set(after.warmups) == {"kernel", "graph"}
+
+
+def test_a_whole_cache_goes_with_its_record_and_keeps_its_lock_file(recorded: Path) -> None:
+    done = clear(plan(surveyed("inductor", recorded), everything=True))
+    assert "attn-doctor/manifest.json" in done.removed.files
+    assert [path.name for path in recorded.rglob("*") if path.is_file()] == ["lock.1"]
+
+
+def test_a_clear_waits_for_no_build(recorded: Path) -> None:
+    from attn_doctor.record.lock import Lock
+
+    found = plan(surveyed("inductor", recorded), everything=True)
+    with Lock(recorded):
+        done = clear(found)
+        assert plan(surveyed("inductor", recorded), everything=True).refused.startswith("in use: ")
+    assert done.plan.refused == "in use: a build has begun just now"
+    assert done.removed.files == ()
+
+
+@pytest.mark.parametrize("trash", ["", "20260101-000000-abcd"])
+def test_a_lock_that_another_process_has_open_stays(
+    tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch, trash: str
+) -> None:
+    root = make.inductor(tmp_path)
+    found = plan(surveyed("inductor", root), everything=True)
+    lock = f"locks/{make.CODE}.lock"
+    assert lock in found.files
+    seen = Holders({str(root / lock): Holder(7, "python train.py")})
+    monkeypatch.setattr(removal, "holders", lambda _: seen)
+    done = clear(found, trash)
+    assert done.removed.kept == {lock: "process 7 (python train.py) has it open"}
+    assert (root / lock).exists()
+
+
+def test_locks_go_for_good_and_never_into_the_trash(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path)
+    clear(plan(surveyed("inductor", root), everything=True), "20260101-000000-abcd")
+    (held,) = trashed(str(root))
+    assert not [path for path in held.sizes if path.endswith(".lock")]
+    assert not (root / "locks").exists()
+
+
+def test_a_file_that_is_written_now_stays(tmp_path: Path, make: Any) -> None:
+    root = make.inductor(tmp_path)
+    graph = root / "fxgraph" / make.FX[1:3] / make.FX
+    now = make.write(graph / f".{os.getpid()}.1.tmp")
+    ended = make.write(graph / ".999999999.1.tmp")
+    found = plan(surveyed("inductor", root), everything=True)
+    assert str(ended.relative_to(root)) in found.files
+    assert str(now.relative_to(root)) not in found.files
+    assert f"{now.relative_to(root)}: a process may be writing it" in found.doubts
+
+
+# The trash
+
+
+def test_the_record_comes_back_with_the_kernels(recorded: Path) -> None:
+    before = store.load(recorded)
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    (held,) = trashed(str(recorded))
+    assert held.bytes == sum(held.sizes.values()) > 4096
+    assert restore(held).kept == {}
+    assert store.load(recorded) == before
+    assert trashed(str(recorded)) == ()
+
+
+def test_a_kernel_that_was_built_since_keeps_its_record(recorded: Path) -> None:
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    manifest = store.load(recorded)
+    assert manifest is not None
+    newer = entry({"other": 1})
+    store.save(recorded, replace(manifest, entries={**manifest.entries, "kernel": newer}))
+    restore(trashed(str(recorded))[0])
+    after = store.load(recorded)
+    assert after is not None
+    assert after.entries["kernel"] == newer
+
+
+def test_a_kernel_of_which_a_file_is_gone_is_not_noted(recorded: Path, make: Any) -> None:
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    (held,) = trashed(str(recorded))
+    number = held.clearing.files[f"triton/0/{make.KEY}/k.cubin"]
+    (recorded / ".attn-doctor-trash" / held.id / str(number)).unlink()
+    restore(trashed(str(recorded))[0])
+    after = store.load(recorded)
+    assert after is not None
+    assert after.entries["kernel"].state == "cleared"
+    assert "kernel" not in after.warmups
+
+
+def test_emptying_frees_the_space(recorded: Path) -> None:
+    clear(only_triton(recorded), "20260101-000000-abcd")
+    (held,) = trashed(str(recorded))
+    done = empty(held)
+    assert (set(done.files), done.bytes, done.kept) == (set(held.sizes), held.bytes, {})
+    assert not (recorded / ".attn-doctor-trash").exists()
+
+
+def test_a_clearing_that_took_nothing_leaves_no_trash(tmp_path: Path, make: Any) -> None:
+    folder = make.kernel(tmp_path)
+    found = plan(surveyed("triton", tmp_path), everything=True)
+    for path in folder.iterdir():
+        path.write_bytes(b"written since")
+    done = clear(found, "20260101-000000-abcd")
+    assert (done.removed.files, done.trash) == ((), "")
+    assert not (tmp_path / ".attn-doctor-trash").exists()
+
+
+def test_an_id_is_never_used_twice(tmp_path: Path, make: Any) -> None:
+    make.kernel(tmp_path)
+    clear(plan(surveyed("triton", tmp_path), everything=True), "one")
+    make.kernel(tmp_path, make.OTHER)
+    done = clear(plan(surveyed("triton", tmp_path), everything=True), "one")
+    assert done.removed.files == ()
+    assert {why.partition(":")[0] for why in done.removed.kept.values()} == {
+        "the trash cannot be made"
+    }
+    assert (tmp_path / make.OTHER).exists()

@@ -95,6 +95,7 @@ def cache(folder: Path, argv: tuple[str, ...] = ()) -> Path:
     """A cache of Inductor with a record, which names a program to run."""
     (folder / "fxgraph" / "ab").mkdir(parents=True)
     (folder / "fxgraph" / "ab" / "entry").write_bytes(b"\x80\x04N.")
+    (folder / ".attn-doctor-trash" / "20261101-000000-aaaa").mkdir(parents=True)
     warmup = Warmup(
         argv=argv or ("true",),
         folder=str(folder),
@@ -241,6 +242,8 @@ READERS = (
     ("cache", "why", "--cache-dir"),
     ("cache", "export", "--output", "out.tar.gz", "--cache-dir"),
     ("cache", "clear", "--yes", "--cache-dir"),
+    ("cache", "restore", "--cache-dir"),
+    ("cache", "empty-trash", "--yes", "--cache-dir"),
 )
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from attn_doctor.files import read_bytes
 from attn_doctor.kernels.caches.contents import TRASH
 from attn_doctor.kernels.caches.removal import LIST, Removed, working
+from attn_doctor.ownership import require_cache
 from attn_doctor.record.manifest import Entry, Warmup
 
 #: Bytes of a list that are read: half a million files.
@@ -70,12 +71,16 @@ def new_id() -> str:
 
 
 def trashed(root: str) -> tuple[Trashed, ...]:
-    """What the trash of a cache holds, the newest first. A list that cannot be read is left out."""
+    """What the trash of a cache holds, the newest first. A list that cannot be read is left out.
+
+    Raises `OwnershipError` if there is a trash and another user decides what is in the cache.
+    """
     found = []
     try:
         ids = sorted(os.listdir(os.path.join(root, TRASH)), reverse=True)
     except OSError:
         return ()
+    require_cache(root)
     for id in ids:
         folder = os.path.join(root, TRASH, id)
         try:

@@ -61,12 +61,12 @@ def environment_lock(folder: str, state: Path) -> Iterator[int]:
             name = hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:16]
             handle = lock(state / f"{name}.lock")
     except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.EACCES):
-            raise AttnDoctorError(f"{state} cannot be written: {error.strerror}") from None
-        raise AttnDoctorError(
-            f"another run of fix is changing {folder}; wait until it has ended, then run this"
-            " command again (`attn-doctor fix history` lists the runs)"
-        ) from None
+        if _is_taken(error):
+            raise AttnDoctorError(
+                f"another run of fix is changing {folder}; wait until it has ended, then run this"
+                " command again (`attn-doctor fix history` lists the runs)"
+            ) from None
+        raise AttnDoctorError(f"{folder} cannot be locked: {error.strerror}") from None
     try:
         yield handle
     finally:
@@ -82,10 +82,17 @@ def _folder_lock(folder: str) -> int | None:
         _take(handle)
     except OSError as error:
         os.close(handle)
-        if error.errno == errno.EAGAIN:
+        if _is_taken(error):
             raise
         return None
     return handle
+
+
+def _is_taken(error: OSError) -> bool:
+    """Another process holds the lock."""
+    if sys.platform == "win32":
+        return error.errno in (errno.EACCES, errno.EDEADLK)
+    return error.errno == errno.EAGAIN
 
 
 def _take(handle: int, *, shared: bool = False) -> None:

@@ -322,7 +322,7 @@ def undo(run: Run, plan: Undo) -> Undone:
         for step in _steps(run):
             if step.copies is not None:  # from now on it is known, whatever is done to the files
                 env_snapshot.record(journal, step.copies, step.changes)
-            if step.aside:
+            if step.aside and plan.exchanges:
                 os.makedirs(step.aside, exist_ok=True, mode=0o700)
                 Path(step.aside, MARKER).write_text(run.id + "\n", encoding="utf-8")
         journal.note("redoing" if plan.redo else "undoing")

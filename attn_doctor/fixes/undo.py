@@ -126,7 +126,8 @@ def undo_plan(run: Run, *, redo: bool = False) -> Undo:
     packages = _Packages(run, [step.changes for step in steps])
     refused = packages.refused
     asides = {item.path: step.aside for step in steps for item in step.changes.items}
-    foreign = {one for line in run.all("folder") for one in _foreign_folder(run, str(line["path"]))}
+    made = {str(line["path"]) for line in run.all("folder")}
+    foreign = {path for path in made if _is_foreign(run, path)}
     refused += [f"{path} was not made by run {run.id}; it is kept" for path in sorted(foreign)]
     exchanges = []
     for item in joined(item for step in steps for item in step.changes.items):
@@ -142,7 +143,6 @@ def undo_plan(run: Run, *, redo: bool = False) -> Undo:
         elif found is not None:
             exchanges.append(found)
     files = {str(line["path"]) for line in run.all("file")}
-    made = {str(line["path"]) for line in run.all("folder")}
     return Undo(
         run=run.id,
         title=run.title,
@@ -247,20 +247,15 @@ class _Packages:
                 yield Change(name, (now or nothing).version, (wanted or nothing).version)
 
 
-def _foreign_folder(run: Run, path: str) -> Iterator[str]:
-    """The folder, if it is there and was not made by the run."""
+def _is_foreign(run: Run, path: str) -> bool:
+    """Something is at the path of a folder that the run made, and it is not that folder."""
     try:
         seen = os.lstat(path)
         mark = read_text(Path(path, MARKER), 1 << 10).strip()
-    except FileNotFoundError:
-        mark = "" if os.path.lexists(path) else run.id
     except OSError:
-        mark = ""
-    else:
-        mine = not hasattr(os, "getuid") or seen.st_uid == os.getuid()
-        mark = mark if mine and stat.S_ISDIR(seen.st_mode) else ""
-    if mark != run.id:
-        yield path
+        return os.path.lexists(path)
+    mine = not hasattr(os, "getuid") or seen.st_uid == os.getuid()
+    return not (mine and stat.S_ISDIR(seen.st_mode) and mark == run.id)
 
 
 def _exchange(run: Run, item: Item, aside: str, *, redo: bool) -> Exchange | str | None:

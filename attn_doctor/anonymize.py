@@ -1,52 +1,137 @@
-"""Removes home directory, user name, host name, GPU ids and tokens from facts and recordings.
+"""Removes people, machines, private projects and GPU ids from facts and recordings.
 
 Each of them is replaced by the same word everywhere, so that paths still make sense and a recorded
-machine can be replayed. Environment variables are filtered when they are read (`env_vars.py`,
-`redact.py`).
+machine can be replayed. Secrets are removed by `redact.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
-from attn_doctor.facts import Facts, to_builtins
+from attn_doctor.env_vars import VARIABLES
+from attn_doctor.facts import PACKAGES, Facts, to_builtins
 from attn_doctor.host import Host
 
 #: User names that are ordinary words in paths and texts; they identify no one.
-_COMMON = {"root", "user", "ubuntu", "admin", "runner", "docker", "home", "python", "usr", "opt"}
+_COMMON = {
+    "root", "user", "users", "ubuntu", "admin", "runner", "docker", "home", "python", "usr", "opt",
+    "public", "default", "shared", "all users", "linuxbrew", "debian", "ec2-user", "jovyan",
+}  # fmt: skip
+#: Words that paths and facts are full of: a user of that name is replaced between separators only.
+_WORDS = " ".join([*PACKAGES, *VARIABLES, *_COMMON]).lower() + (
+    " site-packages windows system driver toolkit version models training local library program"
+)
+#: The folder of a user, on Linux, macOS and Windows, also as WSL shows that.
+_HOMES = (
+    r"(?i)(?P<folder>(?<![\w.-])(?:/var|/export|/mnt/[a-z]|[a-z]:)?[/\\]+(?:home|users)[/\\]+)"
+    r"(?P<name>(?<=\\)[^/\\:*?\"<>|\r\n]{1,40}(?=\\)|[^/\\\s\"':;,()]+)"
+)
+#: The first folder in a home folder, which is often the name of a project.
+_PROJECT = r"(?P<home>(?:[/\\]+(?:home|Users)[/\\]+user\d*|/root)[/\\]+)(?P<name>[\w.-]+)(?=[/\\])"
+#: Such folders that tools and common programs make.
+_KNOWN_FOLDERS = re.compile(
+    r"(?i)\.|(?:v?env|venvs|envs|(?:mini|ana)conda\d?|mambaforge|miniforge\d?|micromamba|comfyui|lib"
+    r"|simpletuner|finetrainers|diffusers|kohya_ss|bin|local|appdata|library|downloads|desktop|src"
+    r"|documents|projects?|code|work|workspace|git|repos?|cache|tmp|data|user\d*|project\d+|snap"
+    r"|stable-diffusion-webui\S*|cuda\S*|go|opt)$"
+)
 
 
 def anonymous(host: Host) -> Callable[[str], str]:
-    """Return a function that removes this machine's identity from a text."""
-    platform = host.platform
-    pairs: list[tuple[re.Pattern[str], str]] = []
-    home = platform.home.rstrip("/\\")
-    if len(home) > 1 and home != "/root":
-        pairs.append((re.compile(re.escape(home) + r"(?![\w.-])"), _home(platform.os)))
-    if len(platform.user) > 1 and platform.user not in _COMMON:
-        # Only between separators: a user called `torch` must not rename the package.
-        name = re.escape(platform.user)
-        pairs.append((re.compile(rf"(?<=[/\\_:@~]){name}(?=$|[/\\:@\s])"), "user"))
-    node = host.try_read("/proc/sys/kernel/hostname", 256).strip()
-    node = node or host.environ.get("COMPUTERNAME", "")
-    if len(node) > 3 and node not in ("localhost", *_COMMON):
-        pairs.append((re.compile(rf"(?<![\w.-]){re.escape(node)}(?![\w-])"), "host"))
-    pairs.append((re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{20,}"), r"\1-0"))
+    """Return a function that removes the identity of this machine and its users from a text.
+
+    It gives each user and each project that it meets a number, the same in every later text.
+    """
+    return _Replacements(host)
+
+
+class _Replacements:
+    def __init__(self, host: Host) -> None:
+        platform = host.platform
+        home = platform.home.rstrip("/\\")
+        self._pairs: list[tuple[re.Pattern[str], str]] = []
+        if len(home) > 1 and home != "/root":
+            own = {"windows": r"C:\\Users\\user", "macos": "/Users/user"}
+            shown = own.get(platform.os, "/home/user")
+            self._pairs.append((re.compile(re.escape(home) + r"(?![\w.-])"), shown))
+        names = [platform.user, *(host.environ.get(one, "") for one in ("USER", "SUDO_USER"))]
+        self._users: dict[str, str] = {}
+        for name in names:
+            if len(name) > 1 and name.lower() not in _COMMON:
+                self._users[name.lower()] = "user"
+        others = [*host.try_list("/home"), *host.try_list("/Users")]
+        for name in (*self._users, *others):
+            self._pairs += _named(name, self._user(name))
+        node = host.try_read("/proc/sys/kernel/hostname", 256).strip()
+        for name in dict.fromkeys(
+            [node, node.partition(".")[0], host.environ.get("COMPUTERNAME", "")]
+        ):
+            if len(name) > 3 and name.lower() not in ("localhost", *_COMMON):
+                self._pairs += _named(name, "host")
+        self._pairs.append((re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}-[0-9a-f-]{20,}"), r"\1-0"))
+        self._projects: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        for pattern, replacement in self._pairs:
+            text = pattern.sub(replacement, text)
+        text = re.sub(_HOMES, lambda found: found["folder"] + self._user(found["name"]), text)
+        return re.sub(_PROJECT, self._project, text)
+
+    def _user(self, name: str) -> str:
+        low = name.lower()
+        if low in _COMMON or re.fullmatch(r"user\d*", low) or low.startswith("."):
+            return name
+        if low not in self._users:
+            taken = sum(shown != "user" for shown in self._users.values())
+            self._users[low] = f"user{taken + 2}"
+        return self._users[low]
+
+    def _project(self, found: re.Match[str]) -> str:
+        name = found["name"]
+        if _KNOWN_FOLDERS.match(name):
+            return found[0]
+        number = len(self._projects) + 1
+        return found["home"] + self._projects.setdefault(name, f"project{number}")
+
+
+def _named(name: str, shown: str) -> Iterable[tuple[re.Pattern[str], str]]:
+    """What replaces a name: also inside other words, unless it is short or an ordinary word."""
+    if len(name) < 2 or name == shown or name.lower() in _COMMON:
+        return []
+    if len(name) > 3 and name.lower() not in _WORDS:
+        return [(re.compile(re.escape(name), re.IGNORECASE), shown)]
+    # A user called `torch` must not rename the package.
+    return [(re.compile(rf"(?<=[/\\_:@~]){re.escape(name)}(?=$|[/\\:@\s])"), shown)]
+
+
+def private_packages(answers: Iterable[tuple[str, Any]]) -> Callable[[str], str]:
+    """Return a function that renames packages which were installed from a folder or a repository.
+
+    `answers`: questions of a recording and their answers. Known packages keep their names.
+    """
+    names: dict[str, str] = {}
+    for question, answer in answers:
+        found = re.search(r"([\w.]+)-[^-/\\]+\.dist-info[/\\]direct_url\.json$", question)
+        text = str(answer.get("answer", ""))
+        if found and ("dir_info" in text or "vcs_info" in text):
+            name = re.sub(r"[-_.]+", "_", found[1]).lower()
+            if name not in PACKAGES:
+                names.setdefault(name, f"private{len(names) + 1}")
+    patterns = []
+    for name, shown in names.items():
+        spelt = name.replace("_", "[-_.]")
+        patterns.append((re.compile(rf"(?i)(?<![a-z0-9]){spelt}(?![a-z0-9])"), shown))
 
     def replaced(text: str) -> str:
-        for pattern, replacement in pairs:
-            text = pattern.sub(replacement, text)
+        for pattern, shown in patterns:
+            text = pattern.sub(shown, text)
         return text
 
     return replaced
-
-
-def _home(os: str) -> str:
-    return {"windows": r"C:\\Users\\user", "macos": "/Users/user"}.get(os, "/home/user")
 
 
 def rewritten(facts: Facts, replaced: Callable[[str], str]) -> Facts:

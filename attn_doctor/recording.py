@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attn_doctor.anonymize import anonymous, walk
+from attn_doctor.anonymize import anonymous, private_packages, walk
 from attn_doctor.diagnosis import diagnosis_of, examine
 from attn_doctor.env_vars import VARIABLES
 from attn_doctor.facts import to_json
@@ -30,7 +30,8 @@ def record(host: Host, python: str = "") -> dict[str, str]:
     examine(recording, python)
     replaced = anonymous(host)
     # Not cleaned: answers of programs and the heads of files are replayed as they are.
-    answers = redact_all(walk(recording.answers, replaced))
+    private = private_packages(recording.answers.items())
+    answers = redact_all(walk(recording.answers, lambda text: private(replaced(text))))
     # The results of a replay, so that they do not contain what was removed from the answers.
     files = {"host.json": to_text(answers), **expected(answers, replaced(python))}
     return {name: Redacted(text) for name, text in files.items()}

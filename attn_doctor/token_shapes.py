@@ -138,7 +138,7 @@ SHAPES: tuple[tuple[str, str, str], ...] = (
     ("lin_", r"(?:api|oauth)_\w{24,}", "trufflehog linearapi"),
     ("ntn_", r"[A-Za-z0-9]{24,}", "gitleaks notion-api-token"),
     ("secret_", r"[A-Za-z0-9]{32,}", "trufflehog notion"),
-    ("sl.", r"(?:u\.)?[\w-]{64,}", "trufflehog dropbox"),
+    ("sl.", r"(?:u\.)?[\w-]{40,}", "trufflehog dropbox"),
     ("rdme_", r"[0-9a-z]{32,}", "gitleaks readme-api-token"),
     ("phx_", r"[\w-]{24,}", "posthog.com, personal API keys"),
     # Formats that many services share

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attn_doctor.anonymize import anonymous, rewritten, walk
+from attn_doctor.anonymize import anonymous, private_packages, rewritten, walk
 from attn_doctor.facts import Facts, Gpu, Python
 from attn_doctor.host.recorded import RecordedHost
 
@@ -27,18 +27,28 @@ def _host(**platform: Any) -> RecordedHost:
     [
         ("/home/hanna/venv/bin/python", "/home/user/venv/bin/python"),
         ("/home/hanna", "/home/user"),
-        ("/home/hannah/x", "/home/hannah/x"),
-        ("/home/hanna-2/x", "/home/hanna-2/x"),
+        ("/home/hannah/x", "/home/user2/x"),
+        ("/home/bob/x", "/home/user2/x"),
+        ("/home/bob/x /home/eve/y /home/bob/z", "/home/user2/x /home/user3/y /home/user2/z"),
+        ("C:\\Users\\Eve Doe\\x", "C:\\Users\\user2\\x"),
+        ("/Users/eve/x", "/Users/user2/x"),
+        ("C:\\Users\\eve\\x", "C:\\Users\\user2\\x"),
+        ("/mnt/c/Users/eve/x", "/mnt/c/Users/user2/x"),
+        ("/home/linuxbrew/.linuxbrew/bin/gcc", "/home/linuxbrew/.linuxbrew/bin/gcc"),
+        ("/home/hanna/secret-model/train.py", "/home/user/project1/train.py"),
+        ("/home/hanna/.cache/x /home/hanna/venv/bin", "/home/user/.cache/x /home/user/venv/bin"),
+        ("hannas-desktop HANNA", "users-desktop user"),
+        ("https://example.org/home/x", "https://example.org/home/x"),
         ("/tmp/torchinductor_hanna/aotautograd", "/tmp/torchinductor_user/aotautograd"),
         ("/scratch/hanna/cache", "/scratch/user/cache"),
         ("lost contact to gpu-box-7: retry", "lost contact to host: retry"),
-        ("gpu-box-71", "gpu-box-71"),
+        ("gpu-box-71", "host1"),
         ("GPU-5d4bd5f5-1cd4-44ba-ae3d-3a9a4b1f2c3d", "GPU-0"),
         ("MIG-5d4bd5f5-1cd4-44ba-ae3d-3a9a4b1f2c3d", "MIG-0"),
         ("joanna", "joanna"),
     ],
 )
-def test_identity_is_replaced_and_nothing_else(text: str, shown: str) -> None:
+def test_identity_is_replaced(text: str, shown: str) -> None:
     assert anonymous(_host())(text) == shown
 
 
@@ -58,7 +68,7 @@ def test_every_text_of_the_facts_is_reached() -> None:
     )
     shown = rewritten(facts, anonymous(_host()))
     assert "hanna" not in repr(shown)
-    assert shown.python.site_packages == ("/home/user/v/lib",)
+    assert shown.python.site_packages == ("/home/user/project1/lib",)
     assert shown.gpus is not None
     assert shown.gpus[0].uuid == "GPU-0"
 
@@ -67,3 +77,20 @@ def test_walk_reaches_keys_too() -> None:
     assert walk({"a": ["a", {"a": ("a", 1, None)}]}, str.upper) == {
         "A": ["A", {"A": ["A", 1, None]}]
     }
+
+
+def test_other_users_are_known_by_their_folders_and_as_root() -> None:
+    answers = _host(user="root", home="/root").answers
+    host = RecordedHost({**answers, "list /home": {"answer": ["bob", "grace.h"]}})
+    replaced = anonymous(host)
+    assert replaced("/scratch/bob/x /data/grace.h-models") == "/scratch/user2/x /data/user3-models"
+    assert replaced("/root/.cache/x /root/secret/x") == "/root/.cache/x /root/project1/x"
+
+
+def test_packages_from_private_places_are_renamed() -> None:
+    info = "read /env/acme_model-0.1.dist-info/direct_url.json"
+    known = "read /env/diffusers-0.42.dist-info/direct_url.json"
+    editable = {"answer": '{"url": "file:///srv/x", "dir_info": {"editable": true}}'}
+    replaced = private_packages({info: editable, known: editable}.items())
+    assert replaced("/env/acme_model-0.1.dist-info") == "/env/private1-0.1.dist-info"
+    assert replaced("import acme-model; diffusers") == "import private1; diffusers"

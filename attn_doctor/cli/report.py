@@ -36,8 +36,8 @@ def report(
 ) -> None:
     """Write the facts about this machine to a file, for `attn-doctor check --facts`.
 
-    Home directory, user name, host name, GPU ids and tokens are replaced. Read the file, which
-    is plain JSON, before you publish it.
+    Names of users, hosts and projects, GPU ids and tokens are replaced. Read the file, which is
+    plain JSON, before you publish it.
     """
     from attn_doctor.anonymize import anonymous, rewritten
     from attn_doctor.cli.this_machine import this_machine
@@ -54,7 +54,7 @@ def report(
         return
     write_new({Path(output): text}, overwrite=force, remedy=_REMEDY)
     typer.echo(
-        f"Wrote {output}. Home, user and host name, GPU ids and tokens are replaced.\n"
+        f"Wrote {output}. Names of users, hosts and projects, GPU ids and tokens are replaced.\n"
         f"Check it on any machine with: attn-doctor check --facts {output}"
     )
 

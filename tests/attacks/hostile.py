@@ -192,7 +192,7 @@ def _environment(root: Path, text: Text) -> None:
         (info / "direct_url.json").write_text(json.dumps({"url": f"https://{text()}@x/{text()}"}))
         (packages / package).mkdir()
         (packages / package / "__init__.py").write_text(f"__version__ = {text()!r}\n")
-        (packages / package / f"_C{name}.so").write_bytes(b"\x7fELF" + text().encode())
+        (packages / package / f"_C_{name}.so").write_bytes(b"\x7fELF" + text().encode())
         (packages / f"{name}.pth").write_text(f"/srv/{_name(text())}\n")
     (packages / "torch" / "version.py").write_text(f"__version__ = {text()!r}\ncuda = {text()!r}\n")
 
@@ -209,7 +209,7 @@ def _toml(text: str) -> str:
 
 def _config(text: Text) -> dict[str, str]:
     return {
-        "model_family": "flux", "model_type": text(), "attention_mechanism": text(),
+        "model_family": "flux", "model_type": text(), "attention_mechanism": "flex",
         "hub_token": text(), "output_dir": text(), "pretrained_model_name_or_path": text(),
     }  # fmt: skip
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,10 +19,10 @@ from attn_doctor.kernels.builder.plan import BuildRequest, Plan
 from attn_doctor.kernels.builder.report import Report
 from attn_doctor.kernels.builder.session import BuildSession
 from attn_doctor.kernels.builder.target import stub_gpu_environ
+from attn_doctor.kernels.bundle.pack import Exported, export
 from attn_doctor.pool.pool import PoolError
 from attn_doctor.record import store
 from attn_doctor.record.lock import LockLostError
-from attn_doctor.render.build_kernels.artifact import Exported
 from attn_doctor.render.terminal import Terminal
 
 
@@ -82,7 +81,7 @@ def _built(
     exported = None
     if options.artifact is not None and not code:
         slots = {result.kernel.device_slot for result in report.results}
-        exported = export(first.folder, options.artifact, slots)
+        exported = export(first.folder, options.artifact, frozenset(slots))
     sys.stdout.write(_report(report, exported, options, code))
     return code
 
@@ -93,21 +92,6 @@ def _with_stub_gpu(request: BuildRequest) -> BuildRequest:
         return request
     environ = stub_gpu_environ(request.target, request.facts, request.environ)
     return replace(request, environ=environ)
-
-
-def export(folder: Path, file: Path, slots: Collection[str]) -> Exported:
-    """Write what was built for these device slots to one file. Raises `ArtifactError`."""
-    from attn_doctor.kernels.bundle.pack import choose, pack
-
-    choice = choose(folder, frozenset(slots))
-    artifact, digest = pack(folder, choice, file)
-    return Exported(
-        artifact=artifact,
-        file=file,
-        digest=digest,
-        bytes=file.stat().st_size,
-        left_out=dict(choice.left_out),
-    )
 
 
 def _stopped(error: PoolError | LockLostError, request: BuildRequest, terminal: Terminal) -> int:

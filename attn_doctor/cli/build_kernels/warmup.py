@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from attn_doctor.cli.build_kernels.options import BuildOptions
 from attn_doctor.cli.build_kernels.request import examined, workplace
-from attn_doctor.cli.build_kernels.run import export, terminal_of
+from attn_doctor.cli.build_kernels.run import terminal_of
 from attn_doctor.cli.signals import Signals, TerminatedError
 from attn_doctor.kernels.builder.devices import compilable, devices
 from attn_doctor.kernels.builder.program_run import Program, program_of
@@ -19,9 +19,9 @@ from attn_doctor.kernels.builder.report import explained
 from attn_doctor.kernels.builder.software_differences import check
 from attn_doctor.kernels.builder.target import stub_gpu_environ
 from attn_doctor.kernels.builder.warmup import WarmupResult, outdated, warm_up
+from attn_doctor.kernels.bundle.pack import Exported, export
 from attn_doctor.record.lock import Owner
-from attn_doctor.render.build_kernels import artifact
-from attn_doctor.render.build_kernels.artifact import Exported
+from attn_doctor.render.caches.bundle import exported_text
 
 _THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
 _BEGUN = {
@@ -49,7 +49,7 @@ def run_warmups(options: BuildOptions) -> int:
     exported = None
     if options.artifact is not None and not code:
         slots = {result.warmup.device_slot for result, _, _ in results if result.warmup is not None}
-        exported = export(programs[0].folder, options.artifact, slots)
+        exported = export(programs[0].folder, options.artifact, frozenset(slots))
     sys.stdout.write(_rendered(results, exported, options))
     return code
 
@@ -164,7 +164,7 @@ def _rendered(
         cause = explained([Path(result.log)], "", program.facts) if failed else None
         texts.append(warmup_text(result, program, cause, terminal, exported=exported is not None))
     if exported is not None:
-        texts.append(f"\n{artifact.words(exported)}")
+        texts.append(f"\n{exported_text(exported)}")
     elif options.artifact is not None:
         texts.append(f"{options.artifact} was not written: not every kernel was built and reused\n")
     return "".join(texts)

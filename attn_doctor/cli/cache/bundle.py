@@ -45,19 +45,17 @@ def export(
     Exit codes: 0 written, 2 nothing to export, or the file cannot be written.
     """
     from attn_doctor.kernels.builder.devices import cache_folder
-    from attn_doctor.kernels.bundle.pack import choose, pack
+    from attn_doctor.kernels.bundle import pack
     from attn_doctor.kernels.bundle.trust import sign
     from attn_doctor.render.caches.bundle import exported_json, exported_text
 
     folder = cache_folder(examined(python), cache_dir)
-    choice = choose(folder)
-    artifact, digest = pack(folder, choice, file)
+    exported = pack.export(folder, file)
     signature = sign(file, sign_with) if sign_with else None
-    size = file.stat().st_size
     if result.as_json:
-        sys.stdout.write(exported_json(artifact, file, digest, size, choice.left_out))
-        return
-    sys.stdout.write(exported_text(artifact, file, digest, size, choice.left_out, signature))
+        sys.stdout.write(exported_json(exported))
+    else:
+        sys.stdout.write(exported_text(exported, signature))
 
 
 def import_(

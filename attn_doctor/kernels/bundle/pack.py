@@ -45,6 +45,31 @@ class Choice(Struct, frozen=True, kw_only=True):
     warmups: dict[str, Warmup] = {}
 
 
+class Exported(Struct, frozen=True, kw_only=True):
+    """An artifact that was written, and where."""
+
+    artifact: Artifact
+    file: Path
+    digest: str
+    """SHA-256 of the whole file."""
+    bytes: int
+    left_out: dict[str, str] = {}
+    """What stayed behind → why."""
+
+
+def export(folder: Path, file: Path, places: Collection[str] | None = None) -> Exported:
+    """Write what can be exported from a cache folder to one file. Raises `ArtifactError`."""
+    choice = choose(folder, places)
+    artifact, digest = pack(folder, choice, file)
+    return Exported(
+        artifact=artifact,
+        file=file,
+        digest=digest,
+        bytes=file.stat().st_size,
+        left_out=choice.left_out,
+    )
+
+
 def choose(folder: Path, places: Collection[str] | None = None) -> Choice:
     """What can be exported from a cache folder, for all places in it or for `places`.
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
 from attn_doctor.kernels.builder.report import Report, Result
-from attn_doctor.render.build_kernels import artifact
-from attn_doctor.render.build_kernels.artifact import Exported
+from attn_doctor.kernels.bundle.pack import Exported
 from attn_doctor.render.build_kernels.off_gpu import plain
+from attn_doctor.render.caches.bundle import exported_plain
 from attn_doctor.render.json_text import result
 from attn_doctor.shell.commands import shell_lines
 
@@ -35,7 +35,7 @@ def report_json(report: Report, code: int, exported: Exported | None = None) -> 
         cleared=report.cleared,
         kept=report.kept,
         notes=report.notes,
-        artifact=artifact.plain(exported) if exported is not None else None,
+        artifact=exported_plain(exported) if exported is not None else None,
     )
 
 

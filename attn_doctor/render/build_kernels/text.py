@@ -8,11 +8,11 @@ from pathlib import PurePath
 from attn_doctor.facts import Facts
 from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
 from attn_doctor.kernels.builder.report import Report, Result
+from attn_doctor.kernels.bundle.pack import Exported
 from attn_doctor.kernels.caches.deletion import ClearedFile
 from attn_doctor.record.manifest import Entry
-from attn_doctor.render.build_kernels import artifact
-from attn_doctor.render.build_kernels.artifact import Exported
 from attn_doctor.render.build_kernels.off_gpu import headings, next_steps
+from attn_doctor.render.caches.bundle import exported_text
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
@@ -41,7 +41,7 @@ def report_text(
     lines += _remarks(report, terminal)
     lines += ["", *_last(report, terminal, exported=exported is not None)]
     if exported is not None:
-        lines += ["", *artifact.words(exported).splitlines()]
+        lines += ["", *exported_text(exported).splitlines()]
     return terminal.page(lines)
 
 

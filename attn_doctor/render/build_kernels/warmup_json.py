@@ -8,9 +8,9 @@ from typing import Any
 from attn_doctor._version import __version__
 from attn_doctor.kernels.builder.program_run import Program
 from attn_doctor.kernels.builder.warmup import WarmupResult
-from attn_doctor.render.build_kernels import artifact
-from attn_doctor.render.build_kernels.artifact import Exported
+from attn_doctor.kernels.bundle.pack import Exported
 from attn_doctor.render.build_kernels.off_gpu import plain
+from attn_doctor.render.caches.bundle import exported_plain
 from attn_doctor.render.json_text import SCHEMA, json_text
 
 
@@ -22,7 +22,7 @@ def warmups_json(
     One object; for several targets a list of them, in the order of the targets. With each run goes
     our exit code for it. `exported`: the artifact that was written of all.
     """
-    written = artifact.plain(exported) if exported is not None else None
+    written = exported_plain(exported) if exported is not None else None
     return _one_or_all([{**_ran(*run), "artifact": written} for run in rans])
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from attn_doctor.kernels.bundle.artifact import Artifact
     from attn_doctor.kernels.bundle.compatibility import Compatibility
     from attn_doctor.kernels.bundle.import_entries import Imported
+    from attn_doctor.kernels.bundle.pack import Exported
     from attn_doctor.record.manifest import Entry
 
 Fits = Mapping[str, "Compatibility"]
@@ -30,40 +31,27 @@ _LAYERS = {
 }
 
 
-def exported_text(
-    artifact: Artifact,
-    file: Path,
-    digest: str,
-    bytes: int,
-    left_out: Mapping[str, str],
-    signature: Path | None,
-) -> str:
+def exported_text(one: Exported, signature: Path | None = None) -> str:
     """What was written, what was left out, and the command for the other machine."""
-    return _text(_exported(artifact, file, digest, bytes, left_out, signature))
+    return _text(_exported(one, signature))
 
 
-def _exported(
-    artifact: Artifact,
-    file: Path,
-    digest: str,
-    bytes: int,
-    left_out: Mapping[str, str],
-    signature: Path | None,
-) -> Iterator[str]:
-    yield f"{file}: {_counted(artifact)}, {size(bytes)}"
+def _exported(one: Exported, signature: Path | None) -> Iterator[str]:
+    artifact, digest = one.artifact, one.digest
+    yield f"{one.file}: {_counted(artifact)}, {size(one.bytes)}"
     yield f"  sha256  {digest}"
     if signature is not None:
         yield f"  signed  {signature}"
     for place in artifact.environments:
         yield f"  for     {_machine(artifact, place)}"
-    for name, reason in left_out.items():
+    for name, reason in one.left_out.items():
         yield f"  left out: {name}: {reason}"
-    waiting = sum(one.state == "unverified" for one in artifact.entries.values())
+    waiting = sum(entry.state == "unverified" for entry in artifact.entries.values())
     if waiting:
         verb = "is" if waiting == 1 else "are"
         yield f"{plural(waiting, 'kernel')} {verb} unverified; the import verifies them on the GPU."
     yield "On the other machine:"
-    yield f"  {commands.attn_doctor('cache', 'import', file.name, '--sha256', digest)}"
+    yield f"  {commands.attn_doctor('cache', 'import', one.file.name, '--sha256', digest)}"
 
 
 def _counted(artifact: Artifact) -> str:
@@ -72,20 +60,30 @@ def _counted(artifact: Artifact) -> str:
     return " and ".join(counts)
 
 
-def exported_json(
-    artifact: Artifact, file: Path, digest: str, bytes: int, left_out: Mapping[str, str]
-) -> str:
+def exported_json(one: Exported) -> str:
     """The same as JSON."""
+    entries = one.artifact.entries
     return result(
-        file=str(file),
-        bytes=bytes,
-        sha256=digest,
-        kernels=[one.spec.title for one in artifact.entries.values()],
-        unverified=[key for key, one in artifact.entries.items() if one.state == "unverified"],
-        warmups=[one.argv for one in artifact.warmups.values()],
-        environments=artifact.environments,
-        left_out=left_out,
+        file=str(one.file),
+        bytes=one.bytes,
+        sha256=one.digest,
+        kernels=[entry.spec.title for entry in entries.values()],
+        unverified=[key for key, entry in entries.items() if entry.state == "unverified"],
+        warmups=[warmup.argv for warmup in one.artifact.warmups.values()],
+        environments=one.artifact.environments,
+        left_out=one.left_out,
     )
+
+
+def exported_plain(one: Exported) -> dict[str, Any]:
+    """The same in short, for the result of a build."""
+    return {
+        "file": str(one.file),
+        "sha256": one.digest,
+        "bytes": one.bytes,
+        "kernels": len(one.artifact.entries),
+        "left_out": one.left_out,
+    }
 
 
 def preview_text(artifact: Artifact, file: Path, fits: Fits) -> str:

@@ -115,10 +115,11 @@ def _remarks(survey: Survey, environment: Facts) -> Iterator[str]:
     yield from _waiting(one, environment)
     contents = one.contents
     if contents.trash:
-        yield (
-            f"{size(contents.trash)} in the trash: `attn-doctor cache restore` brings it back,"
-            " `attn-doctor cache empty-trash` frees the space"
-        )
+        where = ("--cache-dir", one.location.path) if one.location.source == "named" else ()
+        back = commands.attn_doctor("cache", "restore", *where)
+        away = commands.attn_doctor("cache", "empty-trash", *where)
+        held = size(contents.trash)
+        yield f"{held} in the trash: `{back}` brings it back, `{away}` frees the space"
     if contents.leftovers:
         yield plural(len(contents.leftovers), "incomplete file")
     if contents.unreadable:
@@ -282,7 +283,9 @@ def cleared_text(done: Sequence[Cleared], terminal: Terminal) -> str:
         if cleared.plan.refused:
             lines += [f"{cleared.plan.kind}: nothing deleted: {clean(cleared.plan.refused)}"]
             continue
-        what = f"{plural(len(cleared.removed.files), 'file')}, {size(cleared.removed.bytes)}"
+        locks = cleared.plan.locks if cleared.trash else ()  # which are deleted in any case
+        count = plural(len({*cleared.removed.files}.difference(locks)), "file")
+        what = f"{count}, {size(cleared.removed.bytes)}"
         lines.append(
             f"{cleared.plan.kind}: {what} {'in the trash' if cleared.trash else 'deleted'}"
         )

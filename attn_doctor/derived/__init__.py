@@ -84,6 +84,11 @@ def _torch_minor(facts: Facts, _: Tables) -> str | None:
     return series(facts.torch.version)
 
 
+def _torch_release(facts: Facts, _: Tables) -> str | None:
+    version = facts.torch.version
+    return version.partition("+")[0] if version is not None else None
+
+
 def _torch_cuda_major(facts: Facts, _: Tables) -> int | None:
     return major(facts.torch.cuda)
 
@@ -182,6 +187,7 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("driver.cuda_max", torch_wheels.cuda_max),
     ("driver.best_sm", _best_sm),
     ("torch.minor", _torch_minor),
+    ("torch.release", _torch_release),
     ("torch.cuda_major", _torch_cuda_major),
     ("torch.cuda_tag", _torch_cuda_tag),
     ("torch.archs", torch_wheels.archs),

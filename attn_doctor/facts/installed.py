@@ -45,6 +45,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     source: Origin | None = None
     """Where it was installed from: `index`, `url`, `vcs`, `local`, `editable`, `conda`,
     `system`."""
+    from_pypi: bool | None = None
+    """A CUDA build whose metadata have no local version, as only PyPI's wheels of it do."""
     has_flex: bool | None = None
     """The module `torch.nn.attention.flex_attention` is in the package."""
     has_build_helper: bool | None = None
@@ -69,6 +71,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     """Derived: name of its CUDA version in wheel indexes, such as `cu130`."""
     minor: str | None = None
     """Derived: major and minor version, such as `2.11`."""
+    release: str | None = None
+    """Derived: version without the local part, such as `2.11.0`."""
     cubins: tuple[str, ...] | None = None
     """GPU architectures with machine code in most kernels of its CUDA library, by CUDA's names:
     `80`, `90a`. A few kernels may have code for more. Read from the file."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from attn_doctor.facts import ELEMENTS, Facts
+from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import Group, Rule
@@ -96,10 +96,10 @@ def lookups(rule: Rule, facts: Facts, *, partial: bool = False) -> list[FactLook
 def evaluate_rules(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     """Every rule's findings: problems by severity, each with its consequences, then the rest."""
     findings = [
-        (rule, finding)
+        (rule, _finding(rule, lookup), _packages(rule, lookup))
         for rule in rules
         if rule.has_conditions
-        for finding in evaluate_rule(rule, facts)
+        for lookup in lookups(rule, facts)
     ]
     return _ordered(_with_causes(findings))
 
@@ -222,22 +222,41 @@ def fill_fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
     )
 
 
-def _with_causes(findings: list[tuple[Rule, Finding]]) -> list[Finding]:
-    """Each finding with the problem that explains it, where one of its rule's `requires` is one."""
+def _packages(rule: Rule, lookup: FactLookup) -> frozenset[str]:
+    """The packages that a finding is about; empty for one about torch or the machine."""
+    if rule.for_each == "extensions":
+        return frozenset({str(lookup("extension.package"))})
+    heads = (line.fact.partition(".")[0] for line in (*rule.applies.lines, *rule.when.lines))
+    return frozenset(head for head in heads if head in PACKAGES)
+
+
+def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[Finding]:
+    """Each finding with the problem that explains it, where one of its rule's `requires` is one.
+
+    A problem of one package does not explain that of another package's extension: curing the one
+    leaves the other.
+    """
     from msgspec.structs import replace
 
-    wrong = {finding.rule for _, finding in findings if finding.verdict is Verdict.PROBLEM}
-    requires = {rule.id: rule.requires for rule, _ in findings}
+    wrong: dict[str, set[frozenset[str]]] = {}
+    for _, finding, about in findings:
+        if finding.verdict is Verdict.PROBLEM:
+            wrong.setdefault(finding.rule, set()).add(about)
+    requires = {rule.id: rule.requires for rule, _, _ in findings}
 
-    def root(id: str, seen: frozenset[str]) -> str:
+    def root(id: str, seen: frozenset[str], about: frozenset[str]) -> str:
         for needed in requires.get(id, ()):
-            if needed in wrong and needed not in seen:
-                return root(needed, seen | {needed})
+            concerned = any(
+                not about or not other or about & other for other in wrong.get(needed, ())
+            )
+            if concerned and needed not in seen:
+                return root(needed, seen | {needed}, about)
         return id
 
     explained = []
-    for rule, finding in findings:
-        cause = root(rule.id, frozenset({rule.id}))
+    for rule, finding, about in findings:
+        of_extension = about if rule.for_each == "extensions" else frozenset()
+        cause = root(rule.id, frozenset({rule.id}), of_extension)
         open_question = finding.verdict in (Verdict.PROBLEM, Verdict.UNKNOWN)
         if open_question and cause != rule.id:
             finding = replace(finding, caused_by=cause)

@@ -272,6 +272,22 @@ def test_an_echo_names_the_first_problem_of_the_chain(write: Write) -> None:
     }
 
 
+def test_the_problem_of_one_package_does_not_explain_that_of_another(write: Write) -> None:
+    when = "[when]\nall = ['extension.mismatch == \"torch\"']\n"
+    head = 'for_each = "extensions"\nsubject = "{extension.package}"\nrequires = ["flash/built"]'
+    rules = [
+        write("flash/built", "[when]\nall = ['flash_attn.built_torch == \"2.8\"']\n"),
+        write("torch/extension", when, head=head),
+    ]
+    broken = [{"package": name, "mismatch": "torch"} for name in ("flash_attn", "torchaudio")]
+    known = facts(flash_attn={"built_torch": "2.8"}, extensions=broken)
+    found = [one for one in evaluate_rules(known, rules) if one.rule == "torch/extension"]
+    assert {one.subject: one.caused_by for one in found} == {
+        "flash_attn": "flash/built",
+        "torchaudio": "",
+    }
+
+
 def test_a_required_rule_that_finds_nothing_explains_nothing(write: Write) -> None:
     fine = write("a/fine", "[when]\nall = ['torch.build == \"cuda\"']\n")
     rules = [problem(write, "b/consequence", requires='"a/fine", "z/absent"'), fine]

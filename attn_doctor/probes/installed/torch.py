@@ -55,6 +55,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             installation_error=_installation_error(host, one, path, said),
             import_error=imports_of(host, site).error("torch", "torch"),
             source=came.source,
+            from_pypi=_from_pypi(one, said),
             missing_libraries=_libraries(host, site, path, gaps),
             **_gpu_code(host, path, said, gaps),
             **_flex(host, path, gaps),
@@ -74,6 +75,13 @@ def said_by(host: Host, path: str) -> dict[str, str]:
     text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
     pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
     return {name: value.strip("'\"") for name, value in pairs if value != "None"}
+
+
+def _from_pypi(one: Distribution | None, said: dict[str, str]) -> bool | None:
+    """Return whether a CUDA build is PyPI's: only its metadata have no local version (`+cu130`)."""
+    if one is None or "+" not in said.get("__version__", ""):
+        return None
+    return "cuda" in said and "+" not in one.version
 
 
 def _build(host: Host, said: dict[str, str]) -> dict[str, Any]:
@@ -148,7 +156,9 @@ def _gpu_code(host: Host, path: str, said: dict[str, str], gaps: Gaps) -> dict[s
 
 def _flex(host: Host, path: str, gaps: Gaps) -> dict[str, Any]:
     if not path:
-        return {"has_flex": False, "has_build_helper": False}
+        gaps.add("torch.has_flex", "no torch folder")
+        gaps.add("torch.has_build_helper", "no torch folder")
+        return {}
     file = host.join(path, "nn", "attention", "flex_attention.py")
     try:
         helper = host.grep(file, "def build_flex_attention_kernels")

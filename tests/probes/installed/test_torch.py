@@ -98,6 +98,7 @@ def test_wheel_from_pypi() -> None:
         installation_error="",
         import_error="",
         source="index",
+        from_pypi=True,
         has_flex=True,
         has_build_helper=False,
         bytecode=False,

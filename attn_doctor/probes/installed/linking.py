@@ -86,6 +86,8 @@ class Linking:
         )
         #: Libraries that `import torch` needs and the loader does not find.
         self.torch_missing: tuple[str, ...] = ()
+        #: Libraries of torch that are empty or cut short, each with what is wrong.
+        self.torch_faults: list[str] = []
         #: Why the libraries that torch needs are unknown; empty if they are known.
         self.torch_unclear = "" if self._torch else "there is no torch folder"
         #: Libraries that `import torch` has loaded, by name.
@@ -122,6 +124,10 @@ class Linking:
             binary = self.binary(path)
             if binary.damaged:
                 self.torch_unclear = f"{path}: {binary.damaged}"
+                if not binary.unread and self._host.parent(path) == self._torch:
+                    self.torch_faults.append(
+                        f"torch/lib/{path.rpartition('/')[2]}: {binary.damaged}"
+                    )
             loaded.setdefault(binary.soname or path.rpartition("/")[2], path)
             for name in binary.needed:
                 if name in loaded:

@@ -18,7 +18,7 @@ from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
 from attn_doctor.probes.installed.linking import Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin
-from attn_doctor.probes.installed.packages import imports_of
+from attn_doctor.probes.installed.packages import TAG, imports_of
 from attn_doctor.probes.installed.requirements import required
 
 #: Fat binaries (one for each source file) of torch's CUDA library that are read.
@@ -42,6 +42,8 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             gaps.add(f"torch.{name}", reason)
     if came.why:
         gaps.add("torch.source", came.why)
+    missing, faults = _libraries(host, site, path, gaps)
+    faults = [*_extension(host, site, path), *faults]
     return {
         "torch": Torch(
             installed=True,
@@ -52,11 +54,11 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_build(host, said),
             cxx11_abi=_cxx11_abi(host, path, gaps),
             path=path,
-            installation_error=_installation_error(host, one, path, said),
+            installation_error=_installation_error(host, one, path, said, faults),
             import_error=imports_of(host, site).error("torch", "torch"),
             source=came.source,
             from_pypi=_from_pypi(one, said),
-            missing_libraries=_libraries(host, site, path, gaps),
+            missing_libraries=missing,
             **_gpu_code(host, path, said, gaps),
             **_flex(host, path, gaps),
             **compiled(host, site, path, gaps),
@@ -113,19 +115,37 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
     return not any("_GLIBCXX_USE_CXX11_ABI=0" in line for line in lines)
 
 
-def _libraries(host: Host, site: Site, path: str, gaps: Gaps) -> tuple[str, ...] | None:
-    """Return the libraries that the loader of Linux would not find for `import torch`."""
+def _libraries(
+    host: Host, site: Site, path: str, gaps: Gaps
+) -> tuple[tuple[str, ...] | None, list[str]]:
+    """Return the libraries that the loader of Linux would not find, and the damaged ones."""
     if host.platform.os != "linux" or not path:
         reason = (
             "torch's missing libraries are looked up on Linux only" if path else "no torch folder"
         )
         gaps.add("torch.missing_libraries", reason)
-        return None
+        return None, []
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
     if linking.torch_unclear:
         gaps.add("torch.missing_libraries", linking.torch_unclear)
-        return None
-    return linking.torch_missing
+        return None, linking.torch_faults
+    return linking.torch_missing, []
+
+
+# _C.cpython-312-x86_64-linux-gnu.so · _C.cp312-win_amd64.pyd
+def _extension(host: Host, site: Site, path: str) -> list[str]:
+    """Return what is wrong with torch's main extension: absent, or made for another Python."""
+    names = host.try_list(path) if path else ()
+    found = [name for name in names if re.match(r"_C\..*(so|pyd)$", name)]
+    if not names or "version.py" not in names:
+        return []
+    if not found:
+        return ["no torch/_C extension"]
+    ours = re.fullmatch(r"cpython-3(\d+)", site.cache_tag)
+    theirs = [tag[1] for tag in map(TAG.search, found) if tag is not None]
+    if ours is None or not theirs or ours[1] in theirs:
+        return []
+    return [f"torch/_C is made for Python 3.{theirs[0]}, and this is Python 3.{ours[1]}"]
 
 
 def _gpu_code(host: Host, path: str, said: dict[str, str], gaps: Gaps) -> dict[str, Any]:
@@ -208,7 +228,7 @@ def _missing(host: Host, site: Site, lines: list[str]) -> tuple[str, ...]:
 
 
 def _installation_error(
-    host: Host, one: Distribution | None, path: str, said: dict[str, str]
+    host: Host, one: Distribution | None, path: str, said: dict[str, str], more: list[str]
 ) -> str:
     """Return what is wrong with the installation, or empty text."""
     if not path:
@@ -220,7 +240,7 @@ def _installation_error(
     faults += [f"no torch/{part}" for part in parts if host.try_stat(host.join(path, part)) is None]
     if one is not None and said and not _agree(one.version, said.get("__version__", "")):
         faults.append(f"metadata of {one.version}, files of {said.get('__version__', '?')}")
-    return ", ".join(faults)
+    return ", ".join([*faults, *more])
 
 
 def _agree(metadata: str, file: str) -> bool:

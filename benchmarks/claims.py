@@ -1,0 +1,504 @@
+"""Compares what attn-doctor says of real environments with what really imports and loads.
+
+    python benchmarks/claims.py ENVIRONMENT… --work FOLDER [--only TEXT]
+
+Each ENVIRONMENT is a virtual environment with torch. It is examined as it is, then once for each
+way of breaking it in `BREAKAGES`: a copy (of hard links, so it costs no space) is made in FOLDER,
+broken, examined, tried and deleted. The environment itself stays as it is.
+
+A claim is a statement about one module, one extension or one backend: it works, or it does not.
+What attn-doctor does not know is not a claim. A claim is *wrong* if the module does the opposite. A
+failure that is claimed to work is counted as *missed* too. The trial runs in the environment's own
+Python: modules are imported and extensions loaded, each in a forked process, after torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.matrix import matrix
+from attn_doctor.diagnosis import diagnosis_of, examine
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.host.local import LocalHost
+
+if TYPE_CHECKING:
+    from attn_doctor.facts import Facts
+
+#: Seconds for the trial of one environment.
+LIMIT = 900
+#: Fact of a package → the module to import; for a framework the one that chooses attention.
+MODULES = {
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "flash_attn": "flash_attn",
+    "diffusers": "diffusers.models.attention_dispatch",
+    "transformers": "transformers.modeling_utils",
+    "accelerate": "accelerate",
+    "torchao": "torchao",
+    "xformers": "xformers",
+    "bitsandbytes": "bitsandbytes",
+}
+#: Packages whose import fails if their extension does not load. The others continue without it.
+NEEDS_EXTENSION = ("torchvision", "torchaudio", "flash_attn")
+#: Backends, each with a statement that calls it.
+CALLS = {
+    "native": "F.scaled_dot_product_attention(q, q, q)",
+    "_native_math": "sdpa('MATH')",
+    "_native_flash": "sdpa('FLASH_ATTENTION')",
+    "_native_efficient": "sdpa('EFFICIENT_ATTENTION')",
+    "_native_cudnn": "sdpa('CUDNN_ATTENTION')",
+    "flex": "__import__('torch.nn.attention.flex_attention', fromlist='x').flex_attention(q, q, q)",
+    "flash": "(__import__('flash_attn'), q * 1)[1]",
+    "sage": "__import__('sageattention').sageattn(q, q, q)",
+}
+#: What these statements use.
+PREPARED = """
+import torch, torch.nn.functional as F, diffusers.models.attention_dispatch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+def sdpa(name):
+    with sdpa_kernel(getattr(SDPBackend, name)):
+        return F.scaled_dot_product_attention(q, q, q)
+q = torch.randn(1, 2, 128, 64, device="%s", dtype=torch.bfloat16, requires_grad=%s)
+"""
+#: Tried in the environment's Python: lines of JSON, each a name and the error, empty for success.
+TRIAL = r"""
+import ctypes, json, os, sys
+def attempt(name, code):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1), os.dup2(null, 2)
+        try:
+            exec(code, {"ctypes": ctypes})
+            error = ""
+        except BaseException as caught:
+            error = type(caught).__name__ + ": " + str(caught)[:200]
+        os.write(write, (error or "-").encode("utf-8", "replace"))
+        os._exit(0)
+    os.close(write)
+    error = b"".join(iter(lambda: os.read(read, 4096), b"")).decode()
+    status = os.waitpid(child, 0)[1]
+    error = "" if error == "-" else error or "the process ended with %d" % status
+    print(json.dumps([name, error]), flush=True)
+    return not error
+tasks = json.loads(sys.stdin.read())
+for name, code in tasks:
+    if attempt(name, code) and name.startswith(("import torch", "import diffusers")):
+        exec(code)  # once for all attempts that follow
+"""
+
+
+class Claim(NamedTuple):
+    """A statement of attn-doctor, and code that shows whether it is true."""
+
+    name: str
+    works: bool
+    why: str
+    code: str
+
+
+class Result(NamedTuple):
+    """The claims about one environment, those that are wrong, and failures that were missed."""
+
+    name: str
+    claims: int
+    wrong: list[str]
+    missed: int
+
+
+class Breakage(NamedTuple):
+    """A way of breaking an environment; it does nothing where `apply` returns false."""
+
+    name: str
+    apply: Callable[[Path], bool]
+
+
+# What attn-doctor says
+
+
+def claims(facts: Facts) -> Iterator[Claim]:
+    """Yield what attn-doctor claims of the environment whose facts these are."""
+    modules = [*_modules(facts)]
+    yield from modules
+    for one in (facts.extensions or ()) if modules and modules[0].works else ():
+        # An extension is loaded after torch: where torch fails, nothing can be seen of it.
+        if one.loads is not None:
+            code = f"ctypes.CDLL({one.path!r}, mode={os.RTLD_NOW})"
+            yield Claim(f"load {one.package} {one.name}", one.loads, one.load_error or "", code)
+    yield from _backends(facts)
+    yield from _metadata(facts)
+
+
+def _modules(facts: Facts) -> Iterator[Claim]:
+    torch = facts.torch
+    if torch.installed:
+        faults = [
+            torch.installation_error,
+            torch.import_error,
+            *(torch.missing_libraries or ()),
+        ]
+        yield _importing("torch", [one for one in faults if one])
+    for field, module in MODULES.items():
+        package = getattr(facts, field)
+        if field == "torch" or not package.installed or not torch.installed:
+            continue
+        faults = [package.import_error]
+        if field in NEEDS_EXTENSION and package.loads is not None:
+            faults.append(package.load_error)
+        if package.import_error is not None:
+            yield _importing(module, [one for one in faults if one])
+
+
+def _importing(module: str, faults: list[str]) -> Claim:
+    return Claim(f"import {module}", not faults, "; ".join(faults), f"import {module}")
+
+
+def _backends(facts: Facts) -> Iterator[Claim]:
+    if not facts.diffusers.installed:
+        return
+    found = diagnosis_of(facts).findings
+    for phase in ("inference", "training"):
+        call = AttentionCall(phase=phase, dtype="float32") if False else AttentionCall(phase=phase)
+        table = matrix(facts, found, (call,), "diffusers")
+        for name, statement in CALLS.items():
+            answer = table.row(name).answers[0]
+            if answer.state.value == "unknown":
+                continue
+            training = phase == "training"
+            code = PREPARED % ("cuda" if facts.gpus else "cpu", training)
+            code += statement + (".sum().backward()" if training else "")
+            code += "\nif q.is_cuda: torch.cuda.synchronize()"
+            why = answer.reasons[0].text if answer.reasons else ""
+            yield Claim(f"{name} for {phase}", answer.state.value != "not ready", why, code)
+
+
+def _metadata(facts: Facts) -> Iterator[Claim]:
+    damaged = " ".join(facts.python.damaged_metadata or ())
+    for name in ("torch", "diffusers", "transformers"):
+        if getattr(facts, name).installed:
+            broken = f"/{name}-" in damaged
+            code = (
+                "import importlib.metadata\n"
+                f"assert isinstance(importlib.metadata.version({name!r}), str)"
+            )
+            yield Claim(f"metadata of {name}", not broken, damaged, code)
+
+
+# What is true
+
+
+def trial(python: Path, asked: list[Claim]) -> dict[str, str]:
+    """Return the error of each claim's code in the environment; empty where it works."""
+    ran = subprocess.run(
+        [str(python), "-W", "ignore", "-c", TRIAL],
+        input=json.dumps([[one.name, one.code] for one in asked]),
+        capture_output=True, text=True, timeout=LIMIT, check=False, cwd=os.sep,
+    )  # fmt: skip
+    return dict(map(json.loads, ran.stdout.splitlines()))
+
+
+def compare(name: str, root: Path) -> Result:
+    """Examine the environment at `root`, try everything claimed of it, and compare."""
+    python = root / "bin" / "python"
+    try:
+        facts = examine(LocalHost(), str(python), limit=60)
+    except AttnDoctorError as error:
+        starts = python.exists() and trial(python, [Claim("", True, "", "")])
+        return Result(name, 1, [f"not examined: {error}"] if starts else [], 0)
+    asked = list(claims(facts))
+    truth = trial(python, asked)
+    wrong = []
+    missed = 0
+    for one in asked:
+        seen = truth.get(one.name, "the trial ended before it")
+        if one.works == bool(seen):
+            missed += one.works
+            said = one.why or "that it works"
+            wrong.append(f"{one.name}: claimed {said}; seen {seen or 'works'}")
+    return Result(name, len(asked), wrong, missed)
+
+
+# Ways of breaking an environment
+
+
+def site(root: Path) -> Path:
+    """Return its site-packages."""
+    return next((root / "lib").glob("python3*/site-packages"))
+
+
+def _without(*names: str) -> Breakage:
+    """Remove packages as `--no-deps` leaves them out."""
+
+    def apply(root: Path) -> bool:
+        removed = False
+        for name in names:
+            for path in [*site(root).glob(name), *site(root).glob(f"{name}.py"),
+                         *site(root).glob(f"{name}-*.dist-info")]:  # fmt: skip
+                _remove(path)
+                removed = True
+        return removed
+
+    return Breakage(f"without {' and '.join(names)}", apply)
+
+
+def _cut(pattern: str, part: float, what: str) -> Breakage:
+    """Keep the first part of a file, as a full disk does."""
+
+    def apply(root: Path) -> bool:
+        path = next(site(root).glob(pattern), None)
+        if path is None:
+            return False
+        data = path.read_bytes()
+        path.unlink()  # the other copies keep theirs
+        path.write_bytes(data[: int(len(data) * part)])
+        return True
+
+    return Breakage(f"{pattern} {what}", apply)
+
+
+def _metadata_as(name: str, what: str, data: bytes | None) -> Breakage:
+    """Replace METADATA by `data`; None for none, and for a link to itself."""
+
+    def apply(root: Path) -> bool:
+        path = next(site(root).glob(f"{name}-[0-9]*.dist-info/METADATA"), None)
+        if path is None:
+            return False
+        text = path.read_bytes()
+        path.unlink()
+        if what == "a loop":
+            path.symlink_to(path.name)
+        elif what == "Latin-1":
+            path.write_bytes(text.replace(b"\nSummary:", b"\nAuthor: Andr\xe9\nSummary:", 1))
+        elif data is not None:
+            path.write_bytes(data)
+        return True
+
+    return Breakage(f"METADATA of {name}: {what}", apply)
+
+
+def _removed(pattern: str) -> Breakage:
+    def apply(root: Path) -> bool:
+        found = list(site(root).glob(pattern))
+        for path in found:
+            _remove(path)
+        return bool(found)
+
+    return Breakage(f"{pattern} deleted", apply)
+
+
+def _moved(root: Path) -> bool:
+    """Let the environment's Python lead to a base that does not exist."""
+    for path in (root / "bin").glob("python*"):
+        if path.is_symlink():
+            path.unlink()
+    (root / "bin" / "python").symlink_to("/opt/deleted/bin/python3")
+    return True
+
+
+def _two_metadata(root: Path) -> bool:
+    info = next(site(root).glob("torch-[0-9]*.dist-info"))
+    shutil.copytree(info, info.with_name("torch-1.13.1.dist-info"))
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+FLASH = """
+#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "flash_attn_2_cuda"};
+extern "C" { %s }
+extern "C" PyObject *PyInit_flash_attn_2_cuda() { %s; return PyModule_Create(&module); }
+"""
+
+
+def _flash(what: str, declared: str, used: str, *options: str, tag: str = "") -> Breakage:
+    """Install a substitute for flash-attn 2.8.3, whose extension is compiled here."""
+
+    def apply(root: Path) -> bool:
+        asked = (
+            "import sysconfig as s; print(s.get_path('include'), s.get_config_var('EXT_SUFFIX'))"
+        )
+        ran = subprocess.run(
+            [root / "bin" / "python", "-c", asked],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        include, suffix = ran.stdout.split()
+        folder = site(root)
+        package = folder / "flash_attn"
+        package.mkdir()
+        (package / "__init__.py").write_text("import torch, flash_attn_2_cuda\n")
+        (package / "flash_attn_interface.py").write_text("")
+        info = folder / "flash_attn-2.8.3.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\nRequires-Dist: torch\n"
+        )
+        source = root / "flash.cpp"
+        source.write_text(FLASH % (declared, used))
+        ending = suffix.replace(suffix.split("-")[1], tag) if tag else suffix
+        stub = root / "libcudart.so.11.0"
+        link = [
+            "g++",
+            "-shared",
+            "-Wl,-soname,libcudart.so.11.0",
+            "-x",
+            "c++",
+            os.devnull,
+        ]
+        subprocess.run([*link, "-o", stub], check=True)
+        lib = folder / "torch" / "lib"
+        target = folder / f"flash_attn_2_cuda{ending}"
+        subprocess.run(
+            ["g++", "-shared", "-fPIC", f"-I{include}", source, "-o", target, f"-L{lib}",
+             f"-L{root}", "-Wl,--no-as-needed", "-lc10", "-Wl,--unresolved-symbols=ignore-all",
+             *options],
+            check=True,
+        )  # fmt: skip
+        return True
+
+    return Breakage(f"flash-attn {what}", apply)
+
+
+def _flash_cut(root: Path) -> bool:
+    """Keep half of the substitute's extension."""
+    return _flash("", "", "").apply(root) and _cut("flash_attn_2_cuda*.so", 0.5, "").apply(root)
+
+
+BREAKAGES = (
+    Breakage("as installed", lambda _: True),
+    *map(
+        _without,
+        (
+            "packaging",
+            "filelock",
+            "typing_extensions",
+            "sympy",
+            "networkx",
+            "jinja2",
+            "numpy",
+            "httpx2",
+            "httpx",
+            "safetensors",
+            "psutil",
+            "yaml",
+            "requests",
+            "regex",
+            "huggingface_hub",
+            "tokenizers",
+            "PIL",
+            "tqdm",
+            "importlib_metadata",
+            "fsspec",
+            "triton",
+            "setuptools",
+        ),
+    ),
+    _without("packaging", "sympy"),
+    _cut("torchvision/_C*.so", 0.5, "cut short"),
+    _cut("torchvision/_C*.so", 0, "empty"),
+    _cut("torchvision/image*.so", 0.7, "cut short"),
+    _cut("torchaudio/lib/libtorchaudio*.so", 0.5, "cut short"),
+    _cut("xformers/_C.so", 0.9, "cut short"),
+    _cut("torch/lib/libtorch_cpu.so", 0.6, "cut short"),
+    _cut("torch/lib/libc10.so", 0, "empty"),
+    _cut("torch/lib/libtorch_python.so", 0.9, "cut short"),
+    _removed("torch/lib/libc10.so"),
+    _removed("torch/version.py"),
+    _removed("torch/__init__.py"),
+    _removed("torch/_C.*.so"),
+    _removed("torch"),
+    _removed("torch-[0-9]*.dist-info"),
+    _removed("nvidia/cudnn"),
+    _removed("nvidia/cu13/lib/libcublas.so*"),
+    _metadata_as("torch", "missing", None),
+    _metadata_as("torch", "empty", b""),
+    _metadata_as("torch", "binary", bytes(range(256)) * 8),
+    _metadata_as("torch", "Latin-1", None),
+    _metadata_as("torch", "a loop", None),
+    _metadata_as("diffusers", "empty", b""),
+    _metadata_as("transformers", "missing", None),
+    Breakage("two metadata folders of torch", _two_metadata),
+    Breakage("its base deleted", _moved),
+    _flash("that fits", "", ""),
+    _flash(
+        "with an undefined symbol",
+        "void _ZN3c104gone7missingEv();",
+        "_ZN3c104gone7missingEv()",
+    ),
+    _flash("with the library of CUDA 11", "", "", "-l:libcudart.so.11.0"),
+    _flash("for another Python", "", "", tag="39"),
+    Breakage("flash-attn cut short", _flash_cut),
+)
+
+
+def main() -> int:
+    """Print one line for each environment, then the totals; 1 if a claim is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("environments", nargs="+", type=Path)
+    parser.add_argument("--work", type=Path, required=True, help="folder for the copies")
+    parser.add_argument("--only", default="", help="pattern of the names of breakages")
+    parser.add_argument("--part", default="0/1", help="only every Nth breakage, as FIRST/N")
+    parser.add_argument("--jobs", type=int, default=1, help="environments at a time")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    tasks = [
+        (base.resolve(), number, (options.work / f"{number}-{base.name}").resolve())
+        for base in options.environments
+        for number, breakage in enumerate(BREAKAGES)
+        if re.search(options.only, breakage.name)
+    ]
+    results = []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for result in pool.map(_result, tasks):
+            if result is not None:
+                results.append(result)
+                _show(result)
+    total = sum(one.claims for one in results)
+    wrong = sum(len(one.wrong) for one in results)
+    missed = sum(one.missed for one in results)
+    print(f"{len(results)} environments, {total} claims, {wrong} wrong, {missed} missed failures")
+    return 1 if wrong else 0
+
+
+def _result(task: tuple[Path, int, Path]) -> Result | None:
+    """Break a copy of an environment and compare; None where nothing can be broken so."""
+    base, number, copy = task
+    breakage = BREAKAGES[number]
+    subprocess.run(["cp", "-al", base, copy], check=True)
+    try:
+        broken = breakage.apply(copy)
+        return compare(f"{base.name}, {breakage.name}", copy) if broken else None
+    except (subprocess.SubprocessError, OSError) as error:
+        return Result(f"{base.name}, {breakage.name}", 0, [f"not tried: {error}"], 0)
+    finally:
+        shutil.rmtree(copy)
+
+
+def _show(result: Result) -> None:
+    print(f"{result.name}: {result.claims} claims, {len(result.wrong)} wrong", flush=True)
+    for one in result.wrong:
+        print(f"    {one}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -166,6 +166,8 @@ def _of_packages(backend: Backend, framework: Framework) -> Iterator[Requirement
     """Yield the requirements that the packages behind a row can be imported and loaded."""
     for package in dict.fromkeys(("torch", framework.name, *filter(None, [backend.package]))):
         yield _empty(f"{package}-importable", package, "import_error", "imported", _IMPORT)
+    if "flex" in backend.tags:
+        yield _empty("flex-importable", "torch", "flex_import_error", "imported", _IMPORT)
     if backend.package:
         yield _empty(f"{backend.package}-loadable", backend.package, "load_error", "loaded", _LOAD)
 
@@ -173,10 +175,11 @@ def _of_packages(backend: Backend, framework: Framework) -> Iterator[Requirement
 def _empty(id: str, package: str, fact: str, verb: str, source: str) -> Requirement:
     """Return the requirement that a fact with an error is empty, where it is known."""
     name = f"{package}.{fact}"
+    title = "FlexAttention" if fact.startswith("flex") else package
     return Requirement(
         id=id,
-        text=f"{package} cannot be {verb}: {{{name}}}",
-        label=f"{package} can be {verb}",
+        text=f"{title} cannot be {verb}: {{{name}}}",
+        label=f"{title} can be {verb}",
         source=source,
         when=(
             Condition(f"{package}.installed", "==", "boolean", True),

@@ -49,6 +49,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     """A CUDA build whose metadata have no local version, as only PyPI's wheels of it do."""
     has_flex: bool | None = None
     """The module `torch.nn.attention.flex_attention` is in the package."""
+    flex_import_error: str | None = None
+    """Why an import of that module fails for a requirement that is not met; empty if no reason was
+    found."""
     has_build_helper: bool | None = None
     """That module defines `build_flex_attention_kernels`, which no released torch does."""
     bytecode: bool | None = None

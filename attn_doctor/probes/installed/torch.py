@@ -23,6 +23,8 @@ from attn_doctor.probes.installed.requirements import required
 
 #: Fat binaries (one for each source file) of torch's CUDA library that are read.
 SAMPLE = 48
+#: The module of FlexAttention, which imports more of torch than `import torch` does.
+FLEX = "torch.nn.attention.flex_attention"
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
@@ -60,6 +62,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             from_pypi=_from_pypi(one, said),
             missing_libraries=missing,
             **_gpu_code(host, path, said, gaps),
+            flex_import_error=imports_of(host, site).error("torch", FLEX) if path else None,
             **_flex(host, path, gaps),
             **compiled(host, site, path, gaps),
             **_demands(host, site, one, gaps),

@@ -100,6 +100,7 @@ def test_wheel_from_pypi() -> None:
         source="index",
         from_pypi=True,
         has_flex=True,
+        flex_import_error="",
         has_build_helper=False,
         bytecode=False,
         bytecode_writable=False,

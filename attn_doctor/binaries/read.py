@@ -19,6 +19,8 @@ def binary(path: str) -> Binary:
     """
     with closing(Window(path)) as window:
         try:
+            if not window.size:
+                return Binary(damaged="it is empty")
             if window.take(0, 2) == b"MZ":
                 return _pe(window)
             return _elf(window)

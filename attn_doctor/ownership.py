@@ -9,12 +9,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from attn_doctor.errors import OwnershipError
+from attn_doctor.errors import AttnDoctorError, OwnershipError
 from attn_doctor.worker.ownership import ALLOW, Danger, danger, within
 
 
 def allow(path: str) -> None:
-    """Accept what is at `path` and below, here and in all processes that are started later."""
+    """Accept what is at `path` and below, here and in all processes that are started later.
+
+    Raises `AttnDoctorError` for a path that a list cannot hold, or an empty one, which would mean
+    the working directory.
+    """
+    if not path or os.pathsep in path:
+        raise AttnDoctorError(
+            f"--allow-foreign {path!r}: name one path, without {os.pathsep!r} in it"
+        )
     known = os.environ.get(ALLOW, "")
     os.environ[ALLOW] = os.pathsep.join(filter(None, [known, os.path.abspath(path)]))
 

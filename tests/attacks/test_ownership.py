@@ -287,6 +287,12 @@ def test_the_option_accepts_a_cache(doctor: Attack, tmp_path: Path, stranger: Gi
     doctor(*named, "--allow-foreign", str(tmp_path / "other")).answered(2)
 
 
+@pytest.mark.parametrize("path", ["", "/opt:/"])
+def test_the_option_takes_one_path(doctor: Attack, path: str) -> None:
+    """An unset variable of a shell must not accept the working directory, nor a colon more."""
+    assert "name one path" in doctor("cache", "env", "--allow-foreign", path).answered(2).text
+
+
 def test_the_record_of_a_stranger_is_not_believed(
     doctor: Attack, tmp_path: Path, stranger: Give
 ) -> None:

@@ -68,6 +68,9 @@ class Build(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same in the second process, which verified reuse."""
     errors: dict[str, float] = {}
     """Relative error against a float64 reference: out, and in training dq, dk, dv."""
+    compared: dict[str, float] = {}
+    """How much was compared: `calls`, each with other inputs; `heads`, `rows` of the output in all
+    calls, and the `share` of all their rows."""
     keys: dict[str, list[str]] = {}
     """Cache kind (aotautograd, fxgraph, triton) → keys of its entries."""
     files: dict[str, int] = {}

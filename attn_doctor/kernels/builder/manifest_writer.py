@@ -208,6 +208,7 @@ def verified_entry(kernel: PlannedBuild, built: Mapping[str, Any], verified: Out
             seconds=float(built.get("seconds", 0.0)),
             reuse_seconds=result.get("seconds"),
             errors={**built.get("errors", {}), **(result.get("errors") or {})},
+            compared=dict(result.get("compared") or built.get("compared") or {}),
             keys=dict(built.get("keys", {})),
             files={**built.get("files", {}), **(result.get("files") or {})},
             verified=ok,

@@ -169,6 +169,7 @@ class Import:
                 build,
                 reuse_seconds=found.build.reuse_seconds,
                 errors=found.build.errors,
+                compared=found.build.compared,
                 hits=found.build.hits,
             )
         here = self._fits[packed.device_slot].device_slot_here
@@ -235,7 +236,7 @@ def _served(found: Entry) -> bool:
 def _unverified(packed: Entry) -> Entry:
     if packed.build is None:
         return packed
-    return replace(packed, state="unverified", build=replace(packed.build, errors={}))
+    return replace(packed, state="unverified", build=replace(packed.build, errors={}, compared={}))
 
 
 def _kept(packed: Entry, found: Entry) -> Entry:

@@ -127,6 +127,7 @@ def measured(own: Build, found: Build, *, verified: bool) -> Build:
         at=found.at,
         reuse_seconds=found.reuse_seconds,
         errors=found.errors,
+        compared=found.compared,
         hits=found.hits,
         verified=verified,
     )

@@ -64,6 +64,7 @@ def text(
     if report.failure is None:
         for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
             lines += _table(phase, report, terminal, verbose)
+        lines += _compared(report, terminal)
         lines += _absent(report, terminal)
         lines += _failures(report, facts, terminal, verbose)
     else:
@@ -166,6 +167,24 @@ def _cut(words: str, room: int) -> str:
     return words if len(words) <= room else words[: room - 1] + "…"
 
 
+def _compared(report: LiveReport, terminal: Terminal) -> Iterator[str]:
+    """How much was compared, at least, of every backend that works."""
+    found = [
+        figures.compared
+        for one in report.results
+        for outcome in one.outcomes.values()
+        if outcome.verdict.works
+        for figures in outcome.figures
+    ]
+    if found:
+        calls, share = min(one.calls for one in found), min(one.share for one in found)
+        words = (
+            f"compared with float64: {calls} calls of each shape with different inputs; rows of all"
+            f" heads, at least {share:.0%} of them"
+        )
+        yield from ["", *terminal.wrap(words, 0)]
+
+
 def _absent(report: LiveReport, terminal: Terminal) -> Iterator[str]:
     groups: dict[str, list[str]] = {}
     for result in report.results:
@@ -229,15 +248,22 @@ def _cause(cause: Cause) -> str:
 def _differing(differing: Sequence[Disagreement], terminal: Terminal) -> Iterator[str]:
     for disagreement in differing:
         yield ""
-        words = f"attn-doctor was wrong about {disagreement.name} ({disagreement.phase})"
+        name, phase = disagreement.name, disagreement.phase
+        words = f"attn-doctor was wrong about {name} ({phase})"
+        if disagreement.outcome.verdict is Verdict.WRONG:
+            words = f"{name} computes wrong results ({phase}), and the facts do not show it"
         yield terminal.style("✗ " + words, "bold", "red")
         yield from labelled("facts", f"say {disagreement.static}", terminal)
         yield from labelled("run", f"shows {disagreement.live}", terminal)
-    if differing:
+    verdicts = {one.outcome.verdict for one in differing}
+    if verdicts - {Verdict.WRONG}:
         words = (
             "This is a bug in attn-doctor. A report to paste into an issue, without names and"
             " secrets, is written by: attn-doctor backends --live --format markdown"
         )
+        yield from terminal.wrap(words, 2)
+    if Verdict.WRONG in verdicts:
+        words = "Use another backend, and report the wrong results to the project of this one."
         yield from terminal.wrap(words, 2)
 
 

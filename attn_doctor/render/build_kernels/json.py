@@ -82,6 +82,7 @@ def _kernel(done: Result, report: Report) -> dict[str, Any]:
         "seconds": build.seconds if build else None,
         "reuse_seconds": build.reuse_seconds if build else None,
         "errors": build.errors if build else {},
+        "compared": build.compared if build else {},
         "reused": bool(build and build.verified),
         "verified": bool(build and build.verified and entry and entry.state == "built"),
         "hits": build.hits if build else {},

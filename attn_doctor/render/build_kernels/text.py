@@ -35,6 +35,7 @@ def report_text(
     for path, why in report.kept.items():
         lines += terminal.wrap(clean(f"! {path} could not be removed: {why}"), 0)
     lines += _table(report.results, terminal)
+    lines += _compared(report.results, terminal)
     for result in report.failed:
         if result.entry is not None:
             lines += ["", *_failure(result, result.entry, report.facts, terminal)]
@@ -164,6 +165,19 @@ def _table(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
         error = f"{max(errors):.1e}" if errors else "-"
         line = f"{word:<12}{cold:>9}{again:>9}{error:>9}  {_title(result.kernel, items)}"
         yield f"{terminal.style(mark, 'bold', colour)} {clean(line)}"
+
+
+def _compared(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
+    """How much of the kernels was compared with float64: at least so much of each."""
+    found = [one.entry.build.compared for one in results if one.entry and one.entry.build]
+    found = [one for one in found if one]
+    if found:
+        calls, share = (min(one[name] for one in found) for name in ("calls", "share"))
+        words = (
+            f"Compared with float64: {calls:.0f} calls of each kernel, each with other inputs;"
+            f" rows of all heads, at least {share:.0%} of them."
+        )
+        yield from terminal.wrap(words, 2)
 
 
 def _state(result: Result) -> tuple[str, str, str]:

@@ -69,19 +69,20 @@ def prove(
     *,
     compares: bool = True,
 ) -> Proof:
-    """Run all probes, up to the first that is wrong.
+    """Run all probes, up to the first whose output is wrong.
 
     `stage` gets `forward`, `backward` or `reference` before each begins. `around` makes a context
     for the first call. Without `compares`, the kernel is called once and nothing is compared.
     """
     prover = _Prover(call, stage)
+    probes = [one for one in probes if call.training or not one.in_training]
     for number, probe in enumerate(probes):
         returned = prover.called(number, probe, contextlib.nullcontext if number else around)
         if not compares:
             break
         if returned is not None:
             prover.compare(number, probe, *returned)
-        if prover.wrong:
+        if returned is None or prover.broken:
             break
     prover.compare_kept()
     return prover.proof()
@@ -91,6 +92,9 @@ class _Prover:
     def __init__(self, call: Call, stage: Callable[[str], None]) -> None:
         self.call, self.stage = call, stage
         self.wrong = ""
+        #: An output is wrong, so that other probes would show the same.
+        self.broken = False
+        self._also: list[str] = []
         self.seconds = self.reference_seconds = 0.0
         self.results: dict[str, compare.Compared] = {}
         self._calls = self._rows = 0
@@ -134,15 +138,16 @@ class _Prover:
             start = time.perf_counter()
             out = call.run()
             call.wait()
-            self.wrong = self._unlike(out)
+            unlike = self._unlike(out)
             gradients = None
-            if call.training and not self.wrong:
+            if call.training and not unlike:
                 self.stage("backward")
-                gradients = self._backward(out, upstream)
+                gradients, unlike = self._backward(out, upstream)
                 call.wait()
             if number == 0:
                 self.seconds = time.perf_counter() - start
-        if self.wrong:
+        if unlike:
+            self.wrong = self.wrong or unlike
             return None
         return {"out": call.heads_first(out), **(gradients or {})}, upstream, part
 
@@ -170,28 +175,27 @@ class _Prover:
         for batch in range(made.shape[0]):
             for head in range(made.shape[1]):
                 keep[batch, head, part.rows(torch, batch * made.shape[1] + head, made.device)] = 1
-        if made.stride(3) == 0:
-            return (made[..., :1] * keep[..., None]).expand_as(made)
         return made * keep[..., None]
 
-    def _backward(self, out: Any, upstream: Any) -> dict[str, Any] | None:
-        call = self.call
+    def _backward(self, out: Any, upstream: Any) -> tuple[dict[str, Any], str]:
+        """The gradients, and why they cannot be those of attention; empty if they can."""
+        call, wrong = self.call, ""
         sent = upstream.transpose(1, 2) if call.turned else upstream
         before = upstream.clone()
         found = call.torch.autograd.grad(out, call.inputs, sent, allow_unused=True)
         named = dict(zip(_GRADIENTS, found))  # noqa: B905
         lost = [name[1] for name, one in named.items() if one is None]
         if lost:
-            self.wrong = f"no gradient for {', '.join(lost)}"
+            wrong = f"no gradient for {', '.join(lost)}"
         for name, one in named.items():
             like = call.inputs["qkv".index(name[1])]
             if one is not None and (one.shape, one.dtype) != (like.shape, like.dtype):
-                self.wrong = f"{compare.NAMES[name]} is {one.dtype} of shape {tuple(one.shape)}"
+                wrong = f"{compare.NAMES[name]} is {one.dtype} of shape {tuple(one.shape)}"
         if not call.torch.equal(before, upstream):
-            self.wrong = "it changes the gradient that it is given, in place"
-        if self.wrong:
-            return None
-        return {name: call.heads_first(one) for name, one in named.items()}
+            wrong = "it changes the gradient that it is given, in place"
+        if wrong:
+            return {}, wrong
+        return {name: call.heads_first(one) for name, one in named.items()}, ""
 
     def compare(
         self, number: int, probe: Probe, results: dict[str, Any], upstream: Any, part: rows.Sample
@@ -208,7 +212,11 @@ class _Prover:
         self._calls += 1
         self._rows += found["out"].rows
         wrong = [one.wrong for one in found.values() if one.wrong] + self._changed()
-        self.wrong = f"with {probe.name}, {wrong[0]}" if wrong else ""
+        if wrong and self.wrong:
+            self._also.append(probe.name)
+        elif wrong:
+            self.wrong = f"with {probe.name}, {wrong[0]}"
+        self.broken = bool(found["out"].wrong)
         for name, one in found.items():
             if name not in self.results or one.margin > self.results[name].margin:
                 self.results[name] = one
@@ -233,6 +241,7 @@ class _Prover:
 
     def proof(self) -> Proof:
         """All that was seen."""
+        also = f"; also with {', with '.join(self._also)}" if self._also else ""
         query = self.call.heads_first(self.call.inputs[0])
         batch, heads, length, _ = query.shape
         whole = batch * heads * length * max(1, self._calls)
@@ -242,4 +251,6 @@ class _Prover:
             "rows": self._rows,
             "share": round(self._rows / whole, 4),
         }
-        return Proof(self.results, compared, self.wrong, self.seconds, self.reference_seconds)
+        return Proof(
+            self.results, compared, self.wrong + also, self.seconds, self.reference_seconds
+        )

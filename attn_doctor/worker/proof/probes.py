@@ -25,6 +25,8 @@ class Probe(NamedTuple):
     make: Maker
     upstream: Upstream
     why: str
+    in_training: bool = False
+    """It shows nothing where there is no gradient."""
 
 
 def _ordinary(noise: Any, shapes: list[tuple[int, ...]]) -> tuple[Any, Any, Any]:
@@ -70,11 +72,6 @@ def _plain(noise: Any, shape: tuple[int, ...]) -> Any:
     return noise(*shape)
 
 
-def _expanded(noise: Any, shape: tuple[int, ...]) -> Any:
-    """One number for each row, with stride 0, as the gradient of a sum over the last dimension."""
-    return noise(*shape[:3], 1).expand(shape)
-
-
 def _turned(noise: Any, shape: tuple[int, ...]) -> Any:
     """The last two dimensions lie in memory the other way round."""
     return noise(*shape[:2], shape[3], shape[2]).transpose(2, 3)
@@ -87,7 +84,7 @@ PROBES = (
         "scores of about 1, as at the start of a training: wrong scales, masks, heads and tiles",
     ),
     Probe(
-        "large scores", _steep, _turned,
+        "large scores", _steep, _plain,
         "scores up to 130 in size that rise or fall over the keys: clamps, caps, scores that are "
         "rounded, a maximum that is not kept across tiles. Few keys weigh in a row: its error is "
         "that of a few weights",
@@ -104,8 +101,14 @@ PROBES = (
         "gradient is off by the rounding of the output, times keys of length 50",
     ),
     Probe(
-        "values with a mean", _averaged, _expanded,
+        "values with a mean", _averaged, _plain,
         "other numbers in the same memory: results kept from an earlier call, every fifth call "
-        "wrong, gradients with stride 0, sums of weights that are not 1",
+        "wrong, sums of weights that are not 1",
+    ),
+    Probe(
+        "a gradient in another layout than in the call before", _ordinary, _turned,
+        "normal inputs again, and a gradient of the output whose memory has another order: "
+        "gradients that are read as contiguous, or by the strides of an earlier call",
+        in_training=True,
     ),
 )  # fmt: skip

@@ -199,7 +199,7 @@ def _environment(root: Path, text: Text) -> None:
 
 def _name(text: str) -> str:
     """The text as the name of a file."""
-    return text.replace("/", "_").replace("\0", "")[:60]
+    return text.replace("/", "_").replace("\0", "")[:200]
 
 
 def _toml(text: str) -> str:

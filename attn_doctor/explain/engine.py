@@ -108,13 +108,14 @@ class _Reader:
             return
         self._search(name, head, self._symptoms, facts=True, last=False)
         tail = _Tail(chain(head, [rest], stream))
-        for number, passage in enumerate(Prefilter(self._by_keyword).passages(tail)):
+        prefilter = Prefilter(self._by_keyword)
+        for number, passage in enumerate(prefilter.passages(tail)):
             symptoms = [s for word in passage.keywords for s in self._by_keyword[word]]
             chunk = LogChunk(passage.first, passage.data)
             facts = number < _FACT_PASSAGES
             self._search(name, [chunk], dict.fromkeys(symptoms), facts=facts, last=False)
         self._search(name, tail.kept, self._symptoms, facts=True, last=True)
-        self._count(name, tail.kept[-1], tail.bytes)
+        self._count(name, tail.kept[-1], tail.bytes, prefilter.skipped)
 
     def _search(
         self,
@@ -144,9 +145,9 @@ class _Reader:
                 # The end of the log is read last, and only there the last failure is known.
                 self.matches[key] = match
 
-    def _count(self, name: str, last: LogChunk, size: int) -> None:
+    def _count(self, name: str, last: LogChunk, size: int, skipped: int = 0) -> None:
         lines = last.first - 1 + last.data.count(b"\n") + (last.data[-1:] not in (b"\n", b""))
-        self.logs.append(Log(name, lines, size))
+        self.logs.append(Log(name, lines, size, skipped))
 
 
 class _Tail:

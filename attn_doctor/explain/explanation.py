@@ -65,6 +65,8 @@ class Log(Struct, frozen=True):
     file: str
     lines: int
     bytes: int
+    skipped: int = 0
+    """Bytes in the middle that were not searched: noise, or too many symptoms."""
 
 
 class LogFact(Struct, frozen=True):

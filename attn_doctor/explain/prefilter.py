@@ -7,6 +7,7 @@ few nanoseconds per byte for any number of symptoms. Only the text around a keyw
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -21,6 +22,12 @@ _NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS + b"\n")
 _AROUND = 8000
 #: Most passages for lines of the same words, and for one keyword.
 _SAME, _EACH = 4, 300
+#: Bytes of all passages together, which are searched closely. One with many keywords is searched
+#: for many symptoms, and counts several times.
+_PASSAGES = 2 << 20
+#: Bytes of words that were not seen before. Text has few of them. Noise consists of them, and to
+#: search it takes twenty times as long as to pass over it.
+_NEW = 8 << 20
 #: Most entries of a memory before it is emptied.
 _REMEMBERED = 100_000
 
@@ -44,6 +51,9 @@ class Prefilter:
         self._relevant: dict[bytes, list[str]] = {}
         self._known: set[bytes] = set()
         self._times: dict[bytes, int] = {}
+        self._passages, self._new = _PASSAGES, _NEW
+        self.skipped = 0
+        """Bytes that were not searched, since a limit was reached."""
         self._renew()
 
     def passages(self, chunks: Iterable[LogChunk]) -> Iterator[Passage]:
@@ -55,6 +65,9 @@ class Prefilter:
         yield from self._around(before, this, b"")
 
     def _around(self, before: bytes, chunk: LogChunk, after: bytes) -> Iterator[Passage]:
+        if self._passages <= 0 or self._new <= 0:
+            self.skipped += len(chunk.data)
+            return
         found = self._offsets(chunk.data)
         if not found:
             return
@@ -65,6 +78,7 @@ class Prefilter:
         for start, end, keywords in _spans(found, len(head), len(text)):
             start = text.rfind(b"\n", max(0, start - _AROUND), start) + 1 or start
             end = text.find(b"\n", end, end + _AROUND) + 1 or end
+            self._passages -= (end - start) * (1 + len(keywords) // 8)
             yield Passage(first + text.count(b"\n", 0, start), text[start:end], keywords)
 
     def _offsets(self, data: bytes) -> list[tuple[int, str]]:
@@ -72,9 +86,13 @@ class Prefilter:
         words = data.translate(None, _NO_WORD).split()
         if self._ignorable.issuperset(words):
             return []
-        keywords: dict[str, bytes] = {}
-        for word in set(words) - self._ignorable:
-            keywords.update((keyword, keyword.encode()) for keyword in self._keywords_in(word))
+        unknown = set(words) - self._ignorable
+        self._learn(unknown - self._relevant.keys())
+        keywords = {
+            keyword: keyword.encode()
+            for word in unknown
+            for keyword in self._relevant.get(word, ())
+        }
         return list(self._places(data, keywords)) if keywords else []
 
     def _places(self, data: bytes, keywords: Mapping[str, bytes]) -> Iterator[tuple[int, str]]:
@@ -105,22 +123,26 @@ class Prefilter:
         else:
             self._times[shape] = times
 
-    def _keywords_in(self, word: bytes) -> list[str]:
-        """The keywords in a word; a word with none is ignorable from now on."""
-        known = self._relevant.get(word)
-        if known is not None:
-            return known
-        text = word.decode("ascii").lower()
-        found = []
-        if self._any is not None and self._any.search(text):
-            found = [keyword for keyword in self._left if keyword in text]
+    def _learn(self, words: set[bytes]) -> None:
+        """Find the keywords in new words; a word with none is ignorable from now on."""
+        if not words:
+            return
         if len(self._ignorable) + len(self._relevant) > _REMEMBERED:
             self._ignorable, self._relevant = set(), {}
-        if found:
-            self._relevant[word] = found
-        else:
-            self._ignorable.add(word)
-        return found
+        # One search in all of them: most words have no keyword.
+        text = b"\n".join(words).lower()
+        self._new -= len(text)
+        found = set()
+        place = 0
+        while self._any is not None and (match := self._any.search(text, place)):
+            start, end = text.rfind(b"\n", 0, match.start()) + 1, text.find(b"\n", match.end())
+            place = end if end >= 0 else len(text)
+            found.add(text[start:place])
+        relevant = {word for word in words if word.lower() in found} if found else set()
+        for word in relevant:
+            lower = word.decode("ascii").lower()
+            self._relevant[word] = [keyword for keyword in self._left if keyword in lower]
+        self._ignorable |= words - relevant
 
     def _spend(self, keyword: str) -> bool:
         """Count a passage; a keyword with too many passages is no longer searched."""
@@ -135,9 +157,19 @@ class Prefilter:
 
     def _renew(self) -> None:
         """Forget the words, since fewer keywords are searched."""
-        parts = sorted(map(re.escape, self._left))
-        self._any = re.compile("|".join(parts)) if parts else None
+        self._any = re.compile(_any_of(sorted(self._left)).encode()) if self._left else None
         self._relevant = {}
+
+
+def _any_of(words: Sequence[str], depth: int = 0) -> str:
+    """A pattern for any of some sorted words, which compares each of their beginnings once."""
+    if any(len(word) == depth for word in words):
+        return ""  # this word is the beginning of the others
+    branches = [
+        re.escape(letter) + _any_of(tuple(group), depth + 1)
+        for letter, group in itertools.groupby(words, lambda word: word[depth])
+    ]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
 def _spans(

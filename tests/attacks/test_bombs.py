@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import random
 import resource
 import tarfile
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.configs.readers import kinds, shell_words
+from attn_doctor.explain.log_files import CHUNK, LogChunk
+from attn_doctor.explain.prefilter import Prefilter
 from attn_doctor.kernels.bundle.artifact import HEAD, ArtifactError, head
 from tests.effort import at_most
 
@@ -99,3 +102,24 @@ def test_a_description_of_the_largest_size_stays_small(tmp_path: Path) -> None:
     path = tar_with(tmp_path / "x.tgz", HEAD, Repeated(b"[[]," * 3, size), size, tarfile.REGTYPE)
     with at_most(10), pytest.raises(ArtifactError, match="cannot be understood"):
         head(path)
+
+
+def test_noise_is_searched_up_to_a_limit() -> None:
+    letters = bytes(32 if byte < 28 else 97 + byte % 26 for byte in range(256))
+    noise = random.Random(1).randbytes(12 << 20).translate(letters)
+    pieces = [LogChunk(1, noise[at : at + CHUNK]) for at in range(0, len(noise), CHUNK)]
+    prefilter = Prefilter(["attention", "sageattention", "flash"])
+    with at_most(5):
+        assert sum(1 for _ in prefilter.passages(pieces)) < 100
+    assert 0 < prefilter.skipped < len(noise)
+
+
+def test_text_of_any_length_is_searched_to_its_end() -> None:
+    line = b"step 12 loss 0.25 lr 1e-4 and other words of a training run\n" * 1000
+    prefilter = Prefilter(["attention", "sageattention", "flash"])
+    chunks = [LogChunk(1 + 1000 * n, line) for n in range(500)]
+    chunks.append(LogChunk(500_001, b"RuntimeError: no module named SageAttention\n"))
+    (found,) = prefilter.passages(chunks)
+    assert found.keywords == {"attention", "sageattention"}
+    assert b"SageAttention" in found.data
+    assert not prefilter.skipped

@@ -127,7 +127,9 @@ def test_json() -> None:
     assert first["fixes"][0]["commands"] == [
         "/v/bin/python -m pip install torch --index-url https://x/cu124"
     ]
-    assert data["logs"] == [{"file": "train.log", "lines": 99_000, "bytes": 12_000_000}]
+    assert data["logs"] == [
+        {"file": "train.log", "lines": 99_000, "bytes": 12_000_000, "skipped": 0}
+    ]
     assert data["log_facts"][1] == {
         "fact": "system.os", "value": "windows", "this_machine": "linux",
     }  # fmt: skip

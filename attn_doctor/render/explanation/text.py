@@ -105,6 +105,10 @@ def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:
     yield ""
     examined = f"{plural(lines, 'line')} read, {plural(found.rules, 'rule')}, {found.seconds:.2f} s"
     yield terminal.style(examined, "dim")
+    skipped = sum(log.skipped for log in found.logs)
+    if skipped:
+        words = f"{skipped / 1e6:.0f} MB in the middle were not searched: they are hardly text."
+        yield from terminal.wrap(words, 0)
     yield from terminal.wrap(_next(found), 0)
 
 

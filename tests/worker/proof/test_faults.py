@@ -1,8 +1,7 @@
 """Wrong attentions through the real child of `--live` and the builder's real proof, on the CPU.
 
-With 20 seeds each, none of them was found by chance, and none of the right ones was called wrong:
-`python benchmarks/proof.py --device cpu --seeds 20 --fault-seeds 20`; docs/development.md has the
-figures.
+`python benchmarks/proof.py` runs them on a GPU, with more seeds, and right backends beside them;
+docs/development.md has the figures.
 """
 
 from __future__ import annotations

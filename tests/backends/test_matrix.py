@@ -306,7 +306,8 @@ def test_a_backend_whose_extension_does_not_load_is_not_ready() -> None:
 def test_no_backend_is_ready_where_the_framework_cannot_be_imported() -> None:
     facts, findings = scenario.machine(H200)
     error = "diffusers/utils/versions.py imports packaging, which is not installed"
-    changed = replace(facts, diffusers=replace(facts.diffusers, import_error=error))
+    there = replace(facts.diffusers, installed=True, version="0.42.1", import_error=error)
+    changed = replace(facts, diffusers=there)
     rows = matrix(changed, findings, (AttentionCall(),), "diffusers").rows
     assert not [row.name for row in rows if row.answers[0].state is Readiness.READY]
 

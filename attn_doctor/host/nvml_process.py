@@ -15,6 +15,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+#: More than any machine has; a line with a larger number is not ours.
+_MOST_GPUS = 1024
+
 
 def fold(text: str) -> dict[str, Any]:
     """Combine the child's lines to one object: answers, `gpus`, `errors`, `last`, `complete`.
@@ -26,13 +29,15 @@ def fold(text: str) -> dict[str, Any]:
     for line in text.splitlines():
         try:
             one = json.loads(line)
-            key = one["key"]
-        except (ValueError, TypeError, KeyError):
+            key, number = str(one["key"]), one.get("gpu")
+            if number is not None and not 0 <= number < _MOST_GPUS:
+                continue
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue  # a library printed something of its own, or the last line was cut
         if key == "done":
             answer["complete"] = True
             continue
-        place, number = answer, one.get("gpu")
+        place = answer
         if number is not None:
             while len(answer["gpus"]) <= number:
                 answer["gpus"].append({"index": len(answer["gpus"]), "errors": {}})

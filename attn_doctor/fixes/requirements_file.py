@@ -6,6 +6,7 @@ has to be compiled is a comment, because a requirements file cannot say how.
 
 from __future__ import annotations
 
+from attn_doctor.clean import clean
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.postconditions import with_torch
 from attn_doctor.fixes.wheel_check import Verdict, verdict
@@ -46,7 +47,7 @@ def requirements(facts: Facts) -> str:
         if package.installed and package.version:
             source = f" ({package.source})" if package.source not in ("index", None) else ""
             lines += ["", f"# as installed{source}", f"{name}=={package.version}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(clean, lines)) + "\n"
 
 
 def _machine(facts: Facts) -> str:

@@ -108,7 +108,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Hostile:
 #: One command of each kind, for the default run.
 QUICK = ("check text", "check json", "check github", "check junit", "check markdown",
          "explain text", "explain markdown", "explain policy", "bad policy", "bad snapshot",
-         "cache why text", "cache import text", "fix plan text", "backends markdown")  # fmt: skip
+         "cache why text", "cache import text", "fix plan text", "backends markdown",
+         "requirements")  # fmt: skip
 ALL = tuple(name for name, _ in commands())
 
 

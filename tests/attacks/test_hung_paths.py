@@ -187,7 +187,7 @@ def test_a_dead_folder_holds_nothing_up(
 def test_check_says_what_is_dead(tmp_path: Path, hung: Hung, started: list[str]) -> None:
     answer = run(started, "check --json", tmp_path, hung, "HOME")
     assert f"attn-doctor: {hung.path} does not answer and is left out" in answer.text
-    gaps = json.loads(answer.text.partition("\n")[2])["facts"]["gaps"]
+    gaps = json.loads(answer.text[answer.text.index("\n{") :])["facts"]["gaps"]
     assert gaps["directories[0].exists"] == (
         f"{hung.path} cannot be reached: {hung.path} does not answer"
     )

@@ -44,6 +44,8 @@ def load_error(one: Extension) -> str | None:
         return f"{', '.join(one.missing_libraries)} cannot be found"
     if one.missing_symbol_versions:
         return f"{', '.join(one.missing_symbol_versions)} is missing"
+    if one.outdated_libraries:
+        return f"{', '.join(one.outdated_libraries)} is too old"
     if one.undefined_symbol_count:
         return f"undefined symbol {next(iter(one.first_undefined_symbols or ()), '')}".strip()
     known = (one.missing_libraries, one.outdated_libraries, one.undefined_symbol_count)

@@ -6,6 +6,7 @@ cannot read.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shlex
@@ -163,12 +164,14 @@ class LocalHost(Host):
 
     def ask(self, question: str, *args: Any) -> Any:
         """Answer from the operating system."""
-        if question in _PATHS and reach.dead(args[0]):
+        # No file has a name with a NUL, but a damaged record or `.pth` file can hold one.
+        if question in _PATHS and ("\0" in args[0] or reach.dead(args[0])):
             if question == "real":
                 return os.path.abspath(args[0])
             if question == "access":
                 return False
             reach.refuse(args[0])
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), args[0])
         return self._answers[question](*args)
 
     def _platform(self) -> dict[str, Any]:

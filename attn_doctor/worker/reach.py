@@ -42,6 +42,7 @@ def look(environ: Mapping[str, str], words: Sequence[str]) -> tuple[str, ...]:
     """
     if os.name == "nt":
         return ()  # paths there are not walked yet
+    _dead.clear()
     named = dict.fromkeys(_named(environ, words))
     first = _Asking(named)
     if not first.wait(BRIEF):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.means import Attack, Run, commands
+from tests.kernels.conftest import Maker
 
 #: Command → arguments with which it prints something and changes nothing.
 ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -296,15 +297,15 @@ def test_a_command_that_changes_something_stops_if_its_plan_cannot_be_shown(
     doctor: Attack, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
-    key = "A" * 52
-    (cache / key).mkdir(parents=True)
-    (cache / key / "kernel.json").write_text("{}")
+    cache.mkdir()
+    kernel = Maker().kernel(cache)
+    before = sorted(kernel.iterdir())
     run = doctor(
         "cache", "clear", "--kind", "triton", "--cache-dir", str(cache), "--yes",
         prefix=["sh", "-c", '"$@" >/dev/full', "sh"],
     ).answered(2)  # fmt: skip
     assert "nothing was changed" in run.text
-    assert (cache / key / "kernel.json").exists()
+    assert sorted(kernel.iterdir()) == before
 
 
 def test_a_pipe_that_does_not_wait_gets_everything(tmp_path: Path, doctor: Attack) -> None:

@@ -323,3 +323,11 @@ def test_platform_in_a_directory_that_was_deleted(
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert LocalHost().platform.cwd == ""
+
+
+@pytest.mark.parametrize("question", ["stat", "list", "space"])
+def test_a_name_with_a_nul_is_that_of_no_file(question: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        LocalHost().ask(question, "/tmp/a\0b")
+    assert LocalHost().ask("real", "/tmp/a\0b") == "/tmp/a\0b"
+    assert LocalHost().ask("access", "/tmp/a\0b", "r") is False

@@ -48,38 +48,32 @@ def check_able(facts: Facts) -> None:
     """Raise `TargetError` if this environment cannot compile for a GPU of another machine."""
     why = _unable(facts)
     if why:
-        raise TargetError(why)
+        raise TargetError(*why)
 
 
-def _unable(facts: Facts) -> str:
-    """Why this environment cannot build for a GPU of another machine; empty if it can."""
+def _unable(facts: Facts) -> tuple[str, ...]:
+    """Why this environment cannot build for a GPU that is elsewhere, in lines; empty if it can."""
     torch, place = facts.torch, facts.python.path or "the examined environment"
     if facts.system.os not in (None, "linux"):
-        return (
-            f"the stub GPU needs Linux, and this is {facts.system.os}: run the same in a"
-            " Linux container, such as the image that training uses (--docker)"
-        )
+        words = f"the stub GPU needs Linux, and this is {facts.system.os}: run the same in a"
+        return (words + " Linux container, such as the image that training uses (--docker)",)
     if torch.installed is False:
-        words = f"torch is not installed in {place}, and kernels are built with it:\n  "
-        return words + pip(facts, "torch")
+        words = f"torch is not installed in {place}, and kernels are built with it:"
+        return words, "  " + pip(facts, "torch")
     if torch.has_flex is False:
-        words = f"torch {torch.version} has no FlexAttention, which came with torch 2.5:\n  "
-        return words + pip(facts, "--upgrade", "torch")
+        words = f"torch {torch.version} has no FlexAttention, which came with torch 2.5:"
+        return words, "  " + pip(facts, "--upgrade", "torch")
     if torch.build not in (None, "cuda"):
         # On Linux, the wheels of the default index are built for CUDA.
         release = (torch.version or "").partition("+")[0]
-        return (
-            f"torch {torch.version} is a build without CUDA; the CUDA build compiles for a GPU"
-            " without having one:\n  "
-            + pip(facts, "--force-reinstall", f"torch=={release}" if release else "torch")
-        )
+        wanted = f"torch=={release}" if release else "torch"
+        words = f"torch {torch.version} is a build without CUDA; the CUDA build compiles for a GPU"
+        return f"{words} without having one:", "  " + pip(facts, "--force-reinstall", wanted)
     if torch.version and minor(torch.version) < OLDEST:
-        return (
-            f"torch {torch.version} is older than 2.7, the oldest with which building for a GPU of"
-            " another machine was tested; torch 2.10 and newer reuse all of it:\n  "
-            + pip(facts, "--upgrade", "torch")
-        )
-    return ""
+        words = f"torch {torch.version} is older than 2.7, the oldest with which building for a GPU"
+        words += " of another machine was tested; torch 2.10 and newer reuse all of it:"
+        return words, "  " + pip(facts, "--upgrade", "torch")
+    return ()
 
 
 def differences(facts: Facts, target: Target) -> tuple[Difference, ...]:

@@ -128,7 +128,7 @@ def from_nvml(
 
 
 #: Facts that do not come from the driver.
-_DERIVED = ("visible", "in_torch_archs", "torch_code")
+_DERIVED = ("visible", "in_torch_archs", "torch_code", "min_nvcc")
 
 
 def from_smi(smi: Smi, environ: Mapping[str, str], gaps: Gaps) -> tuple[Gpu, ...]:

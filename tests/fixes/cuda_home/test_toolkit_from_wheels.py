@@ -138,8 +138,8 @@ def test_cuda_12_has_no_compiler_in_wheels(tmp_path: Path) -> None:
     assert found is not None
     folder = tmp_path / "attn-doctor" / "toolkits" / "cuda-12.8"
     assert [way.commands[-1] for way in found.ways] == [
-        f"conda create -y -p {folder} -c nvidia/label/cuda-12.8.1 cuda-toolkit",
-        f"sh cuda_12.8.1_570.124.06_linux.run --silent --toolkit --toolkitpath={folder} --override",
+        f"conda create -y -p {folder} -c nvidia/label/cuda-12.8.2 cuda-toolkit",
+        f"sh cuda_12.8.2_570.211.01_linux.run --silent --toolkit --toolkitpath={folder} --override",
     ]
     assert "contain no compiler" in found.note
 

@@ -64,6 +64,8 @@ def whole(**fields: Any) -> Descriptor:
 @pytest.mark.parametrize("ending", ["toml", "json"])
 def test_a_file_gives_back_what_was_written(tmp_path: Path, ending: str) -> None:
     before = whole()
+    if ending == "json":  # results in JSON hold no control character
+        before = msgspec.structs.replace(before, environment={"CXX": "/opt/my gcc/bin/g++"})
     path = tmp_path / f"gpu.{ending}"
     path.write_text(descriptor_toml(before) if ending == "toml" else descriptor_json(before))
     assert known.read(path) == before

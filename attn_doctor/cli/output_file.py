@@ -24,8 +24,8 @@ def write(path: str | Path, text: str, *, commands: bool = False) -> None:
     """Write `text` to a file in one step: a reader sees the old content or the new one.
 
     A device or a pipe (`>(program)`, /dev/stdout) is written to, and never replaced. `commands`:
-    it consists of commands of a CI service. Raises `AttnDoctorError` if writing fails; the old
-    content stays then.
+    it consists of commands of a CI service. Raises `AttnDoctorError` if writing fails. The old
+    content stays then, unless the file can be written but not replaced, as in a read-only folder.
     """
     path = Path(path)
     data = encoded(text, commands=commands)

@@ -64,8 +64,8 @@ def _limit(error: Exception) -> str:
     import errno
 
     number = error.errno if isinstance(error, OSError) else None
-    # msgspec returns an error without an exception where it gets no memory.
-    words = ("map segment", "error return without exception set")
+    # msgspec and Python return an error without an exception where they get no memory.
+    words = ("map segment", "error return without exception set", "without setting an exception")
     short = isinstance(error, MemoryError) or number == errno.ENOMEM
     if short or any(one in str(error) for one in words):
         return "no memory is left for this process; raise its limit (ulimit -v, or the container's)"

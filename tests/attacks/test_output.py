@@ -222,7 +222,7 @@ LIMITS = {
 @pytest.mark.parametrize(
     ("limit", "value"),
     [
-        pytest.param(limit, value, marks=() if value in (45, 2) else pytest.mark.attack)
+        pytest.param(limit, value, marks=() if value == 2 else pytest.mark.attack)
         for limit, values in {
             "memory": (30, 38, 45, 55, 65, 75, 100, 150, 200, 300, 500),
             "open files": (5, 6, 7, 8, 9, 10, 12, 16, 24, 32),

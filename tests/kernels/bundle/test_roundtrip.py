@@ -89,7 +89,7 @@ def test_taken_in_unverified_and_verified_later(tmp_path: Path) -> None:
     done = doctor("cache", "verify", "--format", "json", cache=tmp_path / "other")
     assert done.returncode == 1
     (kernel,) = json.loads(done.stdout)["kernels"]
-    assert "out differs from float64 by" in kernel["message"]
+    assert "the output is off by 0.5" in kernel["message"]
     assert state(tmp_path / "other") == "failed"
 
 

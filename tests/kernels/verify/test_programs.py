@@ -179,9 +179,9 @@ def test_a_graph_that_computes_something_else_is_found(room: Path) -> None:
     done = doctor(room, "cache", "verify", "--cache-dir", "c", "--format", "json", *PROG)
     assert done.returncode == 1, done.stdout
     (kernel,) = json.loads(done.stdout)["kernels"]
-    reported = re.search(r"result 1 of 1 differs by about (\d+)% from that", kernel["message"])
+    reported = re.search(r"result 1 of 1 differs by about ([\d.]+)% from that", kernel["message"])
     assert reported is not None, kernel["message"]
-    assert 25 < int(reported[1]) < 100  # eight products are exact to a quarter
+    assert 40 < float(reported[1]) < 60  # half of it
     assert waits(room) == [True]
 
 

@@ -456,6 +456,7 @@ def test_attention_in_float64_is_torchs_own_a_few_rows_at_a_time(tmp_path: Path)
     code = f"""
 import json, sys, torch
 sys.path.insert(0, {str(ROOT)!r})
+from attn_doctor.worker import reference
 reference._CHUNK = 1000  # nine rows at once
 ours = reference.scaled_dot_product(torch)
 theirs = torch.nn.functional.scaled_dot_product_attention

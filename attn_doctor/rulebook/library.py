@@ -39,7 +39,7 @@ def folder() -> Path:
 
 
 def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
-    """All rules, in the order of their ids; those of the index have no examples.
+    """All rules, in the order of their ids; those of the index have no examples and no claims.
 
     `folders` hold a team's own rules, which are added. Raises `RuleError` for one that is refused.
     """
@@ -87,8 +87,8 @@ def build_index(rules: Path) -> bytes:
     """The index of a `rules/` folder, for the wheel. Raises `RuleError` on a faulty rule."""
     from attn_doctor.rulebook.rule_files import read_folder
 
-    without_examples = [msgspec.structs.replace(rule, examples=()) for rule in read_folder(rules)]
-    return msgspec.json.encode({"rules": without_examples, "tables": read_tables(rules)})
+    used = [msgspec.structs.replace(rule, examples=(), claims=()) for rule in read_folder(rules)]
+    return msgspec.json.encode({"rules": used, "tables": read_tables(rules)})
 
 
 @cache

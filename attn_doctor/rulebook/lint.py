@@ -21,10 +21,20 @@ from attn_doctor.findings import Verdict
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, verdicts
 from attn_doctor.rulebook.patterns import pattern_faults
-from attn_doctor.rulebook.rule import Example, Group, Rule, Symptom
+from attn_doctor.rulebook.rule import Claim, Example, Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
 from attn_doctor.rulebook.scaffold import unfilled
 
+#: What the source of a claim looks like: a place that cannot change after the reading.
+_SOURCES = {
+    "source": (
+        r"https://[^/]+/.+/(?:blob|tree|raw)/(?!(?:main|master|develop|HEAD)/)[^/]+/\S+",
+        "a link to a file at a tag or commit",
+    ),
+    "wheel": (r"[\w.-]+==[\w.+!]+ \S.*", "`name==version path:line`"),
+    "document": (r"https://\S+", "a link"),
+    "run": (r".*\S.*", "the command and its result"),
+}
 _WORST = (Verdict.PROBLEM, Verdict.UNKNOWN, Verdict.OK, Verdict.NOT_APPLICABLE)
 
 
@@ -123,6 +133,7 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     yield from pattern_faults(rule)
     for symptom in rule.symptoms:
         yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
+    yield from filter(None, map(claim_fault, rule.claims))
     # One day of tolerance: it may be tomorrow already where the author lives.
     if rule.checked > date.today() + timedelta(days=1):
         yield f"was checked on {rule.checked}, which is in the future"
@@ -207,6 +218,18 @@ def symptom_fault(symptom: Symptom, line: str) -> str:
     if re.search(symptom.pattern, line):
         return ""
     return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
+
+
+def claim_fault(claim: Claim) -> str:
+    """A sentence if a claim does not name a source that can be read again; else empty."""
+    if claim.how == "open":
+        return "" if claim.needs else f"claim {claim.says!r} is open; write what it `needs`"
+    pattern, form = _SOURCES[claim.how]
+    wrong = [source for source in claim.source if not re.fullmatch(pattern, source)]
+    if claim.source and not wrong:
+        return ""
+    found = f", not {wrong[0]!r}" if wrong else ""
+    return f"claim {claim.says!r} needs as `source` {form}{found}"
 
 
 def worst(verdicts: set[Verdict]) -> Verdict:

@@ -84,6 +84,20 @@ class Example(Struct, frozen=True, forbid_unknown_fields=True):
     """The commands that the rule must offer, one line each."""
 
 
+class Claim(Struct, frozen=True, forbid_unknown_fields=True):
+    """One statement of the rule, and where a reading that tried to refute it found it true."""
+
+    says: Text
+    """The statement in one sentence, bounds included."""
+    how: Literal["source", "wheel", "document", "run", "open"]
+    """Upstream source at a tag, a released wheel or sdist, a vendor's document, an execution; or
+    not settled yet."""
+    source: tuple[Text, ...] = ()
+    """Links to lines at a tag; `name==version path:line` of a wheel; a command and its result."""
+    needs: str = ""
+    """What would settle an open claim, such as a GPU of a certain kind and a command."""
+
+
 class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A rule file, as written."""
 
@@ -104,6 +118,7 @@ class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
     when: GroupFile | None = None
     symptom: tuple[Symptom, ...] = ()
     fix: tuple[FixFile, ...] = ()
+    claim: tuple[Claim, ...] = ()
     example: tuple[Example, ...] = ()
 
 
@@ -157,6 +172,7 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The parsed `when` of each fix."""
     fix_done: tuple[tuple[Condition, ...], ...] = ()
     """The parsed `done` of each fix."""
+    claims: tuple[Claim, ...] = ()
     examples: tuple[Example, ...] = ()
 
     @property

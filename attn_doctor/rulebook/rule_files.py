@@ -21,6 +21,7 @@ from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
 from attn_doctor.rulebook.patterns import pattern_faults, required_texts
 from attn_doctor.rulebook.rule import (
+    Claim,
     Example,
     FixFile,
     Group,
@@ -152,6 +153,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
         fixes=file.fix,
         fix_when=tuple(_lines(f"fix {i + 1}.when", file.fix[i].when, element) for i in fixes),
         fix_done=tuple(_lines(f"fix {i + 1}.done", file.fix[i].done, "") for i in fixes),
+        claims=file.claim,
         examples=file.example,
     )
     _check_placeholders(rule, element)
@@ -259,7 +261,7 @@ def _hint(fault: str, place: str) -> str:
     """A suggestion: msgspec names only the wrong key or value."""
     unknown = re.search(r"unknown field `(.*)`", fault)
     if unknown:
-        shapes = (RuleFile, TextFile, GroupFile, Symptom, FixFile, Example)
+        shapes = (RuleFile, TextFile, GroupFile, Symptom, FixFile, Claim, Example)
         keys = {key for shape in shapes for key in shape.__struct_fields__}
         return hint(unknown[1], sorted(keys), count=1)
     choices = _CHOICES.get(place.rpartition(".")[2].partition("[")[0])

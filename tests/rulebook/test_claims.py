@@ -1,0 +1,64 @@
+"""The claims of rules: each names a source that can be read again, and the pages show them all."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.rulebook.library import folder
+from attn_doctor.rulebook.lint import claim_fault
+from attn_doctor.rulebook.rule import Claim
+from attn_doctor.rulebook.rule_files import rule_paths
+
+ROOT = Path(__file__).parents[2]
+PAGES: dict[str, str] = runpy.run_path(str(ROOT / "tools" / "rule_claims.py"))["pages"]()
+PLACE = "https://github.com/pytorch/pytorch/blob/v2.11.0/torch/version.py#L3"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_up_to_date(name: str) -> None:
+    written = (ROOT / "docs" / "rules" / name).read_text("utf-8")
+    assert written == PAGES[name], "run `python tools/rule_claims.py`"
+
+
+def test_every_rule_has_a_row_and_no_page_is_left_over() -> None:
+    rows = "".join(PAGES.values())
+    ids = [path.relative_to(folder()).with_suffix("").as_posix() for path in rule_paths(folder())]
+    assert [id for id in ids if f"| [{id}](" not in rows] == []
+    assert {path.name for path in (ROOT / "docs" / "rules").glob("*.md")} == PAGES.keys()
+
+
+@pytest.mark.parametrize(
+    ("how", "source"),
+    [
+        ("source", PLACE),
+        ("source", PLACE.replace("v2.11.0", "0a1b2c3")),
+        ("wheel", "torch==2.11.0+cu130 torch/version.py:3"),
+        ("document", "https://docs.nvidia.com/cuda/"),
+        ("run", "python -c 'import torch': exit code 0"),
+    ],
+)
+def test_a_claim_with_its_source(how: str, source: str) -> None:
+    assert claim_fault(Claim("x", how, (source,))) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("how", "source"),
+    [
+        ("source", PLACE.replace("v2.11.0", "main")),
+        ("source", "https://github.com/pytorch/pytorch/issues/1"),
+        ("wheel", "torch/version.py"),
+        ("document", "the manual"),
+        ("run", " "),
+    ],
+)
+def test_a_claim_whose_source_can_move_or_is_none(how: str, source: str) -> None:
+    assert "needs as `source`" in claim_fault(Claim("x", how, (source,)))  # type: ignore[arg-type]
+    assert "needs as `source`" in claim_fault(Claim("x", how))  # type: ignore[arg-type]
+
+
+def test_an_open_claim_says_what_would_settle_it() -> None:
+    assert "write what it `needs`" in claim_fault(Claim("x", "open"))
+    assert claim_fault(Claim("x", "open", needs="a B200")) == ""

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from attn_doctor.explain.explanation import Explanation, Log
-from attn_doctor.explain.extract import Confidence, Statement, facts_from, statements
+from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
 from attn_doctor.explain.log_files import LogChunk, chunks, log_name
+from attn_doctor.explain.log_machine import log_facts
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.prefilter import Prefilter
-from attn_doctor.explain.ranking import LogEnd, log_end, log_facts, rank_causes, relevant
+from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
 from attn_doctor.explain.symptom_match import Symptom, SymptomMatch, SymptomSearch, all_symptoms
 from attn_doctor.explain.tracebacks import TraceLog
 from attn_doctor.facts import Facts
@@ -52,21 +53,25 @@ def explain(
     if callable(machine):
         # A log without a symptom is not worth an examination.
         machine = machine() if found else None
-    stated, names = Facts(), set[str]()
+    stated = Stated()
     if found:
-        extracted = (*chain.from_iterable(map(statements, reader.texts)), *_groups(found, by_id))
-        stated, names = facts_from(extracted)
+        stated = facts_from((*reader.statements(), *_groups(found, by_id)))
         found = tuple(relevant(found, by_id, reader.ends))
     if found:
         from attn_doctor.derived import derive
 
-        stated = derive(stated, library.tables())
+        stated = stated._replace(facts=derive(stated.facts, library.tables()))
+    shown = log_facts(stated, machine)
+    probed = machine is not None
+    if any(fact.this_machine for fact in shown):
+        # The log was written elsewhere: a verdict or a command for this machine would be wrong.
+        machine = None
     return Explanation(
-        matches=rank_causes(found, by_id, stated, machine),
+        matches=rank_causes(found, by_id, stated.facts, machine),
         logs=tuple(reader.logs),
-        log_facts=log_facts(stated, names, machine),
-        facts=stated if machine is None else machine,
-        probed=machine is not None,
+        log_facts=shown,
+        facts=stated.facts if machine is None else machine,
+        probed=probed,
         rules=sum(bool(rule.symptoms) for rule in rules),
         seconds=time.perf_counter() - start,
     )
@@ -78,7 +83,7 @@ def _groups(matches: Iterable[SymptomMatch], rules: dict[str, Rule]) -> Iterator
         facts = rules[match.rule].symptoms[match.symptom].facts
         for group, value in match.groups.items():
             if group in facts:
-                yield Statement(facts[group], value, Confidence.DIRECT)
+                yield Statement(facts[group], value, Confidence.DIRECT, line=match.line)
 
 
 class _Reader:
@@ -86,7 +91,7 @@ class _Reader:
 
     def __init__(self, symptoms: Sequence[Symptom]) -> None:
         self.matches: dict[tuple[str, str, int, int], SymptomMatch] = {}
-        self.texts: list[str] = []
+        self._stretches: list[NormalizedLog] = []
         self.logs: list[Log] = []
         self.ends: list[LogEnd] = []
         self._symptoms = symptoms
@@ -94,6 +99,13 @@ class _Reader:
         for symptom in symptoms:
             for word in symptom.keywords:
                 self._by_keyword.setdefault(word, []).append(symptom)
+
+    def statements(self) -> Iterator[Statement]:
+        """What the logs state about the machine, with the numbers of the lines."""
+        for log in self._stretches:
+            for statement in statements(log.text):
+                number = log.lines[log.index_at(statement.offset)].number
+                yield statement._replace(line=number)
 
     def read(self, path: str) -> None:
         """Read one log."""
@@ -132,7 +144,7 @@ class _Reader:
         log = NormalizedLog(parts[0].first, b"".join(part.data for part in parts))
         search = SymptomSearch(log, symptoms)
         if facts:
-            self.texts.append(log.text)
+            self._stretches.append(log)
         # The end of a log decides about symptoms anywhere in it.
         if not search and not (last and self.matches):
             return

@@ -75,6 +75,8 @@ class LogFact(Struct, frozen=True):
     fact: str
     value: str
     this_machine: str = ""
+    line: int = 0
+    """Number of the line that states it; 0 if it follows from other facts."""
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -85,7 +87,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     log_facts: tuple[LogFact, ...]
     """What the logs state about the machine that wrote them."""
     facts: Facts
-    """The facts for commands: this machine's, or else those that the log states."""
+    """The facts for commands: those that the log states, completed by this machine's if it states
+    nothing else."""
     probed: bool
     """Facts of this machine, or of a snapshot, were used as well."""
     rules: int

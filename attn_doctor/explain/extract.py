@@ -35,11 +35,15 @@ class Confidence(IntEnum):
 
 
 class Statement(NamedTuple):
-    """One fact that a log states, and the reliability of that statement."""
+    """One fact that a log states, the reliability of that statement, and its place."""
 
     fact: str
     value: Any
     confidence: Confidence
+    offset: int = 0
+    """Where it is in the text that was searched."""
+    line: int = 0
+    """Number of its line in the log; 0 if only the text was given."""
 
 
 class _Form(NamedTuple):
@@ -85,6 +89,32 @@ _FORMS = (
         r"(?im)^[- ]{0,4}python(?: version)?:? (?P<python__version>3\.\d+(?:\.\d+)?)\b",
     ),
     _Form("python3.", r"[/\\]python(?P<python__version>3\.\d+)[/\\]", Confidence.INFERRED),
+    # pip 24.0 from /venv/lib/python3.12/site-packages/pip (python 3.12)
+    _Form(
+        "pip ",
+        r"(?m)^pip (?P<python__pip>\d+(?:\.\d+)+) from [^\n]{1,300}"
+        r"\(python (?P<python__version>3\.\d+)\)",
+    ),
+    # Using Python 3.12.3 environment at: .venv
+    _Form("environment at:", r"Using (?:C?)Python (?P<python__version>3\.\d+\.\d+) environment"),
+    # ** Python executable: C:\ComfyUI\python_embeded\python.exe
+    _Form(
+        "python executable:", r"(?i)python executable: (?P<python__path>(?:/|[a-z]:\\)[^\n]{1,300})"
+    ),
+    # ** Python version: 3.12.7 (tags/v3.12.7:0b05ead, ...)
+    _Form("python version:", r"\*\* Python version: (?P<python__version>3\.\d+\.\d+)"),
+    # OS: Ubuntu 22.04.4 LTS (x86_64)
+    _Form(
+        "os: ",
+        r"(?m)^OS: (?P<system__distribution_name>[A-Z][^\n(]{2,60}?)"
+        r" \((?P<system__arch>x86_64|aarch64|arm64)\)",
+    ),
+    # Unsloth: Torch: 2.6.0+cu124. CUDA: 12.0. CUDA Toolkit: 12.4. Triton: 3.2.0
+    _Form(
+        "cuda toolkit:",
+        rf"Torch: {_TORCH}\. CUDA: (?P<gpu__compute_capability>\d+\.\d)\. CUDA Toolkit: "
+        rf"[\d.]{{2,8}}\. Triton: (?P<triton__version>{_VERSION})",
+    ),
     # ldd (Ubuntu GLIBC 2.35-0ubuntu3) 2.35; Libc version: glibc-2.35
     _Form(
         "glibc",
@@ -101,6 +131,8 @@ _FORMS = (
     # >>> torch.__version__
     # '2.7.1+cu126'
     _Form("torch.__version__", rf"torch\.__version__\)?\s*[=:]{{0,2}}\s*'?{_TORCH}"),
+    # sglang and vLLM: "PyTorch: 2.6.0+cu124"
+    _Form("pytorch: ", rf"(?m)^\W{{0,4}}PyTorch: {_TORCH}"),
     _Form("torch version", rf"(?i)\b(?:py)?torch version\b(?: \(GPU\?\))?\s?[:=]+ ?{_TORCH}"),
     # The name of a wheel says for which versions it was built.
     _Form(
@@ -131,6 +163,7 @@ _CAPABILITY = (
     r"with CUDA capability sm_(\d+)|your GPU has capability \((\d+), (\d+)\)"
     r"|of (?:cuda|CUDA) capability (\d+)\.(\d+)|Unsupported CUDA architecture: sm_?(\d+)"
     r"|Value 'sm_(\d+)a?' is not defined|for 'sm_(\d+)a?'"
+    r"|[Cc]ompute [Cc]apability:? (\d{1,2})\.(\d)\b(?! (?:or|and) )"
 )
 _GPU = (
     r"(?:NVIDIA |GeForce |Tesla |Quadro |GPU \d: )"
@@ -152,6 +185,19 @@ _SYSTEMS = {
         r"|/mnt/[a-z]/"
     ),
 }
+#: `Platform: Windows`, `platform: Linux-5.15.0-x86_64`, `OS: Ubuntu 22.04.4 LTS (x86_64)`
+_PLATFORM = (
+    r"(?m)\bplatform: (windows|linux|macos|darwin)"
+    r"|^os: (microsoft windows|windows|macos|ubuntu|debian|red hat|fedora|arch|rocky|alma|centos)"
+)
+_PLATFORMS = {"windows": ("microsoft", "windows"), "macos": ("macos", "darwin")}
+#: The prompt of a shell in a container, whose host has an id for a name.
+_CONTAINER = r"(?m)^\(?\w{0,30}\)? ?root@[0-9a-f]{12}:"
+#: What only uv prints.
+_UV = (
+    r"(?m)^\$? ?uv (?:pip|sync|add|run) |^Using (?:C?)Python [\d.]+ environment at: "
+    r"|^ *× Failed to build `"
+)
 _VARIABLE = r"(?m)(?:^|\s|\$env:)([A-Z][A-Z0-9_]{1,40}) ?= ?[\"']?([^\s\"';&]{1,200})"
 
 
@@ -163,13 +209,15 @@ def statements(text: str) -> Iterator[Statement]:
             for match in _compiled(form.pattern).finditer(text):
                 for group, value in match.groupdict().items():
                     if value:
-                        yield Statement(group.replace("__", "."), value, form.confidence)
+                        fact = group.replace("__", ".")
+                        yield Statement(fact, value, form.confidence, match.start())
     yield from _packages(text)
     yield from _gpus(text, lowered)
     yield from _system(lowered)
-    for name, value in _compiled(_VARIABLE).findall(text):
-        if name in VARIABLES:
-            yield Statement(f"env.{name}", value, Confidence.REQUESTED)
+    yield from _interpreter(text, lowered)
+    for match in _compiled(_VARIABLE).finditer(text):
+        if match[1] in VARIABLES:
+            yield Statement(f"env.{match[1]}", match[2], Confidence.REQUESTED, match.start(1))
 
 
 @lru_cache(maxsize=64)
@@ -178,17 +226,25 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _packages(text: str) -> Iterator[Statement]:
+    offset = 0
     for line in text.split("\n"):
-        if not any(mark in line for mark in ("-", "=", "ersion", ".")):
-            continue
-        if "Successfully installed" in line:
-            yield from _versions(_compiled(_INSTALLED).findall(line), Confidence.REPORTED)
-        elif "already satisfied" in line:
-            yield from _versions(_compiled(_SATISFIED).findall(line), Confidence.REPORTED)
-        else:
-            yield from _on_line(line)
+        if any(mark in line for mark in ("-", "=", "ersion", ".")):
+            for statement in _in_line(line):
+                yield statement._replace(offset=offset)
+        offset += len(line) + 1
     if "Name: " in text:
-        yield from _versions(_compiled(_SHOWN).findall(text), Confidence.REPORTED)
+        for match in _compiled(_SHOWN).finditer(text):
+            for statement in _versions([(match[1], match[2])], Confidence.REPORTED):
+                yield statement._replace(offset=match.start())
+
+
+def _in_line(line: str) -> Iterator[Statement]:
+    if "Successfully installed" in line:
+        yield from _versions(_compiled(_INSTALLED).findall(line), Confidence.REPORTED)
+    elif "already satisfied" in line:
+        yield from _versions(_compiled(_SATISFIED).findall(line), Confidence.REPORTED)
+    else:
+        yield from _on_line(line)
 
 
 def _on_line(line: str) -> Iterator[Statement]:
@@ -222,15 +278,15 @@ def _field(name: str) -> str:
 def _gpus(text: str, lowered: str) -> Iterator[Statement]:
     if any(word in lowered for word in ("sm_", "capability", "architecture: sm")):
         for match in _compiled(_CAPABILITY).finditer(text):
-            yield Statement(
-                "gpu.sm", int("".join(filter(None, match.groups()))), Confidence.REPORTED
-            )
+            number = int("".join(filter(None, match.groups())))
+            yield Statement("gpu.sm", number, Confidence.REPORTED, match.start())
     if any(word in lowered for word in ("nvidia ", "geforce ", "tesla ", "quadro ", "gpu ")):
-        for name in _compiled(_GPU).findall(text):
-            yield Statement("gpu.name", name, Confidence.INFERRED)
+        for match in _compiled(_GPU).finditer(text):
+            yield Statement("gpu.name", match[1], Confidence.INFERRED, match.start(1))
     if "tx" in lowered:
-        for name in _compiled(_CARD).findall(text):
-            yield Statement("gpu.name", f"GeForce {_spaced(name)}", Confidence.REQUESTED)
+        for match in _compiled(_CARD).finditer(text):
+            name = f"GeForce {_spaced(match[1])}"
+            yield Statement("gpu.name", name, Confidence.REQUESTED, match.start(1))
 
 
 def _spaced(name: str) -> str:
@@ -239,25 +295,72 @@ def _spaced(name: str) -> str:
 
 
 def _system(lowered: str) -> Iterator[Statement]:
-    counts = {os: len(_compiled(marks).findall(lowered)) for os, marks in _SYSTEMS.items()}
-    best = max(counts, key=lambda os: counts[os])
-    if counts[best]:
-        yield Statement("system.os", best, Confidence.INFERRED)
-    if "/usr/lib/wsl/" in lowered or "wsl2" in lowered:
-        yield Statement("system.os", "linux", Confidence.REPORTED)
-        yield Statement("system.wsl", 2, Confidence.INFERRED)
-    if "/hip/" in lowered and "triggered internally" in lowered:
-        yield Statement("torch.build", "rocm", Confidence.REPORTED)
-        yield Statement("driver.vendor", "amd", Confidence.INFERRED)
+    found = {os: list(_compiled(marks).finditer(lowered)) for os, marks in _SYSTEMS.items()}
+    best = max(found, key=lambda os: len(found[os]))
+    if found[best]:
+        yield Statement("system.os", best, Confidence.INFERRED, found[best][0].start())
+    for match in _compiled(_PLATFORM).finditer(lowered):
+        named = match[1] or match[2]
+        os = next((os for os, names in _PLATFORMS.items() if named.startswith(names)), "linux")
+        yield Statement("system.os", os, Confidence.REPORTED, match.start())
+    if (at := max(lowered.find("/usr/lib/wsl/"), lowered.find("wsl2"))) >= 0:
+        yield Statement("system.os", "linux", Confidence.REPORTED, at)
+        yield Statement("system.wsl", 2, Confidence.INFERRED, at)
+    if prompt := _compiled(_CONTAINER).search(lowered):
+        yield Statement("system.container", "docker", Confidence.INFERRED, prompt.start())
+    if "/hip/" in lowered and (at := lowered.find("triggered internally")) >= 0:
+        yield Statement("torch.build", "rocm", Confidence.REPORTED, at)
+        yield Statement("driver.vendor", "amd", Confidence.INFERRED, at)
+
+
+#: The environment of a path below its packages: `/home/me/.venv`, `C:\\ComfyUI\\python_embeded`.
+_ENVIRONMENT = (
+    r"(?m)(?:^|[\s\"'(])(?:(?P<posix>/[\w./+@-]{1,200}?)/lib(?:64)?/python3\.\d+/site-packages/"
+    r"|(?P<windows>[A-Za-z]:\\[^\n\"'<>|*?]{1,200}?)\\[Ll]ib\\site-packages\\)"
+)
+#: Paths that are not an environment: of a build in isolation, or with a part removed.
+_NO_ENVIRONMENT = re.compile(
+    r"build-env|\.cache/|/tmp/|\.\.|/(?:path|to|user|username|x{3,})/|\*|^/usr(?:/local)?$",
+    re.IGNORECASE,
+)
+
+
+def _interpreter(text: str, lowered: str) -> Iterator[Statement]:
+    """The interpreter whose packages the paths of a traceback are in, and its installer."""
+    if "site-packages" in lowered:
+        for match in _compiled(_ENVIRONMENT).finditer(text):
+            prefix = match["posix"] or match["windows"]
+            if _NO_ENVIRONMENT.search(prefix):
+                continue
+            if match["posix"]:
+                path = f"{prefix}/bin/python"
+            else:
+                folder = prefix.replace("/", "\\").rsplit("\\", 1)[-1].lower()
+                virtual = "venv" in folder or folder == "env"
+                path = prefix + ("\\Scripts" if virtual else "") + "\\python.exe"
+            yield Statement("python.prefix", prefix, Confidence.INFERRED, match.start())
+            yield Statement("python.path", path, Confidence.INFERRED, match.start())
+    for match in _compiled(_UV).finditer(text):
+        yield Statement("python.uv", "uv", Confidence.INFERRED, match.start())
 
 
 # From statements to facts
 
 
+class Stated(NamedTuple):
+    """What a log states about the machine that wrote it."""
+
+    facts: Facts = Facts()
+    by_name: Mapping[str, Statement] = {}
+    """The most reliable statement of each fact; facts that follow from others have none."""
+    names: frozenset[str] = frozenset()
+    """All facts that are known."""
+
+
 def facts_from(
     found: Iterable[Statement], tables: Callable[[], Mapping[str, Any]] = library.tables
-) -> tuple[Facts, set[str]]:
-    """The facts of some statements, and the names of those that were stated.
+) -> Stated:
+    """The facts of some statements.
 
     `tables` is called only to look up a GPU by its name.
     """
@@ -271,6 +374,7 @@ def facts_from(
         for name, statement in stated.items()
     }
     _complete_torch(values)
+    _complete_python(values)
     gpu = _gpu(values, tables)
     try:
         # Not strict: the groups of a rule's pattern give text for numbers as well.
@@ -278,8 +382,19 @@ def facts_from(
     except msgspec.ValidationError:
         # Such a group matched a text that is not a value of its fact.
         own = [entry for entry in stated.values() if entry.confidence < Confidence.DIRECT]
-        return facts_from(own, tables) if len(own) < len(stated) else (Facts(), set())
-    return facts, {*values, *(f"gpu.{name}" for name in gpu)}
+        return facts_from(own, tables) if len(own) < len(stated) else Stated()
+    return Stated(facts, stated, frozenset((*values, *(f"gpu.{name}" for name in gpu))))
+
+
+def _complete_python(values: dict[str, Any]) -> None:
+    """Leave out what another system's path says, and add what uv alone implies."""
+    path = values.get("python.path", "")
+    os = values.get("system.os")
+    if path and os and ("\\" in path) != (os == "windows"):
+        for name in ("python.path", "python.prefix"):
+            values.pop(name, None)
+    if "python.uv" in values and "python.pip" not in values:
+        values["python.pip"] = ""
 
 
 def _nested(values: Mapping[str, Any], gpu: Mapping[str, Any]) -> dict[str, Any]:
@@ -335,6 +450,9 @@ def _complete_torch(values: dict[str, Any]) -> None:
         values.setdefault("torch.cuda", f"{local[2:-1]}.{local[-1]}")
     elif local.startswith("rocm"):
         values.setdefault("torch.hip", local.removeprefix("rocm"))
+    elif local == "xpu":
+        values["torch.build"] = "xpu"
+        values.setdefault("driver.vendor", "intel")
     elif local == "cpu":
         values["torch.build"] = "cpu"
         values.pop("torch.cuda", None)

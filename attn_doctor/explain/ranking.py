@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.explain.explanation import Confirmation, LogFact, RankedCause
+from attn_doctor.explain.explanation import Confirmation, RankedCause
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Finding, Fix, Verdict
-from attn_doctor.rulebook.conditions import show
 from attn_doctor.rulebook.evaluate import (
     FactLookup,
     denial,
@@ -291,28 +290,3 @@ def _fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
     them = "it" if len(missing) == 1 else "them"
     values = f"with {' and '.join(missing)} of the machine (`attn-doctor check` shows {them})"
     return replace(fix, manual=f"{fix.manual} Run {commands}, {values}.".strip())
-
-
-def log_facts(stated: Facts, names: Iterable[str], machine: Facts | None) -> tuple[LogFact, ...]:
-    """The facts of the log that are `names`, with this machine's value where it differs."""
-    lookup = FactLookup(stated, "gpu", stated.gpus[0] if stated.gpus else None, partial=True)
-    values = {name: lookup(name) for name in sorted(names)}
-    here = {} if machine is None else _differing(values, machine)
-    return tuple(
-        LogFact(name, show(value), here.get(name, ""))
-        for name, value in values.items()
-        if value is not None and not name.endswith(".installed")
-    )
-
-
-def _differing(stated: Mapping[str, Any], machine: Facts) -> dict[str, str]:
-    """This machine's values of facts that the log states otherwise."""
-    lookup = FactLookup(machine)
-    values = {}
-    for name in ("system.os", "python.version", "torch.version"):
-        there, here = stated.get(name), lookup(name)
-        if there is None or here in (None, ""):
-            continue
-        if here != str(there) and not str(here).startswith((f"{there}.", f"{there}+")):
-            values[name] = str(here)
-    return values

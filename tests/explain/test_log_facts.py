@@ -22,8 +22,9 @@ TABLES = {
 }
 
 
-def extracted(log: str) -> tuple[Facts, set[str]]:
-    return facts_from(list(statements(log)), lambda: TABLES)
+def extracted(log: str) -> tuple[Facts, frozenset[str]]:
+    found = facts_from(list(statements(log)), lambda: TABLES)
+    return found.facts, found.names
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,45 @@ def extracted(log: str) -> tuple[Facts, set[str]]:
         ("(Triggered internally at ../aten/native/transformers/hip/sdp_utils.cpp:253.)",
          {"torch.build": "rocm"}),
         ("MAX_JOBS=4 pip install flash-attn", {"env.MAX_JOBS": "4"}),
+        (
+            ("** Platform: Windows\n** Python version: 3.12.7 (tags/v3.12.7:0b05ead) [MSC v.1941 64 bit]\n"
+            "** Python executable: C:\\ComfyUI\\python_embeded\\python.exe\npytorch version: 2.5.1+cu124"),
+            {
+                "system.os": "windows",
+                "python.version": "3.12.7",
+                "python.path": "C:\\ComfyUI\\python_embeded\\python.exe",
+                "torch.version": "2.5.1+cu124",
+            },
+        ),
+        (
+            "OS: Ubuntu 22.04.4 LTS (x86_64)\nIs CUDA available: True",
+            {
+                "system.os": "linux",
+                "system.arch": "x86_64",
+                "system.distribution_name": "Ubuntu 22.04.4 LTS",
+            },
+        ),
+        ("OS: Microsoft Windows 11 Pro (10.0.26100 64-bit)", {"system.os": "windows"}),
+        ("Python platform: macOS-15.3.2-arm64-arm-64bit", {"system.os": "macos"}),
+        (
+            "Torch: 2.6.0+cu124. CUDA: 12.0. CUDA Toolkit: 12.4. Triton: 3.2.0",
+            {"torch.version": "2.6.0+cu124", "gpu.sm": 120, "triton.version": "3.2.0"},
+        ),
+        (
+            "pip 24.0 from /v/lib/python3.12/site-packages/pip (python 3.12)",
+            {"python.pip": "24.0", "python.version": "3.12", "python.path": "/v/bin/python"},
+        ),
+        (
+            "Using Python 3.12.3 environment at: .venv",
+            {"python.version": "3.12.3", "python.uv": "uv", "python.pip": ""},
+        ),
+        (
+            r'File "D:\AI\venv\Lib\site-packages\xformers\ops.py"',
+            {"python.path": r"D:\AI\venv\Scripts\python.exe", "python.prefix": r"D:\AI\venv"},
+        ),
+        ("root@8e882ecbcede:/workspace# python a.py", {"system.container": "docker"}),
+        ("torch==2.11.0+xpu", {"torch.build": "xpu", "driver.vendor": "intel"}),
+        ("GPU 0 Compute Capability: 9.0", {"gpu.sm": 90}),
     ],
 )  # fmt: skip
 def test_statements(log: str, expected: dict[str, Any]) -> None:
@@ -106,7 +146,7 @@ def test_statements(log: str, expected: dict[str, Any]) -> None:
     gpu = facts.gpus[0] if facts.gpus else None
     lookup = FactLookup(facts, "gpu", gpu)
     assert {name: lookup(name) for name in expected} == expected
-    assert set(expected) - {"driver.vendor", "torch.build", "torch.installed"} <= names
+    assert set(expected) - {"torch.build", "torch.installed"} <= names | {"driver.vendor"}
 
 
 @pytest.mark.parametrize(
@@ -145,4 +185,28 @@ def test_an_unknown_product_has_no_capability() -> None:
 
 
 def test_nothing_is_stated_of_a_silent_log() -> None:
-    assert extracted("RuntimeError: no\n") == (Facts(), set())
+    assert extracted("RuntimeError: no\n") == (Facts(), frozenset())
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tmp/pip-build-env-x/overlay/lib/python3.10/site-packages/setuptools/a.py",
+        "/path/to/venv/lib/python3.10/site-packages/a.py",
+        "/home/***/lib/python3.10/site-packages/a.py",
+        "/usr/local/lib/python3.10/site-packages/a.py",
+    ],
+)
+def test_paths_that_are_not_an_environment(path: str) -> None:
+    assert extracted(f'  File "{path}", line 1')[0].python.path is None
+
+
+def test_a_path_of_another_system_is_not_used() -> None:
+    facts, _ = extracted("OS: Ubuntu 22.04 (x86_64)\n" + r'File "C:\x\Lib\site-packages\a.py"')
+    assert (facts.system.os, facts.python.path) == ("linux", None)
+
+
+def test_a_statement_has_its_place() -> None:
+    text = "first\n\nPyTorch version: 2.9.1\nNVIDIA GeForce RTX 4090 and more\nNAME torch==2.8.0"
+    places = {(one.fact, text[: one.offset].count("\n")) for one in statements(text)}
+    assert {("torch.version", 2), ("gpu.name", 3), ("torch.version", 4)} <= places

@@ -7,12 +7,12 @@ from datetime import date
 
 import pytest
 
-from attn_doctor.explain.explanation import Confirmation, Explanation, LogFact
+from attn_doctor.explain.explanation import Confirmation, Explanation
 from attn_doctor.explain.normalize import NormalizedLog
-from attn_doctor.explain.ranking import LogEnd, log_end, log_facts, rank_causes, relevant
+from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
-from attn_doctor.facts import Driver, Facts, Gpu, Python, System, Torch
+from attn_doctor.facts import Driver, Facts, System, Torch
 from attn_doctor.rulebook.rule import Rule
 
 Explain = Callable[..., Explanation]
@@ -314,51 +314,3 @@ def test_the_gpu_of_a_log_fills_the_texts_of_a_rule_on_each_gpu(
         tail="",
     )
     assert explained("on NVIDIA T4").matches[0].title.endswith("is old")
-
-
-# Facts of the log
-
-
-def test_facts_of_a_log_without_unknown_ones() -> None:
-    stated = Facts(torch=Torch(installed=True, version="2.9.1"), gpus=(Gpu(index=0, sm=75),))
-    names = ("torch.version", "torch.installed", "gpu.sm", "torch.cuda")
-    assert log_facts(stated, names, None) == (
-        LogFact("gpu.sm", "75"),
-        LogFact("torch.version", "2.9.1"),
-    )
-    assert log_facts(Facts(), names, None) == ()
-
-
-@pytest.mark.parametrize(
-    ("there", "here", "shown"),
-    [
-        ("2.9.1", "2.9.1", ""),
-        ("2.9.1", "2.9.1+cu130", ""),
-        ("2.9", "2.9.1", ""),
-        ("2.9.1", "2.8.0", "2.8.0"),
-        ("2.9", "2.90", "2.90"),
-        ("2.9.1", "", ""),
-        ("2.9.1", None, ""),
-    ],
-)
-def test_a_version_that_differs_here_is_named(there: str, here: str | None, shown: str) -> None:
-    stated = Facts(torch=Torch(version=there))
-    machine = Facts(torch=Torch(version=here))
-    assert log_facts(stated, ("torch.version",), machine) == (
-        LogFact("torch.version", there, shown),
-    )
-
-
-def test_the_system_and_python_differ_too_and_other_facts_do_not() -> None:
-    stated = Facts(
-        system=System(os="linux"), python=Python(version="3.12"), driver=Driver(version="1")
-    )
-    machine = Facts(
-        system=System(os="windows"), python=Python(version="3.11.2"), driver=Driver(version="2")
-    )
-    names = ("system.os", "python.version", "driver.version")
-    assert {one.fact: one.this_machine for one in log_facts(stated, names, machine)} == {
-        "driver.version": "",
-        "python.version": "3.11.2",
-        "system.os": "windows",
-    }

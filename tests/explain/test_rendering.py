@@ -47,7 +47,7 @@ SECOND = replace(
 FOUND = Explanation(
     matches=(MATCH, SECOND),
     logs=(Log("train.log", 99_000, 12_000_000),),
-    log_facts=(LogFact("torch.version", "2.6.0+cpu"), LogFact("system.os", "windows", "linux")),
+    log_facts=(LogFact("torch.version", "2.6.0+cpu"), LogFact("system.os", "windows", "linux", 12)),
     facts=Facts(system=System(os="linux"), python=Python(path="/v/bin/python", pip="25.0")),
     probed=True,
     rules=185,
@@ -83,7 +83,7 @@ def test_text() -> None:
 def test_verbose_text_adds_evidence_and_the_facts_of_the_log() -> None:
     whole = text(FOUND, PAPER, verbose=True)
     assert "https://github.com/pytorch/pytorch/issues/1" in whole
-    assert "Facts in the log: torch.version 2.6.0+cpu, system.os windows." in whole
+    assert "Facts in the log: torch.version 2.6.0+cpu, system.os windows (line 12)." in whole
 
 
 def test_text_without_a_cause() -> None:
@@ -101,6 +101,9 @@ def test_text_of_a_log_alone_names_the_next_step() -> None:
     whole = text(alone, PAPER)
     assert "not checked: only the log was read" in whole
     assert "without --no-probe" in whole
+    elsewhere = text(replace(alone, probed=True), PAPER)
+    assert "not checked: the log comes from another environment" in elsewhere
+    assert "without --no-probe" not in elsewhere
 
 
 def test_a_log_cannot_write_to_the_terminal() -> None:
@@ -131,7 +134,7 @@ def test_json() -> None:
         {"file": "train.log", "lines": 99_000, "bytes": 12_000_000, "skipped": 0}
     ]
     assert data["log_facts"][1] == {
-        "fact": "system.os", "value": "windows", "this_machine": "linux",
+        "fact": "system.os", "value": "windows", "this_machine": "linux", "line": 12,
     }  # fmt: skip
     assert parser.loads(json(NOTHING, 0))["matches"] == []
 

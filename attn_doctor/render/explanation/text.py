@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attn_doctor.explain.explanation import Confirmation, Explanation, RankedCause
+from attn_doctor.explain.explanation import Confirmation, Explanation, LogFact, RankedCause
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
@@ -47,7 +47,7 @@ def _first(
     yield terminal.style("✗", "bold", "red") + " " + terminal.style(title[0][2:], "bold")
     yield from (terminal.style(line, "bold") for line in title[1:])
     yield from terminal.wrap(clean(match.why), 2)
-    yield from labelled("check", _verdict(match), terminal)
+    yield from labelled("check", _verdict(match, found), terminal)
     yield from fix_lines(match.fixes[:_FIXES], found.facts, terminal)
     yield from labelled(
         "cause",
@@ -60,9 +60,11 @@ def _first(
             yield from labelled("read", link, terminal)
 
 
-def _verdict(match: RankedCause) -> str:
+def _verdict(match: RankedCause, found: Explanation) -> str:
     """The verdict as a sentence."""
     if match.confirmation is Confirmation.NOT_CHECKED:
+        if found.probed and found.differences:
+            return "not checked: the log comes from another environment"
         return "not checked: only the log was read"
     return match.verdict
 
@@ -89,7 +91,7 @@ def _nothing(found: Explanation, terminal: Terminal) -> Iterator[str]:
 
 def _facts(found: Explanation, terminal: Terminal, verbose: bool) -> Iterator[str]:
     if verbose and found.log_facts:
-        stated = ", ".join(f"{fact.fact} {fact.value}" for fact in found.log_facts)
+        stated = ", ".join(_stated(fact) for fact in found.log_facts)
         yield from ["", *terminal.wrap(clean(f"Facts in the log: {stated}."), 0)]
     if found.differences:
         differ = "; ".join(
@@ -98,6 +100,10 @@ def _facts(found: Explanation, terminal: Terminal, verbose: bool) -> Iterator[st
         )
         words = f"The log seems to come from another environment: {differ}."
         yield from ["", *terminal.wrap(clean(words), 0)]
+
+
+def _stated(fact: LogFact) -> str:
+    return f"{fact.fact} {fact.value}" + (f" (line {fact.line})" if fact.line else "")
 
 
 def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:
@@ -117,7 +123,10 @@ def _next(found: Explanation) -> str:
         return "Next: run `attn-doctor check` to examine the machine itself."
     first = found.matches[0]
     if first.confirmation is Confirmation.NOT_CHECKED:
-        return "Next: run `attn-doctor explain` without --no-probe on the machine of the log."
+        where = "on the machine of the log"
+        if found.probed:
+            return f"Next: run `attn-doctor explain` {where}."
+        return f"Next: run `attn-doctor explain` without --no-probe {where}."
     if any(fix.run or fix.exports for fix in first.fixes):
         return "Next: apply the first fix above, then repeat the command that failed."
     return "Next: follow the fix above, then repeat the command that failed."

@@ -1,0 +1,64 @@
+"""The machine that wrote a log, and whether it is this one.
+
+What the log states counts first. This machine's facts are used only if they contradict none of it:
+a verdict or a command for another environment would be wrong there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attn_doctor.explain.explanation import LogFact
+from attn_doctor.explain.extract import Confidence, Stated
+from attn_doctor.facts import PACKAGES, Facts
+from attn_doctor.rulebook.conditions import show
+from attn_doctor.rulebook.evaluate import FactLookup
+
+#: Facts in which two environments differ, whatever the reliability of the statement.
+_IDENTITY = ("system.os", "system.arch", "python.version", "torch.version")
+#: Facts that change on one machine as well; only a report of them counts.
+_REPORTED = ("triton.version", *(f"{package}.version" for package in PACKAGES))
+
+
+def log_facts(stated: Stated, machine: Facts | None) -> tuple[LogFact, ...]:
+    """The facts of the log with their lines, and this machine's value where it differs."""
+    facts = stated.facts
+    lookup = FactLookup(facts, "gpu", facts.gpus[0] if facts.gpus else None, partial=True)
+    here = {} if machine is None else dict(_differing(stated, lookup, machine))
+    return tuple(
+        LogFact(name, show(value), here.get(name, ""), _line(name, stated))
+        for name in sorted(stated.names)
+        if (value := lookup(name)) is not None and not name.endswith(".installed")
+    )
+
+
+def _line(name: str, stated: Stated) -> int:
+    statement = stated.by_name.get(name)
+    return 0 if statement is None else statement.line
+
+
+def _differing(stated: Stated, there: FactLookup, machine: Facts) -> Iterator[tuple[str, str]]:
+    """This machine's values of facts that the log states otherwise."""
+    here = FactLookup(machine)
+    for name in (*_IDENTITY, *_REPORTED):
+        if name in _REPORTED and _confidence(name, stated) < Confidence.REPORTED:
+            continue
+        value, own = there(name), here(name)
+        if value not in (None, "") and own not in (None, "") and not _agree(value, own):
+            yield name, str(own)
+    sm = there("gpu.sm") if _confidence("gpu", stated) >= Confidence.INFERRED else None
+    if sm and machine.gpus and all(gpu.sm not in (None, sm) for gpu in machine.gpus):
+        yield "gpu.sm", str(machine.gpus[0].sm)
+
+
+def _confidence(start: str, stated: Stated) -> int:
+    """The highest reliability of the statements about facts that begin so; 0 without one."""
+    found = (one.confidence for name, one in stated.by_name.items() if name.startswith(start))
+    return max(found, default=0)
+
+
+def _agree(there: Any, here: Any) -> bool:
+    """The values are equal, or one of the versions is a shorter form of the other."""
+    one, other = str(there), str(here)
+    return one == other or other.startswith((f"{one}.", f"{one}+"))

@@ -1,0 +1,99 @@
+"""The machine that wrote a log, compared with this one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from attn_doctor.explain.explanation import Explanation, LogFact
+from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
+from attn_doctor.explain.log_machine import log_facts
+from attn_doctor.facts import Facts, Gpu, Package, Python, System, Torch
+from attn_doctor.shell.commands import shell_lines
+
+Explain = Callable[..., Explanation]
+WriteRule = Callable[..., None]
+
+
+def stated(log: str) -> Stated:
+    return facts_from(statements(log), lambda: {"pci-nvidia": {"chips": {}}})
+
+
+def differing(log: str, machine: Facts) -> dict[str, str]:
+    found = log_facts(stated(log), machine)
+    return {one.fact: one.this_machine for one in found if one.this_machine}
+
+
+def test_facts_have_their_values_and_lines() -> None:
+    found = (
+        Statement("torch.version", "2.9.1", Confidence.REPORTED, line=7),
+        Statement("gpu.sm", 75, Confidence.REPORTED, line=9),
+    )
+    shown = log_facts(facts_from(found), None)
+    assert LogFact("torch.version", "2.9.1", line=7) in shown
+    assert LogFact("gpu.sm", "75", line=9) in shown
+    assert LogFact("gpu.compute_capability", "7.5") in shown
+    assert log_facts(Stated(), None) == ()
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "differs"),
+    [
+        ("2.9.1", "2.9.1", False),
+        ("2.9.1", "2.9.1+cu130", False),
+        ("2.9", "2.9.1", False),
+        ("2.9.1", "2.8.0", True),
+        ("2.9", "2.90", True),
+        ("2.9.1", "", False),
+        ("2.9.1", None, False),
+    ],
+)
+def test_a_version_that_differs_here_is_named(there: str, here: str | None, differs: bool) -> None:
+    machine = Facts(torch=Torch(version=here))
+    expected = {"torch.version": here} if differs else {}
+    assert differing(f"PyTorch version: {there}", machine) == expected
+
+
+def test_the_gpu_the_system_and_reported_packages_differ() -> None:
+    machine = Facts(
+        system=System(os="windows"),
+        python=Python(version="3.11.2"),
+        gpus=(Gpu(index=0, sm=90),),
+        flash_attn=Package(version="2.8.3"),
+        xformers=Package(version="0.0.30"),
+    )
+    log = (
+        "OS: Ubuntu 22.04 (x86_64)\nPython version: 3.12.3\nGPU 0 Compute Capability: 8.9\n"
+        "pip install xformers==0.0.35\nSuccessfully installed flash-attn-2.7.4\n"
+    )
+    assert differing(log, machine) == {
+        "system.os": "windows",
+        "python.version": "3.11.2",
+        "gpu.sm": "90",
+        "flash_attn.version": "2.8.3",
+    }
+
+
+def test_the_fixes_are_for_the_machine_of_the_log(rule: WriteRule, explained: Explain) -> None:
+    tail = """
+[[fix]]
+title = "On Linux"
+safety = "ask"
+run = [["sudo", "apt", "install", "x"]]
+when = ['system.os == "linux"']
+[[fix]]
+title = "On Windows"
+safety = "ask"
+run = [["pip", "install", "y"]]
+when = ['system.os == "windows"']
+"""
+    rule("a/b", "triton-missing", "Cannot find it", tail=tail)
+    here = Facts(system=System(os="linux"), python=Python(path="/v/bin/python", pip="25.0"))
+    log = 'File "C:\\AI\\venv\\Lib\\site-packages\\a.py", line 1\nCannot find it\n'
+    found = explained(log, here)
+    (fix,) = found.matches[0].fixes
+    assert shell_lines(fix, found.facts) == ["C:\\AI\\venv\\Scripts\\python.exe -m pip install y"]
+    assert found.matches[0].verdict == "not checked"
+    same = explained("/home/me/a.py\nCannot find it\n", here)
+    assert same.facts is here

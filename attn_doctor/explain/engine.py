@@ -67,7 +67,7 @@ def explain(
         # The log was written elsewhere: a verdict or a command for this machine would be wrong.
         machine = None
     return Explanation(
-        matches=rank_causes(found, by_id, stated.facts, machine),
+        matches=rank_causes(found, by_id, stated.facts, machine, reader.text()),
         logs=tuple(reader.logs),
         log_facts=shown,
         facts=stated.facts if machine is None else machine,
@@ -99,6 +99,10 @@ class _Reader:
         for symptom in symptoms:
             for word in symptom.keywords:
                 self._by_keyword.setdefault(word, []).append(symptom)
+
+    def text(self) -> str:
+        """The stretches of the logs from which facts are extracted."""
+        return "\n".join(log.text for log in self._stretches)
 
     def statements(self) -> Iterator[Statement]:
         """What the logs state about the machine, with the numbers of the lines."""

@@ -19,7 +19,7 @@ from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.symptom_match import SymptomMatch
 from attn_doctor.explain.tracebacks import LineKind, TraceLog
 from attn_doctor.facts import ELEMENTS, Facts
-from attn_doctor.findings import Finding, Fix, Verdict
+from attn_doctor.findings import Finding, Fix, Safety, Verdict
 from attn_doctor.rulebook.evaluate import (
     FactLookup,
     denial,
@@ -29,6 +29,7 @@ from attn_doctor.rulebook.evaluate import (
     lookups,
     verdict_on,
 )
+from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.texts import fill_known, fill_or_name, unknown_in
 
@@ -41,6 +42,8 @@ _FURTHER, _MOST = 0.06, 0.12
 #: Added if the facts of the log, or of the machine, confirm a rule, and if they exclude it.
 _LOG_CONFIRMS, _LOG_EXCLUDES = 0.12, -0.25
 _MACHINE_CONFIRMS, _MACHINE_EXCLUDES = 0.08, -0.08
+#: Added if the log never names the package that a rule is about.
+_PACKAGE_NOT_NAMED = -0.08
 #: A consequence scores at least this much less than the rule that explains it.
 _BELOW = 0.05
 #: Causes with a lower score are not claimed.
@@ -87,7 +90,12 @@ class _ScoredRule:
     """A rule with its symptoms in the log, and the confidence in it."""
 
     def __init__(
-        self, rule: Rule, matches: list[SymptomMatch], stated: Facts, machine: Facts | None
+        self,
+        rule: Rule,
+        matches: list[SymptomMatch],
+        stated: Facts,
+        machine: Facts | None,
+        log: str,
     ) -> None:
         self.rule = rule
         self.matches = matches
@@ -102,6 +110,14 @@ class _ScoredRule:
         if self.on_machine is not None:
             added = {True: _MACHINE_CONFIRMS, False: _MACHINE_EXCLUDES, None: 0.0}
             self.score += added[self.on_machine.truth]
+        package = package_of(rule.id)
+        if package and package not in self.printed_by and not is_named(package, log):
+            self.score += _PACKAGE_NOT_NAMED
+
+    @property
+    def printed_by(self) -> set[str]:
+        """The packages that alone print the symptoms found."""
+        return {self.rule.symptoms[match.symptom].printed_by for match in self.matches}
 
     @property
     def order(self) -> tuple[float, int, int, str]:
@@ -132,13 +148,19 @@ def rank_causes(
     rules: Mapping[str, Rule],
     stated: Facts,
     machine: Facts | None,
+    log: str,
 ) -> tuple[RankedCause, ...]:
-    """One cause for each label, the most likely first. `stated`: the facts of the log."""
+    """One cause for each label, the most likely first.
+
+    `stated`: the facts of the log; `log`: the text of its passages with symptoms.
+    """
     by_rule: dict[str, list[SymptomMatch]] = {}
     for match in matches:
         by_rule.setdefault(match.rule, []).append(match)
-    scored = {id: _ScoredRule(rules[id], found, stated, machine) for id, found in by_rule.items()}
-    return tuple(_ranked(group, stated, machine) for group in _by_cause(scored))
+    scored = {
+        id: _ScoredRule(rules[id], found, stated, machine, log) for id, found in by_rule.items()
+    }
+    return tuple(_ranked(group, stated, machine, log) for group in _by_cause(scored))
 
 
 def relevant(
@@ -195,7 +217,9 @@ def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:
     return list(groups.values())
 
 
-def _ranked(group: Sequence[_ScoredRule], stated: Facts, machine: Facts | None) -> RankedCause:
+def _ranked(
+    group: Sequence[_ScoredRule], stated: Facts, machine: Facts | None, log: str
+) -> RankedCause:
     best = group[0]
     rule, match, finding = best.rule, best.best, best.finding
     on_log = _first_lookup(rule, stated, partial=True)
@@ -203,6 +227,7 @@ def _ranked(group: Sequence[_ScoredRule], stated: Facts, machine: Facts | None) 
         fixes = finding.fixes
     else:
         fixes = _fixes(rule, on_log if machine is None else _first_lookup(rule, machine))
+        fixes = tuple(_for_named_package(fix, log, best.printed_by) for fix in fixes)
     confirmation, reason = best.confirmation
     return RankedCause(
         rule=rule.id,
@@ -290,3 +315,15 @@ def _fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
     them = "it" if len(missing) == 1 else "them"
     values = f"with {' and '.join(missing)} of the machine (`attn-doctor check` shows {them})"
     return replace(fix, manual=f"{fix.manual} Run {commands}, {values}.".strip())
+
+
+def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:
+    """The fix; as an instruction if it installs a package of which the log says nothing."""
+    installed = dict.fromkeys(name for argv in fix.run for name in packages_installed(argv))
+    for package in installed:
+        if package not in printed_by and not is_named(package, log):
+            commands = ", then ".join(f"`{' '.join(argv)}`" for argv in fix.run)
+            condition = f"The log does not name the package. If it is {package}, run {commands}."
+            manual = f"{fix.manual} {condition}".strip()
+            return replace(fix, safety=Safety.MANUAL, run=(), manual=manual)
+    return fix

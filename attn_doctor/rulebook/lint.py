@@ -20,6 +20,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, verdicts
+from attn_doctor.rulebook.packages import is_named, packages_installed
 from attn_doctor.rulebook.patterns import pattern_faults
 from attn_doctor.rulebook.rule import Claim, Example, Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
@@ -130,6 +131,7 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     for fix in rule.fixes:
         if not (fix.run or fix.set or fix.unset or fix.manual):
             yield f"fix {fix.title!r} needs `run`, `set`, `unset` or `manual`"
+    yield from _unnamed_packages(rule)
     yield from pattern_faults(rule)
     for symptom in rule.symptoms:
         yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
@@ -137,6 +139,19 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     # One day of tolerance: it may be tomorrow already where the author lives.
     if rule.checked > date.today() + timedelta(days=1):
         yield f"was checked on {rule.checked}, which is in the future"
+
+
+def _unnamed_packages(rule: Rule) -> Iterator[str]:
+    """Symptoms that never name a package which a fix installs."""
+    commands = (argv for fix in rule.fixes for argv in fix.run)
+    for package in sorted({name for argv in commands for name in packages_installed(argv)}):
+        for symptom in rule.symptoms:
+            named = any(is_named(package, line) for line in symptom.lines)
+            if not named and symptom.printed_by != package:
+                yield (
+                    f"a fix installs {package}, which no log of symptom {symptom.pattern!r} names; "
+                    f"add such a log, or `printed_by` if only {package} prints this text"
+                )
 
 
 def _guards(rule: Rule) -> Iterator[str]:

@@ -51,6 +51,8 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
     """The same in words of people: titles of issues, and paraphrases."""
     facts: dict[str, str] = {}
     """Facts that named groups of the pattern extract, such as `torch = "torch.version"`."""
+    printed_by: str = ""
+    """The only package whose source prints this text, if the text does not name it."""
 
     @property
     def lines(self) -> tuple[str, ...]:

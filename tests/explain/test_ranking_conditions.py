@@ -162,7 +162,7 @@ def test_one_of_several_ends_is_enough() -> None:
 
 def scores(*matches: SymptomMatch, rules: dict[str, Rule] | None = None) -> dict[str, float]:
     known = rules or {match.rule: a_rule(match.rule, match.rule) for match in matches}
-    return {one.rule: one.confidence for one in rank_causes(matches, known, Facts(), None)}
+    return {one.rule: one.confidence for one in rank_causes(matches, known, Facts(), None, "")}
 
 
 def test_a_confidence_has_two_digits_and_is_never_certain() -> None:
@@ -173,7 +173,7 @@ def test_a_confidence_has_two_digits_and_is_never_certain() -> None:
         for rule in rules
         for symptom in range(3)
     ]
-    (found,) = rank_causes(matches, rules, Facts(), None)
+    (found,) = rank_causes(matches, rules, Facts(), None, "")
     assert found.confidence == 0.99  # 0.45 + 0.45 + 0.12 + 0.12
     assert found.also == ("a/c", "a/d", "a/e")
 
@@ -225,10 +225,10 @@ def test_equal_scores_are_ordered_by_kind_line_and_id() -> None:
 
 def test_the_best_of_equal_matches_is_the_first_and_each_line_counts_once() -> None:
     matches = [a_match(line=5), a_match(line=3), a_match(line=3, symptom=1), a_match(line=4)]
-    (found,) = rank_causes(matches, {"a/b": a_rule()}, Facts(), None)
+    (found,) = rank_causes(matches, {"a/b": a_rule()}, Facts(), None, "")
     assert (found.line, found.times) == (3, 3)
     (both,) = rank_causes(
-        [a_match(line=3), a_match(line=3, file="b.log")], {"a/b": a_rule()}, Facts(), None
+        [a_match(line=3), a_match(line=3, file="b.log")], {"a/b": a_rule()}, Facts(), None, ""
     )
     assert both.times == 2
 

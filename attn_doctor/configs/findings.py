@@ -45,6 +45,41 @@ def config_finding(
     )
 
 
+#: The prefix of a finding that no rule explains further; the backend's name follows.
+PREFIX = "configured/"
+
+
+def problem_of(
+    rule: str,
+    reading: Reading,
+    title: str,
+    *,
+    why: str,
+    seen: Sequence[Because],
+    fixes: Iterable[Fix | None],
+    line: int,
+    backend: str = "",
+) -> Finding:
+    """A backend that will not work as configured: by its rule, or without one."""
+    if rule in _rules():
+        return config_finding(
+            rule, reading, "", title, why=why, seen=seen, fixes=fixes, line=line or 1
+        )
+    return Finding(
+        rule=f"{PREFIX}{backend}",
+        verdict=Verdict.PROBLEM,
+        severity=Severity.ERROR,
+        cause="required-backend",
+        title=title,
+        subject=reading.file,
+        why=why,
+        because=tuple(seen),
+        fixes=tuple(one for one in fixes if one is not None),
+        backends=(backend,),
+        location=SourceLocation(reading.file, line or 1),
+    )
+
+
 def because(reading: Reading, key: str, wanted: str, *, seen: str = "") -> Because:
     """A setting with its value and the one wanted."""
     value = seen or reading.get(key) or "not set"
@@ -90,7 +125,7 @@ def from_variables(
 
 def at_line(reading: Reading, line: int, text: str) -> Fix:
     """A change by hand at a line of the file."""
-    return Fix(title=f"{reading.file}, line {line}: {text}", safety=Safety.MANUAL)
+    return Fix(title=f"{reading.file}, {reading.place(line)}: {text}", safety=Safety.MANUAL)
 
 
 def change(reading: Reading, key: str, new: str, effect: str) -> Fix:

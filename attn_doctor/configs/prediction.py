@@ -25,6 +25,14 @@ class Phase(Struct, frozen=True, kw_only=True):
     """The same for readers, such as `native (torch's own)`."""
     why: str = ""
     """The reason, if it is not the backend that the configuration names."""
+    line: int = 0
+    """The line that asks for it; 0 if no line does."""
+    when: str = ""
+    """The condition under which it runs, if that is not known before the run."""
+    undecided: str = ""
+    """The reason why the backend is not known; empty if it is."""
+    fallback: str = ""
+    """What the program does if the backend cannot run; empty if it stops."""
     last: str = ""
     """The backend in the last known release, if this release is not known."""
     fused: bool | None = None

@@ -93,7 +93,7 @@ def test_transformers_compile_flex_themselves(tmp_path: Path) -> None:
 def test_a_variable_set_too_late(tmp_path: Path) -> None:
     body = 'import os\nos.environ["DIFFUSERS_ATTN_BACKEND"] = "flash"\n'
     one = predicted(script(tmp_path, body))
-    assert one.phases == ()
+    assert [each.backend for each in one.phases] == ["native"]
     assert any("after Diffusers was imported" in note for note in one.notes)
 
 
@@ -103,3 +103,152 @@ def test_a_file_of_variables(tmp_path: Path) -> None:
     one = predicted(path)
     assert phase(one, "inference").backend == "flex"
     assert rules(one) == ["flex/unfused"]
+
+
+@pytest.mark.parametrize(
+    ("body", "backend"),
+    [
+        ("F.scaled_dot_product_attention = sageattn\n", "sage"),
+        ("setattr(F, 'scaled_dot_product_attention', sageattn)\n", "sage"),
+        ("F.scaled_dot_product_attention = mine\n", ""),
+        ('with attention_provider("flash_varlen"):\n    pass\n', "flash_varlen"),
+        ("with sdpa_kernel(SDPBackend.MATH):\n    pass\n", "_native_math"),
+        ("with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]):\n    pass\n", "native"),
+        ("torch.backends.cuda.enable_flash_sdp(False)\n", "native"),
+        ("pipe.unet.set_attn_processor(XFormersAttnProcessor())\n", "xformers"),
+        ("pipe.unet.set_attn_processor(Mine())\n", ""),
+        ("pipe.enable_xformers_memory_efficient_attention()\n", "xformers"),
+        ('m.set_attn_implementation("flash_attention_2")\n', "flash"),
+        ('m.config._attn_implementation = "eager"\n', "_native_math"),
+        ('m = AutoModel.from_pretrained("x", use_flash_attention_2=True)\n', "flash"),
+        ('k = {"attn_implementation": "flash_attention_2"}\n', "flash"),
+        ('k["attn_implementation"] = "sdpa"\n', "native"),
+        (
+            'A.from_pretrained("x", attn_implementation="kernels-community/flash-attn2")\n',
+            "flash_hub",
+        ),
+        ('A.from_pretrained("x", attn_implementation="someone/other")\n', ""),
+        ('A.from_pretrained("x", attn_implementation=args.attn)\n', ""),
+        ('os.environ["VLLM_ATTENTION_BACKEND"] = "FLASHINFER"\n', ""),
+        ('os.environ.update({"FINETRAINERS_ATTN_PROVIDER": "flex"})\n', "flex"),
+    ],
+)
+def test_every_way_of_choosing(body: str, backend: str, tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, body))
+    chosen = one.phases[0]
+    assert chosen.backend == backend
+    assert chosen.line == 4
+    assert "line 4" in chosen.why
+    assert not any("no line of this file chooses" in note for note in one.notes)
+
+
+def test_no_known_way(tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, 'pipe("a cat")\n'))
+    assert [each.backend for each in one.phases] == ["native"]
+    assert any("no line of this file chooses" in note for note in one.notes)
+
+
+@pytest.mark.parametrize(
+    ("body", "when"),
+    [
+        ("if args.enable_xformers:\n    pipe.enable_xformers_memory_efficient_attention()\n",
+         "--enable_xformers is given"),
+        ("if fast and sm > 80:\n    pipe.enable_xformers_memory_efficient_attention()\n",
+         "`fast` holds and `sm > 80` holds"),
+        ("if not slow:\n    pipe.enable_xformers_memory_efficient_attention()\n",
+         "`slow` is false"),
+        ("try:\n    pipe.enable_xformers_memory_efficient_attention()\nexcept OSError:\n    pass\n",
+         "what is tried at line 4 works"),
+    ],
+)  # fmt: skip
+def test_branches(body: str, when: str, tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, body))
+    assert [(each.backend, each.when) for each in one.phases] == [
+        ("xformers", when),
+        ("native", ""),
+    ]
+
+
+def test_a_branch_that_is_not_reached_here(tmp_path: Path) -> None:
+    body = (
+        'if is_torch_npu_available():\n    pipe.transformer.set_attention_backend("_native_npu")\n'
+    )
+    one = predicted(script(tmp_path, body))
+    assert [each.backend for each in one.phases] == ["native"]
+    assert "line 5: _native_npu is not reached here" in one.notes
+
+
+def test_one_of_two_names(tmp_path: Path) -> None:
+    body = 'pipe.transformer.set_attention_backend("flash" if fast else "native")\n'
+    one = predicted(script(tmp_path, body))
+    assert [(each.backend, each.when) for each in one.phases] == [
+        ("flash", "`fast` holds"),
+        ("native", "`fast` is false"),
+    ]
+
+
+def test_the_default_of_an_option(tmp_path: Path) -> None:
+    body = (
+        'parser.add_argument("--attn", default="sdpa")\n'
+        'A.from_pretrained("x", attn_implementation=args.attn)\n'
+    )
+    one = predicted(script(tmp_path, body))
+    assert (one.phases[0].backend, one.phases[0].when) == ("native", "--attn is not given")
+
+
+def test_the_precision_of_the_autoencoder(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        'vae = AutoencoderKLWan.from_pretrained("x", torch_dtype=torch.float32)\n'
+        'pipe = WanPipeline.from_pretrained("x", vae=vae, torch_dtype=torch.bfloat16).to("cuda")\n'
+        'pipe.transformer.set_attention_backend("_native_flash")\n',
+        encoding="utf-8",
+    )
+    one = predicted(path)
+    assert one.phases[0].dtype == "bf16"
+    assert rules(one) == []
+
+
+def test_a_compiled_autoencoder_compiles_no_transformer(tmp_path: Path) -> None:
+    body = (
+        "pipe.vae.decode = torch.compile(pipe.vae.decode)\n"
+        'pipe.transformer.set_attention_backend("flex")\n'
+    )
+    assert rules(predicted(script(tmp_path, body))) == ["flex/unfused"]
+
+
+@pytest.mark.parametrize(
+    "pipeline", ["LTXPipeline", "HunyuanVideoPipeline", "HunyuanVideo15Pipeline"]
+)
+def test_models_with_masks(pipeline: str, tmp_path: Path) -> None:
+    body = 'pipe.transformer.set_attention_backend("flash_hub")\n'
+    assert "diffusers/mask-rejected" in rules(predicted(script(tmp_path, body, pipeline)))
+
+
+@pytest.mark.parametrize("pipeline", ["MochiPipeline", "SanaPipeline", "AllegroPipeline"])
+def test_pipelines_that_never_reach_the_dispatcher(pipeline: str, tmp_path: Path) -> None:
+    body = 'pipe.transformer.set_attention_backend("flash")\n'
+    one = predicted(script(tmp_path, body, pipeline))
+    assert [each.backend for each in one.phases] == ["native"]
+    assert rules(one) == ["simpletuner/backend-not-routed"]
+
+
+def test_parallel_over_tokens(tmp_path: Path) -> None:
+    body = (
+        "pipe.transformer.enable_parallelism(config=ContextParallelConfig(ring_degree=2))\n"
+        'pipe.transformer.set_attention_backend("flex")\n'
+        "pipe.transformer = torch.compile(pipe.transformer)\n"
+    )
+    assert rules(predicted(script(tmp_path, body))) == ["diffusers/context-parallel"]
+
+
+def test_syntax_of_a_later_python(tmp_path: Path) -> None:
+    body = (
+        'pipe.transformer.set_attention_backend("_native_cudnn")\n'
+        "lazy from x import ?\n"
+        "def f() -> ?:\n    pipe.transformer.set_attention_backend(name)\n"
+    )
+    one = predicted(script(tmp_path, body))
+    assert [each.backend for each in one.phases] == ["_native_cudnn", ""]
+    assert one.phases[1].undecided == "this part of the script cannot be parsed"
+    assert any("lines 5 to 5 cannot be parsed" in note for note in one.notes)

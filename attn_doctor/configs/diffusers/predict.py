@@ -7,213 +7,344 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from attn_doctor.backends import catalogue
-from attn_doctor.backends.attention_call import AttentionCall
-from attn_doctor.backends.readiness import RequirementResult
-from attn_doctor.backends.required import remedy
+from attn_doctor.configs.asked import Asked, evaluated
 from attn_doctor.configs.attention_size import DEMAND, elements
 from attn_doctor.configs.backend_support import BackendSupport
+from attn_doctor.configs.diffusers.branches import both_ways, condition, holds
+from attn_doctor.configs.diffusers.objects import Target, target_of
+from attn_doctor.configs.diffusers.pipelines import Model, model_of
 from attn_doctor.configs.diffusers.script_sizes import size_of, too_large
 from attn_doctor.configs.findings import at_line, config_finding, observed
 from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
 from attn_doctor.configs.readers.settings import Call, Reading
+from attn_doctor.configs.transformers import implementation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Safety
 from attn_doctor.suggest import nearest
 
-_COMPILED = (
-    "import torch, torch.nn.attention.flex_attention as fa; "
-    "fa.flex_attention = torch.compile(fa.flex_attention)"
-)
-_CHOICES = ("set_attention_backend", "attention_backend", "xformers")
-#: Pipelines whose models never reach the dispatcher, by the beginning of their names.
-_UNROUTED = (
-    "StableDiffusion", "CogVideoX", "CogView4", "PixArt", "Lumina2", "OmniGen", "HiDream",
-    "AuraFlow", "Kolors", "StableCascade",
+#: What chooses a backend of Diffusers' dispatcher.
+_DISPATCHER = ("set_attention_backend", "attention_backend", "DIFFUSERS_ATTN_BACKEND")
+#: Everything that was looked for.
+_CHOICES = (
+    *_DISPATCHER, "attention_provider", "attn_implementation", "xformers", "set_attn_processor",
+    "sdpa_kernel", "sdpa switch", "sdpa replaced", "vllm", "variable", "unparsed",
 )  # fmt: skip
-#: Values of attn_implementation, and the backend they lead to.
-_IMPLEMENTATIONS = {
-    "sdpa": "native",
-    "eager": "_native_math",
-    "flex_attention": "flex",
-    "flash_attention_2": "flash",
-    "flash_attention_3": "_flash_3",
-    "flash_attention_4": "flash_4_hub",
+#: Words of functions that replace torch's own, and the backend behind them.
+_REPLACEMENTS = {
+    "sage": "sage",
+    "flash_attn": "flash",
+    "flash3": "_flash_3",
+    "xformers": "xformers",
 }
+#: Backends of Diffusers 0.42.1 that are not registered for context parallelism.
+_ALONE = (
+    "flash_varlen", "_flash_3", "_flash_varlen_3", "flash_4_hub", "aiter_fa2_hub", "flex",
+    "_native_efficient", "_native_math", "_native_xla", "sage_blackwell_hub", "sage_varlen",
+    "_sage_qk_int8_pv_fp8_cuda", "_sage_qk_int8_pv_fp8_cuda_sm90", "_sage_qk_int8_pv_fp16_cuda",
+    "_sage_qk_int8_pv_fp16_triton", "xformers",
+)  # fmt: skip
 
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
     """Predict the backend of each line that chooses one, with the problems."""
-    support = BackendSupport(facts, findings, "diffusers")
+    script = _Script(reading, facts, BackendSupport(facts, findings, "diffusers"))
+    direct = BackendSupport(facts, findings, "")
     phases: list[Phase] = []
     found = [*_helpers(reading)]
+    notes: list[str] = []
     for call in _choices(reading):
-        one, wrong = _chosen(reading, call, support)
+        if holds(call.when, facts) is False:
+            notes.append(f"{reading.place(call.line)}: {_named(call)} is not reached here")
+            continue
+        own = call.what in (*_DISPATCHER, "attention_provider")
+        one, wrong = script.chosen(call, script.support if own else direct)
         phases.append(one)
         found += wrong
+    phases += script.otherwise(phases)
+    found += script.parallel()
     table = catalogue.load().framework("diffusers")
+    uses = _uses_diffusers(reading)
     return Prediction(
         reading=reading,
-        title=table.title,
-        version=facts.diffusers.version or table.newest,
-        installed=facts.diffusers.installed,
+        title=table.title if uses else "Python script",
+        version=(facts.diffusers.version or table.newest) if uses else "",
+        installed=facts.diffusers.installed if uses else None,
         subject=", ".join(dict.fromkeys(_pipelines(reading))),
         phases=tuple(phases),
         findings=tuple(found),
-        notes=tuple(_notes(reading, facts, table.newest)),
+        notes=(*notes, *_notes(reading, facts, table.newest)),
+    )
+
+
+def _uses_diffusers(reading: Reading) -> bool:
+    return (
+        reading.form != "python"
+        or any(one.what == "import" for one in reading.calls)
+        or any(one.what in ("set_attention_backend", "attention_backend") for one in reading.calls)
+        or any("Pipeline" in one for one in _pipelines(reading))
     )
 
 
 def _choices(reading: Reading) -> Iterator[Call]:
     """Everything that chooses a backend: the variable first, then calls in their order."""
     variable = reading.variables.get("DIFFUSERS_ATTN_BACKEND")
-    if variable is not None and variable.text and not _late(reading):
+    if variable is not None and variable.text:
         yield Call("DIFFUSERS_ATTN_BACKEND", variable.text, "", variable.line)
+    set_here = [one for one in reading.calls if one.what == "variable"]
+    for call in set_here:
+        if call.on == "DIFFUSERS_ATTN_BACKEND" and not _late(reading, call):
+            yield replace(call, what="DIFFUSERS_ATTN_BACKEND", on="")
+        elif call.on == "FINETRAINERS_ATTN_PROVIDER":
+            yield replace(call, what="attention_provider", on="")
+        elif call.on in ("VLLM_ATTENTION_BACKEND", "SGLANG_ATTENTION_BACKEND"):
+            yield replace(call, what="vllm", on=call.on)
     for call in reading.calls:
-        if call.what in (*_CHOICES, "attn_implementation"):
+        ignored = call.what == "variable" or (call.what == "sdpa switch" and call.on == "True")
+        if call.what in _CHOICES and not ignored:
             yield call
 
 
-def _late(reading: Reading) -> bool:
+def _late(reading: Reading, call: Call) -> bool:
     """The script sets the variable after it imported Diffusers, which reads it at import."""
-    variable = reading.variables.get("DIFFUSERS_ATTN_BACKEND")
     first = next((one.line for one in reading.calls if one.what == "import"), 0)
-    return bool(variable and reading.form == "python" and first and first < variable.line)
+    return bool(first and first < call.line)
 
 
 def _pipelines(reading: Reading) -> list[str]:
-    return [one.value for one in reading.calls if one.what == "pipeline" and one.value]
-
-
-def _chosen(reading: Reading, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
-    names = [one.name for one in catalogue.load().names_of("diffusers")]
-    trains = any(one.what == "training" for one in reading.calls)
-    phase: PhaseName = "training" if trains else "inference"
-    where = f"line {call.line}"
-    value = "xformers" if call.what == "xformers" else call.value
-    if not value:
-        why = f"{where}: the name is not written in {call.what}, so it cannot be read"
-        return Phase(phase=phase, asked="", backend="", shown="unknown", why=why), []
-    backend = _IMPLEMENTATIONS.get(value, "") if call.what == "attn_implementation" else value
-    if call.what == "attn_implementation" and not backend:
-        why = f"{where}: attn_implementation {value} is not in the table"
-        return Phase(phase=phase, asked=value, backend="", shown="unknown", why=why), []
-    if backend not in names:
-        return _unknown(reading, call, value, names, phase)
-    transformers = call.what == "attn_implementation"
-    compiled = transformers or any(
-        one.what in ("compile", "flex compiled") for one in reading.calls
-    )
-    dtype = next((one.value for one in reading.calls if one.what == "dtype" and one.value), "bf16")
-    size = size_of(reading) if backend == "flex" else None
-    attention = AttentionCall(
-        phase=phase,
-        dtype=dtype,
-        compiled=compiled,
-        mask_elements=elements(size.tokens) if size else 0,
-    )
-    answer = support.answer(backend, attention)
-    idle = _idle(reading) if call.what in ("set_attention_backend", "attention_backend") else ""
-    if idle:
-        why = f"{where}: {value} has no effect: {idle} does not go through the dispatcher"
-        ran = Phase(
-            phase=phase, asked=value, backend="native", shown="native (torch's own)", why=why
-        )
-        return ran, [_without_effect(reading, call, value, idle)]
-    fused = compiled if backend == "flex" else backend != "_native_math"
-    faults = support.faults(answer) if backend != "native" else []
-    reason = answer.reasons[0] if answer.reasons else None
-    found = [
-        too_large(reading, call, value, size, phase, support)
-        if size and one.id == DEMAND
-        else _problem(reading, call, value, one, phase)
-        for one in faults[:1]
+    """The pipelines that the script loads; the denoising models if it loads no pipeline."""
+    loaded = [one.value for one in reading.calls if one.what == "pipeline" and one.value]
+    return [one for one in loaded if "Pipeline" in one] or [
+        one for one in loaded if "Transformer" in one or "UNet" in one
     ]
-    return (
-        Phase(
-            phase=phase,
-            asked=value,
-            backend=backend,
-            shown=backend if not transformers else f"{value} of Transformers",
-            why=f"{where}: {call.what}" if call.what != "DIFFUSERS_ATTN_BACKEND" else call.what,
-            fused=fused,
-            state=answer.state,
-            reason=reason.text if reason else "",
-            dtype=dtype,
-        ),
-        found,
-    )
 
 
-def _idle(reading: Reading) -> str:
-    """The pipeline, if all that the script loads never reach the dispatcher."""
-    pipelines = [one for one in _pipelines(reading) if "Pipeline" in one]
-    if pipelines and all(one.startswith(_UNROUTED) for one in pipelines):
-        return pipelines[0]
-    return ""
+def _named(call: Call) -> str:
+    return call.value or call.what
 
 
-def _without_effect(reading: Reading, call: Call, value: str, pipeline: str) -> Finding:
-    return config_finding(
-        "simpletuner/backend-not-routed",
-        reading,
-        "",
-        f"{call.what}({value!r}) has no effect on {pipeline}: its model does not go through the"
-        " dispatcher",
-        why="The models of this pipeline keep attention processors that call torch's own function.",
-        seen=(observed(call.what, value, "native"),),
-        fixes=(at_line(reading, call.line, "remove the call"),),
-        line=call.line,
-    )
+class _Script:
+    """One script with what is the same for all its lines."""
 
+    def __init__(self, reading: Reading, facts: Facts, support: BackendSupport) -> None:
+        self._reading, self._facts = reading, facts
+        self.support = support
+        trains = any(one.what == "training" for one in reading.calls)
+        self._phase: PhaseName = "training" if trains else "inference"
 
-def _unknown(
-    reading: Reading, call: Call, value: str, names: list[str], phase: PhaseName
-) -> tuple[Phase, list[Finding]]:
-    near = next(iter(nearest(value, names)), "native")
-    finding = config_finding(
-        "diffusers/backend-name-unknown",
-        reading,
-        call.what,
-        f"Diffusers has no attention backend {value!r}",
-        seen=(observed(call.what, value, f"one of {', '.join(names)}"),),
-        fixes=(at_line(reading, call.line, f"{value} → {near}"),),
-        line=call.line,
-    )
-    why = f"line {call.line}: Diffusers raises an error"
-    return Phase(phase=phase, asked=value, backend="", shown="unknown", why=why), [finding]
+    def chosen(self, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
+        """The phase and the problems of one line."""
+        asked = self._asked(call)
+        if call.what in _DISPATCHER and asked.value and not asked.undecided:
+            idle = self._idle(call)
+            if idle:
+                return self._without_effect(asked, call, idle)
+            if asked.backend == "":
+                return self._unknown(asked, call)
+        if asked.backend == "flex" and call.what in _DISPATCHER:
+            size = size_of(self._reading)
+            if size is not None:
+                asked = replace(asked, mask_elements=elements(size.tokens))
+                phase, found = evaluated(asked, self._reading, support)
+                answer = support.answer("flex", asked.calls()[0])
+                if any(one.id == DEMAND for one in support.faults(answer)[:1]):
+                    found = [
+                        too_large(self._reading, call, asked.value, size, asked.phase, support)
+                    ]
+                return phase, found
+        return evaluated(asked, self._reading, support)
 
-
-def _problem(
-    reading: Reading, call: Call, value: str, reason: RequirementResult, phase: PhaseName
-) -> Finding:
-    rule, text = reason.rule, reason.text
-    native = at_line(reading, call.line, f"{value} → native")
-    unfused = reason.id in ("flex-unfused", "flex-unfused-memory")
-    if unfused:
-        title = "flex runs unfused: nothing in this file compiles it"
-        fixes: tuple[Fix, ...] = (
-            Fix(
-                title=f"{reading.file}: add before the first forward pass",
-                safety=Safety.MANUAL,
-                code=_COMPILED,
-            ),
-            native,
+    def _asked(self, call: Call) -> Asked:
+        when = condition(call.when, self._reading, self._facts)
+        base = Asked(
+            key=call.what,
+            value=call.value,
+            phase=self._phase,
+            line=call.line,
+            when=when,
         )
-    else:
-        title = f"{value} does not work as written in {phase}: {text}"
-        own = remedy(reason)
-        fixes = (own, native) if own else (native,)
-    return config_finding(
-        rule,
-        reading,
-        call.what,
-        title,
-        why="" if unfused else f"{text[0].upper()}{text[1:]}.",
-        seen=(observed(call.what, value, ""),),
-        fixes=fixes,
-        line=call.line,
-    )
+        if call.what == "unparsed":
+            return replace(base, key=call.on, undecided="this part of the script cannot be parsed")
+        if call.what in _DISPATCHER:
+            return self._dispatched(base, call)
+        if call.what == "attn_implementation":
+            return implementation(base)
+        return replace(base, **_other(call))
+
+    def _dispatched(self, base: Asked, call: Call) -> Asked:
+        if not call.value:
+            return replace(base, undecided="the name is not written here, so it cannot be read")
+        names = [one.name for one in catalogue.load().names_of("diffusers")]
+        target, model = self._target(call)
+        return replace(
+            base,
+            backend=call.value if call.value in names else "",
+            dtype=target.dtype or ("" if target.unknown_dtype else "bf16"),
+            compiled=target.compiled,
+            masks=model.masks if model.classes else ("none",),
+            head_dim=model.head_dim,
+        )
+
+    def _target(self, call: Call) -> tuple[Target, Model]:
+        target = target_of(self._reading, call.on)
+        if len(target.classes) != 1:
+            return target, Model(classes=target.classes)
+        return target, model_of(target.classes[0], self._facts)
+
+    def _idle(self, call: Call) -> str:
+        """The pipeline, if all that the script loads never reach the dispatcher."""
+        classes = target_of(self._reading, call.on).classes
+        if classes and all(model_of(one, self._facts).routed is False for one in classes):
+            return classes[0]
+        return ""
+
+    def _without_effect(
+        self, asked: Asked, call: Call, pipeline: str
+    ) -> tuple[Phase, list[Finding]]:
+        where = self._reading.place(call.line)
+        phase = Phase(
+            phase=asked.phase,
+            asked=asked.value,
+            backend="native",
+            shown="native (torch's own)",
+            line=call.line,
+            when=asked.when,
+            why=f"{where}: {asked.value} has no effect: {pipeline} does not go through the"
+            " dispatcher",
+        )
+        found = config_finding(
+            "simpletuner/backend-not-routed",
+            self._reading,
+            "",
+            f"{call.what}({asked.value!r}) has no effect on {pipeline}: its model does not go"
+            " through the dispatcher",
+            why="The models of this pipeline keep attention processors that call torch's own"
+            " function.",
+            seen=(observed(call.what, asked.value, "native"),),
+            fixes=(at_line(self._reading, call.line, "remove the call"),),
+            line=call.line,
+        )
+        return phase, [found]
+
+    def _unknown(self, asked: Asked, call: Call) -> tuple[Phase, list[Finding]]:
+        names = [one.name for one in catalogue.load().names_of("diffusers")]
+        near = next(iter(nearest(asked.value, names)), "native")
+        finding = config_finding(
+            "diffusers/backend-name-unknown",
+            self._reading,
+            call.what,
+            f"Diffusers has no attention backend {asked.value!r}",
+            seen=(observed(call.what, asked.value, f"one of {', '.join(names)}"),),
+            fixes=(at_line(self._reading, call.line, f"{asked.value} → {near}"),),
+            line=call.line,
+        )
+        why = f"{self._reading.place(call.line)}: Diffusers raises an error"
+        phase = Phase(
+            phase=asked.phase,
+            asked=asked.value,
+            backend="",
+            shown="stops",
+            why=why,
+            line=call.line,
+            when=asked.when,
+        )
+        return phase, [finding]
+
+    def otherwise(self, phases: Sequence[Phase]) -> list[Phase]:
+        """What runs where no line is certain to choose: the variable of the machine, or torch's."""
+        if any(not one.when and not one.undecided for one in phases):
+            return []
+        if both_ways([one.when for one in _choices(self._reading)]):
+            return []
+        classes = [one for one in dict.fromkeys(_pipelines(self._reading)) if "Pipeline" in one]
+        if not classes or any(one.undecided and not one.when for one in phases):
+            return []
+        asked = Asked(
+            key="otherwise" if phases else "no line chooses",
+            value="",
+            backend="native",
+            phase=self._phase,
+        )
+        own = next((one for one in classes if model_of(one, self._facts).chooses), "")
+        if "ModularPipeline" in classes or own:
+            reason = (
+                f"the model of {own} chooses flex for a part of its attention itself"
+                if own
+                else "the model of a ModularPipeline follows from its repository"
+            )
+            return [
+                evaluated(
+                    replace(asked, backend="", undecided=reason), self._reading, self.support
+                )[0]
+            ]
+        variable = self._facts.env.get("DIFFUSERS_ATTN_BACKEND", "")
+        names = [one.name for one in catalogue.load().names_of("diffusers")]
+        if variable in names:
+            model = model_of(classes[0], self._facts)
+            if model.routed and len(classes) == 1:
+                key = f"DIFFUSERS_ATTN_BACKEND is {variable} in the environment"
+                asked = replace(
+                    asked, key=key, backend=variable, masks=model.masks, head_dim=model.head_dim
+                )
+            else:
+                reason = f"DIFFUSERS_ATTN_BACKEND is {variable} in the environment"
+                asked = replace(asked, backend="", undecided=reason)
+        return [evaluated(asked, self._reading, self.support)[0]]
+
+    def parallel(self) -> Iterator[Finding]:
+        """Context parallelism with a backend that is not made for it."""
+        call = next((one for one in self._reading.calls if one.what == "context parallel"), None)
+        if call is None:
+            return
+        for one in _choices(self._reading):
+            if one.what in _DISPATCHER and one.value in _ALONE:
+                yield config_finding(
+                    "diffusers/context-parallel",
+                    self._reading,
+                    "",
+                    f"{one.value} cannot be split over several GPUs, and"
+                    f" {self._reading.place(call.line)} asks for that ({call.value})",
+                    seen=(observed(one.what, one.value, "native, flash or _native_cudnn"),),
+                    fixes=(at_line(self._reading, one.line, f"{one.value} → _native_cudnn"),),
+                    line=one.line,
+                )
+
+
+def _other(call: Call) -> dict[str, object]:
+    """What lines outside Diffusers' dispatcher and Transformers choose."""
+    what, value = call.what, call.value
+    if what.startswith("sdpa"):
+        return _torch(call)
+    if what == "xformers":
+        return {"backend": "xformers", "masks": (), "key": "xformers' attention processor"}
+    if what == "vllm":
+        return {"key": call.on or "attention_backend", "shown": f"{value} of vLLM or SGLang"}
+    if value:
+        return {"backend": value, "masks": ()}
+    if what == "set_attn_processor":
+        return {"undecided": "this attention processor is not a known one"}
+    return {"undecided": "the name is not written here, so it cannot be read"}
+
+
+def _torch(call: Call) -> dict[str, object]:
+    """What lines that change torch's own attention choose."""
+    value = call.value
+    if call.what == "sdpa switch":
+        shown = f"native (torch's own) without {value}"
+        return {"backend": "native", "value": f"no {value}", "shown": shown, "key": "switched off"}
+    if call.what == "sdpa replaced":
+        backend = next((one for word, one in _REPLACEMENTS.items() if word in value), "")
+        key = "torch's scaled_dot_product_attention is replaced"
+        if not backend:
+            return {"key": key, "undecided": f"{value or 'what replaces it'} is not known"}
+        return {"key": key, "backend": backend, "masks": (), "instead": "torch's own function"}
+    if not value:
+        return {"undecided": "the kernels are not written here"}
+    if " " in value:
+        return {"backend": "native", "shown": f"native, held to {value.replace(' ', ', ')}"}
+    return {"backend": value, "masks": ()}
 
 
 def _helpers(reading: Reading) -> Iterator[Finding]:
@@ -244,21 +375,27 @@ def _helpers(reading: Reading) -> Iterator[Finding]:
 
 
 def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
-    if facts.diffusers.installed is False:
+    if facts.diffusers.installed is False and _uses_diffusers(reading):
         yield f"Diffusers is not installed; assumed: {newest}, the newest known release"
-    if _late(reading):
-        line = reading.variables["DIFFUSERS_ATTN_BACKEND"].line
-        yield (
-            f"line {line} sets DIFFUSERS_ATTN_BACKEND after Diffusers was imported, which read it"
-            " then: it has no effect"
-        )
+    for call in reading.calls:
+        if call.what == "variable" and call.on == "DIFFUSERS_ATTN_BACKEND" and _late(reading, call):
+            yield (
+                f"{reading.place(call.line)} sets DIFFUSERS_ATTN_BACKEND after Diffusers was"
+                " imported, which read it then: it has no effect"
+            )
     several = sum(one.what == "set_attention_backend" for one in reading.calls)
     if several > 1:
         yield (
             "set_attention_backend is called more than once: from Diffusers 0.37 on each call also"
             " changes the default of the whole process"
         )
-    if not any(one.what in (*_CHOICES, "attn_implementation") for one in reading.calls) and (
-        "DIFFUSERS_ATTN_BACKEND" not in reading.variables
-    ):
-        yield "nothing in this file chooses a backend: torch's own attention runs"
+    for first, last, reason in reading.unread:
+        yield (
+            f"lines {first} to {last} cannot be parsed by this Python ({reason}); they were"
+            " searched for names alone"
+        )
+    if not [*_choices(reading)]:
+        yield (
+            "no line of this file chooses a backend in a way that is known here; code that it"
+            " imports was not read"
+        )

@@ -46,11 +46,16 @@ def read(path: Path, why: str = "") -> Reading:
     text = text_of(path)
     form = _form(path, text)
     if form == "python":
-        from attn_doctor.configs.readers.script import calls_of
+        from attn_doctor.configs.readers.script import read_script
 
-        calls, variables = calls_of(text, name)
+        script = read_script(text, name)
         return Reading(
-            kind="script", file=name, why=why, form=form, calls=calls, variables=variables
+            kind="script",
+            file=name,
+            why=why,
+            form=form,
+            calls=script.calls,
+            unread=script.unread,
         )
     if form == "env":
         return _env(text, name, why)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
 
@@ -43,6 +44,24 @@ class Setting(Struct, frozen=True):
         return "" if self.value is None else str(self.value).strip()
 
 
+class Branch(Struct, frozen=True):
+    """A condition under which a line of a script is reached."""
+
+    kind: Literal["call", "option", "default", "try", "other"]
+    """`call` of a function; `option` of the command line that is given; `default`: one that is not
+    given; `try`: the lines before it raise nothing."""
+    text: str
+    """As written."""
+    line: int
+    name: str = ""
+    """The function, or the option."""
+    negated: bool = False
+
+    def opposite(self) -> Branch:
+        """The other branch."""
+        return replace(self, negated=not self.negated)
+
+
 class Call(Struct, frozen=True):
     """A call or a name in a Python script that concerns attention."""
 
@@ -53,6 +72,15 @@ class Call(Struct, frozen=True):
     on: str = ""
     """The object of the call, as written."""
     line: int = 1
+    when: tuple[Branch, ...] = ()
+    """The branches that lead to it."""
+    detail: str = ""
+    """The dtype of an object that is loaded: empty if it is not given, `unknown` if it is not
+    written in the script."""
+
+    def under(self, branches: tuple[Branch, ...]) -> Call:
+        """The same within further branches."""
+        return replace(self, when=(*branches, *self.when))
 
 
 class Dataset(Struct, frozen=True, kw_only=True):
@@ -79,6 +107,10 @@ class Reading(Struct, frozen=True, kw_only=True):
     variables: Mapping[str, Setting] = {}
     """Environment variables that it sets."""
     calls: tuple[Call, ...] = ()
+    unread: tuple[tuple[int, int, str], ...] = ()
+    """First and last line of the parts of a script that cannot be parsed, each with the reason."""
+    cells: Mapping[int, str] = {}
+    """Where a line of a notebook is for its reader: `cell 3, line 2`."""
     datasets: tuple[Dataset, ...] = ()
     """Datasets of SimpleTuner with their own sizes."""
 
@@ -91,3 +123,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         """The line of a setting; 1 where it is not set."""
         setting = self.settings.get(key) or self.variables.get(key)
         return setting.line if setting is not None else 1
+
+    def place(self, line: int) -> str:
+        """A line for readers: `line 12`, or `cell 3, line 2` of a notebook."""
+        return self.cells.get(line, f"line {line}")

@@ -37,7 +37,7 @@ def _phases(one: Prediction) -> Iterator[str]:
 
 
 def _line(phase: Phase) -> str:
-    parts = [phase.shown]
+    parts = ["undecided" if phase.undecided else phase.shown]
     if phase.fused is False:
         parts.append("not fused")
     elif phase.fused and phase.backend == "flex":
@@ -48,8 +48,14 @@ def _line(phase: Phase) -> str:
         cost = f", about {phase.mib} MiB a layer" if phase.mib is not None else ""
         parts.append(f"{phase.tokens} tokens{cost}")
     words = ", ".join(parts)
-    if phase.state in (Readiness.NOT_READY, Readiness.SLOW):
+    if phase.when:
+        words += f" if {phase.when}"
+    if phase.state in (Readiness.NOT_READY, Readiness.SLOW) and phase.reason:
         words += f"; {phase.state.value} here: {phase.reason}"
+        if phase.fallback:
+            words += f", so {phase.fallback}"
+    elif phase.state is Readiness.UNKNOWN and phase.asked:
+        words += f"; not known to run here{f': {phase.reason}' if phase.reason else ''}"
     if phase.why:
         words += f"; {phase.why}"
     return words + (f"; {phase.last}" if phase.last else "")
@@ -71,6 +77,10 @@ def plain(one: Prediction) -> dict[str, Any]:
                 "asked": phase.asked,
                 "backend": phase.backend or None,
                 "why": phase.why,
+                "line": phase.line or None,
+                "when": phase.when,
+                "undecided": phase.undecided,
+                "fallback": phase.fallback,
                 "last_known": phase.last,
                 "fused": phase.fused,
                 "state": phase.state.value if phase.state else None,

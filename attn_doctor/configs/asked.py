@@ -1,0 +1,180 @@
+"""What every kind of configuration comes to: who asked for which backend, where, and when.
+
+A format only says that. Whether the backend runs here, and the findings, follow here for all.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.readiness import Answer, Readiness, RequirementResult
+from attn_doctor.backends.required import remedy
+from attn_doctor.configs.backend_support import BackendSupport
+from attn_doctor.configs.findings import at_line, observed, problem_of
+from attn_doctor.configs.prediction import Phase, PhaseName
+from attn_doctor.configs.readers.settings import Reading
+from attn_doctor.findings import Finding, Fix, Safety, Severity
+
+#: Lines that make FlexAttention fused wherever it is called.
+COMPILED = (
+    "import torch, torch.nn.attention.flex_attention as fa; "
+    "fa.flex_attention = torch.compile(fa.flex_attention)"
+)
+_UNFUSED = ("flex-unfused", "flex-unfused-memory")
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """One place of a configuration that decides the attention of a phase."""
+
+    key: str
+    """The setting or the call, as written."""
+    value: str
+    """The backend, as written; empty if no line names one."""
+    backend: str = ""
+    """The canonical name; empty if it is unknown or has none."""
+    shown: str = ""
+    """The name for readers, where that is not the canonical one."""
+    phase: PhaseName
+    line: int = 0
+    """0 if no line asks, and the program's default applies."""
+    when: str = ""
+    """The condition under which this line is reached, if that is not known."""
+    undecided: str = ""
+    """Why the backend is not known before the run."""
+    stops: str = ""
+    """Why the program stops, whatever the machine has."""
+    fallback: str = ""
+    """What the program does if the backend cannot run; empty if it stops."""
+    dtype: str = ""
+    """Empty if it is unknown."""
+    compiled: bool | None = False
+    masks: tuple[str, ...] = ("none",)
+    """Masks that the model may give it; empty if they are unknown."""
+    head_dim: int = 0
+    """0 if it is unknown."""
+    mask_elements: int = 0
+    instead: str = "native"
+    """The value that runs everywhere, to propose."""
+
+    def calls(self) -> tuple[AttentionCall, ...]:
+        """The calls that the model may make: one for each mask."""
+        return tuple(
+            AttentionCall(
+                phase="training" if self.phase == "training" else "inference",
+                mask=mask,
+                dtype=self.dtype or "bf16",
+                head_dim=self.head_dim or 128,
+                compiled=self.compiled is not False,
+                mask_elements=self.mask_elements,
+            )
+            for mask in self.masks or ("none", "bool")
+        )
+
+
+def evaluated(
+    asked: Asked, reading: Reading, support: BackendSupport
+) -> tuple[Phase, list[Finding]]:
+    """The phase that a place of the configuration leads to, with its problems."""
+    where = reading.place(asked.line) if asked.line else ""
+    why = f"{where}: {asked.key}" if where else asked.key
+    base = Phase(
+        phase=asked.phase,
+        asked=asked.value,
+        backend=asked.backend,
+        shown=asked.shown or shown(asked.backend),
+        why=why,
+        line=asked.line,
+        when=asked.when,
+        fallback=asked.fallback,
+        dtype=asked.dtype,
+        mask=asked.masks[0] if len(asked.masks) == 1 else "",
+    )
+    if asked.stops:
+        found = [_stopping(asked, reading)]
+        return replace(base, why=f"{why}: {asked.stops}", state=Readiness.NOT_READY), found
+    if asked.undecided or not asked.backend:
+        return replace(
+            base,
+            undecided=asked.undecided,
+            why=f"{why}: {asked.undecided}" if asked.undecided else why,
+        ), []
+    answer, alike = support.answer_masks(asked.backend, asked.calls())
+    state, reason = answer.state, answer.reasons[0].text if answer.reasons else ""
+    if not alike:
+        state = Readiness.UNKNOWN
+        reason = f"whether the model passes a mask is not known; with one: {reason}"
+    phase = replace(
+        base,
+        state=state,
+        reason=reason,
+        fused=asked.compiled if asked.backend == "flex" else asked.backend != "_native_math",
+    )
+    # What torch's own attention lacks is said by the rules on the machine.
+    if not alike or asked.backend == "native":
+        return phase, []
+    return phase, _problems(asked, answer, reading, support)
+
+
+def _problems(
+    asked: Asked, answer: Answer, reading: Reading, support: BackendSupport
+) -> list[Finding]:
+    faults = support.faults(answer)
+    if asked.compiled is None:
+        faults = [one for one in faults if one.id not in _UNFUSED]
+    if faults:
+        return [_problem(asked, faults[0], reading)]
+    if answer.state is Readiness.NOT_READY:
+        return [_problem(asked, answer.reasons[0], reading)]
+    return []
+
+
+def _problem(asked: Asked, reason: RequirementResult, reading: Reading) -> Finding:
+    text, line = reason.text, asked.line
+    instead = at_line(reading, line, f"{asked.value} → {asked.instead}") if line else None
+    if reason.id in _UNFUSED:
+        title = "flex runs unfused: nothing in this file compiles it"
+        compiled = Fix(
+            title=f"{reading.file}: add before the first forward pass",
+            safety=Safety.MANUAL,
+            code=COMPILED,
+        )
+        fixes: tuple[Fix | None, ...] = (compiled, instead)
+    else:
+        title = f"{asked.value} does not work as configured in {asked.phase}: {text}"
+        fixes = (remedy(reason), instead)
+    if asked.when:
+        title = f"If {asked.when}: {title}"
+    if asked.fallback and reason.id not in _UNFUSED:
+        title += f"; {asked.fallback}"
+    found = problem_of(
+        reason.rule,
+        reading,
+        title,
+        why="" if reason.id in _UNFUSED else f"{text[0].upper()}{text[1:]}.",
+        seen=(observed(asked.key, asked.value, ""), *reason.because),
+        fixes=fixes,
+        line=line,
+        backend=asked.backend,
+    )
+    soft = found.severity is Severity.ERROR and (asked.when or asked.fallback)
+    return replace(found, severity=Severity.WARNING) if soft else found
+
+
+def _stopping(asked: Asked, reading: Reading) -> Finding:
+    """The program stops, as it has no such backend, or does not take this combination."""
+    return problem_of(
+        "transformers/switch-unknown",
+        reading,
+        f"{asked.key} {asked.value}: {asked.stops}",
+        why=f"{asked.stops[0].upper()}{asked.stops[1:]}.",
+        seen=(observed(asked.key, asked.value, asked.instead),),
+        fixes=(at_line(reading, asked.line, f"{asked.value} → {asked.instead}"),),
+        line=asked.line,
+    )
+
+
+def shown(backend: str) -> str:
+    """A canonical name for readers."""
+    return {"": "unknown", "native": "native (torch's own)"}.get(backend, backend)

@@ -1,0 +1,64 @@
+"""What Transformers makes of the names that its users write.
+
+Source: modeling_utils.py, `_check_and_adjust_attn_implementation`, and
+integrations/hub_kernels.py of Transformers 5.23.0.
+"""
+
+from __future__ import annotations
+
+import re
+
+from msgspec.structs import replace
+
+from attn_doctor.configs.asked import Asked
+
+RELEASE = "5.23.0"
+#: Values of attn_implementation, and the backend they lead to.
+NAMES = {
+    "sdpa": "native",
+    "eager": "_native_math",
+    "flex_attention": "flex",
+    "flash_attention_2": "flash",
+    "flash_attention_3": "_flash_3",
+    "flash_attention_4": "flash_4_hub",
+}
+#: `kernels-community/flash-attn2@v1:function`
+_HUB = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w.-]+)?(?::\w+)?$")
+_KERNELS = {
+    "flash-attn2": "flash_hub",
+    "flash-attn": "flash_hub",
+    "flash-attn3": "_flash_3_hub",
+    "vllm-flash-attn3": "_flash_3_hub",
+    "flash-attn4": "flash_4_hub",
+}
+
+
+def implementation(asked: Asked) -> Asked:
+    """A choice of `attn_implementation`, with the backend that it leads to."""
+    value = asked.value.strip()
+    if not value:
+        return replace(asked, undecided="the name is not written here, so it cannot be read")
+    name = value.removeprefix("paged|").removeprefix("paged_")
+    if name in NAMES:
+        return replace(
+            asked,
+            backend=NAMES[name],
+            shown=f"{value} of Transformers",
+            compiled=True,  # Transformers compiles FlexAttention itself
+            instead="sdpa",
+        )
+    if _HUB.match(name):
+        kernel = name.partition("/")[2].partition("@")[0].partition(":")[0]
+        return replace(
+            asked,
+            backend=_KERNELS.get(kernel, ""),
+            shown=f"{value} of the Hugging Face Hub",
+            undecided="" if kernel in _KERNELS else "this kernel of the Hub is not known",
+            instead="sdpa",
+        )
+    return replace(
+        asked,
+        shown=value,
+        undecided=f"{value} is not a name of Transformers {RELEASE}; code may register it",
+        instead="sdpa",
+    )

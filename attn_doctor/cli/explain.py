@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
 
+#: The exit code of each outcome.
+_CODES = {"nothing": 0, "cause": 1, "component": 5}
+
+
 def explain(
     *,
     logs: Annotated[
@@ -42,7 +46,7 @@ def explain(
     Reads pip output, tracebacks and training logs of any size and encoding.
 
     Exit codes: 0 no attention-kernel cause in the log, 1 a cause was found, 2 wrong usage or an
-    unreadable file, 3 attn-doctor failed.
+    unreadable file, 3 attn-doctor failed, 5 no rule knows the cause, but a component is named.
     """
     if no_probe and (facts or python):
         raise typer.BadParameter("--no-probe reads the log only: omit --facts and --python")
@@ -63,7 +67,7 @@ def explain(
         library.load(rule_folders(rules)),
         None if no_probe else lambda: _machine(facts, python),
     )
-    code = 1 if found.matches else 0
+    code = _CODES[found.outcome.value]
     text = _rendered(found, result.chosen, code, verbose > 0)
     if output:
         write(output, text)

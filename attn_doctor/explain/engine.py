@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, starmap
 
-from attn_doctor.explain.explanation import Explanation, Log
+from attn_doctor.explain.explanation import Explanation, Guess, Log
 from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
+from attn_doctor.explain.guess import guess
 from attn_doctor.explain.log_files import LogChunk, chunks, log_name
 from attn_doctor.explain.log_machine import log_facts
 from attn_doctor.explain.normalize import NormalizedLog
@@ -66,8 +67,10 @@ def explain(
     if any(fact.this_machine for fact in shown):
         # The log was written elsewhere: a verdict or a command for this machine would be wrong.
         machine = None
+    matches = rank_causes(found, by_id, stated.facts, machine, reader.text())
     return Explanation(
-        matches=rank_causes(found, by_id, stated.facts, machine, reader.text()),
+        matches=matches,
+        guess=None if matches else reader.guess(),
         logs=tuple(reader.logs),
         log_facts=shown,
         facts=stated.facts if machine is None else machine,
@@ -92,6 +95,7 @@ class _Reader:
     def __init__(self, symptoms: Sequence[Symptom]) -> None:
         self.matches: dict[tuple[str, str, int, int], SymptomMatch] = {}
         self._stretches: list[NormalizedLog] = []
+        self._last: dict[str, NormalizedLog] = {}
         self.logs: list[Log] = []
         self.ends: list[LogEnd] = []
         self._symptoms = symptoms
@@ -110,6 +114,10 @@ class _Reader:
             for statement in statements(log.text):
                 number = log.lines[log.index_at(statement.offset)].number
                 yield statement._replace(line=number)
+
+    def guess(self) -> Guess | None:
+        """A guess at the end of the first log that fails in a component."""
+        return next(filter(None, starmap(guess, self._last.items())), None)
 
     def read(self, path: str) -> None:
         """Read one log."""
@@ -149,6 +157,8 @@ class _Reader:
         search = SymptomSearch(log, symptoms)
         if facts:
             self._stretches.append(log)
+        if last:
+            self._last[name] = log
         # The end of a log decides about symptoms anywhere in it.
         if not search and not (last and self.matches):
             return

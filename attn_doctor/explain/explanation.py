@@ -59,6 +59,40 @@ class RankedCause(Struct, frozen=True, kw_only=True):
         )
 
 
+class Guess(Struct, frozen=True, kw_only=True):
+    """Where a failure is that no rule knows: a component and a kind, not a cause."""
+
+    component: str
+    """Its id in `tables/components.toml`."""
+    name: str
+    kind: str
+    """The kind of failure in that table."""
+    file: str
+    line: int
+    excerpt: str
+    rank: str
+    title: str
+    frame: str = ""
+    """The innermost frame that belongs to the component or calls it."""
+    condition: str = ""
+    """The condition that was checked there, as the code writes it."""
+    seen: str = ""
+    """The value that was found, if the message says it."""
+    wanted: str = ""
+    fixes: tuple[Fix, ...] = ()
+    """What to try."""
+
+
+class Outcome(str, Enum):
+    """The result of an explanation."""
+
+    CAUSE = "cause"
+    """A rule names a cause."""
+    COMPONENT = "component"
+    """A part of attention software failed, for a reason that no rule knows."""
+    NOTHING = "nothing"
+
+
 class Log(Struct, frozen=True):
     """One log that was read."""
 
@@ -93,7 +127,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Facts of this machine, or of a snapshot, were used as well."""
     rules: int
     """Number of rules with symptoms."""
+    guess: Guess | None = None
+    """Only without matches."""
     seconds: float = 0.0
+
+    @property
+    def outcome(self) -> Outcome:
+        """What was found."""
+        if self.matches:
+            return Outcome.CAUSE
+        return Outcome.NOTHING if self.guess is None else Outcome.COMPONENT
 
     @property
     def differences(self) -> tuple[LogFact, ...]:

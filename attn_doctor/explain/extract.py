@@ -179,7 +179,9 @@ _SYSTEMS = {
         r"win[_-]amd64|\.dll\b|\.pyd\b|\\site-packages\\|\\appdata\\|python_embeded|\b[a-z]:[\\/]\w"
     ),
     # WSL shows the folders of Windows' users below /mnt/c.
-    "macos": r"/private/var/|macosx|(?<![a-z]:)(?<!/mnt/[a-z])/users/|darwin",
+    "macos": (
+        r"/private/var/|macosx|/appleinternal/|device=mps\b|(?<![a-z]:)(?<!/mnt/[a-z])/users/|darwin"
+    ),
     "linux": (
         r"linux_x86_64|x86_64-linux|manylinux|/usr/lib/|/home/|/lib/x86_64|aarch64-linux|linux-gnu"
         r"|/mnt/[a-z]/"

@@ -146,7 +146,7 @@ class SymptomSearch:
                 file=file,
                 line=line.number,
                 rank=line.rank,
-                excerpt=_excerpt(line.text, found[0]),
+                excerpt=excerpt(line.text, found[0]),
                 position=trace.positions[index],
                 final=last and trace.is_final(index),
                 distance=trace.distance(index) if last else UNKNOWN_DISTANCE,
@@ -193,7 +193,7 @@ def _deciding_line(covered: range, matched: str, trace: TraceLog) -> int:
     return index
 
 
-def _excerpt(text: str, matched: str) -> str:
+def excerpt(text: str, matched: str) -> str:
     """The line, trimmed around the matched text.
 
     It is redacted first, because nothing recognises half a token.

@@ -114,6 +114,25 @@ class TraceLog:
         ]
         return max(0, max(last, default=0) - line.number)
 
+    def last_failure(self) -> tuple[list[tuple[LogLine, Position]], list[LogLine]]:
+        """The lines of the last failure with an exception, and the frames below it without one.
+
+        A report may show the exception first and the frames below it.
+        """
+        raised = [
+            at.failure
+            for line, at in zip(self.lines, self.positions, strict=True)
+            if at.kind is LineKind.EXCEPTION and at.failure in self._last.get(line.rank, {})
+        ]
+        last = max(raised, default=-1)
+        own, below = [], []
+        for line, position in zip(self.lines, self.positions, strict=True):
+            if 0 <= last == position.failure:
+                own.append((line, position))
+            elif position.failure > last:
+                below.append(line)
+        return own, below
+
     def last_message(self) -> list[LogLine]:
         """The message of the last failure."""
         last = max(self._newest.values(), default=-1)

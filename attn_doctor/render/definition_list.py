@@ -35,10 +35,14 @@ def titled(title: str, tail: str, terminal: Terminal, indent: int) -> list[str]:
 
 
 def fix_lines(
-    fixes: Iterable[Fix], facts: Facts, terminal: Terminal, *, indent: int = INDENT
+    fixes: Iterable[Fix],
+    facts: Facts,
+    terminal: Terminal,
+    *,
+    indent: int = INDENT,
+    label: str = "fix",
 ) -> Iterator[str]:
     """Each fix with its needs, its instructions, its code and its commands."""
-    label = "fix"
     for fix in fixes:
         needs = f" (needs {fix.needs})" if fix.needs else ""
         yield from labelled(label, fix.title + needs, terminal, indent=indent)

@@ -12,7 +12,9 @@ from attn_doctor.render.json_text import result
 def json(found: Explanation, code: int) -> str:
     """The explanation and the exit code as one JSON object."""
     return result(
+        outcome=found.outcome,
         matches=[_match(one, found) for one in found.matches],
+        guess=_guess(found),
         exit_code=code,
         probed=found.probed,
         logs=found.logs,
@@ -35,4 +37,23 @@ def _match(one: RankedCause, found: Explanation) -> dict[str, Any]:
         "title": one.title,
         "why": one.why,
         "fixes": [fix(written, found.facts) for written in one.fixes],
+    }
+
+
+def _guess(found: Explanation) -> dict[str, Any] | None:
+    guess = found.guess
+    if guess is None:
+        return None
+    return {
+        "component": guess.component,
+        "kind": guess.kind,
+        "line": guess.line,
+        "file": guess.file,
+        "excerpt": guess.excerpt,
+        "title": guess.title,
+        "frame": guess.frame,
+        "condition": guess.condition,
+        "found": guess.seen,
+        "wanted": guess.wanted,
+        "fixes": [fix(written, found.facts) for written in guess.fixes],
     }

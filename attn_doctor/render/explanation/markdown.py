@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attn_doctor._version import __version__
-from attn_doctor.explain.explanation import Explanation, RankedCause
-from attn_doctor.render.explanation.text import confidence_in_words
+from attn_doctor.explain.explanation import Explanation, Guess, RankedCause
+from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words
 from attn_doctor.render.findings.markdown import escape, fenced, fix_lines
 
 
 def markdown(found: Explanation) -> str:
     """The whole explanation."""
     lines = [f"### attn-doctor {__version__} explain", ""]
-    if not found.matches:
+    if found.guess is not None:
+        lines += _guess(found.guess, found)
+    elif not found.matches:
         lines += [f"No attention-kernel cause in this log ({found.rules} rules).", ""]
     for number, match in enumerate(found.matches):
         lines += _match(match, found) if not number else _further(match)
@@ -36,6 +38,22 @@ def _match(match: RankedCause, found: Explanation) -> Iterator[str]:
     yield f"- evidence: {' · '.join(f'<{link}>' for link in match.evidence)}"
     yield ""
     yield from fix_lines(match.fixes, found.facts)
+
+
+def _guess(guess: Guess, found: Explanation) -> Iterator[str]:
+    yield f"**{escape(guess.title)}**"
+    yield ""
+    yield f"{escape(guess.file)}, line {guess.line}:"
+    yield ""
+    yield from (*fenced("", guess.excerpt.splitlines()), "")
+    yield f"{escape(guess_in_words(guess))}"
+    yield ""
+    for label, value in (("found", guess.seen), ("wanted", guess.wanted)):
+        if value:
+            yield f"- {label}: {escape(value)}"
+    yield f"- component `{guess.component}`, cause unknown"
+    yield ""
+    yield from fix_lines(guess.fixes, found.facts)
 
 
 def _further(match: RankedCause) -> Iterator[str]:

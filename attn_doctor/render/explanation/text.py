@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attn_doctor.explain.explanation import Confirmation, Explanation, LogFact, RankedCause
+from attn_doctor.explain.explanation import (
+    Confirmation,
+    Explanation,
+    Guess,
+    LogFact,
+    RankedCause,
+)
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
@@ -16,7 +22,9 @@ _FIXES, _FURTHER = 4, 6
 def text(found: Explanation, terminal: Terminal, *, verbose: bool = False) -> str:
     """The whole explanation. `verbose` adds evidence and the facts of the log."""
     lines: list[str] = []
-    if not found.matches:
+    if found.guess is not None:
+        lines += _guess(found.guess, found, terminal)
+    elif not found.matches:
         lines += _nothing(found, terminal)
     for match in found.matches[:1]:
         lines += _first(match, found, terminal, verbose)
@@ -60,6 +68,31 @@ def _first(
             yield from labelled("read", link, terminal)
 
 
+def _guess(guess: Guess, found: Explanation, terminal: Terminal) -> Iterator[str]:
+    yield terminal.style(f"{_place(guess, found)}:", "dim")
+    yield from (terminal.style(line, "bold") for line in terminal.wrap(clean(guess.excerpt), 2))
+    yield ""
+    title = terminal.wrap(clean(guess.title), 2)
+    yield terminal.style("?", "bold", "yellow") + " " + terminal.style(title[0][2:], "bold")
+    yield from (terminal.style(line, "bold") for line in title[1:])
+    yield from terminal.wrap(clean(guess_in_words(guess)), 2)
+    for label, value in (("found", guess.seen), ("wanted", guess.wanted)):
+        if value:
+            yield from labelled(label, clean(value), terminal)
+    yield from fix_lines(guess.fixes[:_FIXES], found.facts, terminal, label="try")
+    yield from labelled("cause", f"unknown  [{guess.component}, {guess.kind}]", terminal, "dim")
+
+
+def guess_in_words(guess: Guess) -> str:
+    """How the guess was made, as sentences."""
+    words = "This is a guess from the traceback and the message; no rule knows this failure."
+    if guess.frame:
+        words += f" It comes from {guess.frame}."
+    if guess.condition:
+        words += f" The code checks `{guess.condition}`."
+    return words
+
+
 def _verdict(match: RankedCause, found: Explanation) -> str:
     """The verdict as a sentence."""
     if match.confirmation is Confirmation.NOT_CHECKED:
@@ -74,11 +107,12 @@ def _further(match: RankedCause, found: Explanation, terminal: Terminal) -> Iter
     yield from terminal.beside("  - ", words, 4)
 
 
-def _place(match: RankedCause, found: Explanation) -> str:
+def _place(match: RankedCause | Guess, found: Explanation) -> str:
     """The file, if there are several, and the line."""
     file = f"{clean(match.file)}, " if match.file != "standard input" or len(found.logs) > 1 else ""
     rank = f", rank {clean(match.rank)}" if match.rank else ""
-    times = f", seen {match.times} times" if match.times > 1 else ""
+    seen = match.times if isinstance(match, RankedCause) else 1
+    times = f", seen {seen} times" if seen > 1 else ""
     return f"{file}line {match.line}{rank}{times}"
 
 
@@ -119,6 +153,8 @@ def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:
 
 
 def _next(found: Explanation) -> str:
+    if found.guess is not None:
+        return "Next: try the advice above, or run `attn-doctor check` to examine the machine."
     if not found.matches:
         return "Next: run `attn-doctor check` to examine the machine itself."
     first = found.matches[0]

@@ -1,0 +1,95 @@
+"""The table `rules/tables/components.toml`: parts of attention software and kinds of failures."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor.rulebook import library
+
+
+class Component(Struct, frozen=True):
+    """A part of attention software, and the signs that a failure comes from it."""
+
+    id: str
+    name: str
+    """As it stands in a sentence."""
+    frames: tuple[str, ...]
+    """Patterns for the path of a file."""
+    calls: tuple[str, ...]
+    """Patterns for a line of code in a frame."""
+    messages: tuple[str, ...]
+    """Patterns for the message."""
+    fallback: bool = False
+    """Counts only if no other component does."""
+    attention: bool = False
+    """Counts only if the failure mentions attention."""
+    before: tuple[str, ...] = ()
+    """Components whose frames count less than a message that names this one."""
+
+    def owns(self, path: str) -> bool:
+        """The file at `path`, with `/` between folders, belongs to it."""
+        return _found(self.frames, path)
+
+    def is_called_by(self, code: str) -> bool:
+        """The line of code calls it."""
+        return _found(self.calls, code)
+
+    def is_named_in(self, message: str) -> bool:
+        """The message names it."""
+        return _found(self.messages, message)
+
+
+class Kind(Struct, frozen=True):
+    """A kind of failure."""
+
+    id: str
+    patterns: tuple[str, ...]
+    """One of them is in the message or its exception."""
+    title: str
+    """With `{name}` for the component."""
+    advice: tuple[str, ...]
+    """What to try, in order."""
+
+
+class ComponentTable(Struct, frozen=True):
+    """The whole table."""
+
+    component: tuple[Component, ...]
+    kind: tuple[Kind, ...]
+    neutral: tuple[str, ...]
+    """Patterns for files that only pass a call on."""
+    unrelated: tuple[str, ...]
+    """Patterns for messages that are not about attention, whatever component is in them."""
+    attention: str
+    """Pattern for the words by which a failure mentions attention."""
+
+    def is_neutral(self, path: str) -> bool:
+        """The file only passes a call on."""
+        return _found(self.neutral, path)
+
+    def is_unrelated(self, message: str) -> bool:
+        """The failure is not about attention."""
+        return _found(self.unrelated, message)
+
+    def kind_of(self, message: str) -> Kind:
+        """The first kind that fits; the last kind fits everything."""
+        return next(kind for kind in self.kind if _found(kind.patterns, message))
+
+
+@cache
+def component_table() -> ComponentTable:
+    """The table. It is read only for a failure that no rule knows."""
+    return msgspec.convert(library.tables()["components"], ComponentTable)
+
+
+@cache
+def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+
+
+def _found(patterns: tuple[str, ...], text: str) -> bool:
+    return bool(patterns) and _compiled(patterns).search(text) is not None

@@ -1,0 +1,291 @@
+"""A guess from the structure of a failure that no rule knows.
+
+The last failure, its innermost frames and its message name a component and a kind of failure. The
+result says where the failure is, and what was checked there; it never claims a cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from attn_doctor.explain.components import Component, Kind, component_table
+from attn_doctor.explain.explanation import Guess
+from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.normalize import LogLine, NormalizedLog
+from attn_doctor.explain.symptom_match import excerpt
+from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
+from attn_doctor.findings import Fix, Safety
+
+#: Lines of a message that are read, and characters of it.
+_LINES, _CHARACTERS = 40, 4000
+#: A run that goes on for this many lines after a traceback was not ended by it.
+_WENT_ON = 400
+#: Lines at the end of a log that are searched for a failure without a traceback.
+_END = 40
+#: Lines before such a failure that may mention attention.
+_NEAR = 8
+
+# File "/a/b.py", line 7, in f · File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...)
+_FRAME = re.compile(
+    r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:, in (?P<f>\S+))?'
+    r"|File (?P<b>[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
+    r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in (?P<h>[\w.<>]+))"
+)
+#: The lines of ComfyUI's report that hold the exception and its message.
+_REPORTED = re.compile(
+    r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing)"
+)
+_POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
+#: A line that reports a failure, and does not only mention one.
+_REPORTS = (
+    r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:"
+    r"|[Aa]ssertion\b.*failed|failed assertion"
+)
+_BUILD = re.compile(
+    r"(?:Failed building wheel for|Failed to build:?|Building wheel for(?=.{1,80}\berror$))"
+    r" [`'\"]?(?P<package>[\w.-]+)"
+)
+_FIRST_ERROR = re.compile(r"\b(?:fatal )?error\b ?[:C]|\bError: ")
+#: Messages that the package is absent, after which a program may go on.
+_ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
+
+#: How messages write the value that was found and the one that was wanted.
+_VALUES = tuple(
+    map(
+        re.compile,
+        (
+            (
+                r"[Ee]xpected (?P<wanted>[^;\n]{1,100}?),? but (?:got|found|received) "
+                r"(?P<seen>[^;\n(]{1,80})"
+            ),
+            r"takes (?P<wanted>[^(\n]{1,60}) but (?P<seen>[^\n]{1,100}?) (?:was|were) given",
+            (
+                r"[Rr]equires? (?P<wanted>[^;\n]{1,100}?),? but (?:got|found|you have) "
+                r"(?P<seen>[^;\n]{1,80})"
+            ),
+            r"must (?P<wanted>(?:be|have) [^;\n]{1,100}?),? (?:but )?got (?P<seen>[^;\n]{1,80})",
+            r"\b(?P<wanted>must (?:be|have) [^;\n]{1,120})",
+            r"(?P<wanted>[Oo]nly supports? [^;\n]{1,120})",
+            r"(?:does not|doesn't) support (?P<seen>[^;\n]{1,100})",
+        ),
+    )
+)
+_RANGE = re.compile(
+    r"(?P<name>[A-Za-z][\w-]{1,40})(?: version)? ?"
+    r"(?P<range>[<>=!~]=? ?\d[\w.+]{0,20}(?: ?, ?[<>=!~]=? ?\d[\w.+]{0,20}){0,3})"
+)
+#: What messages call a package, and the name by which it is installed.
+_PACKAGES = {
+    "flash-attention": "flash-attn", "flash-attn": "flash-attn", "pytorch": "torch",
+    "torch": "torch", "triton": "triton", "transformers": "transformers", "xformers": "xformers",
+    "diffusers": "diffusers", "sageattention": "sageattention", "kernels": "kernels",
+    "accelerate": "accelerate", "flashinfer-python": "flashinfer-python",
+}  # fmt: skip
+
+
+class _Frame(NamedTuple):
+    path: str
+    line: str
+    function: str
+    code: str
+
+
+class _Failure(NamedTuple):
+    """One exception, or one line that reports a failure."""
+
+    line: LogLine
+    message: str
+    frames: tuple[_Frame, ...] = ()
+    near: str = ""
+    """The lines before it, where there is no traceback."""
+
+
+def guess(name: str, log: NormalizedLog) -> Guess | None:
+    """The component at which the end of a log failed; None if no component is named."""
+    for failure in _failures(TraceLog(log.lines)):
+        unrelated = log_signals().unrelated.search(failure.message)
+        if unrelated or component_table().is_unrelated(failure.message):
+            return None
+        component, frame = _component(failure)
+        if component is not None:
+            return _guess(name, failure, component, frame)
+    return _of_build(name, log.lines)
+
+
+# The failures
+
+
+def _failures(trace: TraceLog) -> Iterator[_Failure]:
+    """The last chain of exceptions from its root, or else lines that report a failure."""
+    chain, below = trace.last_failure()
+    last = max((line.number for line in trace.lines), default=0)
+    open_frames = tuple(_frames([line.text for line in below]))
+    if chain and last - chain[-1][0].number <= _WENT_ON:
+        for _, link in groupby(chain, key=lambda entry: entry[1].link):
+            failure = _exception(list(link), open_frames)
+            if failure is not None:
+                yield failure
+    yield from _lines(trace, last, open_frames)
+
+
+def _exception(
+    link: Sequence[tuple[LogLine, Position]], open_frames: tuple[_Frame, ...]
+) -> _Failure | None:
+    raised = [line for line, at in link if at.kind is LineKind.EXCEPTION]
+    if not raised:
+        return None
+    lines = [line for line, at in link if at.kind in (LineKind.EXCEPTION, LineKind.MESSAGE)]
+    frames = tuple(_frames([line.text for line, _ in link]))
+    message = "\n".join(line.text.strip() for line in lines[:_LINES])
+    return _Failure(raised[-1], message[:_CHARACTERS], frames + open_frames)
+
+
+def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Iterator[_Failure]:
+    """Lines near the end that report a failure without a traceback, the last one first."""
+    signals, died = log_signals(), next(k for k in component_table().kind if k.id == "died")
+    pattern = re.compile("|".join((_REPORTS, *died.patterns)))
+    for index in reversed(range(len(trace.lines))):
+        line, kind = trace.lines[index], trace.positions[index].kind
+        text = line.text
+        if last - line.number > _END or kind is LineKind.WARNING or _FRAME.match(text):
+            continue
+        reports = pattern.search(text) or _REPORTED.match(text)
+        if not reports or _ABSENT.search(text) or _BUILD.search(text):
+            continue
+        if not signals.benign.search(text) and not signals.passed.search(text):
+            near = "\n".join(one.text for one in trace.lines[max(0, index - _NEAR) : index])
+            yield _Failure(line, text.strip()[:_CHARACTERS], open_frames, near)
+
+
+def _frames(lines: Sequence[str]) -> Iterator[_Frame]:
+    """The frames of a traceback, outermost first, each with the line of code below it."""
+    for index, text in enumerate(lines):
+        match = _FRAME.match(text)
+        if match is None:
+            continue
+        path = (match["a"] or match["b"] or match["c"]).replace("\\", "/")
+        number = match["n"] or match["m"] or match["k"]
+        function = match["f"] or match["g"] or match["h"] or ""
+        code = next(
+            (
+                _POINTER.sub("", below)
+                for below in lines[index + 1 : index + 8]
+                if "^" not in below.strip(" ~") and (match["a"] or re.match(r"\s*(?:-+>|❱)", below))
+            ),
+            "",
+        )
+        yield _Frame(path, number, function, "" if _FRAME.match(code) else code.strip())
+
+
+# The component
+
+
+def _component(failure: _Failure) -> tuple[Component | None, _Frame | None]:
+    """The component by the frames, by the message, then one that counts if no other does."""
+    table = component_table()
+    parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames)
+    text = "\n".join((failure.message, failure.near, *parts))
+    attention = re.search(table.attention, text) is not None
+    able = [one for one in table.component if attention or not one.attention]
+    first = [one for one in able if not one.fallback]
+    named = [one for one in first if one.is_named_in(failure.message)]
+    platform = [one for one in first if one.before and one.is_named_in(text)]
+    for frame in reversed(failure.frames):
+        for one in first:
+            if one.owns(frame.path) or one.is_called_by(frame.code):
+                return next((other for other in platform if one.id in other.before), one), frame
+        if not table.is_neutral(frame.path):
+            break
+    inner = failure.frames[-1] if failure.frames else None
+    last = [one for one in able if one.fallback]
+    named += [one for one in last if one.is_named_in(failure.message)]
+    if named:
+        return named[0], inner
+    for one in last:
+        if any(one.owns(frame.path) for frame in failure.frames[-3:]):
+            return one, inner
+    return None, None
+
+
+def _of_build(name: str, lines: Sequence[LogLine]) -> Guess | None:
+    """The package whose build failed, with the first error of the compiler."""
+    for line in reversed(lines[-200:]):
+        match = _BUILD.search(line.text)
+        if match is None:
+            continue
+        package = match["package"]
+        found = next((c for c in component_table().component if c.is_named_in(package)), None)
+        if found is None:
+            continue
+        errors = (one for one in lines if _FIRST_ERROR.search(one.text))
+        first = next(errors, line)
+        return _guess(name, _Failure(first, line.text.strip()), found, None)
+    return None
+
+
+# The words
+
+
+def _guess(name: str, failure: _Failure, component: Component, frame: _Frame | None) -> Guess:
+    message = failure.message
+    kind = component_table().kind_of(message)
+    seen, wanted = _values(message)
+    condition = _condition(frame)
+    title = kind.title.format(name=component.name)
+    return Guess(
+        component=component.id,
+        name=component.name,
+        kind=kind.id,
+        file=name,
+        line=failure.line.number,
+        excerpt=excerpt(failure.line.text, failure.line.text.strip()),
+        rank=failure.line.rank,
+        title=title[0].upper() + title[1:],
+        frame=_place(frame),
+        condition=condition,
+        seen=seen,
+        wanted=wanted,
+        fixes=tuple(_fixes(kind, message)),
+    )
+
+
+def _place(frame: _Frame | None) -> str:
+    if frame is None:
+        return ""
+    return f"{frame.path}, line {frame.line}" + (f", in {frame.function}" if frame.function else "")
+
+
+def _condition(frame: _Frame | None) -> str:
+    """The condition of an `assert` that the traceback shows."""
+    code = frame.code if frame is not None else ""
+    if not code.startswith("assert "):
+        return ""
+    return re.split(r""", f?["'(]""", code.removeprefix("assert "))[0].strip(" (,")
+
+
+def _values(message: str) -> tuple[str, str]:
+    """The value that was found and the one that was wanted, as the message writes them."""
+    for pattern in _VALUES:
+        if match := pattern.search(message):
+            groups = match.groupdict()
+            seen = (groups.get("seen") or "").strip(" .,:")
+            # torch's own checks say that a condition is false, without the values.
+            return "" if seen == "false" else seen, (groups.get("wanted") or "").strip(" .,:")
+    return "", ""
+
+
+def _fixes(kind: Kind, message: str) -> Iterator[Fix]:
+    if kind.id in ("version", "platform") and (match := _RANGE.search(message)):
+        package = _PACKAGES.get(match["name"].lower().replace("_", "-"))
+        if package:
+            wanted = f"{package}{match['range'].replace(' ', '')}"
+            yield Fix(
+                title=f"Install {package} within the range of the message",
+                safety=Safety.MANUAL,
+                run=(("pip", "install", wanted),),
+            )
+    for advice in kind.advice:
+        yield Fix(title=advice.rstrip("."), safety=Safety.MANUAL)

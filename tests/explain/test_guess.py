@@ -1,0 +1,211 @@
+"""A failure that no rule knows: the component, the kind, the place and the values."""
+# ruff: noqa: E501 - lines as they stand in logs
+
+from __future__ import annotations
+
+import json as parser
+import re
+from collections.abc import Callable
+
+import pytest
+
+from attn_doctor.explain.components import component_table
+from attn_doctor.explain.explanation import Explanation, Guess, Outcome
+from attn_doctor.render.explanation.json import json
+from attn_doctor.render.explanation.markdown import markdown
+from attn_doctor.render.explanation.text import text
+from attn_doctor.render.terminal import Terminal
+
+Explain = Callable[..., Explanation]
+WriteRule = Callable[..., None]
+
+HEAD = "Traceback (most recent call last):\n"
+SITE = "/home/me/venv/lib/python3.11/site-packages"
+FLASH = f'''{HEAD}  File "/home/me/train.py", line 3, in <module>
+    loss.backward()
+  File "{SITE}/torch/autograd/function.py", line 288, in apply
+    return user_fn(self, *args)
+  File "{SITE}/flash_attn/flash_attn_interface.py", line 79, in _flash_attn_varlen_backward
+    dq, dk, dv, softmax_d, = flash_attn_cuda.varlen_bwd(
+'''
+SDPA = f"""{HEAD}  File "/home/me/a.py", line 3, in forward
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+"""
+
+
+@pytest.fixture
+def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None]:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    return lambda log: explained(log).guess
+
+
+@pytest.mark.parametrize(
+    ("log", "component", "kind"),
+    [
+        (FLASH + "RuntimeError: Expected a == b to be true, but got false.", "flash-attn-2", "input"),
+        (FLASH + "RuntimeError: CUDA error: an illegal memory access was encountered", "flash-attn-2", "died"),
+        (
+            FLASH.replace("flash_attn/flash_attn_interface", "flash_attn_interface")
+            + "RuntimeError: batch must be 1",
+            "flash-attn-3",
+            "input",
+        ),
+        (
+            (f'{HEAD}  File "{SITE}/flash_attn/cute/utils.py", line 2, in fmax\n    nvvm.fmax(\n'
+            "TypeError: fmax() takes 2 positional arguments but 3 positional arguments were given"),
+            "flash-attn-4",
+            "version",
+        ),
+        (
+            ("tvm.error.InternalError: Check failed: (status == cudaSuccess) is false:\n"
+            "  BatchPrefillWithPagedKVCache failed with error invalid resource handle"),
+            "flashinfer",
+            "died",
+        ),
+        (
+            (f'{HEAD}  File "{SITE}/spas_sage_attn/core.py", line 1, in f\n    qattn.run(q)\n'
+            "RuntimeError: Tensor query_scale must have shape (1, 2)"),
+            "sparge",
+            "input",
+        ),
+        (SDPA + "RuntimeError: cuDNN Frontend error: No execution plans support it", "cudnn", "died"),
+        (
+            SDPA + "NotImplementedError: The operator is not currently implemented for the XPU device.",
+            "xpu",
+            "platform",
+        ),
+        (SDPA + "RuntimeError: something about it", "sdpa", "other"),
+        (
+            "[AITER] /x/asm_fmha_fwd_v3_gfx942.cpp:141 fail to call hipModuleLaunchKernel(f)",
+            "aiter",
+            "died",
+        ),
+        (
+            "ValueError: Selected backend AttentionBackendEnum.TRITON is not valid for this configuration",
+            "vllm",
+            "backend",
+        ),
+        (
+            ("- **Exception Type:** triton.compiler.errors.CompilationError\n"
+            "- **Exception Message:** at 36:15:\n## Stack Trace\n"
+            '  File "D:\\c\\lib\\site-packages\\sageattention\\attn.py", line 113, in forward\n'
+            "    _attn_fwd[grid](\n"),
+            "sage",
+            "compile",
+        ),
+        (
+            ("      flash_api.cpp:1:10: fatal error: cutlass/cutlass.h: No such file\n"
+            "  ERROR: Failed building wheel for flash-attn\n"),
+            "flash-attn-2",
+            "build",
+        ),
+        (
+            (f'{HEAD}  File "/x.py", line 1, in f\n    _fwd_kernel[grid](\n'
+            f'  File "{SITE}/triton/compiler.py", line 942, in build\n    raise CompilationError(fn.src, node)\n'
+            "triton.compiler.CompilationError: at 118:24:\ndef _fwd_kernel("),
+            "triton",
+            "compile",
+        ),
+    ],
+)  # fmt: skip
+def test_the_component_and_the_kind(
+    guessed: Callable[[str], Guess | None], log: str, component: str, kind: str
+) -> None:
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.kind) == (component, kind)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        f'{HEAD}  File "/home/me/train.py", line 3, in <module>\n    f()\nKeyError: 1',
+        (f'{HEAD}  File "{SITE}/xformers/ops/fmha/cutlass.py", line 3, in apply\n    f()\n'
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 50.00 MiB"),
+        FLASH + "RuntimeError: a\n" + "step\n" * 500,
+        "sparge_attn not found, please install sparge_attn first\nstep 1\nsaved a.mp4\n",
+        "flex_attention benchmark: error 1e-3\n",
+        "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework does not",
+        SDPA + "torch.onnx.errors.UnsupportedOperatorError: aten::scaled_dot_product_attention",
+        "UserWarning: flash_attn: error: it is slow",
+        "PermissionError: [Errno 13] Permission denied: '/home/triton-server'",
+    ],
+    ids=[
+        "own code", "memory", "the run went on", "optional", "a number", "no attention", "export",
+        "warning", "server",
+    ],
+)  # fmt: skip
+def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:
+    assert guessed(log) is None
+
+
+def test_the_root_of_a_chain_comes_first(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        FLASH
+        + "RuntimeError: a == b expected\n\n"
+        + "During handling of the above exception, another exception occurred:\n\n"
+        + SDPA
+        + "RuntimeError: it failed\n"
+    )
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.line) == ("flash-attn-2", 8)
+
+
+def test_the_place_the_condition_and_the_values(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        f'{HEAD}  File "{SITE}/flash_attn/cute/interface.py", line 7, in fwd\n'
+        '    assert arch >= 100 and d <= 128, "must be small"\n'
+        "AssertionError: head_dim must be at most 128, but got 256"
+    )
+    assert found is not None
+    assert found.frame == f"{SITE}/flash_attn/cute/interface.py, line 7, in fwd"
+    assert found.condition == "arch >= 100 and d <= 128"
+    assert (found.wanted, found.seen) == ("be at most 128", "256")
+
+
+def test_a_version_range_becomes_a_command(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        "ImportError: xformers: Requires Flash-Attention version >=2.7.1,<=2.7.4 but got 2.8.0"
+    )
+    assert found is not None
+    assert (found.kind, found.seen) == ("version", "2.8.0")
+    assert found.fixes[0].run == (("pip", "install", "flash-attn>=2.7.1,<=2.7.4"),)
+
+
+def test_a_rule_counts_more_than_a_guess(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "torch-cpu-only", "Expected a == b")
+    found = explained(FLASH + "RuntimeError: Expected a == b to be true")
+    assert (found.outcome, found.guess) == (Outcome.CAUSE, None)
+
+
+def test_how_it_is_shown(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "torch-cpu-only", "a message that no log here has")
+    found = explained(FLASH + "RuntimeError: q must have shape (1, 2), got (3, 4)")
+    assert found.outcome is Outcome.COMPONENT
+    shown = text(found, Terminal(width=90))
+    for part in (
+        "? FlashAttention 2 seems to refuse this input",
+        "This is a guess",
+        "  wanted have shape (1, 2)",
+        "  found  (3, 4)",
+        "  try    Print shape",
+        "cause  unknown  [flash-attn-2, input]",
+    ):
+        assert part in shown
+    data = parser.loads(json(found, 5))
+    assert (data["outcome"], data["matches"]) == ("component", [])
+    assert data["guess"]["component"] == "flash-attn-2"
+    assert "component `flash-attn-2`, cause unknown" in markdown(found)
+
+
+def test_the_table() -> None:
+    table = component_table()
+    ids = [one.id for one in table.component]
+    assert len(set(ids)) == len(ids)
+    for one in table.component:
+        assert set(one.before) <= set(ids)
+        for pattern in (*one.frames, *one.calls, *one.messages):
+            assert re.compile(pattern).search("") is None, (one.id, pattern)
+    assert table.kind_of("whatever").id == "other"
+    assert all("{name}" in kind.title and kind.advice for kind in table.kind)

@@ -79,7 +79,9 @@ class Distributions:
             return f"METADATA cannot be read: {error.strerror}"
         # Installers decode all of it, the long description too.
         text = self._host.try_read(path, 1 << 20) or head
-        if "\0" in text or "\ufffd" in text:
+        strange = sum("\ufffd" in line for line in text.split("\n"))
+        # The character that replaces invalid bytes may be in the file itself.
+        if "\0" in text or (strange and strange > len(self._host.try_grep(path, "\ufffd"))):
             return "METADATA is not text in UTF-8"
         fields = self.headers(one)
         absent = [name for name in ("Name", "Version") if name not in fields]

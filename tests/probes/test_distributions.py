@@ -188,3 +188,22 @@ def test_links_and_spaces_on_a_real_disk(tmp_path: Path) -> None:
     assert found.folders == (str(site), str(tmp_path / "src"))
     assert isinstance(found.distributions, Distributions)
     assert len(found.distributions) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "damage"),
+    [
+        (b"Author: Moto Hira \xef\xbf\xbd\n", ""),  # as torchaudio 2.4.1 has it
+        (b"Author: Andr\xe9\n", "METADATA is not text in UTF-8"),
+        (b"Author: \xef\xbf\xbd\nAuthor: Andr\xe9\n", "METADATA is not text in UTF-8"),
+        (b"\0", "METADATA is not text in UTF-8"),
+    ],
+)
+def test_text_that_is_not_utf_8_is_damage(tmp_path: Path, text: bytes, damage: str) -> None:
+    info = tmp_path / "torchaudio-2.4.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_bytes(b"Name: torchaudio\nVersion: 2.4.1\n" + text)
+    known = scan(LocalHost(), (str(tmp_path),), str(tmp_path), Gaps()).distributions
+    found = known.get("torchaudio")
+    assert found is not None
+    assert known.damage(found) == damage

@@ -61,8 +61,9 @@ def reader(host: Host) -> Callable[[str], Binary]:
 _ALWAYS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 #: Parts of the GNU C library, which have one version.
 _GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "ld-linux")
-#: Libraries whose symbols all have versions: none is looked up by its name alone.
-_VERSIONED = (*_GLIBC, "libstdc++.", "libgcc_s.", "libcuda.")
+#: Libraries in which no symbol is looked up: `_ALWAYS` names those of the first; the driver's comes
+#: with the driver.
+_NOT_SEARCHED = (*_GLIBC, "libcuda.")
 
 #: Libraries that `import torch` loads itself, in this order; these need all others.
 _TORCH_FIRST = ("libtorch_global_deps.so", "libtorch_python.so")
@@ -102,7 +103,7 @@ class Linking:
             missing=tuple(missing),
             elsewhere=tuple(place for name in missing if (place := self._elsewhere(name))),
             providers=(
-                *(place for name, place in found.items() if not name.startswith(_VERSIONED)),
+                *(place for name, place in found.items() if not name.startswith(_NOT_SEARCHED)),
                 *self._always,
             ),
             too_old=tuple(too_old),

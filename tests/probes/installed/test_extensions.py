@@ -389,3 +389,18 @@ def test_a_symbol_of_the_c_library_without_a_version(environment: Environment) -
     (found,), _ = environment.read()
     assert (found.first_undefined_symbols, found.loads) == ((), True)
     assert loads(environment, path) == ""
+
+
+def test_a_symbol_of_the_cpp_library_without_a_version(environment: Environment) -> None:
+    """torchaudio 2.11 needs `std::string`, linked without libstdc++'s versions."""
+    stub = library(
+        environment.root / "libstdc++.so.6", "int none;", "-Wl,-soname,libstdc++.so.6", "-nostdlib"
+    )
+    path = library(
+        environment.site / "flash_attn_2_cuda.so",
+        "#include <string>\nbool use(std::string &one) { one.clear(); return one.find('x'); }",
+        "-O2", "-nostdlib", "-Wl,--no-as-needed", str(stub), "-lc",
+    )  # fmt: skip
+    (found,), _ = environment.read()
+    assert (found.first_undefined_symbols, found.loads) == ((), True)
+    assert loads(environment, path) == ""

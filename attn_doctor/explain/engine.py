@@ -20,7 +20,14 @@ from attn_doctor.explain.log_machine import log_facts
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.prefilter import Prefilter
 from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
-from attn_doctor.explain.symptom_match import Symptom, SymptomMatch, SymptomSearch, all_symptoms
+from attn_doctor.explain.symptom_match import (
+    Effort,
+    Symptom,
+    SymptomIndex,
+    SymptomMatch,
+    SymptomSearch,
+    all_symptoms,
+)
 from attn_doctor.explain.tracebacks import TraceLog
 from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
@@ -30,8 +37,13 @@ _log = logging.getLogger(__name__)
 
 #: A log up to this size (in bytes) is one stretch; of a longer one, about half of it at each end.
 _STRETCH = 1 << 17
-#: Passages of a long log from which facts are extracted as well.
-_FACT_PASSAGES = 100
+#: Bytes that a line counts as at least: to read short ones closely takes longer.
+_LINE = 32
+#: Bytes of passages of a long log from which facts are extracted as well.
+_FACTS = 1 << 18
+#: Seconds of processor time for reading closely: the ends of a log, the passages between them, and
+#: more of those for each byte. A common log takes a tenth of it.
+_ENDS, _PASSAGES, _MORE = 0.2, 0.15, 5e-9
 
 
 def explain(
@@ -98,11 +110,7 @@ class _Reader:
         self._last: dict[str, NormalizedLog] = {}
         self.logs: list[Log] = []
         self.ends: list[LogEnd] = []
-        self._symptoms = symptoms
-        self._by_keyword: dict[str, list[Symptom]] = {}
-        for symptom in symptoms:
-            for word in symptom.keywords:
-                self._by_keyword.setdefault(word, []).append(symptom)
+        self._index = SymptomIndex(symptoms)
 
     def text(self) -> str:
         """The stretches of the logs from which facts are extracted."""
@@ -123,45 +131,56 @@ class _Reader:
         """Read one log."""
         name = log_name(path)
         stream = chunks(path)
+        ends, passages = Effort(_ENDS), Effort(_PASSAGES)
         head = list(_up_to(stream, _STRETCH))
         rest = next(stream, None)
         if rest is None:
-            self._search(name, head, self._symptoms, facts=True, last=True)
+            skipped = self._search(name, head, None, ends, facts=True, last=True)
             size = sum(len(chunk.data) for chunk in head)
-            self._count(name, head[-1] if head else LogChunk(1, b""), size)
+            self._count(name, head[-1] if head else LogChunk(1, b""), size, skipped)
             return
-        self._search(name, head, self._symptoms, facts=True, last=False)
-        tail = _Tail(chain(head, [rest], stream))
-        prefilter = Prefilter(self._by_keyword)
-        for number, passage in enumerate(prefilter.passages(tail)):
-            symptoms = [s for word in passage.keywords for s in self._by_keyword[word]]
+        skipped = self._search(name, head, None, passages, facts=True, last=False)
+        tail = _Tail(chain(head, [rest], stream), passages)
+        by_keyword = self._index.by_keyword
+        prefilter = Prefilter(self._index.keywords, passages)
+        facts = _FACTS
+        for passage in prefilter.passages(tail):
+            symptoms = dict.fromkeys(s for word in passage.keywords for s in by_keyword[word])
             chunk = LogChunk(passage.first, passage.data)
-            facts = number < _FACT_PASSAGES
-            self._search(name, [chunk], dict.fromkeys(symptoms), facts=facts, last=False)
-        self._search(name, tail.kept, self._symptoms, facts=True, last=True)
-        self._count(name, tail.kept[-1], tail.bytes, prefilter.skipped)
+            skipped += self._search(name, [chunk], symptoms, passages, facts=facts > 0, last=False)
+            facts -= len(passage.data)
+        skipped += self._search(name, tail.kept, None, ends, facts=True, last=True)
+        self._count(name, tail.kept[-1], tail.bytes, prefilter.skipped + skipped)
 
     def _search(
         self,
         name: str,
         parts: Sequence[LogChunk],
-        symptoms: Iterable[Symptom],
+        symptoms: Iterable[Symptom] | None,
+        effort: Effort,
         *,
         facts: bool,
         last: bool,
-    ) -> None:
-        """Find symptoms in neighbouring chunks. `facts`: extract facts from them as well."""
+    ) -> int:
+        """Find symptoms in neighbouring chunks; return the bytes that were not searched for all.
+
+        `symptoms`: None for all. `facts`: extract facts from the chunks as well.
+        """
         if not parts:
-            return
-        log = NormalizedLog(parts[0].first, b"".join(part.data for part in parts))
-        search = SymptomSearch(log, symptoms)
+            return 0
+        data = b"".join(part.data for part in parts)
+        log = NormalizedLog(parts[0].first, data)
+        possible = self._index.possible(log) if symptoms is None else symptoms
+        with effort:
+            search = SymptomSearch(log, possible, effort)
+        skipped = 0 if search.complete else len(data)
         if facts:
             self._stretches.append(log)
         if last:
             self._last[name] = log
         # The end of a log decides about symptoms anywhere in it.
         if not search and not (last and self.matches):
-            return
+            return skipped
         trace = TraceLog(log.lines)
         if last:
             self.ends.append(log_end(name, trace))
@@ -170,17 +189,19 @@ class _Reader:
             if last or key not in self.matches:
                 # The end of the log is read last, and only there the last failure is known.
                 self.matches[key] = match
+        return skipped
 
     def _count(self, name: str, last: LogChunk, size: int, skipped: int = 0) -> None:
         lines = last.first - 1 + last.data.count(b"\n") + (last.data[-1:] not in (b"\n", b""))
-        self.logs.append(Log(name, lines, size, skipped))
+        self.logs.append(Log(name, lines, size, min(size, skipped)))
 
 
 class _Tail:
-    """Passes chunks on and keeps the last of them."""
+    """Passes chunks on, keeps the last of them, and allows more effort for each."""
 
-    def __init__(self, stream: Iterable[LogChunk]) -> None:
+    def __init__(self, stream: Iterable[LogChunk], effort: Effort) -> None:
         self._stream = stream
+        self._effort = effort
         self.kept: list[LogChunk] = []
         self.bytes = 0
 
@@ -189,13 +210,19 @@ class _Tail:
         for chunk in self._stream:
             self.kept.append(chunk)
             self.bytes += len(chunk.data)
-            size += len(chunk.data)
-            while len(self.kept) > 1 and size - len(self.kept[0].data) >= _STRETCH // 2:
-                size -= len(self.kept.pop(0).data)
+            self._effort.add(_MORE * len(chunk.data))
+            size += _weight(chunk)
+            while len(self.kept) > 1 and size - _weight(self.kept[0]) >= _STRETCH // 2:
+                size -= _weight(self.kept.pop(0))
             yield chunk
 
 
 def _up_to(stream: Iterator[LogChunk], size: int) -> Iterator[LogChunk]:
     while size > 0 and (chunk := next(stream, None)) is not None:
-        size -= len(chunk.data)
+        size -= _weight(chunk)
         yield chunk
+
+
+def _weight(chunk: LogChunk) -> int:
+    """The time that it takes to read a chunk closely, in bytes of common lines."""
+    return max(len(chunk.data), _LINE * (chunk.data.count(b"\n") + chunk.data.count(b"\r")))

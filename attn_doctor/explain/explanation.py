@@ -100,7 +100,7 @@ class Log(Struct, frozen=True):
     lines: int
     bytes: int
     skipped: int = 0
-    """Bytes in the middle that were not searched: noise, or too many symptoms."""
+    """Bytes that were not searched for every symptom: noise, or too many symptoms."""
 
 
 class LogFact(Struct, frozen=True):

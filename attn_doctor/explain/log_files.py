@@ -16,8 +16,8 @@ from attn_doctor.files import open_binary
 
 #: Bytes read at once; small enough that a chunk and its words stay in the processor's cache.
 CHUNK = 1 << 16
-#: A longer line is cut at any place.
-_LONGEST = 1 << 20
+#: Most lines of a chunk: to read short lines closely costs more than their bytes tell.
+_LINES = 2048
 
 
 class LogChunk(NamedTuple):
@@ -86,14 +86,26 @@ def _whole_lines(parts: Iterator[bytes]) -> Iterator[bytes]:
     for part in parts:
         data = rest + part
         cut = data.rfind(b"\n") + 1
-        if not cut and len(data) > 2 * CHUNK:
-            # A progress bar may rewrite one line for hours.
-            cut = data.rfind(b"\r") + 1 or (len(data) > _LONGEST and len(data))
+        if not cut and len(data) > CHUNK:
+            # A progress bar may rewrite one line for hours. Any other line is cut anywhere.
+            cut = data.rfind(b"\r") + 1 or len(data)
         if cut:
-            yield data[:cut]
+            yield from _few_lines(data[:cut])
         rest = data[cut:]
     if rest:
         yield rest
+
+
+def _few_lines(data: bytes) -> Iterator[bytes]:
+    """The bytes, cut at ends of lines where they have too many."""
+    ends = data.replace(b"\r", b"\n") if b"\r" in data else data
+    parts = 1 + ends.count(b"\n") // _LINES
+    size, start = len(data) // parts + 1, 0
+    while parts > 1 and (end := ends.find(b"\n", start + size) + 1):
+        yield data[start:end]
+        start = end
+    if start < len(data):
+        yield data[start:]
 
 
 def _numbered(parts: Iterator[bytes]) -> Iterator[LogChunk]:

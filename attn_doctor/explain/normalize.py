@@ -99,9 +99,9 @@ class NormalizedLog:
         lines = _without_common_time(
             [line for number, text in _split(first, data) for line in _clean(number, text)]
         )
-        ranks = dict.fromkeys(line.rank for line in lines)
-        if len(ranks) > 1:
-            lines = [line for rank in ranks for line in lines if line.rank == rank]
+        order = {rank: at for at, rank in enumerate(dict.fromkeys(line.rank for line in lines))}
+        if len(order) > 1:
+            lines.sort(key=lambda line: order[line.rank])
         self.lines = lines
 
     @cached_property
@@ -110,9 +110,10 @@ class NormalizedLog:
         return "\n".join(line.text for line in self.lines)
 
     @cached_property
-    def lowered(self) -> str:
-        """All forms of the text in lower case, for a first search."""
-        return "\n".join(form.lower() for form in (self.text, *self.joined))
+    def lowered(self) -> tuple[str, ...]:
+        """The text and `joined` in lower case, for a first search; offsets stay the same."""
+        # The one character that would become two.
+        return tuple(form.replace("\u0130", "i").lower() for form in (self.text, *self.joined))
 
     @cached_property
     def joined(self) -> tuple[str, ...]:

@@ -7,12 +7,11 @@ few nanoseconds per byte for any number of symptoms. Only the text around a keyw
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from attn_doctor.explain.keywords import Keywords
 from attn_doctor.explain.log_files import LogChunk
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_"
@@ -22,12 +21,12 @@ _NO_SHAPE = bytes(byte for byte in range(256) if byte not in _LETTERS + b"\n")
 _AROUND = 8000
 #: Most passages for lines of the same words, and for one keyword.
 _SAME, _EACH = 4, 300
-#: Bytes of all passages together, which are searched closely. One with many keywords is searched
-#: for many symptoms, and counts several times.
-_PASSAGES = 2 << 20
-#: Bytes of words that were not seen before. Text has few of them. Noise consists of them, and to
-#: search it takes twenty times as long as to pass over it.
-_NEW = 8 << 20
+#: Bytes of all passages together, and one more for each of so many bytes of the log. They are
+#: searched closely. One with many keywords is searched for many symptoms, and counts several times.
+_PASSAGES, _BETWEEN = 1 << 19, 32
+#: Bytes of words that were not seen before, and one more for each of so many bytes of the log. Text
+#: has few of them. Noise consists of them, and to search it takes ten times as long as to skip it.
+_NEW, _OLD = 1 << 20, 8
 #: Most entries of a memory before it is emptied.
 _REMEMBERED = 100_000
 
@@ -43,10 +42,12 @@ class Passage(Struct, frozen=True):
 
 
 class Prefilter:
-    """Finds the passages of a log around keywords."""
+    """Finds the passages of a log around keywords, while `effort` is true."""
 
-    def __init__(self, keywords: Iterable[str]) -> None:
-        self._left = dict.fromkeys(keywords, _EACH)
+    def __init__(self, keywords: Keywords, effort: object = True) -> None:
+        self._keywords = keywords
+        self._effort = effort
+        self._times_left: dict[str, int] = {}
         self._ignorable: set[bytes] = set()
         self._relevant: dict[bytes, list[str]] = {}
         self._known: set[bytes] = set()
@@ -54,7 +55,6 @@ class Prefilter:
         self._passages, self._new = _PASSAGES, _NEW
         self.skipped = 0
         """Bytes that were not searched, since a limit was reached."""
-        self._renew()
 
     def passages(self, chunks: Iterable[LogChunk]) -> Iterator[Passage]:
         """The passages of a log, which is given chunk by chunk."""
@@ -65,7 +65,9 @@ class Prefilter:
         yield from self._around(before, this, b"")
 
     def _around(self, before: bytes, chunk: LogChunk, after: bytes) -> Iterator[Passage]:
-        if self._passages <= 0 or self._new <= 0:
+        self._new += len(chunk.data) // _OLD
+        self._passages += len(chunk.data) // _BETWEEN
+        if self._passages <= 0 or self._new <= 0 or not self._effort:
             self.skipped += len(chunk.data)
             return
         found = self._offsets(chunk.data)
@@ -101,8 +103,13 @@ class Prefilter:
         shapes = data.translate(None, _NO_SHAPE).split(b"\n")
         if self._known.issuperset(shapes):
             return
+        lowered = data.lower()
+        # A word of noise has letters that are apart in the text.
+        keywords = {word: letters for word, letters in keywords.items() if letters in lowered}
+        if not keywords:
+            return
         offset = 0
-        for line, shape in zip(data.lower().split(b"\n"), shapes, strict=True):
+        for line, shape in zip(lowered.split(b"\n"), shapes, strict=True):
             if shape not in self._known:
                 place = -1
                 for keyword, letters in keywords.items():
@@ -129,47 +136,28 @@ class Prefilter:
             return
         if len(self._ignorable) + len(self._relevant) > _REMEMBERED:
             self._ignorable, self._relevant = set(), {}
-        # One search in all of them: most words have no keyword.
-        text = b"\n".join(words).lower()
-        self._new -= len(text)
-        found = set()
-        place = 0
-        while self._any is not None and (match := self._any.search(text, place)):
-            start, end = text.rfind(b"\n", 0, match.start()) + 1, text.find(b"\n", match.end())
-            place = end if end >= 0 else len(text)
-            found.add(text[start:place])
-        relevant = {word for word in words if word.lower() in found} if found else set()
-        for word in relevant:
-            lower = word.decode("ascii").lower()
-            self._relevant[word] = [keyword for keyword in self._left if keyword in lower]
-        self._ignorable |= words - relevant
+        lowered = [word.lower() for word in words]
+        self._new -= sum(map(len, lowered)) + len(lowered)
+        found = self._keywords.holding(lowered)
+        for word in words if found else ():
+            if word.lower() in found:
+                keywords = [one for one in self._keywords.inside(word.lower()) if self._has(one)]
+                if keywords:
+                    self._relevant[word] = keywords
+        self._ignorable |= words - self._relevant.keys()
+
+    def _has(self, keyword: str) -> bool:
+        """Whether passages are left for a keyword."""
+        return self._times_left.get(keyword, _EACH) > 0
 
     def _spend(self, keyword: str) -> bool:
         """Count a passage; a keyword with too many passages is no longer searched."""
-        if keyword not in self._left:
+        if not self._has(keyword):
             return False
-        self._left[keyword] -= 1
-        if self._left[keyword] > 0:
-            return True
-        del self._left[keyword]
-        self._renew()
-        return False
-
-    def _renew(self) -> None:
-        """Forget the words, since fewer keywords are searched."""
-        self._any = re.compile(_any_of(sorted(self._left)).encode()) if self._left else None
-        self._relevant = {}
-
-
-def _any_of(words: Sequence[str], depth: int = 0) -> str:
-    """A pattern for any of some sorted words, which compares each of their beginnings once."""
-    if any(len(word) == depth for word in words):
-        return ""  # this word is the beginning of the others
-    branches = [
-        re.escape(letter) + _any_of(tuple(group), depth + 1)
-        for letter, group in itertools.groupby(words, lambda word: word[depth])
-    ]
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+        left = self._times_left[keyword] = self._times_left.get(keyword, _EACH) - 1
+        if not left:
+            self._relevant = {}
+        return left > 0
 
 
 def _spans(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import islice
 
 from msgspec import Struct
 
+from attn_doctor.explain.keywords import Keywords
 from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
-from attn_doctor.rulebook.patterns import keyword, plain_length
+from attn_doctor.rulebook.patterns import keyword, longest_match, plain_length
 from attn_doctor.rulebook.rule import Rule
 
 #: Occurrences of one symptom in a stretch of a log that are used.
@@ -28,6 +29,10 @@ _MESSAGE = 60
 _EXCERPT = 160
 #: Characters on either side of a match that are searched for secrets.
 _AROUND = 2000
+#: A text up to this length is searched as a whole; a longer one around a pattern's plain text.
+_SHORT = 16_000
+#: Characters on either side of a pattern's plain text that are searched, by its longest match.
+_LEAST_REACH, _REACH = 500, 8000
 
 # Weights of the score. They were chosen by hand so that the first match has the right cause in the
 # logs of tests/logs, and are not probabilities.
@@ -69,10 +74,20 @@ class Symptom:
         """Characters of plain text that a match contains."""
         return plain_length(self.pattern)
 
-    @property
+    @cached_property
+    def reach(self) -> int:
+        """Characters on either side of its plain text in which a match lies."""
+        return min(_REACH, max(_LEAST_REACH, longest_match(self.pattern)))
+
+    @cached_property
     def keywords(self) -> tuple[str, ...]:
-        """Words of which each log with the symptom contains one."""
+        """Words of which each log with the symptom contains one, unless it is `wordless`."""
         return tuple(dict.fromkeys(filter(None, map(keyword, self.texts))))
+
+    @property
+    def wordless(self) -> bool:
+        """Some of its texts have no word."""
+        return not self.texts or not all(map(keyword, self.texts))
 
 
 class SymptomMatch(Struct, frozen=True, kw_only=True):
@@ -119,17 +134,69 @@ def all_symptoms(rules: Iterable[Rule]) -> tuple[Symptom, ...]:
     return tuple(Symptom(rule, index) for rule in rules for index in range(len(rule.symptoms)))
 
 
+class SymptomIndex:
+    """Symptoms by the words of their plain text."""
+
+    def __init__(self, symptoms: Sequence[Symptom]) -> None:
+        self._all = symptoms
+        self.by_keyword: dict[str, list[Symptom]] = {}
+        for symptom in symptoms:
+            for word in symptom.keywords:
+                self.by_keyword.setdefault(word, []).append(symptom)
+        self.keywords = Keywords(self.by_keyword)
+
+    def possible(self, log: NormalizedLog) -> Sequence[Symptom]:
+        """The symptoms that can be in the log, by its words."""
+        if len(log.text) <= _SHORT:
+            return self._all
+        found = self.keywords.in_text("\n".join(log.lowered))
+        return [one for one in self._all if one.wordless or not found.isdisjoint(one.keywords)]
+
+
+class Effort:
+    """Processor time that may still be spent inside `with` blocks.
+
+    What a pattern costs depends on the text: a hostile log takes a thousand times as long.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._start: float | None = None
+
+    def __enter__(self) -> None:
+        self._start = time.thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._left -= self._spent()
+        self._start = None
+
+    def __bool__(self) -> bool:
+        """Whether some is left."""
+        return self._spent() < self._left
+
+    def add(self, seconds: float) -> None:
+        """Allow more."""
+        self._left += seconds
+
+    def _spent(self) -> float:
+        return 0.0 if self._start is None else time.thread_time() - self._start
+
+
 class SymptomSearch:
     """The symptoms that occur in a stretch of a log, before their positions are known."""
 
-    def __init__(self, log: NormalizedLog, symptoms: Iterable[Symptom]) -> None:
+    def __init__(self, log: NormalizedLog, symptoms: Iterable[Symptom], effort: Effort) -> None:
         self._log = log
-        self._occurrences = [
-            occurrence
-            for symptom in symptoms
-            if not symptom.texts or any(text in log.lowered for text in symptom.texts)
-            for occurrence in self._find(symptom)
-        ]
+        self._effort = effort
+        self._occurrences: list[tuple[Symptom, re.Match[str], range]] = []
+        self.complete = True
+        """False if no effort was left for some symptoms."""
+        for symptom in symptoms:
+            texts = symptom.texts
+            if not texts or any(text in form for form in log.lowered for text in texts):
+                if not self._goes_on():
+                    break
+                self._occurrences += self._find(symptom)
 
     def __bool__(self) -> bool:
         return bool(self._occurrences)
@@ -157,24 +224,70 @@ class SymptomSearch:
 
     def _find(self, symptom: Symptom) -> list[tuple[Symptom, re.Match[str], range]]:
         """Occurrences in the lines as they are, or else in lines that were joined."""
-        found = list(self._search(symptom, self._log.text, self._log.index_at))
+        found = list(
+            self._search(symptom, self._log.text, self._log.lowered[0], self._log.index_at)
+        )
         if found:
             return found
         for form, text in enumerate(self._log.joined):
-            occurrences = self._search(symptom, text, partial(self._log.index_in, form))
+            index_in = partial(self._log.index_in, form)
+            occurrences = self._search(symptom, text, self._log.lowered[1 + form], index_in)
             # One within a line was excluded by the pattern before the lines were joined.
             found = [occurrence for occurrence in occurrences if len(occurrence[2]) > 1]
             if found:
                 return found
         return []
 
-    @staticmethod
     def _search(
-        symptom: Symptom, text: str, index_at: Callable[[int], int]
+        self, symptom: Symptom, text: str, lowered: str, index_at: Callable[[int], int]
     ) -> Iterator[tuple[Symptom, re.Match[str], range]]:
-        for match in islice(symptom.regex.finditer(text), _MOST):
-            last = max(match.start(), match.end() - 1)
-            yield symptom, match, range(index_at(match.start()), index_at(last) + 1)
+        left = _MOST
+        for start, end in _windows(symptom, lowered):
+            while start < end and left and self._goes_on():
+                # In pieces, since one search can take long.
+                stop = min(end, start + _SHORT)
+                for match in symptom.regex.finditer(text, start, min(end, stop + symptom.reach)):
+                    if match.start() >= stop or not left:
+                        break
+                    left -= 1
+                    stop = max(stop, match.end())
+                    last = max(match.start(), match.end() - 1)
+                    yield symptom, match, range(index_at(match.start()), index_at(last) + 1)
+                start = stop
+
+    def _goes_on(self) -> bool:
+        """Whether effort is left."""
+        self.complete = self.complete and bool(self._effort)
+        return self.complete
+
+
+def _windows(symptom: Symptom, lowered: str) -> Iterator[tuple[int, int]]:
+    """The stretches of whole lines, from and to an offset, in which a match can be."""
+    if len(lowered) <= _SHORT or not symptom.texts:
+        yield 0, len(lowered)
+        return
+    reach = symptom.reach
+    places = {text: place for text in symptom.texts if (place := lowered.find(text)) >= 0}
+    start = end = 0
+    while places:
+        place = min(places.values())
+        left = lowered.rfind("\n", 0, max(0, place - reach)) + 1
+        right = lowered.find("\n", place + reach)
+        right = right if right >= 0 else len(lowered)
+        if left > end:
+            if end:
+                yield start, end
+            start = left
+        end = right
+        # What lies before this is covered.
+        covered = max(place + 1, end - reach)
+        places = {
+            text: following
+            for text, at in places.items()
+            if (following := at if at >= covered else lowered.find(text, covered)) >= 0
+        }
+    if end > start:
+        yield start, end
 
 
 def _deciding_line(covered: range, matched: str, trace: TraceLog) -> int:

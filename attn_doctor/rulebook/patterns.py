@@ -68,11 +68,20 @@ def plain_length(pattern: str) -> int:
     return _plain(_parsed(pattern))
 
 
-@lru_cache(maxsize=1024)
+def longest_match(pattern: str) -> int:
+    """Most characters of a match; a huge number for one without a limit."""
+    most: int = _tree(pattern).getwidth()[1]
+    return most
+
+
 def _parsed(pattern: str) -> _Nodes:
     """The parts of a pattern, as Python's own parser names them."""
-    nodes: Any = parser.parse(pattern)
-    return list(nodes)
+    return list(_tree(pattern))
+
+
+@lru_cache(maxsize=1024)
+def _tree(pattern: str) -> Any:
+    return parser.parse(pattern)
 
 
 def _cover(nodes: _Nodes) -> tuple[str, ...] | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.configs.readers import kinds, shell_words
+from attn_doctor.explain.keywords import Keywords
 from attn_doctor.explain.log_files import CHUNK, LogChunk
 from attn_doctor.explain.prefilter import Prefilter
 from attn_doctor.kernels.bundle.artifact import HEAD, ArtifactError, head
@@ -108,7 +109,7 @@ def test_noise_is_searched_up_to_a_limit() -> None:
     letters = bytes(32 if byte < 28 else 97 + byte % 26 for byte in range(256))
     noise = random.Random(1).randbytes(12 << 20).translate(letters)
     pieces = [LogChunk(1, noise[at : at + CHUNK]) for at in range(0, len(noise), CHUNK)]
-    prefilter = Prefilter(["attention", "sageattention", "flash"])
+    prefilter = Prefilter(Keywords(["attention", "sageattention", "flash"]))
     with at_most(5):
         assert sum(1 for _ in prefilter.passages(pieces)) < 100
     assert 0 < prefilter.skipped < len(noise)
@@ -116,7 +117,7 @@ def test_noise_is_searched_up_to_a_limit() -> None:
 
 def test_text_of_any_length_is_searched_to_its_end() -> None:
     line = b"step 12 loss 0.25 lr 1e-4 and other words of a training run\n" * 1000
-    prefilter = Prefilter(["attention", "sageattention", "flash"])
+    prefilter = Prefilter(Keywords(["attention", "sageattention", "flash"]))
     chunks = [LogChunk(1 + 1000 * n, line) for n in range(500)]
     chunks.append(LogChunk(500_001, b"RuntimeError: no module named SageAttention\n"))
     (found,) = prefilter.passages(chunks)

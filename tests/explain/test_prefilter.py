@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from attn_doctor.explain.keywords import Keywords
 from attn_doctor.explain.log_files import LogChunk
 from attn_doctor.explain.prefilter import Prefilter
 
@@ -35,7 +36,7 @@ def test_a_needle_anywhere() -> None:
     for place in (0, 1, 4000, 19_998, 19_999):
         lines = log(20_000)
         lines[place] = NEEDLE
-        found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
+        found = list(Prefilter(Keywords(["flashattention"])).passages(chunks(lines)))
         assert len(found) == 1
         at = found[0].data.split(b"\n").index(NEEDLE)
         assert found[0].first + at == place + 1
@@ -46,14 +47,16 @@ def test_a_needle_anywhere() -> None:
 
 
 def test_nothing_is_let_through_of_a_log_without_keywords() -> None:
-    assert list(Prefilter(["flashattention", "libcuda"]).passages(chunks(log(20_000)))) == []
+    assert (
+        list(Prefilter(Keywords(["flashattention", "libcuda"])).passages(chunks(log(20_000)))) == []
+    )
 
 
 def test_keywords_within_words_and_in_any_case() -> None:
     lines = log(5000)
     lines[10] = b"import LIBCUDA.so"
     lines[2500] = b"see my_flashattention2_fork"
-    found = list(Prefilter(["flashattention", "libcuda"]).passages(chunks(lines)))
+    found = list(Prefilter(Keywords(["flashattention", "libcuda"])).passages(chunks(lines)))
     assert [one.keywords for one in found] == [{"libcuda"}, {"flashattention"}]
 
 
@@ -61,7 +64,7 @@ def test_a_line_that_repeats_is_read_a_few_times_only() -> None:
     lines = log(60_000)
     for place in range(0, 60_000, 2):
         lines[place] = b"%d warning: flashattention is slow here" % place
-    found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
+    found = list(Prefilter(Keywords(["flashattention"])).passages(chunks(lines)))
     assert 1 <= len(found) <= 4
 
 
@@ -70,7 +73,7 @@ def test_another_line_with_the_same_word_is_read_as_well() -> None:
     for place in range(0, 60_000, 2):
         lines[place] = b"%d warning: flashattention is slow here" % place
     lines[30_001] = NEEDLE
-    found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
+    found = list(Prefilter(Keywords(["flashattention"])).passages(chunks(lines)))
     assert any(NEEDLE in one.data for one in found)
 
 
@@ -78,7 +81,7 @@ def test_a_progress_bar_may_carry_a_needle() -> None:
     bar = b"\r".join(b"%d%%|## | %d/100 [00:01<00:02]" % (n, n) for n in range(100))
     lines = log(3000)
     lines[1500] = bar + b"\r" + NEEDLE
-    found = list(Prefilter(["flashattention"]).passages(chunks(lines)))
+    found = list(Prefilter(Keywords(["flashattention"])).passages(chunks(lines)))
     assert any(NEEDLE in one.data for one in found)
 
 
@@ -86,6 +89,6 @@ def test_what_differs_in_every_line_ends_at_a_limit() -> None:
     rng = random.Random(5)
     letters = "abcdefghijklmnopqrstuvwxyz"
     lines = [b"libcuda " + "".join(rng.choices(letters, k=30)).encode() for _ in range(20_000)]
-    found = list(Prefilter(["libcuda"]).passages(chunks(lines, 1 << 12)))
+    found = list(Prefilter(Keywords(["libcuda"])).passages(chunks(lines, 1 << 12)))
     assert sum(len(one.data) for one in found) < 20_000_000
     assert len(found) <= 300

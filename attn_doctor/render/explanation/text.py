@@ -13,6 +13,7 @@ from attn_doctor.explain.explanation import (
 )
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Terminal, clean
 
 #: Fixes and further causes that are shown; the JSON has all.
@@ -147,7 +148,7 @@ def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:
     yield terminal.style(examined, "dim")
     skipped = sum(log.skipped for log in found.logs)
     if skipped:
-        words = f"{skipped / 1e6:.0f} MB in the middle were not searched: they are hardly text."
+        words = f"{size(skipped)} were not searched for every symptom: noise, or too many symptoms."
         yield from terminal.wrap(words, 0)
     yield from terminal.wrap(_next(found), 0)
 

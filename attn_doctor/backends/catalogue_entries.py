@@ -106,8 +106,12 @@ class Requirement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rule: str = ""
     """The rule that explains more."""
     remedy: str = ""
+    run: tuple[tuple[Text, ...], ...] = ()
+    """Commands of the remedy, as rules write them."""
+    unset: tuple[Text, ...] = ()
+    """Environment variables that the remedy unsets."""
     code: str = ""
-    """Lines for the remedy, to copy unchanged."""
+    """Lines of the remedy to copy into the user's program."""
     examples: tuple[Example, ...] = ()
 
 

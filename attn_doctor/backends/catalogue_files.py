@@ -58,6 +58,8 @@ class RequirementFile(Struct, frozen=True, forbid_unknown_fields=True):
     by: Party = "library"
     rule: str = ""
     remedy: str = ""
+    run: tuple[tuple[Text, ...], ...] = ()
+    unset: tuple[Text, ...] = ()
     code: str = ""
     example: tuple[Example, ...] = ()
 
@@ -167,6 +169,8 @@ def _requirement(path: Path, file: RequirementFile) -> Requirement:
             by=file.by,
             rule=file.rule or file.problem,
             remedy=" ".join(file.remedy.split()),
+            run=file.run,
+            unset=file.unset,
             code=file.code,
             examples=file.example,
         )

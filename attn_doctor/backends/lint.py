@@ -93,7 +93,7 @@ def _complaints(requirement: Requirement) -> Iterator[str]:
     for name, without in _reduced(requirement):
         if [outcome(without, example) for example in requirement.examples] == found:
             yield f"{name} is guarded by no example: all give the same outcome without it"
-    for text in (requirement.text, requirement.remedy, requirement.code):
+    for text in (requirement.text, requirement.remedy, *sum(requirement.run, ())):
         for name in PLACEHOLDER.findall(text):
             if name not in known_facts():
                 yield f"{{{name}}} in {text!r} is not a fact"

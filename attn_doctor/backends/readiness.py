@@ -50,8 +50,12 @@ class RequirementResult(Struct, frozen=True, kw_only=True):
     """There is no error message: the result is wrong."""
     rule: str = ""
     remedy: str = ""
+    run: tuple[tuple[str, ...], ...] = ()
+    """Commands of the remedy, as argv lists of rules."""
+    unset: tuple[str, ...] = ()
+    """Environment variables that the remedy unsets."""
     code: str = ""
-    """Lines for the remedy, to copy unchanged."""
+    """Lines of the remedy to copy into the user's program."""
     source: str = ""
 
 

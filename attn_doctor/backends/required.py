@@ -5,7 +5,7 @@ As findings they count for the exit code and are part of every output format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -104,7 +104,26 @@ def remedy(reason: RequirementResult) -> Fix | None:
     if not reason.remedy:
         return None
     title = reason.remedy[0].upper() + reason.remedy[1:]
-    return Fix(title=title, safety=Safety.MANUAL, code=reason.code)
+    return Fix(
+        title=title,
+        safety=Safety.ASK if reason.run or reason.unset else Safety.MANUAL,
+        run=reason.run,
+        exports=dict.fromkeys(reason.unset, ""),
+        code=reason.code,
+    )
+
+
+def remedies(answers: Iterable[Answer]) -> tuple[Fix, ...]:
+    """The remedies of what keeps a backend from being ready, once each.
+
+    Empty where one reason has no remedy, such as a GPU that is too old: the others would not help.
+    """
+    found: dict[str, Fix] = {}
+    for answer in answers:
+        for reason in answer.reasons:
+            if fix := remedy(reason):
+                found.setdefault(fix.title, fix)
+    return tuple(found.values())
 
 
 def _fixes(answer: Answer, known: Mapping[str, Finding]) -> tuple[Fix, ...]:

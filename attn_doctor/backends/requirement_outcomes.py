@@ -16,8 +16,9 @@ from attn_doctor.backends.readiness import Answer, Outcome, Readiness, Requireme
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Because, Finding, Severity, Verdict
 from attn_doctor.rulebook.conditions import conjunction
-from attn_doctor.rulebook.evaluate import FactLookup
-from attn_doctor.rulebook.texts import fill, unknown_in
+from attn_doctor.rulebook.evaluate import FactLookup, filled_commands
+from attn_doctor.rulebook.texts import fill
+from attn_doctor.shell.commands import in_text
 
 #: The order of states: a certain failure outweighs an unknown, an unknown outweighs slowness.
 _WORST_FIRST = (Readiness.NOT_READY, Readiness.UNKNOWN, Readiness.SLOW, Readiness.READY)
@@ -182,7 +183,7 @@ class Evaluator:
         self, requirement: Requirement, outcome: Outcome, lookup: FactLookup
     ) -> RequirementResult:
         finding = self._found.get(requirement.problem)
-        text = fill(requirement.text, lookup)
+        text = in_text(fill(requirement.text, lookup), lookup.facts)
         state = Readiness.READY
         if outcome is Outcome.UNSATISFIED:
             state = Readiness(requirement.otherwise)
@@ -199,9 +200,10 @@ class Evaluator:
             by=requirement.by,
             silent=requirement.silent,
             rule=requirement.rule,
-            remedy=fill(requirement.remedy, lookup),
-            # A command with an unknown value cannot be run.
-            code="" if unknown_in(requirement.code, lookup) else fill(requirement.code, lookup),
+            remedy=in_text(fill(requirement.remedy, lookup), lookup.facts),
+            run=filled_commands(requirement.run, lookup) or (),
+            unset=requirement.unset,
+            code=requirement.code,
             source=requirement.source,
         )
 

@@ -30,10 +30,26 @@ def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
         error = load_error(one)
         found.append(
             msgspec.structs.replace(
-                one, loads=None if error is None else not error, load_error=error, gpu_code=code
+                one,
+                loads=None if error is None else not error,
+                load_error=error,
+                gpu_code=code,
+                requirement=requirement(one, facts),
             )
         )
     return tuple(found)
+
+
+def requirement(one: Extension, facts: Facts) -> str | None:
+    """Return what pip installs to replace its package by a new copy; empty if it has none."""
+    package = getattr(facts, one.package or "", None)
+    if not isinstance(package, Package):
+        return "" if one.package else None
+    if not package.installed or not package.distribution or not package.version:
+        return None
+    if package.source == "vcs" and package.source_url:
+        return f"git+{package.source_url.removeprefix('git+')}"
+    return f"{package.distribution}=={package.version.partition('+')[0]}"
 
 
 def load_error(one: Extension) -> str | None:

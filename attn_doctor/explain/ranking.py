@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from attn_doctor.explain.explanation import Confirmation, RankedCause
 from attn_doctor.explain.log_signals import log_signals
@@ -31,7 +30,7 @@ from attn_doctor.rulebook.evaluate import (
 )
 from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.texts import fill_known, fill_or_name, unknown_in
+from attn_doctor.rulebook.texts import fill_known
 
 _log = logging.getLogger(__name__)
 
@@ -293,37 +292,15 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
 def _fixes(rule: Rule, lookup: FactLookup) -> tuple[Fix, ...]:
     """The fixes that the facts call for, then those that they do not exclude."""
     certain, possible = fitting_fixes(rule, lookup)
-    return tuple(_fix(rule, index, lookup) for index in (*certain, *possible))
-
-
-def _fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
-    """A fix in words; a command that needs an unknown fact is shown with that fact named."""
-    file = rule.fixes[index]
-    fix = replace(
-        fill_fix(rule, index, lookup),
-        title=fill_known(file.title, lookup),
-        manual=fill_known(file.manual, lookup),
-        needs=fill_known(file.needs, lookup),
-    )
-    parts = [*sum(file.run, ()), *file.set.values()]
-    missing = dict.fromkeys(name for part in parts if (name := unknown_in(part, lookup)))
-    if not missing:
-        return fix
-    lines = [f"export {name}={fill_or_name(value, lookup)}" for name, value in file.set.items()]
-    lines += [" ".join(fill_or_name(part, lookup) for part in argv) for argv in file.run]
-    commands = ", then ".join(f"`{line}`" for line in lines)
-    them = "it" if len(missing) == 1 else "them"
-    values = f"with {' and '.join(missing)} of the machine (`attn-doctor check` shows {them})"
-    return replace(fix, manual=f"{fix.manual} Run {commands}, {values}.".strip())
+    return tuple(fill_fix(rule, index, lookup) for index in (*certain, *possible))
 
 
 def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:
-    """The fix; as an instruction if it installs a package of which the log says nothing."""
+    """The fix; for a person to decide if it installs a package of which the log says nothing."""
     installed = dict.fromkeys(name for argv in fix.run for name in packages_installed(argv))
     for package in installed:
         if package not in printed_by and not is_named(package, log):
-            commands = ", then ".join(f"`{' '.join(argv)}`" for argv in fix.run)
-            condition = f"The log does not name the package. If it is {package}, run {commands}."
+            condition = f"The log does not name the package. Do this only if it is {package}."
             manual = f"{fix.manual} {condition}".strip()
-            return replace(fix, safety=Safety.MANUAL, run=(), manual=manual)
+            return replace(fix, safety=Safety.MANUAL, manual=manual)
     return fix

@@ -245,6 +245,9 @@ class Extension(Struct, frozen=True, kw_only=True):
     found."""
     gpu_code: GpuCode | None = None
     """Derived: as `gpu_code` of packages, for this module only."""
+    requirement: str | None = None
+    """Derived: what pip installs to replace it by a new copy, such as `torchao==0.14.0`; empty for
+    a kernel of the Hub and for a module that torch compiled at run time."""
 
 
 class UnmetRequirement(Struct, frozen=True, kw_only=True):

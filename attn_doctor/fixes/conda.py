@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from msgspec.structs import fields
-
 from attn_doctor.facts import Facts
 from attn_doctor.files import DATA, read_bytes
 from attn_doctor.fixes.distributions import (
@@ -23,20 +21,7 @@ from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
 from attn_doctor.fixes.steps import Step
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.shell import commands
-
-#: Distributions that conda has under another name.
-_NAMES = {"torch": "pytorch"}
-
-
-def owned_by_facts(facts: Facts) -> dict[str, str]:
-    """Return the packages with facts of their own that conda installed, without their channels."""
-    found = {}
-    for field in fields(facts):
-        one = getattr(facts, field.name)
-        if getattr(one, "source", None) == "conda":
-            name = getattr(one, "distribution", None) or field.name
-            found[normal(name)] = ""
-    return found
+from attn_doctor.shell.installers import CONDA_NAMES, conda_command, owned_by_conda
 
 
 def owned(facts: Facts, there: Mapping[str, Installed]) -> dict[str, str]:
@@ -45,10 +30,10 @@ def owned(facts: Facts, there: Mapping[str, Installed]) -> dict[str, str]:
     The channel is empty if the record does not name it. Reads the environment's files.
     """
     records = _records(facts.python.prefix or "")
-    found = owned_by_facts(facts)
+    found = owned_by_conda(facts)
     installers = installed_by(facts.python.site_packages or ())
     for name, one in there.items():
-        channel = records.get((_NAMES.get(name, name), one.version.partition("+")[0]))
+        channel = records.get((CONDA_NAMES.get(name, name), one.version.partition("+")[0]))
         installer = installers.get(name, "")
         if installer == "conda" or (not installer and channel is not None) or name in found:
             found[name] = channel or ""
@@ -112,25 +97,9 @@ def _command(
 ) -> str:
     """The command to type: conda's install or, for what conda does not have, its removal."""
     wanted = {one.name: one for call in calls if call.verb == "install" for one in call.wanted}
-    where = ("-p", prefix) if prefix else ()
     asked = [wanted.get(name, Wanted(name)) for name in names]
-    gone = not wanted or any(one.url for one in asked)
-    if gone:
-        # A wheel or a repository: pip may install it once conda's package is removed.
-        return commands.line(("conda", "remove", *where, *(_conda_name(name) for name in names)))
-    channels = dict.fromkeys(owners[name] for name in names if owners[name])
-    sources = (part for one in channels for part in ("-c", one))
-    return commands.line(("conda", "install", *where, *sources, *map(_spec, asked)))
-
-
-def _conda_name(name: str) -> str:
-    return _NAMES.get(name, name)
-
-
-def _spec(one: Wanted) -> str:
-    """A requirement for conda, which knows no `==2.11.*` and no local version such as `+cu130`."""
-    parts = []
-    for part in filter(None, one.specifier.split(",")):
-        part = part.partition("+")[0]
-        parts.append("=" + part[2:].removesuffix(".*") if part.startswith("==") else part)
-    return _conda_name(one.name) + ",".join(parts)
+    # A wheel or a repository: pip may install it once conda's package is removed.
+    verb = "install" if wanted and not any(one.url for one in asked) else "uninstall"
+    channels = [*dict.fromkeys(owners[name] for name in names if owners[name])]
+    words = ("pip", verb, *(one.name + one.specifier for one in asked))
+    return commands.line(conda_command(words, names, prefix, channels))

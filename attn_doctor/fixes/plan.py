@@ -24,6 +24,7 @@ from attn_doctor.fixes.pip_arguments import (
 from attn_doctor.fixes.postconditions import following
 from attn_doctor.fixes.source_builds import settled
 from attn_doctor.fixes.steps import Clash, Kind, Plan, Stale, Step
+from attn_doctor.shell.installers import owned_by_conda
 
 #: Groups of packages in the order in which they have to be installed.
 _RANKS = (
@@ -130,7 +131,7 @@ def _kind(fix: Fix, calls: Sequence[PipCall | None]) -> Kind:
 
 def _blocked_by(step: Step, facts: Facts, *, named: bool) -> str:
     """Why attn-doctor does not apply the step itself; empty if it does."""
-    if why := conda.blocked_by(step, conda.owned_by_facts(facts), facts.python.prefix or ""):
+    if why := conda.blocked_by(step, owned_by_conda(facts), facts.python.prefix or ""):
         return why
     if step.kind != "command":
         return ""

@@ -25,6 +25,7 @@ from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.source_builds import estimate, lacking
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.json_files import JsonError, decode
+from attn_doctor.shell.installers import owned_by_conda
 
 _log = logging.getLogger(__name__)
 
@@ -220,7 +221,7 @@ def _completed(step: Step, there: Mapping[str, object]) -> Step:
 def _unless_conda(step: Step, owners: Mapping[str, str], facts: Facts) -> Step:
     """Block the step if it would overwrite what conda installed."""
     prefix = facts.python.prefix or ""
-    by_facts = conda.blocked_by(step, conda.owned_by_facts(facts), prefix)
+    by_facts = conda.blocked_by(step, owned_by_conda(facts), prefix)
     if step.blocked_by and step.blocked_by != by_facts:
         return step  # for another reason; conda's is written again, now with the channel
     return replace(step, blocked_by=conda.blocked_by(step, owners, prefix, step.changes))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
 from attn_doctor.render.terminal import Terminal, clean
-from attn_doctor.shell.commands import for_environment, shell_lines
+from attn_doctor.shell.commands import shell_lines
 
 #: Columns before the words, with the label in them.
 INDENT = 9
@@ -47,7 +47,7 @@ def fix_lines(
         needs = f" (needs {fix.needs})" if fix.needs else ""
         yield from labelled(label, fix.title + needs, terminal, indent=indent)
         if fix.manual:
-            yield from terminal.wrap(clean(for_environment(fix.manual, facts)), indent)
+            yield from terminal.wrap(clean(fix.manual), indent)
         # Code and commands are never wrapped, so that they can be copied.
         for line in (*fix.code.splitlines(), *shell_lines(fix, facts)):
             yield " " * (indent + 2) + terminal.style(clean(line), "green")

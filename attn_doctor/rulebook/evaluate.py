@@ -14,7 +14,8 @@ from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import Group, Rule
-from attn_doctor.rulebook.texts import fill, unknown_in
+from attn_doctor.rulebook.texts import fill, fill_known, unknown_in
+from attn_doctor.shell.commands import in_text, split_assignments
 
 
 class FactLookup:
@@ -172,7 +173,7 @@ def _finding(rule: Rule, lookup: FactLookup) -> Finding:
         cause=rule.cause,
         title=fill(rule.title, lookup),
         subject=fill(rule.subject, lookup) if problem else "",
-        why=fill(rule.why, lookup),
+        why=in_text(fill(rule.why, lookup), lookup.facts) if problem else fill(rule.why, lookup),
         because=(
             *(lookup.because(line, fault=True) for line in (*when.all, *when.any)),
             *(lookup.because(line, fault=False) for line in when.none),
@@ -196,30 +197,54 @@ def fitting_fixes(rule: Rule, lookup: FactLookup) -> tuple[list[int], list[int]]
 
 
 def fill_fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
-    """Fix number `index` with this machine's values; without commands where a value is unknown."""
+    """Fix number `index` with known values; without commands where a value is unknown."""
     fix = rule.fixes[index]
-    parts = [*(part for argv in fix.run for part in argv), *fix.set.values()]
+    run = filled_commands(fix.run, lookup)
+    parts = [*sum(map(_words, fix.run), ()), *fix.set.values()]
     missing = next(filter(None, (unknown_in(part, lookup) for part in parts)), "")
-    manual = fill(fix.manual, lookup)
+    manual = fill_known(fix.manual, lookup)
     if missing:
         reason = lookup.gap(missing)
         state = "unknown" if lookup(missing) is None else "empty"
         cannot = f"attn-doctor cannot write the command: {missing} is {state}"
         manual = f"{manual} ({cannot}{': ' + reason if reason else ''})".strip()
+    exports = {name: fill(value, lookup) for name, value in fix.set.items()}
     return Fix(
-        title=fill(fix.title, lookup),
+        title=in_text(fill_known(fix.title, lookup), lookup.facts),
         safety=Safety.MANUAL if missing else fix.safety,
         rule=rule.id,
         remedy=index + 1,
-        run=() if missing else tuple(tuple(fill(p, lookup) for p in argv) for argv in fix.run),
-        exports={}
-        if missing
-        else {**{n: fill(v, lookup) for n, v in fix.set.items()}, **dict.fromkeys(fix.unset, "")},
-        manual=manual,
-        needs=fill(fix.needs, lookup),
+        run=() if missing or run is None else run,
+        exports={} if missing else {**exports, **dict.fromkeys(fix.unset, "")},
+        manual=in_text(manual, lookup.facts),
+        code=fix.code,
+        needs=fill_known(fix.needs, lookup),
         clears=fix.clears,
         done=rule.fix_done[index],
     )
+
+
+def filled_commands(
+    run: tuple[tuple[str, ...], ...], lookup: FactLookup
+) -> tuple[tuple[str, ...], ...] | None:
+    """Commands with the values of facts; None where a value is unknown.
+
+    A variable of one command with an unknown value is left out, as in `MAX_JOBS={build.jobs}`: the
+    command works without it.
+    """
+    filled = []
+    for argv in run:
+        variables, words = split_assignments(argv)
+        if any(unknown_in(word, lookup) for word in words):
+            return None
+        known = (one for one in variables if not unknown_in(one, lookup))
+        filled.append(tuple(fill(word, lookup) for word in (*known, *words)))
+    return tuple(filled)
+
+
+def _words(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A command without its leading variables."""
+    return split_assignments(argv)[1]
 
 
 def _packages(rule: Rule, lookup: FactLookup) -> frozenset[str]:

@@ -129,8 +129,8 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     if rule.severity != "info" and not rule.fixes:
         yield "has no [[fix]]; write at least what a person should do (`manual`)"
     for fix in rule.fixes:
-        if not (fix.run or fix.set or fix.unset or fix.manual):
-            yield f"fix {fix.title!r} needs `run`, `set`, `unset` or `manual`"
+        if not (fix.run or fix.set or fix.unset or fix.code or fix.manual):
+            yield f"fix {fix.title!r} needs `run`, `set`, `unset`, `code` or `manual`"
     yield from _unnamed_packages(rule)
     yield from pattern_faults(rule)
     for symptom in rule.symptoms:

@@ -69,6 +69,8 @@ class FixFile(Struct, frozen=True, forbid_unknown_fields=True):
     set: dict[str, str] = {}
     unset: tuple[Text, ...] = ()
     manual: str = ""
+    code: str = ""
+    """Lines to copy into the user's program or configuration, where no command helps."""
     needs: str = ""
     clears: tuple[Text, ...] = ()
     done: tuple[Text, ...] = ()

@@ -64,14 +64,6 @@ def fill_known(text: str, lookup: Lookup) -> str:
     return PLACEHOLDER.sub(lambda match: _or_dots(match[1], lookup), " ".join(kept))
 
 
-def fill_or_name(part: str, lookup: Lookup) -> str:
-    """One argument of a command, with each unknown or empty fact named: `<torch.version>`."""
-    unknown = _unknown(part, lookup)
-    return PLACEHOLDER.sub(
-        lambda match: f"<{match[1]}>" if match[1] in unknown else show(lookup(match[1])), part
-    )
-
-
 def _or_dots(name: str, lookup: Lookup) -> str:
     value = lookup(name)
     return _SUBSTITUTES.get(name, "…") if value in _EMPTY else show(value)

@@ -10,20 +10,31 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
+from attn_doctor.shell import installers
+from attn_doctor.shell.detect import how_to_eval
 from attn_doctor.shell.exports import set_variable
 from attn_doctor.shell.quote import Shell, join, posix_or_powershell, quote
 
-#: The start of a command in a text that examines an environment.
+#: The start of a call of attn-doctor that examines an environment.
 _EXAMINING = re.compile(
-    r"attn-doctor (?:check|backends|report|explain|build-kernels|fix --cuda-home"
-    r"|cache (?:status|verify|clear|export|import|why))(?![\w-]| --python)"
+    r"attn-doctor (?:check|backends|report|explain|build-kernels|fix(?: --cuda-home| cuda-home)?"
+    r"(?! (?:undo|redo|forget|history|cuda-home))|cache (?:status|verify|clear|export|import|why))"
+    r"(?![\w-]| --python)"
 )
+_QUOTED = re.compile(r"`([^`\n]+)`")
+#: Lines of attn-doctor that set variables of the shell that runs them.
+_EVALUATED = re.compile(r'eval "\$\((attn-doctor [^()]*)\)"')
+#: Calls of attn-doctor that print lines for the shell.
+_PRINTING_LINES = (("attn-doctor", "fix", "--cuda-home"), ("attn-doctor", "cache", "env"))
+#: What separates the commands of a line in a text.
+_THEN = " && "
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
@@ -42,18 +53,35 @@ def shell_lines(fix: Fix, facts: Facts) -> list[str]:
     try:
         lines = [set_variable(name, value, shell) for name, value in fix.exports.items()]
         for argv in fix.run:
-            assignments, words = split_assignments(argv)
-            command = join(argv_for(words, facts), shell)
-            pairs = [assignment.split("=", 1) for assignment in assignments]
-            if shell == "powershell":
-                lines += [set_variable(name, value, shell) for name, value in pairs]
-            else:
-                settings = (f"{name}={quote(value, shell)}" for name, value in pairs)
-                command = " ".join([*settings, command])
-            lines.append(command)
+            lines += _lines(argv, facts, shell)
     except AttnDoctorError as error:
         return [f"# not written: {error}"]
-    return lines
+    return [*dict.fromkeys(lines)]
+
+
+def argv_lists(fix: Fix, facts: Facts) -> list[tuple[str, ...]]:
+    """Return the commands of a fix for a program; leading `NAME=value` elements are variables."""
+    found: list[tuple[str, ...]] = []
+    for argv in fix.run:
+        assignments, words = split_assignments(argv)
+        *first, last = commands_for(words, facts)
+        found += [*first, (*assignments, *last)]
+    return found
+
+
+def _lines(argv: tuple[str, ...], facts: Facts, shell: Shell) -> list[str]:
+    """One command of a rule, as the lines to type. Raises `AttnDoctorError` as `quote` does."""
+    assignments, words = split_assignments(argv)
+    *first, last = commands_for(words, facts)
+    lines = [join(one, shell) for one in first]
+    pairs = [assignment.split("=", 1) for assignment in assignments]
+    command = join(last, shell)
+    if words in _PRINTING_LINES:
+        return [*lines, how_to_eval(shell, command)]
+    if shell == "powershell":
+        return [*lines, *(set_variable(name, value, shell) for name, value in pairs), command]
+    settings = (f"{name}={quote(value, shell)}" for name, value in pairs)
+    return [*lines, " ".join([*settings, command])]
 
 
 def word(text: str) -> str:
@@ -82,20 +110,27 @@ def split_assignments(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
 
 def argv_for(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
     """Return `command` for the examined environment: with its own `pip` or `python`."""
-    python = facts.python
-    if command[:1] == ("attn-doctor",):
-        return (*command, *python_option(facts))
-    if command[:1] == ("sudo",) and facts.system.user_is_root:
-        return command[1:]  # in a container, root often has no sudo, and needs none
-    if not command or not python.path or command[0] not in ("pip", "python"):
+    return commands_for(command, facts)[-1]
+
+
+def commands_for(command: tuple[str, ...], facts: Facts) -> list[tuple[str, ...]]:
+    """Return `command` for the examined environment, after those that it needs first."""
+    program = command[0] if command else ""
+    if program == "attn-doctor":
+        return [_with_python(command, facts)]
+    if program == "sudo" and facts.system.user_is_root:
+        return [command[1:]]  # in a container, root often has no sudo, and needs none
+    if program == "python" and facts.python.path:
+        command = (facts.python.path, *command[1:])
+    return installers.commands(command, facts) if program == "pip" else [command]
+
+
+def _with_python(command: tuple[str, ...], facts: Facts) -> tuple[str, ...]:
+    """A call of attn-doctor with `--python PATH`, before the program that it runs."""
+    if not _EXAMINING.match(" ".join(command)):
         return command
-    if command[0] == "python":
-        return (python.path, *command[1:])
-    if python.pip == "" and python.uv:
-        # uv asks nothing, so it has no `-y`.
-        arguments = (word for word in command[2:] if word not in ("-y", "--yes"))
-        return (python.uv, "pip", command[1], "--python", python.path, *arguments)
-    return (python.path, "-m", "pip", *command[1:])
+    end = command.index("--") if "--" in command else len(command)
+    return (*command[:end], *python_option(facts), *command[end:])
 
 
 def python_option(facts: Facts) -> tuple[str, ...]:
@@ -106,14 +141,50 @@ def python_option(facts: Facts) -> tuple[str, ...]:
     )
 
 
-def for_environment(text: str, facts: Facts) -> str:
-    """Return `text` with `--python PATH` in its commands of attn-doctor, if the user named one."""
-    option = python_option(facts)
+def in_text(text: str, facts: Facts) -> str:
+    """Return `text` with its commands as they are typed here.
+
+    Commands stand between backquotes. `pip` and `python` become those of the examined environment,
+    and calls of attn-doctor name it, if the user did.
+    """
+    if "`" not in text and "attn-doctor " not in text:
+        return text
+    shell = shell_of(facts)
     try:
-        words = join(option, shell_of(facts)) if option else ""
+        option = join(python_option(facts), shell) if python_option(facts) else ""
+        if option:
+            text = _EXAMINING.sub(lambda match: f"{match[0]} {option}", text)
+        text = _EVALUATED.sub(lambda match: how_to_eval(shell, match[1]), text)
+        return _QUOTED.sub(lambda match: _typed(match[1], facts, shell), text)
     except AttnDoctorError:
         return text  # a path that no shell can quote
-    return _EXAMINING.sub(lambda match: f"{match[0]} {words}", text) if words else text
+
+
+def _typed(code: str, facts: Facts, shell: Shell) -> str:
+    """What stands between backquotes in a text: a command as it is typed, or the same code."""
+    lines: list[str] = []
+    changed = False
+    for part in code.split(_THEN):
+        words = _pip_or_python(part)
+        lines += _lines(words, facts, shell) if words else [part]
+        changed = changed or bool(words)
+    if not changed:
+        return f"`{code}`"
+    return ", then ".join(f"`{one}`" for one in lines) if len(lines) > 1 else f"`{lines[0]}`"
+
+
+def _pip_or_python(code: str) -> tuple[str, ...]:
+    """The words of a command of pip or python; empty for any other code."""
+    if not re.search(r"\b(?:pip|python) \S", code):
+        return ()
+    try:
+        assignments, words = split_assignments(tuple(shlex.split(code)))
+    except ValueError:
+        return ()
+    if words[:3] == ("python", "-m", "pip"):
+        words = words[2:]
+    runs = words[:1] == ("python",) or (words[:1] == ("pip",) and words[1:2] != ("cache",))
+    return (*assignments, *words) if runs and len(words) > 1 else ()
 
 
 def attn_doctor(*words: str, facts: Facts | None = None, program: Sequence[str] = ()) -> str:
@@ -121,10 +192,10 @@ def attn_doctor(*words: str, facts: Facts | None = None, program: Sequence[str] 
 
     A command that cannot be quoted is replaced by a comment that says why.
     """
-    python = python_option(facts) if facts is not None else ()
     after = ("--", *program) if program else ()
+    command = ("attn-doctor", *words, *after)
     try:
-        return join(["attn-doctor", *words, *python, *after], shell_of(facts))
+        return join(_with_python(command, facts or Facts()), shell_of(facts))
     except AttnDoctorError as error:
         return f"# not written: {error}"
 

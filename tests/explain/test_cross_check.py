@@ -110,15 +110,13 @@ def test_a_command_installs_what_the_log_names(rule: WriteRule, explained: Expla
     assert fix.run == (("pip", "install", "flash-attn"),)
 
 
-def test_a_command_for_a_package_that_the_log_does_not_name_is_words(
+def test_a_command_for_a_package_that_the_log_does_not_name_is_for_a_person(
     rule: WriteRule, explained: Explain
 ) -> None:
     rule("a/b", "build-oom", LINE, tail=FIX)
     (fix,) = explained(f"Collecting detectron2\n{LINE}").matches[0].fixes
-    assert (fix.safety, fix.run) == (Safety.MANUAL, ())
-    assert fix.manual == (
-        "The log does not name the package. If it is flash-attn, run `pip install flash-attn`."
-    )
+    assert (fix.safety, fix.run) == (Safety.MANUAL, (("pip", "install", "flash-attn"),))
+    assert fix.manual == "The log does not name the package. Do this only if it is flash-attn."
 
 
 @pytest.mark.parametrize(

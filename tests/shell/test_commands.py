@@ -15,7 +15,7 @@ from attn_doctor.shell.commands import (
     argv_for,
     attn_doctor,
     build,
-    for_environment,
+    in_text,
     python_option,
     shell_lines,
     verify,
@@ -147,8 +147,8 @@ def test_folders_and_programs_are_quoted() -> None:
     ],
 )
 def test_a_command_in_a_text_names_the_environment(text: str, expected: str) -> None:
-    assert for_environment(text, NAMED) == expected.replace("<P>", "'/my env/bin/python'")
-    assert for_environment(text, ACTIVE) == text
+    assert in_text(text, NAMED) == expected.replace("<P>", "'/my env/bin/python'")
+    assert in_text(text, ACTIVE) == text
 
 
 def test_a_word_that_no_shell_reads_is_escaped() -> None:

@@ -234,13 +234,13 @@ def _explain(report: Report) -> None:
 
 def _print_lines(report: Report, plan: FileChanges | None) -> None:
     """The lines, for `eval`; on a terminal also how to use them."""
-    from attn_doctor.shell.commands import for_environment
+    from attn_doctor.shell.commands import attn_doctor
     from attn_doctor.shell.detect import how_to_eval
 
     if sys.stdout.isatty():
         if plan is not None:
             return
-        command = for_environment("attn-doctor fix --cuda-home", report.facts)
+        command = attn_doctor("fix", "--cuda-home", facts=report.facts)
         how = how_to_eval(report.shell, command)
         _say(f"\nTo set them in this shell: {how}\nThe lines, for {report.shell}:\n")
     sys.stdout.write("".join(f"{line}\n" for line in report.lines))

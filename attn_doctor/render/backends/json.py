@@ -10,12 +10,14 @@ import msgspec
 from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Matrix, RequirementResult
 from attn_doctor.facts import Facts
+from attn_doctor.findings import Fix, Safety
 from attn_doctor.render.json_text import result
+from attn_doctor.shell.commands import shell_lines
 
 
 def json(matrix: Matrix, facts: Facts) -> str:
     """The whole table as one JSON object."""
-    return result(simulated=facts.simulated, **plain(matrix), facts=facts)
+    return result(simulated=facts.simulated, **plain(matrix, facts), facts=facts)
 
 
 def why_json(
@@ -29,18 +31,36 @@ def why_json(
     calls = [msgspec.to_builtins(call) for call in matrix.calls]
     row: dict[str, Any] = msgspec.to_builtins(matrix.row(name))
     answers = [
-        {"call": call, **answer, "requirements": msgspec.to_builtins(requirements)}
+        {
+            "call": call,
+            **_with_commands(answer, facts),
+            "requirements": [_result(one, facts) for one in msgspec.to_builtins(requirements)],
+        }
         for call, answer, requirements in zip(calls, row.pop("answers"), results, strict=True)
     ]
     about = {"declares": backend.declares, "truth": backend.truth, "source": backend.source}
-    table = plain(matrix)
+    table = plain(matrix, facts)
     head = {key: table[key] for key in ("framework", "version", "installed", "context")}
     return result(simulated=facts.simulated, **head, **row, **about, answers=answers)
 
 
-def plain(matrix: Matrix) -> dict[str, Any]:
+def plain(matrix: Matrix, facts: Facts) -> dict[str, Any]:
     """The matrix as dictionaries, lists and scalars."""
     data: dict[str, Any] = msgspec.to_builtins(matrix)
+    for row in data["rows"]:
+        row["answers"] = [_with_commands(answer, facts) for answer in row["answers"]]
     for call, best in zip(data["calls"], data.pop("recommended"), strict=True):
         call["recommended"] = best
     return data
+
+
+def _with_commands(answer: dict[str, Any], facts: Facts) -> dict[str, Any]:
+    return {**answer, "reasons": [_result(one, facts) for one in answer["reasons"]]}
+
+
+def _result(reason: dict[str, Any], facts: Facts) -> dict[str, Any]:
+    """A requirement whose remedy's commands are lines for the shell."""
+    run = tuple(map(tuple, reason.pop("run")))
+    exports = dict.fromkeys(reason.pop("unset"), "")
+    fix = Fix(title="", safety=Safety.ASK, run=run, exports=exports)
+    return {**reason, "commands": shell_lines(fix, facts)}

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Matrix, Outcome, Readiness, RequirementResult, Row
+from attn_doctor.backends.required import remedies
 from attn_doctor.facts import Facts
+from attn_doctor.findings import Fix
 from attn_doctor.render.backends.labels import (
     head,
     label,
@@ -19,6 +21,7 @@ from attn_doctor.render.backends.labels import (
 from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell.commands import shell_lines
 
 _WORDS = {
     Readiness.READY: ("ready", "green"),
@@ -44,14 +47,14 @@ def text(matrix: Matrix, facts: Facts, terminal: Terminal) -> str:
     shown = [row for row in matrix.rows if row.known and not row.hardware]
     usable = [row for row in shown if overall(row) in (Readiness.READY, Readiness.SLOW)]
     if usable:
-        lines += [*_table(usable, matrix, terminal), ""]
+        lines += [*_table(usable, matrix, facts, terminal), ""]
     for state, title in (
         (Readiness.NOT_READY, "Not ready"),
         (Readiness.UNKNOWN, "Unknown"),
     ):
         rows = [row for row in shown if overall(row) is state]
         if rows:
-            lines += [*_grouped(title, rows, matrix, terminal), ""]
+            lines += [*_grouped(title, rows, matrix, facts, terminal), ""]
     lines += _elsewhere(matrix, terminal)
     lines += _recommended(matrix, terminal)
     return terminal.page(lines)
@@ -73,10 +76,9 @@ def why_text(
         lines.append(f"  {label(call)}: {_state(answer.state, terminal)}")
     lines.append("")
     lines += _requirements(matrix, results, terminal)
-    reasons_of = [one for answer in row.answers for one in answer.reasons if one.remedy]
-    for remedy, code in dict.fromkeys((one.remedy, one.code) for one in reasons_of):
-        lines += labelled("fix", remedy, terminal, indent=_INDENT)
-        lines += [" " * _INDENT + terminal.style(clean(code), "green")] if code else []
+    for fix in remedies(row.answers):
+        lines += labelled("fix", fix.title, terminal, indent=_INDENT)
+        lines += _copied(fix, facts, terminal, _INDENT)
     for framework, words in backend.declares.items():
         lines += labelled("declared", f"by {framework}: {words}", terminal, indent=_INDENT)
     if backend.truth:
@@ -98,7 +100,7 @@ def _top(matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
     yield ""
 
 
-def _table(rows: Sequence[Row], matrix: Matrix, terminal: Terminal) -> Iterator[str]:
+def _table(rows: Sequence[Row], matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
     """Rows with a word for each call and the reasons below; calls that do not fit follow."""
     width = max(len(row.name) for row in rows) + 2
     columns = labels(matrix)
@@ -113,16 +115,16 @@ def _table(rows: Sequence[Row], matrix: Matrix, terminal: Terminal) -> Iterator[
             cells = "".join(_cell(row.answers[n].state, terminal) for n in part)
             yield (terminal.style(row.name.ljust(width), "bold") + cells).rstrip()
             if last:
-                yield from _short_of_ready(row, matrix, terminal)
+                yield from _short_of_ready(row, matrix, facts, terminal)
         if not last:
             yield ""
 
 
-def _short_of_ready(row: Row, matrix: Matrix, terminal: Terminal) -> Iterator[str]:
+def _short_of_ready(row: Row, matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
     for where, reason in reasons(row, matrix):
         prefix = f"{where}: " if where else ""
         yield from terminal.wrap(clean(f"{prefix}{reason.text}{_rule(reason.rule)}"), 4)
-    yield from _remedies(row, matrix, terminal, 4)
+    yield from _remedies(row, facts, terminal, 4)
 
 
 def _cell(state: Readiness, terminal: Terminal) -> str:
@@ -130,7 +132,9 @@ def _cell(state: Readiness, terminal: Terminal) -> str:
     return terminal.style(word, colour) + " " * (_CELL - len(word))
 
 
-def _grouped(title: str, rows: Sequence[Row], matrix: Matrix, terminal: Terminal) -> Iterator[str]:
+def _grouped(
+    title: str, rows: Sequence[Row], matrix: Matrix, facts: Facts, terminal: Terminal
+) -> Iterator[str]:
     """Names that share their reasons on one line."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
@@ -144,18 +148,20 @@ def _grouped(title: str, rows: Sequence[Row], matrix: Matrix, terminal: Terminal
         yield from terminal.wrap(", ".join(row.name for row in same), 2)
         for one in sentences:
             yield from terminal.wrap(clean(one), 6)
-        yield from _remedies(same[0], matrix, terminal, 6)
+        yield from _remedies(same[0], facts, terminal, 6)
 
 
-def _remedies(row: Row, matrix: Matrix, terminal: Terminal, indent: int) -> Iterator[str]:
-    """The remedies, once each. Code is never wrapped, so that it can be copied."""
-    remedies = dict.fromkeys(
-        (one.remedy, one.code) for _, one in reasons(row, matrix) if one.remedy
-    )
-    for remedy, code in remedies:
-        yield from terminal.wrap(clean(f"fix: {remedy}"), indent)
-        if code:
-            yield " " * (indent + 2) + terminal.style(clean(code), "green")
+def _remedies(row: Row, facts: Facts, terminal: Terminal, indent: int) -> Iterator[str]:
+    """The remedies, once each."""
+    for fix in remedies(row.answers):
+        yield from terminal.wrap(clean(f"fix: {fix.title}"), indent)
+        yield from _copied(fix, facts, terminal, indent + 2)
+
+
+def _copied(fix: Fix, facts: Facts, terminal: Terminal, indent: int) -> Iterator[str]:
+    """Code and commands, which are never wrapped, so that they can be copied."""
+    for line in (*fix.code.splitlines(), *shell_lines(fix, facts)):
+        yield " " * indent + terminal.style(clean(line), "green")
 
 
 def _rule(rule: str) -> str:

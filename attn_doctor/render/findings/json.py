@@ -11,7 +11,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix
 from attn_doctor.render.grouping import counts, unchecked
 from attn_doctor.render.json_text import result
-from attn_doctor.shell.commands import shell_lines
+from attn_doctor.shell.commands import argv_lists, shell_lines
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
@@ -42,16 +42,16 @@ def json(
         unchecked=[
             {"reason": reason, "rules": rules} for reason, rules in unchecked(diagnosis).items()
         ],
-        **({"backends": _backends(backends)} if backends is not None else {}),
+        **({"backends": _backends(backends, diagnosis.facts)} if backends is not None else {}),
         **({"configs": _configs(configs)} if configs else {}),
         facts=diagnosis.facts,
     )
 
 
-def _backends(matrix: Matrix) -> dict[str, Any]:
+def _backends(matrix: Matrix, facts: Facts) -> dict[str, Any]:
     from attn_doctor.render.backends.json import plain
 
-    return plain(matrix)
+    return plain(matrix, facts)
 
 
 def _configs(configs: Sequence[Prediction]) -> list[dict[str, Any]]:
@@ -70,4 +70,4 @@ def fix(fix: Fix, facts: Facts) -> dict[str, Any]:
     """A fix with its lines for the shell, without the conditions that only `fix` evaluates."""
     plain: dict[str, Any] = msgspec.to_builtins(fix)
     del plain["done"]
-    return {**plain, "commands": shell_lines(fix, facts)}
+    return {**plain, "run": argv_lists(fix, facts), "commands": shell_lines(fix, facts)}

@@ -13,7 +13,7 @@ from attn_doctor.redact import redact
 from attn_doctor.render.findings.summary import blocks, header
 from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
 from attn_doctor.render.terminal import clean
-from attn_doctor.shell.commands import for_environment, shell_lines
+from attn_doctor.shell.commands import shell_lines
 
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
@@ -94,13 +94,13 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Iterator[str]:
 def fix_lines(fixes: Iterable[Fix], facts: Facts) -> Iterator[str]:
     """Each fix as a paragraph, with its commands and code."""
     for fix in fixes:
-        manual = escape(for_environment(fix.manual, facts))
+        manual = escape(fix.manual)
         yield f"**Fix:** {escape(fix.title)}" + (f" — {manual}" if manual else "")
         commands = shell_lines(fix, facts)
         if commands:
             yield from ("", *fenced("sh", commands))
         if fix.code:
-            yield from ("", *fenced("python", fix.code.splitlines()))
+            yield from ("", *fenced(code_language(fix.code), fix.code.splitlines()))
         yield ""
 
 
@@ -123,6 +123,11 @@ def _unchecked(diagnosis: Diagnosis) -> Iterator[str]:
     for reason, rules in reasons.items():
         yield f"- {escape(reason)}: {', '.join(f'`{rule}`' for rule in rules)}"
     yield ""
+
+
+def code_language(code: str) -> str:
+    """The language of lines to copy: Python, or the options of a program."""
+    return "" if code.startswith("--") or "(" not in code else "python"
 
 
 def fenced(language: str, lines: Iterable[str]) -> list[str]:

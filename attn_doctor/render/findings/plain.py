@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attn_doctor.findings import Diagnosis, Finding, Fix
 from attn_doctor.render.terminal import clean
-from attn_doctor.shell.commands import for_environment, shell_lines
+from attn_doctor.shell.commands import shell_lines
 
 
 def headline(finding: Finding) -> str:
@@ -35,6 +35,6 @@ def _lines(finding: Finding, diagnosis: Diagnosis, fixes: int | None) -> Iterato
 
 def _fix(fix: Fix, diagnosis: Diagnosis) -> Iterator[str]:
     yield f"fix: {clean(fix.title)}"
-    yield clean(for_environment(fix.manual, diagnosis.facts))
+    yield clean(fix.manual)
     yield from (f"  {clean(line)}" for line in fix.code.splitlines())
     yield from (f"  {clean(command)}" for command in shell_lines(fix, diagnosis.facts))

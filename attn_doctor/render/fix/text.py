@@ -17,7 +17,8 @@ from attn_doctor.fixes.wheel_check import Verdict
 from attn_doctor.render.definition_list import titled
 from attn_doctor.render.grouping import tally
 from attn_doctor.render.terminal import Terminal, clean
-from attn_doctor.shell.commands import for_environment, shell_lines
+from attn_doctor.shell.commands import attn_doctor, shell_lines, shell_of
+from attn_doctor.shell.detect import how_to_eval
 
 _INDENT = 11
 _COLOURS = {"+": "green", "-": "red", "~": "yellow", "=": "dim"}
@@ -80,7 +81,7 @@ def step_lines(
     yield terminal.style(number, "bold") + first
     yield from rest
     if step.manual:
-        yield from _labelled("do", for_environment(step.manual, facts), terminal)
+        yield from _labelled("do", step.manual, terminal)
     label = "for you" if step.kind in ("variables", "manual") else "runs"
     for command in _commands(step, facts):
         yield f"   {label:<{_INDENT - 3}}" + terminal.style(clean(command), "green")
@@ -90,8 +91,8 @@ def step_lines(
             "", "set it in your own shell; later steps of this run already have it", terminal
         )
         if {"CUDA_HOME", "CUDA_PATH"} & step.exports.keys():
-            line = for_environment('or: eval "$(attn-doctor fix --cuda-home)"', facts)
-            yield from _labelled("", line, terminal)
+            line = how_to_eval(shell_of(facts), attn_doctor("fix", "--cuda-home", facts=facts))
+            yield from _labelled("", f"or: {line}", terminal)
     yield from _changes(step.changes, terminal)
     if step.unresolved and not step.blocked_by:
         yield from _labelled("changes", step.unresolved, terminal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from attn_doctor.render.findings.markdown import escape, fenced
+from attn_doctor.render.findings.markdown import code_language, escape, fenced
 from attn_doctor.render.rules.text import SAFETY, rule_keys
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.conditions import Condition
@@ -83,6 +83,8 @@ def _fix(rule: Rule, number: int, fix: FixFile) -> Iterator[str]:
     if fix.manual:
         yield _prose(fix.manual)
         yield ""
+    if fix.code:
+        yield from (*fenced(code_language(fix.code), fix.code.splitlines()), "")
     if fix.run or fix.set or fix.unset:
         lines = (line for one in commands(fix) for line in one.splitlines())
         yield from (*fenced("sh", lines), "")

@@ -129,8 +129,8 @@ def _fix(rule: Rule, number: int, fix: FixFile, terminal: Terminal) -> Iterator[
         yield from terminal.wrap(f"where {_joined(rule.fix_when[number])}", 4)
     if fix.manual:
         yield from terminal.wrap(clean(named(fix.manual)), 4)
-    # A command is never wrapped, so that it can be copied.
-    for command in commands(fix):
+    # Code and commands are never wrapped, so that they can be copied.
+    for command in (*fix.code.splitlines(), *commands(fix)):
         yield "      " + terminal.style(clean(command), "green")
     if rule.fix_done[number]:
         yield from terminal.wrap(f"done when {_joined(rule.fix_done[number])}", 4)

@@ -1,0 +1,157 @@
+"""A rule's pip command in the words of what manages the examined environment.
+
+That is pip by the interpreter's full path, uv where it has no pip, conda or pixi for packages that
+conda installed. What an environment lacks before that comes first: pip itself, or an environment
+for a Python that belongs to the system.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import fields
+
+from attn_doctor.facts import Facts, Python
+
+#: A requirement with a name: what an index, conda and pixi know. A URL or a path has none.
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?([<>=!~][^@]*)?")
+#: Distributions that conda has under another name.
+CONDA_NAMES = {"torch": "pytorch"}
+#: Options of pip that take a value in the next word.
+_VALUED = ("--index-url", "--extra-index-url", "-i", "--find-links", "-f", "-c", "--constraint")
+#: The environment that is made beside a Python that belongs to the system.
+_OWN = ".venv"
+
+
+def commands(words: Sequence[str], facts: Facts) -> list[tuple[str, ...]]:
+    """Return the commands that do what `pip …` does, in order; at least one."""
+    python = facts.python
+    if len(words) < 2 or not python.path:
+        return [tuple(words)]
+    changing = words[1] in ("install", "uninstall")
+    if changing and (named := conda_named(words, facts)):
+        return [conda_command(words, named, python.prefix or "")]
+    if not changing or not python.externally_managed:
+        return [*_pip_first(python), _direct(words, python)]
+    if words[1] == "install" and not keeps_system_packages(facts):
+        return _in_own_environment(words, facts)
+    return [*_pip_first(python), (*_direct(words, python), "--break-system-packages")]
+
+
+def keeps_system_packages(facts: Facts) -> bool:
+    """Whether pip installed torch into a Python of the system: then the user wants it there."""
+    return facts.torch.installed is True and facts.torch.source not in (None, "system", "conda")
+
+
+def _direct(words: Sequence[str], python: Python) -> tuple[str, ...]:
+    """The command with pip of the interpreter, or with uv for an environment without pip."""
+    path = python.path or "python"
+    if python.pip == "" and python.uv and not pixi_project(python.prefix or ""):
+        return (python.uv, "pip", words[1], "--python", path, *_for_uv(words))
+    return (path, "-m", "pip", *words[1:])
+
+
+def _for_uv(words: Sequence[str]) -> list[str]:
+    """The arguments for uv, which asks nothing, and whose `--force-reinstall` means all packages.
+
+    pip reinstalls the dependencies too, so this is not the same: those that fit stay.
+    """
+    arguments = [word for word in words[2:] if word not in ("-y", "--yes")]
+    if words[1] != "install" or "--force-reinstall" not in words or "--no-deps" in words:
+        return arguments
+    arguments.remove("--force-reinstall")
+    again = (part for name in names(words) for part in ("--reinstall-package", name))
+    return [*again, *arguments]
+
+
+def _pip_first(python: Python) -> list[tuple[str, ...]]:
+    """The command that gives an environment its pip, if it has neither pip nor uv."""
+    if python.pip != "":
+        return []
+    if project := pixi_project(python.prefix or ""):
+        return [("pixi", "add", "--manifest-path", project, "pip")]
+    if python.uv:
+        return []
+    if python.environment == "conda":
+        return [("conda", "install", "-y", "-p", python.prefix or "", "pip")]
+    return [(python.path or "python", "-m", "ensurepip")]
+
+
+def _in_own_environment(words: Sequence[str], facts: Facts) -> list[tuple[str, ...]]:
+    """An environment in this folder first: the system's package manager forbids to install."""
+    python = facts.python
+    windows = facts.system.os == "windows"
+    own = ntpath.join(_OWN, "Scripts", "python.exe") if windows else f"{_OWN}/bin/python"
+    path = python.path or "python"
+    if python.uv:
+        first = (python.uv, "venv", "--python", path, _OWN)
+        return [first, (python.uv, "pip", words[1], "--python", own, *_for_uv(words))]
+    return [(path, "-m", "venv", _OWN), (own, "-m", "pip", *words[1:])]
+
+
+def names(words: Sequence[str]) -> list[str]:
+    """Return the packages that a pip command names; a URL or a path counts as it is written."""
+    found: list[str] = []
+    rest = iter(words[2:])
+    for word in rest:
+        if word in _VALUED:
+            next(rest, "")
+        elif not word.startswith("-"):
+            match = _REQUIREMENT.fullmatch(word)
+            found.append(normal(match[1]) if match else word)
+    return found
+
+
+def normal(name: str) -> str:
+    """Return a distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def owned_by_conda(facts: Facts) -> dict[str, str]:
+    """Return the packages with facts of their own that conda installed, without their channels."""
+    found = {}
+    for field in fields(facts):
+        one = getattr(facts, field.name)
+        if getattr(one, "source", None) == "conda":
+            found[normal(getattr(one, "distribution", None) or field.name)] = ""
+    return found
+
+
+def conda_named(words: Sequence[str], facts: Facts) -> list[str]:
+    """Return the packages of a pip command that conda installed here: pip must not change them."""
+    owned = owned_by_conda(facts)
+    return [name for name in names(words) if name in owned]
+
+
+def conda_command(
+    words: Sequence[str], named: Sequence[str], prefix: str, channels: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the command of conda or pixi for the packages `named` of a pip command."""
+    asked = {}
+    for word in words[2:]:
+        if (match := _REQUIREMENT.fullmatch(word)) and normal(match[1]) in named:
+            asked[normal(match[1])] = match[3] or ""
+    adds = words[1] == "install"
+    specs = [_conda_spec(name, asked.get(name, "") if adds else "") for name in named]
+    if project := pixi_project(prefix):
+        return ("pixi", "add" if adds else "remove", "--manifest-path", project, *specs)
+    where = ("-p", prefix) if prefix else ()
+    sources = [part for one in channels for part in ("-c", one)] if adds else []
+    return ("conda", "install" if adds else "remove", *where, *sources, *specs)
+
+
+def _conda_spec(name: str, specifier: str) -> str:
+    """A requirement for conda, which knows no `==2.11.*` and no local version such as `+cu130`."""
+    parts = []
+    for part in filter(None, specifier.split(",")):
+        part = part.partition("+")[0].strip()
+        parts.append("=" + part[2:].removesuffix(".*") if part.startswith("==") else part)
+    return CONDA_NAMES.get(name, name) + ",".join(parts)
+
+
+def pixi_project(prefix: str) -> str:
+    """Return the folder of the pixi project that an environment belongs to; empty if none."""
+    match = re.fullmatch(r"(.+)[/\\]\.pixi[/\\]envs[/\\][^/\\]+", prefix)
+    return match[1] if match else ""

@@ -206,8 +206,8 @@ def fill_fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:
     if missing:
         reason = lookup.gap(missing)
         state = "unknown" if lookup(missing) is None else "empty"
-        cannot = f"attn-doctor cannot write the command: {missing} is {state}"
-        manual = f"{manual} ({cannot}{': ' + reason if reason else ''})".strip()
+        cannot = f"The command needs {missing}, which is {state}{': ' + reason if reason else ''}."
+        manual = f"{manual} ({cannot})".strip()
     exports = {name: fill(value, lookup) for name, value in fix.set.items()}
     return Fix(
         title=in_text(fill_known(fix.title, lookup), lookup.facts),

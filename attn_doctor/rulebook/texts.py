@@ -64,6 +64,11 @@ def fill_known(text: str, lookup: Lookup) -> str:
     return PLACEHOLDER.sub(lambda match: _or_dots(match[1], lookup), " ".join(kept))
 
 
+def in_general(text: str) -> str:
+    """`text` for no machine in particular: without the clauses that need a value."""
+    return fill_known(text, lambda _: None)
+
+
 def _or_dots(name: str, lookup: Lookup) -> str:
     value = lookup(name)
     return _SUBSTITUTES.get(name, "…") if value in _EMPTY else show(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from attn_doctor.render.findings.text import text
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import FactLookup, fill_fix, lookups
+from attn_doctor.rulebook.fact_catalogue import catalogue
 from attn_doctor.rulebook.rule import Rule
 from attn_doctor.rulebook.texts import fill_known
-from attn_doctor.shell.commands import shell_lines
+from attn_doctor.shell.commands import in_text, shell_lines
 from attn_doctor.snapshot import load
 
 RECORDED = Path(__file__).parents[1] / "machines"
@@ -74,7 +76,7 @@ def problem(rule: Rule, facts: Facts) -> Finding:
         severity=Severity(rule.severity),
         cause=rule.cause,
         title=fill_known(rule.title, lookup),
-        why=fill_known(rule.why, lookup),
+        why=in_text(fill_known(rule.why, lookup), facts),
         fixes=tuple(fill_fix(rule, index, lookup) for index in range(len(rule.fixes))),
         evidence=rule.evidence,
     )
@@ -92,15 +94,15 @@ BARE = re.compile(
     r"(?<![\w/.\\'-])(?<!-m )(?<!uv )pip3? (?:un)?install (?!needs|finds|what)"
     r"|(?<![\w/.\\'-])python3? (?:-m|-c|setup)\b"
 )
-PLACEHOLDER = re.compile(
-    r"<[a-z_]+(?:\.[a-z_]+)+>|\{[a-z_]+\.[a-z_.]+\}|`[^`]*(?:…|\bPACKAGE\b|\bVERSION\b)[^`]*`"
-)
+PLACEHOLDER = re.compile(rf"[<{{](?:{'|'.join(map(re.escape, catalogue()))})[>}}]")
+#: Code between backquotes with a part to fill in.
+UNFINISHED = re.compile(r"`[^`]*(?:…|\bPACKAGE\b|\bVERSION\b)[^`]*`")
 UNNAMED = re.compile(
     r"attn-doctor (?:check|backends|report|fix|build-kernels|cache (?:status|clear|verify))\b"
     r"(?! (?:undo|redo|forget|history))(?![^`\n)]* --python)"
 )
 #: A sentence whose end was left out with a value.
-CUT = re.compile(r"\b(?:is|are|the|of|and)\.?$")
+CUT = re.compile(r"\b(?:is|are|the|of|and)\.$")
 
 
 def faults(words: str, facts: Facts) -> list[str]:
@@ -132,14 +134,14 @@ def test_every_fix_is_whole_and_quoted(machine: str) -> None:
             lines = shell_lines(fix, facts)
             texts = (fix.title, fix.manual, fix.needs, *lines)
             found = [fault for one in texts for fault in faults(one, facts)]
-            found += [one for one in (fix.manual,) if CUT.search(one)]
+            found += [one for one in texts if UNFINISHED.search(one) or CUT.search(one)]
             if facts.system.os != "windows":
                 found += [line for line in lines if misquoted(line)]
             wrong += [f"{finding.rule}: {one}" for one in found]
     assert not wrong, "\n".join(wrong)
 
 
-FORMATS = {
+FORMATS: dict[str, Callable[[Diagnosis], str]] = {
     "text": lambda found: text(found, Terminal(width=100), verbose=True),
     "json": lambda found: json.dumps(
         [

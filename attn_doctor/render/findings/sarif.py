@@ -9,13 +9,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from attn_doctor._version import __version__
+from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.locations import fingerprint, location
+from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.findings.plain import details, headline
 from attn_doctor.render.grouping import unchecked
 from attn_doctor.render.json_text import json_text
-from attn_doctor.render.rules.markdown import rule_markdown
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.texts import in_general
+from attn_doctor.shell.commands import in_text
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -35,7 +38,7 @@ def sarif(diagnosis: Diagnosis, rules: Iterable[Rule], code: int, file: str = ""
     driver = {
         "name": "attn-doctor",
         "semanticVersion": __version__,
-        "rules": [_rule(name, known.get(name), found) for name in named],
+        "rules": [_rule(name, known.get(name), found, diagnosis.facts) for name in named],
     }
     run = {
         "tool": {"driver": driver},
@@ -52,20 +55,23 @@ def sarif(diagnosis: Diagnosis, rules: Iterable[Rule], code: int, file: str = ""
     return json_text({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
-def _rule(name: str, rule: Rule | None, found: Iterable[Finding]) -> dict[str, Any]:
+def _rule(name: str, rule: Rule | None, found: Iterable[Finding], facts: Facts) -> dict[str, Any]:
+    """What all results of a rule share, without values of this machine: each result has those."""
     finding = next(one for one in found if one.rule == name)
-    evidence = finding.evidence[:1]
+    title = in_general(rule.title) if rule else finding.title
+    why = in_text(in_general(rule.why), facts) if rule else finding.why or finding.title
     described: dict[str, Any] = {
         "id": name,
-        "shortDescription": {"text": rule.title if rule else finding.title},
-        "fullDescription": {"text": rule.why if rule else finding.why or finding.title},
+        "shortDescription": {"text": title},
+        "fullDescription": {"text": why},
         "defaultConfiguration": {"level": _LEVELS[finding.severity]},
         "properties": {"tags": [finding.cause, *finding.backends]},
     }
     if rule:
-        described["help"] = {"text": rule.why, "markdown": rule_markdown(rule)}
-    if evidence:
-        described["helpUri"] = evidence[0]
+        links = "".join(f"\n- <{link}>" for link in rule.evidence)
+        described["help"] = {"text": why, "markdown": f"{escape(why)}\n\nEvidence:\n{links}\n"}
+    if finding.evidence:
+        described["helpUri"] = finding.evidence[0]
     return described
 
 

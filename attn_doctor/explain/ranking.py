@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.explain.explanation import Confirmation, RankedCause
 from attn_doctor.explain.log_signals import log_signals

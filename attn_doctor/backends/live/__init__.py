@@ -1,1 +1,1 @@
-"""Running the backends, each in a process of its own, and holding the numbers against float64."""
+"""Running the backends, each in a process of its own, and comparing the numbers with float64."""

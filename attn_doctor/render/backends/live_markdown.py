@@ -10,7 +10,7 @@ from attn_doctor.backends.live.outcome import LiveReport, PhaseResult, Verdict
 from attn_doctor.backends.live.static_disagreements import Disagreement
 from attn_doctor.facts import Facts, to_builtins
 from attn_doctor.render.backends.figures import cells, shape_of
-from attn_doctor.render.backends.live_text import last_line
+from attn_doctor.render.backends.live_text import PHASES, compared, last_line
 from attn_doctor.render.findings.markdown import escape, fenced
 from attn_doctor.render.json_text import json_text
 
@@ -42,6 +42,8 @@ def markdown(
         lines += ["", escape(device.note)]
     for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
         lines += _table(phase, report)
+    words = compared(report)
+    lines += ["", escape(f"{words[0].upper()}{words[1:]}.")] if words else []
     for one in differing:
         lines += ["", _disagreement(one, report, facts, anonymous)]
     return anonymous("\n".join(lines)) + "\n"
@@ -50,7 +52,7 @@ def markdown(
 def _table(phase: str, report: LiveReport) -> Iterator[str]:
     shown = [one for one in report.results if one.outcomes[phase].verdict is not Verdict.ABSENT]
     figures = [one for each in shown for one in each.outcomes[phase].figures]
-    yield from ("", f"### {phase}", "", f"{shape_of(figures, report.dtype)}", "")
+    yield from ("", f"### {PHASES.get(phase, phase)}", "", f"{shape_of(figures, report.dtype)}", "")
     yield f"| {' | '.join(_HEAD)} |"
     yield "|---" * len(_HEAD) + "|"
     for one in shown:

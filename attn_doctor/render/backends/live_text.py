@@ -38,6 +38,8 @@ _MARKS = {
     Verdict.NOT_RUN: ("?", "yellow"),
     Verdict.ABSENT: ("·", "dim"),
 }
+#: Titles of tables, by phase.
+PHASES = {"inference": "Inference (forward)", "training": "Training (forward and backward)"}
 _HEAD = ("error", "time", "TFLOP/s", "memory", "ratio")
 _WIDTHS = (9, 10, 9, 11, 7)
 #: How many fixes of a cause are shown.
@@ -64,7 +66,8 @@ def text(
     if report.failure is None:
         for phase in dict.fromkeys(phase for one in report.results for phase in one.outcomes):
             lines += _table(phase, report, terminal, verbose)
-        lines += _compared(report, terminal)
+        words = compared(report)
+        lines += ["", *terminal.wrap(words, 0)] if words else []
         lines += _absent(report, terminal)
         lines += _failures(report, facts, terminal, verbose)
     else:
@@ -114,9 +117,8 @@ def _table(phase: str, report: LiveReport, terminal: Terminal, verbose: bool) ->
     shown.sort(key=lambda one: _order(one.outcomes[phase]))
     figures = [one for each in shown for one in each.outcomes[phase].figures]
     wide = max(len(one.title) for one in shown)
-    words = {"inference": "Inference (forward)", "training": "Training (forward and backward)"}
     yield ""
-    yield from titled(words.get(phase, phase), shape_of(figures, report.dtype), terminal, 0)
+    yield from titled(PHASES.get(phase, phase), shape_of(figures, report.dtype), terminal, 0)
     head = "".join(name.rjust(width) for name, width in zip(_HEAD, _WIDTHS, strict=True))
     yield terminal.style(f"  {'backend'.ljust(wide)}  {'verdict'.ljust(13)}{head}", "dim")
     for result in shown:
@@ -167,8 +169,8 @@ def _cut(words: str, room: int) -> str:
     return words if len(words) <= room else words[: room - 1] + "…"
 
 
-def _compared(report: LiveReport, terminal: Terminal) -> Iterator[str]:
-    """How much was compared, at least, of every backend that works."""
+def compared(report: LiveReport) -> str:
+    """How much was compared, at least, of every backend that works; empty if none does."""
     found = [
         figures.compared
         for one in report.results
@@ -176,13 +178,13 @@ def _compared(report: LiveReport, terminal: Terminal) -> Iterator[str]:
         if outcome.verdict.works
         for figures in outcome.figures
     ]
-    if found:
-        calls, share = min(one.calls for one in found), min(one.share for one in found)
-        words = (
-            f"compared with float64: {calls} calls of each shape with different inputs; rows of all"
-            f" heads, at least {share:.0%} of them"
-        )
-        yield from ["", *terminal.wrap(words, 0)]
+    if not found:
+        return ""
+    calls, share = min(one.calls for one in found), min(one.share for one in found)
+    return (
+        f"compared with float64: {calls} calls of each shape with different inputs; rows of all"
+        f" heads, at least {share:.0%} of them"
+    )
 
 
 def _absent(report: LiveReport, terminal: Terminal) -> Iterator[str]:

@@ -194,7 +194,7 @@ class Attempt:
 
     def _add(self, proof: Proof, length: int) -> None:
         """Add the proof of one length to those before it."""
-        self.seconds += proof.seconds
+        self.seconds += proof.seconds[0]
         self.reference_seconds += proof.reference_seconds
         if proof.wrong and not self.wrong:
             several = len(self.spec["lengths"]) > 1

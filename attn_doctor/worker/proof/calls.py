@@ -56,8 +56,8 @@ class Proof(NamedTuple):
     """`calls`, `heads`, `rows` (of the output, in all calls) and `share` of all rows."""
     wrong: str
     """What is wrong, in a sentence; empty if nothing is."""
-    seconds: float
-    """Of the first call, with its backward."""
+    seconds: tuple[float, ...]
+    """Of each call, with its backward; the first may compile."""
     reference_seconds: float
 
 
@@ -76,7 +76,6 @@ def prove(
     on a stub GPU, where no kernel runs, memory holds anything.
     """
     prover = _Prover(call, stage, compares)
-    probes = [one for one in probes if call.training or not one.in_training]
     for number, probe in enumerate(probes):
         returned = prover.called(number, probe, contextlib.nullcontext if number else around)
         if not compares:
@@ -96,7 +95,8 @@ class _Prover:
         #: An output is wrong, so that other probes would show the same.
         self.broken = False
         self._also: list[str] = []
-        self.seconds = self.reference_seconds = 0.0
+        self.reference_seconds = 0.0
+        self.seconds: list[float] = []
         self.results: dict[str, compare.Compared] = {}
         self._calls = self._rows = 0
         self._kept: list[tuple[str, Any, Any]] = []
@@ -132,7 +132,10 @@ class _Prover:
         upstream = None
         if call.training:
             shape = (*query.shape[:3], value.shape[3])
-            upstream = self._upstream(probe.upstream(noise, shape).to(query.dtype), part)
+            # Small numbers of float16 have few digits, in a right kernel too.
+            factor = 1.0 if query.dtype == torch.float16 else probe.gradient
+            made = probe.upstream(noise, shape) * factor
+            upstream = self._upstream(made.to(query.dtype), part)
         call.wait()
         with around(), torch.set_grad_enabled(call.training):
             self.stage("forward")
@@ -145,8 +148,7 @@ class _Prover:
                 self.stage("backward")
                 gradients, unlike = self._backward(out, upstream)
                 call.wait()
-            if number == 0:
-                self.seconds = time.perf_counter() - start
+            self.seconds.append(time.perf_counter() - start)
         if unlike:
             self.wrong = self.wrong or unlike
             return None
@@ -214,9 +216,9 @@ class _Prover:
         self._rows += found["out"].rows
         wrong = [one.wrong for one in found.values() if one.wrong] + self._changed()
         if wrong and self.wrong:
-            self._also.append(probe.name)
+            self._also.append(probe.named(call.training))
         elif wrong:
-            self.wrong = f"with {probe.name}, {wrong[0]}"
+            self.wrong = f"with {probe.named(call.training)}, {wrong[0]}"
         self.broken = bool(found["out"].wrong)
         for name, one in found.items():
             if name not in self.results or one.margin > self.results[name].margin:
@@ -253,5 +255,5 @@ class _Prover:
             "share": round(self._rows / whole, 4),
         }
         return Proof(
-            self.results, compared, self.wrong + also, self.seconds, self.reference_seconds
+            self.results, compared, self.wrong + also, tuple(self.seconds), self.reference_seconds
         )

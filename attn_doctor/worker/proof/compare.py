@@ -99,6 +99,7 @@ class _Rows:
         """Add some rows."""
         torch, got = self._torch, got.double()
         off = got - part.exact
+        strange = (~torch.isfinite(got)).sum(-1).double()
         slope = torch.zeros_like(off) if part.slope is None else part.slope
         columns = [
             off.square().sum(-1),
@@ -107,7 +108,8 @@ class _Rows:
             (off * part.exact).sum(-1),
             (off * slope).sum(-1),
             slope.square().sum(-1),
-            (~torch.isfinite(got)).sum(-1).double(),
+            strange,
+            strange * (part.exact == 0).all(-1),
         ]
         self._columns.append(torch.stack(columns))
         batch, head, *rows = part.place
@@ -120,7 +122,7 @@ class _Rows:
             wrong = f"no row of {NAMES[name]} was compared"
             return Compared(math.nan, math.nan, math.nan, 0, math.inf, wrong)
         rows = torch.cat(self._columns, dim=1)
-        off, size, noise, _, _, steep, _ = rows
+        off, size, noise, _, _, steep, *_ = rows
         sums = rows.sum(1)
         # NaN must not be lost: it is the largest. 0/0 is right, as the zeros of a masked row.
         alone = torch.where(off == 0, torch.zeros_like(off), off / noise)
@@ -171,6 +173,7 @@ class _Figures(NamedTuple):
     slope: float
     steep: float
     strange: float
+    strange_zeros: float
     gain_chance: float
     slope_chance: float
     row: float
@@ -207,7 +210,8 @@ class _Figures(NamedTuple):
         return [
             _Share(
                 math.inf if self.strange else 0.0,
-                f"{what} holds {self.strange:.0f} values that are not finite (NaN or infinity)",
+                f"{what} holds {self.strange:.0f} values that are not finite (NaN or infinity)"
+                f"{self._in_zeros()}",
             ),
             _Share(
                 _ratio(self.off, self.noise) / limits.whole,
@@ -233,6 +237,12 @@ class _Figures(NamedTuple):
                 f"{what} is that of a scale {scale:+.1%} off; {scale_limit:.1%} is allowed",
             ),
         ]
+
+    def _in_zeros(self) -> str:
+        """A remark if only rows are not finite that are zero, as those whose keys are masked."""
+        if self.strange != self.strange_zeros:
+            return ""
+        return " in rows for which all keys are masked; zeros are right there"
 
     def _as_scale(self) -> str:
         """A remark if most of the error is that of another scale."""

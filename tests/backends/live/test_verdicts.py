@@ -216,7 +216,7 @@ def test_the_workload_changes_the_shapes() -> None:
     assert (small.length, big.length) == (704, 1000)
     assert (uneven.length, uneven.kv_length, uneven.title) == (200, 333, "2×4/2×200←333×96")
     assert (small.head_dim, big.head_dim, big.heads, big.kv_heads) == (96, 96, 24, 12)
-    assert shapes(Workload(), "cpu", TABLE)[-1].length == 1024
+    assert shapes(Workload(), "cpu", TABLE)[-1].length == 832
     # What a causal mask means for unequal lengths is not agreed on.
     assert [one.name for one in shapes(Workload(causal=True), "cpu", TABLE)] == [
         "small",

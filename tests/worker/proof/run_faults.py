@@ -179,6 +179,8 @@ def spec(needs: Iterable[str], length: int = 320, size: int = 64) -> dict[str, A
     made: dict[str, Any] = {"heads": 4, "head_dim": size, "lengths": [length], "batch": 2}
     if "mask" in needs:
         made.update(mask="bool")
+    if "empty" in needs:
+        made.update(mask_rows=True)
     if "bias" in needs:
         made.update(mask="float")
     if "causal" in needs:

@@ -7,6 +7,7 @@ memory of its own; the fault `""` is none: that one rounds as a fused bfloat16 k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -230,6 +231,53 @@ def _unscaled_tiles(scores: Any, maximum: Any, call: Any) -> Any:
     return torch.cat(tiles, -1)
 
 
+def _last_keys_of_tiles(scores: Any, call: Any) -> Any:
+    scores = scores.clone()
+    scores[..., TILE - 1 :: TILE] = -1e4
+    return scores
+
+
+def _powers_in_one_row(scores: Any, maximum: Any, call: Any) -> Any:
+    weights = torch.exp(scores - maximum)
+    row = min(TILE, scores.shape[2] - 1)
+    weights[:, :, row] = torch.exp2((scores - maximum)[:, :, row])
+    return weights
+
+
+def _small_dropped(weights: Any, call: Any) -> Any:
+    """As sparse kernels do, which leave out what weighs little."""
+    return weights * (weights > 2.0**-8)
+
+
+def _dropout(weights: Any, call: Any) -> Any:
+    return weights * (torch.rand_like(weights) > 0.001)
+
+
+def _log2e_in_bfloat16(scores: Any, maximum: Any, call: Any) -> Any:
+    return torch.exp2((scores - maximum) * 1.4453125)
+
+
+def _shifted_in_one_tile(hidden: Any, call: Any) -> Any:
+    if hidden is None:
+        return None
+    hidden = hidden.expand(*hidden.shape[:2], call.rows, call.columns)
+    return _part(hidden, 2, TILE, min(TILE, call.rows - TILE), lambda one: one.roll(1, -1))
+
+
+def _finite_mask(scores: Any, maximum: Any, call: Any) -> Any:
+    """Masked scores are large negative numbers, so that rows without a key get all of them."""
+    return torch.exp(scores.clamp_min(-1e30) - maximum)
+
+
+def _nan_without_keys(out: Any, call: Any) -> Any:
+    """0 / 0."""
+    hidden = _hidden(call, out.device)
+    if hidden is None:
+        return out
+    empty = hidden.expand(-1, -1, call.rows, -1).all(-1, keepdim=True)
+    return out.masked_fill(empty, float("nan"))
+
+
 def _fp8(tensor: Any) -> Any:
     return tensor.to(torch.float8_e4m3fn).to(tensor.dtype)
 
@@ -308,6 +356,30 @@ class _Into(torch.autograd.Function):  # type: ignore[misc]
         return upstream, None
 
 
+def _stale_keys(attention: Any, query: Any, key: Any, value: Any, call: Any) -> Any:
+    """The last sample sees the keys of the call before."""
+    kept = call.memory
+    kept.keys = getattr(kept, "keys", {})
+    before = kept.keys.get(tuple(key.shape), key.detach())[-1:]
+    kept.keys[tuple(key.shape)] = key.detach().clone()
+    return attention(query, torch.cat([key[:-1], before + key[-1:] * 0]), value)
+
+
+def _late_copy(attention: Any, query: Any, key: Any, value: Any, call: Any) -> Any:
+    """Values are copied to the kernel's memory after it ran, for the next call."""
+    kept = call.memory
+    kept.values = getattr(kept, "values", {})
+    now = kept.values.get(tuple(value.shape), value.detach())
+    kept.values[tuple(value.shape)] = value.detach().clone()
+    return attention(query, key, now + value - value.detach())
+
+
+def _samples_for_heads(attention: Any, query: Any, key: Any, value: Any, call: Any) -> Any:
+    """Heads and samples of the output are counted the wrong way round."""
+    out = attention(query, key, value)
+    return out.transpose(0, 1).reshape(out.shape)
+
+
 def _every(number: int, change: Change) -> Change:
     def called(attention: Any, query: Any, key: Any, value: Any, call: Any) -> Any:
         out = attention(query, key, value)
@@ -363,6 +435,40 @@ def _one_row(out: Any, call: Any) -> Any:
 def _nan(out: Any, call: Any) -> Any:
     out = out.clone()
     out[-1, 0, TILE, 3] = float("nan")
+    return out
+
+
+def _keep_values(key: Any, value: Any, call: Any) -> Any:
+    call.values = value.float()
+    return key, value
+
+
+def _keep_total(total: Any, weights: Any, call: Any) -> Any:
+    call.total = total
+    return total
+
+
+def _sum_in_bfloat16(weights: Any, call: Any) -> Any:
+    """The sum over groups of 16 keys is rounded after each."""
+    found = 0
+    for start in range(0, weights.shape[-1], 16):
+        part = weights[..., start : start + 16] @ call.values[..., start : start + 16, :]
+        found = (found + part).bfloat16().float()
+    call.summed = found
+    return weights
+
+
+def _odd_samples(out: Any, call: Any) -> Any:
+    out = out.clone()
+    out[1::2] *= 1.02
+    if out.shape[0] == 1:
+        out *= 1.02
+    return out
+
+
+def _far_rows(out: Any, call: Any) -> Any:
+    out = out.clone()
+    out[:, :, 160:] = out[:, :, 160:].roll(1, 2)
     return out
 
 
@@ -434,6 +540,37 @@ def _first_of_group(dq: Any, dk: Any, dv: Any, call: Any) -> Any:
     dk, dv = dk.clone(), dv.clone()
     dk[:, 1::2], dv[:, 1::2] = 0, 0
     return dq, dk, dv
+
+
+def _lost_addition(dq: Any, dk: Any, dv: Any, call: Any) -> Any:
+    """One tile of one head was written by two blocks at once."""
+    return (
+        _part(
+            dq,
+            2,
+            0,
+            16,
+            lambda one: (
+                one
+                * torch.tensor([1.0, 0.9, 1.0, 1.0])
+                .to(one)
+                .repeat(one.shape[1] // 2 + 1)[: one.shape[1], None, None]
+            ),
+        ),
+        dk,
+        dv,
+    )
+
+
+def _without_last_queries(dq: Any, dk: Any, dv: Any, call: Any) -> Any:
+    """Keys get no gradient from the last, partial tile of queries: a tenth is lost."""
+    return dq, dk, dv * 0.97
+
+
+def _stale_delta(delta: Any, call: Any) -> Any:
+    kept = call.memory
+    kept.delta = getattr(kept, "delta", {})
+    return kept.delta.setdefault(tuple(delta.shape), delta)
 
 
 #: Fault → what is wrong.
@@ -519,7 +656,28 @@ FAULTS: dict[str, Fault] = {
     "one NaN": Fault(out=_nan),
     "noise of 2 %": Fault(out=_noise),
     "output 1 % too large": Fault(out=lambda out, _: (out.float() * 1.01).to(out.dtype)),
+    "last keys of tiles left out": Fault(scores=_last_keys_of_tiles),
+    "scores in float16": Fault(scores=lambda scores, _: scores.half().float()),
+    "weights in float8, values too": Fault(
+        keys=lambda key, value, _: (key, _fp8(value)), weights=lambda weights, _: _fp8(weights)
+    ),
+    "powers of two in one row": Fault(exponent=_powers_in_one_row),
+    "log2(e) in bfloat16": Fault(exponent=_log2e_in_bfloat16),
+    "small weights dropped": Fault(weights=_small_dropped),
+    "one weight of a thousand dropped": Fault(weights=_dropout),
+    "mask shifted in one tile of rows": Fault(hidden=_shifted_in_one_tile, needs=("mask",)),
+    "rows without a key get the mean": Fault(exponent=_finite_mask, needs=("mask", "empty")),
+    "NaN in rows without a key": Fault(out=_nan_without_keys, needs=("mask", "empty")),
+    "output summed in bfloat16": Fault(
+        keys=_keep_values, total=_keep_total, weights=_sum_in_bfloat16,
+        out=lambda out, call: (call.summed / call.total).to(out.dtype),
+    ),
+    "odd samples 2 % too large": Fault(out=_odd_samples),
+    "rows beyond 160 shifted by one": Fault(out=_far_rows),
     # type, layout and memory
+    "last sample with keys of the call before": Fault(around=_stale_keys),
+    "values of the call before": Fault(around=_late_copy),
+    "heads and samples exchanged": Fault(around=_samples_for_heads),
     "output in float32": Fault(around=lambda run, q, k, v, _: run(q, k, v).float()),
     "output in another layout": Fault(around=lambda run, q, k, v, _: run(q, k, v).transpose(1, 2)),
     "memory read as contiguous": Fault(around=_contiguous, needs=("strided",)),
@@ -571,6 +729,14 @@ FAULTS: dict[str, Fault] = {
     ),
     "log-sum-exp in bfloat16": Fault(lse=lambda lse, _: lse.bfloat16().float(), backward=True),
     "log-sum-exp of the first call": Fault(lse=_kept_lse, backward=True),
+    "log-sum-exp without the last tile of keys": Fault(
+        lse=lambda lse, call: lse + math.log1p(-1 / max(2, call.columns // TILE)), backward=True
+    ),
+    "product of output and gradient of the first call": Fault(delta=_stale_delta, backward=True),
+    "dq of some rows in a quarter of heads off": Fault(gradients=_lost_addition, backward=True),
+    "dv 3 % too small": Fault(gradients=_without_last_queries, backward=True),
+    "log-sum-exp in float16": Fault(lse=lambda lse, _: lse.half().float(), backward=True),
+    "gradient in float16": Fault(upstream=lambda one, _: one.half().to(one), backward=True),
     "log-sum-exp off by ln 2": Fault(lse=lambda lse, _: lse - LOG2, backward=True),
     "gradient NaN for very negative scores": Fault(
         lse=_note_lse, gradients=_negative_nan, backward=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import pytest
 
 from attn_doctor import worker
 from attn_doctor.host.local import LocalHost
+
+# Hundreds of tests start attn-doctor. Without bytecode each start compiles the whole package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")

@@ -27,14 +27,26 @@ RTX4090 = {
     "free": 25000000000,
     "persistence": 0,
 }
-LIMIT = 0.7
 
 
 class Impatient(LocalHost):
     """This machine, with a shorter limit for NVML than the probe allows."""
 
+    def __init__(self, limit: float) -> None:
+        super().__init__()
+        self.limit = limit
+
     def nvml(self, seconds: float) -> dict[str, Any]:
-        return super().nvml(min(seconds, LIMIT))
+        return super().nvml(min(seconds, self.limit))
+
+
+@pytest.fixture
+def limit(nvml_host: Machine) -> float:
+    """Seconds in which NVML answers here if it does not hang, also beside other work."""
+    host = nvml_host(gpus(H100, RTX4090, H100))
+    start = time.monotonic()
+    assert host.nvml(60)["outcome"] == "done"
+    return max(0.7, 4 * (time.monotonic() - start))
 
 
 def gpus(*kinds: dict[str, Any]) -> dict[str, Any]:
@@ -269,14 +281,14 @@ def test_environment_decides_what_cuda_sees(
     ],
 )
 def test_a_hang_ends_and_earlier_answers_remain(
-    nvml_host: Machine, hang: str, state_known: tuple[str, ...], place: str
+    nvml_host: Machine, limit: float, hang: str, state_known: tuple[str, ...], place: str
 ) -> None:
     nvml_host({**gpus(H100, RTX4090, H100), "hang": hang})
-    host = Impatient()
+    host = Impatient(limit)
     start = time.monotonic()
     driver, found, gaps = read(host)
     # The limit, the time to bury the child, and the slack of a busy machine.
-    assert time.monotonic() - start < LIMIT + 2 * GRACE + 5.0
+    assert time.monotonic() - start < limit + 2 * GRACE + 5.0
     assert driver.state == "not-answering"
     assert driver.error is not None
     assert driver.error.startswith("NVML did not answer within")
@@ -303,8 +315,8 @@ def test_a_hang_ends_and_earlier_answers_remain(
         assert place in gaps["gpus[2]"]
 
 
-def test_a_child_that_hangs_is_killed(nvml_host: Machine) -> None:
-    answer = nvml_host({"hang": "init"}).nvml(LIMIT)
+def test_a_child_that_hangs_is_killed(nvml_host: Machine, limit: float) -> None:
+    answer = nvml_host({"hang": "init"}).nvml(limit)
     assert (answer["outcome"], answer["last"]) == ("timeout", "start")
     with pytest.raises(ProcessLookupError):
         os.kill(answer["pid"], 0)

@@ -139,11 +139,20 @@ class SymptomIndex:
 
     def __init__(self, symptoms: Sequence[Symptom]) -> None:
         self._all = symptoms
-        self.by_keyword: dict[str, list[Symptom]] = {}
-        for symptom in symptoms:
+
+    @cached_property
+    def by_keyword(self) -> dict[str, list[Symptom]]:
+        """The symptoms of each word. A short log is read without it."""
+        found: dict[str, list[Symptom]] = {}
+        for symptom in self._all:
             for word in symptom.keywords:
-                self.by_keyword.setdefault(word, []).append(symptom)
-        self.keywords = Keywords(self.by_keyword)
+                found.setdefault(word, []).append(symptom)
+        return found
+
+    @cached_property
+    def keywords(self) -> Keywords:
+        """All words, to search for them at once."""
+        return Keywords(self.by_keyword)
 
     def possible(self, log: NormalizedLog) -> Sequence[Symptom]:
         """The symptoms that can be in the log, by its words."""

@@ -83,8 +83,8 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         chosen.prefix,
         gaps,
         chosen.plain,
-        chosen.answer["version"],
-        chosen.answer.get("cache_tag", ""),
+        chosen.answer.version,
+        chosen.answer.cache_tag,
     )
     running = [_Running(probe, host, site) for probe in PROBES]
     _start(running, end)

@@ -3,6 +3,8 @@
 from attn_doctor.worker.files import (
     DATA,
     TEXT,
+    is_file,
+    is_folder,
     make_folders,
     open_binary,
     open_file,
@@ -16,6 +18,8 @@ from attn_doctor.worker.files import (
 __all__ = [
     "DATA",
     "TEXT",
+    "is_file",
+    "is_folder",
     "make_folders",
     "open_binary",
     "open_file",

@@ -6,6 +6,7 @@ The nearest one counts, from the working directory upwards; an `attn-doctor.toml
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -69,8 +70,8 @@ def find(folder: Path) -> Path | None:
         if reach.dead(parent):
             continue
         own, project = parent / "attn-doctor.toml", parent / "pyproject.toml"
-        if own.is_file():
-            return own
+        if os.path.lexists(own):
+            return own  # also a pipe or a broken link, which `read` refuses
         if _mentions_us(project) and _section(project, _data(project)) is not None:
             return project
     return None

@@ -69,6 +69,16 @@ def open_binary(path: AnyPath, *, follow: bool = True) -> IO[bytes]:
     return os.fdopen(open_file(path, follow=follow), "rb")
 
 
+def is_file(path: AnyPath) -> bool:
+    """Whether a regular file is there. False for a path that does not answer or is too long."""
+    return not reach.dead(path) and os.path.isfile(path)
+
+
+def is_folder(path: AnyPath) -> bool:
+    """Whether a folder is there, as `is_file` says."""
+    return not reach.dead(path) and os.path.isdir(path)
+
+
 def read_bytes(path: AnyPath, limit: int, *, cut: bool = False, follow: bool = True) -> bytes:
     """Return the content of a regular file of at most `limit` bytes.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from pathlib import Path
@@ -9,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from attn_doctor import files, json_files, toml_files
+from attn_doctor.configs.readers import kinds, locations
+from attn_doctor.configs.readers.datasets import datasets
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.policy import policy
 from tests.attacks.means import Attack, Run
 
 # The opener
@@ -130,6 +134,7 @@ NEEDED = [
     ("machine.json", "check --facts machine.json"),
     ("base.json", "check --baseline base.json"),
     ("own.toml", "check --policy own.toml"),
+    ("attn-doctor.toml", "check"),
     ("train.sh", "check --config train.sh"),
     ("rules/area/rule.toml", "check --rules rules"),
     ("log.txt", "explain log.txt"),
@@ -137,7 +142,6 @@ NEEDED = [
 ]
 FOUND = [
     ("pyproject.toml", "check"),
-    ("attn-doctor.toml", "check"),
     ("config/config.json", "check"),
     ("config.json", "check"),
     (".venv/pyvenv.cfg", "check"),
@@ -181,3 +185,26 @@ def test_a_pipe_that_is_named_is_refused(
 @pytest.mark.parametrize(("name", "command"), [NEEDED[-2], FOUND[0]])
 def test_a_pipe_never_blocks(doctor: Attack, tmp_path: Path, name: str, command: str) -> None:
     _piped(doctor, tmp_path, name, command)
+
+
+@pipes
+def test_a_policy_that_is_a_pipe_is_not_passed_by(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "attn-doctor.toml")
+    found = policy.find(tmp_path)
+    assert found == tmp_path / "attn-doctor.toml"
+    with pytest.raises(AttnDoctorError, match="it is a pipe, not a regular file"):
+        policy.read(found)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "/".join(["x" * 200] * 40), "a\0b", "/proc/self/mem"])
+def test_a_configuration_may_name_any_path(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"--model_family": "flux", "--data_backend_config": name}))
+    assert datasets(path, name) == ()
+    assert kinds.read(path)
+
+
+def test_a_working_directory_may_have_a_path_of_any_length() -> None:
+    deep = Path("/", *["d" * 200] * 40)
+    assert locations.found_in(deep, {}) is None
+    assert policy.find(deep) in (None, *(one / "pyproject.toml" for one in deep.parents))

@@ -12,6 +12,7 @@ from typing import Any
 
 from attn_doctor.configs.readers.files import text_of
 from attn_doctor.configs.readers.settings import ConfigError, Dataset
+from attn_doctor.files import is_file
 from attn_doctor.json_files import JsonError, decode
 
 
@@ -20,9 +21,9 @@ def datasets(config: Path, named: str) -> tuple[Dataset, ...]:
     if not named:
         return ()
     # SimpleTuner is started in the folder that holds `config/`.
-    for folder in (Path.cwd(), config.parent, config.parent.parent, config.parent.parent.parent):
+    for folder in (Path(), config.parent, config.parent.parent, config.parent.parent.parent):
         path = folder / named
-        if path.is_file():
+        if is_file(path):
             return tuple(_sizes(path))
     return ()
 

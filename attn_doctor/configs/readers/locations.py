@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attn_doctor.configs.readers.files import shown
 from attn_doctor.configs.readers.settings import ConfigError
-from attn_doctor.files import TEXT, read_bytes
+from attn_doctor.files import TEXT, is_file, is_folder, read_bytes
 from attn_doctor.worker import reach
 
 _ENVIRONMENTS = ("SIMPLETUNER_ENVIRONMENT", "SIMPLETUNER_ENV", "ENV")
@@ -21,14 +21,14 @@ _FORMS = ("json", "toml", "env")
 def named(path: Path, variables: Mapping[str, str]) -> tuple[Path, str]:
     """The file that the user's PATH leads to, and why. Raises `ConfigError` if there is none."""
     reach.refuse(path)
-    if not path.is_dir():
+    if not is_folder(path):
         return path, ""
     places = [*_simpletuner(path, variables)]
     for place, why in places:
-        if place.is_file():
+        if is_file(place):
             return place, why
     for name in ("config.json", "config.toml", "config.env"):
-        if (path / name).is_file():
+        if is_file(path / name):
             return path / name, f"found in {shown(path)}"
     tried = ", ".join(shown(place) for place, _ in places)
     raise ConfigError(f"{path}: has no configuration of SimpleTuner; looked for {tried}")
@@ -43,12 +43,12 @@ def found_in(folder: Path, variables: Mapping[str, str]) -> tuple[Path, str] | N
     if reach.dead(folder):
         return None
     for place, why in _simpletuner(folder, variables):
-        if reach.dead(place) or not place.is_file():
+        if not is_file(place):
             continue
         if place.suffix != ".json" or _speaks(place):
             return place, why
     loose = folder / "config.json"
-    if loose.is_file() and _speaks(loose):
+    if is_file(loose) and _speaks(loose):
         return loose, "found here, with settings of SimpleTuner"
     return None
 
@@ -63,7 +63,7 @@ def _simpletuner(folder: Path, variables: Mapping[str, str]) -> Iterator[tuple[P
     if variables.get("CONFIG_PATH") and asked in ("", "json"):
         own = folder / variables["CONFIG_PATH"]
         reason = "CONFIG_PATH names it"
-        if own.is_dir():
+        if is_folder(own):
             yield own / "config.json", reason
         else:
             yield own if own.suffix else own.with_suffix(".json"), reason

@@ -6,10 +6,10 @@ read from its folders. Changes by `sitecustomize` or by code in a `.pth` file ar
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 from msgspec import Struct
 
+from attn_doctor.errors import ExaminationError
 from attn_doctor.facts import Interpreter, Python
 from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.host import Host
@@ -24,6 +24,39 @@ from attn_doctor.probes.machine.mounts import writable
 LIMIT = 3.0
 
 
+class Description(Struct, frozen=True, kw_only=True):
+    """What an interpreter says of itself; see `worker/interpreter.py`."""
+
+    version: str
+    implementation: str
+    abi: str
+    free_threaded: bool
+    debug: bool
+    executable: str
+    prefix: str
+    base_prefix: str
+    pyvenv: str
+    include: str
+    platinclude: str
+    stdlib: str
+    purelib: str
+    scripts: str
+    user_site: str | None
+    reads_pythonpath: bool
+    site_packages: tuple[str, ...]
+    cache_tag: str = ""
+
+
+class _Failure(Struct, frozen=True, kw_only=True):
+    """What an interpreter says that cannot describe itself, and how it ended."""
+
+    outcome: str = ""
+    kind: str = ""
+    error: str = ""
+    out: str = ""
+    err: str = ""
+
+
 class Chosen(Struct, frozen=True, kw_only=True):
     """The interpreter to examine, and its description of itself."""
 
@@ -35,7 +68,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
     """Folders of distributions in import order, those of PYTHONPATH included."""
     plain: tuple[str, ...] = ()
     """Those of them that PYTHONPATH adds; Python reads no `.pth` file there."""
-    answer: dict[str, Any] = {}
+    answer: Description
     candidates: tuple[Interpreter, ...] = ()
     """The interpreters with torch that were found."""
 
@@ -52,19 +85,19 @@ def choose(host: Host, python: str) -> Chosen:
         host.show(f"Examining {choice.path}: {choice.why}, with {torch}")
     answer = _ask(host, choice)
     path = choice.path
-    executable = answer["executable"] or path
+    executable = answer.executable or path
     if host.real(executable) != host.real(path):
         path = executable  # a pyenv shim, for example: the facts describe its target
         check(host, path, choice.subject)  # what a foreign interpreter says of itself may be false
-    plain = tuple(one for one in _pythonpath(host, answer) if _holds_metadata(host, one))
+    plain = tuple(one for one in _pythonpath(host) if _holds_metadata(host, one))
     folders: dict[str, str] = {}
-    for folder in (*plain, *answer["site_packages"]):
+    for folder in (*plain, *answer.site_packages):
         # If `lib64` is a link to `lib`, the same folder occurs twice.
         folders.setdefault(host.real(folder), folder)
     return Chosen(
         path=path,
         why=choice.why,
-        prefix=answer["prefix"],
+        prefix=answer.prefix,
         site_packages=tuple(folders.values()),
         plain=plain,
         answer=answer,
@@ -75,11 +108,11 @@ def choose(host: Host, python: str) -> Chosen:
 def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     """Return the facts of the chosen interpreter and its environment."""
     answer = chosen.answer
-    venv = host.try_read(answer["pyvenv"]) if answer["pyvenv"] else ""
-    marker = host.join(answer["stdlib"], "EXTERNALLY-MANAGED")
-    headers = [host.join(answer[name], "Python.h") for name in ("include", "platinclude")]
+    venv = host.try_read(answer.pyvenv) if answer.pyvenv else ""
+    marker = host.join(answer.stdlib, "EXTERNALLY-MANAGED")
+    headers = [host.join(one, "Python.h") for one in (answer.include, answer.platinclude)]
     pip = site.distributions.get("pip")
-    can_write = writable(host, answer["purelib"])
+    can_write = writable(host, answer.purelib)
     if can_write is None:
         gaps.add("python.site_packages_writable", "Windows shows this only on an attempt to write")
     unread = gaps.reasons.get("python.distribution_count", "")
@@ -92,25 +125,27 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     return Python(
         path=chosen.path,
         selection_reason=chosen.why,
-        version=answer["version"],
-        implementation=answer["implementation"],
-        abi=answer["abi"],
-        free_threaded=answer["free_threaded"],
-        debug=answer["debug"],
-        prefix=answer["prefix"],
-        base_prefix=answer["base_prefix"],
+        version=answer.version,
+        implementation=answer.implementation,
+        abi=answer.abi,
+        free_threaded=answer.free_threaded,
+        debug=answer.debug,
+        prefix=answer.prefix,
+        base_prefix=answer.base_prefix,
         environment=_environment(host, answer),
-        externally_managed=not answer["pyvenv"] and host.is_file(marker),
+        externally_managed=not answer.pyvenv and host.is_file(marker),
         headers=next(filter(host.is_file, headers), ""),
-        include=answer["include"],
+        include=answer.include,
         site_packages=chosen.site_packages,
         site_packages_writable=can_write,
         pip=pip.version if pip else "",
-        uv=_uv(host, answer["scripts"]),
+        uv=_uv(host, answer.scripts),
         created_by_uv="uv" in settings_of(venv),
-        user_site=answer["user_site"] if answer["user_site"] in answer["site_packages"] else "",
-        pythonpath=_pythonpath(host, {"reads_pythonpath": True}),
-        shadowing_modules=shadowing_modules(host, site, _pythonpath(host, answer)),
+        user_site=answer.user_site if answer.user_site in answer.site_packages else "",
+        pythonpath=_pythonpath(host),
+        shadowing_modules=shadowing_modules(
+            host, site, _pythonpath(host) if answer.reads_pythonpath else ()
+        ),
         duplicate_distributions=None if unread else duplicates(host, site),
         damaged_metadata=None if unread else damaged(site),
         invalid_distributions=None if unread else site.leftovers,
@@ -119,39 +154,52 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     )
 
 
-def _ask(host: Host, choice: Choice) -> dict[str, Any]:
+def _ask(host: Host, choice: Choice) -> Description:
     """What the interpreter says of itself. Raises `ExaminationError` if that is nothing usable."""
-    answer = host.inside(choice.path, LIMIT)
-    if "site_packages" in answer:
-        return answer
-    path, subject, outcome = choice.path, choice.subject, answer.get("outcome")
-    lines = (answer.get("err") or answer.get("out") or "").strip().splitlines()
+    said = host.inside(choice.path, LIMIT)
+    try:
+        return msgspec.convert(said, Description)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        try:
+            answer = msgspec.convert(said, _Failure)
+        except (msgspec.ValidationError, UnicodeError):
+            answer = _Failure()
+        if "code" not in said and answer in (_Failure(), _Failure(outcome="done")):
+            reason = f"{choice.path} is not a working Python interpreter; its description of itself"
+            raise failure(choice.subject, f"{reason} cannot be used: {error}") from None
+        raise _failed(host, choice, answer) from None
+
+
+def _failed(host: Host, choice: Choice, answer: _Failure) -> ExaminationError:
+    """Why an interpreter did not describe itself, and what to do."""
+    path, subject, outcome = choice.path, choice.subject, answer.outcome
+    lines = (answer.err or answer.out).strip().splitlines()
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     said = (fatal or lines or ["nothing"])[0][:200]
     home = _home_of(host, path)
     # Python 2 answers "Unknown option: -I".
-    if answer.get("kind") == "too-old" or said.startswith("Unknown option: -I"):
-        version = answer.get("error", "Python 2")
-        raise failure(subject, f"{path} is {version}; attn-doctor examines Python 3.8 and newer")
+    if answer.kind == "too-old" or said.startswith("Unknown option: -I"):
+        version = answer.error or "Python 2"
+        return failure(subject, f"{path} is {version}; attn-doctor examines Python 3.8 and newer")
     if home and not host.is_dir(home):
         remedy = "install that Python again, create the environment again"
-        raise failure(
+        return failure(
             subject, f"it was created from the Python in {home}, which does not exist", remedy
         )
     if outcome in ("timeout", "abandoned"):
-        raise failure(subject, f"{path} did not answer within {LIMIT:g} s")
+        return failure(subject, f"{path} did not answer within {LIMIT:g} s")
     if outcome == "missing":
-        raise failure(
+        return failure(
             subject,
             f"{path} cannot be started, because the loader or a program it needs is missing",
         )
     if outcome == "refused":
         # [Errno 8] Exec format error: '/home/ada/bin/python3'
         why = said.partition("] ")[2].partition(":")[0]
-        raise failure(subject, f"{path} cannot be started ({why})" if why else lines[0])
-    if "error" in answer:
-        raise failure(subject, f"{path} cannot describe itself ({answer['error']})")
-    raise failure(subject, f"{path} is not a working Python interpreter; it answered {said!r}")
+        return failure(subject, f"{path} cannot be started ({why})" if why else said)
+    if answer.error:
+        return failure(subject, f"{path} cannot describe itself ({answer.error})")
+    return failure(subject, f"{path} is not a working Python interpreter; it answered {said!r}")
 
 
 def _home_of(host: Host, python: str) -> str:
@@ -160,16 +208,16 @@ def _home_of(host: Host, python: str) -> str:
     return settings_of(host.try_read(host.join(root, "pyvenv.cfg"))).get("home", "")
 
 
-def _environment(host: Host, answer: dict[str, Any]) -> PythonEnvironment:
-    if answer["pyvenv"]:
+def _environment(host: Host, answer: Description) -> PythonEnvironment:
+    if answer.pyvenv:
         return "venv"
-    return "conda" if host.is_dir(host.join(answer["prefix"], "conda-meta")) else "system"
+    return "conda" if host.is_dir(host.join(answer.prefix, "conda-meta")) else "system"
 
 
-def _pythonpath(host: Host, answer: dict[str, Any]) -> tuple[str, ...]:
+def _pythonpath(host: Host) -> tuple[str, ...]:
     """Return the folders that PYTHONPATH adds. An empty entry is the working directory."""
     text = host.environ.get("PYTHONPATH", "")
-    if not text or not answer["reads_pythonpath"]:
+    if not text:
         return ()
     entries = text.split(";" if host.windows else ":")
     here = host.platform.cwd

@@ -74,6 +74,8 @@ class Guess(Struct, frozen=True, kw_only=True):
     title: str
     frame: str = ""
     """The innermost frame that belongs to the component or calls it."""
+    source: str = ""
+    """The place of the message in the sources of the component, if it is known."""
     condition: str = ""
     """The condition that was checked there, as the code writes it."""
     seen: str = ""

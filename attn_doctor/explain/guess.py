@@ -14,6 +14,7 @@ from typing import NamedTuple
 from attn_doctor.explain.components import Component, Kind, component_table
 from attn_doctor.explain.explanation import Guess
 from attn_doctor.explain.log_signals import log_signals
+from attn_doctor.explain.messages import KnownMessage, known_message
 from attn_doctor.explain.normalize import LogLine, NormalizedLog
 from attn_doctor.explain.symptom_match import excerpt
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
@@ -109,9 +110,10 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         unrelated = log_signals().unrelated.search(failure.message)
         if unrelated or component_table().is_unrelated(failure.message):
             return None
-        component, frame = _component(failure)
+        known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
+        component, frame = _component(failure, known)
         if component is not None:
-            return _guess(name, failure, component, frame)
+            return _guess(name, failure, component, frame, known)
     return _of_build(name, log.lines)
 
 
@@ -183,8 +185,13 @@ def _frames(lines: Sequence[str]) -> Iterator[_Frame]:
 # The component
 
 
-def _component(failure: _Failure) -> tuple[Component | None, _Frame | None]:
-    """The component by the frames, by the message, then one that counts if no other does."""
+def _component(
+    failure: _Failure, known: KnownMessage | None
+) -> tuple[Component | None, _Frame | None]:
+    """The component by the frames, by the message, then one that counts if no other does.
+
+    `known`: the entry of the message in the index of messages.
+    """
     table = component_table()
     parts = (f"{frame.path} {frame.function} {frame.code}" for frame in failure.frames)
     text = "\n".join((failure.message, failure.near, *parts))
@@ -200,6 +207,8 @@ def _component(failure: _Failure) -> tuple[Component | None, _Frame | None]:
         if not table.is_neutral(frame.path):
             break
     inner = failure.frames[-1] if failure.frames else None
+    if known is not None and known.names_its_component:
+        return next(one for one in table.component if one.id == known.component), inner
     last = [one for one in able if one.fallback]
     named += [one for one in last if one.is_named_in(failure.message)]
     if named:
@@ -229,11 +238,19 @@ def _of_build(name: str, lines: Sequence[LogLine]) -> Guess | None:
 # The words
 
 
-def _guess(name: str, failure: _Failure, component: Component, frame: _Frame | None) -> Guess:
+def _guess(
+    name: str,
+    failure: _Failure,
+    component: Component,
+    frame: _Frame | None,
+    known: KnownMessage | None = None,
+) -> Guess:
     message = failure.message
+    if known is not None and known.component != component.id:
+        known = None
     kind = component_table().kind_of(message)
     seen, wanted = _values(message)
-    condition = _condition(frame)
+    condition = _condition(frame) or (known.condition if known is not None else "")
     title = kind.title.format(name=component.name)
     return Guess(
         component=component.id,
@@ -245,6 +262,7 @@ def _guess(name: str, failure: _Failure, component: Component, frame: _Frame | N
         rank=failure.line.rank,
         title=title[0].upper() + title[1:],
         frame=_place(frame),
+        source=_source(known),
         condition=condition,
         seen=seen,
         wanted=wanted,
@@ -256,6 +274,15 @@ def _place(frame: _Frame | None) -> str:
     if frame is None:
         return ""
     return f"{frame.path}, line {frame.line}" + (f", in {frame.function}" if frame.function else "")
+
+
+def _source(known: KnownMessage | None) -> str:
+    """Where the sources of the component have the message."""
+    if known is None:
+        return ""
+    function = f" ({known.function})" if known.function else ""
+    releases = known.first if known.first == known.last else f"{known.first} to {known.last}"
+    return f"{known.file}{function}, release {releases}"
 
 
 def _condition(frame: _Frame | None) -> str:

@@ -52,6 +52,7 @@ def _guess(found: Explanation) -> dict[str, Any] | None:
         "excerpt": guess.excerpt,
         "title": guess.title,
         "frame": guess.frame,
+        "source": guess.source,
         "condition": guess.condition,
         "found": guess.seen,
         "wanted": guess.wanted,

@@ -89,8 +89,10 @@ def guess_in_words(guess: Guess) -> str:
     words = "This is a guess from the traceback and the message; no rule knows this failure."
     if guess.frame:
         words += f" It comes from {guess.frame}."
+    if guess.source:
+        words += f" The sources have the message in {guess.source}."
     if guess.condition:
-        words += f" The code checks `{guess.condition}`."
+        words += f" It is raised if `{guess.condition}`."
     return words
 
 

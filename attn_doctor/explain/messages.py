@@ -1,0 +1,79 @@
+"""The index of messages that released attention software can print, `rules/messages.tsv`.
+
+`tools/mine_messages.py` makes it from the sources. It is read only for a failure that no rule
+knows: one pass over some thousand lines, in a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from typing import NamedTuple
+
+from attn_doctor.files import DATA, read_bytes
+from attn_doctor.rulebook import library
+
+#: Plain text that a message must share with an entry, in all and in one piece.
+_LEAST, _PIECE = 24, 14
+#: Plain text with which an entry alone names its component.
+_ENOUGH = 34
+#: Messages of Python and of any build, which say nothing of a component.
+_GENERAL = re.compile(
+    r"unexpected keyword argument|positional argument|has no attribute|No module named|CUDA_HOME"
+    r"|[Ii]nvalid value|not implemented"
+)
+
+
+class KnownMessage(NamedTuple):
+    """A message in the sources of a component."""
+
+    component: str
+    file: str
+    function: str
+    first: str
+    """First release with it that was read; `main` is a development version."""
+    last: str
+    condition: str
+    """The condition under which it is printed, as the code writes it; may be empty."""
+    text: str
+    """The message, with `{}` for each value."""
+
+    @property
+    def names_its_component(self) -> bool:
+        """It is long and special enough, so that hardly another program prints it."""
+        enough = len(self.text.replace("{}", "")) >= _ENOUGH
+        return enough and not _GENERAL.search(self.text)
+
+
+def known_message(message: str, paths: tuple[str, ...] = ()) -> KnownMessage | None:
+    """The entry that says most of `message`; one in a file of `paths` counts more."""
+    text = " ".join(message.split())
+    names = {path.rsplit("/", 1)[-1] for path in paths}
+    best, best_score = None, 0
+    for longest, row in _rows():
+        if longest not in text:
+            continue
+        pieces = [piece.strip() for piece in row.rsplit("\t", 1)[-1].split("{}")]
+        plain = sum(map(len, pieces))
+        if plain < _LEAST or not _in_order(pieces, text):
+            continue
+        entry = KnownMessage(*row.split("\t"))
+        score = plain + 1000 * (entry.file.rsplit("/", 1)[-1] in names)
+        if score > best_score:
+            best, best_score = entry, score
+    return best
+
+
+def _in_order(pieces: list[str], text: str) -> bool:
+    """All pieces are in the text, one after another."""
+    return re.search(".{0,300}?".join(map(re.escape, filter(None, pieces))), text) is not None
+
+
+@cache
+def _rows() -> tuple[tuple[str, str], ...]:
+    """The longest plain piece of each message, and the line of the table."""
+    path = os.path.join(library.folder(), "messages.tsv")
+    lines = read_bytes(path, DATA).decode("utf-8").splitlines()
+    rows = ((max(line.rsplit("\t", 1)[-1].split("{}"), key=len).strip(), line) for line in lines)
+    return tuple((longest, line) for longest, line in rows if len(longest) >= _PIECE)

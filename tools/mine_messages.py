@@ -401,7 +401,7 @@ def main() -> None:
         rows += _of_site(options.site_packages)
     table = merged(rows)
     FILE.write_text("".join("\t".join(row) + "\n" for row in table), "utf-8", newline="\n")
-    print(f"{len(table)} messages, {FILE.stat().st_size / 1e3:.0f} kB")  # noqa: T201
+    print(f"{len(table)} messages, {FILE.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +15,13 @@ from attn_doctor.cli.result_options import PageFormat, PageOptions, terminal
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from attn_doctor.explain.explanation import Explanation
     from attn_doctor.facts import Facts
 
 
+_RULE_ID = re.compile(r"[a-z][a-z0-9-]*/[a-z0-9][a-z0-9-]*")
 #: The exit code of each outcome.
 _CODES = {"nothing": 0, "cause": 1, "component": 5}
 
@@ -26,14 +31,21 @@ def explain(
     logs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE…|-]",
-            help="Logs to read; - or nothing for standard input.",
+            metavar="[FILE…|TEXT|RULE|-]",
+            help="Logs to read, an error message, or the id of a rule; - or nothing for standard"
+            " input.",
             show_default=False,
         ),
     ] = None,
     no_probe: Annotated[
         bool, typer.Option("--no-probe", help="Read the log only; do not examine this machine.")
     ] = False,
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="A log of a run that worked: its lines explain no failure."
+        ),
+    ] = "",
     facts: Snapshot = "",
     python: Python = "",
     rules: Folders = None,
@@ -43,7 +55,8 @@ def explain(
 ) -> None:
     """Find the cause of a failure in its log, and check it on this machine.
 
-    Reads pip output, tracebacks and training logs of any size and encoding.
+    Reads pip output, tracebacks and training logs of any size and encoding, or an error message in
+    quotes. The id of a rule, such as sage/needs-triton, shows its page.
 
     Exit codes: 0 no attention-kernel cause in the log, 1 a cause was found, 2 wrong usage or an
     unreadable file, 3 attn-doctor failed, 5 no rule knows the cause, but a component is named.
@@ -52,7 +65,14 @@ def explain(
         raise typer.BadParameter("--no-probe reads the log only: omit --facts and --python")
     if facts and python:
         raise typer.BadParameter("--facts uses a snapshot: --python has no meaning with it")
-    paths = logs or ["-"]
+    every = logs or ["-"]
+    if len(every) == 1 and _is_rule(every[0], rules):
+        from attn_doctor.cli.rules.command import show
+
+        show(name=every[0], rules=rules, result=result)
+        return
+    texts = [one for one in every if _is_text(one)]
+    paths = [one for one in every if one not in texts]
     if facts == "-" and "-" in paths:
         raise typer.BadParameter("standard input cannot be both the log and the snapshot")
     if not logs and sys.stdin.isatty():
@@ -66,6 +86,8 @@ def explain(
         paths,
         library.load(rule_folders(rules)),
         None if no_probe else lambda: _machine(facts, python),
+        texts=texts,
+        against=against,
     )
     code = _CODES[found.outcome.value]
     text = _rendered(found, result.chosen, code, verbose > 0)
@@ -74,6 +96,26 @@ def explain(
     else:
         sys.stdout.write(text)
     raise typer.Exit(code)
+
+
+def _is_rule(argument: str, folders: list[Path] | None) -> bool:
+    """The argument has the form of a rule's id and is not the name of a file."""
+    if not _RULE_ID.fullmatch(argument) or os.path.exists(argument):
+        return False
+    from attn_doctor.rulebook import library
+
+    area = argument.partition("/")[0]
+    return any(rule.id.startswith(f"{area}/") for rule in library.load(rule_folders(folders)))
+
+
+def _is_text(argument: str) -> bool:
+    """The argument is an error message and not the name of a file.
+
+    A name of a file that is missing has no blank between words of a sentence.
+    """
+    if "\n" in argument:
+        return True
+    return len(argument.split()) > 1 and not os.path.exists(argument)
 
 
 def _machine(snapshot: str, python: str) -> Facts:

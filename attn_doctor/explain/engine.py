@@ -15,6 +15,7 @@ from itertools import chain, starmap
 from attn_doctor.explain.explanation import Explanation, Guess, Log
 from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
 from attn_doctor.explain.guess import guess
+from attn_doctor.explain.known_lines import KnownLines
 from attn_doctor.explain.log_files import LogChunk, chunks, log_name
 from attn_doctor.explain.log_machine import log_facts
 from attn_doctor.explain.normalize import NormalizedLog
@@ -41,6 +42,8 @@ _STRETCH = 1 << 17
 _LINE = 32
 #: Bytes of passages of a long log from which facts are extracted as well.
 _FACTS = 1 << 18
+#: The name of a log that was given as a text.
+_GIVEN = "the text"
 #: Seconds of processor time for reading closely: the ends of a log, the passages between them, and
 #: more of those for each byte. A common log takes a tenth of it.
 _ENDS, _PASSAGES, _MORE = 0.2, 0.15, 5e-9
@@ -50,26 +53,34 @@ def explain(
     paths: Sequence[str],
     rules: Sequence[Rule],
     machine: Facts | Callable[[], Facts] | None = None,
+    *,
+    texts: Sequence[str] = (),
+    against: str = "",
 ) -> Explanation:
     """The causes of the failures in the logs at `paths` (`-`: standard input), by `rules`.
 
     `machine`: facts of a machine that confirm or exclude causes; a function is called only if a
-    symptom is found. Raises `AttnDoctorError` for a log that cannot be read.
+    symptom is found. `texts`: logs themselves. `against`: a log of a run that worked; lines that it
+    has as well explain nothing. Raises `AttnDoctorError` for a log that cannot be read.
     """
     start = time.perf_counter()
-    reader = _Reader(all_symptoms(rules))
+    reader = _Reader(all_symptoms(rules), KnownLines(chunks(against)) if against else None)
     for path in dict.fromkeys(paths):
-        reader.read(path)
+        reader.read(log_name(path), chunks(path))
+    for text in texts:
+        reader.read(_GIVEN, iter([LogChunk(1, text.encode())]))
     by_id = {rule.id: rule for rule in rules}
     found = tuple(reader.matches.values())
     _log.debug("%d symptoms in %d logs", len(found), len(reader.logs))
     if callable(machine):
         # A log without a symptom is not worth an examination.
         machine = machine() if found else None
-    stated = Stated()
+    stated, suspected = Stated(), None
     if found:
         stated = facts_from((*reader.statements(), *_groups(found, by_id)))
         found = tuple(relevant(found, by_id, reader.ends))
+    if not found and (suspected := reader.guess()) is not None:
+        stated = facts_from(reader.statements())
     if found:
         from attn_doctor.derived import derive
 
@@ -80,9 +91,12 @@ def explain(
         # The log was written elsewhere: a verdict or a command for this machine would be wrong.
         machine = None
     matches = rank_causes(found, by_id, stated.facts, machine, reader.text())
+    if found and not matches:
+        suspected = reader.guess()
     return Explanation(
         matches=matches,
-        guess=None if matches else reader.guess(),
+        guess=suspected,
+        known_lines=reader.known_lines,
         logs=tuple(reader.logs),
         log_facts=shown,
         facts=stated.facts if machine is None else machine,
@@ -104,13 +118,19 @@ def _groups(matches: Iterable[SymptomMatch], rules: dict[str, Rule]) -> Iterator
 class _Reader:
     """Reads logs and keeps their symptoms."""
 
-    def __init__(self, symptoms: Sequence[Symptom]) -> None:
+    def __init__(self, symptoms: Sequence[Symptom], known: KnownLines | None = None) -> None:
         self.matches: dict[tuple[str, str, int, int], SymptomMatch] = {}
         self._stretches: list[NormalizedLog] = []
         self._last: dict[str, NormalizedLog] = {}
         self.logs: list[Log] = []
         self.ends: list[LogEnd] = []
         self._index = SymptomIndex(symptoms)
+        self._known = known
+
+    @property
+    def known_lines(self) -> int:
+        """Lines that were left out, because a run that worked printed them too."""
+        return 0 if self._known is None else self._known.dropped
 
     def text(self) -> str:
         """The stretches of the logs from which facts are extracted."""
@@ -127,10 +147,8 @@ class _Reader:
         """A guess at the end of the first log that fails in a component."""
         return next(filter(None, starmap(guess, self._last.items())), None)
 
-    def read(self, path: str) -> None:
+    def read(self, name: str, stream: Iterator[LogChunk]) -> None:
         """Read one log."""
-        name = log_name(path)
-        stream = chunks(path)
         ends, passages = Effort(_ENDS), Effort(_PASSAGES)
         head = list(_up_to(stream, _STRETCH))
         rest = next(stream, None)
@@ -170,12 +188,14 @@ class _Reader:
             return 0
         data = b"".join(part.data for part in parts)
         log = NormalizedLog(parts[0].first, data)
+        if facts:
+            self._stretches.append(log)
+        if self._known is not None:
+            log = self._known.without(log)
         possible = self._index.possible(log) if symptoms is None else symptoms
         with effort:
             search = SymptomSearch(log, possible, effort)
         skipped = 0 if search.complete else len(data)
-        if facts:
-            self._stretches.append(log)
         if last:
             self._last[name] = log
         # The end of a log decides about symptoms anywhere in it.

@@ -131,6 +131,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Number of rules with symptoms."""
     guess: Guess | None = None
     """Only without matches."""
+    known_lines: int = 0
+    """Lines that were left out, because a log of a run that worked has them as well."""
     seconds: float = 0.0
 
     @property

@@ -67,7 +67,13 @@ def known_message(message: str, paths: tuple[str, ...] = ()) -> KnownMessage | N
 
 def _in_order(pieces: list[str], text: str) -> bool:
     """All pieces are in the text, one after another."""
-    return re.search(".{0,300}?".join(map(re.escape, filter(None, pieces))), text) is not None
+    at = 0
+    for piece in pieces:
+        found = text.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
 
 
 @cache

@@ -104,6 +104,12 @@ class NormalizedLog:
             lines.sort(key=lambda line: order[line.rank])
         self.lines = lines
 
+    def with_lines(self, lines: list[LogLine]) -> NormalizedLog:
+        """The same log with some of its lines."""
+        other = NormalizedLog.__new__(NormalizedLog)
+        other.lines = lines
+        return other
+
     @cached_property
     def text(self) -> str:
         """The lines, separated by line ends."""

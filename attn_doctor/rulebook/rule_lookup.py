@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -68,6 +69,50 @@ def select_rules(
         and cause in ("", rule.cause)
         and (not backend or backend in rule.backends)
     ]
+
+
+#: What a word in each part of a rule counts.
+_WEIGHTS = (("id", 8), ("title", 5), ("cause", 4), ("symptom", 3), ("fix", 2), ("why", 1))
+#: Marks of patterns, which are not part of a message.
+_PATTERN_MARKS = re.compile(r"\\[a-zA-Z]|\(\?[^)]{0,20}[:>]|[\\()\[\]{}?*+|^$]")
+
+
+def search_rules(
+    words: Sequence[str], rules: Iterable[Rule], meanings: Mapping[str, str]
+) -> list[Rule]:
+    """The rules with most of the words, the best first.
+
+    `meanings`: a word of another language, and the English words for it.
+    """
+    text = " ".join(words).casefold()
+    for foreign, english in meanings.items():
+        if foreign.casefold() in text:
+            text = text.replace(foreign.casefold(), f" {english} ")
+    wanted = dict.fromkeys(re.findall(r"[a-z0-9_.+-]{2,}", text))
+    scored = [(_score(rule, wanted), rule) for rule in rules]
+    most = max((found for (found, _), _ in scored), default=0)
+    # A rule with half of the words that the best rule has is hardly meant.
+    chosen = [(score, rule) for score, rule in scored if score[0] and score[0] * 2 > most]
+    return [rule for _, rule in sorted(chosen, key=lambda one: (-one[0][0], -one[0][1], one[1].id))]
+
+
+def _score(rule: Rule, wanted: Iterable[str]) -> tuple[int, int]:
+    """How many of the words a rule has, and how much they count."""
+    parts = {
+        "id": rule.id,
+        "title": rule.title,
+        "cause": rule.cause,
+        "symptom": " ".join(_PATTERN_MARKS.sub(" ", one.pattern) for one in rule.symptoms),
+        "fix": " ".join(f"{fix.title} {fix.manual}" for fix in rule.fixes),
+        "why": rule.why,
+    }
+    lowered = {name: text.casefold() for name, text in parts.items()}
+    found = score = 0
+    for word in wanted:
+        weight = max((w for name, w in _WEIGHTS if word in lowered[name]), default=0)
+        found += weight > 0
+        score += weight
+    return found, score
 
 
 def _check_known(kind: str, name: str, names: Iterable[str]) -> None:

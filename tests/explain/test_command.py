@@ -135,3 +135,45 @@ def test_json_into_a_file(tmp_path: Path) -> None:
     done = run("--no-probe", "-o", str(tmp_path / "no" / "file"), input=b"log\n")
     assert done.returncode == 2
     assert "cannot be written" in done.stderr
+
+
+def test_an_error_message_is_read_as_text() -> None:
+    done = run("--no-probe", LINE)
+    assert done.returncode == 1
+    assert done.stdout.startswith("line 1:\n  RuntimeError: FlashAttention only supports Ampere")
+
+
+def test_a_file_with_blanks_in_its_name_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "my last log.txt").write_text(LINE)
+    assert run("--no-probe", "my last log.txt", cwd=tmp_path).returncode == 1
+
+
+def test_the_id_of_a_rule_shows_its_page() -> None:
+    done = run("sage/needs-triton")
+    assert done.returncode == 0
+    assert done.stdout.startswith("sage/needs-triton")
+    assert run("logs/needs-triton").returncode == 2
+
+
+def test_a_component_has_an_exit_code_of_its_own() -> None:
+    done = run(
+        "--no-probe", "--format", "json", "RuntimeError: flash_attn_2_cuda: it must be a tensor"
+    )
+    assert done.returncode == 5
+    data = json.loads(done.stdout)
+    assert (data["outcome"], data["guess"]["component"]) == ("component", "flash-attn-2")
+
+
+def test_lines_of_a_run_that_worked_explain_nothing(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.log", tmp_path / "bad.log"
+    good.write_text(
+        "UserWarning: 1Torch was not compiled with flash attention. (x.cpp:263.)\nstep 1\n"
+    )
+    bad.write_text(good.read_text().replace("263", "99") + LINE)
+    alone = json.loads(run("--no-probe", "--format", "json", str(bad)).stdout)
+    against = run("--no-probe", "--format", "json", "--against", str(good), str(bad))
+    data = json.loads(against.stdout)
+    assert "silent-sdpa-fallback" in [match["cause"] for match in alone["matches"]]
+    left = [match["cause"] for match in data["matches"]]
+    assert (left[0], "silent-sdpa-fallback" in left) == ("gpu-too-old-for-flash", False)
+    assert data["known_lines"] == 2

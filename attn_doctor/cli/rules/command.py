@@ -14,6 +14,9 @@ from attn_doctor.cli.rules_option import Folders, rule_folders
 
 app = typer.Typer(help="Show, check and extend the rulebook.", no_args_is_help=True)
 
+#: Rules that a search shows.
+_FOUND = 20
+
 
 class Severity(str, Enum):
     """How bad the problem of a rule is."""
@@ -138,6 +141,39 @@ def show(
             file=file,
         )
     sys.stdout.write(text)
+
+
+@app.command("search")
+def search(
+    *,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="WORDS…", help="Words of a problem or a message, in any order."),
+    ],
+    rules: Folders = None,
+    result: ResultOptions,
+) -> None:
+    """Search rules by words in their titles, reasons, messages and fixes.
+
+    Common words of Chinese, Japanese, Spanish, Portuguese and Hindi are understood.
+
+    Exit codes: 0 found, 1 no rule has any of the words.
+    """
+    from attn_doctor.rulebook import library
+    from attn_doctor.rulebook.rule_lookup import search_rules
+
+    found = search_rules(
+        words, library.load(rule_folders(rules)), library.tables()["words"]["word"]
+    )[:_FOUND]
+    if result.as_json:
+        from attn_doctor.render.rules.json import list_json
+
+        sys.stdout.write(list_json(found))
+    else:
+        from attn_doctor.render.rules.list import found_rules
+
+        sys.stdout.write(found_rules(found, terminal()))
+    raise typer.Exit(0 if found else 1)
 
 
 # Added here, so that the help lists the commands for readers first.

@@ -112,7 +112,11 @@ def _further(match: RankedCause, found: Explanation, terminal: Terminal) -> Iter
 
 def _place(match: RankedCause | Guess, found: Explanation) -> str:
     """The file, if there are several, and the line."""
-    file = f"{clean(match.file)}, " if match.file != "standard input" or len(found.logs) > 1 else ""
+    file = (
+        f"{clean(match.file)}, "
+        if match.file not in ("standard input", "the text") or len(found.logs) > 1
+        else ""
+    )
     rank = f", rank {clean(match.rank)}" if match.rank else ""
     seen = match.times if isinstance(match, RankedCause) else 1
     times = f", seen {seen} times" if seen > 1 else ""
@@ -148,6 +152,11 @@ def _last(found: Explanation, terminal: Terminal) -> Iterator[str]:
     yield ""
     examined = f"{plural(lines, 'line')} read, {plural(found.rules, 'rule')}, {found.seconds:.2f} s"
     yield terminal.style(examined, "dim")
+    if found.known_lines:
+        words = (
+            f"{plural(found.known_lines, 'line')} left out: the run that worked printed them too."
+        )
+        yield from terminal.wrap(words, 0)
     skipped = sum(log.skipped for log in found.logs)
     if skipped:
         words = f"{size(skipped)} were not searched for every symptom: noise, or too many symptoms."

@@ -30,6 +30,15 @@ def rule_list(rules: Sequence[Rule], terminal: Terminal, *, whole: bool) -> str:
     return terminal.page(lines)
 
 
+def found_rules(rules: Sequence[Rule], terminal: Terminal) -> str:
+    """The rules that a search found, the best first."""
+    if not rules:
+        return terminal.page(terminal.wrap("No rule has any of these words.", 0))
+    lines = list(_rows(rules, terminal, whole=True))
+    show = f"Next: `attn-doctor rules show {rules[0].id}` shows the first one."
+    return terminal.page([*lines, "", *terminal.wrap(show, 0)])
+
+
 def _rows(rules: Sequence[Rule], terminal: Terminal, whole: bool) -> Iterator[str]:
     if terminal.width < _NARROW and not whole:
         yield from (_narrow_row(rule, terminal) for rule in rules)

@@ -22,6 +22,16 @@ class Flavour(Struct, frozen=True, forbid_unknown_fields=True):
     match: str
     """Part of `model_flavour`."""
     preset: str
+    """Its family in presets.toml; empty if that has none."""
+    heads: int = 0
+    """Its heads, if they differ from the family's."""
+
+
+class DefaultFlavour(Struct, frozen=True, forbid_unknown_fields=True):
+    """The size without a `model_flavour`, from a release on."""
+
+    since: str
+    flavour: str
 
 
 class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,12 +50,21 @@ class Family(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     causal: bool = False
     preset: str = ""
     flavours: tuple[Flavour, ...] = ()
+    default_flavours: tuple[DefaultFlavour, ...] = ()
     packed: str = ""
     note: str = ""
 
     def packed_in(self, version: str) -> bool:
         """It has packed FlashAttention for `fuse_qkv_projections` in a release."""
         return bool(self.packed) and Version(version) >= Version(self.packed)
+
+    def flavour_in(self, version: str, chosen: str) -> Flavour:
+        """The size of a `model_flavour` in a release; of an empty one, of the release's default."""
+        this = Version(version)
+        defaults = [each for each in self.default_flavours if this >= Version(each.since)]
+        name = chosen or (defaults[-1].flavour if defaults else "")
+        fitting = (one for one in self.flavours if one.match in name)
+        return next(fitting, Flavour("", self.preset, self.heads))
 
     def dense_in(self, version: str) -> bool:
         """Its mask has a row for each query in a release; for releases that were looked at."""

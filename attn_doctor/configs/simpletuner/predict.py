@@ -51,7 +51,7 @@ def _phase(run: Run, phase: PhaseName, support: BackendSupport) -> Phase:
     backend, why = effective(run, phase)
     tokens = largest(run.reading, run.preset, phase).tokens
     shape = head_shape(run.preset) or (
-        (run.family.heads, run.family.head_dim) if run.family and run.family.heads else None
+        (run.heads, run.family.head_dim) if run.family and run.heads else None
     )
     fused = _fused(run, backend)
     base = Phase(

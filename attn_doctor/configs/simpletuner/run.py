@@ -45,6 +45,8 @@ class Run(Struct, frozen=True, kw_only=True):
     name: Name | None
     """The mechanism in the catalogue; None if this release does not have it."""
     preset: str
+    heads: int
+    """Heads of the chosen size; 0 if they are not known."""
     dtype: str
     compiled: bool
     diffusers: str
@@ -78,15 +80,16 @@ def understood(reading: Reading, facts: Facts) -> Run:
     this = release(facts.simpletuner.version or newest())
     one = family(reading.get("model_family"))
     mechanism = reading.get("attention_mechanism", this.default).lower()
-    flavour = reading.get("model_flavour")
-    fitting = [size.preset for size in one.flavours if size.match in flavour] if one else []
+    looked_at = this.version if this.known else newest()
+    size = one.flavour_in(looked_at, reading.get("model_flavour")) if one else None
     return Run(
         reading=reading,
         release=this,
         family=one,
         mechanism=mechanism,
         name=next((each for each in choices(this.version) if each.name == mechanism), None),
-        preset=fitting[0] if fitting else one.preset if one else "",
+        preset=size.preset if size else "",
+        heads=(size.heads or one.heads) if size and one else 0,
         dtype=weight_dtype(reading),
         compiled=reading.get("dynamo_backend").lower() == "inductor",
         diffusers=facts.diffusers.version or "",

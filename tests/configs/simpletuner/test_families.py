@@ -46,6 +46,30 @@ def tool() -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize(
+    ("name", "version", "chosen", "preset", "heads"),
+    [
+        ("flux2", "4.0.0", "", "flux2", 48),
+        ("flux2", "4.10.1", "", "flux2-klein-9b", 0),
+        ("flux2", "4.10.1", "dev", "flux2", 48),
+        ("qwen_image", "4.9.0", "", "qwen-image", 24),
+        ("qwen_image", "4.10.1", "", "", 32),
+        ("qwen_image", "4.10.1", "v1.0", "qwen-image", 24),
+        ("wan", "4.10.1", "animegen-t2v-low", "wan22", 0),
+        ("wan", "4.10.1", "vace-14b-2.1", "wan21-vace-14b", 0),
+        ("wan", "4.10.1", "flf2v-14b-2.1", "wan21-i2v", 0),
+        ("wan", "4.10.1", "t2v-480p-14b-2.1", "wan21-14b", 0),
+        ("ltxvideo2", "4.10.1", "2.3-distilled", "ltx2.3", 0),
+    ],
+)
+def test_the_size_of_a_flavour(
+    name: str, version: str, chosen: str, preset: str, heads: int
+) -> None:
+    """By the DEFAULT_MODEL_FLAVOUR and HUGGINGFACE_PATHS of the wheels."""
+    size = families()[name].flavour_in(version, chosen)
+    assert (size.preset, size.heads) == (preset, heads)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_table_agrees_with_the_wheels(version: str) -> None:
     """44 families in 17 releases."""

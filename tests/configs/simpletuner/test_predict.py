@@ -55,7 +55,9 @@ def test_flex_on_sdxl_has_no_effect(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dynamo", ["", "no", "eager", "inductor"])
 def test_flex_is_fused_only_by_inductor(dynamo: str, tmp_path: Path) -> None:
     settings = {"dynamo_backend": dynamo} if dynamo else {}
-    path = written(tmp_path, model_family="flux2", attention_mechanism="flex", **settings)
+    path = written(
+        tmp_path, model_family="flux2", model_flavour="dev", attention_mechanism="flex", **settings
+    )
     one = predicted(path)
     fused = dynamo == "inductor"
     assert {each.fused for each in one.phases} == {fused}

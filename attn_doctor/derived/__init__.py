@@ -175,6 +175,7 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
             values[name] = _known(functions[field](facts, tables), f"{field}.{name}", gaps)
     if field == "xformers":
         accepts = backend_wheels.accepts_flash_attn(facts, tables)
+        values["index"] = backend_wheels.xformers_index(facts, tables)
         values["accepts_flash_attn"] = _known(accepts, "xformers.accepts_flash_attn", gaps)
     return msgspec.structs.replace(package, **values)
 

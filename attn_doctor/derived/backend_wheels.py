@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
+from attn_doctor.derived import companions
 from attn_doctor.derived.releases import (
     Row,
     Tables,
@@ -111,6 +112,20 @@ def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
     return _yes_or_no(answers, "whether a wheel fits: the system, CUDA or Python is unknown")
 
 
+def xformers_index(facts: Facts, tables: Tables) -> str | None:
+    """Return torch's newest index with a wheel of the right CUDA major version; empty if none."""
+    if facts.torch.version is None or facts.torch.cuda is None:
+        return None
+    rows = [
+        row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
+    ]
+    wanted = major(facts.torch.cuda)
+    found = [cuda for row in rows[-1:] for cuda in row["cuda"] if major(cuda) == wanted]
+    exact = series(facts.torch.cuda)
+    best = exact if exact in found else max(found, key=parts, default="")
+    return "cu" + best.replace(".", "") if best else ""
+
+
 def _xformers_fits(row: Row, facts: Facts) -> bool | None:
     """Whether an index has a wheel. Its CUDA is compatible if the major version is equal."""
     python = parts(facts.python.version or "")[:2]
@@ -182,6 +197,8 @@ EXPECTED: dict[str, Callable[[Facts, Tables], Answer]] = {
     "flash_attn": _for_cuda(_flash_expected),
     "xformers": _xformers_expected,
     "sageattention": _sage_expected,
+    "torchaudio": companions.torchaudio_expected,
+    "torchao": companions.torchao_expected,
 }
 WHEEL: dict[str, Callable[[Facts, Tables], Answer]] = {
     "flash_attn": _for_cuda(_flash_wheel),

@@ -12,6 +12,8 @@ from attn_doctor.derived.torch_wheels import apart
 from attn_doctor.facts import Extension, Facts, Package
 
 _ORDER = ("no", "ptx", "yes")
+#: How the fault of a file that was cut short begins; see `binaries.read`.
+_TOO_SHORT = "it ends after "
 
 
 def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
@@ -105,7 +107,12 @@ def _one(sm: int, one: Extension, facts: Facts) -> str | None:
 
 
 def package_loads(field: str, facts: Facts) -> bool | None:
-    """Return true if one of the package's main modules loads, false if none does."""
+    """Return true if one of the package's main modules loads, false if none does.
+
+    A module that ends early stops the whole process, if the loader reads past its end.
+    """
+    if _cut(field, facts):
+        return False
     answers = [one.loads for one in _main(field, facts.extensions or ())]
     if not answers or True in answers:
         return True if answers else None
@@ -117,7 +124,7 @@ def package_load_error(field: str, facts: Facts) -> str | None:
     loads = package_loads(field, facts)
     if loads is not False:
         return "" if loads or facts.extensions is not None else None
-    first = _main(field, facts.extensions or ())[0]
+    first = next(iter(_cut(field, facts) or _main(field, facts.extensions or ())))
     return f"{first.name}: {first.load_error}"
 
 
@@ -134,6 +141,15 @@ def _main(field: str, extensions: Iterable[Extension]) -> list[Extension]:
     modules = [one for one in extensions if one.package == field]
     first = modules[0].name if modules else None
     return [one for one in modules if _kind(one.name) == _kind(first)]
+
+
+def _cut(field: str, facts: Facts) -> list[Extension]:
+    """Return the modules of the package that end before their last segment."""
+    return [
+        one
+        for one in facts.extensions or ()
+        if one.package == field and (one.fault or "").startswith(_TOO_SHORT)
+    ]
 
 
 def _kind(name: str | None) -> str:

@@ -158,7 +158,8 @@ class Package(Struct, frozen=True, kw_only=True):
     built_torch: Version | None = None
     """torch that it was compiled against, from its own build record or the wheel's name."""
     built_cuda: Version | None = None
-    """CUDA that it was compiled with, from the same sources; sometimes only a major version."""
+    """CUDA that it was compiled with, from the same sources or the version in its files; sometimes
+    only a major version."""
     built_cxx11_abi: bool | None = None
     """It was compiled with the new C++ ABI of libstdc++, from the wheel's name."""
     built_python: Version | None = None
@@ -168,8 +169,8 @@ class Package(Struct, frozen=True, kw_only=True):
     import_error: str | None = None
     """Why an import of it fails for a requirement that is not met; empty if no reason was found."""
     requires_torch: str | None = None
-    """The torch requirement in its metadata, such as `==2.10.0`, or in its wheel's name
-    (`torch2.9.0andhigher`); empty if there is none."""
+    """The torch requirement in its metadata, such as `==2.10.0`; else the oldest torch in its
+    wheel's name (`torch2.9.0andhigher`) or in the files of torchao; empty if there is none."""
     requires_python: str | None = None
     """The Python requirement in its metadata."""
     built_minor: str | None = None
@@ -179,6 +180,9 @@ class Package(Struct, frozen=True, kw_only=True):
     expected: str | None = None
     """Derived: versions compatible with the installed torch, as a specifier, from tables; for
     flash-attn the versions with a prebuilt wheel."""
+    index: str | None = None
+    """Derived: for xformers the newest of torch's wheel indexes that has these versions for this
+    CUDA major version, such as `cu130`; empty if none has."""
     wheel: PrebuiltWheel | None = None
     """Derived: `yes` if a prebuilt wheel exists for this torch, CUDA and Python; `no` if pip would
     compile it from source; None if the tables do not list it."""

@@ -121,6 +121,10 @@ def test_main_modules_decide_for_a_package() -> None:
     assert facts(main, broken, torchvision=THERE).torchvision.loads is True
     unsound = module("_C", package="torchvision", **missing)
     assert facts(unsound, image, torchvision=THERE).torchvision.loads is False
+    cut = module("image", package="torchvision", fault="it ends after 9 of at least 12 bytes")
+    found = facts(main, cut, torchvision=THERE).torchvision
+    assert found.loads is False, "it stops the process"
+    assert found.load_error == "image: it ends after 9 of at least 12 bytes"
     pair = (module("_qattn_sm90", **missing), module("_qattn_sm80"))
     assert facts(*pair).xformers.loads is True
 

@@ -19,7 +19,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed import hub, packages
 from attn_doctor.probes.installed.linking import Dlls, Linking, Links
-from attn_doctor.probes.installed.torch import said_by
+from attn_doctor.probes.installed.origin import said_by
 
 #: Seconds for the GPU code of all files together; a cold disk takes a tenth of that.
 SECONDS = 1.5

@@ -4,6 +4,9 @@ An absent requirement does not always stop an import: torch works without networ
 that an import executes are followed, as text: statements at the left margin, which no condition
 guards. Packages that resolve names on demand (`_import_structure`, `_SUBMOD_ATTRS`) are followed by
 their lists of names. Not seen: imports inside functions, `try` and `if`.
+
+In packages that ask for a newer torch, names that they import from torch's modules are looked up
+too, as text.
 """
 
 from __future__ import annotations
@@ -38,10 +41,13 @@ _STATEMENT = re.compile(
     re.MULTILINE,
 )
 _STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
-#: A block that runs if torch is installed, as it is where this is of interest.
-_IF_TORCH = re.compile(
-    r"^if is_torch(?:_distributed)?_available\(\):.*\n((?:(?: {4}.*)?\n)+)", re.MULTILINE
+#: Blocks that run if torch is installed, as it is where this is of interest, or torchao.
+_IF_TORCH, _IF_TORCHAO = (
+    re.compile(rf"^if is_torch{which}_available\(\):.*\n((?:(?: {{4}}.*)?\n)+)", re.MULTILINE)
+    for which in ("(?:_distributed)?", "ao")
 )
+#: What defines names of a module that its text does not show.
+_HIDING = re.compile(r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\(")
 _LAZY = re.compile(r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]""")
 
 
@@ -137,10 +143,13 @@ class _Step(NamedTuple):
 class Imports:
     """The unmet requirements of an environment, and the imports that fail because of them.
 
-    `roots`: names of distributions. Several probes may share one object.
+    `roots`: names of distributions; `outdating`: those of packages that ask for a newer torch.
+    Several probes may share one object.
     """
 
-    def __init__(self, host: Host, site: Site, roots: Iterable[str]) -> None:
+    def __init__(
+        self, host: Host, site: Site, roots: Iterable[str], outdating: Iterable[str] = ()
+    ) -> None:
         self._host, self._site = host, site
         known = [one for one in map(site.distributions.get, roots) if one is not None]
         requirements = Requirements(host, site)
@@ -157,13 +166,15 @@ class Imports:
             for name, one in closures.items()
             if lacking and not lacking.isdisjoint(requirements.closure(one))
         }
+        self._outdating = frozenset(map(_module, outdating))
+        self._concerned |= self._outdating
         self._lists: dict[str, dict[str, str]] = {}
         self._follows: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._lock = threading.Lock()
 
     def error(self, root: str, module: str) -> str:
         """Return why importing `module` of distribution `root` fails; empty if nothing is seen."""
-        if not self.unmet:
+        if not self.unmet and not self._outdating:
             return ""
         with self._lock:
             return self._checked_at_import(root, module) or self._absent_import(root, module)
@@ -180,7 +191,7 @@ class Imports:
         return ""
 
     def _absent_import(self, root: str, module: str) -> str:
-        if not self._absent:
+        if not self._absent and not self._outdating:
             return ""
         concerned = {*self._concerned, module.partition(".")[0]}
         pending = [_Step(name, "") for name in _ENTRIES.get(root, (module,))]
@@ -190,6 +201,9 @@ class Imports:
             if step.module in seen:
                 continue
             seen.add(step.module)
+            source, _, name = step.module.partition(":")
+            if name:
+                return f"{step.by} imports {name} from {source}, and this torch has no such name"
             absent = self._is_absent(step.module)
             if absent:
                 return f"{step.by} imports {absent}, which is not installed"
@@ -216,7 +230,9 @@ class Imports:
         """Yield the modules that `module`, the file at `path`, imports unconditionally."""
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
         text = _STRING.sub("''", self._host.try_read(path, 1 << 20))
-        text = _IF_TORCH.sub(lambda block: re.sub("^ {4}", "", block[1], flags=re.MULTILINE), text)
+        outdating = module.partition(".")[0] in self._outdating
+        for guard in (_IF_TORCH, *((_IF_TORCHAO,) if "torchao" in self._outdating else ())):
+            text = guard.sub(lambda block: re.sub("^ {4}", "", block[1], flags=re.MULTILINE), text)
         for match in _STATEMENT.finditer(text):
             source, names, plain = match.groups()
             if plain is not None:
@@ -228,6 +244,8 @@ class Imports:
             for name in re.split(r"[,\s()]+", re.sub(r"#[^\n]*|\bas\s+\w+", "", names)):
                 if name.isidentifier():
                     yield from self._of_name(base, name)
+                    if outdating and base.startswith("torch.") and self._lacks(base, name):
+                        yield f"{base}:{name}"
 
     def _of_name(self, base: str, name: str) -> Iterator[str]:
         """Yield the module behind `from base import name`, if it is one or resolved on demand."""
@@ -248,6 +266,14 @@ class Imports:
         module = self._lists[base].get(name)
         if module is not None:
             yield from _parents(f"{base}.{module}")
+
+    def _lacks(self, base: str, name: str) -> bool:
+        """Whether the source of the module `base` shows that it has no `name`."""
+        path = self._file(base)
+        if not path or self._file(f"{base}.{name}"):
+            return False
+        text = self._host.try_read(path, 1 << 20)
+        return bool(text) and not re.search(rf"\b{name}\b", text) and not _HIDING.search(text)
 
     def _file(self, module: str) -> str:
         """Return the source of `module` in the environment; empty if there is none."""

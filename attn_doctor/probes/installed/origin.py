@@ -124,6 +124,18 @@ def module_path(host: Host, site: Site, module: str, source: Origin) -> str:
     return ""
 
 
+# __version__ = '2.11.0+cu130'
+# debug = False
+# cuda: Optional[str] = '13.0'
+# git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
+# hip: Optional[str] = None
+def said_by(host: Host, path: str) -> dict[str, str]:
+    """Return the names that `torch/version.py` sets to a value other than None."""
+    text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
+    pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
+    return {name: value.strip("'\"") for name, value in pairs if value != "None"}
+
+
 def _unquote(text: str) -> str:
     """Return `text` with URL escapes such as `%2B` decoded."""
     raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda match: bytes([int(match[1], 16)]), text.encode())

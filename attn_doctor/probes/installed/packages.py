@@ -21,7 +21,7 @@ from attn_doctor.json_files import JsonError, decode
 from attn_doctor.probes.distributions import Distribution, Distributions, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.imports import Imports
-from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin
+from attn_doctor.probes.installed.origin import Built, Origin, built, module_path, origin, said_by
 from attn_doctor.probes.installed.requirements import required
 
 
@@ -39,7 +39,7 @@ class Known(Struct, frozen=True):
     """A file that another package in the same folder does not have."""
     imported: bool = False
     """Its modules are imported by name, so the Python in the name counts. Others load theirs by
-    path: torchao's wheel for every Python contains one named `cpython-310`."""
+    path, whatever its name says."""
 
 
 PACKAGES: dict[str, Known] = {
@@ -77,7 +77,8 @@ PACKAGES: dict[str, Known] = {
     "transformers": Known(("transformers",), "transformers"),
     "accelerate": Known(("accelerate",), "accelerate"),
     "kernels": Known(("kernels",), "kernels"),
-    "torchao": Known(("torchao",), "torchao", (("torchao", "_C"),)),
+    # torchao only warns about a module that it cannot load.
+    "torchao": Known(("torchao",), "torchao"),
     "bitsandbytes": Known(
         ("bitsandbytes",), "bitsandbytes", (("bitsandbytes", "libbitsandbytes"),)
     ),
@@ -86,6 +87,8 @@ PACKAGES: dict[str, Known] = {
 }
 FIELDS = tuple(PACKAGES)
 _SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
+#: How many parts of the CUDA version a package compares with torch's when it is imported.
+_CUDA_PARTS = {"torchaudio": 2, "torchvision": 1}
 #: Modules that a package opens only if their libraries are there, as torchaudio does SoX's.
 _OPTIONAL = re.compile(r"(lib|_)torchaudio_(sox|ffmpeg)")
 #: flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so · _qattn_sm80.cp312-win_amd64.pyd
@@ -134,7 +137,8 @@ def imports_of(host: Host, site: Site) -> Imports:
         if site.distributions not in _IMPORTS:
             found = (_distribution(site, known) for known in PACKAGES.values())
             roots = ("torch", "triton", *(one.name for one in found if one is not None))
-            _IMPORTS[site.distributions] = Imports(host, site, roots)
+            outdating = ("torchao",) if _asks_for_newer_torch(host, site) else ()
+            _IMPORTS[site.distributions] = Imports(host, site, roots, outdating)
         return _IMPORTS[site.distributions]
 
 
@@ -170,6 +174,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
     path = _folder(host, site, known, came)
     files = [re.split(r"[/\\]", file)[-1] for file in _compiled(host, path, known)]
     made = _built(host, path, came, one, files)
+    floor = _torch_floor(host, path) if field == "torchao" else made.torch_floor
     headers = site.distributions.headers(one)
     _explain(gaps, field, one, came, headers, files, made)
     return Package(
@@ -185,8 +190,12 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
         built_cxx11_abi=made.cxx11_abi,
         built_python=made.python,
         extensions=tuple(dict.fromkeys(name.partition(".")[0] for name in files)),
-        import_error=imports.error(one.name, known.module) if path else None,
-        requires_torch=_requires_torch(host, site, headers, made),
+        import_error=(
+            imports.error(one.name, known.module) or _cuda_check(host, site, field, made.cuda)
+            if path
+            else None
+        ),
+        requires_torch=_requires_torch(host, site, headers, floor),
         requires_python=headers.get("Requires-Python", [""])[0] if headers else None,
     )
 
@@ -232,7 +241,11 @@ def _compiled(host: Host, path: str, known: Known) -> list[str]:
 def _built(host: Host, path: str, came: Origin, one: Distribution, files: list[str]) -> Built:
     """Return what it was compiled against, from its build record, name and file names."""
     name = built(one.version, came.wheel)
-    record = _record(host, path) if path and one.name == "xformers" else Built()
+    record = Built()
+    if path and one.name == "xformers":
+        record = _record(host, path)
+    elif path and one.name in ("torchvision", "torchaudio"):
+        record = built(said_by(host, path).get("__version__", ""))
     tag = TAG.search(" ".join(files))
     return Built(
         torch=record.torch or name.torch,
@@ -258,6 +271,28 @@ def _record(host: Host, path: str) -> Built:
     )
 
 
+def _cuda_check(host: Host, site: Site, field: str, cuda: str | None) -> str:
+    """Return why torchaudio or torchvision stops its own import beside a torch of another CUDA.
+
+    torchaudio compares the major and minor version, torchvision only the major one.
+    """
+    compared = _CUDA_PARTS.get(field, 0)
+    if not compared or cuda is None:
+        return ""
+    theirs = said_by(host, site.module(host, "torch")).get("cuda", "")
+    if not theirs or cuda.split(".")[:compared] == theirs.split(".")[:compared]:
+        return ""
+    return f"it is built for CUDA {cuda}, torch for CUDA {theirs}, and it compares them"
+
+
+#     min_torch_version = _parse_version("2.11.0")
+def _torch_floor(host: Host, path: str) -> str:
+    """Return the oldest torch for which torchao loads its modules; it says so since 0.17."""
+    lines = host.try_grep(host.join(path, "__init__.py"), "min_torch_version = ") if path else ()
+    found = re.search(r"min_torch_version = _parse_version\(\"([\d.]+)\"\)", "\n".join(lines))
+    return found[1] if found is not None else ""
+
+
 # Tag: cp312-cp312-manylinux_2_27_x86_64
 # Tag: cp312-cp312-manylinux_2_28_x86_64
 def _tags(site: Site, one: Distribution) -> dict[str, Any]:
@@ -271,13 +306,27 @@ def _tags(site: Site, one: Distribution) -> dict[str, Any]:
     }
 
 
+def _asks_for_newer_torch(host: Host, site: Site) -> bool:
+    """Whether torchao is made for a newer torch than the installed one."""
+    torch, ao = (site.distributions.get(name) for name in ("torch", "torchao"))
+    floor = _torch_floor(host, site.module(host, "torchao")) if torch and ao else ""
+    if torch is None or not floor:
+        return False
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(torch.version) < Version(floor)
+    except InvalidVersion:
+        return False
+
+
 def _requires_torch(
-    host: Host, site: Site, headers: dict[str, list[str]], made: Built
+    host: Host, site: Site, headers: dict[str, list[str]], floor: str
 ) -> str | None:
-    """Return the torch requirement, or the minimum in its wheel's name."""
+    """Return the torch requirement in its metadata, or the minimum that its name or files state."""
     if not headers:
         return None
     lines = headers.get("Requires-Dist", [])
     found = required(host, site, lines, lambda name: name == "torch")
     specifier = ",".join(str(one.specifier) for one in found if one.specifier)
-    return specifier or (f">={made.torch_floor}" if made.torch_floor else "")
+    return specifier or (f">={floor}" if floor else "")

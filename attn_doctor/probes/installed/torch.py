@@ -17,7 +17,7 @@ from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
 from attn_doctor.probes.installed.linking import Linking
-from attn_doctor.probes.installed.origin import Origin, module_path, origin
+from attn_doctor.probes.installed.origin import Origin, module_path, origin, said_by
 from attn_doctor.probes.installed.packages import TAG, imports_of
 from attn_doctor.probes.installed.requirements import required
 
@@ -68,18 +68,6 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_demands(host, site, one, gaps),
         )
     }
-
-
-# __version__ = '2.11.0+cu130'
-# debug = False
-# cuda: Optional[str] = '13.0'
-# git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
-# hip: Optional[str] = None
-def said_by(host: Host, path: str) -> dict[str, str]:
-    """Return the names that `torch/version.py` sets to a value other than None."""
-    text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
-    pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
-    return {name: value.strip("'\"") for name, value in pairs if value != "None"}
 
 
 def _from_pypi(one: Distribution | None, said: dict[str, str]) -> bool | None:

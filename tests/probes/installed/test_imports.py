@@ -100,3 +100,33 @@ def test_requirements_of_extras_and_other_systems_do_not_count(environment: Envi
     requires = ('absent; extra == "all"', 'other; sys_platform == "atari"', "nvidia-cudnn-cu12")
     environment.install("top", *requires, init="import absent")
     assert environment.imports("top").unmet == ()
+
+
+@pytest.mark.parametrize(
+    ("functional", "error"),
+    [
+        ("def relu(): ...\n", "ao/low.py imports Scaling from torch.functional, and"),
+        ("class Scaling: ...\n", ""),
+        ("from torch.other import *\n", ""),
+        ("def __getattr__(name): ...\n", ""),
+    ],
+)
+def test_a_name_that_an_older_torch_does_not_have(
+    environment: Environment, functional: str, error: str
+) -> None:
+    """torchao 0.18 imports ScalingType, which torch 2.9 lacks; Transformers imports torchao."""
+    environment.install("torch", init="", functional=functional, other="Scaling = 1\n")
+    environment.install("torchao", init="")
+    environment.install("ao", init="from . import low", low="from torch.functional import Scaling")
+    environment.install(
+        "top",
+        init="from . import part",
+        part="def is_torchao_available(): return True\nif is_torchao_available():\n    import ao\n",
+    )
+    where = scan(LocalHost(), (str(environment.site),), "", Gaps(), python="3.12.3")
+    found = Imports(LocalHost(), where, ("top", "ao"), ("ao", "torchao"))
+    assert found.error("top", "top").startswith(error)
+    assert found.error("ao", "ao").startswith(error)
+    assert bool(found.error("ao", "ao")) is environment.fails("ao") is bool(error)
+    assert environment.fails("top") is bool(error)
+    assert Imports(LocalHost(), where, ("top", "ao")).error("ao", "ao") == ""

@@ -294,3 +294,39 @@ def test_metadata_that_cannot_be_read() -> None:
     found, gaps = read(files)
     assert found["diffusers"].requires_torch is None
     assert "cannot be read" in gaps["diffusers.requires_torch"]
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "torch", "error"),
+    [
+        ("torchaudio", "2.11.0+cu130", "13.2", "it is built for CUDA 13.0, torch for CUDA 13.2"),
+        ("torchaudio", "2.11.0+cu130", "13.0", ""),
+        ("torchaudio", "2.11.0+cpu", "13.0", ""),
+        ("torchvision", "0.29.2+cu130", "13.2", ""),
+        ("torchvision", "0.21.0+cu124", "13.2", "it is built for CUDA 12.4, torch for CUDA 13.2"),
+    ],
+)
+def test_packages_that_compare_their_cuda_with_torch(
+    package: str, version: str, torch: str, error: str
+) -> None:
+    found, _ = read(
+        distribution("torch", "2.15.0", texts={"torch/version.py": f"cuda = '{torch}'\n"}),
+        distribution(
+            package,
+            version.partition("+")[0],
+            texts={f"{package}/version.py": f"__version__ = '{version}'\n"},
+        ),
+    )
+    import_error = found[package].import_error
+    assert import_error is not None
+    assert import_error.partition(", and")[0] == error
+
+
+@pytest.mark.parametrize(
+    ("source", "required"),
+    [('    min_torch_version = _parse_version("2.11.0")\n', ">=2.11.0"), ("import torch\n", "")],
+)
+def test_torchao_names_the_torch_that_it_needs_in_its_source(source: str, required: str) -> None:
+    files = {"torchao/__init__.py": source}
+    found, _ = read(distribution("torchao", "0.18.0", texts=files))
+    assert found["torchao"].requires_torch == required

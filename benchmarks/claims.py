@@ -1,10 +1,16 @@
 """Compares what attn-doctor says of real environments with what really imports and loads.
 
-    python benchmarks/claims.py ENVIRONMENT… --work FOLDER [--only TEXT]
+    python benchmarks/claims.py ENVIRONMENT… --work FOLDER [--only PATTERN] [--commands]
+    python benchmarks/claims.py --make PYTHON PACKAGE… --work FOLDER [--only PATTERN] [--commands]
 
-Each ENVIRONMENT is a virtual environment with torch. It is examined as it is, then once for each
-way of breaking it in `BREAKAGES`: a copy (of hard links, so it costs no space) is made in FOLDER,
-broken, examined, tried and deleted. The environment itself stays as it is.
+Each ENVIRONMENT is a virtual environment with torch; `--make` makes one with uv and deletes it
+afterwards. It is examined as it is, then once for each way of breaking it in `BREAKAGES`: a copy
+(of hard links, so it costs no space) is made in FOLDER, broken, examined, tried and deleted. The
+environment itself stays as it is.
+
+With `--commands`, what `attn-doctor check` prints as the remedy of each finding is run in the copy,
+in a shell, as it is printed. A command has *worked* if it succeeds, its finding is gone, and what
+is then claimed is true. Findings about the machine (driver, toolkit) are left out.
 
 A claim is a statement about one module, one extension or one backend: it works, or it does not.
 What attn-doctor does not know is not a claim. A claim is *wrong* if the module does the opposite. A
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 
 #: Seconds for the trial of one environment.
 LIMIT = 900
+#: Remedies that are tried in one environment.
+MOST_COMMANDS = 5
 #: Fact of a package → the module to import; for a framework the one that chooses attention.
 MODULES = {
     "torch": "torch",
@@ -117,6 +125,15 @@ class Result(NamedTuple):
     claims: int
     wrong: list[str]
     missed: int
+    commands: tuple[Command, ...] = ()
+
+
+class Command(NamedTuple):
+    """A remedy of a finding, and what came of it; an empty `failure` means that it worked."""
+
+    rule: str
+    text: str
+    failure: str
 
 
 class Breakage(NamedTuple):
@@ -146,7 +163,8 @@ def _modules(facts: Facts) -> Iterator[Claim]:
     torch = facts.torch
     if torch.installed:
         faults = [
-            torch.installation_error,
+            # Wrong metadata do not stop an import.
+            re.sub(r"(^|, )(no metadata|metadata of [^,]*)", "", torch.installation_error or ""),
             torch.import_error,
             *(torch.missing_libraries or ()),
         ]
@@ -158,7 +176,8 @@ def _modules(facts: Facts) -> Iterator[Claim]:
         faults = [package.import_error]
         if field in NEEDS_EXTENSION and package.loads is not None:
             faults.append(package.load_error)
-        if package.import_error is not None:
+        broken = bool(torch.installation_error or torch.missing_libraries)
+        if package.import_error is not None and not (broken and field in NEEDS_EXTENSION):
             yield _importing(module, [one for one in faults if one])
 
 
@@ -171,7 +190,7 @@ def _backends(facts: Facts) -> Iterator[Claim]:
         return
     found = diagnosis_of(facts).findings
     for phase in ("inference", "training"):
-        call = AttentionCall(phase=phase, dtype="float32") if False else AttentionCall(phase=phase)
+        call = AttentionCall(phase=phase)
         table = matrix(facts, found, (call,), "diffusers")
         for name, statement in CALLS.items():
             answer = table.row(name).answers[0]
@@ -189,7 +208,8 @@ def _metadata(facts: Facts) -> Iterator[Claim]:
     damaged = " ".join(facts.python.damaged_metadata or ())
     for name in ("torch", "diffusers", "transformers"):
         if getattr(facts, name).installed:
-            broken = f"/{name}-" in damaged
+            absent = name == "torch" and "no metadata" in (facts.torch.installation_error or "")
+            broken = f"/{name}-" in damaged or absent
             code = (
                 "import importlib.metadata\n"
                 f"assert isinstance(importlib.metadata.version({name!r}), str)"
@@ -231,6 +251,57 @@ def compare(name: str, root: Path) -> Result:
     return Result(name, len(asked), wrong, missed)
 
 
+# What attn-doctor prints
+
+
+#: Rules about the machine, whose remedies change more than the environment.
+MACHINE = ("driver/", "toolkit/", "system/", "caches/", "triton/c-compiler")
+
+
+def repair(copy: Path) -> tuple[Command, ...]:
+    """Run the printed remedies of one finding after the other; return what came of each."""
+    tried: list[Command] = []
+    while len(tried) < MOST_COMMANDS:
+        done = {one.rule for one in tried}
+        left = {rule: lines for rule, lines in findings(copy).items() if rule not in done}
+        if not left:
+            break
+        rule, lines = next(iter(left.items()))
+        tried.append(Command(rule, "; ".join(lines), _run(copy, rule, lines)))
+    return tuple(tried)
+
+
+def findings(copy: Path) -> dict[str, list[str]]:
+    """Return the rules with a runnable remedy, each with the first one's lines, as printed."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "attn_doctor", "check", "--python", str(copy), "--json"],
+        capture_output=True, text=True, timeout=LIMIT, check=False, cwd=os.sep,
+    )  # fmt: skip
+    if ran.returncode not in (0, 1):
+        return {}
+    found = {}
+    for problem in json.loads(ran.stdout)["problems"]:
+        lines = [one["commands"] for one in problem["fixes"] if one["commands"]]
+        about_machine = problem["rule"].startswith(MACHINE)
+        if lines and not about_machine and not problem["caused_by"]:
+            found.setdefault(problem["rule"], lines[0])
+    return found
+
+
+def _run(copy: Path, rule: str, lines: list[str]) -> str:
+    """Run one remedy; return why it did not work, or empty text."""
+    ran = subprocess.run(
+        ["bash", "-e"], input="\n".join(lines), capture_output=True, text=True,
+        timeout=LIMIT, check=False, cwd=copy,
+    )  # fmt: skip
+    if ran.returncode:
+        said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-3:]
+        return f"exit {ran.returncode}: {' '.join(said)[:300]}"
+    if rule in findings(copy):
+        return "the finding is still there"
+    return "; ".join(compare("", copy).wrong)
+
+
 # Ways of breaking an environment
 
 
@@ -245,8 +316,9 @@ def _without(*names: str) -> Breakage:
     def apply(root: Path) -> bool:
         removed = False
         for name in names:
+            metadata = {"PIL": "pillow", "yaml": "[Pp]y[Yy][Aa][Mm][Ll]"}.get(name, name)
             for path in [*site(root).glob(name), *site(root).glob(f"{name}.py"),
-                         *site(root).glob(f"{name}-*.dist-info")]:  # fmt: skip
+                         *site(root).glob(f"{metadata}-*.dist-info")]:  # fmt: skip
                 _remove(path)
                 removed = True
         return removed
@@ -454,42 +526,66 @@ BREAKAGES = (
 def main() -> int:
     """Print one line for each environment, then the totals; 1 if a claim is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("environments", nargs="+", type=Path)
+    parser.add_argument("environments", nargs="*", type=Path)
+    parser.add_argument("--make", nargs="+", default=[], metavar=("PYTHON", "PACKAGE"))
     parser.add_argument("--work", type=Path, required=True, help="folder for the copies")
     parser.add_argument("--only", default="", help="pattern of the names of breakages")
-    parser.add_argument("--part", default="0/1", help="only every Nth breakage, as FIRST/N")
+    parser.add_argument("--commands", action="store_true", help="run the printed remedies too")
     parser.add_argument("--jobs", type=int, default=1, help="environments at a time")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    made = [_make(options.work, *options.make)] if options.make else []
     tasks = [
-        (base.resolve(), number, (options.work / f"{number}-{base.name}").resolve())
-        for base in options.environments
+        (base.resolve(), number, (options.work / f"{number}-{base.name}").resolve(),
+         options.commands)
+        for base in (*options.environments, *made)
         for number, breakage in enumerate(BREAKAGES)
         if re.search(options.only, breakage.name)
-    ]
+    ]  # fmt: skip
     results = []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for result in pool.map(_result, tasks):
-            if result is not None:
-                results.append(result)
-                _show(result)
+    try:
+        with ProcessPoolExecutor(options.jobs) as pool:
+            for result in pool.map(_result, tasks):
+                if result is not None:
+                    results.append(result)
+                    _show(result)
+    finally:
+        for one in made:
+            shutil.rmtree(one)
     total = sum(one.claims for one in results)
     wrong = sum(len(one.wrong) for one in results)
     missed = sum(one.missed for one in results)
+    commands = [command for one in results for command in one.commands]
+    worked = sum(not one.failure for one in commands)
     print(f"{len(results)} environments, {total} claims, {wrong} wrong, {missed} missed failures")
-    return 1 if wrong else 0
+    print(f"{len(commands)} commands, {worked} worked")
+    return 1 if wrong or worked < len(commands) else 0
 
 
-def _result(task: tuple[Path, int, Path]) -> Result | None:
+def _make(work: Path, python: str, *packages: str) -> Path:
+    """Make an environment with uv, and let Python store its bytecode once."""
+    root = work / re.sub(r"[^\w.]+", "-", "-".join(packages))[:40]
+    subprocess.run(["uv", "venv", "-q", "--seed", "-p", python, root], check=True)
+    target = root / "bin" / "python"
+    subprocess.run(["uv", "pip", "install", "-q", "-p", target, *packages], check=True)
+    trial(target, [Claim(f"import {one}", True, "", f"import {one}") for one in MODULES.values()])
+    return root
+
+
+def _result(task: tuple[Path, int, Path, bool]) -> Result | None:
     """Break a copy of an environment and compare; None where nothing can be broken so."""
-    base, number, copy = task
+    base, number, copy, commands = task
     breakage = BREAKAGES[number]
+    name = f"{base.name}, {breakage.name}"
     subprocess.run(["cp", "-al", base, copy], check=True)
     try:
-        broken = breakage.apply(copy)
-        return compare(f"{base.name}, {breakage.name}", copy) if broken else None
+        if not breakage.apply(copy):
+            return None
+        result = compare(name, copy)
+        return result._replace(commands=repair(copy)) if commands else result
     except (subprocess.SubprocessError, OSError) as error:
-        return Result(f"{base.name}, {breakage.name}", 0, [f"not tried: {error}"], 0)
+        return Result(name, 0, [f"not tried: {error}"], 0)
     finally:
         shutil.rmtree(copy)
 
@@ -498,6 +594,9 @@ def _show(result: Result) -> None:
     print(f"{result.name}: {result.claims} claims, {len(result.wrong)} wrong", flush=True)
     for one in result.wrong:
         print(f"    {one}", flush=True)
+    for command in result.commands:
+        print(f"    {command.rule}: {command.text}", flush=True)
+        print(f"        {command.failure or 'worked'}", flush=True)
 
 
 if __name__ == "__main__":

@@ -154,6 +154,8 @@ def claims(facts: Facts) -> Iterator[Claim]:
         # An extension is loaded after torch: where torch fails, nothing can be seen of it.
         if one.loads is not None:
             code = f"ctypes.CDLL({one.path!r}, mode={os.RTLD_NOW})"
+            if (one.fault or "").startswith("it is made for Python"):
+                code = f"import {one.name}"  # loaded by path it may work
             yield Claim(f"load {one.package} {one.name}", one.loads, one.load_error or "", code)
     yield from _backends(facts)
     yield from _metadata(facts)

@@ -261,22 +261,32 @@ MACHINE = ("driver/", "toolkit/", "system/", "caches/", "triton/c-compiler")
 
 
 def repair(copy: Path) -> tuple[Command, ...]:
-    """Run the printed remedies of one finding after the other; return what came of each."""
+    """Run the printed remedies of one finding after the other; return what came of each.
+
+    What is claimed of the repaired environment is compared once, and a fault is the last one's.
+    """
     tried: list[Command] = []
+    found = findings(copy)
     while len(tried) < MOST_COMMANDS:
         done = {one.rule for one in tried}
-        left = {rule: lines for rule, lines in findings(copy).items() if rule not in done}
-        if not left:
+        rule = next((rule for rule in found if rule not in done), "")
+        if not rule:
             break
-        rule, lines = next(iter(left.items()))
-        tried.append(Command(rule, "; ".join(lines), _run(copy, rule, lines)))
+        lines = found[rule]
+        failure = _run(copy, lines)
+        found = findings(copy)
+        if not failure and rule in found:
+            failure = "the finding is still there"
+        tried.append(Command(rule, "; ".join(lines), failure))
+    if tried and not tried[-1].failure:
+        tried[-1] = tried[-1]._replace(failure="; ".join(compare("", copy).wrong))
     return tuple(tried)
 
 
 def findings(copy: Path) -> dict[str, list[str]]:
     """Return the rules with a runnable remedy, each with the first one's lines, as printed."""
     ran = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "check", "--python", str(copy), "--json"],
+        [sys.executable, "-m", "attn_doctor", "check", "--python", str(copy), "--json", "--timeout", "60"],
         capture_output=True, text=True, timeout=LIMIT, check=False, cwd=os.sep,
     )  # fmt: skip
     if ran.returncode not in (0, 1):
@@ -290,8 +300,8 @@ def findings(copy: Path) -> dict[str, list[str]]:
     return found
 
 
-def _run(copy: Path, rule: str, lines: list[str]) -> str:
-    """Run one remedy; return why it did not work, or empty text."""
+def _run(copy: Path, lines: list[str]) -> str:
+    """Run one remedy as it is printed; return why it failed, or empty text."""
     ran = subprocess.run(
         ["bash", "-e"], input="\n".join(lines), capture_output=True, text=True,
         timeout=LIMIT, check=False, cwd=copy,
@@ -299,9 +309,7 @@ def _run(copy: Path, rule: str, lines: list[str]) -> str:
     if ran.returncode:
         said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-3:]
         return f"exit {ran.returncode}: {' '.join(said)[:300]}"
-    if rule in findings(copy):
-        return "the finding is still there"
-    return "; ".join(compare("", copy).wrong)
+    return ""
 
 
 # Ways of breaking an environment

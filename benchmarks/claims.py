@@ -285,8 +285,9 @@ def repair(copy: Path) -> tuple[Command, ...]:
 
 def findings(copy: Path) -> dict[str, list[str]]:
     """Return the rules with a runnable remedy, each with the first one's lines, as printed."""
+    asked = ["check", "--python", str(copy), "--json", "--timeout", "60"]
     ran = subprocess.run(
-        [sys.executable, "-m", "attn_doctor", "check", "--python", str(copy), "--json", "--timeout", "60"],
+        [sys.executable, "-m", "attn_doctor", *asked],
         capture_output=True, text=True, timeout=LIMIT, check=False, cwd=os.sep,
     )  # fmt: skip
     if ran.returncode not in (0, 1):

@@ -292,7 +292,7 @@ def findings(copy: Path) -> dict[str, list[str]]:
     )  # fmt: skip
     if ran.returncode not in (0, 1):
         return {}
-    found = {}
+    found: dict[str, list[str]] = {}
     for problem in json.loads(ran.stdout)["problems"]:
         lines = [one["commands"] for one in problem["fixes"] if one["commands"]]
         about_machine = problem["rule"].startswith(MACHINE)

@@ -129,7 +129,7 @@ class Result(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A remedy of a finding, and what came of it; an empty `failure` means that it worked."""
+    """A remedy of a finding; an empty `failure` means that it worked."""
 
     rule: str
     text: str
@@ -261,7 +261,7 @@ MACHINE = ("driver/", "toolkit/", "system/", "caches/", "triton/c-compiler")
 
 
 def repair(copy: Path) -> tuple[Command, ...]:
-    """Run the printed remedies of one finding after the other; return what came of each.
+    """Run the printed remedies of one finding after the other; return each with its result.
 
     What is claimed of the repaired environment is compared once, and a fault is the last one's.
     """

@@ -155,7 +155,7 @@ def diagnosis_of(
     `start`: when the work began, by `time.perf_counter`.
     """
     rules = library.load(folders)
-    findings = evaluate_rules(facts, rules)
+    findings = evaluate_rules(facts, rules, library.harms())
     for finding in findings if _log.isEnabledFor(logging.DEBUG) else ():
         _log_unknown(finding)
     return Diagnosis(
@@ -240,9 +240,19 @@ def diagnose(request: CheckRequest) -> CheckResult:
         from attn_doctor.policy.baseline import read, suppress_known
 
         diagnosis = suppress_known(diagnosis, read(Path(request.baseline)), request.baseline)
+    if _compiles(diagnosis):
+        from attn_doctor.fixes.offered import offered
+
+        diagnosis = offered(diagnosis)
     return CheckResult(
         diagnosis=diagnosis, backends=backends, configs=predictions, unread=tuple(unread)
     )
+
+
+def _compiles(diagnosis: Diagnosis) -> bool:
+    """Whether a fix may compile a package. Preparing that takes longer than the rest of a check."""
+    words = (word for one in diagnosis.problems for fix in one.fixes for word in sum(fix.run, ()))
+    return any("flash-attn" in word or "SageAttention" in word for word in words)
 
 
 def _configurations(request: CheckRequest) -> tuple[list[Reading], list[str]]:

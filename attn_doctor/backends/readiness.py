@@ -56,6 +56,8 @@ class RequirementResult(Struct, frozen=True, kw_only=True):
     """Environment variables that the remedy unsets."""
     code: str = ""
     """Lines of the remedy to copy into the user's program."""
+    curable: bool = True
+    """Something on this machine can satisfy it: it has a remedy, or its rule has one here."""
     source: str = ""
 
 

@@ -5,6 +5,7 @@ As findings they count for the exit code and are part of every output format.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -93,10 +94,15 @@ def _finding(row: Row, table: Matrix, known: Mapping[str, Finding]) -> Finding:
         title=f"The required backend {row.name} {state} for {call.phase} {mask} in {call.dtype}",
         why="; ".join(one.text for one in answer.reasons if one.state is answer.state) + ".",
         because=answer.reasons[0].because,
-        fixes=_fixes(answer, known),
+        fixes=_fixes(answer, known, _recommended(table, call)),
         backends=(row.backend,),
         evidence=tuple(dict.fromkeys(one.source for one in answer.reasons if one.source)),
     )
+
+
+def _recommended(table: Matrix, call: AttentionCall) -> str:
+    """The backend that the matrix recommends for a call; empty if none is ready."""
+    return table.recommended[table.calls.index(call)].name
 
 
 def remedy(reason: RequirementResult) -> Fix | None:
@@ -116,22 +122,61 @@ def remedy(reason: RequirementResult) -> Fix | None:
 def remedies(answers: Iterable[Answer]) -> tuple[Fix, ...]:
     """The remedies of what keeps a backend from being ready, once each.
 
-    Empty where one reason has no remedy, such as a GPU that is too old: the others would not help.
+    None where a reason is incurable, such as a GPU that is too old: the others would not help.
     """
     found: dict[str, Fix] = {}
     for answer in answers:
-        for reason in answer.reasons:
+        for reason in () if _incurable(answer) else answer.reasons:
             if fix := remedy(reason):
                 found.setdefault(fix.title, fix)
     return tuple(found.values())
 
 
-def _fixes(answer: Answer, known: Mapping[str, Finding]) -> tuple[Fix, ...]:
-    """The catalogue's remedies, and the fixes of the rules behind the reasons."""
-    found: dict[str, Fix] = {}
+def _incurable(answer: Answer) -> list[RequirementResult]:
+    return [one for one in answer.reasons if one.state is Readiness.NOT_READY and not one.curable]
+
+
+def _fixes(answer: Answer, known: Mapping[str, Finding], other: str) -> tuple[Fix, ...]:
+    """The fixes of all reasons: as one, in the order that works, where each reason has a command.
+
+    `other`: the backend that is recommended instead, for a reason that nothing cures.
+    """
+    if incurable := _incurable(answer):
+        return (_instead(incurable[0], other),)
+    chosen: list[tuple[Fix, ...]] = []
     for reason in answer.reasons:
         own = remedy(reason)
         rule = known.get(reason.rule)
-        for fix in (*((own,) if own else ()), *(rule.fixes if rule else ())):
-            found.setdefault(fix.title, fix)
-    return tuple(found.values())
+        chosen.append((*((own,) if own else ()), *(rule.fixes if rule else ())))
+    return _in_order(chosen)
+
+
+def _instead(reason: RequirementResult, other: str) -> Fix:
+    """What to do where nothing makes a backend ready."""
+    use = f"use {other}" if other else "no backend is ready for this call yet"
+    return Fix(title=f"Nothing makes it ready here: {reason.text}; {use}", safety=Safety.MANUAL)
+
+
+def _in_order(chosen: Sequence[tuple[Fix, ...]]) -> tuple[Fix, ...]:
+    """Alternatives for one reason; for several, the first of each as one fix, torch first."""
+    several = list({fixes[0].title: fixes for fixes in chosen if fixes}.values())
+    if len(several) < 2:
+        return several[0] if several else ()
+    steps = sorted((fixes[0] for fixes in several), key=lambda fix: not _changes_torch(fix))
+    if not all(step.run or step.exports for step in steps):
+        return tuple(steps)
+    first, *later = (step.title for step in steps)
+    return (
+        Fix(
+            title=", then ".join([first, *(title[0].lower() + title[1:] for title in later)]),
+            safety=Safety.ASK,
+            run=tuple(argv for step in steps for argv in step.run),
+            exports={name: value for step in steps for name, value in step.exports.items()},
+            manual=" ".join(step.manual for step in steps if step.manual),
+            needs="; ".join(step.needs for step in steps if step.needs),
+        ),
+    )
+
+
+def _changes_torch(fix: Fix) -> bool:
+    return any("torch" in {re.split(r"[=<>~!\[]", word)[0] for word in argv} for argv in fix.run)

@@ -24,6 +24,8 @@ from attn_doctor.shell.commands import in_text
 _WORST_FIRST = (Readiness.NOT_READY, Readiness.UNKNOWN, Readiness.SLOW, Readiness.READY)
 #: Rules on one framework, which do not concern users of another.
 _FRAMEWORK_AREAS = ("diffusers", "finetrainers", "simpletuner", "transformers", "comfyui")
+#: What no command changes: the GPU, and the call that is asked about.
+_GIVEN = ("driver.best_sm", "call.")
 _OTHER_VENDORS = "what runs on AMD and Intel GPUs is not in this catalogue"
 #: Facts whose gaps explain why a value of the context is unknown.
 _BEHIND = {
@@ -204,8 +206,17 @@ class Evaluator:
             run=filled_commands(requirement.run, lookup) or (),
             unset=requirement.unset,
             code=requirement.code,
+            curable=bool(requirement.remedy) or self._has_fix(requirement),
             source=requirement.source,
         )
+
+    def _has_fix(self, requirement: Requirement) -> bool:
+        """Whether its rule is a problem here with a fix; none changes the GPU or the call."""
+        names = {line.fact for line in (*requirement.needs.all, *requirement.needs.any)}
+        if any(name.startswith(_GIVEN) for name in names):
+            return False
+        finding = self._found.get(requirement.rule)
+        return finding is not None and bool(finding.fixes)
 
     def _because(
         self, requirement: Requirement, finding: Finding | None, lookup: FactLookup
@@ -245,6 +256,7 @@ class Evaluator:
                 because=finding.because if wrong else tuple(_undecided(lines)),
                 by="package",
                 rule=finding.rule,
+                curable=bool(finding.fixes),
                 source=next(iter(finding.evidence), ""),
             )
 

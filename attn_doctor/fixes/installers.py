@@ -258,31 +258,6 @@ _FAILURES = (
 )  # fmt: skip
 
 
-def obstacle(facts: Facts) -> str:
-    """Return why nothing can be installed into the examined environment; empty if it can."""
-    python = facts.python
-    where = python.prefix or python.path
-    if not python.path:
-        return "the interpreter to install for is unknown; name it with --python"
-    if python.externally_managed:
-        return (
-            f"{where} belongs to the system's package manager (PEP 668), where pip must not"
-            " install; make an environment (`python3 -m venv`) and name it with --python"
-        )
-    if python.site_packages_writable is False:
-        site = (python.site_packages or (where,))[0]
-        return (
-            f"{site} cannot be written by this user; use an environment of your own, and name it"
-            " with --python"
-        )
-    if python.pip == "" and not python.uv:
-        return (
-            f"{where} has no pip, and no uv is on PATH: run `{python.path} -m ensurepip`, or"
-            " install uv"
-        )
-    return ""
-
-
 def name(facts: Facts) -> str:
     """Return the name of the installer: `pip 24.0`, or `uv`."""
     python = facts.python

@@ -123,7 +123,7 @@ class Preflight(Struct, frozen=True, kw_only=True):
     variables: dict[str, str] = {}
 
 
-def _is_build(call: PipCall, facts: Facts) -> str:
+def built_by(call: PipCall, facts: Facts) -> str:
     """The package that this command compiles; empty if it compiles nothing, as far as is known."""
     if call.verb != "install":
         return ""
@@ -140,10 +140,10 @@ def settled(step: Step, facts: Facts) -> Step:
     if step.kind != "install":
         return step
     calls = [pip_call(argv) for argv in step.run]
-    name = next((name for call in calls if call and (name := _is_build(call, facts))), "")
+    name = next((name for call in calls if call and (name := built_by(call, facts))), "")
     if not name:
         run = tuple(
-            _pinned(call, facts).argv if call else argv
+            pinned(call, facts).argv if call else argv
             for call, argv in zip(calls, step.run, strict=True)
         )
         wanted = {one for call in calls if call and call.verb == "install" for one in call.names}
@@ -164,7 +164,7 @@ def settled(step: Step, facts: Facts) -> Step:
     )
 
 
-def _pinned(call: PipCall, facts: Facts) -> PipCall:
+def pinned(call: PipCall, facts: Facts) -> PipCall:
     """flash-attn pinned to the release whose prebuilt wheel fits, so that pip compiles nothing."""
     found = verdict("flash-attn", facts)
     if found.wheel != "yes" or "flash-attn" not in call.names or call.verb != "install":

@@ -7,7 +7,7 @@ findings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
@@ -94,15 +94,20 @@ def lookups(rule: Rule, facts: Facts, *, partial: bool = False) -> list[FactLook
     ]
 
 
-def evaluate_rules(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
-    """Every rule's findings: problems by severity, each with its consequences, then the rest."""
+def evaluate_rules(
+    facts: Facts, rules: Iterable[Rule], harms: Mapping[str, int] | None = None
+) -> tuple[Finding, ...]:
+    """Every rule's findings: problems by harm, each with its consequences, then the rest.
+
+    `harms`: the rank of causes that do not make a program fail, as `library.harms` gives it.
+    """
     findings = [
         (rule, _finding(rule, lookup), _packages(rule, lookup))
         for rule in rules
         if rule.has_conditions
         for lookup in lookups(rule, facts)
     ]
-    return _ordered(_with_causes(findings))
+    return _ordered(_with_causes(findings), harms or {})
 
 
 def evaluate_rule(rule: Rule, facts: Facts) -> list[Finding]:
@@ -291,29 +296,37 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
 
 #: The installer fails while this problem exists, so it precedes all others.
 _FIRST = "python/metadata-damaged"
+#: The rank of a cause that makes a program fail, among `harms`.
+_FAILS = 1
 _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
 
 
-def _ordered(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Problems, unknowns, the rest; a root cause before its consequences; the worst first."""
+def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding, ...]:
+    """Problems, unknowns, the rest; a root cause before its consequences; the worst first.
+
+    Wrong results precede failures; what is slow and what only builds need follow; notes are last.
+    """
+
+    def badness(finding: Finding) -> tuple[bool, int, int]:
+        note = finding.severity is Severity.INFO
+        return note, harms.get(finding.cause, _FAILS), -finding.severity.rank
+
     worst = {
-        finding.rule: finding.severity.rank
+        finding.rule: badness(finding)
         for finding in findings
         if finding.verdict is Verdict.PROBLEM and not finding.caused_by
     }
 
-    def position(finding: Finding) -> tuple[int, bool, int, str, bool, int, str]:
+    def position(finding: Finding) -> tuple[object, ...]:
         root = finding.caused_by or finding.rule
-        own = finding.severity.rank
-        rank = worst.get(root, own)
-        later = root != _FIRST
+        own = badness(finding)
         return (
             _ORDER[finding.verdict],
-            later,
-            -rank,
+            root != _FIRST,
+            worst.get(root, own),
             root,
             bool(finding.caused_by),
-            -own,
+            own,
             finding.rule,
         )
 

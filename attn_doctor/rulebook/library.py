@@ -62,6 +62,17 @@ def tables() -> Mapping[str, Any]:
     return decoded
 
 
+@cache
+def harms() -> Mapping[str, int]:
+    """How bad each listed cause is for a program: 0 wrong results, 2 slow, 3 only for builds.
+
+    A cause that is not listed makes a program fail: 1.
+    """
+    listed = tables()["causes"]["harm"]
+    ranks = {"wrong results": 0, "slow": 2, "build only": 3}
+    return {cause: rank for name, rank in ranks.items() for cause in listed[name]}
+
+
 def required_sets() -> Mapping[str, Sequence[str]]:
     """The sets of rules that `requires` may name."""
     sets: Mapping[str, Sequence[str]] = tables()["requires"]["set"]

@@ -40,6 +40,31 @@ def commands(words: Sequence[str], facts: Facts) -> list[tuple[str, ...]]:
     return [*_pip_first(python), (*_direct(words, python), "--break-system-packages")]
 
 
+def obstacle(facts: Facts) -> str:
+    """Return why nothing can be installed into the examined environment; empty if it can."""
+    python = facts.python
+    where = python.prefix or python.path
+    if not python.path:
+        return "the interpreter to install for is unknown; name it with --python"
+    if python.externally_managed:
+        return (
+            f"{where} belongs to the system's package manager (PEP 668), where pip must not"
+            " install; make an environment (`python3 -m venv`) and name it with --python"
+        )
+    if python.site_packages_writable is False:
+        site = (python.site_packages or (where,))[0]
+        return (
+            f"{site} cannot be written by this user; use an environment of your own, and name it"
+            " with --python"
+        )
+    if python.pip == "" and not python.uv:
+        return (
+            f"{where} has no pip, and no uv is on PATH: run `{python.path} -m ensurepip`, or"
+            " install uv"
+        )
+    return ""
+
+
 def keeps_system_packages(facts: Facts) -> bool:
     """Whether pip installed torch into a Python of the system: then the user wants it there."""
     return facts.torch.installed is True and facts.torch.source not in (None, "system", "conda")

@@ -48,7 +48,7 @@ i There is no nvcc, and FlexAttention needs none  [toolkit/none]
   the cache probe did not answer within 4 s: caches/network
 
 ✗ 1 error, 1 warning, 1 note  (42 rules, 0.12 s)
-  Next: run the first fix above, then `attn-doctor check` again.
+  Next: /srv/venv/bin/python -m pip install torch==2.11.0 --index-url https://example.org/cu126
 """
 
 
@@ -96,7 +96,7 @@ def test_prose_is_wrapped_and_commands_never_are(width: int) -> None:
     prose = [
         line
         for line in shown.splitlines()
-        if not line.startswith(" " * 11) and "[" not in line and " " in line.strip()
+        if not line.startswith((" " * 11, "  Next: ")) and "[" not in line and " " in line.strip()
     ]
     assert max(map(len, prose)) <= width
 

@@ -406,7 +406,7 @@ def test_a_command_that_needs_an_unknown_fact_is_not_shown(
     gaps = {"torch.index_for_driver": "no driver"} if not torch else {}
     (fix,) = fixed(write("a/fix", FIX), torch=torch, build=build, gaps=gaps)
     assert (fix.run, fix.exports, fix.safety) == ((), {}, "manual")
-    assert fix.manual == f"(attn-doctor cannot write the command: {missing} is {state})"
+    assert fix.manual == f"(The command needs {missing}, which is {state}.)"
 
 
 def test_a_fix_is_offered_only_where_its_lines_hold(write: Write) -> None:

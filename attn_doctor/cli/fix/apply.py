@@ -23,6 +23,7 @@ from attn_doctor.render.fix.json import fix_json
 from attn_doctor.render.fix.text import applied_text, plan_text, result_lines, step_lines
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell.installers import obstacle
 
 #: Seconds between two states of the progress line.
 _EVERY = 0.5
@@ -86,7 +87,7 @@ def show_and_apply(
 
 def _show(plan: Plan, facts: Facts) -> None:
     terminal = Terminal.of(sys.stdout, dict(os.environ))
-    installer = installers.name(facts) if not installers.obstacle(facts) else ""
+    installer = installers.name(facts) if not obstacle(facts) else ""
     sys.stdout.write(
         plan_text(plan, facts, terminal, installer, installers.lock_file_warning(facts))
     )

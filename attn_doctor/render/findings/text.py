@@ -178,7 +178,17 @@ def _last(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     yield shown + terminal.style(f"  ({examined})", "dim") if fits else shown
     if not fits:
         yield terminal.style(f"  ({examined})", "dim")
-    yield from terminal.wrap(_next(diagnosis, errors, warnings), 2)
+    if errors or warnings:
+        from attn_doctor.fixes.next_command import next_command
+
+        # One command to copy: never wrapped.
+        command = next_command(diagnosis)
+        shown = (
+            terminal.style(clean(command), "green") if command else "see the first problem above."
+        )
+        yield f"  Next: {shown}"
+        return
+    yield from terminal.wrap(_next(diagnosis), 2)
 
 
 def _mostly_unknown(diagnosis: Diagnosis) -> bool:
@@ -186,11 +196,7 @@ def _mostly_unknown(diagnosis: Diagnosis) -> bool:
     return 2 * sum(map(len, unchecked(diagnosis).values())) > diagnosis.rules
 
 
-def _next(diagnosis: Diagnosis, errors: int, warnings: int) -> str:
-    fixable = any(one.fixes for one in diagnosis.problems if one.severity is not Severity.INFO)
-    if errors or warnings:
-        first = "run the first fix above" if fixable else "see the first problem above"
-        return f"Next: {first}, then `{attn_doctor('check', facts=diagnosis.facts)}` again."
+def _next(diagnosis: Diagnosis) -> str:
     if diagnosis.facts.torch.installed is False:
         return "Next: install torch, or name the environment to examine with --python."
     if _mostly_unknown(diagnosis):

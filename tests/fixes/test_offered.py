@@ -1,0 +1,99 @@
+"""Fixes that can work here, and the command that comes next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from attn_doctor.diagnosis import derive, diagnosis_of
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
+from attn_doctor.fixes.next_command import next_command
+from attn_doctor.fixes.offered import offered
+from attn_doctor.fixes.plan import plan
+from attn_doctor.pretend import pretend
+from attn_doctor.rulebook import library
+from attn_doctor.shell.commands import shell_lines
+from attn_doctor.snapshot import load
+
+MACHINES = sorted((Path(__file__).parents[1] / "machines").iterdir())
+SAGE = ("pip", "install", "--no-build-isolation", "git+https://github.com/thu-ml/SageAttention")
+FLASH = ("MAX_JOBS=2", "pip", "install", "--no-build-isolation", "flash-attn")
+
+
+def machine(name: str, *pretended: str) -> Facts:
+    folder = next(one for one in MACHINES if one.name == name)
+    facts = load(str(folder / "facts.json"))
+    return derive(pretend(facts, pretended, library.tables())) if pretended else facts
+
+
+def with_fixes(facts: Facts, *runs: tuple[str, ...]) -> Diagnosis:
+    fixes = tuple(
+        Fix(title=f"Fix {number}", safety=Safety.ASK, run=(argv,), rule="a/b", remedy=number)
+        for number, argv in enumerate(runs, 1)
+    )
+    finding = Finding(
+        rule="a/b",
+        verdict=Verdict.PROBLEM,
+        severity=Severity.ERROR,
+        cause="c",
+        title="t",
+        fixes=fixes,
+    )
+    return Diagnosis(facts=facts, findings=(finding,), rules=1)
+
+
+def test_a_build_without_a_toolkit_is_offered_last_and_without_its_command() -> None:
+    facts = machine("debian-torch-2.11-cu130-no-gpu")
+    (finding,) = offered(with_fixes(facts, SAGE, ("pip", "uninstall", "-y", "x"))).findings
+    assert finding.fixes[0].run == (("pip", "uninstall", "-y", "x"),)
+    assert finding.fixes[1].title == "Not possible here yet: fix 2".replace("2", "1")
+    assert (finding.fixes[1].run, finding.fixes[1].safety) == ((), Safety.MANUAL)
+    assert "toolkit" in finding.fixes[1].manual
+
+
+def test_a_build_gets_the_variables_that_fit_the_machine() -> None:
+    facts = machine("h200-torch-2.11-cu130")
+    (finding,) = offered(with_fixes(facts, ("MAX_JOBS=2", *SAGE))).findings
+    variables = [word for word in finding.fixes[0].run[0] if word[0].isupper() and "=" in word]
+    assert "TORCH_CUDA_ARCH_LIST=9.0" in variables
+    assert finding.fixes[0].run[0][-len(SAGE) :] == SAGE
+
+
+def test_a_ready_wheel_precedes_a_build() -> None:
+    facts = machine("h200-torch-2.11-cu130", "gpu=rtx4090,torch=2.8.0+cu128")
+    (finding,) = offered(with_fixes(facts, FLASH)).findings
+    assert any(word.startswith("flash-attn==") for word in finding.fixes[0].run[0])
+
+
+@pytest.mark.parametrize("folder", MACHINES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize("without", ["", "no Triton"])
+def test_the_next_command_is_one_that_fix_carries_out(folder: Path, without: str) -> None:
+    facts = load(str(folder / "facts.json"))
+    if without:
+        facts = derive(replace(facts, triton=replace(facts.triton, installed=False, version="")))
+    diagnosis = diagnosis_of(facts)
+    command = next_command(diagnosis)
+    if command.startswith("attn-doctor fix") and "--cuda-home" not in command:
+        assert plan(diagnosis).ready
+    else:
+        offered_lines = [
+            line
+            for one in diagnosis.problems
+            for fix in one.fixes
+            for line in shell_lines(fix, facts)
+        ]
+        assert command == "" or command in offered_lines
+
+
+def test_what_comes_next_names_the_environment_and_is_never_a_guess() -> None:
+    facts = machine("h200-torch-2.11-cu130")
+    install = ("pip", "install", "x")
+    assert next_command(with_fixes(facts, install)) == (
+        "attn-doctor fix --python /srv/venv/bin/python3"
+    )
+    assumed = replace(facts, simulated=("torch 2.9",))
+    assert next_command(with_fixes(assumed, install)) == ("/srv/venv/bin/python3 -m pip install x")
+    assert next_command(with_fixes(facts)) == ""

@@ -26,6 +26,8 @@ _LINES, _CHARACTERS = 40, 4000
 _WENT_ON = 400
 #: Lines at the end of a log that are searched for a failure without a traceback.
 _END = 40
+#: Lines before an exception in which its frames may be.
+_LOOK_BACK = 60
 #: Lines before such a failure that may mention attention.
 _NEAR = 8
 
@@ -129,8 +131,15 @@ def _failures(trace: TraceLog) -> Iterator[_Failure]:
         for _, link in groupby(chain, key=lambda entry: entry[1].link):
             failure = _exception(list(link), open_frames)
             if failure is not None:
-                yield failure
+                # IPython's frames have no header, so that they do not belong to the failure.
+                frames = failure.frames or _frames_before(trace, failure.line)
+                yield failure._replace(frames=frames)
     yield from _lines(trace, last, open_frames)
+
+
+def _frames_before(trace: TraceLog, line: LogLine) -> tuple[_Frame, ...]:
+    at = trace.lines.index(line)
+    return tuple(_frames([one.text for one in trace.lines[max(0, at - _LOOK_BACK) : at]]))
 
 
 def _exception(
@@ -152,7 +161,7 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Itera
     for index in reversed(range(len(trace.lines))):
         line, kind = trace.lines[index], trace.positions[index].kind
         text = line.text
-        if last - line.number > _END or kind is LineKind.WARNING or _FRAME.match(text):
+        if last - line.number > _END or kind <= LineKind.WARNING or _FRAME.match(text):
             continue
         reports = pattern.search(text) or _REPORTED.match(text)
         if not reports or _ABSENT.search(text) or _BUILD.search(text):
@@ -260,7 +269,8 @@ def _guess(
         line=failure.line.number,
         excerpt=excerpt(failure.line.text, failure.line.text.strip()),
         rank=failure.line.rank,
-        title=title[0].upper() + title[1:],
+        # A name such as xformers keeps its first letter; an article gets a capital one.
+        title=re.sub(r"^(?:a|the)\b", lambda match: match[0].capitalize(), title),
         frame=_place(frame),
         source=_source(known),
         condition=condition,

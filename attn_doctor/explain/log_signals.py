@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 from msgspec import Struct
 
@@ -19,6 +20,8 @@ class LogSignals(Struct, frozen=True):
     passed: re.Pattern[str]
     benign: re.Pattern[str]
     fatal: re.Pattern[str]
+    progress: re.Pattern[str]
+    optional_causes: frozenset[str]
     memory_causes: frozenset[str]
 
 
@@ -26,6 +29,9 @@ class LogSignals(Struct, frozen=True):
 def log_signals() -> LogSignals:
     """The compiled table. It is read only for logs in which a symptom is found."""
     table = library.tables()["log-signals"]
-    names = LogSignals.__struct_fields__[:-1]
-    patterns = {name: re.compile("|".join(table[name])) for name in names}
-    return LogSignals(**patterns, memory_causes=frozenset(table["memory_causes"]))
+    causes = ("optional_causes", "memory_causes")
+    fields: dict[str, Any] = {
+        name: frozenset(table[name]) if name in causes else re.compile("|".join(table[name]))
+        for name in LogSignals.__struct_fields__
+    }
+    return LogSignals(**fields)

@@ -300,15 +300,17 @@ _FRAME = re.compile(
     r"|[ \t]+(?=During handling of the above|The above exception was)"
 )
 #: Characters that look like ASCII ones, also the quotes in messages of other languages.
-_ALIKE = str.maketrans(
+_ALIKE: dict[int, str] = str.maketrans(
     {
         **dict.fromkeys("\u00a0\u2002\u2003\u2007\u2009\u202f\u3000", " "),
         **dict.fromkeys("\u2018\u2019\u201a\u2032", "'"),
         **dict.fromkeys("\u201c\u201d\u201e\u2033", '"'),
         **dict.fromkeys("\u2010\u2011", "-"),
-        "\uff1a": ":",
-        "\uff08": "(",
-        "\uff09": ")",
+        # Full-width forms, as input methods for Chinese and Japanese write them.
+        **{chr(code): chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},
+        "\u3001": ",",
+        "\u3002": ".",
+        **dict.fromkeys("\u300c\u300d\u300e\u300f", '"'),
         **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff", ""),
     }
 )

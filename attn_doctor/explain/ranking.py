@@ -57,11 +57,16 @@ class LogEnd(Struct, frozen=True):
     text: str = ""
     first: int = 0
     last: int = 0
+    progress: int = 0
+    """The last line of a run that goes on; 0 if there is none."""
 
 
 def log_end(file: str, trace: TraceLog) -> LogEnd:
     """The exception in which a log ends, or a later line that ends the run in another way."""
     message = trace.last_message()
+    progress = max(
+        (line.number for line in trace.lines if log_signals().progress.search(line.text)), default=0
+    )
     fatal = next(
         (
             line
@@ -72,11 +77,12 @@ def log_end(file: str, trace: TraceLog) -> LogEnd:
         None,
     )
     if fatal is not None and fatal.number > max((line.number for line in message), default=0):
-        return LogEnd(file, fatal.text, fatal.number, fatal.number)
+        return LogEnd(file, fatal.text, fatal.number, fatal.number, progress)
     if not message:
-        return LogEnd(file)
+        return LogEnd(file, progress=progress)
     numbers = [line.number for line in message]
-    return LogEnd(file, "\n".join(line.text for line in message), min(numbers), max(numbers))
+    text = "\n".join(line.text for line in message)
+    return LogEnd(file, text, min(numbers), max(numbers), progress)
 
 
 class _Evaluation(NamedTuple):
@@ -180,6 +186,10 @@ def _is_incidental(
     signals = log_signals()
     if match.position.kind < LineKind.EXCEPTION and signals.passed.search(match.excerpt):
         return True
+    optional = rules[match.rule].cause in signals.optional_causes
+    raised = match.position.kind in (LineKind.MESSAGE, LineKind.EXCEPTION)
+    if optional and not raised and _goes_on(match, ends):
+        return True
     if match.position.kind > LineKind.TEXT:
         return False
     if signals.benign.search(match.excerpt):
@@ -196,6 +206,11 @@ def _is_incidental(
         if not explained and not memory:
             return True
     return False
+
+
+def _goes_on(match: SymptomMatch, ends: Sequence[LogEnd]) -> bool:
+    """The run continues after the line. What ends it later has its own line."""
+    return any(end.file == match.file and end.progress > match.line for end in ends)
 
 
 def _by_cause(scored: Mapping[str, _ScoredRule]) -> list[list[_ScoredRule]]:

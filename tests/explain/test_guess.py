@@ -128,11 +128,13 @@ def test_the_component_and_the_kind(
         "TypeError: Cannot convert a MPS Tensor to float64 dtype as the MPS framework does not",
         SDPA + "torch.onnx.errors.UnsupportedOperatorError: aten::scaled_dot_product_attention",
         "UserWarning: flash_attn: error: it is slow",
+        ("subprocess.CalledProcessError: Command '['C:/v/python.exe', 'C:/a/train.py', '--xformers']' "
+        "returned non-zero exit status 1."),
         "PermissionError: [Errno 13] Permission denied: '/home/triton-server'",
     ],
     ids=[
         "own code", "memory", "the run went on", "optional", "a number", "no attention", "export",
-        "warning", "server",
+        "warning", "launcher", "server",
     ],
 )  # fmt: skip
 def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:

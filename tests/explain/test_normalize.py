@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from attn_doctor.explain.normalize import NormalizedLog
+from attn_doctor.explain.normalize import NormalizedLog, to_ascii
 
 MESSAGE = "RuntimeError: FlashAttention only supports Ampere GPUs or newer, and this one is older."
 
@@ -160,3 +160,8 @@ def test_prose_that_is_broken_evenly_is_joined() -> None:
 def test_a_bracket_before_a_word_is_no_colour() -> None:
     log = b"[m[multiproc_executor.py:751] [mode] [mps][0m\n"
     assert NormalizedLog(1, log).text == "[multiproc_executor.py:751] [mode] [mps]"
+
+
+def test_full_width_punctuation_is_read_as_ascii() -> None:
+    text = "ＲｕｎｔｉｍｅＥｒｒｏｒ：ｎｏ（１，２）！「a」。"
+    assert to_ascii(text) == 'RuntimeError:no(1,2)!"a".'

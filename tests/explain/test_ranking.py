@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from attn_doctor.explain.explanation import Confirmation, Explanation
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.ranking import LogEnd, log_end
@@ -124,3 +126,25 @@ def test_a_machine_without_the_parts_of_a_rule_excludes_it(
     assert old.confirmation is Confirmation.BY_MACHINE
     unknown = explained(LINE, Facts(gpus=(Gpu(index=0),))).matches[0]
     assert (unknown.confirmation, unknown.reason) == (Confirmation.UNKNOWN, "gpu.sm unknown")
+
+
+NOTE = "WARNING: flash_attn not found, install it for speed\n"
+STEPS = "step 1/100 loss 2.3\nstep 2/100 loss 2.2\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "claimed"),
+    [
+        (NOTE, True),
+        (NOTE + STEPS, False),
+        (STEPS + NOTE, True),
+        (NOTE + STEPS + "RuntimeError: flash_attn not found, install it for speed\n", True),
+        ("RuntimeError: flash_attn not found, install it\n" + STEPS, True),
+    ],
+    ids=["alone", "goes on", "after the steps", "fails", "raised"],
+)
+def test_a_note_on_an_optional_package_is_no_cause_of_a_run_that_goes_on(
+    rule: WriteRule, explained: Explain, log: str, claimed: bool
+) -> None:
+    rule("a/b", "package-not-installed", "flash_attn not found, install it")
+    assert bool(explained(log).matches) is claimed

@@ -22,6 +22,13 @@ COMPILED = (
     "import torch, torch.nn.attention.flex_attention as fa; "
     "fa.flex_attention = torch.compile(fa.flex_attention)"
 )
+#: Backends of Diffusers 0.42.1 that are not registered for context parallelism.
+ALONE = (
+    "flash_varlen", "_flash_3", "_flash_varlen_3", "flash_4_hub", "aiter_fa2_hub", "flex",
+    "_native_efficient", "_native_math", "_native_xla", "sage_blackwell_hub", "sage_varlen",
+    "_sage_qk_int8_pv_fp8_cuda", "_sage_qk_int8_pv_fp8_cuda_sm90", "_sage_qk_int8_pv_fp16_cuda",
+    "_sage_qk_int8_pv_fp16_triton", "xformers",
+)  # fmt: skip
 _UNFUSED = ("flex-unfused", "flex-unfused-memory")
 
 

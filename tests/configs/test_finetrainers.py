@@ -143,3 +143,15 @@ def test_a_script_of_simpletuner(tmp_path: Path) -> None:
     assert rules(one) == ["simpletuner/backend-not-routed"]
     assert one.findings[0].location is not None
     assert one.findings[0].location.line == 2
+
+
+def test_a_script_of_inference(tmp_path: Path) -> None:
+    path = tmp_path / "infer.sh"
+    path.write_text(
+        'CP_2="--cp_degree 2"\nparallel_cmd=(\n  $CP_2\n)\nattn=(\n  --attn_provider sage\n)\n'
+        'torchrun inference.py --model_name wan "${parallel_cmd[@]}" "${attn[@]}"\n',
+        encoding="utf-8",
+    )
+    one = predicted(path)
+    assert [(each.phase, each.backend) for each in one.phases] == [("inference", "sage")]
+    assert "diffusers/context-parallel" in rules(one)

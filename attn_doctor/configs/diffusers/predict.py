@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from attn_doctor.backends import catalogue
-from attn_doctor.configs.asked import Asked, evaluated
+from attn_doctor.configs.asked import ALONE, Asked, evaluated
 from attn_doctor.configs.attention_size import DEMAND, elements
 from attn_doctor.configs.backend_support import BackendSupport
 from attn_doctor.configs.diffusers.branches import both_ways, condition, holds
@@ -39,13 +39,6 @@ _REPLACEMENTS = {
     "flash3": "_flash_3",
     "xformers": "xformers",
 }
-#: Backends of Diffusers 0.42.1 that are not registered for context parallelism.
-_ALONE = (
-    "flash_varlen", "_flash_3", "_flash_varlen_3", "flash_4_hub", "aiter_fa2_hub", "flex",
-    "_native_efficient", "_native_math", "_native_xla", "sage_blackwell_hub", "sage_varlen",
-    "_sage_qk_int8_pv_fp8_cuda", "_sage_qk_int8_pv_fp8_cuda_sm90", "_sage_qk_int8_pv_fp16_cuda",
-    "_sage_qk_int8_pv_fp16_triton", "xformers",
-)  # fmt: skip
 
 
 def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
@@ -299,7 +292,7 @@ class _Script:
         if call is None:
             return
         for one in _choices(self._reading):
-            if one.what in _DISPATCHER and one.value in _ALONE:
+            if one.what in _DISPATCHER and one.value in ALONE:
                 yield config_finding(
                     "diffusers/context-parallel",
                     self._reading,

@@ -27,6 +27,10 @@ _PHASES: dict[PhaseName, str] = {
     "training": "attn_provider_training",
     "inference": "attn_provider_inference",
 }
+#: examples/inference/inference.py: one provider for the transformer, without a module.
+_ALONE = "attn_provider"
+#: Providers of the main branch that can be split over GPUs (`--cp_degree`).
+_SPLIT = ("flash", "_native_cudnn", "_native_efficient", "_native_flash")
 
 
 class _Model(Struct, frozen=True):
@@ -52,10 +56,12 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
     model = _MODELS.get(reading.get("model_name"))
     support = BackendSupport(facts, findings, "finetrainers")
     phases, found = [], []
-    for phase, key in _PHASES.items():
+    inference: dict[PhaseName, str] = {"inference": _ALONE}
+    for phase, key in (inference if _infers(reading) else _PHASES).items():
         one, wrong = _phase(reading, facts, support, model, phase, key)
         phases.append(one)
         found += wrong
+    found += _split(reading, phases)
     newest = {one.name: one.newest for one in catalogue.load().frameworks}
     found += from_variables(reading, facts, "finetrainers", newest)
     table = catalogue.load().framework("finetrainers")
@@ -69,6 +75,32 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
         findings=tuple({one.rule + one.title: one for one in found}.values()),
         notes=tuple(_notes(reading, facts, table.newest)),
     )
+
+
+def _infers(reading: Reading) -> bool:
+    """The script starts examples/inference/inference.py, which has no training phase."""
+    return _ALONE in reading.settings or "inference_type" in reading.settings
+
+
+def _split(reading: Reading, phases: Sequence[Phase]) -> Iterator[Finding]:
+    """Context parallelism with a provider that is not made for it."""
+    if reading.get("cp_degree", "1") in ("", "0", "1"):
+        return
+    for phase in phases:
+        if (phase.asked or _infers(reading)) and phase.backend not in _SPLIT:
+            key = _ALONE if _infers(reading) else _PHASES[phase.phase]
+            yield config_finding(
+                "diffusers/context-parallel",
+                reading,
+                key,
+                f"{phase.backend} cannot be split over several GPUs: the run stops",
+                seen=(because(reading, "cp_degree", "1"), because(reading, key, "flash")),
+                fixes=(change(reading, key, _value(key, "flash"), "can be split"),),
+            )
+
+
+def _value(key: str, provider: str) -> str:
+    return provider if key == _ALONE else f"transformer:{provider}"
 
 
 def _providers(reading: Reading, key: str) -> tuple[str, ...]:
@@ -88,6 +120,8 @@ def _phase(
 ) -> tuple[Phase, list[Finding]]:
     known = [one.name for one in catalogue.load().names_of("finetrainers")]
     given = _providers(reading, key)
+    if key == _ALONE:
+        given = tuple(f"transformer:{one}" for one in given)
     for one in given:
         module, colon, provider = one.partition(":")
         if not colon or provider not in known:
@@ -98,6 +132,7 @@ def _phase(
     if not provider:
         variable = reading.variables.get("FINETRAINERS_ATTN_PROVIDER")
         value = variable.text if variable else facts.env.get("FINETRAINERS_ATTN_PROVIDER", "")
+        value = "" if key == _ALONE else value  # its own default is native
         provider = value or "native"
         why = f"FINETRAINERS_ATTN_PROVIDER is {value}" if value else "no provider is named"
     if provider not in known:
@@ -218,6 +253,8 @@ def _problem(
 
 def _native(reading: Reading, key: str) -> str:
     """The option's value with the transformer on torch's own attention, other modules kept."""
+    if key == _ALONE:
+        return "native"
     others = [one for one in _providers(reading, key) if not one.startswith("transformer:")]
     return " ".join(["transformer:native", *others])
 

@@ -24,8 +24,12 @@ VARIABLES = (
     "FINETRAINERS_ATTN_CHECKS",
 )
 #: Options that identify the program of a command line.
-_FINETRAINERS = ("attn_provider_training", "attn_provider_inference", "training_type")
+_FINETRAINERS = (
+    "attn_provider_training", "attn_provider_inference", "attn_provider", "training_type",
+)  # fmt: skip
 _SIMPLETUNER = ("model_family", "attention_mechanism", "data_backend_config")
+#: Settings of OneTrainer, which has a setting of the same name as SimpleTuner.
+_ONETRAINER = ("training_method", "__version")
 _FORMS: dict[str, Form] = {
     ".json": "json",
     ".toml": "toml",
@@ -62,7 +66,8 @@ def read(path: Path, why: str = "") -> Reading:
     if form == "shell":
         return _shell(text, name, why)
     settings = (json_settings if form == "json" else toml_settings)(text, name)
-    if not _has(settings, _SIMPLETUNER):
+    other = _has(settings, _ONETRAINER) and "model_family" not in settings
+    if not _has(settings, _SIMPLETUNER) or other:
         raise ConfigError(
             f"{name}: none of SimpleTuner's settings ({', '.join(_SIMPLETUNER)}) are in it;"
             f" name {_KNOWN}"

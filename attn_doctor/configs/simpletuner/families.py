@@ -13,7 +13,11 @@ from packaging.version import InvalidVersion, Version
 from attn_doctor.rulebook import library
 
 #: Names that SimpleTuner takes for another family's.
-_SAME = {"sd2x": "sd1x", "sd1": "sd1x", "sd2": "sd1x"}
+_SAME = {
+    "sd2x": "sd1x", "sd1": "sd1x", "sd2": "sd1x", "pixart_sigma": "pixart",
+    "cosmos2image": "cosmos", "kandinsky5-image": "kandinsky5_image",
+    "kandinsky5-video": "kandinsky5_video", "z-image": "z_image", "z-image-omni": "z_image_omni",
+}  # fmt: skip
 
 
 class Flavour(Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends.readiness import Readiness, RequirementResult
 from attn_doctor.backends.required import remedy
+from attn_doctor.configs.asked import ALONE
 from attn_doctor.configs.attention_size import (
     DEMAND,
     NATIVE,
@@ -18,9 +19,16 @@ from attn_doctor.configs.attention_size import (
     taking,
 )
 from attn_doctor.configs.backend_support import CONFIGURED, MASKS, BackendSupport
-from attn_doctor.configs.findings import at_line, because, change, config_finding
+from attn_doctor.configs.findings import at_line, because, change, config_finding, problem_of
 from attn_doctor.configs.prediction import Phase
-from attn_doctor.configs.simpletuner.run import Run, attention_call, batch_of, choices, largest
+from attn_doctor.configs.simpletuner.run import (
+    Run,
+    attention_call,
+    batch_of,
+    choices,
+    largest,
+    packed_kernel,
+)
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Fix, Safety, Severity
 from attn_doctor.suggest import nearest
@@ -46,6 +54,7 @@ def found(
     yield from _precision(run)
     yield from _routing(run, phases)
     yield from _sage(run)
+    yield from _parallel(run, phases)
     yield from _env(run)
     reported: set[str] = set()
     for phase in phases:
@@ -161,6 +170,26 @@ def _acting(run: Run) -> Iterator[Fix]:
         yield change(run.reading, "fuse_qkv_projections", "true", "brings packed FlashAttention")
 
 
+def _parallel(run: Run, phases: Sequence[Phase]) -> Iterator[Finding]:
+    """Context parallelism with a backend that is not made for it."""
+    if run.name is None or run.reading.get("context_parallel_size", "1") in ("", "0", "1"):
+        return
+    backends = {one.backend for one in phases}
+    if run.name.backend != "kohaku_fa" and not backends & {*ALONE}:
+        return
+    yield config_finding(
+        "diffusers/context-parallel",
+        run.reading,
+        "context_parallel_size",
+        f"{run.mechanism} cannot be split over several GPUs: the run stops",
+        seen=(because(run.reading, "context_parallel_size", "1"), because(run.reading, KEY, "")),
+        fixes=(
+            change(run.reading, KEY, "diffusers", "can be split"),
+            change(run.reading, "context_parallel_size", "1", "keeps the mechanism"),
+        ),
+    )
+
+
 def _sage(run: Run) -> Iterator[Finding]:
     if run.name is None or not run.name.backend.startswith("st_sage"):
         return
@@ -220,6 +249,8 @@ def _env(run: Run) -> Iterator[Finding]:
 def _inputs(run: Run, phase: Phase, support: BackendSupport, facts: Facts) -> Iterator[Finding]:
     """Problems of the backend that runs with the precision and masks of the model."""
     # Torch's own attention lacks only what the rules on the machine say.
+    if phase.backend == "packed":
+        yield from _packed(run, phase, support)
     if phase.backend in ("", "packed", "native"):
         return
     if phase.backend in _ROWS_MISREAD and phase.mask == "rows":
@@ -233,6 +264,24 @@ def _inputs(run: Run, phase: Phase, support: BackendSupport, facts: Facts) -> It
             yield _configured(run, phase, reason.id, reason.rule, reason.text, support, facts)
         elif reason is answer.reasons[0] and not support.known(reason.rule):
             yield _machine(run, phase, reason)
+
+
+def _packed(run: Run, phase: Phase, support: BackendSupport) -> Iterator[Finding]:
+    """The kernel of packed attention does not run here."""
+    kernel = packed_kernel(run)
+    answer = support.answer(kernel, attention_call(run, phase.phase, kernel, phase.tokens))
+    if answer.state is Readiness.NOT_READY:
+        reason = answer.reasons[0]
+        yield problem_of(
+            reason.rule,
+            run.reading,
+            f"packed attention needs {kernel}, which does not work here: {reason.text}",
+            why=f"{reason.text[0].upper()}{reason.text[1:]}.",
+            seen=(because(run.reading, KEY, "", seen=run.mechanism), *reason.because),
+            fixes=(remedy(reason),),
+            line=run.reading.line(KEY),
+            backend=kernel,
+        )
 
 
 def _configured(

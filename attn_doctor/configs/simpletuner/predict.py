@@ -23,6 +23,7 @@ from attn_doctor.configs.simpletuner.run import (
     batch_of,
     effective,
     largest,
+    packed_kernel,
     understood,
 )
 from attn_doctor.facts import Facts
@@ -76,8 +77,11 @@ def _phase(run: Run, phase: PhaseName, support: BackendSupport) -> Phase:
         if fused is not None
         else None,
     )
-    if not backend or backend == "packed":
-        return base
+    if not backend:
+        return replace(base, undecided="" if run.name is None else why)
+    if backend == "packed":
+        # Packed attention is that of a kernel, which has to be there.
+        backend = packed_kernel(run)
     answer = support.answer(backend, attention_call(run, phase, backend, tokens))
     # That SageAttention trains nothing is a finding of its own.
     reasons = [one for one in answer.reasons if one.id != "st-sage-training"]

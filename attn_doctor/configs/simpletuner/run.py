@@ -25,6 +25,7 @@ from attn_doctor.configs.simpletuner.families import (
     newest,
     release,
 )
+from attn_doctor.configs.simpletuner.kohaku import EXTRA, KOHAKU, lacking
 from attn_doctor.facts import Facts
 
 #: What SimpleTuner's phases are called here and in attention calls.
@@ -53,6 +54,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Version of Diffusers; empty if it is not known."""
     variable: str
     """DIFFUSERS_ATTN_BACKEND, of the configuration or of the machine's environment."""
+    lacks: str | None
+    """What KohakuFA's packages lack here; empty if nothing, None if that is not known."""
     sm: int | None
     """Compute capability ×10 of the best GPU here; None if it is not known."""
 
@@ -70,6 +73,15 @@ class Run(Struct, frozen=True, kw_only=True):
         return known and self.family is not None and self.family.packed_in(self.release.version)
 
     @property
+    def refused(self) -> str:
+        """Why KohakuFA does not go with this configuration; empty if it does."""
+        if self.reading.get("context_parallel_size", "1") not in ("", "0", "1"):
+            return "KohakuFA does not support context parallelism"
+        if self.reading.get("minimax_h3_sparse_attention", "disabled") != "disabled":
+            return "KohakuFA does not support minimax_h3_sparse_attention"
+        return ""
+
+    @property
     def keeps(self) -> bool:
         """This release can keep compiled artifacts (`dynamo_cache_export`)."""
         return self.release.known and Version(self.release.version) >= Version("4.9.0")
@@ -79,6 +91,9 @@ def understood(reading: Reading, facts: Facts) -> Run:
     """A configuration with all that follows from it before a phase is looked at."""
     this = release(facts.simpletuner.version or newest())
     one = family(reading.get("model_family"))
+    if one is not None and one.name == "qwen_image" and _newer_qwen(reading, this):
+        # transformer_21.py: 32 heads, no mask unless captions are padded.
+        one = replace(one, title="Qwen-Image 2.1", mask="bool", heads=32, preset="")
     mechanism = reading.get("attention_mechanism", this.default).lower()
     looked_at = this.version if this.known else newest()
     size = one.flavour_in(looked_at, reading.get("model_flavour")) if one else None
@@ -94,7 +109,16 @@ def understood(reading: Reading, facts: Facts) -> Run:
         compiled=reading.get("dynamo_backend").lower() == "inductor",
         diffusers=facts.diffusers.version or "",
         variable=_variable(reading, facts),
+        lacks=lacking(facts),
         sm=facts.driver.best_sm,
+    )
+
+
+def _newer_qwen(reading: Reading, this: Release) -> bool:
+    """Qwen-Image 2.1, which is the default flavour in 4.9.3 and newer."""
+    flavour = reading.get("model_flavour")
+    return flavour == "v2.1" or (
+        not flavour and this.known and Version(this.version) >= Version("4.9.3")
     )
 
 
@@ -125,14 +149,23 @@ def effective(run: Run, phase: PhaseName) -> tuple[str, str]:
     name = run.name
     if name is None:
         return "", f"SimpleTuner stops at the start: it has no attention_mechanism {run.mechanism}"
+    unlisted = run.reading.get("model_family") if run.family is None else ""
+    if unlisted:
+        return "", f"the model family {unlisted} is not in the table"
+    return _of_family(run, phase, name.backend)
+
+
+def _of_family(run: Run, phase: PhaseName, backend: str) -> tuple[str, str]:
+    """The backend that runs where the release has the mechanism."""
     title = run.family.title if run.family else "this family"
     if run.family and run.family.name == "mageflow":
         return "packed", f"{title} uses packed attention of its own"
-    backend = name.backend
     if backend.startswith("st_sage"):
         return _sage(run, phase, backend)
     if backend == "kohaku_fa_auto":
         return _automatic(run, phase)
+    if backend == "kohaku_fa" and run.refused:
+        return "", f"SimpleTuner stops at the start: {run.refused}"
     if backend in _HOOKS:
         return backend, ""
     if backend == "st_xformers":
@@ -142,6 +175,18 @@ def effective(run: Run, phase: PhaseName) -> tuple[str, str]:
     if backend == "native":
         return _plain(run)
     return _dispatched(run, backend, title)
+
+
+def packed_kernel(run: Run) -> str:
+    """The backend whose kernel packed attention calls (`mageflow/model.py`, 4.10.1)."""
+    if run.family is None or run.family.name != "mageflow":
+        return run.name.backend if run.name else ""
+    for part, kernel in (("4", "flash_4_hub"), ("3", "_flash_3_varlen_hub")):
+        if run.mechanism.startswith("flash") and part in run.mechanism:
+            return kernel
+    if run.mechanism.startswith("flash") or run.sm is None or run.sm < 90:
+        return "flash_varlen_hub"
+    return "flash_4_hub" if run.sm >= 100 else "_flash_3_varlen_hub"
 
 
 def _sage(run: Run, phase: PhaseName, backend: str) -> tuple[str, str]:
@@ -156,13 +201,26 @@ def _sage(run: Run, phase: PhaseName, backend: str) -> tuple[str, str]:
 
 
 def _automatic(run: Run, phase: PhaseName) -> tuple[str, str]:
+    """KohakuFA if all that it needs is there; otherwise SimpleTuner restores the default."""
     if phase != "training":
-        return "native", "kohaku-fa-auto is for training alone"
-    if run.sm is not None and run.sm not in (89, 90):
-        return "native", "kohaku-fa-auto takes KohakuFA on compute capability 8.9 and 9.0 alone"
-    if run.dtype == "fp32":
-        return "native", "KohakuFA takes half precision alone"
-    return "kohaku_fa_auto", ""
+        reason = "kohaku-fa-auto is for training alone"
+    elif run.refused:
+        reason = run.refused
+    elif run.sm is not None and run.sm not in (89, 90):
+        reason = "kohaku-fa-auto takes KohakuFA on compute capability 8.9 and 9.0 alone"
+    elif run.dtype == "fp32":
+        reason = "KohakuFA takes half precision alone"
+    elif run.lacks is None:
+        packages = " and ".join(KOHAKU)
+        return "", (
+            f"KohakuFA if {packages} are installed, which `{EXTRA}` brings; torch's own otherwise"
+        )
+    elif run.lacks:
+        reason = f"{run.lacks}, so KohakuFA is not taken (`{EXTRA}` brings it)"
+    else:
+        return "kohaku_fa_auto", ""
+    backend, why = _plain(run)
+    return backend, why or reason
 
 
 def _variable(reading: Reading, facts: Facts) -> str:
@@ -224,6 +282,8 @@ def attention_call(run: Run, phase: PhaseName, backend: str, tokens: int) -> Att
     mask = (known.mask if known else "") or "none"
     if mask == "rows":
         mask = "bool"
+    if known is not None and known.title == "Qwen-Image 2.1" and backend == "flex":
+        mask = "none"  # QwenImage21FlexAttnProcessor makes a BlockMask of it
     wrapped = known is not None and known.name == "ltxvideo2" and backend.endswith("varlen_hub")
     if wrapped and Version(run.release.version) >= Version("4.4.0"):
         mask = "bool"  # a wrapper of SimpleTuner's turns it into one

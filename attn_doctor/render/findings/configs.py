@@ -55,7 +55,9 @@ def _line(phase: Phase) -> str:
         if phase.fallback:
             words += f", so {phase.fallback}"
     elif phase.state is Readiness.UNKNOWN and phase.asked:
-        words += f"; not known to run here{f': {phase.reason}' if phase.reason else ''}"
+        # The sentence of a requirement says what is wrong if it is not met, which is not known.
+        reason = f": {phase.reason}" if phase.reason.startswith("whether ") else ""
+        words += f"; not known to run here{reason}"
     if phase.why:
         words += f"; {phase.why}"
     return words + (f"; {phase.last}" if phase.last else "")

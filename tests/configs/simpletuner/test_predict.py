@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from attn_doctor.backends.readiness import Readiness
 from attn_doctor.configs.readers.kinds import read
+from attn_doctor.facts import Facts, Package
 from attn_doctor.findings import Severity, SourceLocation
 from tests.configs.machines import (
     machine,
@@ -186,15 +189,77 @@ def test_a_backend_that_diffusers_lacks_is_left_out_in_silence(tmp_path: Path) -
     assert "0.38" in phase(one, "training").why
 
 
+def with_packages(folder: Path, *names: str) -> Facts:
+    """SimpleTuner 4.10.1 on an H100, in an environment with these distributions."""
+    for name in names:
+        (folder / f"{name}.dist-info").mkdir()
+    facts = machine("4.10.1")
+    return replace(facts, python=replace(facts.python, site_packages=(str(folder),)))
+
+
+KOHAKU = ("nvidia_cutlass_dsl-4.8.1", "apache_tvm_ffi-0.1.14", "ninja-1.13.0")
+
+
 def test_the_default_of_4_10(tmp_path: Path) -> None:
     path = written(tmp_path, model_family="flux")
-    new, old = (predicted(path, machine(version)) for version in ("4.10.1", "4.8.0"))
-    assert [each.backend for each in new.phases] == ["kohaku_fa_auto", "native"]
+    old, other = predicted(path, machine("4.8.0")), predicted(path, machine("4.10.1", sm=80))
     assert [each.backend for each in old.phases] == ["native", "native"]
-    assert [each.backend for each in predicted(path, machine("4.10.1", sm=80)).phases] == [
-        "native",
-        "native",
-    ]
+    assert [each.backend for each in other.phases] == ["native", "native"]
+    unseen = phase(predicted(path, machine("4.10.1")), "training")
+    assert "nvidia-cutlass-dsl and apache-tvm-ffi and ninja are installed" in unseen.undecided
+    bare = with_packages(tmp_path)
+    assert "nvidia-cutlass-dsl is not installed" in phase(predicted(path, bare), "training").why
+    full = with_packages(tmp_path, *KOHAKU)
+    assert [each.backend for each in predicted(path, full).phases] == ["kohaku_fa_auto", "native"]
+
+
+def test_the_default_of_4_10_is_left_out(tmp_path: Path) -> None:
+    facts = with_packages(tmp_path, *KOHAKU)
+    for settings in ({"context_parallel_size": 2}, {"minimax_h3_sparse_attention": "sparse"}):
+        path = written(tmp_path, model_family="wan", **settings)
+        assert [each.backend for each in predicted(path, facts).phases] == ["native", "native"]
+    variable = replace(facts, env={"DIFFUSERS_ATTN_BACKEND": "_native_cudnn"})
+    path = written(tmp_path, model_family="wan")
+    assert phase(predicted(path, variable), "validation").backend == "_native_cudnn"
+
+
+def test_parallel_over_tokens(tmp_path: Path) -> None:
+    for mechanism in ("kohaku-fa", "flex"):
+        path = written(
+            tmp_path,
+            model_family="wan",
+            attention_mechanism=mechanism,
+            context_parallel_size=2,
+            dynamo_backend="inductor",
+        )
+        assert "diffusers/context-parallel" in rules(predicted(path, machine("4.10.1")))
+
+
+def test_the_newer_qwen_image_takes_flex(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        model_family="qwen_image",
+        model_flavour="v2.1",
+        attention_mechanism="flex",
+        dynamo_backend="inductor",
+    )
+    assert rules(predicted(path, machine("4.10.1"))) == []
+
+
+@pytest.mark.parametrize("family", ["pixart_sigma", "kandinsky5-image", "z-image", "cosmos2image"])
+def test_names_of_release_3(family: str, tmp_path: Path) -> None:
+    one = predicted(written(tmp_path, model_family=family), machine("3.3.4"))
+    assert [each.backend for each in one.phases] == ["native", "native"]
+    assert one.subject != family
+
+
+def test_packed_attention_needs_its_kernel(tmp_path: Path) -> None:
+    path = written(tmp_path, model_family="mageflow", attention_mechanism="flash-attn-2")
+    facts = replace(machine("4.10.1"), kernels=Package(installed=False))
+    one = predicted(path, facts)
+    assert {each.backend for each in one.phases} == {"packed"}
+    assert {each.state for each in one.phases} == {Readiness.NOT_READY}
+    assert any("packed attention needs flash_varlen_hub" in each.title for each in one.findings)
 
 
 def test_torchs_kernels_are_held_for_every_family_since_4_9_3(tmp_path: Path) -> None:

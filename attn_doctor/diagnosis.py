@@ -263,11 +263,11 @@ def _configurations(request: CheckRequest) -> tuple[list[Reading], list[str]]:
     from attn_doctor.configs.readers.locations import found_in, named
 
     if request.configs is not None:
-        paths = [named(Path(path), request.environ) for path in request.configs]
-        return [kinds.read(*path) for path in paths], []
+        paths = [one for path in request.configs for one in named(Path(path), request.environ)]
+        return [one for path in paths for one in kinds.read_all(*path)], []
     path = found_in(request.folder, request.environ)
     try:
-        return [kinds.read(*path)] if path else [], []
+        return kinds.read_all(*path) if path else [], []
     except AttnDoctorError as error:
         return [], [str(error)]
 

@@ -165,7 +165,7 @@ def _problem(asked: Asked, reason: RequirementResult, reading: Reading) -> Findi
         line=line,
         backend=asked.backend,
     )
-    soft = found.severity is Severity.ERROR and (asked.when or asked.fallback)
+    soft = found.severity is Severity.ERROR and asked.when
     return replace(found, severity=Severity.WARNING) if soft else found
 
 

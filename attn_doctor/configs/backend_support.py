@@ -47,11 +47,7 @@ class BackendSupport:
         if self._own or not rows:
             return answer
         # Versions and masks that Diffusers refuses are not this framework's.
-        kept = tuple(
-            one
-            for one in answer.reasons
-            if one.by != "framework" and not one.rule.startswith("diffusers/")
-        )
+        kept = tuple(one for one in answer.reasons if one.by != "framework")
         states = [one.state for one in kept]
         state = next((one for one in _ORDER if one in states), Readiness.READY)
         return Answer(state=state, reasons=kept)

@@ -20,6 +20,10 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
         from attn_doctor.configs.finetrainers import predict as finetrainers
 
         return finetrainers.predict(reading, facts, findings)
+    if reading.kind == "format":
+        from attn_doctor.configs import formats
+
+        return formats.predict(reading, facts, findings)
     from attn_doctor.configs.diffusers import predict as diffusers
 
     return diffusers.predict(reading, facts, findings)

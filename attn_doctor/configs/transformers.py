@@ -11,6 +11,7 @@ import re
 from msgspec.structs import replace
 
 from attn_doctor.configs.asked import Asked
+from attn_doctor.facts import Facts
 
 RELEASE = "5.23.0"
 #: Values of attn_implementation, and the backend they lead to.
@@ -22,6 +23,8 @@ NAMES = {
     "flash_attention_3": "_flash_3",
     "flash_attention_4": "flash_4_hub",
 }
+#: `FLASH_ATTN_KERNEL_FALLBACK` of modeling_flash_attention_utils.py.
+_INSTEAD = {"flash_attention_2": "flash_hub"}
 #: `kernels-community/flash-attn2@v1:function`
 _HUB = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w.-]+)?(?::\w+)?$")
 _KERNELS = {
@@ -33,12 +36,23 @@ _KERNELS = {
 }
 
 
-def implementation(asked: Asked) -> Asked:
-    """A choice of `attn_implementation`, with the backend that it leads to."""
+def implementation(asked: Asked, facts: Facts) -> Asked:
+    """A choice of `attn_implementation`, with the backend that it leads to.
+
+    Without flash-attn, Transformers takes the kernel of the Hub where `kernels` is installed.
+    """
     value = asked.value.strip()
     if not value:
         return replace(asked, undecided="the name is not written here, so it cannot be read")
     name = value.removeprefix("paged|").removeprefix("paged_")
+    instead = _INSTEAD.get(name, "")
+    if instead and facts.flash_attn.installed is False and facts.kernels.installed is not False:
+        return replace(
+            asked,
+            backend=instead,
+            shown=f"{value} of Transformers, from the Hugging Face Hub as flash-attn is missing",
+            instead="sdpa",
+        )
     if name in NAMES:
         return replace(
             asked,

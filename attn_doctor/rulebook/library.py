@@ -81,8 +81,10 @@ def required_sets() -> Mapping[str, Sequence[str]]:
 
 def read_tables(rules: Path) -> dict[str, Any]:
     """The tables of a `rules/` folder by file name. Raises `RuleError`."""
-    paths = sorted((rules / "tables").glob("*.toml"))
-    return {path.stem: read_toml(path, RuleError) for path in paths}
+    folder = rules / "tables"
+    tables = {path.stem: read_toml(path, RuleError) for path in sorted(folder.glob("*.toml"))}
+    formats = sorted((folder / "formats").glob("*.toml"))
+    return tables | {"formats": {path.stem: read_toml(path, RuleError) for path in formats}}
 
 
 @cache

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
+
 from attn_doctor.configs.predict import predict
 from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.configs.readers.kinds import read
 from attn_doctor.diagnosis import derive
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Python, System, Torch
+from attn_doctor.findings import Finding
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rules
 
@@ -60,7 +63,18 @@ def machine(simpletuner: str = "4.8.0", diffusers: str = "0.40.0", sm: int = 90)
 def predicted(path: Path, facts: Facts | None = None) -> Prediction:
     """What is said of a file on a machine."""
     facts = facts or machine()
-    return predict(read(path), facts, evaluate_rules(facts, RULES))
+    return predict(read(path), facts, evaluated(facts))
+
+
+_EVALUATED: dict[bytes, tuple[Finding, ...]] = {}
+
+
+def evaluated(facts: Facts) -> tuple[Finding, ...]:
+    """What the rules say of a machine; of each machine once."""
+    key = msgspec.json.encode(facts)
+    if key not in _EVALUATED:
+        _EVALUATED[key] = tuple(evaluate_rules(facts, RULES))
+    return _EVALUATED[key]
 
 
 def written(folder: Path, name: str = "config.json", **settings: object) -> Path:

@@ -170,9 +170,10 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="PATH",
-            help="Training configuration to predict the backend of: SimpleTuner's config.json,"
-            " .toml or .env or their folder, a launch script, a Python script. May be repeated."
-            " Default: the one that SimpleTuner would read here; none for no file.",
+            help="Configuration to predict the backend of: of a trainer, a server or a UI (JSON,"
+            " TOML, YAML), a start script, a container file, a Python script, a notebook, or a"
+            " project's folder. May be repeated. Default: the one that SimpleTuner would read"
+            " here; none for no file.",
             show_default=False,
         ),
     ] = None,

@@ -162,8 +162,11 @@ class _Script:
             return replace(base, key=call.on, undecided="this part of the script cannot be parsed")
         if call.what in _DISPATCHER:
             return self._dispatched(base, call)
+        if call.what == "attn_implementation" and call.detail == "option":
+            reason = "an option of the same name decides, and Transformers where it is not given"
+            return replace(base, undecided=reason)
         if call.what == "attn_implementation":
-            return implementation(base)
+            return implementation(base, self._facts)
         return replace(base, **_other(call))
 
     def _dispatched(self, base: Asked, call: Call) -> Asked:

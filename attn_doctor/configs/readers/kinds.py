@@ -1,20 +1,26 @@
 """Finds out the kind of a configuration file, and reads it.
 
-The name decides first, then the content: a shell script may start SimpleTuner or Finetrainers.
+The name decides first, then the content: a shell script may start any of the programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from attn_doctor.configs.readers import (
-    env_file,
-    shell_words,
-)
+from msgspec.structs import replace
+
+from attn_doctor.configs.formats import formats, of_command, of_settings, titles
+from attn_doctor.configs.readers import commands, env_file, flat, shell_words, workflow, yaml_lines
+from attn_doctor.configs.readers.commands import Command
 from attn_doctor.configs.readers.data_files import json_settings, toml_settings
 from attn_doctor.configs.readers.files import shown, text_of
 from attn_doctor.configs.readers.settings import ConfigError, Form, Kind, Reading, Setting
+from attn_doctor.files import TEXT, read_bytes
+from attn_doctor.toml_files import parse_toml
 
 #: Variables that choose a backend by themselves.
 VARIABLES = (
@@ -28,120 +34,237 @@ _FINETRAINERS = (
     "attn_provider_training", "attn_provider_inference", "attn_provider", "training_type",
 )  # fmt: skip
 _SIMPLETUNER = ("model_family", "attention_mechanism", "data_backend_config")
-#: Settings of OneTrainer, which has a setting of the same name as SimpleTuner.
-_ONETRAINER = ("training_method", "__version")
+_WORKFLOW = "comfyui-workflow"
 _FORMS: dict[str, Form] = {
     ".json": "json",
     ".toml": "toml",
     ".env": "env",
     ".py": "python",
+    ".ipynb": "notebook",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".bat": "batch",
+    ".cmd": "batch",
+    ".ps1": "batch",
     ".sh": "shell",
     ".bash": "shell",
     ".slurm": "shell",
     ".sbatch": "shell",
     ".txt": "shell",
 }
-_KNOWN = "config.json, config.toml or config.env of SimpleTuner, a shell script, or a Python script"
+#: Words in files that choose attention.
+_SPEAKS = re.compile(rb"(?i)attention|attn|xformers|sdpa|sage|flash|model_family|vllm|sglang")
+_CHOOSE = (
+    "set_attention_backend", "attention_backend", "attention_provider", "attn_implementation",
+    "xformers", "set_attn_processor", "sdpa_kernel", "sdpa switch", "sdpa replaced", "vllm",
+    "variable",
+)  # fmt: skip
+#: Files with settings that a command line may name.
+_FILES = (".yaml", ".yml", ".toml", ".json")
 
 
 def read(path: Path, why: str = "") -> Reading:
-    """The configuration in a file. Raises `ConfigError` naming file, place and remedy."""
+    """The configuration in a file, the first one if it has several. Raises `ConfigError`."""
+    return read_all(path, why)[0]
+
+
+def read_all(path: Path, why: str = "") -> list[Reading]:
+    """The configurations in a file. Raises `ConfigError` naming file, place and remedy."""
     name = shown(path)
     text = text_of(path)
     form = _form(path, text)
-    if form == "python":
-        from attn_doctor.configs.readers.script import read_script
-
-        script = read_script(text, name)
-        return Reading(
-            kind="script",
-            file=name,
-            why=why,
-            form=form,
-            calls=script.calls,
-            unread=script.unread,
-        )
+    base = Reading(kind="format", file=name, why=why, form=form)
+    if form in ("python", "notebook"):
+        return _script(base, text)
+    if form in ("json", "toml"):
+        return [_data(base, text, path)]
+    if form == "yaml":
+        return _yaml(base, text)
     if form == "env":
-        return _env(text, name, why)
-    if form == "shell":
-        return _shell(text, name, why)
-    settings = (json_settings if form == "json" else toml_settings)(text, name)
-    other = _has(settings, _ONETRAINER) and "model_family" not in settings
-    if not _has(settings, _SIMPLETUNER) or other:
-        raise ConfigError(
-            f"{name}: none of SimpleTuner's settings ({', '.join(_SIMPLETUNER)}) are in it;"
-            f" name {_KNOWN}"
-        )
-    from attn_doctor.configs.readers.datasets import datasets
+        return [_env(base, text)]
+    if form == "batch":
+        return _named(base, commands.of_batch(text))
+    if form == "docker":
+        return _named(base, commands.of_docker(text))
+    return _shell(base, text)
 
-    beside = settings.get("data_backend_config")
-    return Reading(
-        kind="simpletuner",
-        file=name,
-        why=why,
-        form=form,
-        settings=settings,
-        datasets=datasets(path, beside.text if beside else ""),
-    )
+
+def may_choose(path: Path) -> bool:
+    """The file says something of attention: for the files of a folder, which no one named."""
+    if path.suffix.lower() not in _FORMS and not path.name.lower().startswith("dockerfile"):
+        return False
+    if path.suffix.lower() in (".py", ".txt", ".json", ".ipynb", ".sh") or path.name == ".env":
+        try:
+            if not _SPEAKS.search(read_bytes(path, TEXT)):
+                return False
+        except OSError:
+            return False
+    try:
+        found = read_all(path)
+    except ConfigError:
+        return False
+    return any(one.kind != "script" or chooses(one) for one in found)
+
+
+def chooses(reading: Reading) -> bool:
+    """A script has a line that chooses, beside those that load or compile."""
+    return any(one.what in _CHOOSE for one in reading.calls)
 
 
 def _form(path: Path, text: str) -> Form:
     form = "env" if path.name == ".env" else _FORMS.get(path.suffix.lower())
     if form:
         return form
+    if path.name.lower().startswith(("dockerfile", "containerfile")) or (
+        path.suffix.lower() == ".dockerfile"
+    ):
+        return "docker"
     first = text[:200].lstrip()
     if first.startswith("{"):
         return "json"
     if first.startswith("#!"):
         return "python" if "python" in first.partition("\n")[0] else "shell"
-    raise ConfigError(f"{shown(path)}: unknown kind of file; name {_KNOWN}")
+    raise ConfigError(f"{shown(path)}: unknown kind of file; {_known()}")
 
 
-def _env(text: str, name: str, why: str) -> Reading:
+def _known() -> str:
+    return (
+        "name a configuration of SimpleTuner, Finetrainers or Diffusers, a script or notebook, or"
+        f" one of {', '.join(titles())}"
+    )
+
+
+def _unknown(name: str) -> ConfigError:
+    return ConfigError(f"{name}: nothing in it is known to choose attention; {_known()}")
+
+
+def _script(base: Reading, text: str) -> list[Reading]:
+    from attn_doctor.configs.readers.script import read_script
+
+    cells: Mapping[int, str] = {}
+    shell = ""
+    if base.form == "notebook":
+        from attn_doctor.configs.readers.notebook import read_notebook
+
+        notebook = read_notebook(text, base.file)
+        text, shell, cells = notebook.code, notebook.shell, notebook.cells
+    script = read_script(text, base.file)
+    reading = replace(base, kind="script", calls=script.calls, unread=script.unread, cells=cells)
+    return [reading, *_formats(replace(base, cells=cells), commands.of_shell(shell))]
+
+
+def _data(base: Reading, text: str, path: Path) -> Reading:
+    """JSON or TOML: SimpleTuner's settings, a workflow of ComfyUI, or those of another program."""
+    read_settings = json_settings if base.form == "json" else toml_settings
+    settings = read_settings(text, base.file)
+    data: dict[str, Any] = (
+        json.loads(text) if base.form == "json" else parse_toml(text, base.file, ConfigError)
+    )
+    if base.form == "json" and workflow.is_workflow(data):
+        one = formats()[_WORKFLOW]
+        wanted = {choice.key: tuple(choice.values) for choice in one.choice}
+        found = workflow.choices_of(data, text, wanted)
+        return replace(base, form="workflow", format=_WORKFLOW, settings=found)
+    nested = flat.of_data(data, text)
+    format_ = of_settings(nested)
+    ours = _has(settings, _SIMPLETUNER) and format_ != "onetrainer"
+    if format_ and not ours:
+        return replace(base, format=format_, settings=nested)
+    if not ours:
+        raise _unknown(base.file)
+    from attn_doctor.configs.readers.datasets import datasets
+
+    beside = settings.get("data_backend_config")
+    return replace(
+        base,
+        kind="simpletuner",
+        settings=settings,
+        datasets=datasets(path, beside.text if beside else ""),
+    )
+
+
+def _yaml(base: Reading, text: str) -> list[Reading]:
+    entries = [*yaml_lines.entries(text)]
+    found = _formats(base, commands.of_yaml(entries))
+    if found:
+        return found
+    settings = flat.of_yaml(entries)
+    format_ = of_settings(settings)
+    if not format_:
+        raise _unknown(base.file)
+    return [replace(base, format=format_, settings=settings)]
+
+
+def _env(base: Reading, text: str) -> Reading:
     settings, variables = env_file.settings_of(text)
     if "model_family" in settings or "ATTENTION_MECHANISM" in variables:
-        kind: Kind = "simpletuner"
-    elif any(one in variables for one in VARIABLES):
-        kind = "variables"
-    else:
-        raise ConfigError(
-            f"{name}: sets neither MODEL_FAMILY, as SimpleTuner's config.env does, nor any of"
-            f" {', '.join(VARIABLES)}"
-        )
-    return Reading(
-        kind=kind, file=name, why=why, form="env", settings=settings, variables=variables
+        return replace(base, kind="simpletuner", settings=settings, variables=variables)
+    if any(one in variables for one in VARIABLES):
+        return replace(base, kind="variables", settings=settings, variables=variables)
+    format_ = of_command(Command((), variables))
+    if format_:
+        return replace(base, format=format_, variables=variables)
+    raise ConfigError(
+        f"{base.file}: sets neither MODEL_FAMILY, as SimpleTuner's config.env does, nor any of"
+        f" {', '.join(VARIABLES)}"
     )
 
 
-def _shell(text: str, name: str, why: str) -> Reading:
+def _shell(base: Reading, text: str) -> list[Reading]:
     script = shell_words.read(text)
     settings = shell_words.options_of(script.words)
-    kind = _of_command(settings, script.words, script.variables)
-    if not kind:
-        raise ConfigError(
-            f"{name}: starts neither SimpleTuner (--model_family) nor Finetrainers"
-            f" (--attn_provider_training), and sets none of {', '.join(VARIABLES)}"
-        )
-    return Reading(
-        kind=kind,
-        file=name,
-        why=why,
-        form="shell",
-        settings=settings,
-        variables=script.variables,
-    )
+    kind = _of_command(settings, script.words)
+    if kind:
+        return [replace(base, kind=kind, settings=settings, variables=script.variables)]
+    found = _formats(base, commands.of_shell(text))
+    if found:
+        return found
+    if _has(script.variables, VARIABLES):
+        return [replace(base, kind="variables", settings=settings, variables=script.variables)]
+    raise _unknown(base.file)
 
 
-def _of_command(
-    settings: Mapping[str, Setting],
-    words: list[tuple[str, int]],
-    variables: Mapping[str, Setting],
-) -> Kind | None:
+def _named(base: Reading, found: Sequence[Command]) -> list[Reading]:
+    readings = _formats(base, found)
+    if not readings:
+        raise _unknown(base.file)
+    return readings
+
+
+def _formats(base: Reading, found: Sequence[Command]) -> list[Reading]:
+    """The commands whose program is known; alike ones once, and none that says less."""
+    known = {(one.format, _key(one)): one for one in _readings(base, found)}
+    says = {name for name, key in known if key != "[]"}
+    return [one for (name, key), one in known.items() if key != "[]" or name not in says]
+
+
+def _key(reading: Reading) -> str:
+    keys = {choice.key for choice in formats()[reading.format].choice}
+    both = {**reading.settings, **reading.variables}
+    return repr(sorted((key, both[key].text) for key in keys if key in both))
+
+
+def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
+    for command in found:
+        name = of_command(command)
+        if name:
+            yield replace(
+                base,
+                format=name,
+                settings=command.options(),
+                variables=command.variables,
+                files=tuple(
+                    word
+                    for word, _ in command.words
+                    if word.lower().endswith(_FILES) and not word.startswith("-")
+                ),
+            )
+
+
+def _of_command(settings: Mapping[str, Setting], words: list[tuple[str, int]]) -> Kind | None:
     if _has(settings, _FINETRAINERS) or any("finetrainers" in word for word, _ in words):
         return "finetrainers"
-    if _has(settings, _SIMPLETUNER):
-        return "simpletuner"
-    return "variables" if _has(variables, VARIABLES) else None
+    return "simpletuner" if _has(settings, _SIMPLETUNER) else None
 
 
 def _has(settings: Mapping[str, Setting], keys: tuple[str, ...]) -> bool:

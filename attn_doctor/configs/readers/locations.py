@@ -5,6 +5,7 @@ Source: simpletuner/helpers/configuration/loader.py and json_file.py (v4.8.0).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,22 +17,60 @@ from attn_doctor.worker import reach
 _ENVIRONMENTS = ("SIMPLETUNER_ENVIRONMENT", "SIMPLETUNER_ENV", "ENV")
 _BACKENDS = ("SIMPLETUNER_CONFIG_BACKEND", "CONFIG_BACKEND", "CONFIG_TYPE")
 _FORMS = ("json", "toml", "env")
+#: Folders that are not a project's own.
+_PASSED = ("node_modules", "site-packages", "venv", "env", "__pycache__", "build", "dist", "tests")
+#: Files of a folder that are read as configurations, and entries of folders that are looked at.
+_MOST, _LOOKED_AT = 20, 20_000
 
 
-def named(path: Path, variables: Mapping[str, str]) -> tuple[Path, str]:
-    """The file that the user's PATH leads to, and why. Raises `ConfigError` if there is none."""
+def named(path: Path, variables: Mapping[str, str]) -> list[tuple[Path, str]]:
+    """The files that the user's PATH leads to, and why each. Raises `ConfigError` if none does.
+
+    Of a folder, the one that SimpleTuner would read there, else all that are known to choose
+    attention.
+    """
     reach.refuse(path)
     if not is_folder(path):
-        return path, ""
+        return [(path, "")]
     places = [*_simpletuner(path, variables)]
     for place, why in places:
-        if is_file(place):
-            return place, why
-    for name in ("config.json", "config.toml", "config.env"):
-        if is_file(path / name):
-            return path / name, f"found in {shown(path)}"
-    tried = ", ".join(shown(place) for place, _ in places)
-    raise ConfigError(f"{path}: has no configuration of SimpleTuner; looked for {tried}")
+        if is_file(place) and (place.suffix != ".json" or _speaks(place)):
+            return [(place, why)]
+    found = [*walked(path)]
+    if found:
+        return [(one, f"found in {shown(path)}") for one in found]
+    raise ConfigError(
+        f"{path}: none of its files chooses attention in a way that is known here; name the file"
+    )
+
+
+def walked(folder: Path) -> Iterator[Path]:
+    """The files of a project that choose attention, up to `_MOST` of them, in order of their paths.
+
+    Folders of packages, of version control and of environments are passed over.
+    """
+    from attn_doctor.configs.readers import kinds
+
+    left = _LOOKED_AT
+    pending, count = [folder], 0
+    while pending and count < _MOST and left > 0:
+        here = pending.pop()
+        if reach.dead(here):
+            continue
+        try:
+            entries = sorted(os.scandir(here), key=lambda one: one.name)
+        except OSError:
+            continue
+        for entry in entries:
+            left -= 1
+            path = here / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if not entry.name.startswith(".") and entry.name not in _PASSED:
+                    pending.append(path)
+            elif kinds.may_choose(path) and count < _MOST:
+                count += 1
+                yield path
+        pending.sort(reverse=True)
 
 
 def found_in(folder: Path, variables: Mapping[str, str]) -> tuple[Path, str] | None:

@@ -416,7 +416,7 @@ class _Reader:
             if _last(value) not in _IMPLEMENTATION or _option(value):
                 yield from self._chosen("attn_implementation", value, "", line)
             else:
-                yield Call("attn_implementation", "", "", line)
+                yield Call("attn_implementation", "", "", line, detail="option")
         elif keyword.arg == "use_flash_attention_2" and _true(value):
             yield Call("attn_implementation", "flash_attention_2", "", line)
         elif keyword.arg == "attention_backend" and function in ("LLM", "EngineArgs", "Engine"):

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import AttnDoctorError
 
-Kind = Literal["simpletuner", "finetrainers", "script", "variables"]
-Form = Literal["json", "toml", "env", "shell", "python"]
+Kind = Literal["simpletuner", "finetrainers", "script", "variables", "format"]
+Form = Literal[
+    "json", "toml", "env", "shell", "python", "yaml", "batch", "docker", "notebook", "workflow"
+]
 #: A value as a configuration holds it; lists are those of options that take several.
 Value = str | int | float | bool | tuple[str, ...] | None
 
@@ -99,6 +101,10 @@ class Reading(Struct, frozen=True, kw_only=True):
     """Who reads it; `variables` sets environment variables only."""
     file: str
     """For readers: relative to the working directory if it is below it."""
+    format: str = ""
+    """The file of `rules/tables/formats/`, for the kind `format`."""
+    files: tuple[str, ...] = ()
+    """Files with settings that a command line names."""
     why: str = ""
     """Why this file was read, if the user did not name it."""
     form: Form

@@ -178,7 +178,7 @@ def _of_family(run: Run, phase: PhaseName, backend: str) -> tuple[str, str]:
 
 
 def packed_kernel(run: Run) -> str:
-    """The backend whose kernel packed attention calls (`mageflow/model.py`, 4.10.1)."""
+    """The backend whose kernel packed attention calls (Mage-Flow's own code, 4.10.1)."""
     if run.family is None or run.family.name != "mageflow":
         return run.name.backend if run.name else ""
     for part, kernel in (("4", "flash_4_hub"), ("3", "_flash_3_varlen_hub")):

@@ -36,24 +36,24 @@ def test_the_order_of_simpletuner(tmp_path: Path) -> None:
 def test_the_environment_chooses_a_folder(name: str, tmp_path: Path) -> None:
     written(tmp_path, "config/config.json", model_family="flux")
     path = written(tmp_path, "config/wan/config.json", model_family="wan")
-    assert named(tmp_path, {name: "wan"}) == (path, f"{name} is wan")
+    assert named(tmp_path, {name: "wan"}) == [(path, f"{name} is wan")]
 
 
 def test_the_first_variable_wins(tmp_path: Path) -> None:
     path = written(tmp_path, "config/a/config.json", model_family="flux")
     written(tmp_path, "config/b/config.json", model_family="wan")
     variables = {"ENV": "b", "SIMPLETUNER_ENVIRONMENT": "a"}
-    assert named(tmp_path, variables)[0] == path
+    assert named(tmp_path, variables)[0][0] == path
 
 
 def test_config_path(tmp_path: Path) -> None:
     path = written(tmp_path, "mine/config.json", model_family="flux")
-    assert named(tmp_path, {"CONFIG_PATH": "mine"}) == (path, "CONFIG_PATH names it")
-    assert named(tmp_path, {"CONFIG_PATH": "mine/config"})[0] == path
+    assert named(tmp_path, {"CONFIG_PATH": "mine"}) == [(path, "CONFIG_PATH names it")]
+    assert named(tmp_path, {"CONFIG_PATH": "mine/config"})[0][0] == path
 
 
 def test_a_folder_without_any(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no configuration of SimpleTuner; looked for"):
+    with pytest.raises(ConfigError, match="none of its files chooses attention"):
         named(tmp_path, {})
 
 

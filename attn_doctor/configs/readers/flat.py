@@ -1,0 +1,62 @@
+"""Settings of nested data by the last key and by the whole path, each with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attn_doctor.configs.readers.settings import Setting, Value
+from attn_doctor.configs.readers.yaml_lines import Entry
+
+#: Values that are looked at. A larger file is data.
+_MOST = 20_000
+
+
+def of_data(data: Mapping[str, Any], text: str) -> dict[str, Setting]:
+    """The settings of JSON or TOML data; of a key that occurs several times the first."""
+    lines = _lines(text)
+    found: dict[str, Setting] = {}
+    for path, value in _leaves(data):
+        key = path[-1].lstrip("-").replace("-", "_")
+        found.setdefault(key, Setting(key, value, lines.get(path[-1], 1), path[-1]))
+    return found
+
+
+def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Value]]:
+    stack: list[tuple[tuple[str, ...], Any]] = [((), data)]
+    count = 0
+    while stack and count < _MOST:
+        path, value = stack.pop(0)
+        count += 1
+        if isinstance(value, dict):
+            stack += [((*path, str(key)), one) for key, one in value.items()]
+            if path:
+                yield path, None
+        elif isinstance(value, list):
+            stack += [(path, one) for one in value if isinstance(one, dict)]
+            if path:
+                yield path, tuple(str(one) for one in value if not isinstance(one, (dict, list)))
+        elif path:
+            yield path, value if isinstance(value, (str, int, float, bool)) else None
+
+
+def _lines(text: str) -> dict[str, int]:
+    """The first line of each key of JSON and TOML, in quotes or at the beginning of a line."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        for match in re.finditer(r'"([^"\n]{1,200})"\s*:|^\s*([\w-]{1,200})\s*=', line[:2000]):
+            found.setdefault(match[1] or match[2], number)
+    return found
+
+
+def of_yaml(entries: Iterable[Entry]) -> dict[str, Setting]:
+    """The settings of YAML; of a key that occurs several times the first."""
+    found: dict[str, Setting] = {}
+    for entry in entries:
+        named = [(at, one) for at, one in enumerate(entry.path) if one != "-"]
+        for at, name in named:
+            key = name.replace("-", "_")
+            last = at == named[-1][0]
+            found.setdefault(key, Setting(key, entry.value if last else None, entry.line, name))
+    return found

@@ -205,6 +205,8 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     diagnosis: Diagnosis
     backends: Matrix
     configs: tuple[Prediction, ...] = ()
+    asked: bool = False
+    """The user named the configurations: they are what the check is about."""
     unread: tuple[str, ...] = ()
     """Why a configuration that the user did not name was not read."""
 
@@ -245,7 +247,11 @@ def diagnose(request: CheckRequest) -> CheckResult:
 
         diagnosis = offered(diagnosis)
     return CheckResult(
-        diagnosis=diagnosis, backends=backends, configs=predictions, unread=tuple(unread)
+        diagnosis=diagnosis,
+        backends=backends,
+        configs=predictions,
+        asked=bool(request.configs),
+        unread=tuple(unread),
     )
 
 

@@ -51,7 +51,18 @@ def run() -> None:
         del os.environ["COLUMNS"]  # rich would fill lines of a hundred megabytes
     if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
         words = ["check", *words]
+    words = with_folder(words)
     app_for(words)(args=words)
+
+
+def with_folder(words: Sequence[str]) -> list[str]:
+    """The words with this folder behind a `--config` that no path follows."""
+    found = []
+    for word, following in zip(words, [*words[1:], "-"], strict=True):
+        found.append(word)
+        if word == "--config" and following.startswith("-"):
+            found.append(".")
+    return found
 
 
 def app_for(words: Sequence[str]) -> typer.Typer:

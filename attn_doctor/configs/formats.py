@@ -222,7 +222,10 @@ def _asked(
 
 def _by_itself(one: Format, reading: Reading, facts: Facts) -> Target:
     """What runs where no setting chooses."""
-    named = [word for word in reading.files if one.files]
+    if reading.abridged:
+        return Target(undecided="the command is not written in full (`...`)")
+    option = reading.get("config_file")
+    named = [option] if option else [word for word in reading.files if one.files]
     if named:
         return Target(undecided=f"{named[0]} may choose: `attn-doctor check --config {named[0]}`")
     found = one.found

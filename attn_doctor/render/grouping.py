@@ -6,9 +6,15 @@ by another is a consequence, shown under it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from attn_doctor.findings import Diagnosis, Finding, Severity, Verdict
+
+if TYPE_CHECKING:
+    from attn_doctor.configs.prediction import Prediction
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -44,6 +50,22 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
             )
         )
     return shown
+
+
+def has_part(finding: Finding, configs: Sequence[Prediction]) -> bool:
+    """The finding concerns what these configurations run.
+
+    It is about one of their files, or about a backend that a phase asks for, or an error about no
+    backend in particular, such as one of the driver.
+    """
+    if finding.location is not None:
+        return finding.location.file in {one.reading.file for one in configs}
+    if not finding.backends:
+        return finding.severity is Severity.ERROR
+    wanted = {phase.backend for one in configs for phase in one.phases if phase.backend}
+    return bool(wanted & {*finding.backends}) or any(
+        name.strip("_").split("_")[0] in finding.backends for name in wanted if name != "native"
+    )
 
 
 def _several(subjects: list[str]) -> str:

@@ -26,10 +26,11 @@ def flux(tmp_path: Path) -> Path:
 
 def test_the_block_and_the_finding(flux: Path) -> None:
     done = check(flux, "--config", "config/config.json")
-    assert "config    config/config.json: Flux.1, SimpleTuner 4.1.0" in done.stdout
-    assert "training and validation: native" in done.stdout.replace("\n          ", " ") or (
-        "training: native" in done.stdout
-    )
+    first, second = done.stdout.splitlines()[:2]
+    assert first == "config/config.json: Flux.1, SimpleTuner 4.1.0"
+    assert second.startswith("  training: native") or "training and validation: native" in second
+    assert "other finding" in done.stdout
+    assert "in the configuration" in done.stdout.splitlines()[-2]
     assert "at     config/config.json:9" in done.stdout
     assert "line 9: attention_mechanism: flex → diffusers" in done.stdout
 
@@ -37,6 +38,21 @@ def test_the_block_and_the_finding(flux: Path) -> None:
 def test_a_folder(flux: Path) -> None:
     done = check(flux, "--config", ".")
     assert "config/config.json (SimpleTuner reads it by default)" in done.stdout
+
+
+def test_the_answer_survives_quiet(flux: Path) -> None:
+    done = check(flux, "-q", "--config", "config/config.json")
+    assert done.stdout.startswith("config/config.json: Flux.1, SimpleTuner 4.1.0\n")
+
+
+def test_a_project(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "start.sh").write_text("python main.py --use-sage-attention\n", "utf-8")
+    (tmp_path / "run.py").write_text('p.transformer.set_attention_backend("flash")\n', "utf-8")
+    (tmp_path / "other.py").write_text("print('attention')\n", "utf-8")
+    done = check(tmp_path, "--config")
+    heads = [line for line in done.stdout.splitlines() if line.startswith(("run", "scr", "oth"))]
+    assert [head.partition(" ")[0] for head in heads] == ["run.py", "scripts/start.sh"]
 
 
 def test_a_snapshot_looks_for_nothing(flux: Path) -> None:

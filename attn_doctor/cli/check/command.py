@@ -172,8 +172,8 @@ def check(
             metavar="PATH",
             help="Configuration to predict the backend of: of a trainer, a server or a UI (JSON,"
             " TOML, YAML), a start script, a container file, a Python script, a notebook, or a"
-            " project's folder. May be repeated. Default: the one that SimpleTuner would read"
-            " here; none for no file.",
+            " project's folder (without PATH: this one). May be repeated. Default: the one that"
+            " SimpleTuner would read here; none for no file.",
             show_default=False,
         ),
     ] = None,
@@ -309,6 +309,7 @@ def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
         quiet=view.options.quiet,
         backends=backends,
         configs=configs,
+        asked=checked.asked,
         unread=checked.unread,
         policy=view.policy,
     )

@@ -253,6 +253,7 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
                 format=name,
                 settings=command.options(),
                 variables=command.variables,
+                abridged=any("..." in word or "…" in word for word, _ in command.words),
                 files=tuple(
                     word
                     for word, _ in command.words

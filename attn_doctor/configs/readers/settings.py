@@ -105,6 +105,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     """The file of `rules/tables/formats/`, for the kind `format`."""
     files: tuple[str, ...] = ()
     """Files with settings that a command line names."""
+    abridged: bool = False
+    """The command leaves something out, as examples do: `(... other options ...)`."""
     why: str = ""
     """Why this file was read, if the user did not name it."""
     form: Form

@@ -42,6 +42,8 @@ def read(text: str, known: Mapping[str, str] | None = None) -> Script:
             filled = _filled(word, values, min(left, LONGEST)) if "$" in word else word
             left -= len(filled) if filled is not word else 0
             words.append(filled)
+        if words and words[0].startswith("--") and script.words[-1:] == [(";", number - 1)]:
+            script.words.pop()  # the options of the line before, without its backslash
         leading = True
         for word in words:
             if word in ("export", "declare", "local", "set", "-x", "env") and leading:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from attn_doctor.backends.readiness import Readiness
 from attn_doctor.findings import Because, Diagnosis, Severity
 from attn_doctor.render.definition_list import fix_lines, labelled, titled
 from attn_doctor.render.findings.summary import blocks, opening
-from attn_doctor.render.grouping import Problem, counts, plural, problems, tally, unchecked
+from attn_doctor.render.grouping import (
+    Problem,
+    counts,
+    has_part,
+    plural,
+    problems,
+    tally,
+    unchecked,
+)
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell.commands import attn_doctor
 
@@ -32,28 +41,95 @@ def text(
     quiet: bool = False,
     backends: Matrix | None = None,
     configs: Sequence[Prediction] = (),
+    asked: bool = False,
     unread: Sequence[str] = (),
     policy: str = "",
 ) -> str:
     """The whole report. `verbose` adds evidence; `quiet` leaves out machine and backends.
 
+    `asked`: the configurations are what the user asks about. What they do comes first then, also
+    with `quiet`, and problems that have no part in them become one line.
     `unread`: why a configuration in this folder was not read. `policy`: the file of the policy in
     force, which is named also with `quiet`.
     """
     lines: list[str] = []
-    if not quiet:
+    if asked:
+        lines += _answers(configs, terminal)
+    elif not quiet:
         lines += _top(diagnosis, terminal, backends, configs, unread)
-    for problem in problems(diagnosis):
+    every = problems(diagnosis)
+    others = [one for one in every if asked and not has_part(one.finding, configs)]
+    for problem in every:
+        if problem in others:
+            continue
         if quiet and problem.severity is Severity.INFO:
             continue
         lines += _problem(problem, diagnosis, terminal, verbose)
         lines.append("")
     lines += _suppressed(diagnosis, terminal, verbose)
-    lines += _unchecked(diagnosis, terminal, verbose)
+    if asked:
+        lines += _others(others, diagnosis, terminal)
+    else:
+        lines += _unchecked(diagnosis, terminal, verbose)
     if policy:
         lines += terminal.wrap(f"policy in force: {clean(policy)}", 0)
-    lines += _last(diagnosis, terminal)
+    if asked:
+        lines += _conclusion([one for one in every if one not in others], configs, terminal)
+    else:
+        lines += _last(diagnosis, terminal)
     return terminal.page(lines)
+
+
+def _answers(configs: Sequence[Prediction], terminal: Terminal) -> Iterator[str]:
+    """What each configuration does, before anything else."""
+    from attn_doctor.render.findings.configs import short_form
+
+    for one in configs:
+        head, *rest = short_form(one)
+        yield from terminal.wrap(terminal.style(head, "bold"), 0)
+        for line in rest:
+            yield from terminal.wrap(line, 2)
+        yield ""
+
+
+def _others(others: Sequence[Problem], diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
+    """One line for what has no part in the configurations."""
+    errors = sum(one.severity is Severity.ERROR for one in others)
+    parts = []
+    if others:
+        count = plural(len(others), "other finding")
+        parts.append(count + (f" with {plural(errors, 'error')}" if errors else ""))
+    unknown = sum(map(len, unchecked(diagnosis).values()))
+    if unknown:
+        parts.append(f"{plural(unknown, 'rule')} could not be checked")
+    if parts:
+        command = attn_doctor("check", "--config", "none", facts=diagnosis.facts)
+        yield from terminal.wrap(f"{', '.join(parts)}: `{command}`", 0)
+        yield ""
+
+
+def _conclusion(
+    shown: Sequence[Problem], configs: Sequence[Prediction], terminal: Terminal
+) -> Iterator[str]:
+    """The verdict on the configurations alone."""
+    counts = [sum(one.severity is kind for one in shown) for kind in reversed(Severity)]
+    errors, warnings, _ = counts
+    words = [
+        plural(number, name)
+        for number, name in zip(counts, ("error", "warning", "note"), strict=True)
+        if number
+    ]
+    phases = [phase for one in configs for phase in one.phases]
+    open_ = sum(phase.state in (None, Readiness.UNKNOWN) for phase in phases)
+    colour = "red" if errors else "yellow" if warnings else "blue" if open_ else "green"
+    mark = "✗" if errors else "!" if warnings else "?" if open_ else "✓"
+    noun = "configuration" if len(configs) == 1 else "configurations"
+    verdict = f"{', '.join(words) or 'nothing found'} in the {noun}"
+    if open_:
+        verdict += f"; whether {'it runs' if len(phases) == 1 else 'all of it runs'} is not known"
+    yield terminal.style(f"{mark} {verdict}", "bold", colour)
+    if any(one.finding.fixes for one in shown if one.severity is not Severity.INFO):
+        yield "  Next: make the first change above, then check again."
 
 
 def _top(

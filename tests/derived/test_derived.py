@@ -66,11 +66,12 @@ def test_every_derived_fact_has_a_function() -> None:
     worked = {f"{types[group].__name__}.{name}" for group, name in places}
     worked |= {"Gpu.in_torch_archs", "Gpu.torch_code", "Gpu.min_nvcc", "Package.accepts_flash_attn"}
     worked |= {"Package.load_error", "Extension.load_error"}
-    worked |= {"Extension.loads", "Extension.gpu_code"}
+    worked |= {"Extension.loads", "Extension.gpu_code", "Extension.requirement"}
     worked |= {"Torch.gpu_code"}
     worked |= {f"Package.{name}" for name in ("built_minor", "built_cuda_major")}
     worked |= {
-        f"Package.{name}" for name in ("expected", "wheel", "loads", "known_to_load", "gpu_code")
+        f"Package.{name}"
+        for name in ("expected", "index", "wheel", "loads", "known_to_load", "gpu_code")
     }
     worked |= {f"BuiltKernels.{name}" for name in DRIFT}
     assert worked - {"Driver.cuda_max"} == documented_as_derived()

@@ -13,7 +13,7 @@ from typing import Any
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
 from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
-from attn_doctor.rulebook.rule import Group, Rule
+from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.texts import fill, fill_known, unknown_in
 from attn_doctor.shell.commands import in_text, split_assignments
 
@@ -196,9 +196,25 @@ def fitting_fixes(rule: Rule, lookup: FactLookup) -> tuple[list[int], list[int]]
     possible: list[int] = []
     for index, lines in enumerate(rule.fix_when):
         truth = conjunction(map(lookup.truth, lines))
-        if truth is not False:
+        if truth is not False and not _is_for_another_system(rule.fixes[index], lookup):
             (certain if truth else possible).append(index)
     return certain, possible
+
+
+#: Programs that exist on one system only.
+_SYSTEM_OF = {
+    **dict.fromkeys(("apt", "apt-get", "dnf", "yum", "zypper", "pacman", "apk"), "linux"),
+    **dict.fromkeys(("ldconfig", "modprobe", "systemctl"), "linux"),
+    "brew": "macos",
+    **dict.fromkeys(("winget", "choco", "wsl"), "windows"),
+}
+
+
+def _is_for_another_system(fix: FixFile, lookup: FactLookup) -> bool:
+    """A command of the fix does not exist on this system, if the system is known."""
+    system = lookup("system.os")
+    needed = {_SYSTEM_OF.get(word) for argv in fix.run for word in argv[:2]} - {None}
+    return bool(system and needed and system not in needed)
 
 
 def fill_fix(rule: Rule, index: int, lookup: FactLookup) -> Fix:

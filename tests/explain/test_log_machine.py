@@ -97,3 +97,14 @@ when = ['system.os == "windows"']
     assert found.matches[0].verdict == "not checked"
     same = explained("/home/me/a.py\nCannot find it\n", here)
     assert same.facts is here
+
+
+@pytest.mark.parametrize(("system", "shown"), [("linux", 1), ("windows", 0), (None, 1)])
+def test_a_command_of_another_system_is_not_offered(
+    rule: WriteRule, explained: Explain, system: str | None, shown: int
+) -> None:
+    command = 'run = [["sudo", "apt-get", "install", "gcc"]]'
+    tail = f'[[fix]]\ntitle = "Install gcc"\nsafety = "ask"\n{command}\n'
+    rule("a/b", "c-compiler-missing", "Cannot find it", tail=tail)
+    paths = {"linux": "/home/me/a.py", "windows": "C:\\a\\b.dll", None: "a.py"}
+    assert len(explained(f"{paths[system]}\nCannot find it\n").matches[0].fixes) == shown

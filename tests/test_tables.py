@@ -108,6 +108,7 @@ def test_xformers_pins_name_torch_releases() -> None:
         assert len(matching) == 1 or row["version"] == TABLES["xformers"]["newest"]
         assert row["pypi"] in row["cuda"]
         SpecifierSet(row["flash"])
+        assert set(row.get("windows", ())) <= set(row["cuda"])
         for one in (*row["cuda"], *row["python"]):
             Version(one)
 
@@ -128,6 +129,9 @@ def test_flash_attn_matrix() -> None:
         assert set(row["cuda"]) <= {11, 12, 13}
         for one in (*row["torch"], *row["python"]):
             Version(one)
+        for wheel in row.get("later", ()):
+            assert wheel["torch"] not in row["torch"]
+            assert wheel["python"] in row["python"]
         for torch, python in row["without"]:
             assert torch in row["torch"]
             assert python in row["python"]

@@ -78,16 +78,31 @@ def _flash_fits(row: Row, facts: Facts) -> bool | None:
     if "torch" not in row:
         return None
     minor, python = series(facts.torch.version), series(facts.python.version)
+    fits = [
+        all_of(
+            _among(facts.system.arch, row["machine"]),
+            _among(minor, row["torch"]),
+            _among(major(facts.torch.cuda), row["cuda"]),
+            _among(facts.torch.cxx11_abi, row["abi"]),
+            _among(python, row["python"]),
+            [minor, python] not in row["without"],
+        )
+    ]
+    fits += [
+        all_of(
+            _among(facts.system.arch, (one["machine"],)),
+            _among(minor, (one["torch"],)),
+            _among(major(facts.torch.cuda), (one["cuda"],)),
+            facts.torch.cxx11_abi,
+            _among(python, (one["python"],)),
+        )
+        for one in row.get("later", ())
+    ]
     return all_of(
         None if facts.system.os is None else True,
         _among(facts.system.musl, (False,)),
-        _among(facts.system.arch, row["machine"]),
-        _among(minor, row["torch"]),
-        _among(major(facts.torch.cuda), row["cuda"]),
-        _among(facts.torch.cxx11_abi, row["abi"]),
-        _among(python, row["python"]),
         _among(facts.python.free_threaded, (False,)),
-        [minor, python] not in row["without"],
+        True if True in fits else None if None in fits else False,
     )
 
 
@@ -120,10 +135,23 @@ def xformers_index(facts: Facts, tables: Tables) -> str | None:
         row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
     ]
     wanted = major(facts.torch.cuda)
-    found = [cuda for row in rows[-1:] for cuda in row["cuda"] if major(cuda) == wanted]
+    listed = "windows" if facts.system.os == "windows" else "cuda"
+    builds = [cuda for row in rows[-1:] for cuda in row.get(listed, row["cuda"])]
+    found = [cuda for cuda in builds if major(cuda) == wanted]
     exact = series(facts.torch.cuda)
     best = exact if exact in found else max(found, key=parts, default="")
     return "cu" + best.replace(".", "") if best else ""
+
+
+def _has_build(row: Row, facts: Facts) -> bool | None:
+    """Whether xformers was built for this CUDA; on Windows for exactly this one, if not for all.
+
+    pip would compile the source for another one, since the default index has no such wheel.
+    """
+    if facts.system.os != "linux" and "windows" in row:
+        exact = _among(series(facts.torch.cuda), row["windows"])
+        return exact if facts.system.os == "windows" or exact else None
+    return _among(major(facts.torch.cuda), [major(cuda) for cuda in row["cuda"]])
 
 
 def _xformers_fits(row: Row, facts: Facts) -> bool | None:
@@ -135,7 +163,7 @@ def _xformers_fits(row: Row, facts: Facts) -> bool | None:
         _among(facts.system.os, ("linux", "windows")),
         _among(facts.system.arch, ("x86_64",)),
         facts.system.musl is not True,
-        _among(major(facts.torch.cuda), [major(cuda) for cuda in row["cuda"]]),
+        _has_build(row, facts),
         oldest <= python and all(python <= one for one in newest) if python else None,
         _among(facts.python.free_threaded, (False,)),
     )

@@ -360,7 +360,17 @@ def test_what_a_package_was_built_for() -> None:
         ({"torch": torch("2.8.0+cpu")}, None),
         ({"flash_attn": Package(version="2.8.3")}, "yes"),
         ({"flash_attn": Package(version="2.7.4.post1")}, "no"),
-        ({"flash_attn": Package(version="2.8.3"), "torch": torch("2.9.0+cu128", "12.8")}, "no"),
+        ({"flash_attn": Package(version="2.8.3"), "torch": torch("2.10.0+cu128", "12.8")}, "no"),
+        ({"flash_attn": Package(version="2.8.3"), "torch": torch("2.9.0+cu128", "12.8")}, "yes"),
+        ({"flash_attn": Package(version="2.8.3"), "torch": torch("2.9.0+cu130", "13.0")}, "no"),
+        (
+            {
+                "flash_attn": Package(version="2.8.3"),
+                "torch": torch("2.9.0+cu128", "12.8"),
+                "python": Python(version="3.11.9", free_threaded=False),
+            },
+            "no",
+        ),
         ({"flash_attn": Package(version="2.8.3"), "torch": torch("2.8.0", "13.0")}, "no"),
         (
             {
@@ -425,6 +435,11 @@ def test_flash_attn_expected(version: str, expected: str | None) -> None:
         ),
         ("2.11.0+cu130", "13.0", {"xformers": Package(version="0.0.99")}, None, "yes"),
         ("99.0.0+cu130", "13.0", {}, None, None),
+        # Windows has wheels for CUDA 12.4 only, to 0.0.29.post2.
+        ("2.5.1+cu121", "12.1", {"system": WINDOWS}, ">=0.0.28.post3,<=0.0.29.post1", "no"),
+        ("2.5.1+cu118", "11.8", {"system": WINDOWS}, ">=0.0.28.post3,<=0.0.29.post1", "no"),
+        ("2.5.1+cu124", "12.4", {"system": WINDOWS}, ">=0.0.28.post3,<=0.0.29.post1", "yes"),
+        ("2.9.1+cu128", "12.8", {"system": WINDOWS}, "==0.0.33.post2", "yes"),
     ],
 )
 def test_xformers(

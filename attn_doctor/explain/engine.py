@@ -17,7 +17,7 @@ from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_fro
 from attn_doctor.explain.guess import guess
 from attn_doctor.explain.known_lines import KnownLines
 from attn_doctor.explain.log_files import LogChunk, chunks, log_name
-from attn_doctor.explain.log_machine import log_facts
+from attn_doctor.explain.log_machine import conflicts, log_facts
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.prefilter import Prefilter
 from attn_doctor.explain.ranking import LogEnd, log_end, rank_causes, relevant
@@ -96,6 +96,7 @@ def explain(
     return Explanation(
         matches=matches,
         guess=suspected,
+        conflicts=conflicts(stated),
         known_lines=reader.known_lines,
         logs=tuple(reader.logs),
         log_facts=shown,

@@ -77,7 +77,7 @@ class Guess(Struct, frozen=True, kw_only=True):
     source: str = ""
     """The place of the message in the sources of the component, if it is known."""
     condition: str = ""
-    """The condition that was checked there, as the code writes it."""
+    """The condition under which it is raised, as the code writes it."""
     seen: str = ""
     """The value that was found, if the message says it."""
     wanted: str = ""
@@ -131,6 +131,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """Number of rules with symptoms."""
     guess: Guess | None = None
     """Only without matches."""
+    conflicts: tuple[str, ...] = ()
+    """Facts that the logs report with two values, as sentences."""
     known_lines: int = 0
     """Lines that were left out, because a log of a run that worked has them as well."""
     seconds: float = 0.0

@@ -349,6 +349,18 @@ def _interpreter(text: str, lowered: str) -> Iterator[Statement]:
 # From statements to facts
 
 
+#: Facts of which one environment has one value.
+_SINGLE = ("system.os", "python.version", "torch.version")
+
+
+class Conflict(NamedTuple):
+    """Two reports in one log that do not fit each other."""
+
+    fact: str
+    first: Statement
+    second: Statement
+
+
 class Stated(NamedTuple):
     """What a log states about the machine that wrote it."""
 
@@ -357,6 +369,8 @@ class Stated(NamedTuple):
     """The most reliable statement of each fact; facts that follow from others have none."""
     names: frozenset[str] = frozenset()
     """All facts that are known."""
+    conflicts: tuple[Conflict, ...] = ()
+    """Facts that the log reports with two values."""
 
 
 def facts_from(
@@ -367,8 +381,11 @@ def facts_from(
     `tables` is called only to look up a GPU by its name.
     """
     stated: dict[str, Statement] = {}
+    conflicts: dict[str, Conflict] = {}
     for statement in found:
         known = stated.get(statement.fact)
+        if known is not None and _contradict(known, statement):
+            conflicts.setdefault(statement.fact, Conflict(statement.fact, known, statement))
         if known is None or statement.confidence >= known.confidence:
             stated[statement.fact] = statement
     values = {
@@ -385,7 +402,16 @@ def facts_from(
         # Such a group matched a text that is not a value of its fact.
         own = [entry for entry in stated.values() if entry.confidence < Confidence.DIRECT]
         return facts_from(own, tables) if len(own) < len(stated) else Stated()
-    return Stated(facts, stated, frozenset((*values, *(f"gpu.{name}" for name in gpu))))
+    names = frozenset((*values, *(f"gpu.{name}" for name in gpu)))
+    return Stated(facts, stated, names, tuple(conflicts.values()))
+
+
+def _contradict(known: Statement, other: Statement) -> bool:
+    """Both are reports, and none of the two versions is a shorter form of the other."""
+    if known.fact not in _SINGLE or min(known.confidence, other.confidence) < Confidence.REPORTED:
+        return False
+    one, two = (f"{str(value).partition('+')[0]}." for value in (known.value, other.value))
+    return not one.startswith(two) and not two.startswith(one)
 
 
 def _complete_python(values: dict[str, Any]) -> None:

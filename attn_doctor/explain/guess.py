@@ -296,11 +296,12 @@ def _source(known: KnownMessage | None) -> str:
 
 
 def _condition(frame: _Frame | None) -> str:
-    """The condition of an `assert` that the traceback shows."""
+    """The condition under which an `assert` that the traceback shows fails."""
     code = frame.code if frame is not None else ""
     if not code.startswith("assert "):
         return ""
-    return re.split(r""", f?["'(]""", code.removeprefix("assert "))[0].strip(" (,")
+    asserted = re.split(r""", f?["'(]""", code.removeprefix("assert "))[0].strip(" (,")
+    return f"not ({asserted})"
 
 
 def _values(message: str) -> tuple[str, str]:

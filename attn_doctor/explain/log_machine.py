@@ -33,6 +33,16 @@ def log_facts(stated: Stated, machine: Facts | None) -> tuple[LogFact, ...]:
     )
 
 
+def conflicts(stated: Stated) -> tuple[str, ...]:
+    """The facts that the log reports with two values, as sentences."""
+    return tuple(
+        f"The log reports two values of {fact}: {first.value} (line {first.line}) and"
+        f" {second.value} (line {second.line})."
+        for fact, *found in stated.conflicts
+        for first, second in [sorted(found, key=lambda statement: statement.line)]
+    )
+
+
 def _line(name: str, stated: Stated) -> int:
     statement = stated.by_name.get(name)
     return 0 if statement is None else statement.line

@@ -13,7 +13,7 @@ from attn_doctor.explain.components import component_table
 from attn_doctor.explain.explanation import Explanation, Guess, Outcome
 from attn_doctor.render.explanation.json import json
 from attn_doctor.render.explanation.markdown import markdown
-from attn_doctor.render.explanation.text import text
+from attn_doctor.render.explanation.text import guess_in_words, text
 from attn_doctor.render.terminal import Terminal
 
 Explain = Callable[..., Explanation]
@@ -162,7 +162,8 @@ def test_the_place_the_condition_and_the_values(guessed: Callable[[str], Guess |
     )
     assert found is not None
     assert found.frame == f"{SITE}/flash_attn/cute/interface.py, line 7, in fwd"
-    assert found.condition == "arch >= 100 and d <= 128"
+    assert found.condition == "not (arch >= 100 and d <= 128)"
+    assert guess_in_words(found).endswith("It is raised unless `arch >= 100 and d <= 128`.")
     assert (found.wanted, found.seen) == ("be at most 128", "256")
 
 

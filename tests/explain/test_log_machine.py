@@ -108,3 +108,27 @@ def test_a_command_of_another_system_is_not_offered(
     rule("a/b", "c-compiler-missing", "Cannot find it", tail=tail)
     paths = {"linux": "/home/me/a.py", "windows": "C:\\a\\b.dll", None: "a.py"}
     assert len(explained(f"{paths[system]}\nCannot find it\n").matches[0].fixes) == shown
+
+
+@pytest.mark.parametrize(
+    ("log", "fact"),
+    [
+        ("Python version: 3.10.12\n** Python version: 3.12.7 (x)\n", "python.version"),
+        ("PyTorch version: 2.4.0\nSuccessfully installed torch-2.6.0\n", "torch.version"),
+        ("PyTorch version: 2.4.0\nPyTorch version: 2.4.0+cu121\n", ""),
+        ("pip install torch==2.4.0\nPyTorch version: 2.6.0\n", ""),
+        ("Python version: 3.10\nPython version: 3.10.12\n", ""),
+        ("Python version: 3.1\nPython version: 3.10.12\n", "python.version"),
+    ],
+)
+def test_two_reports_that_contradict_each_other(log: str, fact: str) -> None:
+    found = stated(log).conflicts
+    assert [one.fact for one in found] == [fact] * bool(fact)
+
+
+def test_a_contradiction_is_shown_with_its_lines(rule: WriteRule, explained: Explain) -> None:
+    rule("a/b", "triton-missing", "Cannot find it")
+    log = "Python version: 3.10.12\n** Python version: 3.12.7 (x)\nCannot find it\n"
+    assert explained(log).conflicts == (
+        "The log reports two values of python.version: 3.10.12 (line 1) and 3.12.7 (line 2).",
+    )

@@ -19,6 +19,7 @@ def json(found: Explanation, code: int) -> str:
         probed=found.probed,
         logs=found.logs,
         log_facts=found.log_facts,
+        conflicts=found.conflicts,
         known_lines=found.known_lines,
         rules=found.rules,
         seconds=round(found.seconds, 3),

@@ -91,7 +91,9 @@ def guess_in_words(guess: Guess) -> str:
         words += f" It comes from {guess.frame}."
     if guess.source:
         words += f" The sources have the message in {guess.source}."
-    if guess.condition:
+    if guess.condition.startswith("not (") and guess.condition.endswith(")"):
+        words += f" It is raised unless `{guess.condition[5:-1]}`."
+    elif guess.condition:
         words += f" It is raised if `{guess.condition}`."
     return words
 
@@ -134,6 +136,8 @@ def _facts(found: Explanation, terminal: Terminal, verbose: bool) -> Iterator[st
     if verbose and found.log_facts:
         stated = ", ".join(_stated(fact) for fact in found.log_facts)
         yield from ["", *terminal.wrap(clean(f"Facts in the log: {stated}."), 0)]
+    for sentence in found.conflicts:
+        yield from ["", *terminal.wrap(clean(sentence), 0)]
     if found.differences:
         differ = "; ".join(
             f"{fact.fact} is {fact.value} in the log, {fact.this_machine} here"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from attn_doctor.env_vars import VARIABLES
 from attn_doctor.errors import AttnDoctorError
@@ -46,7 +46,7 @@ def _version(key: str, text: str) -> str:
     """Return `text`. Raises `AttnDoctorError` if it is not a version."""
     try:
         Version(text)
-    except InvalidVersion:
+    except ValueError:  # also a number of more digits than Python converts
         raise AttnDoctorError(f"--pretend {key}={text}: {text} is not a version") from None
     return text
 

@@ -367,7 +367,7 @@ def _lines(path: Path) -> tuple[tuple[dict[str, Any], ...], str]:
     for line in whole:
         try:
             data = json.loads(line)
-            if data.pop("sum") == _sum(data):
+            if data.pop("sum") == _sum(data) and isinstance(data["event"], str):
                 found.append(data)
                 continue
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import product
 
 from msgspec import Struct
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from attn_doctor.fixes.distributions import normal
 from attn_doctor.shell.commands import split_assignments
@@ -89,7 +89,7 @@ def pip_call(argv: tuple[str, ...]) -> PipCall | None:
 def _wanted(word: str) -> Wanted:
     try:
         found = Requirement(word)
-    except InvalidRequirement:
+    except ValueError:
         # `git+https://github.com/thu-ml/SageAttention@v2.2.0`, a path, or a wheel's URL
         last = word.rstrip("/").rpartition("/")[2].partition("@")[0].partition("#")[0]
         name = last.split("-")[0] if last.endswith((".whl", ".tar.gz")) else last
@@ -154,7 +154,7 @@ def _satisfiable(one: str, other: str) -> bool:
         text = part.version.removesuffix(".*")
         try:
             numbers = list(Version(text).release)
-        except InvalidVersion:
+        except ValueError:  # also a number of more digits than Python converts
             return True  # `===` with text that is not a version: leave it to the installer
         tried += [text, ".".join(map(str, [*numbers, 1]))]
         tried.append(".".join(map(str, [*numbers[:-1], numbers[-1] + 1])))

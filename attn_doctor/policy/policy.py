@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import TEXT, read_bytes
@@ -95,7 +95,7 @@ def read(path: Path) -> Policy:
     for name, version in policy.minimum.items():
         try:
             Version(version)
-        except InvalidVersion:
+        except ValueError:  # also a number of more digits than Python converts
             raise PolicyError(
                 f'{path}: minimum.{name}: {version!r} is not a version; write one such as "2.8"'
             ) from None

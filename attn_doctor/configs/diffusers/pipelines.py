@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from attn_doctor.facts import Facts
 from attn_doctor.files import TEXT, read_text
@@ -78,7 +78,7 @@ def _examined(name: str, facts: Facts) -> tuple[tuple[str, ...], bool | None, bo
         return classes, False, chooses
     try:
         this = Version(version or table["compared"][-1])
-    except InvalidVersion:
+    except ValueError:  # also a number of more digits than Python converts
         return classes, None, chooses
     return classes, any(this >= Version(one) for one in since), chooses
 

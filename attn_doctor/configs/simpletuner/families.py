@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from attn_doctor.rulebook import library
 
@@ -115,7 +115,7 @@ def release(version: str) -> Release:
     """What is known of a release; of one that cannot be parsed, or a newer one, the last known."""
     try:
         this = Version(version)
-    except InvalidVersion:
+    except ValueError:  # also a number of more digits than Python converts
         return _release(version, Version(newest()), known=False)
     return _release(version, this, known=this <= Version(newest()))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
@@ -126,7 +126,7 @@ def choices(version: str) -> tuple[Name, ...]:
     """The mechanisms that a release accepts."""
     try:
         this = Version(version)
-    except InvalidVersion:
+    except ValueError:  # also a number of more digits than Python converts
         this = Version(newest())
     names = catalogue.load().names_of("simpletuner")
     return tuple(one for one in names if Version(one.since) <= this)

@@ -14,6 +14,7 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site, normalise
 
 if TYPE_CHECKING:
+    from packaging.markers import UndefinedEnvironmentName
     from packaging.requirements import Requirement
 
 _SYSTEMS = {
@@ -51,9 +52,8 @@ def _applicable(
     lines: list[str], environment: dict[str, str], extras: tuple[str, ...]
 ) -> Iterator[Requirement]:
     # Imported only if a line applies: the import takes as long as all probes together.
-    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.version import InvalidVersion
+    from packaging.markers import UndefinedEnvironmentName
+    from packaging.requirements import Requirement
 
     for line in lines:
         try:
@@ -63,7 +63,7 @@ def _applicable(
                 for extra in extras or ("",)
             ):
                 yield requirement
-        except (InvalidRequirement, InvalidVersion, UndefinedComparison, UndefinedEnvironmentName):
+        except (ValueError, UndefinedEnvironmentName):
             continue
 
 

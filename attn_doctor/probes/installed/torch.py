@@ -232,11 +232,11 @@ def _installation_error(
 
 def _agree(metadata: str, file: str) -> bool:
     """Whether both versions agree. Metadata of PyPI's wheels omit the local part (`+cu130`)."""
-    from packaging.version import InvalidVersion, Version
+    from packaging.version import Version
 
     try:
         one, other = Version(metadata), Version(file)
-    except InvalidVersion:
+    except ValueError:  # also a number of more digits than Python converts
         return metadata == file
     same_local = one.local is None or other.local is None or one.local == other.local
     return one.public == other.public and same_local

@@ -247,7 +247,9 @@ def _about_symbols(symbols: Unresolved | None, links: Links) -> dict[str, Any]:
 def _cuda_major(needed: tuple[str, ...]) -> int:
     """From `libcudart.so.12`, `libcudart.so.11.0`, `cudart64_12.dll` or `cudart64_110.dll`."""
     for name in needed:
-        match = re.fullmatch(r"libcudart\.so\.(\d+)[\d.]*|cudart64_(\d\d)\d?\.dll", name.lower())
+        match = re.fullmatch(
+            r"libcudart\.so\.(\d{1,4})[\d.]*|cudart64_(\d\d)\d?\.dll", name.lower()
+        )
         if match is not None:
             return int(match[1] or match[2])
     return 0

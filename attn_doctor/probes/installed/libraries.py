@@ -58,7 +58,7 @@ def _wheels(site: Site) -> tuple[CudaWheel, ...]:
 def _major(version: str) -> int | None:
     head = version.partition(".")[0]
     # Placeholders on the index have versions such as 0.0.1.
-    return int(head) if head.isdigit() and int(head) >= 11 else None
+    return int(head) if re.fullmatch(r"[0-9]{2,9}", head) and int(head) >= 11 else None
 
 
 # Shadows

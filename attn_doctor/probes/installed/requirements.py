@@ -14,7 +14,6 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site, normalise
 
 if TYPE_CHECKING:
-    from packaging.markers import UndefinedEnvironmentName
     from packaging.requirements import Requirement
 
 _SYSTEMS = {

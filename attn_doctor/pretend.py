@@ -205,7 +205,6 @@ def _set_python(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
         environment=old.environment,
         headers=old.headers,
         shadowing_modules=(),
-        duplicate_distributions=(),
         invalid_distributions=(),
     )
     return replace(facts, python=python, gaps=_without_gaps(facts, "python"))

@@ -207,7 +207,7 @@ def _backends(facts: Facts) -> Iterator[Claim]:
 
 
 def _metadata(facts: Facts) -> Iterator[Claim]:
-    damaged = " ".join(facts.python.damaged_metadata or ())
+    damaged = " ".join(f"{one.folder}: {one.reason}" for one in facts.damaged_metadata or ())
     for name in ("torch", "diffusers", "transformers"):
         if getattr(facts, name).installed:
             absent = name == "torch" and "no metadata" in (facts.torch.installation_error or "")

@@ -26,7 +26,7 @@ from attn_doctor.facts.installed import (
     Triton,
     UnmetRequirement,
 )
-from attn_doctor.facts.interpreter import Interpreter, Python
+from attn_doctor.facts.interpreter import DamagedMetadata, Duplicate, Interpreter, Python
 from attn_doctor.facts.kinds import Version
 from attn_doctor.facts.machine import Directory, PciDevice, System
 from attn_doctor.facts.nvidia import Driver, Gpu
@@ -40,8 +40,10 @@ __all__ = [
     "BuiltKernels",
     "Cache",
     "CudaWheel",
+    "DamagedMetadata",
     "Directory",
     "Driver",
+    "Duplicate",
     "Extension",
     "Facts",
     "Gpu",
@@ -109,6 +111,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     extensions: tuple[Extension, ...] | None = None
     """Compiled modules of known packages, and of kernels from the Hub for this torch. Linux and
     Windows only."""
+    damaged_metadata: tuple[DamagedMetadata, ...] | None = None
+    """Metadata of known packages that cannot be read."""
+    duplicates: tuple[Duplicate, ...] | None = None
+    """Known packages and CUDA wheels that are installed more than once."""
     unmet_requirements: tuple[UnmetRequirement, ...] | None = None
     """Requirements of these packages, and of those that they require, that are not met. Without
     torch, Triton and CUDA, which other facts describe."""
@@ -183,6 +189,8 @@ ELEMENTS: dict[str, str] = {
     "interpreters": "interpreter",
     "toolkits": "toolkit",
     "extensions": "extension",
+    "damaged_metadata": "metadata",
+    "duplicates": "duplicate",
     "unmet_requirements": "requirement",
     "cuda_wheels": "wheel",
     "shadowing_libraries": "library",

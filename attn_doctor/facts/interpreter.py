@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from attn_doctor.facts.kinds import PythonEnvironment, Version
+from attn_doctor.facts.kinds import DuplicatePlace, PythonEnvironment, Version
 
 
 class Python(Struct, frozen=True, kw_only=True):
@@ -54,10 +54,6 @@ class Python(Struct, frozen=True, kw_only=True):
     """Entries of PYTHONPATH."""
     shadowing_modules: tuple[str, ...] | None = None
     """Files outside site-packages that Python imports in place of a known package."""
-    duplicate_distributions: tuple[str, ...] | None = None
-    """Distributions installed more than once, as `name: version in folder, version in folder`."""
-    damaged_metadata: tuple[str, ...] | None = None
-    """Folders of metadata of known packages that cannot be read, as `path: what is wrong`."""
     invalid_distributions: tuple[str, ...] | None = None
     """Partly removed distributions (`~orch…`), which pip calls invalid."""
     pth_code: tuple[str, ...] | None = None
@@ -75,3 +71,34 @@ class Interpreter(Struct, frozen=True, kw_only=True):
     """Where it was found, such as `python on PATH` or `venv in /home/ada/ComfyUI`."""
     torch: Version | None = None
     """Version of its torch, from the files."""
+
+
+class DamagedMetadata(Struct, frozen=True, kw_only=True):
+    """Metadata of a known package that cannot be read."""
+
+    package: str | None = None
+    """Its distribution, from the name of the folder."""
+    version: Version | None = None
+    """Its version, likewise."""
+    folder: str | None = None
+    """Path of the folder, which ends in `.dist-info`."""
+    reason: str | None = None
+    """What is wrong with it."""
+
+
+class Duplicate(Struct, frozen=True, kw_only=True):
+    """A known package, or a CUDA wheel, that is installed more than once."""
+
+    package: str | None = None
+    """Its distribution."""
+    versions: tuple[Version, ...] | None = None
+    """The versions of the copies, in import order."""
+    folders: tuple[str, ...] | None = None
+    """The folders that the copies are in, in import order."""
+    place: DuplicatePlace | None = None
+    """Why there are several: two in one `folder`; one in `pythonpath`; one of the `user`, beside
+    that of an environment or the system; or several `environments`."""
+    keep: Version | None = None
+    """The version that its own files have; else the newest one."""
+    pythonpath: str | None = None
+    """PYTHONPATH without these folders."""

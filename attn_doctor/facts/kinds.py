@@ -32,3 +32,4 @@ CacheFolder = Literal["inductor", "triton", "extensions", "jiterator", "driver",
 CacheKind = Literal[CacheFolder, "fxgraph", "aotautograd"]
 PrebuiltWheel = Literal["yes", "no"]
 DriverChange = Literal["newer", "older", ""]
+DuplicatePlace = Literal["folder", "pythonpath", "user", "environments"]

@@ -56,7 +56,9 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_build(host, said),
             cxx11_abi=_cxx11_abi(host, path, gaps),
             path=path,
-            installation_error=_installation_error(host, one, path, said, faults),
+            installation_error=_installation_error(
+                host, site.distributions.copies("torch"), path, said, faults
+            ),
             import_error=imports_of(host, site).error("torch", "torch"),
             source=came.source,
             from_pypi=_from_pypi(one, said),
@@ -215,18 +217,26 @@ def _missing(host: Host, site: Site, lines: list[str]) -> tuple[str, ...]:
 
 
 def _installation_error(
-    host: Host, one: Distribution | None, path: str, said: dict[str, str], more: list[str]
+    host: Host,
+    copies: tuple[Distribution, ...],
+    path: str,
+    said: dict[str, str],
+    more: list[str],
 ) -> str:
-    """Return what is wrong with the installation, or empty text."""
+    """Return what is wrong with the installation, or empty text.
+
+    Of several metadata folders one has to agree with the files.
+    """
     if not path:
         return "metadata, but no torch folder"
     if path.endswith(".py"):
         return f"{path} is where the torch folder should be"
-    faults = [] if one is not None else ["no metadata"]
+    faults = [] if copies else ["no metadata"]
     parts = ("__init__.py", "version.py", "lib")
     faults += [f"no torch/{part}" for part in parts if host.try_stat(host.join(path, part)) is None]
-    if one is not None and said and not _agree(one.version, said.get("__version__", "")):
-        faults.append(f"metadata of {one.version}, files of {said.get('__version__', '?')}")
+    version = said.get("__version__", "")
+    if copies and said and not any(_agree(one.version, version) for one in copies):
+        faults.append(f"metadata of {copies[0].version}, files of {version or '?'}")
     return ", ".join([*faults, *more])
 
 

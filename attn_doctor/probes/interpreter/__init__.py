@@ -17,7 +17,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.choice import Choice, check, failure, pick
 from attn_doctor.probes.interpreter.layout import settings_of
-from attn_doctor.probes.interpreter.shadowing import damaged, duplicates, shadowing_modules
+from attn_doctor.probes.interpreter.shadowing import shadowing_modules
 from attn_doctor.probes.machine.mounts import writable
 
 #: Seconds an interpreter may take to describe itself. Most need a fiftieth of one.
@@ -116,11 +116,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     if can_write is None:
         gaps.add("python.site_packages_writable", "Windows shows this only on an attempt to write")
     unread = gaps.reasons.get("python.distribution_count", "")
-    for name in (
-        ("duplicate_distributions", "damaged_metadata", "invalid_distributions", "pth_code")
-        if unread
-        else ()
-    ):
+    for name in ("invalid_distributions", "pth_code") if unread else ():
         gaps.add(f"python.{name}", unread)
     return Python(
         path=chosen.path,
@@ -146,8 +142,6 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
         shadowing_modules=shadowing_modules(
             host, site, _pythonpath(host) if answer.reads_pythonpath else ()
         ),
-        duplicate_distributions=None if unread else duplicates(host, site),
-        damaged_metadata=None if unread else damaged(site),
         invalid_distributions=None if unread else site.leftovers,
         pth_code=None if unread else site.pth_code,
         distribution_count=None if unread else len(site.distributions),

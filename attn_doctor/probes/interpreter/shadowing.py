@@ -1,4 +1,4 @@
-"""Finds modules that shadow a package, and packages that are installed twice.
+"""Finds modules that shadow a package.
 
 Only packages that attention backends use are checked. PYTHONPATH and the working directory are
 searched; a script's own folder, which Python also searches, is not known here.
@@ -84,28 +84,3 @@ def _editable(site: Site, one: Distribution, folder: str) -> bool:
     origin = unquote(site.distributions.read(one, "direct_url.json"))
     place = folder.replace("\\", "/").strip("/")
     return '"editable": true' in origin and f'"file:///{place}"' in origin
-
-
-def duplicates(host: Host, site: Site) -> tuple[str, ...]:
-    """Return known packages and CUDA wheels that are installed more than once."""
-    known = {name for names in MODULES.values() for name in names}
-    copies: dict[str, dict[str, Distribution]] = {}
-    for one in site.distributions.all:
-        if one.name in known or one.name.startswith("nvidia-"):
-            copies.setdefault(one.name, {}).setdefault(host.real(one.info), one)
-    return tuple(
-        f"{name}: " + ", ".join(f"{one.version} in {one.site}" for one in found.values())
-        for name, found in sorted(copies.items())
-        if len(found) > 1
-    )
-
-
-def damaged(site: Site) -> tuple[str, ...]:
-    """Return the metadata folders of known packages that cannot be read, with the reason."""
-    known = {name for names in MODULES.values() for name in names}
-    found = (
-        (one.info, site.distributions.damage(one))
-        for one in site.distributions.all
-        if one.name in known
-    )
-    return tuple(f"{path}: {reason}" for path, reason in found if reason)

@@ -313,3 +313,18 @@ def test_versions_agree_with_the_running_interpreter() -> None:
         assert one.version == importlib.metadata.version(name)
         python = importlib.metadata.metadata(name).get_all("Requires-Python")
         assert there.distributions.headers(one)["Requires-Python"] == python
+
+
+@pytest.mark.parametrize(
+    ("versions", "error"),
+    [
+        (("1.13.1", "2.11.0"), ""),
+        (("1.13.1", "1.12.0"), "metadata of 1.12.0, files of 2.11.0+cu130"),
+    ],
+)
+def test_one_of_two_metadata_folders_agrees(versions: tuple[str, str], error: str) -> None:
+    files = {"torch/version.py": "__version__ = '2.11.0+cu130'\ncuda: str = '13.0'\n"}
+    files |= {"torch/__init__.py": "", "torch/lib/x": ""}
+    parts = [distribution("torch", version, texts=files) for version in versions]
+    host, where = environment(*parts)
+    assert torch.read(host, where, Gaps())["torch"].installation_error == error

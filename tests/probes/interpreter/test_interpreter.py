@@ -190,11 +190,7 @@ def test_an_activated_environment_is_examined(env: Path, monkeypatch: pytest.Mon
     assert python.site_packages_writable is True
     assert python.externally_managed is False
     assert (python.pip, python.created_by_uv, python.user_site) == ("", False, "")
-    assert (python.pythonpath, python.shadowing_modules, python.duplicate_distributions) == (
-        (),
-        (),
-        (),
-    )
+    assert (python.pythonpath, python.shadowing_modules) == ((), ())
     assert (python.invalid_distributions, python.pth_code, python.distribution_count) == ((), (), 0)
     assert gaps.reasons == {}
 
@@ -306,7 +302,6 @@ def test_unreadable_site_packages_leave_gaps(env: Path) -> None:
     python = describe(LocalHost(), chosen, site, gaps)
     for name in (
         "distribution_count",
-        "duplicate_distributions",
         "invalid_distributions",
         "pth_code",
     ):

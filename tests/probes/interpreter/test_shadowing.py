@@ -1,14 +1,13 @@
-"""Modules in the way of a package, and packages installed twice."""
+"""Modules in the way of a package."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from attn_doctor.host.recorded import RecordedHost
 from attn_doctor.probes.distributions import scan
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.interpreter.shadowing import HERE, duplicates, shadowing_modules
+from attn_doctor.probes.interpreter.shadowing import HERE, shadowing_modules
 from tests.probes.tree import machine
 
 SITE = "/venv/lib/python3.12/site-packages"
@@ -99,27 +98,3 @@ def test_a_common_word_counts_only_where_the_package_is_installed() -> None:
     files = {f"{CWD}/kernels/__init__.py": ""}
     assert look(files) == ()
     assert look({**files, **installed("kernels-0.12.0")}) == (f"{CWD}/kernels ({HERE})",)
-
-
-def twice(host: RecordedHost, *sites: str) -> tuple[str, ...]:
-    return duplicates(host, scan(host, sites, "/venv", Gaps()))
-
-
-def test_two_versions_in_one_folder() -> None:
-    host = machine(installed("torch-2.10.0", "torch-2.11.0+cu130", "numpy-2.1.0"))
-    assert twice(host, SITE) == (f"torch: 2.10.0 in {SITE}, 2.11.0+cu130 in {SITE}",)
-
-
-def test_copies_in_two_folders() -> None:
-    user = "/home/ada/.local/lib/python3.12/site-packages"
-    there = installed("nvidia_cudnn_cu12-9.1", "pip-25.0", site=user)
-    host = machine({**installed("nvidia_cudnn_cu12-9.8", "pip-24.0"), **there})
-    assert twice(host, user, SITE) == (f"nvidia-cudnn-cu12: 9.1 in {user}, 9.8 in {SITE}",)
-
-
-def test_one_folder_by_two_names_is_not_a_copy() -> None:
-    other = SITE.replace("lib/", "lib64/")
-    files = {**installed("torch-2.9.0"), **installed("torch-2.9.0", site=other)}
-    link = {f"{other}/torch-2.9.0.dist-info": f"{SITE}/torch-2.9.0.dist-info"}
-    assert twice(machine(files, links=link), SITE, other) == ()
-    assert len(twice(machine(files), SITE, other)) == 1

@@ -1,0 +1,100 @@
+"""Finds metadata that cannot be read, and packages that are installed more than once.
+
+Only packages that attention backends use are looked at, and CUDA wheels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attn_doctor.facts import DamagedMetadata, Duplicate
+from attn_doctor.facts.kinds import DuplicatePlace
+from attn_doctor.host import Host
+from attn_doctor.probes.distributions import Distribution, Site
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed.origin import said_by
+from attn_doctor.probes.interpreter.shadowing import MODULES
+
+
+def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
+    """Return the fields `damaged_metadata` and `duplicates` of `Facts`."""
+    unread = gaps.reasons.get("python.distribution_count", "")
+    if unread:
+        gaps.add("damaged_metadata", unread)
+        gaps.add("duplicates", unread)
+        return {"damaged_metadata": None, "duplicates": None}
+    return {
+        "damaged_metadata": tuple(_damaged(site)),
+        "duplicates": tuple(_duplicates(host, site)),
+    }
+
+
+def _known(name: str) -> bool:
+    return any(name in names for names in MODULES.values())
+
+
+def _damaged(site: Site) -> Iterator[DamagedMetadata]:
+    for one in filter(lambda one: _known(one.name), site.distributions.all):
+        reason = site.distributions.damage(one)
+        if reason:
+            yield DamagedMetadata(
+                package=one.name, version=one.version, folder=one.info, reason=reason
+            )
+
+
+def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:
+    copies: dict[str, dict[str, Distribution]] = {}
+    for one in site.distributions.all:
+        if _known(one.name) or one.name.startswith("nvidia-"):
+            copies.setdefault(one.name, {}).setdefault(host.real(one.info), one)
+    for name, by_path in sorted(copies.items()):
+        found = [*by_path.values()]
+        if len(found) > 1:
+            folders = tuple(dict.fromkeys(one.site for one in found))
+            yield Duplicate(
+                package=name,
+                versions=tuple(one.version for one in found),
+                folders=folders,
+                place=_place(host, folders),
+                keep=_keep(host, site, found),
+                pythonpath=_pythonpath(host, folders),
+            )
+
+
+def _entries(host: Host) -> list[str]:
+    text = host.environ.get("PYTHONPATH", "")
+    return text.split(";" if host.windows else ":") if text else []
+
+
+def _place(host: Host, folders: tuple[str, ...]) -> DuplicatePlace:
+    """Return where the copies are that should not be there."""
+    if len(folders) == 1:
+        return "folder"
+    here = host.platform.cwd
+    if any(host.join(here, one) in folders for one in _entries(host) if one):
+        return "pythonpath"
+    user = host.join(host.platform.home, ".local", "lib")
+    return "user" if any(one.startswith(user) for one in folders) else "environments"
+
+
+def _pythonpath(host: Host, folders: tuple[str, ...]) -> str:
+    """Return PYTHONPATH without `folders`."""
+    here = host.platform.cwd
+    kept = [one for one in _entries(host) if host.join(here, one) not in folders]
+    return (";" if host.windows else ":").join(kept)
+
+
+def _keep(host: Host, site: Site, found: list[Distribution]) -> str:
+    """Return the version that the module's own files have; else the newest one."""
+    from packaging.version import InvalidVersion, Version
+
+    module = next(name for name, names in (*MODULES.items(), ("", (found[0].name,)))
+                  if found[0].name in names)  # fmt: skip
+    said = said_by(host, site.module(host, module)) if module else {}
+    version = said.get("__version__", "").partition("+")[0]
+    fitting = [one.version for one in found if version and one.version.startswith(version)]
+    try:
+        return max(fitting or [one.version for one in found], key=Version)
+    except InvalidVersion:
+        return found[0].version

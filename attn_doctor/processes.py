@@ -240,7 +240,7 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
-    stdin: bytes | None = None,
+    stdin: IO[bytes] | None = None,
     joined: bool = False,
     on_line: Callable[[str], None] | None = None,
     head: int = KEPT,
@@ -252,10 +252,11 @@ def run(
 
     Raises `OwnershipError` for a program of another user where this is root.
 
-    `on_line` gets each line of the output at once, from another thread. `joined` puts standard
-    error into `out`, in order. `head`, `tail`: bytes of output that are kept from the beginning and
-    from the end. `grace`: seconds to wait for a killed process, and for the output of one that has
-    ended while a grandchild still holds the pipe. `as_owner`: as for `Running`.
+    `stdin`: what the program reads; it stays open. `on_line` gets each line of the output at once,
+    from another thread. `joined` puts standard error into `out`, in order. `head`, `tail`: bytes of
+    output that are kept from the beginning and from the end. `grace`: seconds to wait for a killed
+    process, and for the output of one that has ended while a grandchild still holds the pipe.
+    `as_owner`: as for `Running`.
     """
     try:
         running = Running(
@@ -287,14 +288,15 @@ def run(
         )
 
 
-def _feed(pipe: IO[bytes] | None, data: bytes) -> None:
+def _feed(pipe: IO[bytes] | None, source: IO[bytes]) -> None:
     if pipe is None:
         return
     try:
         with pipe:
-            pipe.write(data)
-    except OSError:
-        pass  # the program does not read its input
+            while data := source.read(1 << 16):
+                pipe.write(data)
+    except (OSError, ValueError):
+        pass  # the program does not read its input, or ended before all of it
 
 
 def kill_tree(pid: int, *, group: bool = True) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
@@ -36,13 +37,13 @@ def test_input_and_joined_output() -> None:
     source = (
         "import sys; d = sys.stdin.read(); print(len(d), flush=True); print('e', file=sys.stderr)"
     )
-    ended = run(python(source), 20, stdin=b"x" * 300_000, joined=True)
+    ended = run(python(source), 20, stdin=io.BytesIO(b"x" * 300_000), joined=True)
     assert ended.ok
     assert ended.out == "300000\ne\n"
 
 
 def test_input_that_is_not_read() -> None:
-    assert run(python("print(1)"), 20, stdin=b"x" * 10_000_000).out == "1\n"
+    assert run(python("print(1)"), 20, stdin=io.BytesIO(b"x" * 10_000_000)).out == "1\n"
 
 
 def test_lines_as_they_come() -> None:

@@ -19,7 +19,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -58,6 +58,13 @@ class Packed(Struct, frozen=True, kw_only=True):
     """It holds the cache folder's path, written as `FOLDER`."""
 
 
+class Source(Protocol):
+    """Something to read."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read at most `size` bytes."""
+
+
 class Artifact(Struct, frozen=True, kw_only=True):
     """What an artifact says of itself."""
 
@@ -82,8 +89,10 @@ class Artifact(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(named))
 
 
-def write(path: Path, artifact: Artifact, contents: Iterator[tuple[str, bytes]]) -> str:
+def write(path: Path, artifact: Artifact, contents: Iterator[tuple[str, int, Source]]) -> str:
     """Write an artifact by one rename. Returns the SHA-256 of the whole file.
+
+    `contents`: name, size and data of each file; the data is read before the next one is asked for.
 
     The same content gives the same bytes: no times, owners or modes of this machine enter.
     Raises `ArtifactError` if it cannot be written.
@@ -94,19 +103,20 @@ def write(path: Path, artifact: Artifact, contents: Iterator[tuple[str, bytes]])
             gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as zipped,
             tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
-            _add(tar, HEAD, msgspec.json.format(msgspec.json.encode(artifact), indent=1))
-            for name, data in contents:
-                _add(tar, name, data)
+            head = msgspec.json.format(msgspec.json.encode(artifact), indent=1)
+            _add(tar, HEAD, len(head), io.BytesIO(head))
+            for name, size, data in contents:
+                _add(tar, name, size, data)
         return sha256(path)
     except OSError as error:
-        raise ArtifactError(f"{path} cannot be written: {error.strerror}") from None
+        raise ArtifactError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+def _add(tar: tarfile.TarFile, name: str, size: int, data: Source) -> None:
     member = tarfile.TarInfo(name)
-    member.size = len(data)
+    member.size = size
     member.mode = 0o644
-    tar.addfile(member, io.BytesIO(data))
+    tar.addfile(member, data)
 
 
 def head(path: Path) -> Artifact:

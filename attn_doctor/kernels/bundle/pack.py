@@ -7,8 +7,11 @@ Kernels for several GPUs, and for several indices of one GPU, are packed into th
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePath
+from typing import IO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -131,10 +134,7 @@ def pack(folder: Path, choice: Choice, target: Path) -> tuple[Artifact, str]:
     """
     described: dict[str, Packed] = {}
     for name in _names(folder, choice):
-        data, holds_path = _content(folder, name)
-        described[PurePath(name).as_posix()] = Packed(
-            bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), holds_path=holds_path
-        )
+        described[PurePath(name).as_posix()] = _described(folder, name)
     entries = {key: _rooted(one, folder) for key, one in choice.entries.items()}
     used = {one.device_slot for one in choice.entries.values()}
     used |= {one.device_slot for one in choice.warmups.values()}
@@ -208,22 +208,56 @@ def _newest(choice: Choice) -> str:
     return max([*days, *(one.at for one in choice.warmups.values())], default="")
 
 
-def _contents(folder: Path, described: Mapping[str, Packed]) -> Iterator[tuple[str, bytes]]:
+def _described(folder: Path, name: str) -> Packed:
+    with _content(folder, name) as (data, holds_path):
+        while data.read(1 << 20):
+            pass
+        return Packed(bytes=data.count, sha256=data.sha256, holds_path=holds_path)
+
+
+def _contents(
+    folder: Path, described: Mapping[str, Packed]
+) -> Iterator[tuple[str, int, artifacts.Source]]:
     for name, packed in described.items():
-        data, _ = _content(folder, name)
-        if hashlib.sha256(data).hexdigest() != packed.sha256:
-            raise ArtifactError(f"{folder / name} changed while it was packed: try again")
-        yield name, data
+        with _content(folder, name) as (data, _):
+            yield name, packed.bytes, data
+            if data.read(1) or data.sha256 != packed.sha256:
+                raise ArtifactError(f"{folder / name} changed while it was packed: try again")
 
 
-def _content(folder: Path, name: str) -> tuple[bytes, bool]:
+@contextmanager
+def _content(folder: Path, name: str) -> Iterator[tuple[_Counted, bool]]:
     """A file as it is packed, and whether the folder's path was in it."""
     try:
-        data = files.read_bytes(folder / name, artifacts.LARGEST_FILE)
+        with files.open_binary(folder / name) as file:
+            # Only Triton's group files are read by path; elsewhere a path is a comment or a debug
+            # line.
+            if not PurePath(name).name.startswith("__grp__"):
+                yield _Counted(file), False
+                return
+            data = files.read_bytes(folder / name, files.DATA)
+            packed = artifacts.without_folder(data, folder)
+            yield _Counted(io.BytesIO(packed)), packed != data
     except OSError as error:
-        raise ArtifactError(f"{folder / name} cannot be read: {error.strerror}") from None
-    # Only Triton's group files are read by path; elsewhere a path is a comment or a debug line.
-    if not PurePath(name).name.startswith("__grp__"):
-        return data, False
-    packed = artifacts.without_folder(data, folder)
-    return packed, packed != data
+        raise ArtifactError(f"{folder / name} cannot be read: {error.strerror or error}") from None
+
+
+class _Counted:
+    """Passes a file on, and knows the size and the digest of what was read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.count = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read at most `size` bytes."""
+        data = self._file.read(size)
+        self._digest.update(data)
+        self.count += len(data)
+        return data
+
+    @property
+    def sha256(self) -> str:
+        """The digest in hex."""
+        return self._digest.hexdigest()

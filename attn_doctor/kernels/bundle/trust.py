@@ -12,15 +12,13 @@ import re
 import shutil
 from pathlib import Path
 
-from attn_doctor.files import read_bytes
+from attn_doctor.files import open_binary
 from attn_doctor.kernels.bundle.artifact import ArtifactError, sha256
 from attn_doctor.processes import run
 
 #: Says what was signed, so that a signature for another purpose does not count.
 NAMESPACE = "attn-doctor"
 SECONDS = 60.0
-#: Bytes of a signed file, which ssh-keygen gets as a whole.
-LARGEST = 4 << 30
 
 
 def check_digest(path: Path, expected: str) -> None:
@@ -71,10 +69,10 @@ def check_signature(path: Path, signers: Path) -> str:
         )
     argv = [program, "-Y", "verify", "-f", str(signers), "-I", names[0], "-n", NAMESPACE]
     try:
-        data = read_bytes(path, LARGEST)
+        with open_binary(path) as data:
+            verified = run([*argv, "-s", str(signature)], SECONDS, stdin=data)
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
-    verified = run([*argv, "-s", str(signature)], SECONDS, stdin=data)
     if not verified.ok:
         reason = _said(verified.err or verified.out, verified.status)
         raise ArtifactError(f"the signature of {path} is not valid: {reason}")

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from attn_doctor.binaries import elf
 from attn_doctor.facts.kinds import CacheFolder
+from attn_doctor.files import DATA, open_binary
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.kernels.caches import groups, pickles
 from attn_doctor.kernels.caches.contents import JITERATOR, Contents, Entry, Part, sort, writer
@@ -176,7 +177,13 @@ def _check(part: Part, path: str) -> Callable[[Tree, str], str] | None:
 
 
 def _pickle(tree: Tree, path: str) -> str:
-    return pickles.fault(tree.read(path, 1 << 31))
+    if tree.nodes[path].size <= DATA:
+        return pickles.fault(tree.read(path, DATA))
+    # All of it would take the memory of the machine. torch's graphs are a hundredth as large.
+    with open_binary(tree.full(path), follow=False) as file:
+        first = file.read(1)
+        file.seek(-1, os.SEEK_END)
+        return pickles.fault_of_ends(first, file.read(1))
 
 
 def _filled(tree: Tree, path: str) -> str:

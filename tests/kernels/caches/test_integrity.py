@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from attn_doctor.binaries import elf
 from attn_doctor.facts.kinds import CacheFolder
-from attn_doctor.kernels.caches import pickles
-from attn_doctor.kernels.caches.file_tree import Tree
+from attn_doctor.kernels.caches import integrity, pickles
+from attn_doctor.kernels.caches.file_tree import Tree, read_tree
 from attn_doctor.kernels.caches.integrity import damage
 
 
@@ -158,3 +158,20 @@ def test_timings_have_to_be_json(tmp_path: Path, make: Any) -> None:
     assert broken("inductor", tmp_path) == {}
     make.write(tmp_path / "cache" / name, '{"system": {')
     assert broken("inductor", tmp_path) == {f"cache/{name}": "it is not complete JSON"}
+
+
+def test_the_middle_of_a_huge_pickle_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "graph"
+    for last, wrong in ((b".", ""), (b"x", "it is not a complete pickle (its end is missing)")):
+        with path.open("wb") as file:
+            file.write(b"\x80\x04")
+            file.seek(1 << 30)
+            file.write(last)
+        assert integrity._pickle(read_tree(str(tmp_path)), "graph") == wrong
+
+
+def test_a_pickle_of_many_instructions_is_read_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"\x80\x04" + b"N0" * 1000 + b"?."
+    assert pickles.fault(data)
+    monkeypatch.setattr(pickles, "_MOST", 1000)
+    assert pickles.fault(data) == ""

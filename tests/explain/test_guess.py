@@ -76,6 +76,16 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
         ),
         (SDPA + "RuntimeError: something about it", "sdpa", "other"),
         (
+            "CUDA Exception: Warp Illegal Address in void flash_bwd_dot_do_o_kernel<true>",
+            "flash-attn-2",
+            "died",
+        ),
+        (
+            "NotImplementedError: flash_attn at sgl-kernel is only supported on sm90 and above",
+            "sglang",
+            "platform",
+        ),
+        (
             "[AITER] /x/asm_fmha_fwd_v3_gfx942.cpp:141 fail to call hipModuleLaunchKernel(f)",
             "aiter",
             "died",

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from attn_doctor.findings import Diagnosis, Finding, Severity, Verdict
+from attn_doctor.findings import Diagnosis, Finding, Fix, Severity, Verdict
 
 if TYPE_CHECKING:
     from attn_doctor.configs.prediction import Prediction
@@ -43,7 +44,7 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
         subjects = [*dict.fromkeys(one.subject for one in same if one.subject)]
         shown.append(
             Problem(
-                finding=same[0],
+                finding=replace(same[0], fixes=_fixes(same)),
                 severity=same[0].severity,
                 subjects=_several(subjects),
                 consequences=tuple(consequences.pop(rule, ())),
@@ -66,6 +67,26 @@ def has_part(finding: Finding, configs: Sequence[Prediction]) -> bool:
     return bool(wanted & {*finding.backends}) or any(
         name.strip("_").split("_")[0] in finding.backends for name in wanted if name != "native"
     )
+
+
+def _fixes(same: list[Finding]) -> tuple[Fix, ...]:
+    """The fixes of the first finding, with the commands that the other subjects need too."""
+    first = same[0].fixes
+    if len(same) == 1 or any(len(one.fixes) != len(first) for one in same):
+        return first
+    joined = []
+    for number, fix in enumerate(first):
+        every = [argv for one in same for argv in one.fixes[number].run]
+        joined.append(replace(fix, run=_as_one([*dict.fromkeys(every)])))
+    return tuple(joined)
+
+
+def _as_one(run: list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Several `pip install X` as one command; other commands one after another."""
+    plain = all(argv[:2] == ("pip", "install") and len(argv) == 3 for argv in run)
+    if plain and len(run) > 1:
+        return (("pip", "install", *(argv[2] for argv in run)),)
+    return tuple(run)
 
 
 def _several(subjects: list[str]) -> str:

@@ -13,13 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import ELEMENTS, Facts, Package
-from attn_doctor.findings import Diagnosis, Finding, Severity, Verdict
+from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.render.findings.github import github
 from attn_doctor.render.findings.json import json as as_json
 from attn_doctor.render.findings.junit import junit
 from attn_doctor.render.findings.markdown import markdown
 from attn_doctor.render.findings.sarif import sarif
 from attn_doctor.render.findings.text import text
+from attn_doctor.render.grouping import problems
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import FactLookup, fill_fix, lookups
@@ -162,3 +163,12 @@ FORMATS: dict[str, Callable[[Diagnosis], str]] = {
 def test_every_format_prints_them_so(machine: str, format: str) -> None:
     found = everything_wrong(machine)
     assert not faults(FORMATS[format](found), found.facts)
+
+
+def test_one_command_serves_all_subjects_of_a_finding() -> None:
+    one = Fix(title="Install it", safety=Safety.ASK, run=(("pip", "install", "a"),))
+    other = replace(one, run=(("pip", "install", "b>=2"),))
+    finding = replace(problem(library.load()[0], Facts()), subject="x", fixes=(one,))
+    both = (finding, replace(finding, subject="y", fixes=(other,)))
+    (shown,) = problems(Diagnosis(facts=Facts(), findings=both, rules=1))
+    assert shown.finding.fixes[0].run == (("pip", "install", "a", "b>=2"),)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
 #: Seconds for the trial of one environment.
-LIMIT = 900
+LIMIT = 240
 #: Remedies that are tried in one environment.
 MOST_COMMANDS = 5
 #: Fact of a package → the module to import; for a framework the one that chooses attention.

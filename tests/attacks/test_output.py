@@ -46,6 +46,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("cache", "why"): (),
     ("rules", "list"): (),
     ("rules", "show"): ("flex/unfused",),
+    ("rules", "search"): ("compile",),
     ("rules", "new"): ("--help",),
     ("rules", "test"): ("--help",),
     ("rules", "lint"): ("--help",),

@@ -316,7 +316,8 @@ def test_a_hang_ends_and_earlier_answers_remain(
 
 
 def test_a_child_that_hangs_is_killed(nvml_host: Machine, limit: float) -> None:
-    answer = nvml_host({"hang": "init"}).nvml(limit)
+    nvml_host({"hang": "init"})
+    answer = Impatient(limit).nvml(limit)
     assert (answer["outcome"], answer["last"]) == ("timeout", "start")
     with pytest.raises(ProcessLookupError):
         os.kill(answer["pid"], 0)

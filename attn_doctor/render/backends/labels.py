@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.readiness import Matrix, Readiness, RequirementResult, Row
+from attn_doctor.facts import Facts
 from attn_doctor.render.terminal import clean
+from attn_doctor.shell.commands import in_text
 
 #: A reason, with a label of the calls that it decides.
 LabelledReason = tuple[str, RequirementResult]
@@ -114,7 +116,7 @@ def _alike(row: Row, matrix: Matrix) -> list[Row]:
     return [one for one in same if not one.hardware] if states in bad else []
 
 
-def short_form(matrix: Matrix) -> list[str]:
+def short_form(matrix: Matrix, facts: Facts) -> list[str]:
     """What is ready, slow and not ready in three lines, and the recommendation."""
     lists = _short(matrix)
     if not any(lists[state] for state in Readiness if state is not Readiness.NOT_READY):
@@ -130,7 +132,7 @@ def short_form(matrix: Matrix) -> list[str]:
     best = matrix.recommended[0]
     use = f"use {best.name}: {best.short}; " if best.name else ""
     lines.append(f"{use}`attn-doctor backends` says why (names of {_named(matrix)})")
-    return [clean(line) for line in lines]
+    return [clean(in_text(line, facts)) for line in lines]
 
 
 def _named(matrix: Matrix) -> str:

@@ -21,7 +21,7 @@ from attn_doctor.render.backends.labels import (
 from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.summary import blocks, opening
 from attn_doctor.render.terminal import Terminal, clean
-from attn_doctor.shell.commands import shell_lines
+from attn_doctor.shell.commands import attn_doctor, in_text, shell_lines
 
 _WORDS = {
     Readiness.READY: ("ready", "green"),
@@ -56,7 +56,7 @@ def text(matrix: Matrix, facts: Facts, terminal: Terminal) -> str:
         if rows:
             lines += [*_grouped(title, rows, matrix, facts, terminal), ""]
     lines += _elsewhere(matrix, terminal)
-    lines += _recommended(matrix, terminal)
+    lines += _recommended(matrix, facts, terminal)
     return terminal.page(lines)
 
 
@@ -203,7 +203,7 @@ def _not_in_this_release(matrix: Matrix) -> Iterator[str]:
         before_last = before
 
 
-def _recommended(matrix: Matrix, terminal: Terminal) -> Iterator[str]:
+def _recommended(matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
     """One line for each recommendation that differs."""
     groups: dict[str, list[int]] = {}
     for number, one in enumerate(matrix.recommended):
@@ -214,11 +214,10 @@ def _recommended(matrix: Matrix, terminal: Terminal) -> Iterator[str]:
         where = shared_label(numbers, matrix)
         where = f"{where}: " if where else ""
         line = f"{where}use {name}: {first.why}" if name else f"{where}{first.why}"
-        yield from terminal.marked("→", line, "bold", "green")
-    if any(one.name for one in matrix.recommended):
-        yield from terminal.wrap(
-            "`attn-doctor backends --why NAME` shows every condition with the value seen.", 2
-        )
+        yield from terminal.marked("→", in_text(line, facts), "bold", "green")
+    if best := next((one.name for one in matrix.recommended if one.name), ""):
+        command = attn_doctor("backends", "--why", best, facts=facts)
+        yield from terminal.wrap(f"`{command}` shows every condition with the value seen.", 2)
 
 
 def _requirements(

@@ -51,7 +51,7 @@ def _top(
     if backends is not None:
         from attn_doctor.render.backends.labels import short_form
 
-        shown.append(("backends", short_form(backends)))
+        shown.append(("backends", short_form(backends, diagnosis.facts)))
     if configs:
         from attn_doctor.render.findings import configs as preflight
 

@@ -17,7 +17,7 @@ from attn_doctor.fixes.wheel_check import Verdict
 from attn_doctor.render.definition_list import titled
 from attn_doctor.render.grouping import tally
 from attn_doctor.render.terminal import Terminal, clean
-from attn_doctor.shell.commands import attn_doctor, shell_lines, shell_of
+from attn_doctor.shell.commands import attn_doctor, in_text, shell_lines, shell_of
 from attn_doctor.shell.detect import how_to_eval
 
 _INDENT = 11
@@ -51,14 +51,15 @@ def plan_text(
         lines += _marked("✗", f"Two rules need different {clash.about}: {wants}.", terminal)
         lines += terminal.wrap(
             "Neither is applied. Choose one: "
-            + " or ".join(f"`attn-doctor fix {rule}`" for rule in clash.rules),
+            + " or ".join(f"`{attn_doctor('fix', rule, facts=facts)}`" for rule in clash.rules),
             2,
         )
         lines.append("")
     for rule, title in plan.follows:
         lines += _marked("!", f"With another torch: {title} [{rule}]", terminal)
     if plan.follows:
-        lines += terminal.wrap("Run `attn-doctor fix` again after this plan.", 2)
+        again = attn_doctor("fix", facts=facts)
+        lines += terminal.wrap(f"Run `{again}` again after this plan.", 2)
         lines.append("")
     if plan.together:
         lines += _marked("✗", f"The steps do not fit together: {plan.together}.", terminal)
@@ -104,10 +105,10 @@ def step_lines(
             "also", f"changes packages that no rule names: {', '.join(also)}", terminal
         )
     yield from _costs(step, terminal)
-    yield from _after(step, plan or Plan(), terminal)
+    yield from _after(step, facts, plan or Plan(), terminal)
 
 
-def _after(step: Step, plan: Plan, terminal: Terminal) -> Iterator[str]:
+def _after(step: Step, facts: Facts, plan: Plan, terminal: Terminal) -> Iterator[str]:
     """The effects of the step, and what blocks it."""
     for one in step.stale:
         size = f" ({_size(one.bytes)})" if one.bytes else ""
@@ -120,7 +121,7 @@ def _after(step: Step, plan: Plan, terminal: Terminal) -> Iterator[str]:
     if rules:
         yield from _labelled("then", f"checked again: {', '.join(rules)}", terminal)
     if step.blocked_by:
-        yield from _labelled("blocked", step.blocked_by, terminal, "yellow")
+        yield from _labelled("blocked", in_text(step.blocked_by, facts), terminal, "yellow")
     elif step.kind == "manual":
         yield from _labelled("blocked", "only a person can apply this", terminal, "yellow")
 
@@ -212,7 +213,7 @@ def applied_text(applied: Applied, facts: Facts, terminal: Terminal) -> str:
     lines.append("")
     rest = applied.after.problems
     what = "No problems remain." if not rest else f"Remaining: {tally(applied.after)}."
-    again = " Next: `attn-doctor check`." if rest else ""
+    again = f" Next: `{attn_doctor('check', facts=facts)}`." if rest else ""
     undo = f" Undo: `attn-doctor fix undo {applied.id}`" if applied.changes else ""
     lines += terminal.wrap(f"{what}{again}{undo}", 0)
     return terminal.glyphs("\n".join(lines)) + "\n"

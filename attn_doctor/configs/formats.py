@@ -105,14 +105,12 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     found: Found | None = None
     default: Target = Target(backend="native")
 
-    def starts(self, command: Command) -> bool:
-        """The command starts this program."""
-        paths = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
-        names = [one.rpartition("/")[2] for one in paths]
-        if any(re.fullmatch(one, word) for one in self.programs for word in (*paths, *names)):
+    def starts(self, words: Sequence[str], options: Sequence[str]) -> bool:
+        """A command of these words, paths and their last parts, starts this program."""
+        if any(re.fullmatch(one, word) for one in self.programs for word in words):
             return True
-        return any(re.fullmatch(one, word) for one in self.maybe for word in names) and any(
-            one in command.options() for one in self.flags
+        return any(one in options for one in self.flags) and any(
+            re.fullmatch(one, word) for one in self.maybe for word in words
         )
 
     def has(self, settings: Mapping[str, Setting]) -> bool:
@@ -132,11 +130,22 @@ def formats() -> Mapping[str, Format]:
     return dict(sorted(found.items(), key=lambda one: (one[1].order, one[0])))
 
 
+@cache
+def _programs() -> re.Pattern[str]:
+    """The patterns of all programs as one: most words of a script are none of them."""
+    every = [f"(?:{each})" for one in formats().values() for each in one.programs]
+    return re.compile("|".join(every))
+
+
 def of_command(command: Command) -> str:
     """The format of a command, by its program or by variables; empty if it is not known."""
-    for name, one in formats().items():
-        if one.starts(command):
-            return name
+    paths = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
+    words = [*paths, *(one.rpartition("/")[2] for one in paths if "/" in one)]
+    options = [*command.options()] if any(word.startswith("--") for word in paths) else []
+    if options or any(_programs().fullmatch(word) for word in words):
+        for name, one in formats().items():
+            if one.starts(words, options):
+                return name
     for name, one in formats().items():
         if any(variable in command.variables for variable in one.variables):
             return name
@@ -169,7 +178,7 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
         phases=tuple(phases),
         findings=tuple(found),
         ignored=tuple(dict.fromkeys(ignored)),
-        notes=(f"read as {one.title} {one.release} does",),
+        notes=(f"from the source of {one.title} {one.release}",),
     )
 
 

@@ -174,6 +174,9 @@ class _Script:
             return replace(base, undecided="the name is not written here, so it cannot be read")
         names = [one.name for one in catalogue.load().names_of("diffusers")]
         target, model = self._target(call)
+        if model.chooses:
+            reason = "the model names flex for a part of its attention in its own code"
+            return replace(base, undecided=reason)
         return replace(
             base,
             backend=call.value if call.value in names else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -24,10 +25,10 @@ def of_data(data: Mapping[str, Any], text: str) -> dict[str, Setting]:
 
 
 def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Value]]:
-    stack: list[tuple[tuple[str, ...], Any]] = [((), data)]
+    stack: deque[tuple[tuple[str, ...], Any]] = deque([((), data)])
     count = 0
     while stack and count < _MOST:
-        path, value = stack.pop(0)
+        path, value = stack.popleft()
         count += 1
         if isinstance(value, dict):
             stack += [((*path, str(key)), one) for key, one in value.items()]

@@ -59,6 +59,8 @@ _CHOOSE = (
     "xformers", "set_attn_processor", "sdpa_kernel", "sdpa switch", "sdpa replaced", "vllm",
     "variable",
 )  # fmt: skip
+#: Commands of a file that are looked at.
+_COMMANDS = 5_000
 #: Files with settings that a command line may name.
 _FILES = (".yaml", ".yml", ".toml", ".json")
 
@@ -245,7 +247,7 @@ def _key(reading: Reading) -> str:
 
 
 def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
-    for command in found:
+    for command in found[:_COMMANDS]:
         name = of_command(command)
         if name:
             yield replace(

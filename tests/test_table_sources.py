@@ -1,0 +1,82 @@
+"""The tables are derived again from their sources: metadata of releases on the package index.
+
+Nothing is installed, and no wheel is downloaded where the index has its metadata apart. Run it when
+a release comes out: `pytest -m sources`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from attn_doctor.rulebook import library
+
+TABLES: Mapping[str, Any] = library.read_tables(library.folder())
+
+pytestmark = pytest.mark.sources
+
+
+def pip(*arguments: str) -> Any:
+    """What pip answers as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-500:]
+    return json.loads(done.stdout)
+
+
+def requirements(release: str, python: str, folder: Path) -> dict[str, SpecifierSet]:
+    """What a wheel for Linux requires, by name; of several requirements of a name the last."""
+    report = pip(
+        "install",
+        *("--dry-run", "--quiet", "--no-deps", "--ignore-installed", "--report", "-"),
+        *("--target", str(folder), "--only-binary=:all:", "--python-version", python),
+        *("--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64"),
+        *("--platform", "manylinux1_x86_64", "--platform", "any", release),
+    )
+    (found,) = report["install"]
+    lines = map(Requirement, found["metadata"].get("requires_dist", ()))
+    here = {"platform_system": "Linux", "platform_machine": "x86_64", "extra": ""}
+    return {
+        one.name: one.specifier for one in lines if one.marker is None or one.marker.evaluate(here)
+    }
+
+
+def torch_pins() -> Iterator[tuple[str, str, str]]:
+    for row in TABLES["torch"]["release"]:
+        for version, pin in row["pins"].items():
+            yield version, pin, row["python"][0]
+
+
+@pytest.mark.parametrize(("version", "pin", "python"), list(torch_pins()))
+def test_the_triton_that_torch_pins(version: str, pin: str, python: str, tmp_path: Path) -> None:
+    assert requirements(f"torch=={version}", python, tmp_path)["triton"] == SpecifierSet(pin)
+
+
+@pytest.mark.parametrize("row", TABLES["xformers"]["release"], ids=lambda row: row["version"])
+def test_the_torch_that_xformers_requires(row: Mapping[str, Any], tmp_path: Path) -> None:
+    found = requirements(f"xformers=={row['version']}", row["python"][0], tmp_path)
+    assert found["torch"] == SpecifierSet(row["torch"])
+
+
+@pytest.mark.parametrize(
+    ("package", "table"),
+    [("torch", "torch"), ("triton", "triton"), ("xformers", "xformers"), ("flash-attn",) * 2],
+)
+def test_no_release_is_newer_than_the_table(package: str, table: str) -> None:
+    newest = Version(pip("index", "versions", package, "--json", "--python-version=3.12")["latest"])
+    listed = Version(TABLES[table]["newest"])
+    assert newest.release[: len(listed.release)] == listed.release, newest

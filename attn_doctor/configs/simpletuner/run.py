@@ -255,8 +255,7 @@ def _dispatched(run: Run, backend: str, title: str) -> tuple[str, str]:
         return backend, ""
     version = run.release.version
     if run.family is None:
-        family = run.reading.get("model_family") or "no model_family"
-        return "", f"the model family {family} is not in the table"
+        return "", f"model_family is not set here, and it decides whether {run.mechanism} acts"
     if not run.release.known:
         return "", f"SimpleTuner {version} is newer than {newest()}, the last that was looked at"
     since = f", and reaches it since {run.family.routed}" if run.family.routed else ""

@@ -223,6 +223,13 @@ def test_the_default_of_4_10_is_left_out(tmp_path: Path) -> None:
     assert phase(predicted(path, variable), "validation").backend == "_native_cudnn"
 
 
+def test_the_mechanism_alone_decides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"attention_mechanism": "flex"}', encoding="utf-8")
+    reason = "model_family is not set here, and it decides whether flex acts"
+    assert {each.undecided for each in predicted(path).phases} == {reason}
+
+
 def test_parallel_over_tokens(tmp_path: Path) -> None:
     for mechanism in ("kohaku-fa", "flex"):
         path = written(

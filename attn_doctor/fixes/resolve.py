@@ -137,20 +137,33 @@ def _asked(call: PipCall, constraint: Path, asking: Asking, label: str) -> Resol
         text = read_text(log, DATA)
         return Resolved(changes=tuple(_from_uv(text)))
     try:
-        data = decode(read_bytes(report, DATA))
+        data = decode(read_bytes(report, DATA), _Report)
     except (OSError, JsonError):
         return Resolved(why="this pip cannot report what it would do; pip 23 and later can")
     return Resolved(changes=tuple(_from_pip(data, asking.there)))
 
 
-def _from_pip(report: Mapping[str, object], there: Mapping[str, Installed]) -> list[Change]:
+class _Metadata(Struct, frozen=True):
+    name: str
+    version: str
+
+
+class _Item(Struct, frozen=True):
+    metadata: _Metadata
+
+
+class _Report(Struct, frozen=True):
+    """What `pip install --report` writes, as far as it is needed."""
+
+    install: tuple[_Item, ...]
+
+
+def _from_pip(report: _Report, there: Mapping[str, Installed]) -> list[Change]:
     found = []
-    items = report.get("install")
-    for item in items if isinstance(items, list) else ():
-        metadata = item["metadata"]
-        name = normal(metadata["name"])
+    for item in report.install:
+        name = normal(item.metadata.name)
         old = there.get(name)
-        found.append(Change(name, old.version if old else "", metadata["version"]))
+        found.append(Change(name, old.version if old else "", item.metadata.version))
     return sorted(found, key=lambda one: one.name)
 
 

@@ -295,7 +295,7 @@ def _offers(given: tuple[str, ...], wanted: str) -> bool:
 
 def _numbers(text: str) -> tuple[int, ...]:
     parts = text.split(".")
-    return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
+    return tuple(map(int, parts)) if all(one.isdecimal() and len(one) < 19 for one in parts) else ()
 
 
 #: API sets, which Windows maps to its own DLLs.

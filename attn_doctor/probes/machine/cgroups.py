@@ -68,7 +68,7 @@ def _folders(host: Host, controller: str) -> Iterator[str]:
 def _number(host: Host, folder: str, *names: str) -> int | None:
     for name in names:
         text = host.try_read(f"{folder}/{name}").strip()
-        if text.isdigit():
+        if text.isdigit() and len(text) < 20:
             return int(text)
     return None
 

@@ -33,6 +33,18 @@ HOSTILE = {
     "nul.py": "x = 1\0\n",
     "nul.json": '{"model_family": "flux\0"}',
     "what.bin": "model",
+    "deep.yaml": "".join(" " * level + "a:\n" for level in range(2000)),
+    "flow.yaml": "a: " + "[" * 200_000,
+    "dashes.yaml": "- " * 100_000,
+    "colons.yaml": "a:" * 100_000,
+    "quotes.yaml": '"' * 100_000 + ": x",
+    "tabs.yaml": "\t" * 1000 + "a: b\n" * 1000,
+    "no.ipynb": "{}",
+    "deep.ipynb": '{"cells": ' + "[" * 100_000,
+    "long.bat": "set " * 100_000,
+    "words.sh": "a b\n" * 50_000,
+    "Dockerfile": "ENV " + "A=1 " * 50_000,
+    "table.toml": "[a]\n" + "\n".join(f"k{n} = {n}" for n in range(20_000)),
 }
 
 

@@ -41,7 +41,7 @@ def entries(text: str) -> Iterator[Entry]:
         if not content or content.startswith(("#", "---", "...", "%")):
             continue
         indent = len(line) - len(content)
-        while content.startswith("- ") or content == "-":
+        while (content.startswith("- ") or content == "-") and len(stack) <= _DEEPEST:
             _close(stack, indent, item=True)
             stack.append((indent, "-"))
             shorter = content[1:].lstrip(" ")

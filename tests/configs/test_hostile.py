@@ -42,9 +42,9 @@ HOSTILE = {
     "no.ipynb": "{}",
     "deep.ipynb": '{"cells": ' + "[" * 100_000,
     "long.bat": "set " * 100_000,
-    "words.sh": "a b\n" * 50_000,
+    "words.sh": "a b\n" * 5_000,
     "Dockerfile": "ENV " + "A=1 " * 50_000,
-    "table.toml": "[a]\n" + "\n".join(f"k{n} = {n}" for n in range(20_000)),
+    "table.toml": "[a]\n" + "\n".join(f"k{n} = {n}" for n in range(2_000)),
 }
 
 

@@ -306,9 +306,18 @@ def _evaluate_on_machine(rule: Rule, facts: Facts) -> tuple[_Evaluation, Finding
 
 
 def _fixes(rule: Rule, lookup: FactLookup) -> tuple[Fix, ...]:
-    """The fixes that the facts call for, then those that they do not exclude."""
+    """The fixes that the facts call for, then those that they do not exclude.
+
+    One that may not fit, and whose command needs an unknown fact, says nothing beside others.
+    """
     certain, possible = fitting_fixes(rule, lookup)
-    return tuple(fill_fix(rule, index, lookup) for index in (*certain, *possible))
+    fixes = [(index, fill_fix(rule, index, lookup)) for index in (*certain, *possible)]
+    said = tuple(
+        fix
+        for index, fix in fixes
+        if index in certain or fix.run or fix.exports or fix.code or rule.fixes[index].manual
+    )
+    return said or tuple(fix for _, fix in fixes)
 
 
 def _for_named_package(fix: Fix, log: str, printed_by: set[str]) -> Fix:

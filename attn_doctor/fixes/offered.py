@@ -26,7 +26,7 @@ def offered(diagnosis: Diagnosis) -> Diagnosis:
 def _finding(finding: Finding, facts: Facts) -> Finding:
     if finding.verdict is not Verdict.PROBLEM or not any(fix.run for fix in finding.fixes):
         return finding
-    fixes = [_fix(fix, facts) for fix in finding.fixes]
+    fixes = [possible_here(fix, facts) for fix in finding.fixes]
     fixes.sort(key=lambda fix: fix.title.startswith(_LATER))  # stable: the best first
     return replace(finding, fixes=tuple(fixes))
 
@@ -35,7 +35,8 @@ def _finding(finding: Finding, facts: Facts) -> Finding:
 _LATER = "Not possible here yet: "
 
 
-def _fix(fix: Fix, facts: Facts) -> Fix:
+def possible_here(fix: Fix, facts: Facts) -> Fix:
+    """Return the fix as `fix` would apply it; without its command if its build would stop here."""
     run: list[tuple[str, ...]] = []
     for argv in fix.run:
         call = pip_call(argv)

@@ -142,6 +142,17 @@ def test_every_fix_is_whole_and_quoted(machine: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_fix_has_a_hole_where_nothing_is_known() -> None:
+    holes = [
+        f"{rule.id}: {words}"
+        for rule in library.load()
+        for fix in problem(rule, Facts()).fixes
+        for words in (fix.title, fix.manual, fix.needs)
+        if "…" in words
+    ]
+    assert not holes
+
+
 FORMATS: dict[str, Callable[[Diagnosis], str]] = {
     "text": lambda found: text(found, Terminal(width=100), verbose=True),
     "json": lambda found: json.dumps(

@@ -153,8 +153,13 @@ def _grouped(
 
 def _remedies(row: Row, facts: Facts, terminal: Terminal, indent: int) -> Iterator[str]:
     """The remedies, once each."""
-    for fix in remedies(row.answers):
+    from attn_doctor.fixes.offered import possible_here
+
+    for remedy in remedies(row.answers):
+        fix = possible_here(remedy, facts)
         yield from terminal.wrap(clean(f"fix: {fix.title}"), indent)
+        if fix.manual:
+            yield from terminal.wrap(clean(fix.manual), indent + 2)
         yield from _copied(fix, facts, terminal, indent + 2)
 
 

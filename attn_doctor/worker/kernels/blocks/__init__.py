@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import os
 import time
 from typing import Any
@@ -22,6 +23,8 @@ from attn_doctor.worker.reference import scaled_dot_product
 
 #: Largest relative error of a block, where less could be had without compiling; by dtype.
 _LIMITS = {"bfloat16": 1e-2, "float16": 5e-3}
+#: How many times further off a row may be than a row without compiling.
+_ROW = 6.0
 
 
 class BlockError(Exception):
@@ -47,6 +50,8 @@ class Block:
         self.sizes: dict[str, int] = sizes
         self.weights: dict[str, int] = {}
         """The number of elements of each parameter, in the order of the gradients."""
+        self.width = 0
+        """The size of a row of the output."""
         self.outside = 0
         """Attentions of the model that are not in a repeated block."""
 
@@ -105,6 +110,7 @@ class Block:
         with torch.set_grad_enabled(self.training):
             outputs = _tensors(torch, model(**inputs, return_dict=False))
             found = {"out": torch.cat([one.detach().flatten() for one in outputs])}
+            self.width = math.gcd(*(one.shape[-1] for one in outputs))
             if self.training:
                 sum(one.float().square().mean() for one in outputs).backward()
             if self.training and kept:
@@ -154,8 +160,8 @@ class Block:
         # A whole block rounds more often than attention alone: twice the error without compiling.
         limit = max(_LIMITS.get(self.spec.get("dtype", "bfloat16"), 3e-3), 2 * rounding)
         run.wrong = self._wrong(run.errors, limit, found, plain, true)
-        shape = found["out"].numel()
-        run.compared = {"calls": 1, "heads": self.sizes["heads"], "rows": shape, "share": 1.0}
+        rows = found["out"].numel() // self.width
+        run.compared = {"calls": 1, "heads": self.sizes["heads"], "rows": rows, "share": 1.0}
         if not self.training:
             remark = self._insensitive(state, true, limit)
             run.limits += [remark] if remark else []
@@ -177,6 +183,9 @@ class Block:
             where = f", most in the gradient of {place}" if name == "dw" and place else ""
             off = errors[name]
             return f"{name} differs from float64 by {off:.2g}{where}; {limit:.2g} is allowed"
+        row = _worst_row(self.torch, self.width, found["out"], plain["out"], true["out"])
+        if row:
+            return row
         if not off <= 8 * limit:
             return (
                 f"the gradient of {place} differs from float64 by {off:.2g};"
@@ -243,6 +252,28 @@ def _tensors(torch: Any, found: Any) -> list[Any]:
         return [found]
     parts = found if isinstance(found, (list, tuple)) else ()
     return [tensor for one in parts for tensor in _tensors(torch, one)]
+
+
+def _worst_row(torch: Any, width: int, seen: Any, eager: Any, true: Any) -> str:
+    """Which row of the output is wrong, in a sentence; empty if none is.
+
+    A row is right if it is not much further off than rows are without compiling: a few wrong rows
+    do not show in the error of all.
+    """
+    rows = [one.double().cpu().view(-1, width) for one in (seen, eager, true)]
+    off, usual = ((one - rows[2]).norm(dim=1) for one in rows[:2])
+    # Rows that round little by chance count as an average one.
+    allowed = _ROW * torch.maximum(usual, usual.square().mean().sqrt())
+    size = float(rows[2].norm(dim=1).square().mean().sqrt())
+    beyond = (off / allowed.clamp_min(1e-300)).nan_to_num(float("inf"))
+    worst = int(beyond.argmax())
+    if float(beyond[worst]) <= 1:
+        return ""
+    shares = [float(one[worst]) / size if size else 0.0 for one in (off, allowed)]
+    return (
+        f"row {worst} of the output differs from float64 by {shares[0]:.2g};"
+        f" {shares[1]:.2g} is allowed"
+    )
 
 
 def _error(seen: Any, true: Any) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from attn_doctor.facts import Facts
 
@@ -91,6 +91,27 @@ class SourceLocation(Struct, frozen=True):
     """Counted from 1."""
 
 
+class Advisory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a known fault does that gives no error, as the table `[advisory]` of a rule has it."""
+
+    effect: Annotated[str, Meta(min_length=1)]
+    """What is wrong, in a few words, such as `NaN in the gradient of the queries`."""
+    calls: tuple[str, ...] = ()
+    """Conditions on the call (`call.…`), all of which hold where it is wrong; none: every call."""
+    sometimes: bool = False
+    """Of these calls only some are wrong, by what no condition can say (`where` does)."""
+    where: str = ""
+    """These calls in words, with what no condition can say, such as the size of the scores."""
+    fixed: str = ""
+    """The release without the fault; empty while there is none."""
+    reproducer: str = ""
+    """A program of at most 15 lines that shows the fault; empty if it needs more."""
+    seen: tuple[str, ...] = ()
+    """What it gave where we ran it: day, GPU, versions, result."""
+    reported: tuple[str, ...] = ()
+    """What others saw, with the thread."""
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One rule's verdict on one subject."""
 
@@ -112,6 +133,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The rule whose problem explains this one; empty for a root cause."""
     suppressed: str = ""
     """Why a problem does not count: the policy accepts it, or a baseline holds it."""
+    advisory: Advisory | None = None
+    """The fault that gives wrong results without an error, if the rule is about one."""
     location: SourceLocation | None = None
     """The line of a file that is at fault; None for a problem of the machine."""
 

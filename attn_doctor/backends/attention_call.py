@@ -43,6 +43,15 @@ class AttentionCall(Struct, frozen=True, kw_only=True):
     that or its size is unknown."""
     compiled: bool = False
     """The model runs under `torch.compile`, or FlexAttention itself does."""
+    kv_heads: int | None = None
+    """Heads of keys and values; None if unknown."""
+    assumed: tuple[str, ...] = ()
+    """Sizes that the user did not state, such as `seq_len`."""
+
+    @property
+    def past_128(self) -> int:
+        """Tokens beyond a multiple of 128."""
+        return self.seq_len % 128
 
     @property
     def masked(self) -> bool:
@@ -100,14 +109,14 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "number": (
         "call.head_dim", "call.seq_len", "call.mask_elements", "call.unfused_mib",
-        "call.math_mib", "context.memory_mib",
+        "call.math_mib", "call.kv_heads", "call.past_128", "context.memory_mib",
     ),
     "boolean": (
         "call.masked", "call.causal", "call.gqa", "call.head_dim_by_8", "call.compiled",
         "context.nvidia", "context.unusable_gpu", "context.checks",
     ),
     "version": ("context.version", "context.diffusers"),
-    "list": ("context.hub",),
+    "list": ("call.assumed", "context.hub"),
 }  # fmt: skip
 
 #: Builds of torch and the vendor whose GPUs they compute on.

@@ -66,7 +66,15 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     state: Readiness
     reasons: tuple[RequirementResult, ...] = ()
-    """The unsatisfied and unknown requirements; those that decide the state come first."""
+    """The unsatisfied and unknown requirements; those that decide the state come first.
+
+    Of a backend that is ready: known faults of calls that are not this one, or not always.
+    """
+
+    @property
+    def wrong(self) -> bool:
+        """It runs, and the result is wrong without a message."""
+        return self.state is Readiness.NOT_READY and self.reasons[0].silent
 
 
 class Row(Struct, frozen=True, kw_only=True):

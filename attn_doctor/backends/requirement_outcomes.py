@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from attn_doctor.backends.advisories import concerns, sentence
 from attn_doctor.backends.attention_call import AttentionCall, Context
 from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Requirement
 from attn_doctor.backends.readiness import Answer, Outcome, Readiness, RequirementResult
@@ -146,17 +147,26 @@ class Evaluator:
     ) -> Answer:
         """A backend's readiness for a call. `more`: requirements that come with the name."""
         undecided = (Outcome.UNSATISFIED, Outcome.UNKNOWN)
-        reasons = [*self._results(backend, call, more, undecided), *self._errors(backend)]
+        reasons = [
+            *self._results(backend, call, more, undecided),
+            *self._errors(backend),
+            *self._advisories(backend, call),
+        ]
         if not reasons:
             return Answer(state=Readiness.READY)
         reasons.sort(key=lambda reason: _WORST_FIRST.index(reason.state))
-        return Answer(state=reasons[0].state, reasons=tuple(reasons))
+        state = reasons[0].state
+        if state is not Readiness.READY:
+            # Exceptions matter only to a backend that can be used.
+            reasons = [reason for reason in reasons if reason.state is not Readiness.READY]
+        return Answer(state=state, reasons=tuple(reasons))
 
     def results(
         self, backend: Backend, call: AttentionCall, more: Sequence[Requirement] = ()
     ) -> tuple[RequirementResult, ...]:
         """Every requirement with its outcome and the values behind it."""
-        return (*self._results(backend, call, more, tuple(Outcome)), *self._errors(backend))
+        every = self._results(backend, call, more, tuple(Outcome))
+        return (*every, *self._errors(backend), *self._advisories(backend, call))
 
     def _results(
         self,
@@ -229,8 +239,33 @@ class Evaluator:
         needs = (*requirement.needs.all, *requirement.needs.any)
         return (*lines, *(lookup.because(line, fault=False) for line in needs))
 
+    def _advisories(self, backend: Backend, call: AttentionCall) -> Iterator[RequirementResult]:
+        """Known faults without an error message that this call has, or that others have."""
+        for finding in self._found.values():
+            if (
+                finding.advisory is None
+                or finding.verdict is not Verdict.PROBLEM
+                # Not its tags: a fault of one kernel is not that of its family.
+                or backend.name not in finding.backends
+            ):
+                continue
+            certain = concerns(finding.advisory, call)
+            if certain is not False:
+                yield RequirementResult(
+                    id=finding.rule,
+                    outcome=Outcome.UNSATISFIED,
+                    state=Readiness.NOT_READY if certain else Readiness.READY,
+                    text=sentence(finding.advisory, certain=bool(certain)),
+                    because=finding.because,
+                    silent=True,
+                    rule=finding.rule,
+                    source=next(iter(finding.evidence), ""),
+                )
+
     def _concerns(self, finding: Finding) -> bool:
         """An error, or the doubt about one, that concerns users of this framework."""
+        if finding.advisory is not None:
+            return False
         if finding.severity is not Severity.ERROR or not finding.backends:
             return False
         if finding.verdict is not Verdict.PROBLEM and (

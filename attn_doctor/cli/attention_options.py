@@ -147,6 +147,9 @@ class CallOptions(Struct, frozen=True, kw_only=True):
                 head_dim=self.head_dim or usual.head_dim,
                 seq_len=self.seq_len or usual.seq_len,
                 compiled=self.compiled,
+                assumed=tuple(
+                    name for name in ("head_dim", "seq_len") if getattr(self, name) is None
+                ),
             )
             for phase in ((self.phase.value,) if self.phase else PHASES)
             for mask in kinds or masks

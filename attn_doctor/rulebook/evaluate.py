@@ -187,6 +187,7 @@ def _finding(rule: Rule, lookup: FactLookup) -> Finding:
         fixes=tuple(fill_fix(rule, index, lookup) for index in certain or possible),
         backends=rule.backends,
         evidence=rule.evidence,
+        advisory=rule.advisory,
     )
 
 

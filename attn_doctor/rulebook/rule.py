@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from attn_doctor.findings import Safety
+from attn_doctor.findings import Advisory, Safety
 from attn_doctor.rulebook.conditions import (
     Condition,
     Lookup,
@@ -124,6 +124,7 @@ class RuleFile(Struct, frozen=True, forbid_unknown_fields=True):
     fix: tuple[FixFile, ...] = ()
     claim: tuple[Claim, ...] = ()
     example: tuple[Example, ...] = ()
+    advisory: Advisory | None = None
 
 
 class Group(Struct, frozen=True):
@@ -178,6 +179,7 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The parsed `done` of each fix."""
     claims: tuple[Claim, ...] = ()
     examples: tuple[Example, ...] = ()
+    advisory: Advisory | None = None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
 from attn_doctor.facts import ELEMENTS, Facts
-from attn_doctor.findings import Safety, Verdict
+from attn_doctor.findings import Advisory, Safety, Verdict
 from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
 from attn_doctor.rulebook.patterns import pattern_faults, required_texts
@@ -40,7 +40,8 @@ from attn_doctor.toml_files import read_toml
 #: Sets of ids for `requires`, by name.
 Sets = Mapping[str, Sequence[str]]
 
-_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
+#: `advisories/ATTN-2026-0001` is the id of an advisory, which other programs and people quote.
+_ID = re.compile(r"advisories/ATTN-\d{4}-\d{4}|[a-z0-9]+(-[a-z0-9]+)*/[a-z0-9]+(-[a-z0-9]+)*")
 #: Keys whose value is one of a few words.
 _CHOICES: dict[str, tuple[str, ...]] = {
     "severity": get_args(SeverityName),
@@ -155,6 +156,7 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
         fix_done=tuple(_lines(f"fix {i + 1}.done", file.fix[i].done, "") for i in fixes),
         claims=file.claim,
         examples=file.example,
+        advisory=file.advisory,
     )
     _check_placeholders(rule, element)
     for example in file.example:
@@ -261,7 +263,7 @@ def _hint(fault: str, place: str) -> str:
     """A suggestion: msgspec names only the wrong key or value."""
     unknown = re.search(r"unknown field `(.*)`", fault)
     if unknown:
-        shapes = (RuleFile, TextFile, GroupFile, Symptom, FixFile, Claim, Example)
+        shapes = (RuleFile, TextFile, GroupFile, Symptom, FixFile, Claim, Example, Advisory)
         keys = {key for shape in shapes for key in shape.__struct_fields__}
         return hint(unknown[1], sorted(keys), count=1)
     choices = _CHOICES.get(place.rpartition(".")[2].partition("[")[0])

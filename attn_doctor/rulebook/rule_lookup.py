@@ -28,7 +28,7 @@ def find_rules(word: str, rules: Sequence[Rule], causes: Mapping[str, str]) -> F
     by_cause = tuple(rule for rule in rules if rule.cause == word)
     if by_cause or word in causes:
         return FoundRules(by_cause, word)
-    by_name = tuple(rule for rule in rules if rule.id.partition("/")[2] == word)
+    by_name = tuple(rule for rule in rules if rule.id.partition("/")[2] in (word, word.upper()))
     if len(by_name) == 1:
         return FoundRules(by_name)
     if by_name:

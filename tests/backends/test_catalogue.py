@@ -21,7 +21,7 @@ from attn_doctor.rulebook.library import folder
 
 ROOT = Path(__file__).parents[2]
 TABLE = read(folder())
-PROPERTIES = ("masked", "head_dim_by_8", "unfused_mib", "math_mib")
+PROPERTIES = ("past_128", "masked", "head_dim_by_8", "unfused_mib", "math_mib")
 RULES = [rule.id for rule in library.load()]
 RECORDED: dict[str, dict[str, list[str]]] = json.loads(
     (Path(__file__).parent / "names.json").read_text("utf-8")

@@ -125,6 +125,7 @@ def test_every_rule_has_a_page_that_fits(rule: Rule) -> None:
     # What is there to be copied or found again is never broken: links, commands, lines of logs.
     whole = [*rule.evidence, *(one for fix in rule.fixes for one in commands(fix))]
     whole += [line for fix in rule.fixes for line in fix.code.splitlines()]
+    whole += rule.advisory.reproducer.splitlines() if rule.advisory else []
     whole += [part.rstrip() for one in rule.symptoms for part in one.lines[0].splitlines()]
     long = [one for one in rule_text(rule, Terminal(width=80)).splitlines() if len(one) > 80]
     code = re.compile(r"\W*`[^`]+`\W*")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.backends.live.outcome import LiveReport, LiveResult, PhaseResult, Verdict
 from attn_doctor.backends.readiness import Answer, Matrix, Readiness
@@ -61,6 +62,8 @@ def _differs(result: LiveResult, outcome: PhaseResult, answer: Answer) -> bool:
     if not outcome.verdict.conclusive or answer.state is Readiness.UNKNOWN:
         return False
     promised = answer.state in (Readiness.READY, Readiness.SLOW)
+    if promised and outcome.verdict is Verdict.WRONG and known_faults(answer):
+        return False
     if outcome.verdict.works == promised:
         return False
     if result.route != "direct":
@@ -72,6 +75,34 @@ def _differs(result: LiveResult, outcome: PhaseResult, answer: Answer) -> bool:
         # Static verdicts are given as if the framework were there.
         return "diffusers" not in outcome.sentence
     return outcome.failure is None or outcome.failure.type != "NotOffered"
+
+
+def known_faults(answer: Answer) -> tuple[str, ...]:
+    """The rules of the advisories that the static verdict names."""
+    return tuple(one.rule for one in answer.reasons if one.silent and one.id == one.rule != "")
+
+
+def with_advisories(report: LiveReport, static: Matrix) -> LiveReport:
+    """`report`, with the known faults of each backend whose results are wrong named."""
+    if report.device.device.split(":")[0] != static.context.device:
+        return report
+    known = {
+        (row.name, call.phase): known_faults(answer)
+        for row in static.rows
+        for call, answer in zip(static.calls, row.answers, strict=True)
+    }
+    results = []
+    for result in report.results:
+        outcomes = {}
+        for phase, outcome in result.outcomes.items():
+            ids = known.get((result.name, phase), ())
+            if outcome.verdict is Verdict.WRONG and ids:
+                names = ", ".join(id.partition("/")[2] for id in ids)
+                words = f"{outcome.sentence}; known faults of it here: {names}"
+                outcome = replace(outcome, sentence=words)
+            outcomes[phase] = outcome
+        results.append(replace(result, outcomes=outcomes))
+    return replace(report, results=tuple(results))
 
 
 def _static(answer: Answer) -> str:

@@ -14,6 +14,7 @@ from attn_doctor.cli.result_options import terminal
 if TYPE_CHECKING:
     from attn_doctor.backends.live.outcome import LiveReport
     from attn_doctor.backends.live.static_disagreements import Disagreement
+    from attn_doctor.backends.readiness import Matrix
     from attn_doctor.findings import Diagnosis
 
 
@@ -89,7 +90,11 @@ def ran(diagnosis: Diagnosis, options: Options) -> Ran:
         report = run(
             facts, options.names, options.workload, _limits(options), _device(options.device), shown
         )
-    differing = _differing(diagnosis, report, options.workload)
+    from attn_doctor.backends.live.static_disagreements import disagreements, with_advisories
+
+    static = _static(diagnosis, options.workload)
+    report = with_advisories(report, static)
+    differing = disagreements(report, static)
     return Ran(report=report, differing=differing, code=exit_code(report, differing, options.names))
 
 
@@ -111,11 +116,9 @@ def _device(words: str) -> str:
     raise typer.BadParameter(f"--device {words}: write cuda:0 (the number of the GPU) or cpu")
 
 
-def _differing(
-    diagnosis: Diagnosis, report: LiveReport, workload: Workload
-) -> tuple[Disagreement, ...]:
+def _static(diagnosis: Diagnosis, workload: Workload) -> Matrix:
+    """What the facts say of the same calls. Several sizes are run, so none is taken as stated."""
     from attn_doctor.backends.attention_call import AttentionCall
-    from attn_doctor.backends.live.static_disagreements import disagreements
     from attn_doctor.backends.matrix import matrix
 
     usual = AttentionCall()
@@ -128,11 +131,11 @@ def _differing(
             dtype=workload.dtype,
             head_dim=workload.head_dim or usual.head_dim,
             seq_len=workload.seq or usual.seq_len,
+            assumed=("head_dim", "seq_len"),
         )
         for phase in workload.phases
     ]
-    static = matrix(diagnosis.facts, diagnosis.findings, calls, "diffusers")
-    return disagreements(report, static)
+    return matrix(diagnosis.facts, diagnosis.findings, calls, "diffusers")
 
 
 def exit_code(

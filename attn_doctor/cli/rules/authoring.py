@@ -32,14 +32,22 @@ def lint(
 
     Exit codes: 0 no complaints, 1 complaints, 2 a file that cannot be read as a rule.
     """
+    from attn_doctor.backends.advisories import faults
     from attn_doctor.backends.lint import lint as lint_catalogue
     from attn_doctor.render.grouping import plural
+    from attn_doctor.rulebook.lint import Complaint
     from attn_doctor.rulebook.lint import lint as lint_rules
 
     path = _existing(folder)
     rules, complaints = lint_rules(path)
     if not rules and not complaints:
         raise _no_rules(path)
+    complaints += [
+        Complaint(rule.id, text, str(path / f"{rule.id}.toml"))
+        for rule in rules
+        if rule.advisory is not None
+        for text in faults(rule.advisory)
+    ]
     table, about_backends = lint_catalogue(path, [rule.id for rule in rules])
     for complaint in complaints:
         typer.echo(f"{_relative(Path(complaint.file))}: {complaint.text}")

@@ -51,12 +51,15 @@ def overall(row: Row) -> Readiness:
 
 
 def reasons(row: Row, matrix: Matrix) -> list[LabelledReason]:
-    """The reason that decides each answer, once for all calls that share it."""
+    """The reason that decides each answer, once for all calls that share it.
+
+    Of a backend that is ready, every known fault of other calls.
+    """
     found: dict[str, tuple[RequirementResult, list[int]]] = {}
     for number, answer in enumerate(row.answers):
-        if answer.reasons:
-            first = answer.reasons[0]
-            found.setdefault(first.text, (first, []))[1].append(number)
+        shown = answer.reasons if answer.state is Readiness.READY else answer.reasons[:1]
+        for one in shown:
+            found.setdefault(one.text, (one, []))[1].append(number)
     return [(shared_label(numbers, matrix), reason) for reason, numbers in found.values()]
 
 

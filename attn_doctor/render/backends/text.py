@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attn_doctor.backends.catalogue_entries import Backend
-from attn_doctor.backends.readiness import Matrix, Outcome, Readiness, RequirementResult, Row
+from attn_doctor.backends.readiness import (
+    Answer,
+    Matrix,
+    Outcome,
+    Readiness,
+    RequirementResult,
+    Row,
+)
 from attn_doctor.backends.required import remedies
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
@@ -112,7 +119,7 @@ def _table(rows: Sequence[Row], matrix: Matrix, facts: Facts, terminal: Terminal
             yield terminal.style((" " * width + cells).rstrip(), "dim")
         last = part[-1] == len(columns) - 1
         for row in rows:
-            cells = "".join(_cell(row.answers[n].state, terminal) for n in part)
+            cells = "".join(_cell(row.answers[n], terminal) for n in part)
             yield (terminal.style(row.name.ljust(width), "bold") + cells).rstrip()
             if last:
                 yield from _short_of_ready(row, matrix, facts, terminal)
@@ -127,8 +134,12 @@ def _short_of_ready(row: Row, matrix: Matrix, facts: Facts, terminal: Terminal) 
     yield from _remedies(row, facts, terminal, 4)
 
 
-def _cell(state: Readiness, terminal: Terminal) -> str:
-    word, colour = _WORDS[state]
+def _cell(answer: Answer, terminal: Terminal) -> str:
+    word, colour = _WORDS[answer.state]
+    if answer.wrong:
+        word = "wrong"
+    elif answer.state is Readiness.READY and answer.reasons:
+        word = "ready, but"
     return terminal.style(word, colour) + " " * (_CELL - len(word))
 
 

@@ -57,6 +57,7 @@ def text(
         lines += _answers(configs, terminal)
     elif not quiet:
         lines += _top(diagnosis, terminal, backends, configs, unread)
+    folded: list[str] = []
     every = problems(diagnosis)
     others = [one for one in every if asked and not has_part(one.finding, configs)]
     for problem in every:
@@ -64,8 +65,12 @@ def text(
             continue
         if quiet and problem.severity is Severity.INFO:
             continue
+        if problem.finding.advisory is not None and not verbose:
+            folded.append(problem.finding.rule.partition("/")[2])
+            continue
         lines += _problem(problem, diagnosis, terminal, verbose)
         lines.append("")
+    lines += _advisories(folded, terminal)
     lines += _suppressed(diagnosis, terminal, verbose)
     if asked:
         lines += _others(others, diagnosis, terminal)
@@ -181,6 +186,24 @@ def _problem(
         yield from labelled("cause", finding.cause, terminal)
         for link in finding.evidence:
             yield from labelled("source", link, terminal)
+
+
+def _advisories(ids: Sequence[str], terminal: Terminal) -> Iterator[str]:
+    """Known faults of this software, in one entry: most concern few calls."""
+    if not ids:
+        return
+    glyph, colour = _MARKS[Severity.INFO]
+    words = (
+        f"{plural(len(ids), 'known fault')} of this software give wrong attention for some calls,"
+        f" without an error: {', '.join(ids)}"
+    )
+    yield from terminal.marked(glyph, words, "bold", colour)
+    yield from terminal.wrap(
+        f"`attn-doctor backends` says which backends have them; `attn-doctor rules show {ids[0]}`"
+        " describes one.",
+        2,
+    )
+    yield ""
 
 
 def _title(problem: Problem, terminal: Terminal) -> Iterator[str]:

@@ -66,6 +66,7 @@ def _rule(rule: Rule, meaning: str, explains: Sequence[str]) -> dict[str, Any]:
         "row": rule.row,
         "applies": _group(rule.applies),
         "when": _group(rule.when),
+        "advisory": rule.advisory,
         "symptoms": rule.symptoms,
         "fixes": fixes,
         "evidence": rule.evidence,

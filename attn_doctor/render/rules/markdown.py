@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from attn_doctor.render.findings.markdown import code_language, escape, fenced
-from attn_doctor.render.rules.text import SAFETY, rule_keys
+from attn_doctor.render.rules.text import SAFETY, advisory_keys, rule_keys
 from attn_doctor.render.terminal import clean
 from attn_doctor.rulebook.conditions import Condition
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
@@ -29,6 +29,7 @@ def rule_markdown(rule: Rule, *, meaning: str = "", explains: Sequence[str] = ()
         "",
         *_conditions("Applies where", rule.applies),
         *_conditions("Is a problem if", rule.when),
+        *_advisory(rule),
         *_symptoms(rule),
         *(line for number, fix in enumerate(rule.fixes) for line in _fix(rule, number, fix)),
         f"**Evidence**, read on {rule.checked.isoformat()}:",
@@ -63,6 +64,18 @@ def _conditions(heading: str, group: Group) -> Iterator[str]:
         yield "- at least one of these holds:"
         yield from (f"  - {escape(line)}" for line in some)
     yield ""
+
+
+def _advisory(rule: Rule) -> Iterator[str]:
+    if rule.advisory is None:
+        return
+    yield from ("**Wrong results without an error**", "")
+    for label, values in advisory_keys(rule.advisory):
+        yield f"- {label}: {escape('; '.join(values))}"
+    yield ""
+    if rule.advisory.reproducer:
+        program = rule.advisory.reproducer.strip().splitlines()
+        yield from ("**Program that shows it**", "", *fenced("python", program), "")
 
 
 def _symptoms(rule: Rule) -> Iterator[str]:

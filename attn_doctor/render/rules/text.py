@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from attn_doctor.findings import Advisory
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.rulebook.conditions import Condition
@@ -41,6 +42,7 @@ def rule_text(
         *_keys(rule, terminal, meaning, explains),
         *_conditions("Applies where", rule.applies, terminal),
         *_conditions("Is a problem if", rule.when, terminal),
+        *_advisory(rule, terminal),
         *_symptoms(rule, terminal),
         *_fixes(rule, terminal),
         *_facts(rule, terminal, facts or {}),
@@ -99,6 +101,37 @@ def _conditions(heading: str, group: Group, terminal: Terminal) -> Iterator[str]
         yield "  and at least one of these holds:" if every else "  at least one of these holds:"
         yield from _listed(some, terminal, "    ")
     yield ""
+
+
+def advisory_keys(advisory: Advisory) -> Iterator[tuple[str, Sequence[str]]]:
+    """Labels with their values, without empty ones."""
+    calls = list(advisory.calls)
+    if advisory.sometimes:
+        calls.append("and what no condition can say")
+    rows = (
+        ("effect", [advisory.effect]),
+        ("calls", calls),
+        ("in words", [advisory.where] if advisory.where else []),
+        ("fixed by", [advisory.fixed or "no release yet"]),
+        ("seen by us", advisory.seen or ["not run by us"]),
+        ("reported", advisory.reported),
+    )
+    return (row for row in rows if row[1])
+
+
+def _advisory(rule: Rule, terminal: Terminal) -> Iterator[str]:
+    if rule.advisory is None:
+        return
+    yield terminal.style("Wrong results without an error", "bold")
+    for label, values in advisory_keys(rule.advisory):
+        for number, value in enumerate(values):
+            yield from _labelled("" if number else label, value, terminal)
+    yield ""
+    if rule.advisory.reproducer:
+        yield terminal.style("Program that shows it", "bold")
+        for line in rule.advisory.reproducer.strip().splitlines():
+            yield "      " + terminal.style(clean(line), "green")
+        yield ""
 
 
 def _symptoms(rule: Rule, terminal: Terminal) -> Iterator[str]:

@@ -215,6 +215,26 @@ print(json.dumps([share_limit(0.003), share_limit(0.2)]))
 
 
 @needs_torch
+def test_a_wrong_row_of_a_block_is_found() -> None:
+    """It does not show in the error of the whole output."""
+    code = """
+from attn_doctor.worker.kernels.blocks import _worst_row
+torch.manual_seed(0)
+true = torch.randn(4000, 64).double()
+eager, seen = (true * (1 + 4e-3 * torch.randn(4000, 64)) for _ in range(2))
+found = [_worst_row(torch, 64, seen.flatten(), eager.flatten(), true.flatten())]
+for change in (lambda row: row * 0, lambda row: row * 1.05, lambda row: row * float("nan")):
+    wrong = seen.clone()
+    wrong[2000] = change(wrong[2000])
+    found.append(_worst_row(torch, 64, wrong.flatten(), eager.flatten(), true.flatten()))
+print(json.dumps(found))
+"""
+    right, *wrong = run_in_torch(code)
+    assert right == ""
+    assert all(one.startswith("row 2000 of the output differs from float64") for one in wrong)
+
+
+@needs_torch
 def test_diffusers_takes_every_recipe() -> None:
     """At full width on the device `meta`: every class, option, input and shape fits the others."""
     jobs = []

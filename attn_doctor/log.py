@@ -7,8 +7,9 @@ probe, each program that is started, and the unknown fact behind each undecided 
 from __future__ import annotations
 
 import logging
-from typing import TextIO
+from typing import Any, TextIO
 
+from attn_doctor.clean import clean
 from attn_doctor.errors import AttnDoctorError
 
 #: Environment variable with the level; empty and unset mean no log.
@@ -28,7 +29,18 @@ def enable(level: str, stream: TextIO | None = None) -> None:
     logger.setLevel(_LEVELS[level.lower()])
     if not logger.handlers:
         handler = logging.StreamHandler(stream)
-        handler.setFormatter(logging.Formatter(_FORMAT))
+        handler.setFormatter(_Formatter(_FORMAT))
         logger.addHandler(handler)
         # The handlers of a program that imports attn_doctor would write each line again.
         logger.propagate = False
+
+
+class _Formatter(logging.Formatter):
+    """One line for each message, since messages hold text of other origin."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = clean(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return "\n".join(f"    | {clean(line)}" for line in super().formatException(ei).split("\n"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
 import pytest
 
+from attn_doctor import log
 from tests.command import process
 
 
@@ -40,3 +42,15 @@ def test_an_unknown_level_is_wrong_usage() -> None:
     done = process("check", ATTN_DOCTOR_LOG="loud")
     assert done.returncode == 2
     assert done.stderr == "attn-doctor: ATTN_DOCTOR_LOG=loud: not a level; use debug or info\n"
+
+
+def test_a_message_stays_one_line() -> None:
+    name, text = "attn_doctor.x", "a\n::error::%s"
+    try:
+        raise ValueError("c\nQ")
+    except ValueError:
+        fault = sys.exc_info()
+    record = logging.LogRecord(name, 10, "x.py", 1, text, ("\x1b[31mb",), fault)
+    first, *rest = log._Formatter("%(message)s").format(record).splitlines()
+    assert first == "a ::error::b"
+    assert [line for line in rest if not line.startswith("    | ")] == []

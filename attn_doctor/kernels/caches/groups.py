@@ -18,7 +18,10 @@ def children(data: bytes) -> list[str] | None:
     """The paths in a list; None if it is none."""
     try:
         found = json.loads(data)["child_paths"]
-        return [str(path) for path in found.values()]
+        paths = [str(path) for path in found.values()]
+        for path in paths:
+            os.fsencode(path)  # a `ValueError` for halves of letters, which no path has
+        return paths
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
 #: Seconds for the trial of one environment.
-LIMIT = 240
+LIMIT = 900
 #: Remedies that are tried in one environment.
 MOST_COMMANDS = 5
 #: Fact of a package → the module to import; for a framework the one that chooses attention.
@@ -126,6 +126,8 @@ class Result(NamedTuple):
     wrong: list[str]
     missed: int
     commands: tuple[Command, ...] = ()
+    untried: str = ""
+    """Why it was not compared; then nothing in it counts."""
 
 
 class Command(NamedTuple):
@@ -596,12 +598,15 @@ def _result(task: tuple[Path, int, Path, bool]) -> Result | None:
         result = compare(name, copy)
         return result._replace(commands=repair(copy)) if commands else result
     except (subprocess.SubprocessError, OSError) as error:
-        return Result(name, 0, [f"not tried: {error}"], 0)
+        return Result(name, 0, [], 0, untried=str(error)[-120:])
     finally:
         shutil.rmtree(copy)
 
 
 def _show(result: Result) -> None:
+    if result.untried:
+        print(f"{result.name}: not tried: {result.untried}", flush=True)
+        return
     print(f"{result.name}: {result.claims} claims, {len(result.wrong)} wrong", flush=True)
     for one in result.wrong:
         print(f"    {one}", flush=True)

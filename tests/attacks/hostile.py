@@ -27,7 +27,7 @@ from tests.attacks.means import ROOT
 #: Text number n of an attacker.
 Text = Callable[[], str]
 #: Commands that show none of the texts: they only have to end well.
-OWN_WORDS = ("cache verify", "cache clear", "cache status text", "fix plan")
+OWN_WORDS = ("check config", "cache verify", "cache clear", "cache status text", "fix plan")
 _MACHINE = ROOT / "tests" / "machines" / "h200-torch-2.11-cu130" / "facts.json"
 _SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), phase="inference")
 _LOG = """Traceback (most recent call last):

@@ -35,9 +35,12 @@ def plan_text(
     python = facts.python
     torch = f", torch {facts.torch.version}" if facts.torch.version else ""
     lines = [
-        terminal.style(f"Plan for {python.path}", "bold") + f"  (Python {python.version}{torch})"
+        terminal.style(clean(f"Plan for {python.path}"), "bold")
+        + clean(f"  (Python {python.version}{torch})")
     ]
-    lines += terminal.wrap(f"Packages are installed with {installer}.", 2) if installer else []
+    lines += (
+        terminal.wrap(clean(f"Packages are installed with {installer}."), 2) if installer else []
+    )
     if locked and any(step.packages for step in plan.steps):
         lines += terminal.wrap(clean(locked), 2)
     lines.append("")

@@ -127,9 +127,12 @@ def _libraries(
 
 # _C.cpython-312-x86_64-linux-gnu.so · _C.cp312-win_amd64.pyd
 def _extension(host: Host, site: Site, path: str) -> list[str]:
-    """Return the fault of torch's main extension if it is made for another Python."""
+    """Return the fault of torch's main extension: it is missing, or made for another Python."""
     names = host.try_list(path) if path else ()
     found = [name for name in names if re.match(r"_C\..*(so|pyd)$", name)]
+    # `_C` beside it holds its stubs, in each wheel.
+    if not found and {"_C", "lib"} <= set(names):
+        return ["torch/_C, its main extension, is missing"]
     ours = re.fullmatch(r"cpython-3(\d+)", site.cache_tag)
     theirs = [tag[1] for tag in map(TAG.search, found) if tag is not None]
     if ours is None or not theirs or ours[1] in theirs:

@@ -101,6 +101,12 @@ class ManifestWriter:
             self._enter_environment(device)
         self.save()
 
+    def finish(self) -> None:
+        """Save, with what torch reported of the devices: that may come after the last kernel."""
+        for device in self._request.devices:
+            self._enter_environment(device)
+        self.save()
+
     def put(self, entries: Mapping[str, Entry]) -> None:
         """Replace entries, without saving."""
         self.manifest = replace(self.manifest, entries={**self.entries, **entries})

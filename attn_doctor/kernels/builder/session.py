@@ -190,7 +190,7 @@ class BuildSession:
             self._timings.last("torch_imported", pool.ready_at)
         if request.target is not None:
             self._remove_residue()
-        self._writer.save()
+        self._writer.finish()
 
     def _work(self, scheduler: Scheduler) -> Sequence[PlannedBuild]:
         """Work through what is queued. Returns the kernels that were rejected on the GPU."""

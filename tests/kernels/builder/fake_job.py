@@ -54,6 +54,7 @@ def run_job(job: dict[str, Any], emit: Callable[..., None]) -> dict[str, Any]:
     emit("begun")
     sys.stdout.write(f"at work on {job['action']}\n")
     if job["action"] == "environment":
+        time.sleep(float(os.environ.get("FAKE_ENVIRONMENT_SECONDS", "0")))
         return {"ok": True, "environment": _build_environment()}
     how, _, word = job["spec"].get("mask", "none").partition(":")
     _misbehave(how, word)

@@ -249,6 +249,13 @@ def test_a_verified_kernel_stays_as_it_is(request_of: Make) -> None:
     assert manifest(request).environments[H200].driver == "1.2.3"
 
 
+def test_what_torch_reports_after_the_last_kernel_is_recorded(request_of: Make) -> None:
+    here = at_the_gpu(request_of("none"))
+    slow = replace(here, environ={**here.environ, "FAKE_ENVIRONMENT_SECONDS": "0.4"})
+    assert states(built(slow)) == ["built"]
+    assert manifest(here).environments[H200].driver == "1.2.3"
+
+
 def test_what_was_verified_for_another_torch_is_not_cleared_from_afar(request_of: Make) -> None:
     request = request_of("none")
     built(at_the_gpu(request))

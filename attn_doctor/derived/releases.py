@@ -25,7 +25,7 @@ class Unknown(NamedTuple):
 def parts(version: str) -> tuple[int, ...]:
     """Return the numbers at the start of a version: `2.11.0+cu130` is 2, 11, 0."""
     numbers = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(map(int, numbers[0].split("."))) if numbers is not None else ()
+    return tuple(int(one[:9]) for one in numbers[0].split(".")) if numbers is not None else ()
 
 
 def series(version: str | None) -> str | None:

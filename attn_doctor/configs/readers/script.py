@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import TypeVar
 
 from msgspec import Struct
@@ -128,7 +129,7 @@ def _parts(text: str) -> tuple[list[ast.Module], list[tuple[int, int, str]]]:
     ]
     trees: list[ast.Module] = []
     unread: list[tuple[int, int, str]] = []
-    for first, last in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for first, last in pairwise([*starts, len(lines)]):
         try:
             # Empty lines before it keep its line numbers.
             trees.append(ast.parse("\n" * first + "\n".join(lines[first:last])))

@@ -40,6 +40,8 @@ def cpu_limit(host: Host) -> int | None:
         if not quota:
             quota = host.try_read(f"{folder}/cpu.cfs_quota_us").strip()
             period = host.try_read(f"{folder}/cpu.cfs_period_us").strip()
+        if max(len(quota), len(period)) > 18:
+            continue
         if quota.isdigit() and period.isdigit() and int(period):
             shares.append(int(quota) / int(period))
     return max(1, math.ceil(min(shares))) if shares else None

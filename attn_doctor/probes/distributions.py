@@ -140,6 +140,8 @@ class Site(Struct, frozen=True, kw_only=True):
         return ""
 
 
+#: Letters of a version; Python converts no number of more than 4,300 digits, and raises.
+_LONGEST = 200
 _INFO = re.compile(
     r"(?P<name>[^-]+(?:-[^-]+)*?)-(?P<version>\d[^-]*)(?:-[^-]+)*\.(?:dist|egg)-info$"
 )
@@ -221,7 +223,7 @@ def _distribution(host: Host, folder: str, name: str) -> list[Distribution]:
     # `package.egg-info` of a development install has its version only inside.
     one = Distribution(name=normalise(name.rsplit(".", 1)[0]), version="", site=folder, info=info)
     versions = Distributions(host, (one,)).headers(one).get("Version", [])
-    return [msgspec.structs.replace(one, version=version) for version in versions[:1]]
+    return [msgspec.structs.replace(one, version=version[:_LONGEST]) for version in versions[:1]]
 
 
 def _egg(host: Host, folder: str, info: str) -> list[Distribution]:
@@ -231,7 +233,7 @@ def _egg(host: Host, folder: str, info: str) -> list[Distribution]:
     if "Name" not in headers or "Version" not in headers:
         return []
     name, version = normalise(headers["Name"][0]), headers["Version"][0]
-    return [msgspec.structs.replace(one, name=name, version=version)]
+    return [msgspec.structs.replace(one, name=name, version=version[:_LONGEST])]
 
 
 def _pth(host: Host, folder: str, name: str) -> tuple[list[str], bool]:

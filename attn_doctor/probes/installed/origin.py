@@ -130,10 +130,13 @@ def module_path(host: Host, site: Site, module: str, source: Origin) -> str:
 # git_version = '70d99e998b4955e0049d13a98d77ae1b14db1f45'
 # hip: Optional[str] = None
 def said_by(host: Host, path: str) -> dict[str, str]:
-    """Return the names that `torch/version.py` sets to a value other than None."""
+    """Return the names that `torch/version.py` sets to a value other than None, cut at 200 letters.
+
+    Python converts no number of more than 4,300 digits, and raises.
+    """
     text = host.try_read(host.join(path, "version.py"), 1 << 14) if path else ""
     pairs = re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(.+?)\s*$", text, re.MULTILINE)
-    return {name: value.strip("'\"") for name, value in pairs if value != "None"}
+    return {name: value.strip("'\"")[:200] for name, value in pairs if value != "None"}
 
 
 def _unquote(text: str) -> str:

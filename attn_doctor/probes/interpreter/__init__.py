@@ -6,6 +6,9 @@ read from its folders. Changes by `sitecustomize` or by code in a `.pth` file ar
 
 from __future__ import annotations
 
+import errno
+import os
+
 import msgspec
 from msgspec import Struct
 
@@ -164,6 +167,14 @@ def _ask(host: Host, choice: Choice) -> Description:
         raise _failed(host, choice, answer) from None
 
 
+#: The system's reason why a program cannot be started → what to do, where it is a limit.
+_RAISE = {
+    os.strerror(errno.EMFILE): "raise the limit of open files (ulimit -n)",
+    os.strerror(errno.EAGAIN): "raise the limit of processes (ulimit -u, or the container's)",
+    os.strerror(errno.ENOMEM): "raise its limit of memory (ulimit -v, or the container's)",
+}
+
+
 def _failed(host: Host, choice: Choice, answer: _Failure) -> ExaminationError:
     """Why an interpreter did not describe itself, and what to do."""
     path, subject, outcome = choice.path, choice.subject, answer.outcome
@@ -190,7 +201,8 @@ def _failed(host: Host, choice: Choice, answer: _Failure) -> ExaminationError:
     if outcome == "refused":
         # [Errno 8] Exec format error: '/home/ada/bin/python3'
         why = said.partition("] ")[2].partition(":")[0]
-        return failure(subject, f"{path} cannot be started ({why})" if why else said)
+        reason = f"{path} cannot be started ({why})" if why else said
+        return failure(subject, reason, _RAISE.get(why, ""))
     if answer.error:
         return failure(subject, f"{path} cannot describe itself ({answer.error})")
     return failure(subject, f"{path} is not a working Python interpreter; it answered {said!r}")

@@ -41,10 +41,20 @@ def _grep(path: str, needles: Sequence[str], limit: int) -> list[str]:
     """Return the lines with one of `needles` in the first `limit` bytes of a file."""
     wanted = [needle.encode() for needle in needles]
     text = read_bytes(path, limit, cut=True)
-    if not any(needle in text for needle in wanted):
-        return []
-    lines = (line for line in text.splitlines() if any(needle in line for needle in wanted))
-    return [line.decode("utf-8", "replace") for line in lines]
+    # Searched as a whole: a header of CUDA has 24,000 lines.
+    blocks: dict[int, bytes] = {}
+    for needle in wanted:
+        at = text.find(needle)
+        while at >= 0:
+            start, end = text.rfind(b"\n", 0, at) + 1, text.find(b"\n", at)
+            blocks[start] = text[start : end if end >= 0 else None]
+            at = text.find(needle, end) if end >= 0 else -1
+    lines = (line for start in sorted(blocks) for line in blocks[start].splitlines())
+    return [
+        line.decode("utf-8", "replace")
+        for line in lines
+        if any(needle in line for needle in wanted)
+    ]
 
 
 def _stat(path: str) -> dict[str, Any]:

@@ -6,11 +6,14 @@ import ctypes
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attn_doctor.host import Ran
 from attn_doctor.host.local import GRACE, OUTPUT_LIMIT, LocalHost
@@ -331,3 +334,19 @@ def test_a_name_with_a_nul_is_that_of_no_file(question: str) -> None:
         LocalHost().ask(question, "/tmp/a\0b")
     assert LocalHost().ask("real", "/tmp/a\0b") == "/tmp/a\0b"
     assert LocalHost().ask("access", "/tmp/a\0b", "r") is False
+
+
+@given(
+    st.lists(st.sampled_from((b"a", b"bb", b"\n", b"\r", b"\r\n", b"x=1", b"\xff")), max_size=30),
+    st.lists(st.sampled_from(("a", "bb", "x=", "b")), min_size=1, max_size=3),
+)
+def test_grep_finds_the_lines_that_a_walk_over_all_lines_finds(
+    parts: list[bytes], needles: list[str]
+) -> None:
+    text = b"".join(parts)
+    lines = [line for line in text.splitlines() if any(one.encode() in line for one in needles)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "text")
+        path.write_bytes(text)
+        found = LocalHost().grep(str(path), *needles)
+    assert found == tuple(line.decode("utf-8", "replace") for line in lines)

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for line in (
         "clean",
         "_version env_vars errors facts gpu_names json_files suggest token_shapes worker",
-        "binaries files log processes redact",
+        "binaries files log processes redact requirement",
         "toml_files findings host pool pretend record snapshot",
         "shell",
         "anonymize derived probes rulebook",

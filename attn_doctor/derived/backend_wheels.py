@@ -23,6 +23,7 @@ from attn_doctor.derived.releases import (
     torch_release,
 )
 from attn_doctor.facts import Facts
+from attn_doctor.requirement import satisfies
 
 Answer = str | Unknown | None
 
@@ -209,9 +210,7 @@ def _among(value: Any, wanted: Collection[Any]) -> bool | None:
 
 @cache
 def _accepts(specifier: str, version: str | None) -> bool | None:
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(specifier).contains(version, prereleases=True) if version else None
+    return satisfies(version, specifier) if version else None
 
 
 def _span(versions: list[str]) -> str:

@@ -23,12 +23,11 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as ParsedVersion
 
 from attn_doctor.errors import RuleError
+from attn_doctor.requirement import names_prerelease, satisfies
 from attn_doctor.suggest import hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from packaging.specifiers import SpecifierSet
 
     from attn_doctor.rulebook.fact_catalogue import Fact
 
@@ -195,7 +194,7 @@ def _check_value(name: str, kind: str, op: str, value: Any) -> None:
         raise RuleError(f"{name} is a {kind}: {json.dumps(value)} does not fit `{op}`")
     try:
         if op == "satisfies":
-            _specifiers(value)
+            names_prerelease(value)
         elif op == "matches":
             re.compile(value)
         elif kind == "version":
@@ -254,14 +253,6 @@ def _version(text: str, local: bool) -> ParsedVersion:
 
 @lru_cache(maxsize=512)
 def _satisfies(seen: str, wanted: str) -> bool:
-    specifiers = _specifiers(wanted)
     # A package of a nightly requires that nightly: `==2.13.0.dev20261101`.
-    whole = "+" in wanted or bool(specifiers.prereleases)
-    return specifiers.contains(_version(seen, whole), prereleases=True)
-
-
-def _specifiers(text: str) -> SpecifierSet:
-    # Imported on demand: it takes as long as the evaluation of all rules.
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(text)
+    whole = "+" in wanted or names_prerelease(wanted)
+    return satisfies(str(_version(seen, whole)), wanted)

@@ -20,6 +20,7 @@ from attn_doctor.facts import UnmetRequirement
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site, normalise
 from attn_doctor.probes.installed.requirements import required
+from attn_doctor.requirement import satisfies
 
 #: Modules whose name differs from that of their distribution.
 _MODULES = {
@@ -77,8 +78,6 @@ class Requirements:
 
     def unfit(self, one: Distribution) -> Iterator[tuple[str, str]]:
         """Yield the requirements of `one` that are installed in another version, with that."""
-        from packaging.version import InvalidVersion
-
         known = self._site.distributions
         lines = known.headers(one).get("Requires-Dist", [])
         for each in required(
@@ -86,8 +85,8 @@ class Requirements:
         ):
             found = known.get(each.name)
             try:
-                fits = found is None or each.specifier.contains(found.version, prereleases=True)
-            except InvalidVersion:
+                fits = found is None or satisfies(found.version, each.specifier)
+            except ValueError:
                 continue
             if found is not None and not fits:
                 yield f"{normalise(each.name)}{each.specifier}", found.version

@@ -328,5 +328,5 @@ def _requires_torch(
         return None
     lines = headers.get("Requires-Dist", [])
     found = required(host, site, lines, lambda name: name == "torch")
-    specifier = ",".join(str(one.specifier) for one in found if one.specifier)
+    specifier = ",".join(one.specifier for one in found if one.specifier)
     return specifier or (f">={floor}" if floor else "")

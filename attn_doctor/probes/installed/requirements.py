@@ -1,20 +1,17 @@
 """Reads the requirements of a distribution that apply to the examined machine.
 
-`packaging` evaluates their markers (`; platform_system == "Linux"`), as in pip. Only requirements
-on the names asked for are parsed.
+Their markers (`; platform_system == "Linux"`) are evaluated as pip does. Only requirements on the
+names asked for are parsed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Site, normalise
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
+from attn_doctor.requirement import Requirement, applicable
 
 _SYSTEMS = {
     "linux": ("posix", "linux", "Linux"),
@@ -36,7 +33,12 @@ def required(
     """Return the requirements of `lines` that apply here and whose name is `wanted`."""
     chosen = tuple(extras)
     concerned = [line for line in lines if _concerns(line, wanted, chosen)]
-    return tuple(_applicable(concerned, _environment(host, site), chosen)) if concerned else ()
+    if not concerned:
+        return ()
+    here = _environment(host, site)
+    environments = [{**here, "extra": extra} for extra in chosen or ("",)]
+    found = (applicable(line, environments) for line in concerned)
+    return tuple(one for one in found if one is not None)
 
 
 def _concerns(line: str, wanted: Callable[[str], bool], extras: tuple[str, ...]) -> bool:
@@ -45,25 +47,6 @@ def _concerns(line: str, wanted: Callable[[str], bool], extras: tuple[str, ...])
         return False
     # Most lines of large packages belong to extras and are skipped without parsing.
     return bool(extras) or "extra ==" not in line or " or " in line
-
-
-def _applicable(
-    lines: list[str], environment: dict[str, str], extras: tuple[str, ...]
-) -> Iterator[Requirement]:
-    # Imported only if a line applies: the import takes as long as all probes together.
-    from packaging.markers import UndefinedEnvironmentName
-    from packaging.requirements import Requirement
-
-    for line in lines:
-        try:
-            requirement = Requirement(line)
-            if requirement.marker is None or any(
-                requirement.marker.evaluate({**environment, "extra": extra})
-                for extra in extras or ("",)
-            ):
-                yield requirement
-        except (ValueError, UndefinedEnvironmentName):
-            continue
 
 
 def _environment(host: Host, site: Site) -> dict[str, str]:

@@ -196,7 +196,7 @@ def _demands(host: Host, site: Site, one: Distribution | None, gaps: Gaps) -> di
     triton = required(host, site, lines, lambda name: "triton" in name.split("-"))
     return {
         "requires_python": headers.get("Requires-Python", [""])[0],
-        "requires_triton": str(triton[0].specifier) if triton else "",
+        "requires_triton": triton[0].specifier if triton else "",
         "missing_nvidia_wheels": _missing(host, site, lines),
     }
 

@@ -1,0 +1,222 @@
+"""Requirements and version specifiers, as `packaging` reads them.
+
+Most are simple: `nvidia-nccl-cu12==2.20.5; platform_system == "Linux"`. They are read here, because
+importing the parsers of `packaging` takes as long as all probes together. It reads the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from packaging.version import Version
+
+# What follows a name is looked at, so that a long line is never tried with each shorter name.
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?(?![A-Za-z0-9._-])"
+# triton==3.6.0; platform_system == "Linux"
+# cuda-toolkit[cublas,cudart]==13.0.2; platform_system == "Linux"
+# nvidia-nccl-cu12 (==2.20.5) ; platform_system == "Linux"
+_REQUIREMENT = re.compile(
+    rf"[ \t]*({_NAME})[ \t]*(?:\[[ \t]*({_NAME}(?:[ \t]*,[ \t]*{_NAME})*)[ \t]*\])?"
+    r"[ \t]*(?:\(([^()@;]+)\)[ \t]*|([^()@;]*))(?:;(.+))?"
+)
+_CLAUSE = re.compile(r"[ \t]*(==|!=|<=|>=|<|>|~=)[ \t]*([0-9][0-9A-Za-z._-]*?)(\.\*)?[ \t]*")
+_RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+)*")
+#: An installed version. Its local part (`+cu130`) does not count.
+_SEEN = re.compile(r"([0-9]+(?:\.[0-9]+)*)(?:\+[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*)?")
+#: A part of a marker: a bracket, `and`, `or`, or a comparison.
+_PART = re.compile(
+    r"[ \t]*(?:([()])|(and|or)\b|"
+    r"([a-z_]+)[ \t]*(==|!=|<=|>=|<|>)[ \t]*(?:\"([^\"\\]*)\"|'([^'\\]*)'))[ \t]*"
+)
+#: Comparisons that also pre-releases can follow; for the others PEP 440 has more rules.
+_ORDERS = ("==", "!=", "<=", ">=")
+_TEXTS = ("os_name", "sys_platform", "platform_system", "platform_machine", "implementation_name")
+_VERSIONS = ("python_version", "python_full_version")
+#: Text that is not a version: for versions, `==` is another comparison.
+_WORD = re.compile(r"(?!v\d)[A-Za-z]\w*")
+
+
+#: Brackets of a marker that are followed inside each other.
+_MOST_BRACKETS = 20
+
+
+class Requirement(NamedTuple):
+    """One requirement that applies."""
+
+    name: str
+    extras: frozenset[str]
+    specifier: str
+    """In the order of `packaging`; empty if every version fits."""
+
+
+class _Clause(NamedTuple):
+    op: str
+    version: Version
+    family: bool
+    """It ends in `.*`."""
+    text: str
+
+
+def satisfies(version: str, specifier: str) -> bool:
+    """Whether `version` fulfils `specifier`; a pre-release can.
+
+    Raises `ValueError` if either cannot be read.
+    """
+    clauses = _clauses(specifier)
+    seen = _SEEN.fullmatch(version)
+    if clauses is None or seen is None:
+        from packaging.specifiers import SpecifierSet
+
+        return SpecifierSet(specifier).contains(version, prereleases=True)
+    public = Version(seen[1])
+    return all(_holds(public, one) for one in clauses)
+
+
+def names_prerelease(specifier: str) -> bool:
+    """Whether a version in `specifier` is a pre-release. Raises `ValueError`."""
+    clauses = _clauses(specifier)
+    if clauses is None:
+        from packaging.specifiers import SpecifierSet
+
+        return bool(SpecifierSet(specifier).prereleases)
+    return any(one.version.is_prerelease and one.op != "!=" for one in clauses)
+
+
+def applicable(line: str, environments: list[dict[str, str]]) -> Requirement | None:
+    """The requirement of `line`, if its marker holds in one of `environments`, else None.
+
+    None also for a line that cannot be read. An environment has the variables of markers.
+    """
+    match = _REQUIREMENT.fullmatch(line)
+    clauses = _clauses(match[3] or match[4]) if match is not None else None
+    marker = None if match is None else match[5]
+    holds = [_marker(marker, one) if marker else True for one in environments]
+    if match is None or clauses is None or None in holds:
+        return _parsed(line, environments)
+    if not any(holds):
+        return None
+    extras = frozenset(re.split(r"[ \t]*,[ \t]*", match[2])) if match[2] else frozenset[str]()
+    return Requirement(match[1], extras, ",".join(sorted(one.text for one in clauses)))
+
+
+def _parsed(line: str, environments: list[dict[str, str]]) -> Requirement | None:
+    """Read a line with `packaging`, as `applicable` says."""
+    from packaging.markers import UndefinedEnvironmentName
+    from packaging.requirements import Requirement as Parsed
+
+    try:
+        found = Parsed(line)
+        marker = found.marker
+        if marker is None or any(marker.evaluate(one) for one in environments):
+            return Requirement(found.name, frozenset(found.extras), str(found.specifier))
+    except (ValueError, RecursionError, UndefinedEnvironmentName):
+        pass
+    return None
+
+
+@lru_cache(maxsize=512)
+def _clauses(specifier: str) -> tuple[_Clause, ...] | None:
+    """The clauses of a simple specifier; None for one that `packaging` has to read."""
+    found: dict[tuple[str, Version, bool], _Clause] = {}
+    for part in specifier.split(",") if specifier.strip() else ():
+        match = _CLAUSE.fullmatch(part)
+        if match is None:
+            return None
+        op, text, family = match[1], match[2], bool(match[3])
+        plain = _RELEASE.fullmatch(text) is not None
+        if (family or op not in _ORDERS) and not plain:
+            return None
+        if (family and op not in ("==", "!=")) or (op == "~=" and "." not in text):
+            return None
+        try:
+            version = Version(text)
+        except ValueError:  # no version, or one of thousands of digits
+            return None
+        if (op, version, family) in found:
+            return None  # `packaging` keeps one of them
+        clause = _Clause(op, version, family, f"{op}{text}{match[3] or ''}")
+        found[op, version, family] = clause
+    return tuple(found.values())
+
+
+def _holds(seen: Version, clause: _Clause) -> bool:
+    op, wanted = clause.op, clause.version
+    if clause.family:
+        return _in_family(seen, wanted.release) == (op == "==")
+    if op == "~=":
+        return seen >= wanted and _in_family(seen, wanted.release[:-1])
+    if op in ("==", "!="):
+        return (seen == wanted) == (op == "==")
+    if op in ("<", ">="):
+        return (seen < wanted) == (op == "<")
+    return (seen > wanted) == (op == ">")
+
+
+def _in_family(seen: Version, release: tuple[int, ...]) -> bool:
+    """Whether a version begins with `release`; numbers that it does not have are zero."""
+    padded = seen.release + (0,) * len(release)
+    return padded[: len(release)] == release
+
+
+def _marker(text: str, environment: Mapping[str, str]) -> bool | None:
+    """Whether a marker holds; None for one that `packaging` has to read."""
+    parts: list[str | bool] = []
+    at = 0
+    while at < len(text):
+        match = _PART.match(text, at)
+        if match is None:
+            return None
+        at = match.end()
+        if match[3]:
+            value = _comparison(match[3], match[4], match[5] or match[6] or "", environment)
+            if value is None:
+                return None
+            parts.append(value)
+        else:
+            parts.append(match[1] or match[2])
+    left = iter(parts)
+    try:
+        result = _either(left, depth=0)
+    except ValueError:
+        return None
+    return result
+
+
+def _either(parts: Iterator[str | bool], depth: int) -> bool:
+    """Evaluate up to the closing bracket; `and` comes before `or`. Raises `ValueError`."""
+    if depth > _MOST_BRACKETS:
+        raise ValueError(depth)
+    some, every = False, True
+    while True:
+        part = next(parts, "")
+        value = _either(parts, depth + 1) if part == "(" else part
+        if not isinstance(value, bool):
+            raise ValueError(value)
+        every = every and value
+        after = next(parts, "")
+        if after == "or":
+            some, every = some or every, True
+        elif after != "and":
+            if after != (")" if depth else ""):
+                raise ValueError(after)
+            return some or every
+
+
+def _comparison(name: str, op: str, text: str, environment: Mapping[str, str]) -> bool | None:
+    value = environment.get(name)
+    if value is None:
+        return None
+    if name == "extra" and op in ("==", "!="):
+        return (_normal(value) == _normal(text)) == (op == "==")
+    if name in _TEXTS and op in ("==", "!=") and _WORD.fullmatch(text):
+        return (value == text) == (op == "==")
+    if name in _VERSIONS and _clauses(op + text) is not None and _RELEASE.fullmatch(value):
+        return satisfies(value, op + text)
+    return None
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

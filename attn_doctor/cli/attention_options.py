@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec import Struct
+
+from attn_doctor.cli.option import Option
 
 if TYPE_CHECKING:
     from attn_doctor.backends.attention_call import AttentionCall
@@ -43,7 +44,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
     framework: Annotated[
         Framework | None,
-        typer.Option(
+        Option(
             metavar="NAME",
             help="Use the names of this framework: diffusers, finetrainers or simpletuner."
             " Default: the installed trainer, else diffusers.",
@@ -53,7 +54,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     ] = None
     phase: Annotated[
         Phase | None,
-        typer.Option(
+        Option(
             "--for",
             metavar="PHASE",
             help="training or inference. Default: both.",
@@ -63,7 +64,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     ] = None
     mask: Annotated[
         str,
-        typer.Option(
+        Option(
             "--mask",
             metavar="MASK,…",
             help="none; varlen (boolean over keys, padding at the end); bool (boolean, padding"
@@ -73,11 +74,11 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         ),
     ] = ""
     causal: Annotated[
-        bool, typer.Option("--causal", help="The call sets is_causal.", rich_help_panel=_PANEL)
+        bool, Option("--causal", help="The call sets is_causal.", rich_help_panel=_PANEL)
     ] = False
     gqa: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--gqa",
             help="Grouped queries: fewer heads of keys and values than of queries.",
             rich_help_panel=_PANEL,
@@ -85,7 +86,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     ] = False
     dtype: Annotated[
         Dtype,
-        typer.Option(
+        Option(
             "--dtype",
             metavar="DTYPE",
             help="Type of queries, keys and values: bf16, fp16 or fp32.",
@@ -94,7 +95,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     ] = Dtype.bf16
     head_dim: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             max=4096,
             metavar="N",
@@ -105,7 +106,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     ] = None
     seq_len: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             metavar="TOKENS",
             help="Tokens. Default: 4608, an image of 1024×1024 in Flux.",
@@ -115,9 +116,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     ] = None
     compiled: Annotated[
         bool,
-        typer.Option(
-            "--compiled", help="The model runs under torch.compile.", rich_help_panel=_PANEL
-        ),
+        Option("--compiled", help="The model runs under torch.compile.", rich_help_panel=_PANEL),
     ] = False
 
     @property
@@ -132,6 +131,8 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         kinds = split(self.mask)
         for kind in kinds:
             if kind not in MASKS:
+                import typer
+
                 raise typer.BadParameter(
                     f"{kind!r} is not a kind of mask; choose from {', '.join(MASKS)}",
                     param_hint="--mask",

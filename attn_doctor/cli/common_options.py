@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-import typer
+from attn_doctor.cli.option import Option
 
 Python = Annotated[
     str,
-    typer.Option(
+    Option(
         "--python",
         metavar="PATH",
         help="Interpreter or environment to examine. Default: the active environment, else the"
@@ -19,11 +19,11 @@ Python = Annotated[
 ]
 Timeout = Annotated[
     float,
-    typer.Option(min=0.1, metavar="SECONDS", help="Longest time that the examination may take."),
+    Option(min=0.1, metavar="SECONDS", help="Longest time that the examination may take."),
 ]
 Snapshot = Annotated[
     str,
-    typer.Option(
+    Option(
         "--facts",
         metavar="FILE",
         help="Examine a snapshot (- for stdin) instead of this machine.",
@@ -32,7 +32,7 @@ Snapshot = Annotated[
 ]
 Output = Annotated[
     str,
-    typer.Option(
+    Option(
         "--output",
         "-o",
         metavar="FILE",
@@ -42,18 +42,18 @@ Output = Annotated[
 ]
 CacheDir = Annotated[
     str,
-    typer.Option(
+    Option(
         "--cache-dir",
         metavar="DIR",
         help="Cache folder. Default: TORCHINDUCTOR_CACHE_DIR, else torch's own.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
+Json = Annotated[bool, Option("--json", help="Short for --format json.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", "-n", help="Show what would be done and change nothing.")
+    bool, Option("--dry-run", "-n", help="Show what would be done and change nothing.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def _log_if_twice(count: int) -> int:
@@ -66,7 +66,7 @@ def _log_if_twice(count: int) -> int:
 
 
 _verbose = partial(
-    typer.Option,
+    Option,
     "--verbose",
     "-v",
     count=True,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from attn_doctor.cli.option import Option
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
 Pretend = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--pretend",
         metavar="KEY=VALUE,…",
         help="Evaluate another machine: gpu=rtx4090 (2xh100, none), sm, memory, driver, torch,"
@@ -27,6 +27,8 @@ def examined(snapshot: str, python: str, timeout: float, pretended: Sequence[str
     from attn_doctor.diagnosis import derive
 
     if snapshot and python:
+        import typer
+
         raise typer.BadParameter("--facts examines a snapshot: drop --python")
     if snapshot:
         from attn_doctor.snapshot import load

@@ -13,12 +13,13 @@ from typing import Any, TypeVar, get_type_hints
 import msgspec
 
 from attn_doctor.cli.common_options import OnlyLog
+from attn_doctor.cli.option import for_typer
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def grouped(command: Command) -> Command:
-    """Replace each parameter that is a struct by its fields, as typer has to see them.
+    """Return the command with the options that typer has to see: for a struct, its fields.
 
     A field is written as an option: `Annotated[type, typer.Option(…)] = default`. A command
     without `--verbose` gets one that only logs.
@@ -27,7 +28,7 @@ def grouped(command: Command) -> Command:
     parameters: list[inspect.Parameter] = []
     hints = get_type_hints(command, include_extras=True)
     for name, parameter in inspect.signature(command).parameters.items():
-        hint = hints[name]
+        hint = for_typer(hints[name])
         if not (isinstance(hint, type) and issubclass(hint, msgspec.Struct)):
             parameters.append(parameter.replace(annotation=hint))
             continue
@@ -38,16 +39,16 @@ def grouped(command: Command) -> Command:
                 field.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=field.default,
-                annotation=fields[field.name],
+                annotation=for_typer(fields[field.name]),
             )
             for field in msgspec.structs.fields(hint)
         ]
     has_verbose = any(one.name == "verbose" for one in parameters)
-    if has_verbose and not groups:
-        return command
     if not has_verbose:
         kind = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter("verbose", kind, default=0, annotation=OnlyLog))
+        parameters.append(
+            inspect.Parameter("verbose", kind, default=0, annotation=for_typer(OnlyLog))
+        )
 
     @functools.wraps(command)
     def run(**values: Any) -> None:

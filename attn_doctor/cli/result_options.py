@@ -6,10 +6,10 @@ import sys
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec import Struct
 
 from attn_doctor.cli.common_options import Json
+from attn_doctor.cli.option import Option
 
 if TYPE_CHECKING:
     from attn_doctor.render.terminal import Terminal
@@ -33,7 +33,7 @@ class PageFormat(str, Enum):
 class ResultOptions(Struct, frozen=True, kw_only=True):
     """Options for the form of a result."""
 
-    format: Annotated[Format, typer.Option(help="Format of the result.")] = Format.text
+    format: Annotated[Format, Option(help="Format of the result.")] = Format.text
     json: Json = False
 
     @property
@@ -45,7 +45,7 @@ class ResultOptions(Struct, frozen=True, kw_only=True):
 class PageOptions(Struct, frozen=True, kw_only=True):
     """Options for the form of a result that can be Markdown."""
 
-    format: Annotated[PageFormat, typer.Option(help="Format of the result.")] = PageFormat.text
+    format: Annotated[PageFormat, Option(help="Format of the result.")] = PageFormat.text
     json: Json = False
 
     @property

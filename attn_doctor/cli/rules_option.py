@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from attn_doctor.cli.option import Option
 
 Folders = Annotated[
     list[Path] | None,
-    typer.Option(
+    Option(
         "--rules",
         metavar="DIR",
         help="Folder of your own rules, in addition to ours; can be repeated. ATTN_DOCTOR_RULES, a"

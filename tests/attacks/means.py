@@ -73,7 +73,7 @@ def commands() -> tuple[tuple[str, ...], ...]:
     """Every command of attn-doctor, such as `("cache", "clear")`, as its help pages list them."""
     from typer.main import get_command
 
-    from attn_doctor.cli import app_for
+    from attn_doctor.cli.application import app_for
 
     def walk(command: object, words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         inner: dict[str, object] = getattr(command, "commands", {})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from attn_doctor.cli import _COMMANDS, app_for
+from attn_doctor.cli.application import _COMMANDS, app_for
 from tests.command import run
 
 H200 = Path(__file__).parents[1] / "machines" / "h200-torch-2.11-cu130" / "facts.json"

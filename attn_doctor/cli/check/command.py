@@ -8,13 +8,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec import Struct
 
 from attn_doctor.cli.attention_options import CallOptions, split
 from attn_doctor.cli.check.formats import Output, deliver, outputs
 from attn_doctor.cli.common_options import Json, Verbose
 from attn_doctor.cli.common_options import Output as OutputOption
+from attn_doctor.cli.option import Option
 from attn_doctor.cli.result_options import terminal
 from attn_doctor.cli.rules_option import here
 from attn_doctor.cli.source_options import SourceOptions
@@ -58,7 +58,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
 
     require: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME,…",
             help="Backends that must be ready: exit with 1 unless all are. For inference, unless"
             " --for says otherwise. May be repeated.",
@@ -68,7 +68,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     ] = None
     fail_on: Annotated[
         FailOn | None,
-        typer.Option(
+        Option(
             metavar="LEVEL",
             help="Exit with 1 if a problem of this severity or worse is found: error (the default),"
             " warning, info; never for none.",
@@ -78,7 +78,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     ] = None
     strict: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--strict",
             help="Exit with 4 if a rule could not be evaluated.",
             rich_help_panel=_RULES,
@@ -86,7 +86,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     ] = False
     baseline: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="Count only problems that this earlier JSON result does not have.",
             show_default=False,
@@ -95,7 +95,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     ] = ""
     policy: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="FILE",
             help="What the project requires and accepts. Default: the nearest attn-doctor.toml, or"
             " [tool.attn-doctor] in pyproject.toml; none for no policy.",
@@ -105,7 +105,7 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
     ] = ""
     explain_policy: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--explain-policy", help="Show the policy in force and exit.", rich_help_panel=_RULES
         ),
     ] = False
@@ -134,7 +134,7 @@ class ResultOptions(Struct, frozen=True, kw_only=True):
 
     format: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="NAME[:FILE]",
             help=f"Format of the result: {', '.join(FORMATS)}. With :FILE into a file; may be"
             " repeated. Default: text.",
@@ -147,7 +147,7 @@ class ResultOptions(Struct, frozen=True, kw_only=True):
     verbose: Verbose = 0
     quiet: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--quiet",
             "-q",
             help="Show only errors, warnings and the last line.",
@@ -168,7 +168,7 @@ def check(
     result: ResultOptions,
     config: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="PATH",
             help="Configuration to predict the backend of: of a trainer, a server or a UI (JSON,"
             " TOML, YAML), a start script, a container file, a Python script, a notebook, or a"
@@ -179,7 +179,7 @@ def check(
     ] = None,
     live: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--live",
             help="Also run every backend, forward and backward, each in its own process.",
             rich_help_panel=_LIVE,
@@ -187,7 +187,7 @@ def check(
     ] = False,
     device: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="cuda:N|cpu",
             help="With --live: the device. cuda:N is torch's GPU number N.",
             show_default=False,
@@ -203,6 +203,8 @@ def check(
     failed, 4 (with --strict) a rule could not be evaluated.
     """
     if live and (source.pretend or source.facts):
+        import typer
+
         raise typer.BadParameter("--live runs the backends here: drop --facts and --pretend")
     from attn_doctor.backends.required import is_unready
     from attn_doctor.diagnosis import CheckRequest, diagnose
@@ -212,7 +214,7 @@ def check(
     policy = counting.read()
     if counting.explain_policy:
         _explain_policy(policy)
-        raise typer.Exit
+        raise SystemExit
     wanted = calls.calls(("none",))
     own_phase = [one for one in wanted if calls.phase or one.phase == "inference"]
     checked = diagnose(
@@ -255,7 +257,7 @@ def check(
         return backends_live.added(text, ran, checked.diagnosis, form)
 
     deliver(asked, written)
-    raise typer.Exit(code)
+    raise SystemExit(code)
 
 
 def _paths(config: list[str] | None, *, search: bool) -> tuple[str, ...] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import typer
 from msgspec import Struct
 
 from attn_doctor.cli.output_file import append, encoded, write
@@ -33,6 +32,8 @@ def outputs(given: Sequence[str], known: Sequence[str], path: str = "") -> tuple
     asked = [one if one.path else Output(one.name, path) for one in asked]
     same = [one.name for one in asked if one.path == path]
     if len(same) > 1:
+        import typer
+
         raise typer.BadParameter(
             f"{' and '.join(same)} would both go to {path or 'standard output'}: give all but one"
             f" a file, such as --format {same[1]}:FILE",
@@ -43,14 +44,14 @@ def outputs(given: Sequence[str], known: Sequence[str], path: str = "") -> tuple
 
 def _output(text: str, known: Sequence[str]) -> Output:
     name, colon, path = text.partition(":")
+    if name in known and (path or not colon):
+        return Output(name, path)
+    import typer
+
     if name not in known:
         hint = did_you_mean(name, known, f"choose from {', '.join(known)}", 1)
         raise typer.BadParameter(f"no format {name!r}; {hint}", param_hint="--format")
-    if colon and not path:
-        raise typer.BadParameter(
-            f"{text!r} names no file: write {name}:FILE", param_hint="--format"
-        )
-    return Output(name, path)
+    raise typer.BadParameter(f"{text!r} names no file: write {name}:FILE", param_hint="--format")
 
 
 def deliver(asked: Sequence[Output], render: Callable[[Output], str]) -> None:

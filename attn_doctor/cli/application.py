@@ -18,7 +18,8 @@ EPILOG = """
 Without a command, `attn-doctor` runs `check`.
 
 Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3 attn-doctor failed, 4
-(with --strict) a rule could not be evaluated, 130 interrupted.
+(with --strict) a rule could not be evaluated or a release is newer than the tables, 130
+interrupted.
 
 Set ATTN_DOCTOR_LOG=debug to log each step to standard error.
 """

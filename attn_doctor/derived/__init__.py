@@ -16,6 +16,7 @@ from attn_doctor.derived import (
     backend_wheels,
     extensions,
     kernel_drift,
+    newer,
     pci_names,
     torch_wheels,
     triton_pairing,
@@ -50,6 +51,7 @@ def derive(facts: Facts, tables: Tables) -> Facts:
         facts,
         torch=torch,
         gpus=gpus,
+        newer_releases=newer.newer_releases(msgspec.structs.replace(facts, gaps=gaps), tables),
         gaps=gaps,
         **{field: _package(facts, tables, field, gaps) for field in PACKAGES},
     )

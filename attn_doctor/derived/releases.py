@@ -28,6 +28,12 @@ def parts(version: str) -> tuple[int, ...]:
     return tuple(int(one[:9]) for one in numbers[0].split(".")) if numbers is not None else ()
 
 
+def post(version: str) -> int:
+    """Return the number of a post-release: `2.8.3.post2` is 2, `2.8.3` is 0."""
+    found = re.search(r"\.post(\d{1,9})", version)
+    return int(found[1]) if found is not None else 0
+
+
 def series(version: str | None) -> str | None:
     """Return the major and minor part of a version, such as `2.11`."""
     numbers = parts(version or "")

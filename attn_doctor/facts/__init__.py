@@ -20,6 +20,7 @@ from attn_doctor.facts.caches import BuiltKernels, Cache
 from attn_doctor.facts.installed import (
     CudaWheel,
     Extension,
+    NewerRelease,
     Package,
     ShadowingLibrary,
     Torch,
@@ -48,6 +49,7 @@ __all__ = [
     "Facts",
     "Gpu",
     "Interpreter",
+    "NewerRelease",
     "Package",
     "PciDevice",
     "Program",
@@ -118,6 +120,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     unmet_requirements: tuple[UnmetRequirement, ...] | None = None
     """Requirements of these packages, and of those that they require, that are not met. Without
     torch, Triton and CUDA, which other facts describe."""
+    newer_releases: tuple[NewerRelease, ...] | None = None
+    """Derived: installed releases that are newer than the tables of this attn-doctor know."""
     cuda_wheels: tuple[CudaWheel, ...] | None = None
     """CUDA libraries installed as wheels."""
     shadowing_libraries: tuple[ShadowingLibrary, ...] | None = None
@@ -192,6 +196,7 @@ ELEMENTS: dict[str, str] = {
     "damaged_metadata": "metadata",
     "duplicates": "duplicate",
     "unmet_requirements": "requirement",
+    "newer_releases": "release",
     "cuda_wheels": "wheel",
     "shadowing_libraries": "library",
     "caches": "cache",

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from attn_doctor.facts.kinds import (
     ArchsSource,
+    Basis,
     ExtensionMismatch,
     GpuCode,
     Origin,
@@ -263,6 +264,22 @@ class UnmetRequirement(Struct, frozen=True, kw_only=True):
     """What it requires, as for pip: `packaging>=20.0`."""
     installed: Version | None = None
     """The version that is installed; empty if none is."""
+
+
+class NewerRelease(Struct, frozen=True, kw_only=True):
+    """Derived: an installed release that is newer than the newest one that the tables know."""
+
+    package: str | None = None
+    """Name of its facts, such as `diffusers`, or `driver`."""
+    version: Version | None = None
+    """The installed version."""
+    known: Version | None = None
+    """The newest release that the tables know."""
+    basis: Basis | None = None
+    """`source`: from its own files; `known`: as the newest known release; `unknown`: what tables
+    have for each release is unknown for it."""
+    text: str | None = None
+    """All of it as a sentence."""
 
 
 class CudaWheel(Struct, frozen=True, kw_only=True):

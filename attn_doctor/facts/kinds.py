@@ -30,6 +30,8 @@ ArchsSource = Literal["file", "table", ""]
 CacheFolder = Literal["inductor", "triton", "extensions", "jiterator", "driver", "cute", "hub"]
 #: Those that are facts; `fxgraph` and `aotautograd` are folders in Inductor's.
 CacheKind = Literal[CacheFolder, "fxgraph", "aotautograd"]
+#: What a release that is newer than the tables is evaluated by.
+Basis = Literal["source", "known", "unknown"]
 PrebuiltWheel = Literal["yes", "no"]
 DriverChange = Literal["newer", "older", ""]
 DuplicatePlace = Literal["folder", "pythonpath", "user", "environments"]

@@ -130,9 +130,13 @@ def unchecked(diagnosis: Diagnosis) -> dict[str, list[str]]:
 
 
 def exit_code(diagnosis: Diagnosis, fail_on: Severity | None, *, strict: bool) -> int:
-    """0 healthy, 1 a problem at or above `fail_on`, 4 (only if `strict`) something is unknown."""
+    """0 healthy, 1 a problem at or above `fail_on`, 4 (only if `strict`) something is unknown.
+
+    A release that is newer than the tables counts as unknown unless its own source was evaluated.
+    """
     if fail_on is not None:
         for finding in diagnosis.problems:
             if finding.severity.rank >= fail_on.rank:
                 return 1
-    return 4 if strict and unchecked(diagnosis) else 0
+    newer = any(one.basis != "source" for one in diagnosis.facts.newer_releases or ())
+    return 4 if strict and (newer or unchecked(diagnosis)) else 0

@@ -80,7 +80,8 @@ class PolicyOptions(Struct, frozen=True, kw_only=True):
         bool,
         Option(
             "--strict",
-            help="Exit with 4 if a rule could not be evaluated.",
+            help="Exit with 4 if a rule could not be evaluated, or a release is newer than the"
+            " tables and not evaluated from its own source.",
             rich_help_panel=_RULES,
         ),
     ] = False
@@ -200,7 +201,7 @@ def check(
     Reads only: nothing is imported, executed, changed or sent. Only --live runs what it examines.
 
     Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3 attn-doctor
-    failed, 4 (with --strict) a rule could not be evaluated.
+    failed, 4 (with --strict) a rule could not be evaluated, or a release is newer than the tables.
     """
     if live and (source.pretend or source.facts):
         import typer

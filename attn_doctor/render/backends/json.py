@@ -11,13 +11,14 @@ from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Matrix, RequirementResult
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix, Safety
+from attn_doctor.render.findings.summary import tables_state
 from attn_doctor.render.json_text import result
 from attn_doctor.shell.commands import shell_lines
 
 
 def json(matrix: Matrix, facts: Facts) -> str:
     """The whole table as one JSON object."""
-    return result(simulated=facts.simulated, **plain(matrix, facts), facts=facts)
+    return result(**_common(facts), **plain(matrix, facts), facts=facts)
 
 
 def why_json(
@@ -41,7 +42,16 @@ def why_json(
     about = {"declares": backend.declares, "truth": backend.truth, "source": backend.source}
     table = plain(matrix, facts)
     head = {key: table[key] for key in ("framework", "version", "installed", "context")}
-    return result(simulated=facts.simulated, **head, **row, **about, answers=answers)
+    return result(**_common(facts), **head, **row, **about, answers=answers)
+
+
+def _common(facts: Facts) -> dict[str, Any]:
+    """What limits every answer."""
+    return {
+        "simulated": facts.simulated,
+        "newer_releases": facts.newer_releases or (),
+        "tables": tables_state(),
+    }
 
 
 def plain(matrix: Matrix, facts: Facts) -> dict[str, Any]:

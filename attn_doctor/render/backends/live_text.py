@@ -23,7 +23,7 @@ from attn_doctor.render.definition_list import (
     labelled,
     titled,
 )
-from attn_doctor.render.findings.summary import opening
+from attn_doctor.render.findings.summary import caveats, opening
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
 
@@ -60,7 +60,10 @@ def text(
     """The whole result. `top`: with the line on which interpreter was examined."""
     lines: list[str] = []
     if top:
-        lines += [*opening(facts, terminal), ""]
+        lines += opening(facts, terminal)
+        for sentence in caveats(facts):
+            lines += terminal.marked("i", sentence, "bold", "blue")
+        lines.append("")
     lines += _machine(report, terminal)
     lines += _imports(report, terminal)
     if report.failure is None:

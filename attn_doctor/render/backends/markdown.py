@@ -10,7 +10,7 @@ from attn_doctor.backends.readiness import Matrix, Outcome, RequirementResult
 from attn_doctor.facts import Facts
 from attn_doctor.render.backends.labels import head, label, reasons, subject
 from attn_doctor.render.findings.markdown import escape
-from attn_doctor.render.findings.summary import header
+from attn_doctor.render.findings.summary import caveats, header
 
 
 def markdown(matrix: Matrix, facts: Facts) -> str:
@@ -75,6 +75,8 @@ def _top(matrix: Matrix, facts: Facts) -> Iterator[str]:
     yield f"Examined: {escape(header(facts))}. For {escape(head(matrix))}."
     if facts.simulated:
         yield f"Simulated: {escape(', '.join(facts.simulated))}."
+    for sentence in caveats(facts):
+        yield f"{escape(sentence)}."
     yield ""
 
 

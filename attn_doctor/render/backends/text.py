@@ -26,7 +26,7 @@ from attn_doctor.render.backends.labels import (
     subject,
 )
 from attn_doctor.render.definition_list import labelled
-from attn_doctor.render.findings.summary import blocks, opening
+from attn_doctor.render.findings.summary import blocks, caveats, opening
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell.commands import attn_doctor, in_text, shell_lines
 
@@ -103,6 +103,8 @@ def _top(matrix: Matrix, facts: Facts, terminal: Terminal) -> Iterator[str]:
         yield from terminal.wrap(clean(f"simulated: {', '.join(known['simulated'])}"), 0)
     machine = known["machine"][1:2] + known["torch"][:1]
     yield from terminal.wrap(clean(" · ".join((subject(matrix), *machine))), 0)
+    for sentence in caveats(facts):
+        yield from terminal.marked("i", sentence, "bold", "blue")
     yield from terminal.wrap(f"Evaluated from files, nothing was run. Call: {head(matrix)}", 0)
     yield ""
 

@@ -11,6 +11,7 @@ from attn_doctor.findings import Diagnosis, Severity
 from attn_doctor.redact import redact
 from attn_doctor.render.findings.locations import location
 from attn_doctor.render.findings.plain import details
+from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import Problem, problems, tally
 from attn_doctor.render.terminal import clean
 
@@ -23,6 +24,7 @@ def github(diagnosis: Diagnosis, file: str = "") -> str:
     `file`: what annotations without a place of their own point at.
     """
     lines = [_command(problem, diagnosis, file) for problem in problems(diagnosis)]
+    lines += [f"::notice title=attn-doctor::{_data(one)}" for one in caveats(diagnosis.facts)]
     return "\n".join([*lines, f"attn-doctor: {tally(diagnosis)}"]) + "\n"
 
 

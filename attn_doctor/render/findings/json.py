@@ -9,6 +9,7 @@ import msgspec
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix
+from attn_doctor.render.findings.summary import tables_state
 from attn_doctor.render.grouping import counts, unchecked
 from attn_doctor.render.json_text import result
 from attn_doctor.shell.commands import argv_lists, shell_lines
@@ -42,6 +43,8 @@ def json(
         unchecked=[
             {"reason": reason, "rules": rules} for reason, rules in unchecked(diagnosis).items()
         ],
+        newer_releases=diagnosis.facts.newer_releases or (),
+        tables=tables_state(),
         **({"backends": _backends(backends, diagnosis.facts)} if backends is not None else {}),
         **({"configs": _configs(configs)} if configs else {}),
         facts=diagnosis.facts,

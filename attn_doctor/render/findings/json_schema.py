@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from attn_doctor.backends.readiness import Matrix, Readiness
-from attn_doctor.facts import Facts
+from attn_doctor.facts import Facts, NewerRelease
 from attn_doctor.findings import Finding
 from attn_doctor.render.json_text import SCHEMA
 
@@ -17,9 +17,9 @@ _TEXTS = {"type": "array", "items": {"type": "string"}}
 
 def schema() -> dict[str, Any]:
     """The schema of one result. Keys may be added within one value of `schema`."""
-    shapes: tuple[type, ...] = (Finding, Facts, Matrix)
+    shapes: tuple[type, ...] = (Finding, Facts, Matrix, NewerRelease)
     references, components = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
-    finding, facts, matrix = references
+    finding, facts, matrix, newer = references
     # Renderers add the lines for the shell and leave out what only `fix` uses.
     del components["Fix"]["properties"]["done"]
     components["Fix"]["properties"]["commands"] = {
@@ -44,6 +44,10 @@ def schema() -> dict[str, Any]:
             "type": "array",
             "items": _object({"reason": {"type": "string"}, "rules": _TEXTS}),
         },
+        "newer_releases": {"type": "array", "items": newer},
+        "tables": _object(
+            {"checked": {"type": "string", "format": "date"}, "days": {"type": "integer"}}
+        ),
         "facts": facts,
     }
     optional = {"backends": matrix, "configs": {"type": "array", "items": _config()}}

@@ -2,6 +2,7 @@
 
 Errors are failures. Warnings and notes pass, with their text as output, because a CI step that
 passes must not show red cases. What could not be evaluated, or does not apply, is skipped.
+An installed release that is newer than the tables is a test case of its own.
 Source: the de-facto schema of the Jenkins xUnit plugin (junit-10.xsd).
 """
 
@@ -24,6 +25,13 @@ def junit(diagnosis: Diagnosis, fail_on: Severity | None = Severity.ERROR) -> st
     suite = Element("testsuite", name="attn-doctor")
     for rule, findings in sorted(by_rule.items()):
         _case(suite, rule, findings, diagnosis, fail_on)
+    for release in diagnosis.facts.newer_releases or ():
+        name = release.package or ""
+        case = SubElement(suite, "testcase", classname="attn-doctor.releases", name=name, time="0")
+        if release.basis == "source":
+            SubElement(case, "system-out").text = _xml(release.text or "")
+        else:
+            SubElement(case, "skipped", message=_xml(release.text or ""))
     cases = suite.findall("testcase")
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(len(suite.findall("testcase/failure"))))

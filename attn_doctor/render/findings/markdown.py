@@ -10,7 +10,7 @@ from attn_doctor._version import __version__
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Fix
 from attn_doctor.redact import redact
-from attn_doctor.render.findings.summary import blocks, header
+from attn_doctor.render.findings.summary import blocks, caveats, header
 from attn_doctor.render.grouping import Problem, plural, problems, tally, unchecked
 from attn_doctor.render.terminal import clean
 from attn_doctor.shell.commands import shell_lines
@@ -59,6 +59,9 @@ def _top(
     for name, lines in shown:
         yield f"| {name} | {'<br>'.join(map(escape, lines))} |"
     yield ""
+    for sentence in caveats(diagnosis.facts):
+        yield f"> {escape(sentence)}"
+        yield ""
 
 
 def _problems(diagnosis: Diagnosis) -> Iterator[str]:

@@ -14,6 +14,7 @@ from attn_doctor.findings import Diagnosis, Finding, Severity
 from attn_doctor.render.findings.locations import fingerprint, location
 from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.findings.plain import details, headline
+from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import unchecked
 from attn_doctor.render.json_text import json_text
 from attn_doctor.rulebook.rule import Rule
@@ -111,7 +112,10 @@ def _uri(path: str) -> str:
 
 def _notifications(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     """What could not be evaluated, so that a short list of results is not taken for health."""
-    return [
-        {"level": "note", "message": {"text": f"not checked: {', '.join(rules)}: {reason}"}}
+    texts = [
+        f"not checked: {', '.join(rules)}: {reason}"
         for reason, rules in unchecked(diagnosis).items()
+    ]
+    return [
+        {"level": "note", "message": {"text": text}} for text in (*texts, *caveats(diagnosis.facts))
     ]

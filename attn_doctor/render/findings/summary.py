@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date
+from typing import Any
 
 from attn_doctor._version import __version__
+from attn_doctor.derived.newer import age_sentence, tables_age
 from attn_doctor.facts import Facts, Gpu, Package, Program
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.rulebook import library
 
 #: Packages of the last block, in the order in which they are shown.
 PACKAGES = (
@@ -34,6 +38,19 @@ def header(facts: Facts) -> str:
     )
     words = " · ".join(filter(None, (version, kind, python.selection_reason)))
     return clean(f"{python.path} ({words})")
+
+
+def caveats(facts: Facts) -> list[str]:
+    """What limits every verdict: releases that are newer than the tables, and old tables."""
+    newer = [release.text or "" for release in facts.newer_releases or ()]
+    old = age_sentence(library.tables(), date.today())
+    return [clean(one) for one in (*newer, *([old] if old else ()))]
+
+
+def tables_state() -> dict[str, Any]:
+    """The day on which the tables were last compared with releases, and the days since."""
+    checked, days = tables_age(library.tables(), date.today())
+    return {"checked": checked.isoformat(), "days": days}
 
 
 def blocks(facts: Facts) -> list[tuple[str, list[str]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attn_doctor.backends.readiness import Readiness
 from attn_doctor.findings import Because, Diagnosis, Severity
 from attn_doctor.render.definition_list import fix_lines, labelled, titled
-from attn_doctor.render.findings.summary import blocks, opening
+from attn_doctor.render.findings.summary import blocks, caveats, opening
 from attn_doctor.render.grouping import (
     Problem,
     counts,
@@ -76,13 +76,20 @@ def text(
         lines += _others(others, diagnosis, terminal)
     else:
         lines += _unchecked(diagnosis, terminal, verbose)
-    if policy:
-        lines += terminal.wrap(f"policy in force: {clean(policy)}", 0)
+    lines += _limits(diagnosis, policy, terminal)
     if asked:
         lines += _conclusion([one for one in every if one not in others], configs, terminal)
     else:
         lines += _last(diagnosis, terminal)
     return terminal.page(lines)
+
+
+def _limits(diagnosis: Diagnosis, policy: str, terminal: Terminal) -> Iterator[str]:
+    """What limits the verdict below."""
+    for sentence in caveats(diagnosis.facts):
+        yield from terminal.marked("i", sentence, "bold", "blue")
+    if policy:
+        yield from terminal.wrap(f"policy in force: {clean(policy)}", 0)
 
 
 def _answers(configs: Sequence[Prediction], terminal: Terminal) -> Iterator[str]:

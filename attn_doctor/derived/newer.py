@@ -1,0 +1,85 @@
+"""Finds installed releases that are newer than the newest one that the tables know.
+
+Such a release may differ in what rules and tables say. A package whose own files were read is
+evaluated by them. Of another one, rules compare the version, so that it counts as the newest known
+release. Facts that only a table has are unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from attn_doctor.derived.releases import Row, Tables, parts, post
+from attn_doctor.facts import Facts, NewerRelease
+from attn_doctor.facts.kinds import Basis
+
+#: Days after which the age of the tables is shown.
+OLD = 90
+_HOW = {
+    "source": "evaluated from its own source",
+    "known": "evaluated as {known}",
+    "unknown": "what the tables have for each release is unknown for it",
+}
+
+
+def newer_releases(facts: Facts, tables: Tables) -> tuple[NewerRelease, ...] | None:
+    """Return the installed releases that are newer than the tables know; None if none was read."""
+    found = tuple(_newer(facts, tables))
+    return found if found or facts.torch.installed is not None else None
+
+
+def tables_age(tables: Tables, today: date) -> tuple[date, int]:
+    """Return the day on which the tables were last compared with releases, and the days since."""
+    # The index of a wheel is JSON, which has no dates.
+    checked = date.fromisoformat(str(tables["releases"]["checked"]))
+    return checked, (today - checked).days
+
+
+def age_sentence(tables: Tables, today: date) -> str:
+    """Return a sentence about tables that are old; empty if they are not."""
+    checked, days = tables_age(tables, today)
+    if days <= OLD:
+        return ""
+    return f"The tables of these rules are {days} days old ({checked}): releases since are unknown"
+
+
+def _newer(facts: Facts, tables: Tables) -> Iterator[NewerRelease]:
+    for row in tables["releases"]["release"]:
+        version = getattr(facts, row["name"]).version
+        known = str(row["newest"])
+        if version is None or not _is_newer(version, row):
+            continue
+        if row["name"] == "driver" and facts.driver.vendor not in ("nvidia", None):
+            continue
+        basis = _basis(row["name"], facts)
+        how = _HOW[basis].format(known=known)
+        yield NewerRelease(
+            package=row["name"],
+            version=version,
+            known=known,
+            basis=basis,
+            text=f"{row['title']} {version} is newer than these rules know ({known}): {how}",
+        )
+
+
+def _is_newer(version: str, row: Row) -> bool:
+    newest = str(row["newest"])
+    known = parts(newest)
+    if row["name"] == "driver":
+        # Branches are five apart; Windows increases numbers within one.
+        return parts(version)[:1] >= (known[0] + 5,)
+    found = parts(version)[: len(known)]
+    if len(known) < 3:
+        return found > known
+    return (found, post(version)) > (known, post(newest))
+
+
+def _basis(name: str, facts: Facts) -> Basis:
+    """What a newer release is evaluated by."""
+    if name in ("torch", "triton", "xformers"):
+        return "unknown"
+    if name == "driver":
+        # The driver itself says which CUDA it supports.
+        return "unknown" if "driver.cuda_max" in facts.gaps else "known"
+    return "known"

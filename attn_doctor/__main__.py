@@ -30,14 +30,16 @@ def main() -> None:
 
 def _run() -> int:
     try:
-        from attn_doctor import log
         from attn_doctor.cli import run, streams
+        from attn_doctor.logger import VARIABLE
         from attn_doctor.render import edge
 
         streams.prepare()
         edge.guard()
-        if os.environ.get(log.VARIABLE):
-            log.enable(os.environ[log.VARIABLE])
+        if os.environ.get(VARIABLE):
+            from attn_doctor import log
+
+            log.enable(os.environ[VARIABLE])
         for folder in reach.look(os.environ, sys.argv[1:]):
             sys.stderr.write(
                 f"attn-doctor: {folder} does not answer and is left out: mount it again, or unmount"

@@ -6,7 +6,6 @@ fails costs only its own facts; the reason is recorded as a gap.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +18,11 @@ from msgspec.structs import replace
 
 from attn_doctor import derived
 from attn_doctor._version import __version__
-from attn_doctor.anonymize import rewritten
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts, to_json
 from attn_doctor.findings import Diagnosis, Finding, Verdict
 from attn_doctor.host import Host
+from attn_doctor.logger import Logger
 from attn_doctor.probes import distributions, interpreter
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 #: Seconds that the probes may take together; a check ends soon after in any case.
 LIMIT = 4.0
 
-_log = logging.getLogger(__name__)
+_log = Logger(__name__)
 
 
 class _Running(threading.Thread):
@@ -135,6 +134,8 @@ def _printable(facts: Facts) -> Facts:
     try:
         to_json(facts)
     except UnicodeEncodeError:
+        from attn_doctor.anonymize import rewritten
+
         return rewritten(facts, lambda text: text.encode("utf-8", "replace").decode())
     return facts
 
@@ -156,7 +157,7 @@ def diagnosis_of(
     """
     rules = library.load(folders)
     findings = evaluate_rules(facts, rules, library.harms())
-    for finding in findings if _log.isEnabledFor(logging.DEBUG) else ():
+    for finding in findings if _log.wanted else ():
         _log_unknown(finding)
     return Diagnosis(
         facts=facts,
@@ -265,15 +266,21 @@ def _configurations(request: CheckRequest) -> tuple[list[Reading], list[str]]:
     """The named configurations, or the one in this folder; and why one was not read."""
     if request.configs is not None and not request.configs:
         return [], []
-    from attn_doctor.configs.readers import kinds
     from attn_doctor.configs.readers.locations import found_in, named
 
     if request.configs is not None:
+        from attn_doctor.configs.readers import kinds
+
         paths = [one for path in request.configs for one in named(Path(path), request.environ)]
         return [one for path in paths for one in kinds.read_all(*path)], []
     path = found_in(request.folder, request.environ)
+    if path is None:
+        return [], []
+    # Imported only if there is something to read: it takes as long as the slowest probe.
+    from attn_doctor.configs.readers import kinds
+
     try:
-        return kinds.read_all(*path) if path else [], []
+        return kinds.read_all(*path), []
     except AttnDoctorError as error:
         return [], [str(error)]
 

@@ -1,6 +1,6 @@
 """Logging: silent unless `-vv` or ATTN_DOCTOR_LOG asks for it, then on standard error.
 
-Every module logs with `logging.getLogger(__name__)`. The level `debug` shows the time of each
+Modules log with `logging.getLogger(__name__)`; those that `check` imports, with `Logger(__name__)`. The level `debug` shows the time of each
 probe, each program that is started, and the unknown fact behind each undecided rule.
 """
 
@@ -11,9 +11,8 @@ from typing import Any, TextIO
 
 from attn_doctor.clean import clean
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.logger import VARIABLE
 
-#: Environment variable with the level; empty and unset mean no log.
-VARIABLE = "ATTN_DOCTOR_LOG"
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO}
 _FORMAT = "%(relativeCreated)6.0f ms  %(name)s: %(message)s"
 

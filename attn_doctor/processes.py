@@ -12,10 +12,8 @@ GPU driver, an NFS server that does not answer) ignores SIGKILL, and waiting wou
 
 from __future__ import annotations
 
-import logging
 import os
 import select
-import shutil
 import signal
 import subprocess
 import threading
@@ -28,9 +26,10 @@ from typing import IO, Any
 from msgspec import Struct
 
 from attn_doctor.errors import OwnershipError
+from attn_doctor.logger import Logger
 from attn_doctor.worker import ownership
 
-_log = logging.getLogger(__name__)
+_log = Logger(__name__)
 
 #: Bytes of output that are kept, from the beginning and from the end.
 KEPT = 1 << 20
@@ -214,6 +213,8 @@ def _runner_of(
     program: str, env: Mapping[str, str] | None, *, as_owner: bool
 ) -> ownership.User | None:
     if not os.path.dirname(program):
+        import shutil
+
         search = (os.environ if env is None else env).get("PATH")
         program = shutil.which(program, path=search) or program
     accept = f"add `--allow-foreign {program}`"

@@ -19,7 +19,7 @@ PACKAGE = Path(attn_doctor.__file__).parent
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "clean",
+        "clean logger",
         "_version env_vars errors facts gpu_names json_files suggest token_shapes worker",
         "binaries files log processes redact requirement",
         "toml_files findings host pool pretend record snapshot",

@@ -7,7 +7,6 @@ cannot read.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shlex
 import sys
@@ -20,6 +19,7 @@ from attn_doctor.errors import OwnershipError
 from attn_doctor.files import open_binary, read_bytes, read_text
 from attn_doctor.host import Host, stat_kind
 from attn_doctor.json_files import JsonError, decode
+from attn_doctor.logger import Logger
 from attn_doctor.worker import ownership, reach
 
 
@@ -128,7 +128,7 @@ def _measure(path: str, seconds: float) -> dict[str, Any]:
     }
 
 
-_log = logging.getLogger(__name__)
+_log = Logger(__name__)
 
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 #: Bytes of a program's output that are kept, from the beginning.
@@ -210,7 +210,8 @@ class LocalHost(Host):
 
     def _run(self, argv: list[str], seconds: float, env: Mapping[str, str]) -> dict[str, Any]:
         quiet = {"LC_ALL": "C", **({} if os.name == "nt" else {"PATH": SYSTEM_PATH})}
-        _log.debug("run %s (at most %g s)", shlex.join(argv), seconds)
+        if _log.wanted:
+            _log.debug("run %s (at most %g s)", shlex.join(argv), seconds)
         try:
             ended = processes.run(
                 argv,

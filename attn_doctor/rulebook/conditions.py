@@ -12,7 +12,6 @@ builds of a release by vendors have such versions.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
@@ -151,6 +150,8 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
         other = _kind(text, facts, element)
         _check_pair(name, kind, op, text, other)
         return Condition(name, op, kind, None, text)
+    import json
+
     try:
         value = json.loads(text)
     except ValueError:
@@ -190,6 +191,8 @@ def _check_value(name: str, kind: str, op: str, value: Any) -> None:
     else:
         wanted = {"number": (int, float), "boolean": (bool,), "list": (list,)}.get(kind, (str,))
         fits = isinstance(value, wanted) and (kind == "boolean") == isinstance(value, bool)
+    import json
+
     if not fits:
         raise RuleError(f"{name} is a {kind}: {json.dumps(value)} does not fit `{op}`")
     try:

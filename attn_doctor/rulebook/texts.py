@@ -6,7 +6,6 @@ names the facts for a reader of the rule itself. `phrase` puts a condition into 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -121,6 +120,8 @@ def line(condition: Condition) -> str:
     """A condition as a rule file has it: `torch.build == "cpu"`."""
     if condition.op.startswith("is "):
         return f"{condition.fact} {condition.op}"
+    import json
+
     value = condition.other or json.dumps(condition.value, ensure_ascii=False)
     return f"{condition.fact} {condition.op} {value}"
 

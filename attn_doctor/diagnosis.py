@@ -155,14 +155,14 @@ def diagnosis_of(
 
     `start`: when the work began, by `time.perf_counter`.
     """
-    rules = library.load(folders)
+    rules = library.with_conditions(folders)
     findings = evaluate_rules(facts, rules, library.harms())
     for finding in findings if _log.wanted else ():
         _log_unknown(finding)
     return Diagnosis(
         facts=facts,
         findings=findings,
-        rules=sum(rule.has_conditions for rule in rules),
+        rules=len(rules),
         seconds=0.0 if start is None else time.perf_counter() - start,
     )
 

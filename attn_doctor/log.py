@@ -1,6 +1,7 @@
 """Logging: silent unless `-vv` or ATTN_DOCTOR_LOG asks for it, then on standard error.
 
-Modules log with `logging.getLogger(__name__)`; those that `check` imports, with `Logger(__name__)`. The level `debug` shows the time of each
+Modules log with `logging.getLogger(__name__)`; those that `check` imports, with `Logger(__name__)`.
+The level `debug` shows the time of each
 probe, each program that is started, and the unknown fact behind each undecided rule.
 """
 

@@ -7,7 +7,6 @@ text under each field. Condition lines are checked by it, and `docs/facts.md` is
 
 from __future__ import annotations
 
-import ast
 import types
 import typing
 from functools import cache
@@ -100,6 +99,8 @@ def _without_none(hint: object) -> object:
 
 def sentences() -> dict[str, dict[str, str]]:
     """For each class in the modules of `facts`, the text under each of its fields."""
+    import ast  # `check` imports this module, and never comes here
+
     modules = sorted(Path(facts.__file__).parent.glob("*.py"))
     return {
         one.name: {

@@ -1,35 +1,75 @@
 """Where the rules and tables come from: the index in the wheel, or the files in a checkout.
 
 A wheel carries `attn_doctor/_rules/index.json`, one file with every rule parsed and every table,
-so that starting up does not read hundreds of TOML files. An editable install or a checkout reads
-`rules/` itself.
+so that starting up does not read hundreds of TOML files. What only logs need, and each table, is
+decoded on demand. An editable install or a checkout reads `rules/` itself.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
 from attn_doctor.files import DATA, read_bytes
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule import Rule, Symptom
 from attn_doctor.toml_files import read_toml
 
 #: The folder of attn-doctor's own code.
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-class _Index(Struct):
-    """The prebuilt index. Tables are decoded only when they are needed."""
+class Index(Struct):
+    """The prebuilt index."""
+
+    with_conditions: tuple[Rule, ...]
+    """The rules with conditions, without their symptoms."""
+    reading: msgspec.Raw
+    """A `_Reading`."""
+    tables: dict[str, msgspec.Raw]
+
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules, in the order of their ids."""
+        reading = msgspec.json.decode(self.reading, type=_Reading)
+        known = {rule.id: rule for rule in (*self.with_conditions, *reading.rules)}
+        for id, (symptoms, needs) in reading.symptoms.items():
+            known[id] = replace(known[id], symptoms=symptoms, symptom_needs=needs)
+        return tuple(known[id] for id in reading.order)
+
+
+class _Reading(Struct):
+    """What logs need beside the rules with conditions."""
 
     rules: tuple[Rule, ...]
-    tables: msgspec.Raw
+    """The rules without conditions."""
+    symptoms: dict[str, tuple[tuple[Symptom, ...], tuple[tuple[str, ...], ...]]]
+    order: tuple[str, ...]
+
+
+class _Tables(Mapping[str, Any]):
+    """Tables that are decoded when they are asked for."""
+
+    def __init__(self, raw: Mapping[str, msgspec.Raw]) -> None:
+        self._raw = raw
+        self._decoded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._decoded:
+            self._decoded[name] = msgspec.json.decode(self._raw[name])
+        return self._decoded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
 
 
 def folder() -> Path:
@@ -43,8 +83,7 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
 
     `folders` hold a team's own rules, which are added. Raises `RuleError` for one that is refused.
     """
-    index = _index()
-    rules = index.rules if index is not None else _from_files()
+    rules = _all()
     if not folders:
         return rules
     from attn_doctor.rulebook.rule_files import with_own
@@ -52,14 +91,19 @@ def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
     return with_own(rules, folder(), required_sets(), folders)
 
 
+def with_conditions(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
+    """The rules with conditions, as `load` gives them, but perhaps without their symptoms."""
+    index = _index() if not folders else None
+    if index is not None:
+        return index.with_conditions
+    return tuple(rule for rule in load(folders) if rule.has_conditions)
+
+
 @cache
 def tables() -> Mapping[str, Any]:
     """The compatibility tables by name, as TOML data."""
     index = _index()
-    if index is None:
-        return read_tables(folder())
-    decoded: Mapping[str, Any] = msgspec.json.decode(index.tables)
-    return decoded
+    return read_tables(folder()) if index is None else _Tables(index.tables)
 
 
 @cache
@@ -88,10 +132,10 @@ def read_tables(rules: Path) -> dict[str, Any]:
 
 
 @cache
-def _index() -> _Index | None:
+def _index() -> Index | None:
     path = os.path.join(PACKAGE, "_rules", "index.json")
     try:
-        return msgspec.json.decode(read_bytes(path, DATA), type=_Index)
+        return msgspec.json.decode(read_bytes(path, DATA), type=Index)
     except FileNotFoundError:
         return None
 
@@ -100,13 +144,23 @@ def build_index(rules: Path) -> bytes:
     """The index of a `rules/` folder, for the wheel. Raises `RuleError` on a faulty rule."""
     from attn_doctor.rulebook.rule_files import read_folder
 
-    used = [msgspec.structs.replace(rule, examples=(), claims=()) for rule in read_folder(rules)]
-    return msgspec.json.encode({"rules": used, "tables": read_tables(rules)})
+    used = [replace(rule, examples=(), claims=()) for rule in read_folder(rules)]
+    bare = [replace(rule, symptoms=(), symptom_needs=()) for rule in used if rule.has_conditions]
+    reading = _Reading(
+        rules=tuple(rule for rule in used if not rule.has_conditions),
+        symptoms={one.id: (one.symptoms, one.symptom_needs) for one in used if one.has_conditions},
+        order=tuple(rule.id for rule in used),
+    )
+    tables = read_tables(rules)
+    return msgspec.json.encode({"with_conditions": bare, "reading": reading, "tables": tables})
 
 
 @cache
-def _from_files() -> tuple[Rule, ...]:
-    """The rules of a checkout, read once."""
+def _all() -> tuple[Rule, ...]:
+    """Our rules, read once."""
+    index = _index()
+    if index is not None:
+        return index.rules()
     # Only without an index: reading TOML files and checking each fact takes time.
     from attn_doctor.rulebook.rule_files import read_folder
 

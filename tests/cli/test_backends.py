@@ -32,7 +32,7 @@ class Done(NamedTuple):
 @pytest.fixture(scope="module")
 def index() -> Any:
     """The prebuilt index, as a wheel has it; reading the rule files each time would take long."""
-    return msgspec.json.decode(library.build_index(folder()), type=library._Index)
+    return msgspec.json.decode(library.build_index(folder()), type=library.Index)
 
 
 #: The fixtures of the test that runs.
@@ -44,12 +44,14 @@ def quick(
     index: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[None]:
     library.tables.cache_clear()
+    library._all.cache_clear()
     monkeypatch.setattr(library, "_index", lambda: index)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     HERE.update(monkeypatch=monkeypatch, capsys=capsys)
     yield
     library.tables.cache_clear()
+    library._all.cache_clear()
 
 
 def run(*arguments: str, cwd: Path | None = None) -> Done:

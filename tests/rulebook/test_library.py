@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +11,13 @@ import pytest
 from attn_doctor.errors import RuleError
 from attn_doctor.findings import Verdict
 from attn_doctor.rulebook.evaluate import evaluate_rule
-from attn_doctor.rulebook.library import build_index, folder, read_tables, required_sets
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.library import (
+    Index,
+    build_index,
+    folder,
+    read_tables,
+    required_sets,
+)
 from attn_doctor.rulebook.rule_files import example_facts, read_folder, read_rule, rule_paths
 
 GOOD = """\
@@ -51,24 +55,22 @@ gpus = [{ sm = 89 }]
 """
 
 
-class Index(msgspec.Struct):
-    rules: tuple[Rule, ...]
-    tables: dict[str, Any]
-
-
 def test_the_index_holds_the_same_rules_without_their_examples() -> None:
     index = msgspec.json.decode(build_index(folder()), type=Index)
     rules = read_folder(folder())
-    assert index.rules == tuple(
+    assert index.rules() == tuple(
         msgspec.structs.replace(rule, examples=(), claims=()) for rule in rules
     )
-    assert index.tables == msgspec.to_builtins(read_tables(folder()))
+    expected = [rule.id for rule in rules if rule.has_conditions]
+    assert [rule.id for rule in index.with_conditions] == expected
+    tables = {name: msgspec.json.decode(raw) for name, raw in index.tables.items()}
+    assert tables == msgspec.to_builtins(read_tables(folder()))
     assert len(rules) > 100
 
 
 def test_rules_from_the_index_find_the_same_as_those_from_the_files() -> None:
     index = msgspec.json.decode(build_index(folder()), type=Index)
-    packed = {rule.id: rule for rule in index.rules}
+    packed = {rule.id: rule for rule in index.rules() + index.with_conditions}
     seen = set()
     for rule in read_folder(folder()):
         for example in rule.examples:

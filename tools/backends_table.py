@@ -5,7 +5,8 @@
     python tools/backends_table.py scenarios         write tests/backends/scenarios.toml
 
 Wheels are read, never installed: `pip download --no-deps diffusers==0.42.1`. Their code is parsed
-for the enum of names (Diffusers, Finetrainers) or the list of choices (SimpleTuner), and, of
+for the enum of names (Diffusers, Finetrainers), the list of choices (SimpleTuner) or the registered
+functions (Transformers, ComfyUI, whose folder stands for a wheel), and, of
 Diffusers and Finetrainers, for what each backend does with a mask: whether its function has an
 argument for it, else the dispatcher drops it, and whether it raises an error when given one.
 """
@@ -41,7 +42,11 @@ PLACES = {
 
 def names_in(wheel: Path) -> tuple[str, str, list[str]]:
     """Framework, version and names of backends in a wheel. Raises `SystemExit` if it has none."""
+    if wheel.is_dir():
+        return _comfyui(wheel)
     match = re.match(r"(?P<name>\w+)-(?P<version>[^-]+)-", wheel.name)
+    if match is not None and match["name"] == "transformers":
+        return "transformers", match["version"], _transformers(wheel)
     if match is None or match["name"] not in PLACES:
         raise SystemExit(f"{wheel}: no wheel of {', '.join(PLACES)}")
     path, name = PLACES[match["name"]]
@@ -56,6 +61,27 @@ def names_in(wheel: Path) -> tuple[str, str, list[str]]:
     if not names:
         raise SystemExit(f"{wheel}: {found} has no {name}")
     return match["name"], match["version"], names
+
+
+def _transformers(wheel: Path) -> list[str]:
+    from attn_doctor.backends.framework_source import PLACES as SOURCES
+
+    path, named = SOURCES["transformers"]
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted({*named(ast.parse(archive.read(f"transformers/{path}").decode()))})
+
+
+def _comfyui(folder: Path) -> tuple[str, str, list[str]]:
+    """A folder with ComfyUI. Raises `SystemExit` if it is not one."""
+    from attn_doctor.backends.framework_source import PLACES as SOURCES
+
+    path, named = SOURCES["comfyui"]
+    try:
+        version = (folder / "comfyui_version.py").read_text().rpartition('"')[0].rpartition('"')[2]
+        tree = ast.parse((folder / path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SystemExit(f"{folder}: not ComfyUI: {error}") from None
+    return "comfyui", version, sorted({*named(tree)})
 
 
 def _values(tree: ast.Module, name: str) -> Iterator[str]:
@@ -140,7 +166,10 @@ def tabled(framework: str, version: str) -> set[str]:
     return {
         one.name
         for one in load().names_of(framework)
-        if Version(one.since) <= this and not (one.before and this >= Version(one.before))
+        if Version(one.since) <= this
+        and not (one.before and this >= Version(one.before))
+        # Names of the Hub are in no wheel.
+        and "/" not in one.name
     }
 
 
@@ -161,7 +190,7 @@ def compare_masks(wheels: Sequence[Path]) -> list[str]:
     differing = []
     for wheel in wheels:
         framework, version, _ = names_in(wheel)
-        if framework == "simpletuner":
+        if framework not in ("diffusers", "finetrainers"):
             continue
         ours = masks_tabled(framework, version)
         differing += [

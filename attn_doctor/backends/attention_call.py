@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from attn_doctor.backends.framework_source import package_of
 from attn_doctor.facts import Facts
 
 PHASES = ("inference", "training")
@@ -79,14 +80,14 @@ class Context(Struct, frozen=True, kw_only=True):
     """The framework and the device that a call would use."""
 
     framework: str = "diffusers"
-    """`diffusers`, `finetrainers` or `simpletuner`."""
+    """`diffusers`, `finetrainers`, `simpletuner`, `transformers` or `comfyui`."""
     title: str = "Diffusers"
     """The framework's name as its makers write it."""
     version: str | None = None
     """Its version; the newest known one if it is not installed."""
     diffusers: str | None = None
-    """Version of the Diffusers whose dispatcher is called; empty for Finetrainers, which has
-    its own dispatcher."""
+    """Version of the Diffusers whose dispatcher is called; empty for frameworks with a dispatcher
+    of their own."""
     device: str | None = None
     """The device type that torch uses here: `cuda`, `rocm`, `xpu`, `mps` or `cpu`."""
     nvidia: bool | None = None
@@ -148,7 +149,7 @@ def context_of(facts: Facts, framework: str, title: str, newest: dict[str, str])
 
 
 def _version(facts: Facts, framework: str, newest: dict[str, str]) -> str | None:
-    package = getattr(facts, framework)
+    package = package_of(facts, framework)
     if package.installed is False:
         return newest[framework]
     found: str | None = package.version

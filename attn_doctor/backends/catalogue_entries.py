@@ -37,6 +37,15 @@ class Name(Struct, frozen=True, forbid_unknown_fields=True):
     before: str = ""
     """The first version without it; empty while there is none."""
     note: str = ""
+    requires: tuple[Text, ...] = ()
+    """Ids of requirements that the framework adds."""
+    instead: str = ""
+    """The backend that it takes from the package `kernels` where the package of `backend` is
+    missing."""
+    fallback: str = ""
+    """What the framework does where the backend fails."""
+    compiled: bool = False
+    """The framework compiles it, whatever the model does."""
 
 
 class Framework(Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +61,10 @@ class Framework(Struct, frozen=True, forbid_unknown_fields=True):
     """Releases whose names were read from their wheels or tags."""
     source: Link
     note: str = ""
+    phases: tuple[Literal["inference", "training"], ...] = ("inference", "training")
+    """What it is used for."""
+    direct: bool = False
+    """It calls the libraries itself: requirements of Diffusers' dispatcher do not count."""
 
 
 class Timing(Struct, frozen=True, forbid_unknown_fields=True):

@@ -215,6 +215,7 @@ def _check(found: Catalogue, folder: Path) -> None:
     """Check that names and orders lead to backends, and that each backend has a name."""
     backends = {one.name for one in found.backends}
     frameworks = {one.name for one in found.frameworks}
+    requirements = {one.id for one in found.requirements}
     for name in found.names:
         if name.backend not in backends:
             raise RuleError(
@@ -222,11 +223,17 @@ def _check(found: Catalogue, folder: Path) -> None:
             )
         if name.framework not in frameworks:
             raise RuleError(f"{folder}: name {name.name!r}: no framework {name.framework!r}")
+        if name.instead and name.instead not in backends:
+            raise RuleError(f"{folder}: name {name.name!r}: no backend {name.instead!r}")
+        for id in name.requires:
+            if id not in requirements:
+                raise RuleError(f"{folder}: name {name.name!r}: no requirement {id!r}")
     ordered = [*found.preference.backends]
     ordered += [timing.backend for order in found.orders for timing in order.timing]
     for one in ordered:
         if one not in backends:
             raise RuleError(f"{folder}: an order names {one!r}, which is not a backend")
-    nameless = backends - {one.backend for one in found.names}
+    named = {each for one in found.names for each in (one.backend, one.instead)}
+    nameless = backends - named
     if nameless:
         raise RuleError(f"{folder}: no framework has a name for {', '.join(sorted(nameless))}")

@@ -133,6 +133,7 @@ def _references(requirement: Requirement, known: set[str]) -> Iterator[str]:
 def _unused(found: Catalogue, known: set[str]) -> Iterator[str]:
     """Requirements without a backend, duplicate names, and rules that do not exist."""
     used = {id for one in found.backends for id in (*one.requires, *one.compiled)}
+    used |= {id for one in found.names for id in one.requires}
     for requirement in found.requirements:
         if requirement.id not in used:
             yield f"no backend requires {requirement.id!r}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+
+from msgspec.structs import replace
 
 from attn_doctor.backends import catalogue as store
 from attn_doctor.backends.attention_call import AttentionCall, context_of
 from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Framework, Name, Requirement
+from attn_doctor.backends.framework_source import names_in_source, package_of
 from attn_doctor.backends.readiness import Matrix, RequirementResult, Row
 from attn_doctor.backends.recommend import recommend
 from attn_doctor.backends.requirement_outcomes import Evaluator, by_rule
@@ -48,31 +51,34 @@ def matrix(
     """
     catalogue = catalogue or store.load()
     evaluator, chosen = _evaluator(facts, findings, framework, catalogue)
+    calls = _asked(calls, chosen)
     context = evaluator.context
+    listed = _listed(facts, chosen)
     rows = []
     for name in catalogue.names_of(chosen.name):
         if only and name.backend not in only:
             continue
-        backend = catalogue.backend(name.backend)
-        more = (*_of_name(name, chosen, catalogue), *_of_packages(backend, chosen))
-        known = all(line.truth(lambda _: context.version) is not False for line in _releases(name))
+        backend = _taken(name, facts, catalogue)
+        more = _more(name, backend, chosen, catalogue, listed)
         rows.append(
             Row(
                 name=name.name,
-                backend=name.backend,
+                backend=backend.name,
                 title=backend.title,
-                known=known,
-                answers=tuple(evaluator.answer(backend, call, more) for call in calls),
+                known=_known(name, context.version, listed),
+                answers=tuple(evaluator.answer(backend, _made(call, name), more) for call in calls),
                 hardware=backend.hardware,
                 package=backend.package,
                 note=" ".join(filter(None, (name.note, backend.note))),
+                fallback=name.fallback,
+                compiled=name.compiled,
             )
         )
     return Matrix(
         framework=chosen.name,
         title=chosen.title,
         version=context.version,
-        installed=getattr(facts, chosen.name).installed,
+        installed=package_of(facts, chosen.name).installed,
         context=context,
         calls=tuple(calls),
         rows=tuple(rows),
@@ -86,7 +92,7 @@ def matrix(
             )
             for number, call in enumerate(calls)
         ),
-        note=chosen.note,
+        note=" ".join(filter(None, (chosen.note, _unlisted(chosen, catalogue, listed)))),
     )
 
 
@@ -102,9 +108,10 @@ def requirements(
     evaluator, chosen = _evaluator(facts, findings, framework, catalogue)
     for entry in catalogue.names_of(chosen.name):
         if entry.name == name:
-            backend = catalogue.backend(entry.backend)
-            more = (*_of_name(entry, chosen, catalogue), *_of_packages(backend, chosen))
-            return backend, [evaluator.results(backend, call, more) for call in calls]
+            backend = _taken(entry, facts, catalogue)
+            more = _more(entry, backend, chosen, catalogue, _listed(facts, chosen))
+            made = [_made(call, entry) for call in _asked(calls, chosen)]
+            return backend, [evaluator.results(backend, call, more) for call in made]
     raise KeyError(name)
 
 
@@ -115,6 +122,67 @@ def _evaluator(
     newest = {entry.name: entry.newest for entry in catalogue.frameworks}
     context = context_of(facts, chosen.name, chosen.title, newest)
     return Evaluator(facts, catalogue, context, by_rule(findings)), chosen
+
+
+def _listed(facts: Facts, framework: Framework) -> Collection[str] | None:
+    """The names in the installed source, of a release that the table was not compared with."""
+    version = package_of(facts, framework.name).version
+    if version is None or version in framework.compared:
+        return None
+    return names_in_source(facts, framework.name)
+
+
+def _known(name: Name, version: str | None, listed: Collection[str] | None) -> bool:
+    """The release accepts a name. Names of the Hub are not in a framework's source."""
+    if listed is not None and "/" not in name.name:
+        return name.name in listed
+    return all(line.truth(lambda _: version) is not False for line in _releases(name))
+
+
+def _unlisted(framework: Framework, catalogue: Catalogue, listed: Collection[str] | None) -> str:
+    """A sentence on names of the installed release that the table lacks."""
+    table = {one.name for one in catalogue.names_of(framework.name)}
+    others = sorted({*(listed or ())} - table)
+    return f"The installed release also has {', '.join(others)}." if others else ""
+
+
+def _asked(calls: Sequence[AttentionCall], framework: Framework) -> tuple[AttentionCall, ...]:
+    """The calls of phases that the framework has; all of them if it has none of these."""
+    return tuple(one for one in calls if one.phase in framework.phases) or tuple(calls)
+
+
+def _taken(name: Name, facts: Facts, catalogue: Catalogue) -> Backend:
+    """The backend behind a name, with the packages that are installed."""
+    backend = catalogue.backend(name.backend)
+    if not name.instead or not backend.package or not facts.kernels.installed:
+        return backend
+    missing = getattr(facts, backend.package).installed is False
+    return catalogue.backend(name.instead) if missing else backend
+
+
+def _made(call: AttentionCall, name: Name) -> AttentionCall:
+    """The call as the framework makes it."""
+    return replace(call, compiled=True) if name.compiled else call
+
+
+def _more(
+    name: Name,
+    backend: Backend,
+    framework: Framework,
+    catalogue: Catalogue,
+    listed: Collection[str] | None,
+) -> tuple[Requirement, ...]:
+    """The requirements that come with a name, beside those of its backend."""
+    own = {one.id: one for one in catalogue.requirements}
+    known = _of_name(name, framework, catalogue)
+    if listed is not None and "/" not in name.name:
+        # The source has decided, and the table knows nothing of this release.
+        known = () if name.name in listed else (replace(known[0], needs=Group(), never=True),)
+    return (
+        *known,
+        *(own[id] for id in name.requires),
+        *_of_packages(backend, framework),
+    )
 
 
 def _releases(name: Name) -> tuple[Condition, ...]:
@@ -164,7 +232,8 @@ def _of_name(name: Name, framework: Framework, catalogue: Catalogue) -> tuple[Re
 
 def _of_packages(backend: Backend, framework: Framework) -> Iterator[Requirement]:
     """Yield the requirements that the packages behind a row can be imported and loaded."""
-    for package in dict.fromkeys(("torch", framework.name, *filter(None, [backend.package]))):
+    names = ("torch", framework.name, *filter(None, [backend.package]))
+    for package in dict.fromkeys(one for one in names if one in Facts.__struct_fields__):
         yield _empty(f"{package}-importable", package, "import_error", "imported", _IMPORT)
     if "flex" in backend.tags:
         yield _empty("flex-importable", "torch", "flex_import_error", "imported", _IMPORT)

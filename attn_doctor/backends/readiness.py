@@ -92,6 +92,10 @@ class Row(Struct, frozen=True, kw_only=True):
     package: str = ""
     """Facts of the package behind it; empty for torch's own."""
     note: str = ""
+    fallback: str = ""
+    """What the framework does where the backend fails."""
+    compiled: bool = False
+    """The framework compiles it, whatever the model does."""
 
 
 class Recommendation(Struct, frozen=True, kw_only=True):

@@ -47,10 +47,11 @@ def _best(
 ) -> Recommendation:
     sm = facts.driver.best_sm
     order = next((order for order in catalogue.orders if sm in order.sm), None)
+    compiled = call.compiled or any(row.compiled for row in usable)
     times = {
         timing.backend: timing
         for timing in (order.timing if order else ())
-        if timing.compiled == (call.compiled and timing.backend == "flex")
+        if timing.compiled == (compiled and timing.backend == "flex")
     }
     approximate = {entry.name for entry in catalogue.backends if entry.approximate}
     rank = {name: number for number, name in enumerate(catalogue.preference.backends)}

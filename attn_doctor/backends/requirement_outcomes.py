@@ -131,6 +131,7 @@ class Evaluator:
         self, facts: Facts, catalogue: Catalogue, context: Context, found: Mapping[str, Finding]
     ) -> None:
         self.context = context
+        self._direct = catalogue.framework(context.framework).direct
         self._facts, self._found = facts, found
         self._requirements = {entry.id: entry for entry in catalogue.requirements}
         covered = {entry.problem for entry in catalogue.requirements} | {*catalogue.ignored}
@@ -184,6 +185,8 @@ class Evaluator:
                 yield self._result(requirement, outcome, view.lookup)
         for id in (*backend.requires, *(backend.compiled if call.compiled else ())):
             requirement = self._requirements[id]
+            if self._direct and requirement.by == "framework":
+                continue
             if id not in view.outcomes:
                 view.outcomes[id] = outcome_of(requirement, view.lookup, self._found)
             if view.outcomes[id] in wanted:

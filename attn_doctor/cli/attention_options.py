@@ -22,6 +22,8 @@ class Framework(str, Enum):
     diffusers = "diffusers"
     finetrainers = "finetrainers"
     simpletuner = "simpletuner"
+    transformers = "transformers"
+    comfyui = "comfyui"
 
 
 class Phase(str, Enum):
@@ -46,8 +48,8 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         Framework | None,
         Option(
             metavar="NAME",
-            help="Use the names of this framework: diffusers, finetrainers or simpletuner."
-            " Default: the installed trainer, else diffusers.",
+            help="Use the names of this framework: diffusers, finetrainers, simpletuner,"
+            " transformers or comfyui. Default: the installed trainer, else diffusers.",
             show_default=False,
             rich_help_panel=_PANEL,
         ),

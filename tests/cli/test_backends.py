@@ -158,7 +158,7 @@ def test_this_machine_itself() -> None:
         (("flesh",), "did you mean flash"),
         (("--mask", "round"), "choose from none, varlen, bool, float"),
         (("--pretend", "gpu=rtx409"), "did you mean rtx4090"),
-        (("--framework", "comfyui"), "comfyui"),
+        (("--framework", "forge"), "forge"),
         (("--live",), "--live runs the backends here"),
     ],
 )
@@ -255,7 +255,7 @@ def test_a_policy_may_require_backends(tmp_path: Path) -> None:
 
 
 def test_the_linter_checks_the_catalogue(tmp_path: Path) -> None:
-    assert "39 backends: 72 names" in run("rules", "lint").stdout
+    assert "45 backends: 89 names" in run("rules", "lint").stdout
     place = tmp_path / "tables" / "backends"
     place.mkdir(parents=True)
     (place / "x.toml").write_text("schema = 1\n", encoding="utf-8")

@@ -51,6 +51,8 @@ def why_markdown(
         lines.append(f"- declared by {framework}: {escape(words)}")
     if backend.truth:
         lines.append(f"- really: {escape(backend.truth)}")
+    if row.fallback:
+        lines.append(f"- otherwise: {escape(row.fallback)}")
     return "\n".join([*lines, f"- <{backend.source}>"]) + "\n"
 
 

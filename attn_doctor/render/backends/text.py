@@ -90,6 +90,8 @@ def why_text(
         lines += labelled("declared", f"by {framework}: {words}", terminal, indent=_INDENT)
     if backend.truth:
         lines += labelled("really", backend.truth, terminal, indent=_INDENT)
+    if row.fallback:
+        lines += labelled("otherwise", row.fallback, terminal, indent=_INDENT)
     if row.note:
         lines += labelled("note", row.note, terminal, indent=_INDENT)
     lines += labelled("source", backend.source, terminal, indent=_INDENT)
@@ -162,6 +164,22 @@ def _grouped(
         for one in sentences:
             yield from terminal.wrap(clean(one), 6)
         yield from _remedies(same[0], facts, terminal, 6)
+        yield from _fallbacks(same, terminal)
+
+
+def _fallbacks(rows: Sequence[Row], terminal: Terminal) -> Iterator[str]:
+    """What the framework does instead, for names that share it on one line."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        if row.fallback:
+            groups.setdefault(row.fallback, []).append(row.name)
+    for words, names in groups.items():
+        one = (
+            words
+            if len(groups) == 1 and len(names) == len(rows)
+            else f"{', '.join(names)}: {words}"
+        )
+        yield from terminal.wrap(clean(f"otherwise: {one}"), 6)
 
 
 def _remedies(row: Row, facts: Facts, terminal: Terminal, indent: int) -> Iterator[str]:

@@ -1,0 +1,123 @@
+"""The names of backends that an installed framework has, from its own source, as a tree.
+
+The catalogue lists the names of the releases that it was compared with. Of any other release the
+source decides, where its files are here. Nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from attn_doctor.facts import Facts
+from attn_doctor.facts.installed import Package
+from attn_doctor.files import TEXT, read_text
+
+#: ComfyUI is a folder, not a package. This file in it has its version.
+_COMFYUI = "comfyui_version.py"
+_VERSION = re.compile(r'^__version__ = "([\w.+-]{1,50})"', re.MULTILINE)
+
+
+def package_of(facts: Facts, framework: str) -> Package:
+    """The installed framework."""
+    found: Package | None = getattr(facts, framework, None)
+    if found is not None:
+        return found
+    folder = _comfyui(facts.python.prefix or "", os.getcwd())
+    if folder is None:
+        return Package(installed=False)
+    match = _VERSION.search(_text(folder / _COMFYUI) or "")
+    return Package(installed=True, version=match[1] if match else None, path=str(folder))
+
+
+def names_in_source(facts: Facts, framework: str) -> frozenset[str] | None:
+    """The names in an installed framework's source; None where it cannot be read."""
+    folder = package_of(facts, framework).path
+    return _names(folder, framework) if folder and framework in PLACES else None
+
+
+@cache
+def _names(folder: str, framework: str) -> frozenset[str] | None:
+    path, named = PLACES[framework]
+    text = _text(Path(folder) / path)
+    if text is None:
+        return None
+    try:
+        return frozenset(named(ast.parse(text))) or None
+    except (SyntaxError, RecursionError, MemoryError, ValueError):
+        return None
+
+
+@cache
+def _comfyui(prefix: str, here: str) -> Path | None:
+    """ComfyUI's folder: the working directory, or one that has the environment or is beside it."""
+    root = Path(prefix) if prefix else None
+    near = (root, *[*root.parents][:2]) if root else ()
+    for folder in (Path(here), *near):
+        for one in (folder, folder / "ComfyUI"):
+            if (one / _COMFYUI).is_file():
+                return one
+    return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return read_text(path, TEXT)
+    except OSError:
+        return None
+
+
+# class AttentionBackendName(str, Enum): FLASH = "flash"
+def _members(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name in (
+            "AttentionBackendName",
+            "AttentionProvider",
+        ):
+            yield from _texts(one.value for one in node.body if isinstance(one, ast.Assign))
+
+
+# _global_mapping = {"sdpa": sdpa_attention_forward}, or in older releases
+# ALL_ATTENTION_FUNCTIONS.update({…}), or `not in ["eager", "sdpa", "flash_attention_2"]`
+def _interface(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        keys: list[str] = []
+        if isinstance(node, ast.Dict):
+            keys = [*_texts(one for one in node.keys if one is not None)]
+        elif isinstance(node, ast.List):
+            keys = [*_texts(node.elts)]
+        known = "sdpa" in keys and "flash_attention_2" in keys
+        if known and (isinstance(node, ast.Dict) or "eager" in keys):
+            yield "eager"
+            # Those of continuous batching are chosen by `generate_batch`.
+            yield from (one for one in keys if "paged" not in one)
+
+
+# register_attention_function("sage", attention_sage)
+def _registered(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "register_attention_function"
+        ):
+            yield from _texts(node.args[:1])
+
+
+def _texts(nodes: Iterator[ast.expr] | list[ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+#: Where a framework has its names, below its folder.
+PLACES: Mapping[str, tuple[str, Callable[[ast.Module], Iterator[str]]]] = {
+    "diffusers": ("models/attention_dispatch.py", _members),
+    "finetrainers": ("models/attention_dispatch.py", _members),
+    "transformers": ("modeling_utils.py", _interface),
+    "comfyui": ("comfy/ldm/modules/attention.py", _registered),
+}

@@ -24,6 +24,11 @@ _OLD_STRING = re.compile(rb"(?<=[ORK])Ss|Ss$")
 SHOWN = 5
 
 
+def of_torch(name: bytes) -> bool:
+    """Whether a mangled name belongs to torch: to its C++ namespaces or its C interface."""
+    return _TORCH.match(name) is not None
+
+
 def unresolved(needs: Sequence[tuple[str, Sequence[str]]]) -> list[Unresolved]:
     """Find for each extension the symbols that none of its libraries defines.
 
@@ -44,17 +49,17 @@ def _unresolved(path: str, libraries: Sequence[str], pool: _Pool) -> Unresolved:
     names = [name for name in names if not name.startswith(_PYTHON)]
     try:
         missing = [name for name in names if not pool.have(name, libraries)]
-        of_torch = [name for name in missing if _TORCH.match(name)]
+        torchs = [name for name in missing if of_torch(name)]
         # If only some are defined, it was built for another torch too.
-        other_abi = bool(of_torch) and all(
-            any(pool.have(other, libraries) for other in _in_other_abi(name)) for name in of_torch
+        other_abi = bool(torchs) and all(
+            any(pool.have(other, libraries) for other in _in_other_abi(name)) for name in torchs
         )
     except DamagedError as error:
         return Unresolved(damaged=str(error))
     missing.sort(key=lambda name: not _TORCH.match(name))  # those of torch first, else in order
     return Unresolved(
         count=len(missing),
-        torch=len(of_torch),
+        torch=len(torchs),
         first=tuple(name.decode("utf-8", "replace") for name in missing[:SHOWN]),
         other_abi=other_abi,
         cxx11_abi=_cxx11_abi(names),

@@ -272,14 +272,27 @@ def forget_command(
 @app.command("wheels")
 def wheels_command(
     *,
+    wheels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WHEEL…]", help="URLs or files of wheels.", show_default=False),
+    ] = None,
     machine: MachineOptions,
     result: ResultOptions,
 ) -> None:
-    """Show for which packages a prebuilt wheel fits, and which pip would compile."""
+    """Show for which packages a prebuilt wheel fits, and which pip would compile.
+
+    With WHEEL…, read these wheels and say whether they load with the torch here. Of a URL only the
+    parts that are needed are fetched, and nothing is installed. Exit code 0 then means that all of
+    them load, 1 that one does not or that this is unknown.
+    """
+    known = machine.diagnosis().facts
+    if wheels:
+        from attn_doctor.cli.fix.wheels import show_wheels
+
+        raise typer.Exit(show_wheels(wheels, known, json=result.as_json))
     from attn_doctor.fixes.source_builds import compiling
     from attn_doctor.fixes.wheel_check import verdicts
 
-    known = machine.diagnosis().facts
     found = [
         (verdict, compiling(verdict.name, known) if verdict.wheel != "yes" else ())
         for verdict in verdicts(known)

@@ -77,7 +77,8 @@ def _read(options: dict[str, _Declared], words: Sequence[str]) -> dict[str, dict
     found: dict[str, dict[str, Any]] = {}
     left = iter(words)
     for word in left:
-        name, equals, value = word.partition("=")
+        # After one dash, all of the word belongs to the value.
+        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
         option = options.get(name)
         if option is None:
             return None

@@ -85,6 +85,7 @@ def by_typer(words: list[str]) -> dict[str, Any] | None:
 @given(LINES)
 @settings(max_examples=150, deadline=None)
 @example(["--rules", "a", "--rules=b", "--require", "x"])
+@example(["-o=x"])
 @example(["--for", "training", "--framework", "diffusers", "--fail-on=never"])
 def test_what_is_plain_means_the_same_to_typer(words: list[str]) -> None:
     values = by_us(words)

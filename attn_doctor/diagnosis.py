@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,14 @@ from msgspec.structs import replace
 from attn_doctor import derived
 from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts, to_json
+from attn_doctor.facts import Dispatcher, Facts, Package, to_json
 from attn_doctor.findings import Diagnosis, Finding, Verdict
 from attn_doctor.host import Host
 from attn_doctor.logger import Logger
 from attn_doctor.probes import distributions, interpreter
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed import dispatcher
 from attn_doctor.probes.registry import PROBES, Probe
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rules
@@ -91,6 +93,21 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         "python": interpreter.describe(host, chosen, site, gaps),
         "interpreters": chosen.candidates,
     }
+    _collect(running, fields, gaps, end, limit)
+    _read_dispatcher(host, site, fields, gaps, end, limit)
+    facts = Facts(
+        attn_doctor=__version__,
+        taken=datetime.fromtimestamp(host.now(), timezone.utc).isoformat(timespec="seconds"),
+        gaps=gaps.reasons,
+        **fields,  # type: ignore[arg-type]
+    )
+    return derive(_printable(facts))
+
+
+def _collect(
+    running: Sequence[_Running], fields: dict[str, object], gaps: Gaps, end: float, limit: float
+) -> None:
+    """Wait for probes until `end`, and add what they return to `fields` and `gaps`."""
     for thread in running:
         started = thread.ident is not None
         if started:
@@ -104,13 +121,23 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         fields.update(thread.result)
         for name, why in thread.gaps.reasons.items():
             gaps.add(name, why)
-    facts = Facts(
-        attn_doctor=__version__,
-        taken=datetime.fromtimestamp(host.now(), timezone.utc).isoformat(timespec="seconds"),
-        gaps=gaps.reasons,
-        **fields,  # type: ignore[arg-type]
-    )
-    return derive(_printable(facts))
+
+
+def _read_dispatcher(
+    host: Host, site: Site, fields: dict[str, object], gaps: Gaps, end: float, limit: float
+) -> None:
+    """Read Diffusers' dispatcher, after the packages: its folder and version are needed."""
+    diffusers = fields.get("diffusers")
+    if not isinstance(diffusers, Package) or not diffusers.path:
+        absent = isinstance(diffusers, Package) and diffusers.installed is False
+        fields["dispatcher"] = Dispatcher(digest="" if absent else None)
+        return
+    rows = library.tables()["dispatcher"]["release"]
+    known = frozenset(row["digest"] for row in rows)
+    read = partial(dispatcher.read, folder=diffusers.path, known=known)
+    thread = _Running(Probe("dispatcher", ("dispatcher",), read), host, site)
+    _start([thread], end)
+    _collect([thread], fields, gaps, end, limit)
 
 
 def _start(waiting: Sequence[_Running], end: float) -> None:

@@ -20,6 +20,7 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import (
     PACKAGES,
     Build,
+    Dispatcher,
     Driver,
     Extension,
     Facts,
@@ -336,7 +337,9 @@ _MODULES = {
 def _set_package(facts: Facts, field: str, value: str, notes: list[str]) -> Facts:
     """Set a release of a package, correctly installed, or no such package."""
     name = field.replace("_", "-")
-    gaps = _without_gaps(facts, field)
+    if field == "diffusers":
+        facts = replace(facts, dispatcher=Dispatcher())
+    gaps = _without_gaps(facts, field, *(["dispatcher"] if field == "diffusers" else []))
     kept = tuple(one for one in facts.extensions or () if one.package != field)
     if value in _ABSENT:
         notes.append(f"no {name}")

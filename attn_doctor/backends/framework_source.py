@@ -36,6 +36,8 @@ def package_of(facts: Facts, framework: str) -> Package:
 
 def names_in_source(facts: Facts, framework: str) -> frozenset[str] | None:
     """The names in an installed framework's source; None where it cannot be read."""
+    if framework == "diffusers" and facts.dispatcher.names is not None:
+        return frozenset(facts.dispatcher.names)
     folder = package_of(facts, framework).path
     return _names(folder, framework) if folder and framework in PLACES else None
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from attn_doctor.backends import catalogue as store
+from attn_doctor.backends import own_source
 from attn_doctor.backends.attention_call import AttentionCall, context_of
 from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Framework, Name, Requirement
 from attn_doctor.backends.framework_source import names_in_source, package_of
@@ -59,6 +60,7 @@ def matrix(
         if only and name.backend not in only:
             continue
         backend = _taken(name, facts, catalogue)
+        own = own_source.requirement(facts, chosen.name, name.backend, chosen.source)
         more = _more(name, backend, chosen, catalogue, listed)
         rows.append(
             Row(
@@ -66,7 +68,13 @@ def matrix(
                 backend=backend.name,
                 title=backend.title,
                 known=_known(name, context.version, listed),
-                answers=tuple(evaluator.answer(backend, _made(call, name), more) for call in calls),
+                answers=tuple(
+                    # Other code may have other requirements, whatever else holds.
+                    evaluator.answer_to(own, call)
+                    if own is not None
+                    else evaluator.answer(backend, _made(call, name), more)
+                    for call in calls
+                ),
                 hardware=backend.hardware,
                 package=backend.package,
                 note=" ".join(filter(None, (name.note, backend.note))),
@@ -109,7 +117,9 @@ def requirements(
     for entry in catalogue.names_of(chosen.name):
         if entry.name == name:
             backend = _taken(entry, facts, catalogue)
+            own = own_source.requirement(facts, chosen.name, entry.backend, chosen.source)
             more = _more(entry, backend, chosen, catalogue, _listed(facts, chosen))
+            more = more if own is None else (own, *more)
             made = [_made(call, entry) for call in _asked(calls, chosen)]
             return backend, [evaluator.results(backend, call, more) for call in made]
     raise KeyError(name)

@@ -162,6 +162,13 @@ class Evaluator:
             reasons = [reason for reason in reasons if reason.state is not Readiness.READY]
         return Answer(state=state, reasons=tuple(reasons))
 
+    def answer_to(self, requirement: Requirement, call: AttentionCall) -> Answer:
+        """The answer of a requirement that decides alone, as it is not satisfied."""
+        lookup = CallLookup(self._facts, call, self.context)
+        outcome = outcome_of(requirement, lookup, self._found)
+        result = self._result(requirement, outcome, lookup)
+        return Answer(state=result.state, reasons=(result,))
+
     def results(
         self, backend: Backend, call: AttentionCall, more: Sequence[Requirement] = ()
     ) -> tuple[RequirementResult, ...]:

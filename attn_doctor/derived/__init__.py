@@ -14,6 +14,7 @@ import msgspec
 
 from attn_doctor.derived import (
     backend_wheels,
+    dispatcher,
     extensions,
     kernel_drift,
     newer,
@@ -199,6 +200,10 @@ STEPS: tuple[tuple[str, Callable[[Facts, Tables], object]], ...] = (
     ("torch.index_for_driver", torch_wheels.index_for_driver),
     ("torch.pin_for_driver", torch_wheels.pin_for_driver),
     ("torch.max_python", _max_python),
+    ("dispatcher.release", dispatcher.release),
+    ("dispatcher.reference", dispatcher.reference),
+    ("dispatcher.changed", dispatcher.changed),
+    ("dispatcher.shared_changed", dispatcher.shared_changed),
     ("triton.expected", triton_pairing.expected),
     ("triton.pin", triton_pairing.pin),
     ("triton.ptxas_version", triton_pairing.ptxas_version),

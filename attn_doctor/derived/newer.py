@@ -46,20 +46,25 @@ def age_sentence(tables: Tables, today: date) -> str:
 
 def _newer(facts: Facts, tables: Tables) -> Iterator[NewerRelease]:
     for row in tables["releases"]["release"]:
-        version = getattr(facts, row["name"]).version
-        known = str(row["newest"])
-        if version is None or not _is_newer(version, row):
+        name, known = row["name"], str(row["newest"])
+        version = getattr(facts, name).version
+        if version is None or (name == "driver" and facts.driver.vendor not in ("nvidia", None)):
             continue
-        if row["name"] == "driver" and facts.driver.vendor not in ("nvidia", None):
+        if _is_newer(version, row):
+            text = f"{row['title']} {version} is newer than these rules know ({known})"
+        elif name == "diffusers" and facts.dispatcher.reference:
+            known = facts.dispatcher.reference
+            text = f"Diffusers {version} has another attention dispatcher than {known}"
+        else:
             continue
-        basis = _basis(row["name"], facts)
-        how = _HOW[basis].format(known=known)
+        basis, how = _basis(name, facts, known)
         yield NewerRelease(
-            package=row["name"],
+            package=name,
             version=version,
             known=known,
             basis=basis,
-            text=f"{row['title']} {version} is newer than these rules know ({known}): {how}",
+            changed=(facts.dispatcher.changed or ()) if name == "diffusers" else (),
+            text=f"{text}: {how}",
         )
 
 
@@ -75,11 +80,33 @@ def _is_newer(version: str, row: Row) -> bool:
     return (found, post(version)) > (known, post(newest))
 
 
-def _basis(name: str, facts: Facts) -> Basis:
-    """What a newer release is evaluated by."""
+def _basis(name: str, facts: Facts, known: str) -> tuple[Basis, str]:
+    """What a newer release is evaluated by, and a clause about it."""
+    basis: Basis = "known"
     if name in ("torch", "triton", "xformers"):
-        return "unknown"
-    if name == "driver":
-        # The driver itself says which CUDA it supports.
-        return "unknown" if "driver.cuda_max" in facts.gaps else "known"
-    return "known"
+        basis = "unknown"
+    elif name == "diffusers":
+        return _of_diffusers(facts, known)
+    elif name in ("transformers", "finetrainers") and getattr(facts, name).path:
+        return basis, f"its own source gives the names of backends, all else is as in {known}"
+    elif name == "driver" and "driver.cuda_max" in facts.gaps:
+        basis = "unknown"  # otherwise the driver itself says which CUDA it supports
+    return basis, _HOW[basis].format(known=known)
+
+
+def _of_diffusers(facts: Facts, known: str) -> tuple[Basis, str]:
+    """The same for Diffusers, whose dispatcher may have been read."""
+    found = facts.dispatcher
+    if found.digest is None:
+        return "known", _HOW["known"].format(known=known)
+    if found.release:
+        return "source", f"its attention dispatcher is that of {found.release}"
+    if found.names is None:
+        return "unknown", "its attention dispatcher is missing or has another form"
+    basis: Basis = "known" if found.shared_changed else "source"
+    how = _HOW[basis].format(known=known)
+    if found.shared_changed:
+        how += ", although code that all its backends share has changed"
+    if found.changed:
+        how += f"; its code for {', '.join(found.changed)} is not known"
+    return basis, how

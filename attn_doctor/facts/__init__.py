@@ -19,6 +19,7 @@ from msgspec import Struct
 from attn_doctor.facts.caches import BuiltKernels, Cache
 from attn_doctor.facts.installed import (
     CudaWheel,
+    Dispatcher,
     Extension,
     NewerRelease,
     Package,
@@ -43,6 +44,7 @@ __all__ = [
     "CudaWheel",
     "DamagedMetadata",
     "Directory",
+    "Dispatcher",
     "Driver",
     "Duplicate",
     "Extension",
@@ -110,6 +112,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """PyTorch."""
     triton: Triton = Triton()
     """Triton."""
+    dispatcher: Dispatcher = Dispatcher()
+    """Diffusers' attention dispatcher."""
     extensions: tuple[Extension, ...] | None = None
     """Compiled modules of known packages, and of kernels from the Hub for this torch. Linux and
     Windows only."""
@@ -121,7 +125,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Requirements of these packages, and of those that they require, that are not met. Without
     torch, Triton and CUDA, which other facts describe."""
     newer_releases: tuple[NewerRelease, ...] | None = None
-    """Derived: installed releases that are newer than the tables of this attn-doctor know."""
+    """Derived: installed releases that are newer than the tables of this attn-doctor know, and a
+    Diffusers with another attention dispatcher than its release."""
     cuda_wheels: tuple[CudaWheel, ...] | None = None
     """CUDA libraries installed as wheels."""
     shadowing_libraries: tuple[ShadowingLibrary, ...] | None = None

@@ -266,8 +266,39 @@ class UnmetRequirement(Struct, frozen=True, kw_only=True):
     """The version that is installed; empty if none is."""
 
 
+class Dispatcher(Struct, frozen=True, kw_only=True):
+    """Diffusers' attention dispatcher, `models/attention_dispatch.py`, read as text.
+
+    All but the digest is read only where the file is not that of a known release.
+    """
+
+    digest: str | None = None
+    """SHA-256 of the file; empty if Diffusers has none."""
+    names: tuple[str, ...] | None = None
+    """Names of backends that it accepts."""
+    masks: tuple[str, ...] | None = None
+    """For each name, what it does with a mask: `takes`, `refuses`, `drops`."""
+    hub: tuple[str, ...] | None = None
+    """For each name, the repository of its kernel; empty if it has none."""
+    codes: tuple[str, ...] | None = None
+    """For each name, a digest of the code that decides how a call ends."""
+    shared: str | None = None
+    """The same digest of what every call goes through."""
+    release: Version | None = None
+    """Derived: a known release with this very file; empty if there is none."""
+    reference: Version | None = None
+    """Derived: the known release that it is compared with; empty if the file is that of one."""
+    changed: tuple[str, ...] | None = None
+    """Derived: names whose code differs from that release, or that it does not have."""
+    shared_changed: bool | None = None
+    """Derived: what every call goes through differs from that release."""
+
+
 class NewerRelease(Struct, frozen=True, kw_only=True):
-    """Derived: an installed release that is newer than the newest one that the tables know."""
+    """Derived: an installed release that is newer than the newest one that the tables know.
+
+    Or a Diffusers whose attention dispatcher is not that of its release.
+    """
 
     package: str | None = None
     """Name of its facts, such as `diffusers`, or `driver`."""
@@ -278,6 +309,8 @@ class NewerRelease(Struct, frozen=True, kw_only=True):
     basis: Basis | None = None
     """`source`: from its own files; `known`: as the newest known release; `unknown`: what tables
     have for each release is unknown for it."""
+    changed: tuple[str, ...] | None = None
+    """Of Diffusers, the names of backends whose code differs from that of the known release."""
     text: str | None = None
     """All of it as a sentence."""
 

@@ -190,6 +190,10 @@ class Host:
         except OSError:
             return ()
 
+    def digest(self, path: str, limit: int) -> str:
+        """Return the SHA-256 of the first `limit` bytes of a file."""
+        return str(self.ask("digest", path, limit))
+
     def stat(self, path: str) -> Stat:
         """Return the target of `path`."""
         return msgspec.convert(self.ask("stat", path), Stat)

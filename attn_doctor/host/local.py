@@ -28,6 +28,13 @@ def _read(path: str, limit: int) -> str:
     return read_text(path, limit, cut=True)
 
 
+def _digest(path: str, limit: int) -> str:
+    """Return the SHA-256 of the first `limit` bytes of a file."""
+    import hashlib
+
+    return hashlib.sha256(read_bytes(path, limit, cut=True)).hexdigest()
+
+
 def _head(path: str, limit: int) -> str:
     """Return the lines of a file up to an empty one, at most `limit` bytes."""
     with open_binary(path) as file:
@@ -152,6 +159,7 @@ class LocalHost(Host):
             "environ": lambda: self._variables,
             "now": time.time,
             "read": _read,
+            "digest": _digest,
             "head": _head,
             "grep": _grep,
             "stat": _stat,

@@ -138,5 +138,7 @@ def exit_code(diagnosis: Diagnosis, fail_on: Severity | None, *, strict: bool) -
         for finding in diagnosis.problems:
             if finding.severity.rank >= fail_on.rank:
                 return 1
-    newer = any(one.basis != "source" for one in diagnosis.facts.newer_releases or ())
+    newer = any(
+        one.basis != "source" or one.changed for one in diagnosis.facts.newer_releases or ()
+    )
     return 4 if strict and (newer or unchecked(diagnosis)) else 0

@@ -55,8 +55,9 @@ def explain(
 ) -> None:
     """Find the cause of a failure in its log, and check it on this machine.
 
-    Reads pip output, tracebacks and training logs of any size and encoding, or an error message in
-    quotes. The id of a rule, such as sage/needs-triton, shows its page.
+    Reads pip output, tracebacks and training logs of any size and encoding, also compressed ones
+    (.gz, .xz, .bz2, .zst), or an error message in quotes. The id of a rule, such as
+    sage/needs-triton, shows its page.
 
     Exit codes: 0 no attention-kernel cause in the log, 1 a cause was found, 2 wrong usage or an
     unreadable file, 3 attn-doctor failed, 5 no rule knows the cause, but a component is named.

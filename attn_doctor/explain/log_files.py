@@ -1,23 +1,28 @@
 """Read logs of any size and encoding as chunks of whole lines, never a whole log at once.
 
 In the bytes of a chunk every ASCII character is one byte: UTF-8, or an older one-byte encoding.
-UTF-16, which PowerShell writes at `>`, is converted to UTF-8.
+UTF-16, which PowerShell writes at `>`, is converted to UTF-8. Packed logs are unpacked.
 """
 
 from __future__ import annotations
 
 import codecs
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.explain.compressed import UnreadableError, pieces
 from attn_doctor.files import open_binary
 
 #: Bytes read at once; small enough that a chunk and its words stay in the processor's cache.
 CHUNK = 1 << 16
 #: Most lines of a chunk: to read short lines closely costs more than their bytes tell.
 _LINES = 2048
+#: Characters that no program prints. Of random bytes they are 9 of 100, of programs and pictures
+#: more. Backspaces, colours and NUL, which a log that was cut while open begins with, are common.
+_NOISE = bytes([*range(1, 7), *range(16, 27), *range(28, 32), 127])
 
 
 class LogChunk(NamedTuple):
@@ -45,6 +50,8 @@ def chunks(path: str) -> Iterator[LogChunk]:
             return
         with open_binary(path) as file:
             yield from _numbered(_whole_lines(_one_byte(file)))
+    except UnreadableError as error:
+        raise AttnDoctorError(f"{log_name(path)} {error}") from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
         advice = "" if path == "-" else "; name a log file, or - for standard input"
@@ -53,18 +60,27 @@ def chunks(path: str) -> Iterator[LogChunk]:
 
 def _one_byte(stream: IO[bytes]) -> Iterator[bytes]:
     """The bytes of the stream, with UTF-16 converted to UTF-8."""
-    head = stream.read(CHUNK)
+    parts = pieces(stream, CHUNK)
+    head = next(parts, b"")
     encoding = _encoding(head)
     if not encoding:
+        if _is_noise(head):
+            raise UnreadableError("is not a log: it has bytes that no program prints as text")
         yield head.removeprefix(codecs.BOM_UTF8)
-        while data := stream.read(CHUNK):
+        for data in parts:
             # Two programs with two encodings may have written to one file.
             yield data.replace(b"\0", b"") if b"\0" in data else data
         return
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    while head:
-        yield decoder.decode(head).lstrip("\ufeff").encode("utf-8", "replace")
-        head = stream.read(CHUNK)
+    for data in itertools.chain([head], parts):
+        yield decoder.decode(data).lstrip("\ufeff").encode("utf-8", "replace")
+
+
+def _is_noise(head: bytes) -> bool:
+    """The first bytes of a file are those of a program, a picture or the like."""
+    text = head.replace(b"\0", b"")
+    odd = len(text) - len(text.translate(None, _NOISE))
+    return odd > 20 and odd * 50 > len(text)
 
 
 def _encoding(head: bytes) -> str:
@@ -74,9 +90,11 @@ def _encoding(head: bytes) -> str:
     if head.startswith(codecs.BOM_UTF16_BE):
         return "utf-16-be"
     sample = head[:4096]
-    if sample[1::2].count(0) * 3 > len(sample):
+    even, odd = sample[::2], sample[1::2]
+    # Programs are full of zeros too.
+    if odd.count(0) * 3 > len(sample) and not _is_noise(even):
         return "utf-16-le"
-    if sample[::2].count(0) * 3 > len(sample):
+    if even.count(0) * 3 > len(sample) and not _is_noise(odd):
         return "utf-16-be"
     return ""
 

@@ -35,6 +35,12 @@ def _flash_expected(facts: Facts, tables: Tables) -> Answer:
         return None
     rows = tables["flash-attn"]["release"]
     fitting = [row["version"] for row in rows if minor in row.get("torch", ())]
+    if not fitting:
+        # Few releases got wheels afterwards, and not one after another: name the newest.
+        added = [
+            row["version"] for row in rows for one in row.get("later", ()) if one["torch"] == minor
+        ]
+        fitting = added[-1:]
     return _span(fitting) or Unknown(f"no wheel of flash-attn is known for torch {minor}")
 
 

@@ -171,8 +171,14 @@ def pinned(call: PipCall, facts: Facts) -> PipCall:
         return call
     from packaging.specifiers import SpecifierSet
 
+    by_address = " @ " in found.requirement
+    pin = Wanted(
+        "flash-attn",
+        "" if by_address else f"=={found.version}",
+        url=found.requirement if by_address else "",
+    )
     wanted = tuple(
-        Wanted("flash-attn", f"=={found.version}")
+        pin
         if one.name == "flash-attn" and SpecifierSet(one.specifier).contains(found.version)
         else one
         for one in call.wanted

@@ -1,7 +1,7 @@
 """Predicts whether pip would find a prebuilt wheel, or compile for an hour.
 
-Uses the tables in `rules/tables/`, which list the projects' own wheels; wheels that others publish
-are unknown here.
+Uses the tables in `rules/tables/`. A wheel that the project publishes and pip does not find is
+named by its address; those of others are only mentioned.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from attn_doctor.derived.backend_wheels import WHEEL
 from attn_doctor.derived.releases import Unknown, major, series
 from attn_doctor.facts import Facts, Package
+from attn_doctor.fixes.ready_wheels import ready_wheels
 from attn_doctor.rulebook import library
 
 NAMES = ("triton", "flash-attn", "xformers", "sageattention")
@@ -71,14 +72,40 @@ def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
             )
         if answer != "no":
             doubt = doubt or (answer.reason if isinstance(answer, Unknown) else _gap(facts))
+    if named := _by_address(facts):
+        return named
     listed = [row for row in rows if "torch" in row]
     reason = _incompatibility(listed[-1], facts)
     if not reason:
         return Verdict(name="flash-attn", wheel="unknown", reason=doubt or _gap(facts))
     if "torch" not in rows[-1]:
         reason += f"; pip would take {newest}, whose wheels are not known, and compile if none fits"
+        reason += _of_others(facts)
         return Verdict(name="flash-attn", wheel="unknown", version=newest, reason=reason)
-    return Verdict(name="flash-attn", wheel="no", version=newest, reason=reason)
+    return Verdict(name="flash-attn", wheel="no", version=newest, reason=reason + _of_others(facts))
+
+
+def _by_address(facts: Facts) -> Verdict | None:
+    """Return the official wheel that fits and that pip does not find by its name."""
+    one = next(iter(ready_wheels("flash-attn", facts)), None)
+    if one is None or not one.names_torch(facts.torch.version):
+        return None
+    reason = "pip does not find it by name, because its setup.py asks for a wheel for CUDA 12"
+    return Verdict(
+        name="flash-attn",
+        wheel="yes",
+        version=one.version,
+        requirement=f"flash-attn @ {one.url}",
+        reason=reason if one.cuda == "13" else "pip does not find it by name",
+    )
+
+
+def _of_others(facts: Facts) -> str:
+    """Return a mention of a wheel that others publish; empty if none is known."""
+    found = ready_wheels("flash-attn", facts, community=True)
+    fitting = (one for one in found if not one.official and one.names_torch(facts.torch.version))
+    one = next(fitting, None)
+    return f"; {one.publisher}, not the project, publishes {one.file}" if one else ""
 
 
 def _incompatibility(row: Mapping[str, Any], facts: Facts) -> str:

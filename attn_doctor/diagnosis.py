@@ -262,14 +262,7 @@ def diagnose(request: CheckRequest) -> CheckResult:
         predictions = tuple(predict(one, facts, diagnosis.findings) for one in readings)
         added = [finding for one in predictions for finding in one.findings]
         diagnosis = _with_findings(diagnosis, added)
-    if request.policy is not None:
-        from attn_doctor.policy.evaluate import apply_policy
-
-        diagnosis = apply_policy(diagnosis, request.policy, date.today())
-    if request.baseline:
-        from attn_doctor.policy.baseline import read, suppress_known
-
-        diagnosis = suppress_known(diagnosis, read(Path(request.baseline)), request.baseline)
+    diagnosis = _accepted(diagnosis, request)
     if _compiles(diagnosis):
         from attn_doctor.fixes.offered import offered
 
@@ -281,6 +274,34 @@ def diagnose(request: CheckRequest) -> CheckResult:
         asked=bool(request.configs),
         unread=tuple(unread),
     )
+
+
+def diagnose_snapshot(request: CheckRequest, facts: Facts) -> Diagnosis:
+    """Apply rules, required backends, policy and baseline to the facts of one of many machines.
+
+    The facts and configurations of `request` are not used. Raises `AttnDoctorError` as `diagnose`.
+    """
+    folders = (*request.rules, *(request.policy.folders if request.policy else ()))
+    diagnosis = diagnosis_of(facts, folders=folders)
+    demands = [one for one in _required(request) if one.names]
+    if demands:
+        from attn_doctor.backends.required import with_required
+
+        diagnosis = with_required(diagnosis, demands)
+    return _accepted(diagnosis, request)
+
+
+def _accepted(diagnosis: Diagnosis, request: CheckRequest) -> Diagnosis:
+    """The diagnosis without the problems that the policy or the baseline accepts."""
+    if request.policy is not None:
+        from attn_doctor.policy.evaluate import apply_policy
+
+        diagnosis = apply_policy(diagnosis, request.policy, date.today())
+    if request.baseline:
+        from attn_doctor.policy.baseline import read, suppress_known
+
+        diagnosis = suppress_known(diagnosis, read(Path(request.baseline)), request.baseline)
+    return diagnosis
 
 
 def _compiles(diagnosis: Diagnosis) -> bool:

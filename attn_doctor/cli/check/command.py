@@ -18,12 +18,14 @@ from attn_doctor.cli.option import Option
 from attn_doctor.cli.result_options import terminal
 from attn_doctor.cli.rules_option import here
 from attn_doctor.cli.source_options import SourceOptions
+from attn_doctor.files import is_folder
 from attn_doctor.findings import Severity
 from attn_doctor.shell.commands import line
 
 if TYPE_CHECKING:
     from attn_doctor.cli.backends.live import Ran
     from attn_doctor.diagnosis import CheckResult
+    from attn_doctor.findings import Diagnosis
     from attn_doctor.policy.policy import Policy
 
 #: The formats of a diagnosis; the first is the default.
@@ -38,6 +40,8 @@ EPILOG = """
 `attn-doctor check --require sage --for inference` fails unless SageAttention is ready.
 
 `attn-doctor check --config config.json` predicts the backend that a training configuration runs.
+
+`attn-doctor check --facts snapshots` evaluates all snapshots in a folder, one line for each.
 """
 _RESULT = "Result"
 _RULES = "Policy and required backends"
@@ -218,26 +222,38 @@ def check(
         raise SystemExit
     wanted = calls.calls(("none",))
     own_phase = [one for one in wanted if calls.phase or one.phase == "inference"]
-    checked = diagnose(
-        CheckRequest(
-            facts=source.read,
-            folder=here(),
-            environ=os.environ,
-            rules=source.rule_folders,
-            calls=wanted,
-            framework=calls.framework_name,
-            require=split(",".join(counting.require or ())),
-            required_calls=tuple(own_phase),
-            configs=_paths(config, search=not source.facts),
-            policy=policy,
-            baseline=counting.baseline,
-        )
+    request = CheckRequest(
+        facts=source.read,
+        folder=here(),
+        environ=os.environ,
+        rules=source.rule_folders,
+        calls=wanted,
+        framework=calls.framework_name,
+        require=split(",".join(counting.require or ())),
+        required_calls=tuple(own_phase),
+        configs=_paths(config, search=not source.facts),
+        policy=policy,
+        baseline=counting.baseline,
     )
     least = counting.fail_on.value if counting.fail_on else (policy and policy.fail_on) or "error"
     severity = None if least == "never" else Severity(least)
-    code = exit_code(checked.diagnosis, severity, strict=counting.strict)
-    if is_unready(checked.diagnosis):
-        code = 1  # whatever --fail-on allows
+
+    def code_of(diagnosis: Diagnosis) -> int:
+        if is_unready(diagnosis):
+            return 1  # whatever --fail-on allows
+        return exit_code(diagnosis, severity, strict=counting.strict)
+
+    if source.facts and is_folder(source.facts):
+        from attn_doctor.cli.check.snapshots import check_all
+
+        if config:
+            import typer
+
+            raise typer.BadParameter("--config is for one machine: name one file with --facts")
+        verbose, quiet = bool(result.verbose), result.quiet
+        raise SystemExit(check_all(source, request, code_of, asked, verbose=verbose, quiet=quiet))
+    checked = diagnose(request)
+    code = code_of(checked.diagnosis)
     ran: Ran | None = None
     if live:
         from attn_doctor.cli.backends import live as backends_live

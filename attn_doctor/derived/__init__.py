@@ -48,14 +48,16 @@ def derive(facts: Facts, tables: Tables) -> Facts:
     facts = msgspec.structs.replace(facts, extensions=extensions.derived(facts, gaps))
     gpus = _gpus(facts, tables, gaps)
     torch = msgspec.structs.replace(facts.torch, gpu_code=_torch_gpu_code(gpus))
-    return msgspec.structs.replace(
+    facts = msgspec.structs.replace(
         facts,
         torch=torch,
         gpus=gpus,
-        newer_releases=newer.newer_releases(msgspec.structs.replace(facts, gaps=gaps), tables),
         gaps=gaps,
         **{field: _package(facts, tables, field, gaps) for field in PACKAGES},
     )
+    # Last: what could not be derived shows how a newer release is evaluated.
+    found = newer.newer_releases(facts, tables)
+    return msgspec.structs.replace(facts, newer_releases=found)
 
 
 def _known(value: Any, place: str, gaps: dict[str, str]) -> Any:

@@ -51,6 +51,9 @@ def _xformers_expected(facts: Facts, tables: Tables) -> Answer:
         return row
     newest = tables["xformers"]["newest"]
     if facts.xformers.version is not None and parts(facts.xformers.version) > parts(newest):
+        own, torch = facts.xformers.requires_torch, facts.torch.version
+        if own is not None and _accepts(own, torch):
+            return f"=={facts.xformers.version.partition('+')[0]}"
         return Unknown(f"the tables of this attn-doctor end at xformers {newest}")
     rows = tables["xformers"]["release"]
     fitting = [one["version"] for one in rows if _accepts(one["torch"], facts.torch.version)]
@@ -118,6 +121,8 @@ def accepts_flash_attn(facts: Facts, tables: Tables) -> bool | Unknown | None:
     version, flash = facts.xformers.version, facts.flash_attn.version
     if version is None or flash is None:
         return None
+    if facts.xformers.flash_attn_range:
+        return _accepts(facts.xformers.flash_attn_range, flash)
     released = version.partition("+")[0]
     row = next((one for one in tables["xformers"]["release"] if one["version"] == released), None)
     if row is None:

@@ -83,8 +83,11 @@ def _is_newer(version: str, row: Row) -> bool:
 def _basis(name: str, facts: Facts, known: str) -> tuple[Basis, str]:
     """What a newer release is evaluated by, and a clause about it."""
     basis: Basis = "known"
-    if name in ("torch", "triton", "xformers"):
+    if name in ("torch", "triton") or (name == "xformers" and facts.xformers.expected is None):
         basis = "unknown"
+    elif name == "xformers" and facts.xformers.flash_attn_range is not None:
+        own = "its own metadata and source give the torch and flash-attn that it accepts"
+        return basis, f"{own}, all else is as in {known}"
     elif name == "diffusers":
         return _of_diffusers(facts, known)
     elif name in ("transformers", "finetrainers") and getattr(facts, name).path:

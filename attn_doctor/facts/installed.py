@@ -174,6 +174,9 @@ class Package(Struct, frozen=True, kw_only=True):
     wheel's name (`torch2.9.0andhigher`) or in the files of torchao; empty if there is none."""
     requires_python: str | None = None
     """The Python requirement in its metadata."""
+    flash_attn_range: str | None = None
+    """The releases of flash-attn that xformers accepts, by its own source, as a specifier; empty if
+    it names none. None for other packages."""
     built_minor: str | None = None
     """Derived: major and minor part of `built_torch`, such as `2.8`."""
     built_cuda_major: int | None = None
@@ -188,7 +191,7 @@ class Package(Struct, frozen=True, kw_only=True):
     """Derived: `yes` if a prebuilt wheel exists for this torch, CUDA and Python; `no` if pip would
     compile it from source; None if the tables do not list it."""
     accepts_flash_attn: bool | None = None
-    """Derived: this xformers accepts the installed flash-attn, from tables."""
+    """Derived: this xformers accepts the installed flash-attn, by its source, else from tables."""
     loads: bool | None = None
     """Derived: no reason was found, in the files of its extension modules, why they could not be
     loaded; false if none of its main modules can be."""

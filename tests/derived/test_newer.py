@@ -91,6 +91,20 @@ def test_a_driver_that_says_its_cuda_is_evaluated() -> None:
     assert derived.derive(amd, TABLES).newer_releases is None
 
 
+def test_a_newer_xformers_is_evaluated_from_its_metadata() -> None:
+    xformers = Package(
+        installed=True, version="0.0.36", requires_torch=">=2.12", flash_attn_range=">=2.7.1,<=2.9"
+    )
+    torch = Torch(installed=True, version="2.13.0+cu130", build="cuda", cuda="13.0")
+    flash = Package(installed=True, version="2.8.3")
+    machine = Facts(xformers=xformers, torch=torch, flash_attn=flash)
+    found = derived.derive(machine, TABLES)
+    assert found.xformers.expected == "==0.0.36"
+    assert found.xformers.accepts_flash_attn is True
+    (newer,) = found.newer_releases or ()
+    assert (newer.basis, (newer.text or "").count("own metadata")) == ("known", 1)
+
+
 def test_the_other_tables_end_at_the_same_releases() -> None:
     for name in ("torch", "triton", "xformers", "flash_attn", "sageattention"):
         assert TABLES[name.replace("_", "-")]["newest"] == KNOWN[name]

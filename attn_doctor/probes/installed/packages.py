@@ -196,6 +196,7 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
             else None
         ),
         requires_torch=_requires_torch(host, site, headers, floor),
+        flash_attn_range=_flash_attn_range(host, path) if field == "xformers" else None,
         requires_python=headers.get("Requires-Python", [""])[0] if headers else None,
     )
 
@@ -291,6 +292,27 @@ def _torch_floor(host: Host, path: str) -> str:
     lines = host.try_grep(host.join(path, "__init__.py"), "min_torch_version = ") if path else ()
     found = re.search(r"min_torch_version = _parse_version\(\"([\d.]+)\"\)", "\n".join(lines))
     return found[1] if found is not None else ""
+
+
+#     FLASH_VER_MIN = (2, 7, 1)
+#     FLASH_VER_LAST = (2, 8, 0)  # last supported, inclusive
+#     FLASH_VER_LAST = parse_version("2.8.4")  # last supported, inclusive
+def _flash_attn_range(host: Host, path: str) -> str | None:
+    """Return the releases of flash-attn between the two that xformers' source names."""
+    if not path:
+        return None
+    file = host.join(path, "ops", "fmha", "flash.py")
+    text = "\n".join(host.try_grep(file, "FLASH_VER_MIN = ", "FLASH_VER_LAST = "))
+    found = dict(re.findall(r"FLASH_VER_(MIN|LAST) = (?:parse_version)?\(([^()]{1,40})\)", text))
+    numbers = {name: re.findall(r"\d{1,9}", value) for name, value in found.items()}
+    if len(numbers.get("MIN", ())) < 2 or len(numbers.get("LAST", ())) < 2:
+        return "" if host.is_file(file) else None
+    least, last = ".".join(numbers["MIN"]), ".".join(numbers["LAST"])
+    if '"' in found["LAST"]:
+        return f">={least},<={last}"
+    # Three numbers are compared, so that post-releases of the last one count as it.
+    *head, end = numbers["LAST"]
+    return f">={least},<{'.'.join([*head, str(int(end) + 1)])}"
 
 
 # Tag: cp312-cp312-manylinux_2_27_x86_64

@@ -176,6 +176,26 @@ def test_xformers_with_a_broken_build_record() -> None:
     assert "xformers.built_torch" in gaps
 
 
+@pytest.mark.parametrize(
+    ("source", "accepted"),
+    [
+        (
+            "FLASH_VER_MIN = (2, 6, 3)\n    FLASH_VER_LAST = (2, 7, 2)  # inclusive",
+            ">=2.6.3,<2.7.3",
+        ),
+        (
+            'FLASH_VER_MIN = parse_version("2.7.1")\nFLASH_VER_LAST = parse_version("2.8.4")',
+            ">=2.7.1,<=2.8.4",
+        ),
+        ("FLASH_VER_MIN = least()", ""),
+    ],
+)
+def test_xformers_names_the_flash_attn_that_it_accepts(source: str, accepted: str) -> None:
+    files = {"xformers/ops/fmha/flash.py": source, "xformers/__init__.py": ""}
+    found, _ = read(distribution("xformers", "0.0.36", texts=files))
+    assert found["xformers"].flash_attn_range == accepted
+
+
 def test_torchvision_names_its_cuda_in_its_version() -> None:
     found, _ = read(
         distribution(

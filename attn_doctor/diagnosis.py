@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from attn_doctor.backends.attention_call import AttentionCall
     from attn_doctor.backends.readiness import Matrix
     from attn_doctor.backends.required import Demand
-    from attn_doctor.configs.prediction import Prediction
+    from attn_doctor.configs.prediction import Prediction, Wanted
     from attn_doctor.configs.readers.settings import Reading
     from attn_doctor.policy.policy import Policy
 
@@ -220,6 +220,8 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
     """Names of backends that must be ready."""
     required_calls: tuple[AttentionCall, ...] = ()
     """The calls that they must be ready for."""
+    phase: Wanted = ""
+    """The phases of configurations to predict; empty for all."""
     configs: tuple[str, ...] | None = None
     """Paths of training configurations; None for the one that SimpleTuner would read here."""
     policy: Policy | None = None
@@ -259,7 +261,9 @@ def diagnose(request: CheckRequest) -> CheckResult:
     if readings:
         from attn_doctor.configs.predict import predict
 
-        predictions = tuple(predict(one, facts, diagnosis.findings) for one in readings)
+        predictions = tuple(
+            predict(one, facts, diagnosis.findings, request.phase) for one in readings
+        )
         added = [finding for one in predictions for finding in one.findings]
         diagnosis = _with_findings(diagnosis, added)
     diagnosis = _accepted(diagnosis, request)

@@ -11,7 +11,7 @@ from attn_doctor.backends import own_source
 from attn_doctor.backends.attention_call import AttentionCall, context_of
 from attn_doctor.backends.catalogue_entries import Backend, Catalogue, Framework, Name, Requirement
 from attn_doctor.backends.framework_source import names_in_source, package_of
-from attn_doctor.backends.readiness import Matrix, RequirementResult, Row
+from attn_doctor.backends.readiness import Answer, Matrix, RequirementResult, Row
 from attn_doctor.backends.recommend import recommend
 from attn_doctor.backends.requirement_outcomes import Evaluator, by_rule
 from attn_doctor.errors import AttnDoctorError
@@ -131,7 +131,21 @@ def _evaluator(
     chosen = catalogue.framework(framework_of(facts, framework))
     newest = {entry.name: entry.newest for entry in catalogue.frameworks}
     context = context_of(facts, chosen.name, chosen.title, newest)
-    return Evaluator(facts, catalogue, context, by_rule(findings)), chosen
+    found = by_rule(findings)
+    return Evaluator(facts, catalogue, context, found, direct=chosen.direct), chosen
+
+
+def answer_of(
+    facts: Facts, findings: Sequence[Finding], call: AttentionCall, backend: str
+) -> Answer:
+    """A backend's readiness for a program that calls it without a framework of the catalogue."""
+    catalogue = store.load()
+    context = replace(
+        context_of(facts, "transformers", "", {"transformers": ""}), framework="", version=""
+    )
+    evaluator = Evaluator(facts, catalogue, context, by_rule(findings), direct=True)
+    found = catalogue.backend(backend)
+    return evaluator.answer(found, call, tuple(_of_packages(found, "")))
 
 
 def _listed(facts: Facts, framework: Framework) -> Collection[str] | None:
@@ -191,7 +205,7 @@ def _more(
     return (
         *known,
         *(own[id] for id in name.requires),
-        *_of_packages(backend, framework),
+        *_of_packages(backend, framework.name),
     )
 
 
@@ -240,9 +254,9 @@ def _of_name(name: Name, framework: Framework, catalogue: Catalogue) -> tuple[Re
     return tuple(found)
 
 
-def _of_packages(backend: Backend, framework: Framework) -> Iterator[Requirement]:
+def _of_packages(backend: Backend, framework: str) -> Iterator[Requirement]:
     """Yield the requirements that the packages behind a row can be imported and loaded."""
-    names = ("torch", framework.name, *filter(None, [backend.package]))
+    names = ("torch", framework, *filter(None, [backend.package]))
     for package in dict.fromkeys(one for one in names if one in Facts.__struct_fields__):
         yield _empty(f"{package}-importable", package, "import_error", "imported", _IMPORT)
     if "flex" in backend.tags:

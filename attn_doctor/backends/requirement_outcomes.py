@@ -128,10 +128,17 @@ class Evaluator:
     """Facts and findings on which all backends of one framework are evaluated."""
 
     def __init__(
-        self, facts: Facts, catalogue: Catalogue, context: Context, found: Mapping[str, Finding]
+        self,
+        facts: Facts,
+        catalogue: Catalogue,
+        context: Context,
+        found: Mapping[str, Finding],
+        *,
+        direct: bool = False,
     ) -> None:
+        """`direct`: requirements of Diffusers' dispatcher do not count."""
         self.context = context
-        self._direct = catalogue.framework(context.framework).direct
+        self._direct = direct
         self._facts, self._found = facts, found
         self._requirements = {entry.id: entry for entry in catalogue.requirements}
         covered = {entry.problem for entry in catalogue.requirements} | {*catalogue.ignored}

@@ -11,8 +11,13 @@ from msgspec.structs import replace
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.readiness import Answer, Readiness, RequirementResult
 from attn_doctor.backends.required import remedy
-from attn_doctor.configs.backend_support import BackendSupport
-from attn_doctor.configs.findings import at_line, observed, problem_of
+from attn_doctor.configs.backend_support import (
+    BackendSupport,
+    exceptions_of,
+    reason_of,
+    wrong_results,
+)
+from attn_doctor.configs.findings import at_line, config_finding, observed, problem_of
 from attn_doctor.configs.prediction import Phase, PhaseName
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.findings import Finding, Fix, Safety, Severity
@@ -30,6 +35,8 @@ ALONE = (
     "_sage_qk_int8_pv_fp16_triton", "xformers",
 )  # fmt: skip
 _UNFUSED = ("flex-unfused", "flex-unfused-memory")
+#: Backends that store the scores, or compute them piece by piece.
+NOT_FUSED = ("_native_math", "eager", "comfyui_split", "comfyui_sub_quad")
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -61,6 +68,10 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Masks that the model may give it; empty if they are unknown."""
     head_dim: int = 0
     """0 if it is unknown."""
+    tokens: int = 0
+    """0 if they are unknown."""
+    grouped: bool | None = False
+    """Fewer heads of keys than of queries; None if unknown."""
     mask_elements: int = 0
     instead: str = "native"
     """The value that runs everywhere, to propose."""
@@ -73,11 +84,23 @@ class Asked(Struct, frozen=True, kw_only=True):
                 mask=mask,
                 dtype=self.dtype or "bf16",
                 head_dim=self.head_dim or 128,
+                seq_len=self.tokens or AttentionCall().seq_len,
+                assumed=self._assumed(),
                 compiled=self.compiled is not False,
                 mask_elements=self.mask_elements,
             )
             for mask in self.masks or ("none", "bool")
         )
+
+    def _assumed(self) -> tuple[str, ...]:
+        """What is not known of the calls."""
+        known = {
+            "dtype": self.dtype,
+            "head_dim": self.head_dim,
+            "seq_len": self.tokens,
+            "gqa": self.grouped is not None,
+        }
+        return tuple(name for name, value in known.items() if not value)
 
 
 def evaluated(
@@ -108,7 +131,7 @@ def evaluated(
             why=f"{why}: {asked.undecided}" if asked.undecided else why,
         ), []
     answer, alike = support.answer_masks(asked.backend, asked.calls())
-    state, reason = answer.state, answer.reasons[0].text if answer.reasons else ""
+    state, reason = answer.state, reason_of(answer)
     if not alike:
         state = Readiness.UNKNOWN
         reason = f"whether the model passes a mask is not known; with one: {reason}"
@@ -116,8 +139,12 @@ def evaluated(
         base,
         state=state,
         reason=reason,
-        fused=asked.compiled if asked.backend == "flex" else asked.backend != "_native_math",
+        exceptions=exceptions_of(answer),
+        fused=asked.compiled if asked.backend == "flex" else asked.backend not in NOT_FUSED,
     )
+    wrong = wrong_results(answer)
+    if alike and wrong is not None:
+        return phase, [_wrong(asked, wrong, reading)]
     # What torch's own attention lacks is said by the rules on the machine.
     if not alike or asked.backend == "native":
         return phase, []
@@ -167,6 +194,20 @@ def _problem(asked: Asked, reason: RequirementResult, reading: Reading) -> Findi
     )
     soft = found.severity is Severity.ERROR and asked.when
     return replace(found, severity=Severity.WARNING) if soft else found
+
+
+def _wrong(asked: Asked, reason: RequirementResult, reading: Reading) -> Finding:
+    """A known fault without an error message, which every call of this configuration has."""
+    name = asked.value or asked.shown or shown(asked.backend)
+    return config_finding(
+        reason.rule,
+        reading,
+        "",
+        f"{name} gives {reason.text}, as configured in {asked.phase}",
+        seen=reason.because,
+        severity=Severity.ERROR,
+        line=asked.line or 1,
+    )
 
 
 def _stopping(asked: Asked, reading: Reading) -> Finding:

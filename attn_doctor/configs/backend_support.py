@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
-from attn_doctor.backends.matrix import matrix
+from attn_doctor.backends.matrix import answer_of, matrix
 from attn_doctor.backends.readiness import Answer, Readiness, RequirementResult
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding, Verdict
@@ -23,34 +22,51 @@ MASKS = (
     "diffusers/varlen-mask",
     "xformers/mask-layout",
 )
+#: The folder of rules about wrong results without an error message.
+_ADVISORIES = "advisories/"
 _ORDER = (Readiness.NOT_READY, Readiness.UNKNOWN, Readiness.SLOW)
+
+
+def reason_of(answer: Answer) -> str:
+    """The reason that decides a state; empty for a backend that is ready."""
+    return answer.reasons[0].text if answer.state is not Readiness.READY else ""
+
+
+def exceptions_of(answer: Answer) -> tuple[str, ...]:
+    """Known faults of some calls of a backend that is ready, without an error message."""
+    if answer.state is not Readiness.READY:
+        return ()
+    return tuple(
+        f"{one.text.removeprefix('ready, ')} [{one.rule.partition('/')[2]}]"
+        for one in answer.reasons
+        if one.rule.startswith(_ADVISORIES)
+    )
+
+
+def wrong_results(answer: Answer) -> RequirementResult | None:
+    """The advisory that this call certainly has; None if there is none."""
+    found = (one for one in answer.reasons if one.rule.startswith(_ADVISORIES))
+    return next((one for one in found if one.state is Readiness.NOT_READY), None)
 
 
 class BackendSupport:
     """Answers of the catalogue for one framework.
 
-    A framework that calls the libraries itself, without Diffusers' dispatcher, is none of the
-    catalogue's: the requirements that Diffusers adds do not count then.
+    It is empty for a program that calls the libraries itself: the requirements that Diffusers adds
+    do not count then.
     """
 
     def __init__(self, facts: Facts, findings: Sequence[Finding], framework: str) -> None:
         self._facts, self._findings = facts, findings
-        listed = any(one.name == framework for one in catalogue.load().frameworks)
-        self._framework = framework if listed else "diffusers"
-        self._own = listed
+        self._framework = framework
 
     def answer(self, backend: str, call: AttentionCall) -> Answer:
         """A backend's readiness for a call; unknown if the framework has no name for it."""
+        if not self._framework:
+            return answer_of(self._facts, self._findings, call, backend)
         table = matrix(self._facts, self._findings, (call,), self._framework, only=(backend,))
-        rows = [row for row in table.rows if row.known or not self._own] or table.rows
-        answer = rows[0].answers[0] if rows else Answer(state=Readiness.UNKNOWN)
-        if self._own or not rows:
-            return answer
-        # Versions and masks that Diffusers refuses are not this framework's.
-        kept = tuple(one for one in answer.reasons if one.by != "framework")
-        states = [one.state for one in kept]
-        state = next((one for one in _ORDER if one in states), Readiness.READY)
-        return Answer(state=state, reasons=kept)
+        rows = [row for row in table.rows if row.known] or table.rows
+        return rows[0].answers[0] if rows else Answer(state=Readiness.UNKNOWN)
 
     def answer_masks(self, backend: str, calls: Sequence[AttentionCall]) -> tuple[Answer, bool]:
         """The answer for calls of which one will be made, and whether they all have it.

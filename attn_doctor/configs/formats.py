@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from attn_doctor.configs.asked import Asked, evaluated
 from attn_doctor.configs.backend_support import BackendSupport
-from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
 from attn_doctor.configs.readers.commands import Command
 from attn_doctor.configs.readers.settings import Reading, Setting
 from attn_doctor.configs.transformers import implementation
@@ -41,6 +41,14 @@ class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it does if the backend cannot run; empty if it stops."""
     undecided: str = ""
     """Why the backend is not known before the run."""
+    when: str = ""
+    """The condition under which it is that."""
+    package: str = ""
+    """`other` runs in its place if this package is installed."""
+    unless: str = ""
+    """A setting that keeps the program from that."""
+    other: Target | None = None
+    """What runs in its place: with the package, or under another condition."""
 
 
 class Choice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,17 +65,16 @@ class Choice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The phases that it is for; empty for all."""
     variable: bool = False
     """It is an environment variable."""
-    unread: str = ""
-    """Why it is not certain that the program reads it; empty if it does."""
-
-
-class Found(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the program takes by itself if a package is installed."""
-
-    package: str
-    target: Target
-    unless: str = ""
-    """A flag that keeps it from that."""
+    when: str = ""
+    """The condition under which the program reads it; empty if it always does."""
+    other: Target | None = None
+    """What runs where the program does not read it."""
+    part: str = ""
+    """The part of the work that it is for: another setting is for the rest."""
+    apart: bool = False
+    """It may be given beside the others of an exclusive program."""
+    same: str = ""
+    """Another setting, whose values it has too."""
 
 
 class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,10 +106,13 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Environment variables that identify it by themselves."""
     exclusive: bool = False
     """It stops if several of its flags are given."""
+    serves_both: bool = False
+    """Its settings are those of a model, for training as for inference."""
+    each: bool = False
+    """Every setting counts, for the models that it is for."""
     via: str = ""
     """`diffusers`: the names go to Diffusers' dispatcher, with masks that depend on the model."""
     choice: tuple[Choice, ...] = ()
-    found: Found | None = None
     default: Target = Target(backend="native")
 
     def starts(self, words: Sequence[str], options: Sequence[str]) -> bool:
@@ -157,18 +167,28 @@ def of_settings(settings: Mapping[str, Setting]) -> str:
     return next((name for name, one in formats().items() if one.has(settings)), "")
 
 
-def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
+def predict(
+    reading: Reading, facts: Facts, findings: Sequence[Finding], wanted: Wanted = ""
+) -> Prediction:
     """Predict the phases of a configuration of these formats."""
     one = formats()[reading.format]
     support = BackendSupport(facts, findings, one.via)
     phases: list[Phase] = []
     found: list[Finding] = []
     ignored: list[str] = []
-    for phase in one.phases:
-        asked, passed = _asked(one, reading, facts, phase)
-        ran, wrong = evaluated(asked, reading, support)
-        phases.append(ran)
-        found += [each for each in wrong if each.title not in {old.title for old in found}]
+    chosen = [phase for phase in one.phases if counts(phase, wanted)]
+    notes = [f"from the source of {one.title} {one.release}"]
+    if not chosen and one.serves_both and wanted:
+        chosen = [wanted]
+    elif not chosen:
+        chosen = [*one.phases]
+        notes.append(f"{one.title} is not for {wanted}; this is its {one.phases[0]}")
+    for phase in chosen:
+        several, passed = _asked(one, reading, facts, phase)
+        for asked in several:
+            ran, wrong = evaluated(asked, reading, support)
+            phases.append(ran)
+            found += [each for each in wrong if each.title not in {old.title for old in found}]
         ignored += passed
     return Prediction(
         reading=reading,
@@ -178,72 +198,163 @@ def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Pred
         phases=tuple(phases),
         findings=tuple(found),
         ignored=tuple(dict.fromkeys(ignored)),
-        notes=(f"from the source of {one.title} {one.release}",),
+        notes=tuple(notes),
     )
 
 
 def _asked(
     one: Format, reading: Reading, facts: Facts, phase: PhaseName
-) -> tuple[Asked, list[str]]:
-    """The choice that counts in a phase, and settings that do not."""
+) -> tuple[list[Asked], list[str]]:
+    """What may run in a phase, by its conditions, and settings that do not count."""
     given = [
         (choice, setting)
         for choice in one.choice
         if not choice.phases or phase in choice.phases
-        for setting in [_given(choice, reading, facts)]
-        if setting is not None
+        for setting in _every(choice, reading, facts)
     ]
-    if not given:
+    parts = [
+        each
+        for choice, setting in given
+        if choice.part
+        for each in _chosen(one, choice, setting, reading, facts, phase)
+    ]
+    whole = [each for each in given if not each[0].part]
+    if not whole:
         asked = Asked(key="no setting chooses", value="", phase=phase)
-        return _filled(one, asked, _by_itself(one, reading, facts)), []
-    choice, setting = given[0]
-    asked = Asked(
+        return [*parts, *_variants(one, asked, _by_itself(one, reading), reading, facts)], []
+    choice, setting = whole[0]
+    rivals = [each for each in whole if not each[0].apart]
+    if one.exclusive and len(rivals) > 1:
+        first, second = rivals[0][1], rivals[1][1]
+        stops = f"{one.title} stops: {first.name} and {second.name} cannot be given together"
+        asked = _of_setting(first, phase)
+        return [msgspec.structs.replace(asked, stops=stops)], []
+    if one.each:
+        nodes = [each for its, at in whole for each in _chosen(one, its, at, reading, facts, phase)]
+        return _by_node(nodes), []
+    passed = [
+        f"{other.name} in {reading.place(other.line)}, because {setting.name} comes first"
+        for _, other in whole[1:]
+        if other.line != setting.line
+    ]
+    return [*parts, *_chosen(one, choice, setting, reading, facts, phase)], passed
+
+
+def _by_node(nodes: list[Asked]) -> list[Asked]:
+    """What several nodes of a workflow choose, each for the models that pass it."""
+    if len({(each.backend, each.shown, each.undecided) for each in nodes}) == 1:
+        return nodes[:1]
+    return [
+        each
+        if each.when
+        else msgspec.structs.replace(each, when=f"the model passes {each.key.partition('.')[0]}")
+        for each in nodes
+    ]
+
+
+def _of_setting(setting: Setting, phase: PhaseName) -> Asked:
+    return Asked(
         key=setting.name,
         value=_value(setting),
         phase=phase,
         line=setting.line,
         instead="the default",
     )
-    if one.exclusive and len(given) > 1:
-        other = given[1][1]
-        stops = f"{one.title} stops: {setting.name} and {other.name} cannot be given together"
-        return msgspec.structs.replace(asked, stops=stops), []
-    passed = [
-        f"{other.name} in {reading.place(other.line)}, because {setting.name} comes first"
-        for _, other in given[1:]
-        if other.line != setting.line
-    ]
-    if choice.unread:
-        return msgspec.structs.replace(asked, undecided=choice.unread), passed
+
+
+def _chosen(
+    one: Format,
+    choice: Choice,
+    setting: Setting,
+    reading: Reading,
+    facts: Facts,
+    phase: PhaseName,
+) -> list[Asked]:
+    """What a setting leads to; where its condition does not hold, `other` of the choice."""
+    asked = _of_setting(setting, phase)
+    found = _values(one, choice, setting, asked, reading, facts)
+    condition = choice.part or choice.when
+    if condition:
+        found = [
+            msgspec.structs.replace(
+                each, when=f"{condition} and {each.when}" if each.when else condition
+            )
+            for each in found
+        ]
+    if choice.other is not None:
+        plain = msgspec.structs.replace(asked, value="")
+        found += _variants(one, plain, choice.other, reading, facts)
+    return found
+
+
+def _values(
+    one: Format,
+    choice: Choice,
+    setting: Setting,
+    asked: Asked,
+    reading: Reading,
+    facts: Facts,
+) -> list[Asked]:
+    """What the value of a setting leads to."""
     value = setting.text.lower()
-    target = choice.values.get(value) or choice.values.get("true" if _flag(setting, choice) else "")
+    if "$" in value or "{{" in value or "%" in value:
+        reason = f"{setting.text} is not written in this file"
+        return [msgspec.structs.replace(asked, undecided=reason)]
+    values = choice.values
+    if choice.same:
+        values = next(each.values for each in one.choice if each.key == choice.same) | values
+    target = values.get(value) or values.get("true" if _flag(setting, choice) else "")
     if target is not None:
-        return _filled(one, asked, target), passed
+        return _variants(one, asked, target, reading, facts)
     if choice.names == "transformers":
-        return implementation(asked, facts), passed
+        return [implementation(asked, facts)]
     if choice.names == "diffusers":
-        return _dispatched(one, asked), passed
+        return [_dispatched(one, asked)]
     if choice.others:
-        return msgspec.structs.replace(asked, stops=choice.others), passed
+        return [msgspec.structs.replace(asked, stops=choice.others)]
     reason = f"{setting.text} is not in the table of {one.title} {one.release}"
-    return msgspec.structs.replace(asked, undecided=reason), passed
+    return [msgspec.structs.replace(asked, undecided=reason)]
 
 
-def _by_itself(one: Format, reading: Reading, facts: Facts) -> Target:
+def _variants(
+    one: Format, asked: Asked, target: Target, reading: Reading, facts: Facts
+) -> list[Asked]:
+    """A target with what may run in its place."""
+    other = target.other
+    if other is None or (target.unless and target.unless in reading.settings):
+        return [_filled(one, asked, target)]
+    if not target.package:
+        return [_filled(one, asked, target), *_variants(one, asked, other, reading, facts)]
+    installed = getattr(facts, target.package).installed
+    if installed is None:
+        reason = f"it depends on whether {target.package} is installed, which is not known here"
+        return [msgspec.structs.replace(asked, undecided=reason)]
+    if installed:
+        return _variants(one, asked, other, reading, facts)
+    return [_filled(one, asked, target)]
+
+
+def _by_itself(one: Format, reading: Reading) -> Target:
     """What runs where no setting chooses."""
     if reading.abridged:
         return Target(undecided="the command is not written in full (`...`)")
+    if reading.unset:
+        return Target(undecided=f"{reading.unset} may choose, which is not set in this file")
     option = reading.get("config_file")
     named = [option] if option else [word for word in reading.files if one.files]
     if named:
         return Target(undecided=f"{named[0]} may choose: `attn-doctor check --config {named[0]}`")
-    found = one.found
-    if found is None or found.unless in reading.settings:
-        return one.default
-    installed = getattr(facts, found.package).installed
-    if installed is None:
-        return Target(undecided=f"{found.package} runs if it is installed, which is not known here")
-    return found.target if installed else one.default
+    return one.default
+
+
+def _every(choice: Choice, reading: Reading, facts: Facts) -> Iterator[Setting]:
+    """The setting of a choice, and those of further nodes of a workflow."""
+    first = _given(choice, reading, facts)
+    if first is not None:
+        yield first
+        yield from (
+            one for key, one in reading.settings.items() if key.startswith(f"{choice.key} ")
+        )
 
 
 def _given(choice: Choice, reading: Reading, facts: Facts) -> Setting | None:
@@ -277,6 +388,8 @@ def _filled(one: Format, asked: Asked, target: Target) -> Asked:
         fallback=target.fallback,
         undecided=target.undecided,
         compiled=True,
+        grouped=asked.grouped if one.via == "diffusers" else None,
+        when=target.when,
         masks=_masks(one, target.backend),
     )
 

@@ -11,6 +11,13 @@ from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.findings import Finding
 
 PhaseName = Literal["training", "validation", "inference"]
+#: What a user asks for: `training`, `inference`, or nothing for all phases.
+Wanted = Literal["", "training", "inference"]
+
+
+def counts(phase: PhaseName, wanted: Wanted) -> bool:
+    """A phase is of those that the user asks for; validation is inference."""
+    return not wanted or (phase == "training") == (wanted == "training")
 
 
 class Phase(Struct, frozen=True, kw_only=True):
@@ -41,6 +48,8 @@ class Phase(Struct, frozen=True, kw_only=True):
     """Whether it runs on this machine."""
     reason: str = ""
     """The reason why it fails or is slow."""
+    exceptions: tuple[str, ...] = ()
+    """Known faults without an error message, of calls that this phase may make."""
     dtype: str = ""
     mask: str = ""
     tokens: int = 0

@@ -17,21 +17,24 @@ RELEASE = "5.23.0"
 #: Values of attn_implementation, and the backend they lead to.
 NAMES = {
     "sdpa": "native",
-    "eager": "_native_math",
+    "eager": "eager",
     "flex_attention": "flex",
     "flash_attention_2": "flash",
     "flash_attention_3": "_flash_3",
     "flash_attention_4": "flash_4_hub",
 }
 #: `FLASH_ATTN_KERNEL_FALLBACK` of modeling_flash_attention_utils.py.
-_INSTEAD = {"flash_attention_2": "flash_hub"}
+_INSTEAD = {
+    "flash_attention_2": ("transformers_flash_hub", "flash_attn"),
+    "flash_attention_3": ("vllm_flash_3_hub", "flash_attn_3"),
+}
 #: `kernels-community/flash-attn2@v1:function`
 _HUB = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w.-]+)?(?::\w+)?$")
 _KERNELS = {
-    "flash-attn2": "flash_hub",
-    "flash-attn": "flash_hub",
+    "flash-attn2": "transformers_flash_hub",
+    "flash-attn": "transformers_flash_hub",
     "flash-attn3": "_flash_3_hub",
-    "vllm-flash-attn3": "_flash_3_hub",
+    "vllm-flash-attn3": "vllm_flash_3_hub",
     "flash-attn4": "flash_4_hub",
 }
 
@@ -45,18 +48,22 @@ def implementation(asked: Asked, facts: Facts) -> Asked:
     if not value:
         return replace(asked, undecided="the name is not written here, so it cannot be read")
     name = value.removeprefix("paged|").removeprefix("paged_")
-    instead = _INSTEAD.get(name, "")
-    if instead and facts.flash_attn.installed is False and facts.kernels.installed is not False:
+    instead, package = _INSTEAD.get(name, ("", "flash_attn"))
+    missing = getattr(facts, package).installed is False
+    if instead and missing and facts.kernels.installed is not False:
         return replace(
             asked,
             backend=instead,
-            shown=f"{value} of Transformers, from the Hugging Face Hub as flash-attn is missing",
+            grouped=None,
+            shown=f"{value} of Transformers, from the Hugging Face Hub as"
+            f" {package.replace('_', '-')} is missing",
             instead="sdpa",
         )
     if name in NAMES:
         return replace(
             asked,
             backend=NAMES[name],
+            grouped=None,
             shown=f"{value} of Transformers",
             compiled=True,  # Transformers compiles FlexAttention itself
             instead="sdpa",
@@ -66,6 +73,7 @@ def implementation(asked: Asked, facts: Facts) -> Asked:
         return replace(
             asked,
             backend=_KERNELS.get(kernel, ""),
+            grouped=None,
             shown=f"{value} of the Hugging Face Hub",
             undecided="" if kernel in _KERNELS else "this kernel of the Hub is not known",
             instead="sdpa",

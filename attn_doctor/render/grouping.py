@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from attn_doctor.configs.prediction import Prediction
 
 
+#: Problems of backends and versions that the user requires.
+_ASKED = ("required/", "policy/")
+
+
 class Problem(Struct, frozen=True, kw_only=True):
     """One root problem, as it is shown."""
 
@@ -59,6 +63,8 @@ def has_part(finding: Finding, configs: Sequence[Prediction]) -> bool:
     It is about one of their files, or about a backend that a phase asks for, or an error about no
     backend in particular, such as one of the driver.
     """
+    if finding.advisory is not None:
+        return False  # each phase says which of them it has
     if finding.location is not None:
         return finding.location.file in {one.reading.file for one in configs}
     if not finding.backends:
@@ -129,14 +135,23 @@ def unchecked(diagnosis: Diagnosis) -> dict[str, list[str]]:
     return reasons
 
 
-def exit_code(diagnosis: Diagnosis, fail_on: Severity | None, *, strict: bool) -> int:
+def exit_code(
+    diagnosis: Diagnosis,
+    fail_on: Severity | None,
+    *,
+    strict: bool,
+    configs: Sequence[Prediction] | None = None,
+) -> int:
     """0 healthy, 1 a problem at or above `fail_on`, 4 (only if `strict`) something is unknown.
 
     A release that is newer than the tables counts as unknown unless its own source was evaluated.
+    `configs`: the user asks about these, so that problems without a part in them do not count.
     """
     if fail_on is not None:
         for finding in diagnosis.problems:
-            if finding.severity.rank >= fail_on.rank:
+            if finding.severity.rank >= fail_on.rank and (
+                configs is None or finding.rule.startswith(_ASKED) or has_part(finding, configs)
+            ):
                 return 1
     newer = any(
         one.basis != "source" or one.changed for one in diagnosis.facts.newer_releases or ()

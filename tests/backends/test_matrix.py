@@ -105,13 +105,17 @@ def evaluator(
             title="",
         )
         found = by_rule([finding])
-    return Evaluator(facts, TABLE, context, found)
+    return Evaluator(facts, TABLE, context, found, direct=_direct(context))
+
+
+def _direct(context: Context) -> bool:
+    return TABLE.framework(context.framework).direct
 
 
 @pytest.mark.parametrize("backend", TABLE.backends, ids=lambda one: str(one.name))
 def test_every_unsatisfied_requirement_keeps_a_backend_from_ready(backend: Backend) -> None:
     by_id = {requirement.id: requirement for requirement in TABLE.requirements}
-    direct = TABLE.framework(able_machine(backend)[1].framework).direct
+    direct = _direct(able_machine(backend)[1])
     for id in (*backend.requires, *backend.compiled):
         if direct and by_id[id].by == "framework":
             continue  # Diffusers' dispatcher makes these demands, which is not called

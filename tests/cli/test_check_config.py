@@ -11,6 +11,8 @@ from attn_doctor.facts import to_json
 from tests.command import Ended, run
 from tests.configs.machines import machine, written
 
+H200 = str(Path(__file__).parents[1] / "machines" / "h200-torch-2.11-cu130" / "facts.json")
+
 
 def check(folder: Path, *arguments: str) -> Ended:
     facts = folder / "facts.json"
@@ -122,3 +124,23 @@ def test_several(flux: Path) -> None:
     done = check(flux, "--config", "config/config.json", "--config", "other.json")
     assert "Flux.1, SimpleTuner" in done.stdout
     assert "Wan, SimpleTuner" in done.stdout
+
+
+def test_problems_without_a_part_in_it_do_not_decide_the_exit_code(tmp_path: Path) -> None:
+    """This xformers needs a newer torch, which matters only to a script that uses it."""
+    (tmp_path / "a.py").write_text('pipe.transformer.set_attention_backend("native")\n')
+    (tmp_path / "b.py").write_text("pipe.enable_xformers_memory_efficient_attention()\n")
+    broken = "torch=2.9.1+cu130,torchvision=0.24.1,torchaudio=2.9.1,xformers=0.0.36"
+    plain = run("check", "--facts", H200, "--pretend", broken)
+    assert (plain.returncode, "xformers" in plain.stdout) == (1, True)
+    codes = [
+        run("check", "--facts", H200, "--pretend", broken, "--config", str(one)).returncode
+        for one in sorted(tmp_path.iterdir())
+    ]
+    assert codes == [0, 1]
+
+
+def test_the_phase_that_is_asked_for(flux: Path) -> None:
+    done = check(flux, "--config", "config/config.json", "--for", "inference")
+    assert "  validation: " in done.stdout
+    assert "  training: " not in done.stdout

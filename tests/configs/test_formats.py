@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from attn_doctor.configs.predict import predict
 from attn_doctor.configs.prediction import Prediction
 from attn_doctor.configs.readers.kinds import read_all
 from attn_doctor.facts import Facts, Package
+from tests.backends import scenario
 from tests.configs.machines import evaluated, machine
 
 LLAMA = "model_name_or_path: a/b\nstage: sft\nfinetuning_type: lora\n"
@@ -75,7 +77,7 @@ CASES = [
     ("Dockerfile", 'FROM x\nENV A=1\nCMD ["vllm", "--attention-backend", "FLASHINFER"]\n',
      "vLLM", "FLASHINFER", 3),
     ("config.json", '{"architectures": ["X"],\n "_attn_implementation": "eager"}', "Transformers",
-     "_native_math", 2),
+     "eager", 2),
 ]  # fmt: skip
 
 
@@ -119,8 +121,11 @@ def test_a_program_that_stops(name: str, content: str, why: str, tmp_path: Path)
     ("name", "content", "why"),
     [
         ("a.sh", "llamafactory-cli train examples/a.yaml\n", "examples/a.yaml may choose"),
-        ("pod.yaml", POD, "before 0.14 alone"),
-        ("a.sh", "python ComfyUI/main.py --listen\n", "xformers runs if it is installed"),
+        (
+            "a.sh",
+            "python ComfyUI/main.py --listen\n",
+            "it depends on whether xformers is installed",
+        ),
         ("a.yaml", AXOLOTL + "attn_implementation: mine\n", "mine is not a name"),
     ],
 )
@@ -155,7 +160,7 @@ def test_a_backend_that_is_not_installed_is_an_error(tmp_path: Path) -> None:
 def test_without_flash_attn_transformers_takes_the_hub(tmp_path: Path) -> None:
     facts = replace(machine(), flash_attn=Package(installed=False))
     (one,) = one_of(tmp_path, "a.sh", "x.py --attn_implementation flash_attention_2\n", facts)
-    assert one.phases[0].backend == "flash_hub"
+    assert one.phases[0].backend == "transformers_flash_hub"
 
 
 def test_a_workflow(tmp_path: Path) -> None:
@@ -190,3 +195,189 @@ def test_every_format_has_a_source() -> None:
         assert one.source.startswith("https://")
         targets = [target for choice in one.choice for target in choice.values.values()]
         assert {each.backend for each in (*targets, one.default)} <= {"", *backends}
+
+
+CLI_ARGS = "services:\n  ui:\n    image: you/comfyui:1\n    environment:\n      - CLI_ARGS={}\n"
+WEBUI = "services:\n  ui:\n    image: you/ui:1\n    environment:\n      CLI_ARGS: {}\n"
+QUOTED = 'export COMMANDLINE_ARGS="--cuda-malloc \\\n  --xformers \\\n  --api"\n'
+CARETS = "set COMMANDLINE_ARGS= ^\n  --api ^\n  --opt-sdp-attention --xformers\ncall webui.bat\n"
+WITHIN = 'docker run me/ui bash -c "cd ComfyUI; python main.py --use-sage-attention"\n'
+HANDED = "docker run -e VLLM_ATTENTION_BACKEND=FLASHINFER vllm/vllm-openai:nightly --model a/b\n"
+PIPE = "pipeline_stages = 1\n[adapter]\ntype = 'lora'\n[model]\ntype = '{}'\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "backends"),
+    [
+        ("a.yml", CLI_ARGS.format("--use-sage-attention"), ["sage"]),
+        ("a.yml", CLI_ARGS.format(""), ["native"]),
+        ("a.yml", WEBUI.format('"--allow-code --xformers"'), ["xformers"]),
+        ("a.sh", QUOTED, ["xformers"]),
+        ("a.bat", CARETS, ["xformers"]),
+        ("a.bat", 'set "COMMANDLINE_ARGS=--opt-sdp-attention"\n', ["native"]),
+        ("a.bat", 'set COMMANDLINE_ARGS=--xformers --dir "F:\\x y"\n', ["xformers"]),
+        ("a.sh", WITHIN, ["sage"]),
+        ("a.sh", "python ComfyUI/main.py --cpu\n", ["comfyui_sub_quad"]),
+        ("a.toml", PIPE.format("wan"), ["flash_varlen"]),
+        ("a.toml", PIPE.format("qwen_image"), ["native"]),
+        ("a.sh", "python -m sglang.launch_server --attention-backend torch_native\n", ["native"]),
+    ],
+)
+def test_where_a_setting_stands(
+    name: str, content: str, backends: list[str], tmp_path: Path
+) -> None:
+    absent = Package(installed=False)
+    facts = replace(machine(), xformers=absent, flash_attn_3=absent)
+    found = one_of(tmp_path, name, content, facts)
+    assert [phase.backend for one in found for phase in one.phases] == backends
+
+
+@pytest.mark.parametrize("word", ["$CLI_ARGS", "${EXTRA_OPTIONS}", '"$@"'])
+def test_options_that_a_file_does_not_hold_are_undecided(word: str, tmp_path: Path) -> None:
+    line = f"python ComfyUI/main.py --listen {word}\n"
+    (one,) = one_of(tmp_path, "a.sh", line)
+    assert "is not set in this file" in one.phases[0].undecided
+
+
+def test_options_that_a_file_holds_in_a_variable(tmp_path: Path) -> None:
+    line = "python ComfyUI/main.py --listen $CLI_ARGS\n"
+    (one,) = one_of(tmp_path, "a.sh", f"CLI_ARGS=--use-sage-attention\n{line}")
+    assert one.phases[0].backend == "sage"
+
+
+def test_a_variable_that_later_releases_ignore(tmp_path: Path) -> None:
+    for name, content in (("pod.yaml", POD), ("a.sh", HANDED)):
+        (one,) = one_of(tmp_path, name, content)
+        first, second = one.phases
+        assert first.when == "vLLM is older than 0.15"
+        assert first.shown in ("TRITON_ATTN", "FLASHINFER")
+        assert second.when.startswith("vLLM is 0.15 or newer")
+        assert "what vLLM chooses" in second.shown
+
+
+def test_an_option_whose_meaning_depends_on_the_release(tmp_path: Path) -> None:
+    facts = replace(machine(), xformers=Package(installed=True, version="0.0.35"))
+    line = "python ComfyUI/main.py --use-flash-attention"
+    (one,) = one_of(tmp_path, "a.sh", line, facts)
+    assert [(each.backend, "newer" in each.when) for each in one.phases] == [
+        ("flash", True),
+        ("xformers", False),
+    ]
+    (one,) = one_of(tmp_path, "a.sh", f"{line} --disable-xformers", facts)
+    assert [each.backend for each in one.phases] == ["flash"]
+
+
+def test_prefill_and_decode_have_a_phase_each(tmp_path: Path) -> None:
+    line = "python -m sglang.launch_server --attention-backend triton"
+    (one,) = one_of(tmp_path, "a.sh", f"{line} --prefill-attention-backend fa3\n")
+    assert [(each.shown, each.when) for each in one.phases] == [
+        ("fa3, of sgl-kernel", "it reads the prompt"),
+        ("triton", ""),
+    ]
+
+
+def test_every_node_of_a_workflow_counts_for_its_models(tmp_path: Path) -> None:
+    nodes = [
+        {"type": "PathchSageAttentionKJ", "mode": 0, "widgets_values": ["auto", False]},
+        {"type": "WanVideoModelLoader", "mode": 0, "widgets_values": ["x", "sdpa"]},
+    ]
+    below = {"subgraphs": [{"nodes": [{"type": "PatchFlashAttentionKJ", "mode": 0}]}]}
+    content = json.dumps({"nodes": nodes, "links": [], "definitions": below}, indent=1)
+    (one,) = one_of(tmp_path, "flow.json", content)
+    assert {(each.backend, each.when) for each in one.phases} == {
+        ("sage", "the model passes PathchSageAttentionKJ"),
+        ("native", "the model passes WanVideoModelLoader"),
+        ("flash", "the model passes PatchFlashAttentionKJ"),
+    }
+
+
+def test_nodes_of_one_kind_with_different_values(tmp_path: Path) -> None:
+    nodes = [
+        {"type": "WanVideoModelLoader", "mode": 0, "widgets_values": ["x", "sdpa"]},
+        {"type": "WanVideoModelLoader", "mode": 0, "widgets_values": ["y", "sageattn"]},
+    ]
+    content = json.dumps({"nodes": nodes, "links": []}, indent=1)
+    (one,) = one_of(tmp_path, "flow.json", content)
+    assert sorted(each.backend for each in one.phases) == ["native", "sage"]
+
+
+def test_an_input_that_another_node_gives_is_undecided(tmp_path: Path) -> None:
+    api = {"1": {"class_type": "PathchSageAttentionKJ", "inputs": {"sage_attention": ["2", 0]}}}
+    edited = {
+        "type": "PathchSageAttentionKJ",
+        "inputs": [{"name": "sage_attention", "link": 3}],
+        "widgets_values": ["auto"],
+    }
+    for content in (api, {"nodes": [edited], "links": []}):
+        (one,) = one_of(tmp_path, "flow.json", json.dumps(content, indent=1))
+        assert one.phases[0].undecided
+
+
+TRAINING = "model_name_or_path: a/b\ndataset_name: c/d\nlearning_rate: 1e-5\n"
+
+
+def test_a_recipe_of_a_trainer_is_for_training(tmp_path: Path) -> None:
+    content = f"{TRAINING}attn_implementation: flash_attention_2\n"
+    (one,) = one_of(tmp_path, "recipe.yaml", content)
+    assert (one.title, one.phases[0].phase, one.phases[0].backend) == ("TRL", "training", "flash")
+    (one,) = one_of(tmp_path, "recipe.yaml", TRAINING)
+    assert (one.phases[0].phase, one.phases[0].backend) == ("training", "native")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted", "phases"),
+    [
+        ("recipe.yaml", TRAINING, "training", ["training"]),
+        ("recipe.yaml", TRAINING, "inference", ["training"]),
+        ("config.json", '{"_attn_implementation": "sdpa"}', "training", ["training"]),
+        ("config.json", '{"_attn_implementation": "sdpa"}', "", ["inference"]),
+        ("a.json", '{"model_family": "flux"}', "training", ["training"]),
+        ("a.json", '{"model_family": "flux"}', "inference", ["validation"]),
+        ("a.sh", "train.py --training_type lora\n", "inference", ["inference"]),
+        ("a.py", 'pipe.transformer.set_attention_backend("flash")\n', "training", ["training"]),
+    ],
+)
+def test_the_phase_that_is_asked_for(
+    name: str, content: str, wanted: Any, phases: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    facts = machine()
+    one = predict(read_all(tmp_path / name)[0], facts, evaluated(facts), wanted)
+    assert [each.phase for each in one.phases] == phases
+    if wanted == "inference" and phases == ["training"]:
+        assert "TRL is not for inference" in one.notes[-1]
+
+
+def test_advisories_of_a_configuration(tmp_path: Path) -> None:
+    """torch 2.11 on an H100 has two faults of cuDNN's backward, one for some lengths alone."""
+    (tmp_path / "recipe.yaml").write_text(TRAINING)
+    facts, findings = scenario.machine("h200-torch-2.11-cu130")
+    reading = read_all(tmp_path / "recipe.yaml")[0]
+    trained = predict(reading, facts, findings).phases[0]
+    assert trained.state is Readiness.READY
+    assert any("64 tokens over" in one and "ATTN-2026-0001" in one for one in trained.exceptions)
+    (tmp_path / "config.json").write_text('{"_attn_implementation": "sdpa"}')
+    inferred = predict(read_all(tmp_path / "config.json")[0], facts, findings).phases[0]
+    assert not any("ATTN-2026-0001" in one for one in inferred.exceptions)
+
+
+def test_an_advisory_that_every_call_has_is_an_error() -> None:
+    from attn_doctor.configs.asked import Asked
+    from attn_doctor.configs.asked import evaluated as evaluate
+    from attn_doctor.configs.backend_support import BackendSupport
+    from attn_doctor.configs.readers.settings import Reading
+
+    facts, findings = scenario.machine("h200-torch-2.11-cu130")
+    support = BackendSupport(facts, findings, "")
+    reading = Reading(kind="format", file="a.yaml", form="yaml")
+    asked = Asked(
+        key="k", value="sdpa", backend="native", phase="training", line=3, dtype="bf16",
+        head_dim=128, tokens=4160,
+    )  # fmt: skip
+    phase, found = evaluate(asked, reading, support)
+    assert phase.state is Readiness.NOT_READY
+    assert [one.rule for one in found] == ["advisories/ATTN-2026-0001"]
+    assert (found[0].severity.value, found[0].location and found[0].location.line) == ("error", 3)
+    phase, found = evaluate(replace(asked, tokens=4096), reading, support)
+    assert (phase.state, found) == (Readiness.READY, [])
+    assert len(phase.exceptions) == 1  # whether a gradient has another layout is not known

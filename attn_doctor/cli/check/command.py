@@ -23,7 +23,10 @@ from attn_doctor.findings import Severity
 from attn_doctor.shell.commands import line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from attn_doctor.cli.backends.live import Ran
+    from attn_doctor.configs.prediction import Prediction
     from attn_doctor.diagnosis import CheckResult
     from attn_doctor.findings import Diagnosis
     from attn_doctor.policy.policy import Policy
@@ -231,6 +234,7 @@ def check(
         framework=calls.framework_name,
         require=split(",".join(counting.require or ())),
         required_calls=tuple(own_phase),
+        phase=calls.phase.value if calls.phase else "",
         configs=_paths(config, search=not source.facts),
         policy=policy,
         baseline=counting.baseline,
@@ -238,10 +242,10 @@ def check(
     least = counting.fail_on.value if counting.fail_on else (policy and policy.fail_on) or "error"
     severity = None if least == "never" else Severity(least)
 
-    def code_of(diagnosis: Diagnosis) -> int:
+    def code_of(diagnosis: Diagnosis, configs: Sequence[Prediction] | None = None) -> int:
         if is_unready(diagnosis):
             return 1  # whatever --fail-on allows
-        return exit_code(diagnosis, severity, strict=counting.strict)
+        return exit_code(diagnosis, severity, strict=counting.strict, configs=configs)
 
     if source.facts and is_folder(source.facts):
         from attn_doctor.cli.check.snapshots import check_all
@@ -253,7 +257,7 @@ def check(
         verbose, quiet = bool(result.verbose), result.quiet
         raise SystemExit(check_all(source, request, code_of, asked, verbose=verbose, quiet=quiet))
     checked = diagnose(request)
-    code = code_of(checked.diagnosis)
+    code = code_of(checked.diagnosis, checked.configs if checked.asked else None)
     ran: Ran | None = None
     if live:
         from attn_doctor.cli.backends import live as backends_live

@@ -18,7 +18,7 @@ from attn_doctor.configs.diffusers.objects import Target, target_of
 from attn_doctor.configs.diffusers.pipelines import Model, model_of
 from attn_doctor.configs.diffusers.script_sizes import size_of, too_large
 from attn_doctor.configs.findings import at_line, config_finding, observed
-from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted
 from attn_doctor.configs.readers.settings import Call, Reading
 from attn_doctor.configs.transformers import implementation
 from attn_doctor.facts import Facts
@@ -41,9 +41,11 @@ _REPLACEMENTS = {
 }
 
 
-def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
+def predict(
+    reading: Reading, facts: Facts, findings: Sequence[Finding], wanted: Wanted = ""
+) -> Prediction:
     """Predict the backend of each line that chooses one, with the problems."""
-    script = _Script(reading, facts, BackendSupport(facts, findings, "diffusers"))
+    script = _Script(reading, facts, BackendSupport(facts, findings, "diffusers"), wanted)
     direct = BackendSupport(facts, findings, "")
     phases: list[Phase] = []
     found = [*_helpers(reading)]
@@ -121,11 +123,13 @@ def _named(call: Call) -> str:
 class _Script:
     """One script with what is the same for all its lines."""
 
-    def __init__(self, reading: Reading, facts: Facts, support: BackendSupport) -> None:
+    def __init__(
+        self, reading: Reading, facts: Facts, support: BackendSupport, wanted: Wanted
+    ) -> None:
         self._reading, self._facts = reading, facts
         self.support = support
         trains = any(one.what == "training" for one in reading.calls)
-        self._phase: PhaseName = "training" if trains else "inference"
+        self._phase: PhaseName = wanted or ("training" if trains else "inference")
 
     def chosen(self, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
         """The phase and the problems of one line."""

@@ -15,9 +15,14 @@ from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.readiness import RequirementResult
 from attn_doctor.backends.required import remedy
 from attn_doctor.configs.attention_size import head_shape
-from attn_doctor.configs.backend_support import MASKS, BackendSupport
+from attn_doctor.configs.backend_support import (
+    MASKS,
+    BackendSupport,
+    exceptions_of,
+    reason_of,
+)
 from attn_doctor.configs.findings import because, change, config_finding, from_variables
-from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
@@ -51,13 +56,17 @@ _MODELS = {
 }
 
 
-def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
+def predict(
+    reading: Reading, facts: Facts, findings: Sequence[Finding], wanted: Wanted = ""
+) -> Prediction:
     """Predict the phases of a run, with the problems of the command line."""
     model = _MODELS.get(reading.get("model_name"))
     support = BackendSupport(facts, findings, "finetrainers")
     phases, found = [], []
     inference: dict[PhaseName, str] = {"inference": _ALONE}
     for phase, key in (inference if _infers(reading) else _PHASES).items():
+        if not counts(phase, wanted):
+            continue
         one, wrong = _phase(reading, facts, support, model, phase, key)
         phases.append(one)
         found += wrong
@@ -145,6 +154,7 @@ def _phase(
         dtype=_dtype(reading),
         head_dim=shape[1] if shape else 128,
         compiled=compiled,
+        assumed=("seq_len",) if shape else ("seq_len", "head_dim"),
     )
     answer = support.answer(provider, attention)
     faults = support.faults(answer) if provider != "native" else []
@@ -163,7 +173,8 @@ def _phase(
             why=why,
             fused=fused,
             state=answer.state,
-            reason=answer.reasons[0].text if answer.reasons else "",
+            reason=reason_of(answer),
+            exceptions=exceptions_of(answer),
             dtype=attention.dtype,
             mask=attention.mask,
         ),

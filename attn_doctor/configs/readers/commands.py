@@ -13,15 +13,25 @@ from attn_doctor.configs.readers import shell_words
 from attn_doctor.configs.readers.settings import Setting
 from attn_doctor.configs.readers.yaml_lines import Entry
 
-_SET = re.compile(r'^@?set\s+"?([A-Za-z_]\w{0,100})=([^"\r\n]{0,4000})"?\s*$', re.IGNORECASE)
+_SET = re.compile(r'^@?set\s+(")?([A-Za-z_]\w{0,100})=([^\r\n]{0,4000}?)(?(1)")\s*$', re.IGNORECASE)
+_STARTS = re.compile(r"^@?set\s", re.IGNORECASE)
+#: Lines that one setting may take.
+_MOST_LINES = 50
 _REMARK = re.compile(r"^(?:rem\b|::|@rem\b)", re.IGNORECASE)
 _DOCKER = re.compile(r"^\s*(ENV|CMD|ENTRYPOINT|ARG)\s+(.*)$", re.IGNORECASE)
 _PAIR = re.compile(r"""([A-Za-z_]\w{0,100})=("[^"]{0,2000}"|'[^']{0,2000}'|\S{0,2000})""")
 #: Keys of YAML below which words of a command are.
 _COMMAND = ("command", "args", "entrypoint", "cmd", "run")
 _ENVIRONMENT = ("environment", "env", "envs", "env_vars", "environment_variables")
-#: A variable with options of Stable Diffusion web UIs.
-_ARGUMENTS = "COMMANDLINE_ARGS"
+#: Keys of YAML below which containers are.
+_CONTAINERS = ("services", "containers", "initContainers", "container")
+#: Variables with options of Stable Diffusion web UIs and of images with ComfyUI.
+_ARGUMENTS = ("COMMANDLINE_ARGS", "CLI_ARGS")
+#: `$CLI_ARGS`, `${EXTRA_OPTIONS}`, `%ARGS%`, `"$@"`: further options of a command.
+_OPEN = re.compile(
+    r"(?i)\$\{?\w*(?:args|opts|options|flags|params)\}?|%\w*(?:args|options)%|\$[@*]"
+)
+_DEEPEST = 3
 
 
 class Command(Struct, frozen=True):
@@ -30,6 +40,11 @@ class Command(Struct, frozen=True):
     words: tuple[tuple[str, int], ...]
     """Each with its line."""
     variables: Mapping[str, Setting] = {}
+
+    def unset(self) -> str:
+        """A variable among its words that may hold options; empty if there is none."""
+        own = (word for word, _ in self.words if _OPEN.fullmatch(word))
+        return next((one for one in own if one.strip("${}%") not in self.variables), "")
 
     def options(self) -> dict[str, Setting]:
         """Its options by name, `-` in names read as `_`."""
@@ -45,18 +60,20 @@ class Command(Struct, frozen=True):
 def of_shell(text: str) -> list[Command]:
     """The commands of a shell script; one with all words comes last."""
     script = shell_words.read(text)
-    return [*_split(script.words, script.variables), *_arguments(script.variables)]
+    found = [*_split(script.words, script.variables)]
+    return [*found, *_within(found), *_arguments(script.variables)]
 
 
 def of_batch(text: str) -> list[Command]:
     """The commands of a Windows batch file or of a PowerShell script."""
     variables: dict[str, Setting] = {}
     kept = []
-    for number, line in enumerate(text.splitlines(), 1):
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
         stripped = line.strip()
-        match = _SET.match(stripped)
+        match = _SET.match(_joined(lines, number - 1) if _STARTS.match(stripped) else "")
         if match:
-            variables[match[1]] = Setting(match[1], match[2].strip(), number)
+            variables[match[2]] = Setting(match[2], match[3].strip(), number)
             stripped = ""
         if _REMARK.match(stripped):
             stripped = ""
@@ -67,7 +84,18 @@ def of_batch(text: str) -> list[Command]:
         kept.append(re.sub(r"\\(?!$)", "/", stripped))
     script = shell_words.read("\n".join(kept))
     known = variables | script.variables
-    return [*_split(script.words, known), *_arguments(known)]
+    found = [*_split(script.words, known)]
+    return [*found, *_within(found), *_arguments(known)]
+
+
+def _joined(lines: Sequence[str], start: int) -> str:
+    """A line with those that it goes on on, for which `^` stands at its end."""
+    parts = []
+    for line in lines[start : start + _MOST_LINES]:
+        parts.append(line.strip().removesuffix("^").strip())
+        if not line.rstrip().endswith("^"):
+            break
+    return " ".join(parts)
 
 
 def of_docker(text: str) -> list[Command]:
@@ -90,7 +118,16 @@ def of_docker(text: str) -> list[Command]:
                 variables[name] = Setting(name, value.strip("\"' "), start)
         else:
             words += [(word, start) for word in _words(match[2])]
-    return [Command(tuple(words), variables), *_arguments(variables)]
+    filled = [part for one in words for part in _set_here(one, variables)]
+    return [Command(tuple(filled), variables), *_arguments(variables)]
+
+
+def _set_here(word: tuple[str, int], variables: Mapping[str, Setting]) -> list[tuple[str, int]]:
+    """A word, or the words of the variable that it is."""
+    value = variables.get(word[0].strip("${}"))
+    if value is None or not _OPEN.fullmatch(word[0]):
+        return [word]
+    return [(one, value.line) for one in value.text.split()]
 
 
 def _words(text: str) -> list[str]:
@@ -138,9 +175,27 @@ def of_yaml(found: Sequence[Entry]) -> list[Command]:
             owner[key] = Setting(key, value, entry.line)
         elif len(below) == 1 and below != ("-",):
             owner[below[0]] = Setting(below[0], entry.value, entry.line)
-    owners = dict.fromkeys([*words, *variables])
-    commands = [Command(tuple(words.get(one, ())), variables.get(one, {})) for one in owners]
-    return [*commands, *(more for one in commands for more in _arguments(one.variables))]
+    commands = [
+        each
+        for one in dict.fromkeys([*words, *variables])
+        for each in _of_container(one, words.get(one, []), variables.get(one, {}))
+    ]
+    return [*commands, *_within(commands)]
+
+
+def _of_container(
+    path: tuple[str, ...], words: list[tuple[str, int]], variables: Mapping[str, Setting]
+) -> Iterator[Command]:
+    """The commands that a container may start: its own, and one of the variable with arguments."""
+    if len(words) == 1 and not variables and not {*_CONTAINERS} & {*path}:
+        return  # an image in values of Helm: what starts it is elsewhere
+    names = [name for name in _ARGUMENTS if name in variables]
+    added = [
+        (word, variables[name].line) for name in names for word in variables[name].text.split()
+    ]
+    yield Command((*words, *added), variables)
+    if names:
+        yield Command(((names[0], variables[names[0]].line), *added), {})
 
 
 def _split(words: list[tuple[str, int]], variables: Mapping[str, Setting]) -> Iterator[Command]:
@@ -156,7 +211,38 @@ def _split(words: list[tuple[str, int]], variables: Mapping[str, Setting]) -> It
 
 
 def _arguments(variables: Mapping[str, Setting]) -> Iterator[Command]:
-    one = variables.get(_ARGUMENTS)
-    if one is not None:
-        words = [(_ARGUMENTS, one.line), *((word, one.line) for word in one.text.split())]
-        yield Command(tuple(words), {})
+    for name in _ARGUMENTS:
+        one = variables.get(name)
+        if one is not None:
+            words = [(name, one.line), *((word, one.line) for word in one.text.split())]
+            yield Command(tuple(words), {})
+
+
+# docker run -e NAME=VALUE IMAGE …; bash -c "cd /app && python main.py"
+def _within(found: Sequence[Command], depth: int = 0) -> Iterator[Command]:
+    """Containers that a command starts, with their variables, and commands in one quoted word."""
+    for command in found:
+        names = [word for word, _ in command.words]
+        if "run" in names[:4] and any(one in names[:3] for one in ("docker", "podman")):
+            own = dict(_handed_over(command))
+            if own:
+                yield Command(command.words, {**command.variables, **own})
+        for at, (word, line) in enumerate(command.words[1:], 1):
+            if names[at - 1].lower() in ("-c", "-lc", "-ic", "/c") and " " in word:
+                script = shell_words.read(word)
+                inner = [(each, line) for each, _ in script.words]
+                below = [*_split(inner, {**command.variables, **script.variables})]
+                yield from below
+                if depth < _DEEPEST:
+                    yield from _within(below, depth + 1)
+
+
+def _handed_over(command: Command) -> Iterator[tuple[str, Setting]]:
+    """The variables of a container, from `-e NAME=VALUE` and `--env=NAME=VALUE`."""
+    before = ""
+    for word, line in command.words:
+        given = word if before in ("-e", "--env") else word.partition("--env=")[2]
+        name, equals, value = given.partition("=")
+        if equals and name.isidentifier():
+            yield name, Setting(name, value, line)
+        before = word

@@ -21,7 +21,21 @@ def of_data(data: Mapping[str, Any], text: str) -> dict[str, Setting]:
     for path, value in _leaves(data):
         key = path[-1].lstrip("-").replace("-", "_")
         found.setdefault(key, Setting(key, value, lines.get(path[-1], 1), path[-1]))
+        if len(path) > 1:
+            whole = ".".join(path)
+            line = _below(text, path) or lines.get(path[-1], 1)
+            found.setdefault(whole, Setting(whole, value, line, whole))
     return found
+
+
+def _below(text: str, path: tuple[str, ...]) -> int:
+    """The line of a key in a table of TOML; 0 if there is no such table."""
+    table = re.search(rf"(?m)^\s*\[{re.escape('.'.join(path[:-1]))}\]\s*(?:#.*)?$", text)
+    if table is None:
+        return 0
+    rest = text[table.end() :]
+    key = re.search(rf"(?m)^\s*{re.escape(path[-1])}\s*=", rest.partition("\n[")[0])
+    return text.count("\n", 0, table.end() + key.end()) + 1 if key else 0
 
 
 def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Value]]:

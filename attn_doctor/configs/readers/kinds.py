@@ -256,6 +256,7 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
                 settings=command.options(),
                 variables=command.variables,
                 abridged=any("..." in word or "…" in word for word, _ in command.words),
+                unset=command.unset(),
                 files=tuple(
                     word
                     for word, _ in command.words

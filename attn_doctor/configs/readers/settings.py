@@ -107,6 +107,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     """Files with settings that a command line names."""
     abridged: bool = False
     """The command leaves something out, as examples do: `(... other options ...)`."""
+    unset: str = ""
+    """A variable in the command that holds further options and is not set in the file."""
     why: str = ""
     """Why this file was read, if the user did not name it."""
     form: Form

@@ -13,6 +13,10 @@ from collections.abc import Iterator, Mapping
 from attn_doctor.configs.readers.settings import Setting
 
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w{0,100})(\+?)=(.*)$", re.DOTALL)
+#: `export NAME="--one \\`: a value that goes on on the next line.
+_OPENED = re.compile(r"(?:export\s+)?[A-Za-z_]\w{0,100}=\"[^\"]{0,4000}$")
+#: Lines of one value.
+_LINES = 100
 _QUOTING = re.compile(r"[\"'\\#]")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w{0,100})(?::-([^}]{0,200}))?\}|([A-Za-z_]\w{0,100}))")
 #: A longer line is not a launch command, and a longer value is not a setting.
@@ -92,11 +96,24 @@ def options_of(words: list[tuple[str, int]]) -> dict[str, Setting]:
 
 def _logical(text: str) -> Iterator[tuple[int, str, bool]]:
     """Lines with their numbers, and whether the command goes on on the next one."""
+    started, start = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
+        if started:  # a value in quotes of several lines
+            started += stripped.removesuffix("\\").rstrip() + " "
+            if '"' not in stripped and number - start < _LINES and len(started) < LONGEST:
+                continue
+            yield start, started, stripped.endswith("\\")
+            started = ""
+            continue
         if not stripped or stripped.startswith("#") or len(stripped) > LONGEST:
             continue
+        if stripped.endswith("\\") and _OPENED.match(stripped):
+            started, start = stripped.removesuffix("\\"), number
+            continue
         yield number, stripped.removesuffix("\\"), stripped.endswith("\\")
+    if started:
+        yield start, started, False
 
 
 def _split(line: str) -> list[str]:

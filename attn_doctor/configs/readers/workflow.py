@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attn_doctor.configs.readers.settings import Setting
@@ -24,34 +24,61 @@ def is_workflow(data: object) -> bool:
 def choices_of(
     data: Mapping[str, Any], text: str, wanted: Mapping[str, Iterable[str]]
 ) -> dict[str, Setting]:
-    """The inputs of `wanted`, as `NODE.input` with the values that they may have."""
+    """The inputs of `wanted`, as `NODE.input` with the values that they may have, or as `NODE`.
+
+    A further node of the same kind with another value has its number behind: `NODE.input 2`.
+    """
     found: dict[str, Setting] = {}
-    nodes = data.get("nodes")
-    every = nodes if isinstance(nodes, list) else list(data.values())
-    for node in every:
-        if not isinstance(node, dict) or node.get("mode") in _OFF:
+    for node in _nodes(data):
+        if node.get("mode") in _OFF:
             continue
         kind = str(node.get("class_type") or node.get("type") or "")
         for key, values in wanted.items():
             name, _, setting = key.partition(".")
             if name != kind:
                 continue
-            value = _value(node, setting, set(values))
-            if value:
-                found.setdefault(key, Setting(key, value, _line(text, kind), key))
+            value = _value(node, setting, set(values)) if setting else "true"
+            if value and all(one.text != value for one in _same(found, key)):
+                number = len(_same(found, key)) + 1
+                own = key if number == 1 else f"{key} {number}"
+                found[own] = Setting(own, value, _line(text, kind), own)
     return found
+
+
+def _same(found: Mapping[str, Setting], key: str) -> list[Setting]:
+    return [one for name, one in found.items() if name == key or name.startswith(f"{key} ")]
+
+
+def _nodes(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """All nodes, also those of subgraphs."""
+    nodes = data.get("nodes")
+    every = [*nodes] if isinstance(nodes, list) else [*data.values()]
+    below = data.get("definitions")
+    graphs = below.get("subgraphs") if isinstance(below, dict) else None
+    for graph in graphs if isinstance(graphs, list) else ():
+        if isinstance(graph, dict) and isinstance(graph.get("nodes"), list):
+            every += graph["nodes"]
+    yield from (one for one in every if isinstance(one, dict))
+
+
+#: What stands for a value that another node gives.
+LINKED = "$(the node before)"
 
 
 def _value(node: Mapping[str, Any], setting: str, known: set[str]) -> str:
     inputs = node.get("inputs")
-    if isinstance(inputs, dict) and isinstance(inputs.get(setting), str):
-        return str(inputs[setting])
+    if isinstance(inputs, dict):
+        given = inputs.get(setting)
+        return given if isinstance(given, str) else LINKED if isinstance(given, list) else ""
+    for one in inputs if isinstance(inputs, list) else ():
+        if isinstance(one, dict) and one.get("name") == setting and one.get("link") is not None:
+            return LINKED
     widgets = node.get("widgets_values")
     if isinstance(widgets, dict):
         return str(widgets.get(setting, ""))
     # The editor saves the values alone, in the order of the node's inputs.
-    given = [one for one in widgets if isinstance(one, str)] if isinstance(widgets, list) else []
-    return next((one for one in given if one in known), "")
+    values = [one for one in widgets if isinstance(one, str)] if isinstance(widgets, list) else []
+    return next((one for one in values if one in known), "")
 
 
 def _line(text: str, kind: str) -> int:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from attn_doctor.backends.readiness import Readiness
 from attn_doctor.configs.attention_size import head_shape, memory
-from attn_doctor.configs.backend_support import BackendSupport
-from attn_doctor.configs.prediction import Phase, PhaseName, Prediction
+from attn_doctor.configs.backend_support import BackendSupport, exceptions_of
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.configs.simpletuner.families import newest, release
 from attn_doctor.configs.simpletuner.findings import found
@@ -30,11 +30,13 @@ from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 
 
-def predict(reading: Reading, facts: Facts, findings: Sequence[Finding]) -> Prediction:
+def predict(
+    reading: Reading, facts: Facts, findings: Sequence[Finding], wanted: Wanted = ""
+) -> Prediction:
     """Predict the phases of a run, with the problems of the configuration."""
     run = understood(reading, facts)
     support = BackendSupport(facts, findings, "simpletuner")
-    phases = tuple(_phase(run, phase, support) for phase in PHASES)
+    phases = tuple(_phase(run, phase, support) for phase in PHASES if counts(phase, wanted))
     return Prediction(
         reading=reading,
         title="SimpleTuner",
@@ -85,8 +87,8 @@ def _phase(run: Run, phase: PhaseName, support: BackendSupport) -> Phase:
     answer = support.answer(backend, attention_call(run, phase, backend, tokens))
     # That SageAttention trains nothing is a finding of its own.
     reasons = [one for one in answer.reasons if one.id != "st-sage-training"]
-    if not reasons:
-        return replace(base, state=Readiness.READY)
+    if not reasons or reasons[0].state is Readiness.READY:
+        return replace(base, state=Readiness.READY, exceptions=exceptions_of(answer))
     return replace(base, state=reasons[0].state, reason=reasons[0].text)
 
 

@@ -296,7 +296,7 @@ def attention_call(run: Run, phase: PhaseName, backend: str, tokens: int) -> Att
         compiled=run.compiled,
     )
     if not tokens:
-        return found
+        return replace(found, assumed=("seq_len",))
     dense = known is not None and run.release.known and known.dense_in(run.release.version)
     rows = elements(tokens, batch_of(run.reading, phase)) if dense else 0
     return replace(found, seq_len=tokens, mask_elements=rows)

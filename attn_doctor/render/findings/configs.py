@@ -34,6 +34,13 @@ def _phases(one: Prediction) -> Iterator[str]:
         grouped.setdefault(_line(phase), []).append(phase.phase)
     for words, names in grouped.items():
         yield f"{' and '.join(dict.fromkeys(names))}: {words}"
+    faults: dict[str, list[str]] = {}
+    for phase in one.phases:
+        for fault in phase.exceptions:
+            faults.setdefault(fault, []).append(phase.phase)
+    for fault, names in faults.items():
+        where = f"{' and '.join(dict.fromkeys(names))}, " if len(one.phases) > 1 else ""
+        yield f"{where}{fault}"
 
 
 def _line(phase: Phase) -> str:
@@ -87,6 +94,7 @@ def plain(one: Prediction) -> dict[str, Any]:
                 "fused": phase.fused,
                 "state": phase.state.value if phase.state else None,
                 "reason": phase.reason,
+                "except_for": list(phase.exceptions),
                 "dtype": phase.dtype,
                 "mask": phase.mask,
                 "tokens": phase.tokens or None,

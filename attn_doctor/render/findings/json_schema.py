@@ -69,6 +69,7 @@ def _config() -> dict[str, Any]:
         "backend": maybe_text,
         "fused": {"type": ["boolean", "null"]},
         "state": {"enum": [*states, None]},
+        "except_for": _TEXTS,
         "tokens": maybe_count,
         "mib_per_layer": maybe_count,
     }

@@ -53,10 +53,11 @@ def table(folder: Path, day: date | None = None) -> str:
         rows[digest][0].append(version)
     newest = max(wheels, key=Version)
     head = HEAD.format(day=day or date.today(), newest=newest, file=FILE)
-    return "\n".join([head, *(_row(*row) for row in rows.values())])
+    return "\n".join([head, *(row_text(*row) for row in rows.values())])
 
 
-def _row(versions: Sequence[str], found: Dispatcher) -> str:
+def row_text(versions: Sequence[str], found: Dispatcher) -> str:
+    """One row of the table. Raises `SystemExit` for a dispatcher of another form."""
     if found.names is None or found.codes is None:
         raise SystemExit(f"the dispatcher of {versions[0]} has another form; change its probe")
     also = ", ".join(f'"{one}"' for one in versions[1:])

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor import derived
+from attn_doctor import derived, processes
 from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Dispatcher, Facts, Package, to_json
@@ -41,10 +41,35 @@ if TYPE_CHECKING:
     from attn_doctor.configs.readers.settings import Reading
     from attn_doctor.policy.policy import Policy
 
-#: Seconds that the probes may take together; a check ends soon after in any case.
+#: Seconds that the probes may take together. On a loaded machine they may take `processes.SLOWED`
+#: times as long, while they are busy and have not used this much processor time.
 LIMIT = 4.0
 
 _log = Logger(__name__)
+
+
+class _Limit(NamedTuple):
+    """How long probes may take."""
+
+    seconds: float
+    start: float
+    """By `time.monotonic`, as `usual` and `longest`."""
+    work: float
+    """The processor time that ends an examination, by `processes.work`."""
+
+    @classmethod
+    def of(cls, seconds: float) -> _Limit:
+        """A limit that begins now."""
+        return cls(seconds, time.monotonic(), processes.work() + seconds)
+
+    @property
+    def usual(self) -> float:
+        return self.start + self.seconds
+
+    @property
+    def longest(self) -> float:
+        """For probes that are busy."""
+        return self.start + processes.SLOWED * self.seconds
 
 
 class _Running(threading.Thread):
@@ -72,9 +97,9 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
     """Return all facts of `host` and of the interpreter at `python`, by default the active one.
 
     Raises `ExaminationError` if that interpreter cannot be examined. Takes at most about
-    `limit` seconds; a probe that has not answered by then leaves gaps.
+    `limit` seconds, or longer on a loaded machine; a probe that has not answered leaves gaps.
     """
-    end = time.monotonic() + limit
+    until = _Limit.of(limit)
     host.patience = max(1.0, limit / LIMIT)
     gaps = Gaps()
     chosen = interpreter.choose(host, python)
@@ -88,13 +113,13 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         chosen.answer.cache_tag,
     )
     running = [_Running(probe, host, site) for probe in PROBES]
-    _start(running, end)
+    _start(running, until)
     fields: dict[str, object] = {
         "python": interpreter.describe(host, chosen, site, gaps),
         "interpreters": chosen.candidates,
     }
-    _collect(running, fields, gaps, end, limit)
-    _read_dispatcher(host, site, fields, gaps, end, limit)
+    _collect(running, fields, gaps, until)
+    _read_dispatcher(host, site, fields, gaps, until)
     facts = Facts(
         attn_doctor=__version__,
         taken=datetime.fromtimestamp(host.now(), timezone.utc).isoformat(timespec="seconds"),
@@ -105,15 +130,17 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
 
 
 def _collect(
-    running: Sequence[_Running], fields: dict[str, object], gaps: Gaps, end: float, limit: float
+    running: Sequence[_Running], fields: dict[str, object], gaps: Gaps, until: _Limit
 ) -> None:
-    """Wait for probes until `end`, and add what they return to `fields` and `gaps`."""
+    """Wait for probes, and add what they return to `fields` and `gaps`."""
+    started = [one for one in running if one.ident is not None]
+    for thread in started:
+        thread.join(max(0.0, until.usual - time.monotonic()))
+    _wait_while_busy(started, until)
+    waited = max(until.seconds, round(time.monotonic() - until.start))
     for thread in running:
-        started = thread.ident is not None
-        if started:
-            thread.join(max(0.0, end - time.monotonic()))
-        late = thread.is_alive() or not started
-        reason = f"the {thread.probe.name} probe did not answer within {limit:g} s"
+        late = thread not in started or thread.is_alive()
+        reason = f"the {thread.probe.name} probe did not answer within {waited:g} s"
         if late or thread.failure:
             for name in thread.probe.fields:
                 gaps.add(name, thread.failure or reason)
@@ -124,7 +151,7 @@ def _collect(
 
 
 def _read_dispatcher(
-    host: Host, site: Site, fields: dict[str, object], gaps: Gaps, end: float, limit: float
+    host: Host, site: Site, fields: dict[str, object], gaps: Gaps, until: _Limit
 ) -> None:
     """Read Diffusers' dispatcher, after the packages: its folder and version are needed."""
     diffusers = fields.get("diffusers")
@@ -136,17 +163,31 @@ def _read_dispatcher(
     known = frozenset(row["digest"] for row in rows)
     read = partial(dispatcher.read, folder=diffusers.path, known=known)
     thread = _Running(Probe("dispatcher", ("dispatcher",), read), host, site)
-    _start([thread], end)
-    _collect([thread], fields, gaps, end, limit)
+    _start([thread], until)
+    _collect([thread], fields, gaps, until)
 
 
-def _start(waiting: Sequence[_Running], end: float) -> None:
+def _wait_while_busy(probes: Sequence[_Running], until: _Limit) -> None:
+    """Wait for late probes while they use processor time, as a loaded machine slows them.
+
+    A probe that waits for a driver or a file system that never answers uses none.
+    """
+    while any(one.is_alive() for one in probes) and time.monotonic() < until.longest:
+        before = processes.work()
+        step = time.monotonic() + processes.STEP
+        for one in probes:
+            one.join(max(0.0, step - time.monotonic()))
+        if not before + processes.BUSY < processes.work() < until.work:
+            return
+
+
+def _start(waiting: Sequence[_Running], until: _Limit) -> None:
     """Start all probes; one after the other where processes or memory are limited.
 
     Raises `RuntimeError` if a probe cannot start although no other runs.
     """
     for number, thread in enumerate(waiting):
-        while time.monotonic() < end:
+        while time.monotonic() < until.longest:
             try:
                 thread.start()
                 break

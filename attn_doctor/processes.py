@@ -16,6 +16,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,10 @@ _log = Logger(__name__)
 KEPT = 1 << 20
 #: Seconds that a killed group is waited for.
 GRACE = 2.0
+#: How many times as long as its limit something may take while it is busy.
+SLOWED = 5
+#: Seconds between two looks at whether it is busy, and the processor time in them that says so.
+STEP, BUSY = 0.25, 0.0005
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -248,6 +253,7 @@ def run(
     tail: int = KEPT,
     grace: float = GRACE,
     as_owner: bool = False,
+    by_work: bool = False,
 ) -> Ended:
     """Run `argv` to its end, or to the limit of `seconds`. Never raises `OSError`.
 
@@ -257,7 +263,8 @@ def run(
     from another thread. `joined` puts standard error into `out`, in order. `head`, `tail`: bytes of
     output that are kept from the beginning and from the end. `grace`: seconds to wait for a killed
     process, and for the output of one that has ended while a grandchild still holds the pipe.
-    `as_owner`: as for `Running`.
+    `as_owner`: as for `Running`. `by_work`: on a loaded machine it may take up to `SLOWED` times as
+    long, while it is busy and has not used `seconds` of processor time.
     """
     try:
         running = Running(
@@ -269,7 +276,11 @@ def run(
         drains = [_Drain(pipe, on_line, head, tail) for pipe in (running.out, running.err) if pipe]
         if stdin is not None:
             threading.Thread(target=_feed, args=(running.stdin, stdin), daemon=True).start()
+        _awaited.add(running.pid)
         code = running.wait(seconds)
+        if code is None and by_work:
+            code = _busy_until(running, seconds)
+        _awaited.discard(running.pid)
         timed_out = code is None
         if timed_out:
             code = running.kill(grace)
@@ -287,6 +298,43 @@ def run(
             timed_out=timed_out,
             pid=running.pid,
         )
+
+
+#: Programs that `run` waits for.
+_awaited: set[int] = set()
+
+
+def work() -> float:
+    """Seconds of processor time that this process and its programs have used so far."""
+    times = os.times()
+    ended = times.children_user + times.children_system
+    return time.process_time() + ended + sum(map(_time_of, [*_awaited]))
+
+
+def _busy_until(running: Running, seconds: float) -> int | None:
+    """Wait for a program while it is busy. Returns its exit code, or None."""
+    end = running.start + SLOWED * seconds
+    used = _time_of(running.pid)
+    while used < seconds and time.monotonic() < end:
+        code = running.wait(STEP)
+        before, used = used, _time_of(running.pid)
+        if code is not None or used - before < BUSY:
+            return code
+    return None
+
+
+def _time_of(pid: int) -> float:
+    """Seconds of processor time that a process has used; 0 if that is not known."""
+    with suppress(OSError, OverflowError):
+        if sys.platform == "linux":
+            # What clock_getcpuclockid returns. The times in /proc are multiples of 10 ms.
+            return time.clock_gettime(~pid << 3 | 2)
+    import psutil
+
+    with suppress(psutil.Error, OSError):
+        times = psutil.Process(pid).cpu_times()
+        return float(times.user + times.system)
+    return 0.0
 
 
 def _feed(pipe: IO[bytes] | None, source: IO[bytes]) -> None:

@@ -19,7 +19,11 @@ Python = Annotated[
 ]
 Timeout = Annotated[
     float,
-    Option(min=0.1, metavar="SECONDS", help="Longest time that the examination may take."),
+    Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="Longest time that the examination may take; on a loaded machine five times that.",
+    ),
 ]
 Snapshot = Annotated[
     str,

@@ -230,6 +230,7 @@ class LocalHost(Host):
                 tail=0,
                 grace=GRACE,
                 as_owner=True,
+                by_work=True,
             )
         except OwnershipError as error:
             return {"outcome": "refused", "err": str(error)}

@@ -14,7 +14,7 @@ import msgspec
 from attn_doctor.backends.catalogue_entries import Catalogue, Name
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.files import DATA, read_bytes
-from attn_doctor.rulebook.library import PACKAGE, folder
+from attn_doctor.rulebook.library import folder
 from attn_doctor.suggest import did_you_mean
 
 #: The prebuilt catalogue's file name in the wheel's `_rules`.
@@ -24,7 +24,7 @@ INDEX = "backends.json"
 @cache
 def load() -> Catalogue:
     """The catalogue of backends. The index has no examples."""
-    path = os.path.join(PACKAGE, "_rules", INDEX)
+    path = os.path.join(folder(), INDEX)
     try:
         return msgspec.json.decode(read_bytes(path, DATA), type=Catalogue)
     except FileNotFoundError:

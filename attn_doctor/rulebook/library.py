@@ -19,9 +19,12 @@ from msgspec.structs import replace
 
 from attn_doctor.errors import RuleError
 from attn_doctor.files import DATA, read_bytes
+from attn_doctor.rulebook import updates
 from attn_doctor.rulebook.rule import Rule, Symptom
 from attn_doctor.toml_files import read_toml
 
+#: The index of rules and tables in a wheel, and in an update.
+INDEX = "index.json"
 #: The folder of attn-doctor's own code.
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -73,9 +76,26 @@ class _Tables(Mapping[str, Any]):
 
 
 def folder() -> Path:
-    """The folder of the rule files that belong to this installation."""
+    """The folder of the rule files in use.
+
+    An update of the user, else those that belong to this installation. A checkout has no updates:
+    a changed rule counts at once there.
+    """
+    return _folders()[0]
+
+
+def is_update() -> bool:
+    """The rules in use are an update, not those that belong to this installation."""
+    return _folders()[1]
+
+
+@cache
+def _folders() -> tuple[Path, bool]:
     packed = PACKAGE / "_rules"
-    return packed if packed.is_dir() else PACKAGE.parent / "rules"
+    if not packed.is_dir():
+        return PACKAGE.parent / "rules", False
+    update = updates.in_use(packed)
+    return update or packed, update is not None
 
 
 def load(folders: Sequence[Path] = ()) -> tuple[Rule, ...]:
@@ -133,7 +153,7 @@ def read_tables(rules: Path) -> dict[str, Any]:
 
 @cache
 def _index() -> Index | None:
-    path = os.path.join(PACKAGE, "_rules", "index.json")
+    path = os.path.join(folder(), INDEX)
     try:
         return msgspec.json.decode(read_bytes(path, DATA), type=Index)
     except FileNotFoundError:

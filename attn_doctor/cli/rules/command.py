@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from attn_doctor.cli.result_options import PageFormat, PageOptions, ResultOptions, terminal
-from attn_doctor.cli.rules import authoring
+from attn_doctor.cli.rules import authoring, updating
 from attn_doctor.cli.rules_option import Folders, rule_folders
 
 app = typer.Typer(help="Show, check and extend the rulebook.", no_args_is_help=True)
@@ -177,6 +177,9 @@ def search(
 
 
 # Added here, so that the help lists the commands for readers first.
+app.command("status")(updating.status)
+app.command("update")(updating.update)
+app.command("rollback")(updating.rollback)
 app.command("new")(authoring.new)
 app.command("test")(authoring.run)
 app.command("lint")(authoring.lint)

@@ -1,0 +1,225 @@
+"""Takes the rules in a wheel of attn-doctor-rules, checks them, and puts them into use.
+
+pip fetches the wheel, with its own configuration: index, mirrors, hashes, folders. The wheel is
+data: only files of rules are taken out of it, after their digests were compared with its RECORD.
+All rules and the catalogue of backends are read before anything is put into use.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import msgspec
+from msgspec import Struct
+
+from attn_doctor import processes
+from attn_doctor._version import __version__
+from attn_doctor.errors import AttnDoctorError, RuleError
+from attn_doctor.files import write_atomic
+from attn_doctor.ownership import require
+from attn_doctor.rulebook import library, updates
+
+PROJECT = "attn-doctor-rules"
+_FOLDER = "attn_doctor_rules"
+#: Files that a wheel may hold, and most bytes of all of them.
+_SUFFIXES = (".json", ".md", ".toml", ".tsv")
+_LIMIT = 64 << 20
+_FILES = 5000
+#: Seconds for pip.
+_SECONDS = 300
+
+
+class Staged(Struct, frozen=True):
+    """Checked rules that are not in use yet."""
+
+    folder: Path
+    release: updates.Release
+    rules: int
+    checked: str
+    """The day of the tables, ISO 8601."""
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """The rules in use."""
+
+    version: str
+    folder: str
+    updated: bool
+    """They are an update, not the rules that attn-doctor has itself."""
+    rules: int
+    checked: str
+    """The day of the tables, ISO 8601."""
+    previous: str
+    """What `rules rollback` returns to; empty for attn-doctor's own rules."""
+    unused: str
+    """An update that is not used, with the reason; empty if there is none."""
+
+
+def state() -> State:
+    """The rules in use."""
+    folder, chosen = library.folder(), updates.current()
+    updated = library.is_update()
+    unused = ""
+    if chosen.version and not updated:
+        why = updates.why_not(chosen, folder) or "this is a checkout, which reads its own files"
+        unused = f"{chosen.version}: {why}"
+    return State(
+        version=updates.release_of(folder).version,
+        folder=str(folder),
+        updated=updated,
+        rules=len(library.load()),
+        checked=str(library.tables()["releases"]["checked"]),
+        previous=chosen.previous if updated else "",
+        unused=unused,
+    )
+
+
+def download(version: str, options: Sequence[str], folder: Path) -> Path:
+    """Let pip fetch the wheel into `folder`. `options` are given to pip.
+
+    Raises `AttnDoctorError` if that fails.
+    """
+    # A file of requirements names the wheel itself, with its hashes.
+    from_file = any(one.split("=")[0] in ("-r", "--requirement") for one in options)
+    wanted = [] if from_file else [PROJECT + (f"=={version}" if version else "")]
+    command = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "download"]
+    command += ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    ended = processes.run([*command, *options, *wanted], _SECONDS, joined=True)
+    found = sorted(folder.glob(f"{_FOLDER}-*.whl"))
+    if ended.code == 0 and len(found) == 1:
+        return found[0]
+    if "No module named pip" in ended.out:
+        raise AttnDoctorError(
+            f"{sys.executable} has no pip; download {PROJECT} with another one, and name the wheel"
+        )
+    errors = [line for line in ended.out.splitlines() if line.startswith("ERROR:")]
+    reason = errors[-1].removeprefix("ERROR:").strip() if errors else f"pip got no {PROJECT}"
+    raise AttnDoctorError(f"no rules were taken: {reason}")
+
+
+def stage(wheel: Path, folder: Path) -> Staged:
+    """Take the rules out of a wheel into `folder`, and check them. Raises `AttnDoctorError`."""
+    _unpack(wheel, folder)
+    release = updates.release_of(folder)
+    if release.schema != updates.SCHEMA:
+        raise RuleError(
+            f"{wheel.name} has rules of form {release.schema}, and attn-doctor {__version__} reads"
+            f" form {updates.SCHEMA}; update attn-doctor first"
+        )
+    if wheel.name.split("-")[1] != release.version:
+        raise RuleError(f"{wheel.name} holds {release.version}, not what its name says")
+    from attn_doctor.backends import catalogue_files
+    from attn_doctor.backends.catalogue import INDEX
+
+    index = library.build_index(folder)
+    backends = catalogue_files.build_index(folder)
+    (folder / library.INDEX).write_bytes(index)
+    (folder / INDEX).write_bytes(backends)
+    tables = library.read_tables(folder)
+    count = len(msgspec.json.decode(index, type=library.Index).rules())
+    return Staged(folder, release, count, str(tables["releases"]["checked"]))
+
+
+def use(staged: Staged) -> Path:
+    """Put checked rules into use, and return their folder. Raises `AttnDoctorError`."""
+    place = _own_place()
+    target = place / staged.release.version
+    before = updates.current()
+    shutil.rmtree(target, ignore_errors=True)
+    staged.folder.chmod(0o700)
+    staged.folder.rename(target)
+    kept = before.version if before.version != staged.release.version else before.previous
+    _write(updates.Current(version=staged.release.version, attn_doctor=__version__, previous=kept))
+    for old in place.iterdir():
+        others = old.name not in (staged.release.version, kept) and not old.name.startswith(".")
+        if others and old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+    return target
+
+
+def rollback() -> str:
+    """Return to the rules before the update, and name them; empty for attn-doctor's own.
+
+    Raises `AttnDoctorError` if no update is in use.
+    """
+    _own_place()
+    before = updates.current()
+    if not before.version:
+        raise AttnDoctorError("no update is in use: these are attn-doctor's own rules")
+    kept = before.previous if (_own_place() / before.previous / library.INDEX).is_file() else ""
+    _write(updates.Current(version=kept if before.previous else "", attn_doctor=__version__))
+    return kept if before.previous else ""
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder beside the updates, so that a rename puts them into use."""
+    return tempfile.TemporaryDirectory(prefix=".taking-", dir=_own_place())
+
+
+def _own_place() -> Path:
+    place = updates.place()
+    if place is None:
+        raise AttnDoctorError("rules are kept in your home; set HOME or XDG_DATA_HOME")
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    require(place)
+    return place
+
+
+def _write(current: updates.Current) -> None:
+    write_atomic(_own_place() / "current.json", msgspec.json.encode(current), 0o600)
+
+
+def _unpack(wheel: Path, folder: Path) -> None:
+    """Write the rules of a wheel into `folder`. Raises `RuleError`."""
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            members = [one for one in archive.infolist() if not one.is_dir()]
+            if len(members) > _FILES or sum(one.file_size for one in members) > _LIMIT:
+                raise RuleError(f"{wheel.name} is larger than rules can be")
+            digests = _digests(archive, wheel.name)
+            for member in members:
+                path = PurePosixPath(member.filename)
+                if path.parts[0] == _FOLDER:
+                    _take(archive, member, digests, folder, wheel.name)
+                elif not path.parts[0].endswith(".dist-info"):
+                    raise RuleError(f"{wheel.name}: {path} is not a file of rules")
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
+        raise RuleError(f"{wheel.name} cannot be read: {error}") from None
+
+
+def _take(
+    archive: zipfile.ZipFile,
+    member: zipfile.ZipInfo,
+    digests: dict[str, str],
+    folder: Path,
+    name: str,
+) -> None:
+    path = PurePosixPath(member.filename)
+    if ".." in path.parts or "\\" in member.filename or path.suffix not in _SUFFIXES:
+        raise RuleError(f"{name}: {path} is not a file of rules")
+    content = archive.read(member)
+    found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    if digests.get(member.filename) != f"sha256={found}":
+        raise RuleError(f"{name}: {path} differs from what its RECORD says")
+    target = folder.joinpath(*path.parts[1:])
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    target.write_bytes(content)
+
+
+# attn_doctor_rules/tables/release.toml,sha256=…,312
+def _digests(archive: zipfile.ZipFile, name: str) -> dict[str, str]:
+    """The digests in the wheel's RECORD, by file."""
+    record = [one for one in archive.namelist() if one.endswith(".dist-info/RECORD")]
+    if len(record) != 1:
+        raise RuleError(f"{name} has no RECORD")
+    rows = csv.reader(io.StringIO(archive.read(record[0]).decode()))
+    return {row[0]: row[1] for row in rows if len(row) > 1}

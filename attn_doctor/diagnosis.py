@@ -27,7 +27,6 @@ from attn_doctor.logger import Logger
 from attn_doctor.probes import distributions, interpreter
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.installed import dispatcher
 from attn_doctor.probes.registry import PROBES, Probe
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rules
@@ -159,6 +158,8 @@ def _read_dispatcher(
         absent = isinstance(diffusers, Package) and diffusers.installed is False
         fields["dispatcher"] = Dispatcher(digest="" if absent else None)
         return
+    from attn_doctor.probes.installed import dispatcher
+
     rows = library.tables()["dispatcher"]["release"]
     known = frozenset(row["digest"] for row in rows)
     read = partial(dispatcher.read, folder=diffusers.path, known=known)

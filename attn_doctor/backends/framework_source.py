@@ -6,16 +6,19 @@ source decides, where its files are here. Nothing is imported.
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attn_doctor.facts import Facts
 from attn_doctor.facts.installed import Package
 from attn_doctor.files import TEXT, read_text
+
+if TYPE_CHECKING:
+    import ast  # `check` imports this module, and rarely needs it
 
 #: ComfyUI is a folder, not a package. This file in it has its version.
 _COMFYUI = "comfyui_version.py"
@@ -44,6 +47,8 @@ def names_in_source(facts: Facts, framework: str) -> frozenset[str] | None:
 
 @cache
 def _names(folder: str, framework: str) -> frozenset[str] | None:
+    import ast
+
     path, named = PLACES[framework]
     text = _text(Path(folder) / path)
     if text is None:
@@ -75,6 +80,8 @@ def _text(path: Path) -> str | None:
 
 # class AttentionBackendName(str, Enum): FLASH = "flash"
 def _members(tree: ast.Module) -> Iterator[str]:
+    import ast
+
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and node.name in (
             "AttentionBackendName",
@@ -86,6 +93,8 @@ def _members(tree: ast.Module) -> Iterator[str]:
 # _global_mapping = {"sdpa": sdpa_attention_forward}, or in older releases
 # ALL_ATTENTION_FUNCTIONS.update({…}), or `not in ["eager", "sdpa", "flash_attention_2"]`
 def _interface(tree: ast.Module) -> Iterator[str]:
+    import ast
+
     for node in ast.walk(tree):
         keys: list[str] = []
         if isinstance(node, ast.Dict):
@@ -101,6 +110,8 @@ def _interface(tree: ast.Module) -> Iterator[str]:
 
 # register_attention_function("sage", attention_sage)
 def _registered(tree: ast.Module) -> Iterator[str]:
+    import ast
+
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
@@ -111,6 +122,8 @@ def _registered(tree: ast.Module) -> Iterator[str]:
 
 
 def _texts(nodes: Iterator[ast.expr] | list[ast.expr]) -> Iterator[str]:
+    import ast
+
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value

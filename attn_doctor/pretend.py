@@ -34,6 +34,7 @@ from attn_doctor.facts import (
 )
 from attn_doctor.facts.kinds import TorchBuild
 from attn_doctor.gpu_names import find_product, known_names, plain
+from attn_doctor.numbers import natural
 from attn_doctor.suggest import did_you_mean
 
 Tables = Mapping[str, Any]
@@ -100,9 +101,9 @@ def _gpu(index: int, name: str, sm: int, memory_mib: int | None) -> Gpu:
 def _set_capability(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
     """Set the compute capability of all GPUs; adds a GPU if there is none."""
     digits = value.lower().removeprefix("sm_").removeprefix("sm").replace(".", "")
-    if not digits.isdigit() or not 30 <= int(digits) <= 200:
+    sm = natural(digits)
+    if sm is None or not 30 <= sm <= 200:
         raise AttnDoctorError(f"--pretend sm={value}: write the capability as 89 or 8.9")
-    sm = int(digits)
     notes.append(f"compute capability {sm // 10}.{sm % 10}")
     capability = f"{sm // 10}.{sm % 10}"
     if facts.gpus:

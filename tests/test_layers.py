@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
         "clean logger",
-        "_version env_vars errors facts gpu_names json_files suggest token_shapes worker",
+        "_version env_vars errors facts gpu_names json_files numbers suggest token_shapes worker",
         "binaries files log processes redact requirement",
         "toml_files findings host pool pretend record snapshot wheels",
         "shell",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from attn_doctor.numbers import natural
+
 #: Tegra, Orin and Thor, whose code is separate from that of other GPUs of their generation.
 #: Since CUDA 13.2, 7.2 and 8.7 are no longer separate.
 APART = frozenset({53, 62, 72, 87, 101})
@@ -35,8 +37,7 @@ def cuda_of(isa: str) -> str | None:
 
 def number(code: str) -> int:
     """Return the compute capability ×10 in a code name; 0 if there is none."""
-    digits = code.rstrip("af")
-    return int(digits) if digits.isdigit() else 0
+    return natural(code.rstrip("af")) or 0
 
 
 def order(codes: Iterable[str]) -> tuple[str, ...]:

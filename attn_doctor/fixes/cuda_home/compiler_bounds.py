@@ -10,6 +10,7 @@ import ast
 from collections.abc import Mapping
 
 from attn_doctor.host import Host
+from attn_doctor.numbers import natural
 
 #: For a CUDA version such as `12.4`, the lowest version accepted and the first one refused.
 Bounds = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
@@ -57,7 +58,7 @@ def refusal(bounds: Bounds, cuda: str, compiler: str, version: str) -> str:
         return ""
     lowest, beyond = bounds[cuda]
     plain = version.partition("-")[0]  # Debian calls its 12.2.0 `12.2.0-14`
-    numbers = tuple(int(part) for part in plain.split(".") if part.isdigit())
+    numbers = tuple(one for part in plain.split(".") if (one := natural(part)) is not None)
     taken = ""
     if numbers >= beyond:
         taken = f"those before {_t(beyond)}"

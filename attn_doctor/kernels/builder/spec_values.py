@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from attn_doctor import suggest
 from attn_doctor.errors import AttnDoctorError
+from attn_doctor.numbers import natural
 from attn_doctor.record.spec import LAYOUTS, MASKS, KernelSpec
 
 #: Specs that one call may ask for; more is a mistake in a list.
@@ -41,9 +42,8 @@ class RefusedValueError(Exception):
 
 def _whole(least: int, most: int) -> Callable[[Any], int | None]:
     def read(value: Any) -> int | None:
-        if isinstance(value, str) and value.strip().isascii() and len(value) < 20:
-            value = value.strip()
-            value = int(value) if value.isdigit() else value
+        number = natural(value.strip()) if isinstance(value, str) else None
+        value = value if number is None else number
         if not isinstance(value, int) or isinstance(value, bool):
             raise RefusedValueError(f"{_shown(value)} is not a whole number")
         if not least <= value <= most:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 from attn_doctor.host import Host
+from attn_doctor.numbers import natural
 
 ROOT = "/sys/fs/cgroup"
 
@@ -40,10 +41,9 @@ def cpu_limit(host: Host) -> int | None:
         if not quota:
             quota = host.try_read(f"{folder}/cpu.cfs_quota_us").strip()
             period = host.try_read(f"{folder}/cpu.cfs_period_us").strip()
-        if max(len(quota), len(period)) > 18:
-            continue
-        if quota.isdigit() and period.isdigit() and int(period):
-            shares.append(int(quota) / int(period))
+        share, whole = natural(quota), natural(period)
+        if share is not None and whole:
+            shares.append(share / whole)
     return max(1, math.ceil(min(shares))) if shares else None
 
 
@@ -69,9 +69,9 @@ def _folders(host: Host, controller: str) -> Iterator[str]:
 
 def _number(host: Host, folder: str, *names: str) -> int | None:
     for name in names:
-        text = host.try_read(f"{folder}/{name}").strip()
-        if text.isdigit() and len(text) < 20:
-            return int(text)
+        found = natural(host.try_read(f"{folder}/{name}").strip())
+        if found is not None:
+            return found
     return None
 
 
@@ -81,5 +81,4 @@ def _inactive(host: Host, folder: str) -> int:
     """Return the bytes of cached files that were not used recently."""
     lines = (line.split() for line in host.try_read(f"{folder}/memory.stat").splitlines())
     stat = {words[0]: words[1] for words in lines if len(words) == 2}
-    text = stat.get("total_inactive_file", stat.get("inactive_file", ""))
-    return int(text) if text.isdigit() else 0
+    return natural(stat.get("total_inactive_file", stat.get("inactive_file"))) or 0

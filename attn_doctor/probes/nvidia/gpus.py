@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from attn_doctor.facts import Gpu
+from attn_doctor.numbers import natural
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.nvidia.answers import Smi, short
 
@@ -218,15 +219,15 @@ _CONVERT: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 def _smi_gpu(number: int, one: Mapping[str, str]) -> Gpu:
     capability = one.get("compute_cap", "")
-    major, _, minor = capability.partition(".")
+    major, minor = map(natural, capability.partition(".")[::2])
     mig = one.get("mig.mode.current", "").lower()
     return Gpu(
         index=number,
         name=short(one["name"]) if one.get("name") else None,
-        sm=int(major) * 10 + int(minor) if major.isdigit() and minor.isdigit() else None,
+        sm=None if major is None or minor is None else major * 10 + minor,
         compute_capability=capability or None,
-        memory_total_mib=_whole(one.get("memory.total")),
-        memory_free_mib=_whole(one.get("memory.free")),
+        memory_total_mib=natural(one.get("memory.total")),
+        memory_free_mib=natural(one.get("memory.free")),
         mig="enabled" if mig == "enabled" else "disabled" if mig == "disabled" else "unsupported",
         mig_devices=None if mig == "enabled" else 0,
         # Exclusive_Process
@@ -237,10 +238,6 @@ def _smi_gpu(number: int, one: Mapping[str, str]) -> Gpu:
         uuid=short(one["uuid"]) if one.get("uuid") else None,
         pci_bus_id=address(one["pci.bus_id"]) if one.get("pci.bus_id") else None,
     )
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
 
 
 def _with_visibility(

@@ -45,6 +45,9 @@ class System(Struct, frozen=True, kw_only=True):
     """Path of `ldconfig`, which Triton runs to find libcuda; empty if there is none."""
     user_is_root: bool | None = None
     """attn-doctor runs as root."""
+    unreachable_folders: tuple[str, ...] | None = None
+    """Folders that do not answer, such as those of a file server that is gone. A variable, an
+    argument or the environment of the examined Python leads to them."""
 
 
 class Directory(Struct, frozen=True, kw_only=True):

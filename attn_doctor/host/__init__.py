@@ -243,6 +243,10 @@ class Host:
         answer: str | None = self.ask("interpreter_danger", python)
         return answer
 
+    def unreachable(self) -> tuple[str, ...]:
+        """Return the folders that do not answer and that something led to so far."""
+        return tuple(self.ask("unreachable"))
+
     def access(self, path: str, mode: str) -> bool:
         """Whether this user may read (`r`), write (`w`) or execute (`x`) `path`."""
         return bool(self.ask("access", path, mode))

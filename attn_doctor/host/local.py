@@ -171,6 +171,7 @@ class LocalHost(Host):
             "space": _space,
             "measure": _measure,
             "memory": _memory,
+            "unreachable": reach.met,
             "run": self._run,
             "nvml": self._nvml,
             "inside": self._inside,

@@ -57,6 +57,11 @@ def obstacle(facts: Facts) -> str:
             f"{site} cannot be written by this user; use an environment of your own, and name it"
             " with --python"
         )
+    for folder in facts.system.unreachable_folders or ():
+        return (
+            f"{folder} does not answer, and an installer would wait for it; mount it again, or"
+            " unmount it with `umount -l`"
+        )
     if python.pip == "" and not python.uv:
         return (
             f"{where} has no pip, and no uv is on PATH: run `{python.path} -m ensurepip`, or"

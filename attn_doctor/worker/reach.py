@@ -31,6 +31,8 @@ NETWORK = (
 
 #: The folders that do not answer.
 _dead: set[str] = set()
+#: Those of them that a variable or an argument names, or that were asked about since.
+_met: set[str] = set()
 #: Variables that `leave_out` changed, as they were.
 left_out: dict[str, str] = {}
 
@@ -43,6 +45,7 @@ def look(environ: Mapping[str, str], words: Sequence[str]) -> tuple[str, ...]:
     if os.name == "nt":
         return ()  # paths there are not walked yet
     _dead.clear()
+    _met.clear()
     named = dict.fromkeys(_named(environ, words))
     first = _Asking(named)
     if not first.wait(BRIEF):
@@ -53,6 +56,7 @@ def look(environ: Mapping[str, str], words: Sequence[str]) -> tuple[str, ...]:
             if not asking.wait(max(0.0, end - time.monotonic())):
                 _dead.add(path)
     found = tuple(sorted(one for one in _dead if not _dead.intersection(_way(one)[:-1])))
+    _met.update(found)
     remote = {path: _Asking([path]) for path in _remote()}
     end = time.monotonic() + BRIEF
     for path, asking in remote.items():
@@ -79,8 +83,16 @@ def dead(path: str | os.PathLike[str]) -> str:
     if not _dead:
         return ""
     with suppress(OSError, ValueError):  # such as a working directory that was deleted
-        return _walk(os.path.join(os.getcwd(), os.fspath(path)))
+        found = _walk(os.path.join(os.getcwd(), os.fspath(path)))
+        if found:
+            _met.add(found)
+        return found
     return ""
+
+
+def met() -> list[str]:
+    """Return the folders that do not answer and that something led to."""
+    return sorted(_met)
 
 
 def refuse(path: str | os.PathLike[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from attn_doctor.facts import System
 from attn_doctor.host import Host
+from attn_doctor.numbers import natural
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.machine.cgroups import cpu_limit, memory_limit
@@ -63,6 +64,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
         shm_free_mib=shm_free,
         ldconfig=next(ldconfig, "") if linux else "",
         user_is_root=platform.uid == 0,
+        unreachable_folders=host.unreachable(),
     )
     return {"system": system}
 
@@ -72,8 +74,8 @@ def _distribution(host: Host, gaps: Gaps) -> tuple[str | None, str | None, str |
     if host.windows:
         # 10.0.22631; Windows 11 begins with build 22000 and may still call itself 10.
         version = host.platform.version
-        build = version.rpartition(".")[2]
-        eleven = host.platform.release == "10" and build.isdigit() and int(build) >= 22000
+        build = natural(version.rpartition(".")[2]) or 0
+        eleven = host.platform.release == "10" and build >= 22000
         return "windows", version, f"Windows {'11' if eleven else host.platform.release}"
     if host.platform.os == "macos":
         text = host.try_read("/System/Library/CoreServices/SystemVersion.plist")

@@ -49,6 +49,7 @@ def test_linux() -> None:
         shm_free_mib=40960,
         ldconfig="/sbin/ldconfig",
         user_is_root=False,
+        unreachable_folders=(),
     )
     assert gaps == {}
 
@@ -215,6 +216,7 @@ def test_windows() -> None:
         shm_free_mib=None,
         ldconfig="",
         user_is_root=False,
+        unreachable_folders=(),
     )
     assert gaps == {}
 

@@ -69,7 +69,7 @@ def _limit(error: Exception) -> str:
     # msgspec and Python return an error without an exception where they get no memory.
     words = ("map segment", "error return without exception set", "without setting an exception")
     short = isinstance(error, MemoryError) or number == errno.ENOMEM
-    if short or any(one in str(error) for one in words):
+    if short or any(one in str(error) for one in words) or _no_memory():
         return "no memory is left for this process; raise its limit (ulimit -v, or the container's)"
     if number == errno.EAGAIN or "start new thread" in str(error):
         return (
@@ -82,6 +82,15 @@ def _limit(error: Exception) -> str:
         place = getattr(error, "filename", None) or "a file"
         return f"{place} cannot be written: {os.strerror(number)}"
     return ""
+
+
+def _no_memory() -> bool:
+    """Whether no memory is left. Python's parser then raises errors that name something else."""
+    try:
+        bytearray(16 << 20)
+    except MemoryError:
+        return True
+    return False
 
 
 def _stopped(why: str) -> int:

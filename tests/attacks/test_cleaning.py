@@ -7,6 +7,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -60,7 +61,10 @@ def faults(command: str, ended: Ended, written: str) -> Iterator[str]:
 def _of_page(text: str, *, commands: bool = False) -> Iterator[str]:
     yield from _of_text(text)
     lines = text.splitlines()
-    yield from (f"a line of theirs: {line!a}" for line in lines if line.strip() in ("Q", "# Q"))
+    for before, line in pairwise(["", *lines]):
+        wrapped = line.strip() == "Q" and before.endswith(" #")
+        if line.strip() in ("Q", "# Q") and not wrapped:
+            yield f"a line of theirs: {line!a}"
     yield from re.findall(r"##\w*\[", text)
     if commands:
         known = r"::(error|warning|notice) |attn-doctor: |Examining "

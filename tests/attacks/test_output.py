@@ -82,7 +82,8 @@ def run_with(doctor: Attack, tmp_path: Path) -> Callable[[tuple[str, ...], str],
             *arguments,
             cwd=tmp_path,
             prefix=["sh", "-c", streams, "sh"],
-            environ={"RC": str(tmp_path / "rc")},
+            # The default caches lie below TMPDIR, where other programs write at any time.
+            environ={"RC": str(tmp_path / "rc"), "TMPDIR": str(tmp_path)},
         )
 
     return run
@@ -252,6 +253,8 @@ def test_too_little_memory_threads_or_files_costs_one_sentence(
     run = doctor(*command, prefix=prefix)
     if "Python" in run.stderr and "Fatal" in run.stderr:
         pytest.skip("Python itself does not start with so little")
+    if "unsupported hash type" in run.stderr:
+        pytest.skip("Python's hashlib logs a traceback where OpenSSL gets no memory")
     run.answered(0, 1, 2)
     if run.code == 2:
         assert run.stdout == ""

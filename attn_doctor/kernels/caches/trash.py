@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from contextlib import suppress
+from datetime import datetime, timezone
 from pathlib import Path
 
 import msgspec
@@ -67,7 +67,8 @@ class Restored(Struct, frozen=True):
 
 def new_id() -> str:
     """A name for the next clearing; later ones sort behind earlier ones."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(2).hex()}"
+    now = datetime.now(timezone.utc)
+    return f"{now:%Y%m%d-%H%M%S%f}-{os.urandom(2).hex()}"
 
 
 def trashed(root: str) -> tuple[Trashed, ...]:

@@ -179,8 +179,15 @@ def _program(folder: Path, facts: Facts, warmup: Warmup, name: str) -> str:
     """Return the command that runs a program again, in its folder."""
     target = _target(facts, name) if warmup.unverified else ()
     again = commands.build(folder, facts, *target, program=warmup.argv)
-    there = os.path.realpath(warmup.folder) == os.path.realpath(os.curdir)
+    there = _is_here(warmup.folder)
     return again if there else f"cd {commands.word(warmup.folder)} && {again}"
+
+
+def _is_here(folder: str) -> bool:
+    try:
+        return os.path.realpath(folder) == os.path.realpath(os.curdir)
+    except ValueError:  # a record may hold a NUL
+        return False
 
 
 def _target(facts: Facts, name: str) -> tuple[str, ...]:

@@ -50,6 +50,9 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("rules", "new"): ("--help",),
     ("rules", "test"): ("--help",),
     ("rules", "lint"): ("--help",),
+    ("rules", "status"): (),
+    ("rules", "update"): ("--help",),
+    ("rules", "rollback"): ("--help",),
 }
 #: How a shell starts a command (`"$@"`) with streams that fail.
 STREAMS = {

@@ -14,14 +14,20 @@ from msgspec import Struct
 
 
 class Product(Struct, frozen=True):
-    """A product of NVIDIA."""
+    """A GPU."""
 
     name: str
     """As the driver reports it."""
     sm: int
-    """Compute capability × 10."""
+    """Compute capability × 10; 0 for other vendors than NVIDIA."""
     gib: int = 0
     """Memory; 0 if unknown."""
+    vendor: str = "nvidia"
+    """As `driver.vendor` has it."""
+    arch: str = ""
+    """The only processor that it is sold with; empty if there are several."""
+    os: str = ""
+    """The only operating system for it; empty if there are several."""
 
 
 def plain(name: str) -> str:
@@ -35,13 +41,23 @@ def find_product(name: str, tables: Mapping[str, Any]) -> Product | None:
     wanted = plain(name)
     for row in tables["gpus"]["gpu"]:
         if wanted in (row["name"], *row.get("also", ()), plain(row["product"])):
-            return Product(row["product"], row["sm"], row["gib"])
+            return Product(row["product"], row["sm"], row["gib"], arch=row.get("arch", ""))
     return _pci_products(tables).get(wanted)
 
 
+def find_other(name: str, tables: Mapping[str, Any]) -> Product | None:
+    """The GPU of another vendor than NVIDIA; None if the table does not have it."""
+    wanted = plain(name)
+    for row in tables["gpus"]["other"]:
+        if wanted in (row["name"], *row.get("also", ()), plain(row["product"])):
+            return Product(row["product"], 0, vendor=row["vendor"], os=row.get("os", ""))
+    return None
+
+
 def known_names(tables: Mapping[str, Any]) -> list[str]:
-    """Every name that `find_product` finds."""
-    return sorted({*(row["name"] for row in tables["gpus"]["gpu"]), *_pci_products(tables)})
+    """Every name that `find_product` or `find_other` finds."""
+    listed = (*tables["gpus"]["gpu"], *tables["gpus"]["other"])
+    return sorted({*(row["name"] for row in listed), *_pci_products(tables)})
 
 
 def _pci_products(tables: Mapping[str, Any]) -> dict[str, Product]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 from packaging.version import Version
 
@@ -26,14 +27,15 @@ from attn_doctor.facts import (
     Facts,
     Gpu,
     Package,
+    PciDevice,
     Program,
     Python,
     System,
     Torch,
     Triton,
 )
-from attn_doctor.facts.kinds import TorchBuild
-from attn_doctor.gpu_names import find_product, known_names, plain
+from attn_doctor.facts.kinds import GpuVendor, TorchBuild
+from attn_doctor.gpu_names import Product, find_other, find_product, known_names, plain
 from attn_doctor.numbers import natural
 from attn_doctor.suggest import did_you_mean
 
@@ -72,6 +74,8 @@ def _set_gpu(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fact
     match = re.fullmatch(r"(?:(\d{1,2})\s*[x×]\s*)?(.+)", value)
     count, name = int(match[1] or 1) if match else 1, match[2] if match else value
     product = find_product(name, tables)
+    if product is None and (other := find_other(name, tables)) is not None:
+        return _set_other_gpu(facts, other, count, gaps, notes)
     if product is None:
         hint = did_you_mean(plain(name), known_names(tables), "or name its capability: sm=89")
         raise AttnDoctorError(f"--pretend gpu={name}: no GPU of that name is in the tables; {hint}")
@@ -80,6 +84,21 @@ def _set_gpu(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fact
     notes.append(f"{count} × {product.name}" if count > 1 else product.name)
     gaps["gpus"] = _NOT_GIVEN
     return replace(facts, gpus=found, pci=(), gaps=gaps)
+
+
+def _set_other_gpu(
+    facts: Facts, product: Product, count: int, gaps: dict[str, str], notes: list[str]
+) -> Facts:
+    """Set GPUs of another vendor, which NVIDIA's driver does not list."""
+    notes.append(f"{count} × {product.name}" if count > 1 else product.name)
+    vendor = msgspec.convert(product.vendor, GpuVendor)
+    driver = Driver(state="no-gpu", vendor=vendor, error="")
+    on_bus: dict[GpuVendor, PciDevice] = {
+        "amd": PciDevice(vendor="amd", name=product.name, kernel_driver="amdgpu"),
+        "intel": PciDevice(vendor="intel", name=product.name, kernel_driver="i915"),
+    }
+    pci = (on_bus[vendor],) * count if vendor in on_bus else ()
+    return replace(facts, gpus=(), pci=pci, driver=driver, gaps=gaps)
 
 
 def _gpu(index: int, name: str, sm: int, memory_mib: int | None) -> Gpu:
@@ -178,8 +197,22 @@ def _set_os(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
     notes.append(value)
     if value == facts.system.os:
         return facts
-    arch = "arm64" if value == "macos" else "x86_64"
-    system = System(os=value, arch=arch, wsl=0, container="", musl=False)
+    return _on_another_system(facts, value, "arm64" if value == "macos" else "x86_64")
+
+
+def _set_arch(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
+    """Set another processor."""
+    if value not in ("x86_64", "aarch64", "arm64"):
+        raise AttnDoctorError(f"--pretend arch={value}: one of x86_64, aarch64, arm64")
+    notes.append(value)
+    if value == facts.system.arch:
+        return facts
+    return _on_another_system(facts, facts.system.os or "linux", value)
+
+
+def _on_another_system(facts: Facts, os: str, arch: str) -> Facts:
+    """Another machine, of which only the system and the processor are known."""
+    system = System(os=os, arch=arch, wsl=0, container="", musl=False)
     # Files of this machine are not on the other one: a Linux toolkit does not exist on Windows.
     lists = {"directories": None, "caches": None, "shadowing_libraries": None, "toolkits": None}
     tools = dict.fromkeys(("cc", "cxx", "cl", "ninja", "cmake"), Program())
@@ -279,8 +312,11 @@ def _build(
             return build, None
     if facts.system.os == "macos":
         return "mps", None
-    if facts.system.os == "windows" or facts.system.arch not in ("x86_64", None):
+    if facts.system.os == "windows":
         return "cpu", None
+    if facts.system.arch not in ("x86_64", None):
+        cuda = row.get(f"pypi_{facts.system.arch}") if row else None
+        return ("cuda", str(cuda)) if cuda else ("cpu", None)
     return "cuda", str(row["pypi"]) if row else None
 
 
@@ -400,6 +436,7 @@ def _extension(field: str, name: str, facts: Facts) -> Extension:
 #: Keys that are not packages, in the order in which they are applied.
 _STEPS: dict[str, Callable[[Facts, str, Tables, list[str]], Facts]] = {
     "os": _set_os,
+    "arch": _set_arch,
     "python": _set_python,
     "gpu": _set_gpu,
     "sm": _set_capability,
@@ -423,6 +460,7 @@ def pretend(facts: Facts, given: Iterable[str], tables: Tables) -> Facts:
     if not words:
         return facts
     notes: list[str] = []
+    words = _implied(words, tables) | words
     for key, step in _STEPS.items():
         if key in words:
             facts = step(facts, words[key], tables, notes)
@@ -438,6 +476,16 @@ def pretend(facts: Facts, given: Iterable[str], tables: Tables) -> Facts:
         elif key in PACKAGES:
             facts = _set_package(facts, key, value, notes)
     return replace(facts, simulated=(*facts.simulated, *notes))
+
+
+def _implied(words: Mapping[str, str], tables: Tables) -> dict[str, str]:
+    """The system and processor that the GPU is only sold with."""
+    name = re.sub(r"^\d{1,2}\s*[x×]\s*", "", words.get("gpu", ""))
+    product = find_product(name, tables) or find_other(name, tables) if name else None
+    if product is None:
+        return {}
+    implied = {"os": product.os, "arch": product.arch if "os" not in words else ""}
+    return {key: value for key, value in implied.items() if value}
 
 
 def _words(given: Iterable[str]) -> dict[str, str]:

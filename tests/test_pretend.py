@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from attn_doctor import snapshot
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.matrix import matrix
 from attn_doctor.diagnosis import derive
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import PACKAGES, Facts
@@ -16,6 +18,7 @@ from attn_doctor.pretend import KEYS, pretend
 from attn_doctor.probes.installed.packages import FIELDS
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rules
+from tests.command import run
 
 MACHINES = Path(__file__).parent / "machines"
 TABLES: Any = library.tables()
@@ -91,7 +94,8 @@ def test_the_tables_gpus() -> None:
     names = [name for row in TABLES["gpus"]["gpu"] for name in (row["name"], *row.get("also", ()))]
     assert len(names) == len(set(names))
     for row in TABLES["gpus"]["gpu"]:
-        assert row["source"].startswith("https://www.nvidia.com/")
+        nvidia = ("https://www.nvidia.com/", "https://developer.nvidia.com/")
+        assert row["source"].startswith((*nvidia, "https://github.com/openxla/xla/"))
         found = facts(f"gpu={row['name']}").gpus
         assert found is not None
         assert (found[0].name, found[0].sm) == (row["product"], row["sm"])
@@ -242,3 +246,56 @@ def test_tools_of_this_system_are_not_taken_for_another_s() -> None:
     assert found.gap("toolkits") == found.gap("build.version") == "simulated: not given"
     assert "toolkit/nvcc-wrapper" in problems(facts("os=linux"))
     assert not [rule for rule in problems(found) if rule.startswith("toolkit/")]
+
+
+@pytest.mark.parametrize(
+    ("name", "sm"), [("gb10", 121), ("gh200", 90), ("gb200", 100), ("thor", 110)]
+)
+def test_gpus_that_are_only_sold_with_one_processor(name: str, sm: int) -> None:
+    found = facts(f"gpu={name}")
+    assert (found.system.arch, found.system.os) == ("aarch64", "linux")
+    assert [gpu.sm for gpu in found.gpus or ()] == [sm]
+    assert facts(f"gpu={name},arch=x86_64").system.arch == "x86_64"
+
+
+@pytest.mark.parametrize(
+    ("version", "build", "cuda"), [("2.10.0", "cpu", None), ("2.11.0", "cuda", "13.0")]
+)
+def test_torch_of_the_package_index_for_aarch64(version: str, build: str, cuda: str | None) -> None:
+    found = facts(f"arch=aarch64,torch={version}")
+    assert (found.torch.build, found.torch.cuda) == (build, cuda)
+    assert found.toolkits is None  # this machine's files are not there
+    with pytest.raises(AttnDoctorError, match="one of x86_64, aarch64, arm64"):
+        facts("arch=riscv")
+
+
+@pytest.mark.parametrize(
+    ("words", "vendor", "os"),
+    [
+        ("gpu=mi300x,torch=2.11.0+rocm7.0", "amd", "linux"),
+        ("gpu=2xa770,torch=2.11.0+xpu", "intel", "linux"),
+        ("gpu=m3,torch=2.11.0", "apple", "macos"),
+    ],
+)
+def test_gpus_of_other_vendors(words: str, vendor: str, os: str) -> None:
+    found = derive(facts(words))
+    assert (found.driver.vendor, found.system.os, found.gpus) == (vendor, os, ())
+    table = matrix(found, (), (AttentionCall(),), "diffusers")
+    states = {row.name: row.answers[0].state.value for row in table.rows}
+    assert states["native"] == "ready"
+    # What is NVIDIA's alone.
+    for name in ("_native_cudnn", "_flash_3", "sage", "_sage_qk_int8_pv_fp8_cuda"):
+        assert states[name] == "not ready", name
+    if vendor != "apple":
+        # What exists there, and what is not known of it.
+        assert states["_native_flash"] == "unknown"
+    shown = run("backends", "--pretend", words + ",diffusers=0.42.1").text
+    for advice in ("nvcc", "download.pytorch.org", "thu-ml/SageAttention", "index of its CUDA"):
+        assert advice not in shown
+
+
+def test_amd_has_its_own_backends() -> None:
+    text = run("backends", "--pretend", "gpu=mi300x,torch=2.11.0+rocm7.0,diffusers=0.42.1").text
+    elsewhere = text.partition("For other hardware:")[2]
+    assert "aiter_fa2_hub" in text
+    assert "aiter_fa2_hub" not in elsewhere

@@ -75,7 +75,7 @@ def matrix(
                     else evaluator.answer(backend, _made(call, name), more)
                     for call in calls
                 ),
-                hardware=backend.hardware,
+                hardware="" if _has(backend.hardware, context.device) else backend.hardware,
                 package=backend.package,
                 note=" ".join(filter(None, (name.note, backend.note))),
                 fallback=name.fallback,
@@ -182,6 +182,11 @@ def _taken(name: Name, facts: Facts, catalogue: Catalogue) -> Backend:
         return backend
     missing = getattr(facts, backend.package).installed is False
     return catalogue.backend(name.instead) if missing else backend
+
+
+def _has(hardware: str, device: str | None) -> bool:
+    """Whether torch computes on the hardware that a backend is made for."""
+    return {"rocm": "AMD GPU", "mps": "Apple GPU"}.get(device or "") == hardware
 
 
 def _made(call: AttentionCall, name: Name) -> AttentionCall:

@@ -27,6 +27,9 @@ _WORST_FIRST = (Readiness.NOT_READY, Readiness.UNKNOWN, Readiness.SLOW, Readines
 _FRAMEWORK_AREAS = ("diffusers", "finetrainers", "simpletuner", "transformers", "comfyui")
 #: What no command changes: the GPU, and the call that is asked about.
 _GIVEN = ("driver.best_sm", "call.")
+#: The rule on packages whose wheels and builds, as the catalogue names them, are NVIDIA's alone.
+_PACKAGE_MISSING = "diffusers/backend-package-missing"
+_OTHER_DEVICES = ("rocm", "xpu", "mps")
 _OTHER_VENDORS = "what runs on AMD and Intel GPUs is not in this catalogue"
 #: Facts whose gaps explain why a value of the context is unknown.
 _BEHIND = {
@@ -219,6 +222,10 @@ class Evaluator:
             text = (finding.title if finding is not None else "") or text
         elif outcome is Outcome.UNKNOWN:
             state = Readiness.UNKNOWN
+        run = filled_commands(requirement.run, lookup) or ()
+        remedy = in_text(fill(requirement.remedy, lookup), lookup.facts)
+        if requirement.rule == _PACKAGE_MISSING and self.context.device in _OTHER_DEVICES:
+            remedy, run = "", ()  # it would install a build for NVIDIA GPUs
         return RequirementResult(
             id=requirement.id,
             outcome=outcome,
@@ -229,8 +236,8 @@ class Evaluator:
             by=requirement.by,
             silent=requirement.silent,
             rule=requirement.rule,
-            remedy=in_text(fill(requirement.remedy, lookup), lookup.facts),
-            run=filled_commands(requirement.run, lookup) or (),
+            remedy=remedy,
+            run=run,
             unset=requirement.unset,
             code=requirement.code,
             curable=bool(requirement.remedy) or self._has_fix(requirement),

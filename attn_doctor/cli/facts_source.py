@@ -15,8 +15,9 @@ Pretend = Annotated[
     Option(
         "--pretend",
         metavar="KEY=VALUE,…",
-        help="Evaluate another machine: gpu=rtx4090 (2xh100, none), sm, memory, driver, torch,"
-        " triton, python, os, cc, env.NAME, or a package: flash-attn=2.8.3, xformers=absent.",
+        help="Evaluate another machine: gpu=rtx4090 (2xh100, mi300x, none), sm, memory, driver,"
+        " torch, triton, python, os, arch, cc, env.NAME, or a package: flash-attn=2.8.3,"
+        " xformers=absent.",
         show_default=False,
     ),
 ]

@@ -31,7 +31,7 @@ class Python(Struct, frozen=True, kw_only=True):
     base_prefix: str | None = None
     """Root of the Python installation underneath (`sys.base_prefix`)."""
     environment: PythonEnvironment | None = None
-    """`venv`, `conda` or `system`."""
+    """`venv`, `conda`, `system`, or `embeddable`: a portable build's own Python on Windows."""
     externally_managed: bool | None = None
     """The distribution forbids pip to install here (PEP 668)."""
     headers: str | None = None

@@ -12,7 +12,7 @@ Version = Annotated[str, Meta(extra={"kind": "version"})]
 # Facts with a fixed set of values. Their meaning stands under the fields that use them.
 
 Purpose = Literal["home", "tmp", "cache"]
-PythonEnvironment = Literal["venv", "conda", "system"]
+PythonEnvironment = Literal["venv", "conda", "system", "embeddable"]
 PciVendor = Literal["nvidia", "amd", "intel", "other"]
 GpuVendor = Literal["nvidia", "amd", "intel", "apple", ""]
 DriverState = Literal[

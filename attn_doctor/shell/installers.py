@@ -62,6 +62,11 @@ def obstacle(facts: Facts) -> str:
             f"{folder} does not answer, and an installer would wait for it; mount it again, or"
             " unmount it with `umount -l`"
         )
+    if python.pip == "" and not python.uv and python.environment == "embeddable":
+        return (
+            f"{where} has no pip, and an embeddable Python has no ensurepip: install pip with"
+            " get-pip.py (https://pip.pypa.io/en/stable/installation/)"
+        )
     if python.pip == "" and not python.uv:
         return (
             f"{where} has no pip, and no uv is on PATH: run `{python.path} -m ensurepip`, or"
@@ -80,7 +85,15 @@ def _direct(words: Sequence[str], python: Python) -> tuple[str, ...]:
     path = python.path or "python"
     if python.pip == "" and python.uv and not pixi_project(python.prefix or ""):
         return (python.uv, "pip", words[1], "--python", path, *_for_uv(words))
-    return (path, "-m", "pip", *words[1:])
+    return (path, *_without_user_site(python), "-m", "pip", *words[1:])
+
+
+def _without_user_site(python: Python) -> tuple[str, ...]:
+    """The option with which portable builds start their Python; else it sees the user's packages.
+
+    Without it pip counts a package of the user's as installed, and ComfyUI does not see it.
+    """
+    return ("-s",) if python.environment == "embeddable" else ()
 
 
 def _for_uv(words: Sequence[str]) -> list[str]:
@@ -106,6 +119,8 @@ def _pip_first(python: Python) -> list[tuple[str, ...]]:
         return []
     if python.environment == "conda":
         return [("conda", "install", "-y", "-p", python.prefix or "", "pip")]
+    if python.environment == "embeddable":
+        return []  # it has no ensurepip
     return [(python.path or "python", "-m", "ensurepip")]
 
 

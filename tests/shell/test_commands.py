@@ -10,7 +10,7 @@ import pytest
 
 from attn_doctor.facts import Facts, Python, System
 from attn_doctor.findings import Fix, Safety
-from attn_doctor.shell import commands
+from attn_doctor.shell import commands, installers
 from attn_doctor.shell.commands import (
     argv_for,
     attn_doctor,
@@ -43,6 +43,22 @@ def test_an_environment_without_pip_is_served_by_uv() -> None:
     assert argv_for(("pip", "uninstall", "-y", "triton"), UV) == (
         "/usr/bin/uv", "pip", "uninstall", "--python", "/srv/bin/python", "triton",
     )  # fmt: skip
+
+
+def test_the_python_of_a_portable_build_leaves_out_packages_of_the_user() -> None:
+    path = r"C:\ComfyUI\python_embeded\python.exe"
+    python = Python(path=path, pip="25.2", environment="embeddable")
+    command = ("pip", "install", "triton-windows<3.6")
+    facts = Facts(system=System(os="windows"), python=python)
+    assert argv_for(command, facts) == (path, "-s", "-m", *command)
+    assert shell_lines(_fix(command), facts) == [f"{path} -s -m pip install 'triton-windows<3.6'"]
+    without = Facts(
+        system=System(os="windows"), python=Python(path=path, pip="", environment="embeddable")
+    )
+    assert shell_lines(_fix(command), without) == [
+        f"{path} -s -m pip install 'triton-windows<3.6'"  # it has no ensurepip
+    ]
+    assert "no ensurepip: install pip with get-pip.py" in installers.obstacle(without)
 
 
 def test_a_call_of_attn_doctor_names_the_environment_that_the_user_named() -> None:

@@ -217,6 +217,8 @@ def _home_of(host: Host, python: str) -> str:
 def _environment(host: Host, answer: Description) -> PythonEnvironment:
     if answer.pyvenv:
         return "venv"
+    if not answer.reads_pythonpath:
+        return "embeddable"
     return "conda" if host.is_dir(host.join(answer.prefix, "conda-meta")) else "system"
 
 

@@ -214,8 +214,9 @@ def _folder(host: Host, folder: str, subject: str, command: str) -> str:
 
 
 def _interpreter_of(host: Host, root: str, subject: str) -> str:
-    """Return the interpreter of the environment at `root`, if it can be started."""
-    path = _find(host, root)
+    """Return the interpreter of an environment or portable build, if it can be started."""
+    inside = (_find(host, host.join(root, name)) for name in _PORTABLE)
+    path = _find(host, root) or next(filter(None, inside), "")
     if not path:
         raise failure(subject, f"there is no Python interpreter in {root}")
     check(host, path, subject)

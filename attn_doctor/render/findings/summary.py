@@ -33,9 +33,11 @@ def header(facts: Facts) -> str:
     if not python.path:
         return "no Python interpreter was examined"
     version = f"Python {python.version}" if python.version else "Python"
-    kind = {"venv": "virtual environment", "conda": "conda environment"}.get(
-        python.environment or "", ""
-    )
+    kind = {
+        "venv": "virtual environment",
+        "conda": "conda environment",
+        "embeddable": "portable build",
+    }.get(python.environment or "", "")
     words = " · ".join(filter(None, (version, kind, python.selection_reason)))
     return clean(f"{python.path} ({words})")
 

@@ -153,6 +153,8 @@ def test_windows() -> None:
     host = machine(os="windows", env={"VIRTUAL_ENV": r"C:\ai\venv"}, programs=programs)
     assert pick(host, "").path == programs[0]
     assert pick(host, r"C:\ai\python_embeded").path == programs[1]
+    # The folder that ComfyUI portable is unpacked to.
+    assert pick(host, r"C:\ai").path == programs[1]
     assert pick(host, r"C:\ai\python_embeded\python.exe").path == programs[1]
 
 

@@ -105,7 +105,7 @@ def index(tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("name", "last", "same"),
     [
-        ("torch", "2.14", ("minor", "triton", "pins", "pypi", "python")),
+        ("torch", "2.14", ("minor", "triton", "pins", "pypi", "pypi_aarch64", "python")),
         ("triton", "3.8", ("minor", "ptxas", "blackwell")),
         ("xformers", "0.0.34", ("version", "torch", "pypi", "python", "flash")),
         ("flash-attn", "2.8.3.post1", ("version",)),

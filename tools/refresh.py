@@ -42,7 +42,7 @@ TABLES = ROOT / "rules" / "tables"
 LIMIT = 900
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64", "any")
 #: Where the markers of requirements are evaluated.
-LINUX = {"platform_system": "Linux", "platform_machine": "x86_64", "extra": ""}
+LINUX = {"platform_system": "Linux", "extra": ""}
 Row = dict[str, Any]
 
 
@@ -122,11 +122,12 @@ class Wheels:
         return found[0]
 
 
-def _requirement(metadata: Mapping[str, Any], name: str) -> str:
+def _requirement(metadata: Mapping[str, Any], name: str, machine: str = "x86_64") -> str:
     """The specifier of a requirement on Linux; empty if there is none."""
+    here = {**LINUX, "platform_machine": machine}
     for line in metadata.get("requires_dist", ()):
         found = Requirement(line)
-        if found.name == name and (found.marker is None or found.marker.evaluate(LINUX)):
+        if found.name == name and (found.marker is None or found.marker.evaluate(here)):
             return str(found.specifier)
     return ""
 
@@ -139,10 +140,13 @@ def _pythons(metadata: Mapping[str, Any]) -> list[str]:
     return [named[0], named[-1]] if named else []
 
 
-def torch_cuda(metadata: Mapping[str, Any]) -> str:
-    """The CUDA of torch's wheel on the package index, by the CUDA packages that it requires."""
+def torch_cuda(metadata: Mapping[str, Any], machine: str = "x86_64") -> str:
+    """The CUDA of torch's wheel on the package index, by the CUDA packages that it requires.
+
+    Empty if it requires none, as the wheels for the CPU do.
+    """
     for name in ("cuda-toolkit", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu13"):
-        numbers = re.findall(r"==(\d+\.\d+)", _requirement(metadata, name))
+        numbers = re.findall(r"==(\d+\.\d+)", _requirement(metadata, name, machine))
         if numbers:
             return str(numbers[0])
     return ""
@@ -163,6 +167,7 @@ def torch_rows(index: Index, minors: Sequence[str]) -> list[Row]:
                 "triton": triton[0] if triton else "",
                 "pins": pins,
                 "pypi": torch_cuda(last),
+                **({"pypi_aarch64": arm} if (arm := torch_cuda(last, "aarch64")) else {}),
                 "python": _pythons(last),
                 "source": f"https://pypi.org/project/torch/{releases[-1]}/",
             }

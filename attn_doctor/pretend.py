@@ -237,6 +237,7 @@ def _set_python(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
         selection_reason=old.selection_reason,
         version=value,
         implementation="cpython",
+        free_threaded=False,
         environment=old.environment,
         headers=old.headers,
         shadowing_modules=(),

@@ -28,7 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "ownership",
         "explain kernels.caches kernels.gpus policy",
         "backends fixes kernels.builder",
-        "configs kernels.verify rules_wheel",
+        "configs install kernels.verify rules_wheel",
         "diagnosis kernels.bundle",
         "kernels.require_hit recording",
         "__init__ render",

@@ -29,6 +29,7 @@ _COMMANDS = {
     "backends": ("backends.command", "backends"),
     "explain": ("explain", "explain"),
     "fix": ("fix.command", "app"),
+    "install": ("install.command", "install"),
     "report": ("report", "report"),
     "build-kernels": ("build_kernels.command", "build_kernels"),
     "describe-gpu": ("build_kernels.describe_gpu", "describe_gpu"),

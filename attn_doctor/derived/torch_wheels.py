@@ -121,9 +121,9 @@ def _best(facts: Facts, tables: Tables) -> _Best | None:
     row = torch_release(facts, tables)
     installed = [] if row is None or isinstance(row, Unknown) else [row]
     for release in (*installed, *reversed(tables["torch"]["release"])):
-        serves = {cuda: _serves(release, cuda, facts, tables) for cuda in release["cuda"]}
+        answers = {cuda: serves(release, cuda, facts, tables) for cuda in release["cuda"]}
         for wanted in (True, None):
-            builds = [cuda for cuda, answer in serves.items() if answer is wanted]
+            builds = [cuda for cuda, answer in answers.items() if answer is wanted]
             whole = [cuda for cuda in builds if parts(cuda) <= parts(known)]
             compatible = [cuda for cuda in builds if major(cuda) == major(known)]
             if whole or compatible:
@@ -132,7 +132,7 @@ def _best(facts: Facts, tables: Tables) -> _Best | None:
     return _Best("", "")
 
 
-def _serves(release: Row, cuda: str, facts: Facts, tables: Tables) -> bool | None:
+def serves(release: Row, cuda: str, facts: Facts, tables: Tables) -> bool | None:
     """Whether the build has code for every visible GPU; None if its CUDA could have it."""
     sms = [gpu.sm for gpu in facts.gpus or () if gpu.visible is not False and gpu.sm is not None]
     codes = _listed(release, facts, cuda)

@@ -57,25 +57,44 @@ def with_torch(facts: Facts) -> Facts | None:
     if row is None or not cuda:
         return None
     version = max(row["pins"], key=parts, default=f"{minor}.0")
+    return with_build(facts, f"{version}+{tag}", cuda)
+
+
+def with_build(facts: Facts, full: str, cuda: str) -> Facts:
+    """Return the facts with a build of torch: version `full`, such as `2.10.0+cu130`, for CUDA.
+
+    `cuda` is empty for a build for the processor; without `+…` it is the build on PyPI.
+    """
+    version, _, local = full.partition("+")
+    row = find(library.tables()["torch"], series(version)) or {"pins": {}, "triton": ""}
+    wanted = row["pins"].get(version, f"=={row['triton']}.*") if cuda else ""
     torch = replace(
         facts.torch,
         installed=True,
-        version=f"{version}+{tag}",
-        local=tag,
-        build="cuda",
-        cuda=cuda,
-        cxx11_abi=True if parts(version) >= (2, 7) else None,
+        version=full,
+        local=local,
+        build="cuda" if cuda else "cpu",
+        cuda=cuda or None,
+        path=None,
+        cubins=None,
+        ptx=None,
+        import_error="",
+        # Until 2.6 the wheels on PyPI have the old ABI; those of PyTorch's indexes differ.
+        cxx11_abi=True if parts(version) >= (2, 7) else None if local else False,
         source="index",
         installation_error="",
         has_flex=parts(version) >= (2, 5),
-        requires_triton=row["pins"].get(version, f"=={row['triton']}.*"),
+        requires_triton=wanted if facts.system.os == "linux" else "",
         missing_nvidia_wheels=(),
         missing_libraries=(),
     )
-    exact = row["pins"].get(version, "").removeprefix("==")
-    triton = replace(
-        facts.triton, installed=True, version=exact or f"{row['triton']}.0", distribution="triton"
-    )
+    exact = row["pins"].get(version, "").lstrip("=~")
+    triton = facts.triton
+    if cuda:
+        name = "triton-windows" if facts.system.os == "windows" else "triton"
+        triton = replace(
+            triton, installed=True, version=exact or f"{row['triton']}.0", distribution=name
+        )
     gaps = {
         name: why for name, why in facts.gaps.items() if not name.startswith(("torch", "triton"))
     }

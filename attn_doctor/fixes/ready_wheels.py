@@ -68,9 +68,8 @@ def ready_wheels(package: str, facts: Facts, *, community: bool = False) -> tupl
         return ()
     found = [
         one
-        for one in _all()
-        if one.package == package
-        and (one.official or community)
+        for one in _of(package)
+        if (one.official or community)
         and one.names_torch(torch.version) is not False
         and one.cuda.startswith(str(major(torch.cuda)))
         and (torch.cxx11_abi is None or one.abi is None or one.abi is torch.cxx11_abi)
@@ -116,6 +115,11 @@ def _for_platform(platform: str, facts: Facts) -> bool:
     newest = min((int(one) for one in _GLIBC.findall(platform)), default=0)
     glibc = parts(system.glibc or "")
     return not newest or not glibc or glibc >= (2, newest)
+
+
+@cache
+def _of(package: str) -> tuple[ReadyWheel, ...]:
+    return tuple(one for one in _all() if one.package == package)
 
 
 @cache

@@ -128,7 +128,7 @@ def built_by(call: PipCall, facts: Facts) -> str:
     if call.verb != "install":
         return ""
     for one in call.wanted:
-        if one.name == "sageattention" and one.url:
+        if one.name == "sageattention" and one.url and not one.url.endswith(".whl"):
             return one.name
         if one.name == "flash-attn" and not one.url.endswith(".whl"):
             return "" if verdict("flash-attn", facts).wheel == "yes" else one.name
@@ -179,7 +179,9 @@ def pinned(call: PipCall, facts: Facts) -> PipCall:
     )
     wanted = tuple(
         pin
-        if one.name == "flash-attn" and SpecifierSet(one.specifier).contains(found.version)
+        if one.name == "flash-attn"
+        and not one.url
+        and SpecifierSet(one.specifier).contains(found.version)
         else one
         for one in call.wanted
     )

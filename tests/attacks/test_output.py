@@ -26,6 +26,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("report",): ("-o", "-"),
     ("build-kernels",): ("--list-targets",),
     ("describe-gpu",): ("--list",),
+    ("install",): ("torch", "--dry-run", "--no-resolve", "--no-read"),
     ("fix", "apply"): (),
     ("fix", "plan"): (),
     ("fix", "undo"): (),

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 Fault = Literal[
     "", "no ranges", "cut", "other part", "no size", "slow", "grows", "redirect", "gone"
@@ -45,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Location", f"/real{self.path}")
             self.end_headers()
             return
-        path = self.server.folder / self.path.removeprefix("/real").lstrip("/")
+        path = self.server.folder / unquote(self.path.removeprefix("/real").lstrip("/"))
         if fault == "gone" or not path.is_file():
             self.send_error(404)
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attn_doctor.cli.streams import shown
 from attn_doctor.errors import AttnDoctorError
@@ -15,7 +15,7 @@ from attn_doctor.fixes import installers
 from attn_doctor.fixes.apply import Applied, Replan, StepResult
 from attn_doctor.fixes.apply import apply as apply_plan
 from attn_doctor.fixes.build_progress import Progress
-from attn_doctor.fixes.distributions import installed
+from attn_doctor.fixes.distributions import Installed, installed
 from attn_doctor.fixes.journal import runs
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.render.edge import replace_line
@@ -37,7 +37,7 @@ def show_plan(plan: Plan, diagnosis: Diagnosis, *, json: bool, why: str = "") ->
     elif not code:
         _say("Nothing to fix: no problem with a known fix was found.")
     else:
-        _show(plan, diagnosis.facts)
+        show(plan, diagnosis.facts)
         _say(why or "Nothing was changed: this is only the plan.")
     return code
 
@@ -62,22 +62,19 @@ def show_and_apply(
     seen = installed(facts.python.site_packages or ())
     if not apply or not (plan.steps or plan.without):
         return show_plan(plan, diagnosis, json=json)
-    why = _obstacle(plan, facts.python.path or "")
+    why = obstacle_to(plan, facts.python.path or "")
     if not why and not yes and (json or not sys.stdin.isatty()):
         why = "Nothing was changed. To apply the plan, run the same command with --yes."
     if why:
         return show_plan(plan, diagnosis, json=json, why=why)
     if not json:
-        _show(plan, facts)
+        show(plan, facts)
         shown()
     if not yes and not agreed(f"Apply {plural(len(plan.ready), 'step')}?"):
         _say("Nothing was changed.")
         return 1
     terminal = Terminal.of(sys.stdout, dict(os.environ))
-    progress = _Progress(facts, terminal, yes=yes)
-    applied = _applied(
-        progress, lambda: apply_plan(plan, diagnosis, os.environ, progress, look, replan, seen)
-    )
+    applied = run_plan(plan, diagnosis, seen, yes=yes, look=look, replan=replan)
     code = _code(plan, applied, named)
     sys.stdout.write(
         fix_json(plan, facts, code, applied) if json else applied_text(applied, facts, terminal)
@@ -85,7 +82,25 @@ def show_and_apply(
     return code
 
 
-def _show(plan: Plan, facts: Facts) -> None:
+def run_plan(
+    plan: Plan,
+    diagnosis: Diagnosis,
+    seen: Mapping[str, Installed],
+    *,
+    yes: bool,
+    look: Callable[[], Diagnosis],
+    replan: Replan,
+) -> Applied:
+    """Apply a plan, with its progress on standard error. `seen`: what was installed before."""
+    terminal = Terminal.of(sys.stdout, dict(os.environ))
+    progress = _Progress(diagnosis.facts, terminal, yes=yes)
+    return _applied(
+        progress, lambda: apply_plan(plan, diagnosis, os.environ, progress, look, replan, seen)
+    )
+
+
+def show(plan: Plan, facts: Facts) -> None:
+    """Print the plan."""
     terminal = Terminal.of(sys.stdout, dict(os.environ))
     installer = installers.name(facts) if not obstacle(facts) else ""
     sys.stdout.write(
@@ -104,7 +119,7 @@ def _code(plan: Plan, applied: Applied, named: Sequence[str]) -> int:
     return 0 if applied.ok and not remaining else 1
 
 
-def _obstacle(plan: Plan, python: str) -> str:
+def obstacle_to(plan: Plan, python: str) -> str:
     """Why the plan is not applied, whatever the user answers; empty if it can be."""
     if not plan.ready:
         return "Nothing was changed: attn-doctor can apply none of these steps itself."

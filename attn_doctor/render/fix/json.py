@@ -26,7 +26,7 @@ def fix_json(plan: Plan, facts: Facts, code: int, applied: Applied | None = None
     data: dict[str, Any] = {
         "exit_code": code,
         "python": facts.python.path,
-        "plan": _plan(plan, facts),
+        "plan": plan_data(plan, facts),
     }
     if applied is not None:
         data["applied"] = {
@@ -52,7 +52,8 @@ def fix_json(plan: Plan, facts: Facts, code: int, applied: Applied | None = None
     return _written(data)
 
 
-def _plan(plan: Plan, facts: Facts) -> dict[str, Any]:
+def plan_data(plan: Plan, facts: Facts) -> dict[str, Any]:
+    """Return a plan with its commands for this environment, as plain data."""
     plain: dict[str, Any] = msgspec.to_builtins(plan)
     for step, written in zip(plain["steps"], plan.steps, strict=True):
         step["commands"] = [list(installers.command(argv, facts, None)) for argv in written.run]

@@ -1,0 +1,133 @@
+"""The builds of torch that PyTorch publishes, and which of them run on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.derived import torch_wheels
+from attn_doctor.derived.releases import major, parts, series, tag
+from attn_doctor.facts import Facts, Gpu
+
+#: Where PyTorch keeps its builds, one index for each CUDA version.
+INDEX = "https://download.pytorch.org/whl"
+_CPU_INDEX_SYSTEMS = ("linux",)
+
+
+class TorchBuild(Struct, frozen=True, kw_only=True):
+    """One build of a release."""
+
+    version: str
+    """Release, such as `2.10.0`."""
+    cuda: str = ""
+    """Empty for a build for the processor."""
+    index: str = ""
+    """Name of PyTorch's index with it, such as `cu130`; empty for PyPI."""
+    installed: str = ""
+    """The version as installed, with its local part, if it is the installed one."""
+
+    @property
+    def full(self) -> str:
+        """The version that the installed build would have."""
+        return self.installed or (f"{self.version}+{self.index}" if self.index else self.version)
+
+    @property
+    def text(self) -> str:
+        """The build as a person writes it."""
+        built = f"for CUDA {self.cuda}" if self.cuda else "for the processor"
+        return f"torch {self.version} {built}"
+
+
+def installed_build(facts: Facts) -> TorchBuild | None:
+    """Return the installed torch; None if there is none, or a damaged one."""
+    torch = facts.torch
+    if not torch.installed or not torch.version or torch.installation_error:
+        return None
+    if torch.build not in ("cuda", "cpu", "mps"):
+        return None
+    version = torch.version.partition("+")[0]
+    return TorchBuild(version=version, cuda=torch.cuda or "", installed=torch.version)
+
+
+def published(facts: Facts, tables: Mapping[str, Any], *, cuda: bool) -> Iterator[TorchBuild]:
+    """Yield the builds for this system, the newest release first, for CUDA or for the processor."""
+    system = facts.system
+    for row in reversed(tables["torch"]["release"]):
+        version = max(row["pins"], key=parts, default=f"{row['minor']}.0")
+        on_pypi = row["pypi"] if (system.os, system.arch) == ("linux", "x86_64") else ""
+        if not cuda:
+            index = "cpu" if system.os in _CPU_INDEX_SYSTEMS else ""
+            yield TorchBuild(version=version, index=index)
+            continue
+        for one in reversed(row["cuda"]):
+            yield TorchBuild(version=version, cuda=one, index="" if one == on_pypi else tag(one))
+
+
+class Fit(Struct, frozen=True, kw_only=True):
+    """How a build fits a machine. Each fault is empty where there is none."""
+
+    system: str = ""
+    python: str = ""
+    driver: str = ""
+    gpu: str = ""
+    certain: bool = True
+    """It certainly has code for the GPUs; otherwise its CUDA could have it."""
+    whole: bool = True
+    """The driver knows its CUDA version; otherwise it runs by minor version compatibility."""
+
+
+def fit(build: TorchBuild, facts: Facts, tables: Mapping[str, Any]) -> Fit:
+    """Return how a build fits the machine of the facts."""
+    row = next(
+        (one for one in tables["torch"]["release"] if one["minor"] == series(build.version)), None
+    )
+    if row is None:
+        return Fit(certain=False)
+    listed = torch_wheels.serves(row, build.cuda, facts, tables) if build.cuda else True
+    return Fit(
+        system=_system_fault(build, row, facts),
+        python=_python_fault(row, facts),
+        driver=_driver_fault(build, facts),
+        gpu=_gpu_fault(build, facts) if listed is False else "",
+        certain=listed is True,
+        whole=not build.cuda or parts(build.cuda) <= parts(facts.driver.cuda_max or "99"),
+    )
+
+
+def _system_fault(build: TorchBuild, row: Mapping[str, Any], facts: Facts) -> str:
+    system = facts.system
+    if system.musl:
+        return "PyTorch publishes no torch for musl"
+    if system.os == "macos" and build.cuda:
+        return "PyTorch publishes no torch for CUDA for macOS"
+    if system.arch not in ("x86_64", "aarch64", "arm64", None):
+        return f"PyTorch publishes no torch for {system.arch}"
+    if build.cuda and system.arch == "aarch64" and "aarch64" not in row.get("archs", {}):
+        return f"no {build.text} is known for {system.arch}"
+    return ""
+
+
+def _python_fault(row: Mapping[str, Any], facts: Facts) -> str:
+    python = parts(facts.python.version or "")[:2]
+    oldest, newest = row["python"]
+    if not python or parts(oldest) <= python <= parts(newest):
+        return ""
+    return f"torch {row['minor']} is for Python {oldest} to {newest}"
+
+
+def _driver_fault(build: TorchBuild, facts: Facts) -> str:
+    known = facts.driver.cuda_max
+    if not build.cuda or not known or (major(build.cuda) or 0) <= (major(known) or 0):
+        return ""
+    return f"{build.text} needs a driver for CUDA {major(build.cuda)}; this one knows {known}"
+
+
+def _gpu_fault(build: TorchBuild, facts: Facts) -> str:
+    names = ", ".join(sorted({_named(gpu) for gpu in facts.gpus or ()}))
+    return f"{build.text} has no code for {names}"
+
+
+def _named(gpu: Gpu) -> str:
+    return f"{gpu.name or 'the GPU'} ({gpu.compute_capability})"

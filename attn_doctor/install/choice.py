@@ -1,0 +1,200 @@
+"""Chooses a torch and packages that fit each other and the machine, or says what is in the way.
+
+There are some fifty builds of torch, so all are tried. Of those with which everything that is asked
+for is available, the best one compiles least, then moves least of what is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.derived.releases import parts
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.postconditions import with_build
+from attn_doctor.install.builds import Fit, TorchBuild, fit, installed_build, published
+from attn_doctor.install.demand import Demand
+from attn_doctor.install.packages import Lacking, Pick, Rules, pick
+
+#: Packages that are built for one torch: where it moves, those that are installed move with it.
+_TIED = ("torchvision", "torchaudio", "flash-attn", "xformers", "sageattention")
+
+
+class Choice(Struct, frozen=True, kw_only=True):
+    """What is installed."""
+
+    torch: TorchBuild
+    picks: tuple[Pick, ...] = ()
+    ahead: Facts
+    """The facts with this torch."""
+    dropped: tuple[str, ...] = ()
+    """Installed packages that do not fit the new torch, and that no one asked for."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def moves_torch(self) -> bool:
+        """Another torch than the installed one."""
+        return not self.torch.installed
+
+
+class Conflict(Struct, frozen=True, kw_only=True):
+    """Why nothing fits: each of `reasons` is needed for it; without one of them, a set exists."""
+
+    reasons: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """What each reason is about: `system`, `python`, `driver`, `gpu`, `cuda`, `torch` for the
+    installed one that stays, or a package."""
+
+
+class _Tried(Struct, frozen=True):
+    """One build with what is said against it, by the name of the condition."""
+
+    build: TorchBuild
+    fit: Fit
+    faults: dict[str, str]
+    picks: tuple[Pick, ...]
+    ahead: Facts
+
+
+def choose(
+    demand: Demand, facts: Facts, tables: Mapping[str, Any], rules: Rules | None = None
+) -> Choice | Conflict:
+    """Return the best set for the machine of the facts, or the smallest conflict."""
+    if fault := _always(demand):
+        return Conflict(reasons=(fault,), names=("for",))
+    rules = rules or Rules(community=demand.community)
+    offered = (one for one in _builds(demand, facts, tables) if one.full not in rules.absent)
+    tried = [_try(build, demand, facts, tables, rules) for build in offered]
+    fitting = [one for one in tried if not one.faults]
+    if not fitting:
+        names = _smallest(tried)
+        reasons = tuple(_reason(name, tried, {*names} - {name}) for name in names)
+        return Conflict(
+            reasons=reasons or ("the tables list no torch for this system",), names=names
+        )
+    best = min(fitting, key=_cost)
+    return _choice(best, demand, facts, rules)
+
+
+def _always(demand: Demand) -> str:
+    if demand.training and "sage" in demand.words:
+        return "SageAttention has no backward pass, so that it cannot be used for training"
+    return ""
+
+
+def _builds(demand: Demand, facts: Facts, tables: Mapping[str, Any]) -> Iterator[TorchBuild]:
+    there = installed_build(facts)
+    if there is not None:
+        yield there
+    if there is None or not demand.keep_torch:
+        cuda = wants_cuda(demand, facts)
+        for build in published(facts, tables, cuda=cuda):
+            if there is None or (build.version, build.cuda) != (there.version, there.cuda):
+                yield build
+
+
+def wants_cuda(demand: Demand, facts: Facts) -> bool:
+    """Whether torch has to be built for CUDA: for the GPU, or because it is asked for."""
+    seen = bool(facts.gpus) or facts.driver.vendor == "nvidia"
+    needing = {"flash-attn", "xformers", "sageattention"} & {*demand.packages}
+    return seen or demand.gpu or bool(needing)
+
+
+def _try(
+    build: TorchBuild, demand: Demand, facts: Facts, tables: Mapping[str, Any], rules: Rules
+) -> _Tried:
+    found = fit(build, facts, tables)
+    faults = {
+        name: getattr(found, name)
+        for name in ("system", "python", "driver", "gpu")
+        if getattr(found, name)
+    }
+    if wants_cuda(demand, facts) and not build.cuda:
+        faults["cuda"] = f"{build.text} does not use the GPU"
+    ahead = facts if build.installed else with_build(facts, build.full, build.cuda)
+    if demand.keep_torch and not build.installed and installed_build(facts):
+        faults["torch"] = "the installed torch has to stay"
+    picks = []
+    for package in demand.packages:
+        answer = pick(package, ahead, rules)
+        if isinstance(answer, Lacking):
+            faults[package] = answer.reason
+        else:
+            picks.append(answer)
+    return _Tried(build, found, faults, tuple(picks), ahead)
+
+
+def _cost(one: _Tried) -> tuple[Any, ...]:
+    """Sort key: compile least, move least, be new, be sure about the GPU, suit the driver.
+
+    Among builds of one release this is the order of `derived.torch_wheels`, which `fix` uses.
+    """
+    build = one.build
+    cuda = tuple(-number if one.fit.whole else number for number in parts(build.cuda))
+    return (
+        sum(pick.how == "build" for pick in one.picks),
+        not build.installed,
+        sum(not pick.official for pick in one.picks),
+        tuple(-number for number in parts(build.version)),
+        not one.fit.certain,
+        not one.fit.whole,
+        cuda,
+    )
+
+
+def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
+    picks = [*best.picks]
+    dropped, notes = [], []
+    if not best.build.installed:
+        for package in _TIED:
+            field = getattr(facts, package.replace("-", "_"))
+            if not field.installed or package in demand.packages:
+                continue
+            answer = pick(package, best.ahead, rules)
+            if isinstance(answer, Lacking) or answer.how == "build":
+                dropped.append(package)
+            elif answer.how != "stays":
+                picks.append(answer)
+    picks += [_plain(package, facts) for package in demand.plain]
+    if not best.fit.certain:
+        notes.append("the tables do not say whether this torch has code for the GPU")
+    if not best.fit.whole:
+        notes.append(
+            f"the driver knows CUDA {facts.driver.cuda_max}; it runs this torch by minor version"
+            " compatibility"
+        )
+    return Choice(
+        torch=best.build,
+        picks=tuple(picks),
+        ahead=best.ahead,
+        dropped=tuple(dropped),
+        notes=tuple(notes),
+    )
+
+
+def _plain(package: str, facts: Facts) -> Pick:
+    field = getattr(facts, package.replace("-", "_"), None)
+    if field is not None and field.installed and field.version:
+        return Pick(package=package, how="stays", version=field.version)
+    return Pick(package=package, how="index", requirement=package)
+
+
+def _smallest(tried: list[_Tried]) -> tuple[str, ...]:
+    """Return a smallest set of conditions that no build meets.
+
+    A condition is left out if no build meets the others either, packages before the machine.
+    """
+    kept = [*dict.fromkeys(name for one in tried for name in one.faults)]
+    for name in reversed(tuple(kept)):
+        rest = [one for one in kept if one != name]
+        if rest and all({*rest} & one.faults.keys() for one in tried):
+            kept = rest
+    return tuple(kept)
+
+
+def _reason(name: str, tried: list[_Tried], others: set[str]) -> str:
+    """The reason of the first build that fails for this condition only."""
+    alone = (one for one in tried if name in one.faults and not others & one.faults.keys())
+    return next(alone).faults[name]

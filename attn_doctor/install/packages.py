@@ -1,0 +1,216 @@
+"""How a package that has to fit torch is installed beside one build of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+
+from attn_doctor.derived.releases import find, parts, series
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.ready_wheels import ReadyWheel, ready_wheels
+from attn_doctor.fixes.source_builds import preflight
+from attn_doctor.fixes.wheel_check import verdict
+from attn_doctor.rulebook import library
+
+How = Literal["stays", "index", "address", "build"]
+#: The commit of SageAttention that the tables and the estimates are about.
+_SAGE = "git+https://github.com/thu-ml/SageAttention@d1a57a546c3d395b1ffcbeecc66d81db76f3b4b5"
+#: In place of an index: the one that torch comes from.
+WITH_TORCH = "torch"
+#: Installed packages are kept if they work: their field among the facts.
+_FIELDS = {
+    "flash-attn": "flash_attn",
+    "xformers": "xformers",
+    "sageattention": "sageattention",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+}
+
+
+class Pick(Struct, frozen=True, kw_only=True):
+    """One package and how it gets there."""
+
+    package: str
+    how: How
+    version: str = ""
+    requirement: str = ""
+    """What pip installs; empty for one that stays."""
+    index: str = ""
+    """Address of the index, where it is not the default one."""
+    wheel: ReadyWheel | None = None
+    note: str = ""
+    """A remark for the user."""
+
+    @property
+    def official(self) -> bool:
+        """Its wheel is the project's own, or it needs none."""
+        return self.wheel is None or self.wheel.official
+
+
+class Lacking(Struct, frozen=True):
+    """Why a package cannot be had beside this torch."""
+
+    reason: str
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What limits the choice."""
+
+    community: bool = False
+    rejected: frozenset[str] = frozenset()
+    """Addresses of wheels that were read and do not load."""
+    absent: frozenset[str] = frozenset()
+    """Versions of torch that the index does not have, with their local part."""
+    loads: Callable[[ReadyWheel, Facts], bool] = lambda *_: False
+    """Whether a wheel that is named after an earlier torch loads with that of the facts."""
+
+
+def pick(package: str, facts: Facts, rules: Rules) -> Pick | Lacking:
+    """Return how `package` is installed beside the torch of `facts`, or why it is not."""
+    if kept := _kept(package, facts):
+        return kept
+    return _PICKERS[package](facts, rules)
+
+
+def _kept(package: str, facts: Facts) -> Pick | None:
+    """An installed package stays if it was built for this torch and loads."""
+    field = _FIELDS.get(package)
+    found = getattr(facts, field) if field else None
+    if found is None or not found.installed or not found.version:
+        return None
+    if package in ("torchvision", "torchaudio"):
+        fits = _accepts(found.requires_torch, facts.torch.version)
+    else:
+        fits = found.known_to_load is True and found.built_torch in (None, facts.torch.version)
+    if not fits:
+        return None
+    return Pick(package=package, how="stays", version=found.version)
+
+
+def _accepts(specifier: str | None, torch: str | None) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return bool(specifier and torch) and SpecifierSet(specifier or "").contains(
+        torch or "", prereleases=True
+    )
+
+
+def _flash(facts: Facts, rules: Rules) -> Pick | Lacking:
+    if fault := _needs_cuda("flash-attn", facts):
+        return Lacking(fault)
+    for wheel in ready_wheels("flash-attn", facts, community=rules.community):
+        if wheel.url in rules.rejected:
+            continue
+        if wheel.names_torch(facts.torch.version) or rules.loads(wheel, facts):
+            return _by_address("flash-attn", wheel)
+    listed = [row for row in library.tables()["flash-attn"]["release"] if "torch" in row]
+    return _built("flash-attn", f"flash-attn=={listed[-1]['version']}", facts, rules)
+
+
+def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
+    if fault := _needs_cuda("SageAttention", facts):
+        return Lacking(fault)
+    for wheel in ready_wheels("sageattention", facts, community=rules.community):
+        if wheel.url not in rules.rejected and wheel.names_torch(facts.torch.version):
+            return _by_address("sageattention", wheel)
+    return _built("sageattention", _SAGE, facts, rules)
+
+
+def _by_address(package: str, wheel: ReadyWheel) -> Pick:
+    publisher = "the project" if wheel.official else f"{wheel.publisher}, not by the project"
+    return Pick(
+        package=package,
+        how="address",
+        version=wheel.version,
+        requirement=f"{package} @ {wheel.url}",
+        wheel=wheel,
+        note=f"published by {publisher}",
+    )
+
+
+def _built(package: str, requirement: str, facts: Facts, rules: Rules) -> Pick | Lacking:
+    """A build from source, if nothing that is known stops it."""
+    found = preflight(package, facts)
+    others = ready_wheels(package, facts, community=True)
+    named = (one for one in others if not one.official and one.names_torch(facts.torch.version))
+    other = None if rules.community else next(named, None)
+    mention = f"; {other.publisher} publishes a wheel (`--community`)" if other else ""
+    if found.obstacles:
+        build = facts.torch
+        wheel = f"no prebuilt wheel of {package} is for torch {build.version}"
+        python = f" and Python {series(facts.python.version)}"
+        stops = "; ".join(found.obstacles)
+        return Lacking(f"{wheel}{python}, and it cannot be compiled here: {stops}{mention}")
+    version = requirement.partition("==")[2] or str(library.tables()[package]["newest"])
+    return Pick(
+        package=package,
+        how="build",
+        version=version,
+        requirement=requirement,
+        note=f"compiled here{mention}",
+    )
+
+
+def _xformers(facts: Facts, _: Rules) -> Pick | Lacking:
+    if fault := _needs_cuda("xformers", facts):
+        return Lacking(fault)
+    found = verdict("xformers", facts)
+    if found.wheel != "yes":
+        return Lacking(f"xformers: {found.reason}")
+    return Pick(
+        package="xformers",
+        how="index",
+        version=found.version,
+        requirement=found.requirement,
+        index=found.index,
+        note=found.reason,
+    )
+
+
+def _triton(facts: Facts, _: Rules) -> Pick | Lacking:
+    """FlexAttention needs Triton, which comes with torch on Linux."""
+    torch = facts.torch
+    if not torch.has_flex:
+        return Lacking(f"torch {torch.version} has no FlexAttention; 2.5 and later have")
+    row = find(library.tables()["torch"], series(torch.version))
+    python = parts(facts.python.version or "")[:2]
+    if row is not None and python > parts(row["compile"]):
+        return Lacking(
+            f"torch.compile of torch {row['minor']} accepts Python up to {row['compile']}"
+        )
+    if torch.build == "cpu" or facts.system.os == "linux":
+        return Pick(package="triton", how="stays", note="comes with torch")
+    found = verdict("triton", facts)
+    if found.wheel != "yes":
+        return Lacking(found.reason)
+    return Pick(package="triton", how="index", version=found.version, requirement=found.requirement)
+
+
+def _companion(package: str) -> Callable[[Facts, Rules], Pick | Lacking]:
+    """Leave the release to the installer: their metadata name the torch that they are for."""
+
+    def picked(facts: Facts, _: Rules) -> Pick | Lacking:
+        del facts
+        return Pick(package=package, how="index", requirement=package, index=WITH_TORCH)
+
+    return picked
+
+
+def _needs_cuda(name: str, facts: Facts) -> str:
+    if facts.torch.build == "cuda":
+        return ""
+    if facts.system.os == "macos":
+        return f"{name} needs an NVIDIA GPU, and macOS supports none"
+    return f"{name} needs a torch that was built for CUDA"
+
+
+_PICKERS: dict[str, Callable[[Facts, Rules], Pick | Lacking]] = {
+    "flash-attn": _flash,
+    "sageattention": _sage,
+    "xformers": _xformers,
+    "triton": _triton,
+    "torchvision": _companion("torchvision"),
+    "torchaudio": _companion("torchaudio"),
+}

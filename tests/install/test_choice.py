@@ -1,0 +1,210 @@
+"""The set that is chosen, against trying every build, and the conflict that is named."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+
+import pytest
+
+from attn_doctor.derived.releases import parts
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.facts import Facts
+from attn_doctor.fixes.postconditions import with_build
+from attn_doctor.install.builds import TorchBuild, fit
+from attn_doctor.install.choice import Choice, Conflict, choose, wants_cuda
+from attn_doctor.install.demand import WORDS, Demand, words_of
+from attn_doctor.install.packages import Lacking, Pick, Rules, pick
+from attn_doctor.rulebook import library
+from tests.install.machines import machine
+
+TABLES = library.tables()
+ADA = ("gpu=rtx4090", "driver=580")
+
+
+def chosen(words: str, *pretended: str, **more: bool) -> Choice | Conflict:
+    return choose(Demand(words=words_of(words.split()), **more), machine(*pretended), TABLES)
+
+
+def build(words: str, *pretended: str, **more: bool) -> str:
+    found = chosen(words, *pretended, **more)
+    assert isinstance(found, Choice), found
+    return found.torch.full
+
+
+@pytest.mark.parametrize(
+    ("pretended", "expected"),
+    [
+        (("gpu=rtx4090", "driver=580"), "2.15.0+cu130"),
+        (("gpu=h100", "driver=570"), "2.15.0+cu126"),
+        (("gpu=rtx5090", "driver=580"), "2.15.0+cu130"),
+        (("gpu=gtx1080", "driver=535"), "2.15.0+cu126"),
+        (("gpu=none",), "2.15.0+cpu"),
+        (("gpu=none", "os=windows"), "2.15.0"),
+        (("gpu=none", "os=macos"), "2.15.0"),
+    ],
+)
+def test_torch_for_an_empty_environment(pretended: tuple[str, ...], expected: str) -> None:
+    assert build("torch", *pretended) == expected
+
+
+@pytest.mark.parametrize(
+    ("torch", "words", "expected"),
+    [
+        # What fits stays; a prebuilt wheel counts more than the installed torch.
+        ("2.9.1+cu128", "xformers flash", "2.9.1+cu128"),
+        ("2.13.0+cu132", "xformers", "2.13.0+cu132"),
+        ("2.13.0+cu130", "flash", "2.10.0+cu130"),
+        ("2.13.0+cpu", "flex", "2.15.0+cu130"),
+    ],
+)
+def test_torch_that_is_installed(torch: str, words: str, expected: str) -> None:
+    assert build(words, *ADA, f"torch={torch}") == expected
+
+
+def test_xformers_for_cuda_13_2_comes_from_the_index_that_has_it() -> None:
+    found = chosen("xformers", *ADA, "torch=2.13.0+cu132")
+    assert isinstance(found, Choice)
+    (xformers,) = found.picks
+    assert (xformers.version, xformers.index) == (
+        "0.0.35",
+        "https://download.pytorch.org/whl/cu130",
+    )
+
+
+def test_the_processor_or_the_gpu() -> None:
+    assert build("native", "gpu=none") == "2.15.0+cpu"
+    assert build("native", "gpu=none", gpu=True).startswith("2.15.0+cu")
+
+
+def test_words() -> None:
+    assert words_of(["Flash-Attn", "sdpa", "flash"]) == ("flash", "native")
+    with pytest.raises(AttnDoctorError, match="did you mean xformers"):
+        words_of(["xformer"])
+
+
+def test_training_and_sage() -> None:
+    found = chosen("sage", *ADA, training=True)
+    assert isinstance(found, Conflict)
+    assert "no backward pass" in found.reasons[0]
+
+
+def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
+    found = chosen("flash", *ADA, "torch=2.13.0+cu130", "xformers=0.0.35")
+    assert isinstance(found, Choice)
+    assert [one.package for one in found.picks] == ["flash-attn", "xformers"]
+    assert found.dropped == ()
+
+
+@pytest.mark.parametrize(
+    ("pretended", "words", "names"),
+    [
+        (("gpu=rtx5090", "driver=470"), "torch", ("driver", "gpu")),
+        (("gpu=rtx4090", "driver=580", "python=3.7.1"), "torch", ("python",)),
+        (("gpu=rtx4090", "driver=580", "torch=2.3.1+cu121"), "flex --keep", ("triton",)),
+    ],
+)
+def test_the_smallest_conflict(
+    pretended: tuple[str, ...], words: str, names: tuple[str, ...]
+) -> None:
+    keep = words.endswith(" --keep")
+    found = chosen(words.removesuffix(" --keep"), *pretended, keep_torch=keep)
+    assert isinstance(found, Conflict)
+    assert found.names == names
+    assert len(found.reasons) == len(names)
+
+
+# Against trying everything
+
+
+def _all_builds(facts: Facts) -> list[TorchBuild]:
+    """Every build of the tables, made here and not by the code that chooses."""
+    found = []
+    for row in TABLES["torch"]["release"]:
+        version = max(row["pins"], key=parts, default=f"{row['minor']}.0")
+        found.append(TorchBuild(version=version, index="cpu" if facts.system.os == "linux" else ""))
+        for cuda in row["cuda"]:
+            pypi = cuda == row["pypi"] and (facts.system.os, facts.system.arch) == (
+                "linux",
+                "x86_64",
+            )
+            tag = "cu" + cuda.replace(".", "")
+            found.append(TorchBuild(version=version, cuda=cuda, index="" if pypi else tag))
+    return found
+
+
+def _faults(build: TorchBuild, demand: Demand, facts: Facts) -> dict[str, str]:
+    """What is said against a build, by the name of the condition."""
+    answer = fit(build, facts, TABLES)
+    found = {
+        name: text
+        for name in ("system", "python", "driver", "gpu")
+        if (text := getattr(answer, name))
+    }
+    if wants_cuda(demand, facts) is not bool(build.cuda):
+        found["cuda"] = "the other kind"
+    ahead = with_build(facts, build.full, build.cuda)
+    for package in demand.packages:
+        option = pick(package, ahead, Rules(community=demand.community))
+        if isinstance(option, Lacking):
+            found[package] = option.reason
+    return found
+
+
+def _compiled(build: TorchBuild, demand: Demand, facts: Facts) -> int:
+    ahead = with_build(facts, build.full, build.cuda)
+    options = [pick(one, ahead, Rules(community=demand.community)) for one in demand.packages]
+    return sum(isinstance(one, Pick) and one.how == "build" for one in options)
+
+
+_GPUS = ("rtx4090", "rtx5090", "h100", "a100", "gtx1080", "t4", "v100", "b200", "none")
+_DRIVERS = ("450", "470", "525", "535", "550", "570", "580", "595")
+_PYTHONS = ("3.8.18", "3.9.18", "3.10.13", "3.11.7", "3.12.3", "3.13.1", "3.14.0", "3.15.0")
+
+
+def _random_demand(generator: random.Random) -> tuple[Demand, Facts]:
+    system = generator.choice(("linux", "linux", "linux", "windows"))
+    words = generator.sample([*WORDS], generator.choice((1, 1, 2, 3)))
+    pretended = [
+        f"gpu={generator.choice(_GPUS)}",
+        f"driver={generator.choice(_DRIVERS)}",
+        f"python={generator.choice(_PYTHONS)}",
+        f"os={system}",
+    ]
+    if "gpu=none" in pretended:
+        del pretended[1]
+    demand = Demand(words=tuple(words), community=generator.random() < 0.5)
+    return demand, machine(*pretended, arch=generator.choice(("x86_64", "x86_64", "aarch64")))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_better_set_exists(seed: int) -> None:
+    """Ten random demands for each seed; 30 seeds take some minutes and were run once."""
+    generator = random.Random(seed)
+    for _ in range(10):
+        demand, facts = _random_demand(generator)
+        found = choose(demand, facts, TABLES)
+        every = [(build, _faults(build, demand, facts)) for build in _all_builds(facts)]
+        fitting = [build for build, faults in every if not faults]
+        if isinstance(found, Conflict):
+            assert fitting == []
+            kind = [faults for _, faults in every if "cuda" not in faults]
+            _is_minimal(found.names, kind)
+            continue
+        assert (found.torch.version, found.torch.cuda) in {
+            (one.version, one.cuda) for one in fitting
+        }
+        cost = _compiled(found.torch, demand, facts)
+        assert cost == min(_compiled(one, demand, facts) for one in fitting)
+        newest = max(parts(one.version) for one in fitting if _compiled(one, demand, facts) == cost)
+        official = all(one.official for one in found.picks)
+        assert parts(found.torch.version) == newest or not official or demand.community
+
+
+def _is_minimal(names: tuple[str, ...], every: list[dict[str, str]]) -> None:
+    """Each build fails for one of the conditions, and no smaller part of them is enough."""
+    if not every:
+        return
+    assert all({*names} & faults.keys() for faults in every)
+    for smaller in combinations(names, len(names) - 1):
+        assert not smaller or not all({*smaller} & faults.keys() for faults in every)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,51 @@ def test_no_release_is_newer_than_the_table(package: str, table: str) -> None:
     newest = Version(pip("index", "versions", package, "--json", "--python-version=3.12")["latest"])
     listed = Version(TABLES[table]["newest"])
     assert newest.release[: len(listed.release)] == listed.release, newest
+
+
+@pytest.mark.parametrize("row", TABLES["cuda-toolkits"]["release"], ids=lambda row: row["cuda"])
+def test_the_newest_update_of_a_toolkit(row: Mapping[str, Any]) -> None:
+    found = pip("index", "versions", "cuda-toolkit", "--json", "--python-version=3.12")["versions"]
+    updates = [one for one in map(Version, found) if f"{one.major}.{one.minor}" == row["cuda"]]
+    if not updates:
+        pytest.skip("the index has no package for this toolkit")
+    assert max(updates).release[:3] == Version(row["newest"]).release
+
+
+def test_the_sageattention_of_the_index() -> None:
+    newest = pip("index", "versions", "sageattention", "--json", "--python-version=3.12")["latest"]
+    rows = {row["version"]: row for row in TABLES["sageattention"]["release"]}
+    assert rows[newest]["compiled"] is False
+
+
+def test_the_last_torchaudio_that_is_tied_to_torch() -> None:
+    newest = pip("index", "versions", "torchaudio", "--json", "--python-version=3.12")["latest"]
+    assert newest == TABLES["companions"]["torchaudio"]["last"]
+
+
+@pytest.mark.parametrize("row", TABLES["triton"]["release"], ids=lambda row: row["minor"])
+def test_the_assembler_in_the_wheel_of_triton(row: Mapping[str, Any], tmp_path: Path) -> None:
+    platforms = [f"manylinux{one}_x86_64" for one in ("2014", "_2_17", "_2_27", "_2_28")]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    command += [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--python-version=3.12",
+        "--dest",
+        str(tmp_path),
+    ]
+    command += [part for one in platforms for part in ("--platform", one)]
+    subprocess.run([*command, f"triton=={row['minor']}.*"], check=True, timeout=600)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        for name, field in (("ptxas", "ptxas"), ("ptxas-blackwell", "blackwell")):
+            member = f"triton/backends/nvidia/bin/{name}"
+            if field not in row:
+                assert member not in archive.namelist()
+                continue
+            program = Path(archive.extract(member, tmp_path))
+            program.chmod(0o700)
+            done = subprocess.run(
+                [program, "--version"], capture_output=True, text=True, check=True, timeout=60
+            )
+            assert f"V{row[field]}" in done.stdout

@@ -69,8 +69,8 @@ HEADER = """\
 # NVIDIA's PCI device ids: product name, and compute capability x10 by chip (`sm`).
 # Printed by tools/pci_table.py; do not edit by hand.
 #
-# Names are facts from the PCI ID database; where it has no product name, the chip's code stands
-# for it. Capabilities: https://developer.nvidia.com/cuda-gpus and /cuda-legacy-gpus.
+# Names are facts from the PCI ID database; if it has no product name, the chip's code is used
+# instead. Capabilities: https://developer.nvidia.com/cuda-gpus and /cuda-legacy-gpus.
 schema  = 1
 source  = "https://github.com/pciutils/pciids (pci.ids of {version})"
 checked = {today}
@@ -91,7 +91,7 @@ def rows(text: str) -> dict[str, list[tuple[str, str]]]:
             continue
         bracket = re.search(r"\[(.+)\]$", match[3])
         name = bracket[1] if bracket else match[2]
-        if re.match(r"[A-Z]{2}\d\d[0-9A-F] ", name):
+        if re.match(r"[A-Z]{2}\d\d[0-9A-F] (?:INT|CS|SKU)", name):
             continue  # `GM204 [GM107 INT52]`: the chip itself is in doubt
         found[match[2]].append((match[1], match[2] if _INTERNAL.search(name) else name))
     return found

@@ -156,12 +156,12 @@ def _read_dispatcher(
     diffusers = fields.get("diffusers")
     if not isinstance(diffusers, Package) or not diffusers.path:
         absent = isinstance(diffusers, Package) and diffusers.installed is False
-        fields["dispatcher"] = Dispatcher(digest="" if absent else None)
+        fields["dispatcher"] = Dispatcher(checksum="" if absent else None)
         return
     from attn_doctor.probes.installed import dispatcher
 
     rows = library.tables()["dispatcher"]["release"]
-    known = frozenset(row["digest"] for row in rows)
+    known = frozenset(row["checksum"] for row in rows)
     read = partial(dispatcher.read, folder=diffusers.path, known=known)
     thread = _Running(Probe("dispatcher", ("dispatcher",), read), host, site)
     _start([thread], until)

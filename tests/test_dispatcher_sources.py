@@ -24,7 +24,7 @@ from attn_doctor.backends.matrix import matrix
 from attn_doctor.backends.readiness import Matrix, Readiness
 from attn_doctor.facts import Dispatcher, Facts, Package
 from attn_doctor.pretend import pretend
-from attn_doctor.probes.installed.dispatcher import describe
+from attn_doctor.probes.installed.dispatcher_source import describe
 from attn_doctor.rulebook import library
 
 pytestmark = pytest.mark.sources
@@ -101,7 +101,7 @@ def test_each_release_as_if_it_were_not_known(number: int, texts: dict[str, str]
     before = {**TABLES, "dispatcher": {"release": RELEASES[:number]}}
     facts = machine(version, describe(texts[version], "1" * 64), before)
     unmarked = states(table(facts))
-    truth = states(table(machine(version, Dispatcher(digest=RELEASES[number]["digest"]))))
+    truth = states(table(machine(version, Dispatcher(checksum=RELEASES[number]["checksum"]))))
     changed = {*(facts.dispatcher.changed or ())}
     for name, (known, answers) in unmarked.items():
         if name in changed:
@@ -202,7 +202,7 @@ def mutations(text: str) -> Iterator[tuple[str, str, str]]:
 
 def test_forty_changes_give_no_wrong_answer(texts: dict[str, str]) -> None:
     text = texts[NEWEST]
-    truth = states(table(machine(NEWEST, Dispatcher(digest=RELEASES[-1]["digest"]))))
+    truth = states(table(machine(NEWEST, Dispatcher(checksum=RELEASES[-1]["checksum"]))))
     count = 0
     for name, changed_text, expected in mutations(text):
         count += 1

@@ -9,9 +9,9 @@ never installed. Releases with the same file are one row, under the first versio
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import zipfile
+import zlib
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from attn_doctor.facts import Dispatcher
-from attn_doctor.probes.installed.dispatcher import describe
+from attn_doctor.probes.installed.dispatcher_source import describe
 
 TABLE = Path(__file__).parents[1] / "rules" / "tables" / "dispatcher.toml"
 FILE = "diffusers/models/attention_dispatch.py"
@@ -27,15 +27,20 @@ HEAD = """\
 # The attention dispatcher of each release of Diffusers, `models/attention_dispatch.py`.
 #
 # also     releases with the same file
-# digest   SHA-256 of the file
+# checksum size and CRC-32 of the file
 # shared   digest of what every call goes through;  code  that of each backend
-# `attn_doctor/probes/installed/dispatcher.py` says what these digests hold. A dispatcher that is
-# not listed is compared with the newest listed one that is not newer.
+# `attn_doctor/probes/installed/dispatcher_source.py` says what these digests hold. A dispatcher
+# that is not listed is compared with the newest listed one that is not newer.
 # Written by `python tools/dispatchers.py FOLDER`.
 schema  = 1
 checked = {day}
 source  = "https://github.com/huggingface/diffusers/blob/v{newest}/src/{file}"
 """
+
+
+def checksum(content: bytes) -> str:
+    """Size and CRC-32, as `Host.checksum` gives them."""
+    return f"{len(content)}-{zlib.crc32(content):08x}"
 
 
 def table(folder: Path, day: date | None = None) -> str:
@@ -47,10 +52,10 @@ def table(folder: Path, day: date | None = None) -> str:
             if FILE not in archive.namelist():
                 continue
             content = archive.read(FILE)
-        digest = hashlib.sha256(content).hexdigest()
-        if digest not in rows:
-            rows[digest] = ([], describe(content.decode(), digest))
-        rows[digest][0].append(version)
+        name = checksum(content)
+        if name not in rows:
+            rows[name] = ([], describe(content.decode(), name))
+        rows[name][0].append(version)
     newest = max(wheels, key=Version)
     head = HEAD.format(day=day or date.today(), newest=newest, file=FILE)
     return "\n".join([head, *(row_text(*row) for row in rows.values())])
@@ -65,7 +70,7 @@ def row_text(versions: Sequence[str], found: Dispatcher) -> str:
         "[[release]]",
         f'version = "{versions[0]}"',
         *([f"also    = [{also}]"] if also else []),
-        f'digest  = "{found.digest}"',
+        f'checksum = "{found.checksum}"',
         f'shared  = "{found.shared}"',
         "[release.code]",
         *(f'{name} = "{code}"' for name, code in zip(found.names, found.codes, strict=True)),

@@ -15,7 +15,6 @@ of the tables fail until a person has added it.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
 import runpy
@@ -316,21 +315,21 @@ def changes(texts: Mapping[str, str], index: Index) -> list[Change]:
 
 def dispatchers(text: str, index: Index) -> str:
     """dispatcher.toml with the dispatchers of newer releases of Diffusers."""
-    from attn_doctor.probes.installed.dispatcher import describe
+    from attn_doctor.probes.installed.dispatcher_source import describe
 
-    row_text = runpy.run_path(str(Path(__file__).with_name("dispatchers.py")))["row_text"]
+    tool = runpy.run_path(str(Path(__file__).with_name("dispatchers.py")))
     rows = tomllib.loads(text)["release"]
     listed = [one for row in rows for one in (row["version"], *row.get("also", ()))]
-    known = {row["digest"] for row in rows}
+    known = {row["checksum"] for row in rows}
     for version in index.versions("diffusers"):
         if Version(version) <= Version(listed[-1]) or Version(version).is_prerelease:
             continue
         with zipfile.ZipFile(index.wheel("diffusers", version)) as archive:
             content = archive.read("diffusers/models/attention_dispatch.py")
-        digest = hashlib.sha256(content).hexdigest()
-        if digest not in known:
-            known.add(digest)
-            text += "\n" + row_text([version], describe(content.decode(), digest))
+        checksum = tool["checksum"](content)
+        if checksum not in known:
+            known.add(checksum)
+            text += "\n" + tool["row_text"]([version], describe(content.decode(), checksum))
     return text
 
 

@@ -100,7 +100,7 @@ def _basis(name: str, facts: Facts, known: str) -> tuple[Basis, str]:
 def _of_diffusers(facts: Facts, known: str) -> tuple[Basis, str]:
     """The same for Diffusers, whose dispatcher may have been read."""
     found = facts.dispatcher
-    if found.digest is None:
+    if found.checksum is None:
         return "known", _HOW["known"].format(known=known)
     if found.release:
         return "source", f"its attention dispatcher is that of {found.release}"

@@ -272,11 +272,11 @@ class UnmetRequirement(Struct, frozen=True, kw_only=True):
 class Dispatcher(Struct, frozen=True, kw_only=True):
     """Diffusers' attention dispatcher, `models/attention_dispatch.py`, read as text.
 
-    All but the digest is read only where the file is not that of a known release.
+    All but the checksum is read only where the file is not that of a known release.
     """
 
-    digest: str | None = None
-    """SHA-256 of the file; empty if Diffusers has none."""
+    checksum: str | None = None
+    """Size and CRC-32 of the file; empty if Diffusers has none."""
     names: tuple[str, ...] | None = None
     """Names of backends that it accepts."""
     masks: tuple[str, ...] | None = None

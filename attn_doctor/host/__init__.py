@@ -190,9 +190,9 @@ class Host:
         except OSError:
             return ()
 
-    def digest(self, path: str, limit: int) -> str:
-        """Return the SHA-256 of the first `limit` bytes of a file."""
-        return str(self.ask("digest", path, limit))
+    def checksum(self, path: str, limit: int) -> str:
+        """Return size and CRC-32 of the first `limit` bytes of a file, as `162248-1a2b3c4d`."""
+        return str(self.ask("checksum", path, limit))
 
     def stat(self, path: str) -> Stat:
         """Return the target of `path`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from attn_doctor.facts import Dispatcher, Facts, Package
 from attn_doctor.host.local import LocalHost
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.installed.dispatcher import describe, read
+from attn_doctor.probes.installed.dispatcher import LIMIT, read
+from attn_doctor.probes.installed.dispatcher_source import describe
 from attn_doctor.rulebook import library
 
 #: A dispatcher in the form of Diffusers', much shorter.
@@ -108,7 +108,7 @@ TABLES: Mapping[str, Any] = {
         "release": [
             {
                 "version": "0.42.1",
-                "digest": "0" * 64,
+                "checksum": "0" * 64,
                 "shared": PLAIN.shared,
                 "code": dict(zip(PLAIN.names or (), PLAIN.codes or (), strict=True)),
             }
@@ -191,7 +191,7 @@ def test_another_form_is_unknown(text: str) -> None:
 
 
 def test_a_release_with_a_known_file() -> None:
-    found = facts(Dispatcher(digest="0" * 64))
+    found = facts(Dispatcher(checksum="0" * 64))
     assert found.dispatcher.release == "0.42.1"
     assert (found.dispatcher.reference, found.dispatcher.changed) == ("", ())
     (newer,) = found.newer_releases or ()
@@ -209,8 +209,8 @@ def test_a_listed_release_with_another_file() -> None:
         "Diffusers 0.42.1 has another attention dispatcher than 0.42.1: evaluated from its own"
         " source; its code for flash is not known"
     )
-    assert facts(Dispatcher(digest="0" * 64), "0.42.1").newer_releases is None
-    assert facts(Dispatcher(digest=""), "0.34.0").newer_releases is None
+    assert facts(Dispatcher(checksum="0" * 64), "0.42.1").newer_releases is None
+    assert facts(Dispatcher(checksum=""), "0.34.0").newer_releases is None
 
 
 def test_rows_of_names_that_changed_came_and_went() -> None:
@@ -239,11 +239,11 @@ def test_simpletuner_reaches_the_same_code() -> None:
     assert table.row("flash-attn").answers[0].state is Readiness.UNKNOWN
 
 
-def test_only_the_digest_of_a_known_file_is_read(tmp_path: Path) -> None:
+def test_only_the_checksum_of_a_known_file_is_read(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "attention_dispatch.py").write_text(SOURCE)
-    digest = hashlib.sha256(SOURCE.encode()).hexdigest()
+    checksum = LocalHost().checksum(str(folder / "attention_dispatch.py"), LIMIT)
     gaps = Gaps()
 
     def found(known: set[str]) -> Dispatcher:
@@ -251,9 +251,9 @@ def test_only_the_digest_of_a_known_file_is_read(tmp_path: Path) -> None:
         result: Dispatcher = read(LocalHost(), site, gaps, str(tmp_path), known)["dispatcher"]
         return result
 
-    assert asdict(found({digest})) == asdict(Dispatcher(digest=digest))
+    assert asdict(found({checksum})) == asdict(Dispatcher(checksum=checksum))
     assert found(set()).names == EVERY
     (folder / "attention_dispatch.py").unlink()
     (folder / "other.py").write_text("")
-    assert found(set()) == Dispatcher(digest="")
+    assert found(set()) == Dispatcher(checksum="")
     assert gaps.reasons == {}

@@ -154,7 +154,8 @@ def _removed_since(
     pip names what it changes before it does so, uv at its end. Without a word of the installer, a
     distribution was removed by someone else if the folder changed after the stop.
     """
-    later = any(os.stat(part.folder).st_mtime > stopped.time + _MARGIN for part in parts)
+    there = [part.folder for part in parts if os.path.isdir(part.folder)]
+    later = any(os.stat(folder).st_mtime > stopped.time + _MARGIN for folder in there)
     return {
         name
         for name in missing
@@ -205,7 +206,7 @@ def _tops(parts: Sequence[Part], mine: Iterable[str], names: Collection[str]) ->
     known = {_top(parts, path) for path in mine if os.path.basename(path) != "__pycache__"}
     expected = tuple(name.replace("-", "_") for name in names)
     for part in parts if names else ():
-        for entry in os.listdir(part.folder):
+        for entry in os.listdir(part.folder) if os.path.isdir(part.folder) else ():
             if entry.startswith("~") or entry.lower().startswith(expected):
                 known.add(os.path.join(part.folder, entry))
     return {one for one in known if os.path.basename(one) != "__pycache__"}

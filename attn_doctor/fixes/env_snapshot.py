@@ -44,9 +44,12 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
         raise AttnDoctorError(
             f"{python} does not name its package folders ({ended.status}); nothing was changed"
         ) from None
+    inside = []
     if facts.python.environment == "venv" and facts.python.prefix:
-        found += [os.path.join(facts.python.prefix, name) for name in ("share", "etc", "include")]
-    return [one for one in dict.fromkeys(map(os.path.realpath, found)) if os.path.isdir(one)]
+        # An installer makes those that are missing; their copies are empty.
+        inside = [os.path.join(facts.python.prefix, name) for name in ("share", "etc", "include")]
+    there = [one for one in map(os.path.realpath, found) if os.path.isdir(one)]
+    return [*dict.fromkeys((*there, *map(os.path.realpath, inside)))]
 
 
 class Copies:

@@ -128,9 +128,15 @@ def joined(items: Iterable[Item]) -> list[Item]:
 def walk(folder: str, below: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield all paths below `folder`, relative, each folder before its contents.
 
-    Links are not followed.
+    Links are not followed. A folder that does not exist has none.
     """
-    with os.scandir(os.path.join(folder, below)) as entries:
+    try:
+        opened = os.scandir(os.path.join(folder, below))
+    except FileNotFoundError:
+        if below:
+            raise
+        return
+    with opened as entries:
         for entry in entries:
             path = os.path.join(below, entry.name)
             yield path, entry

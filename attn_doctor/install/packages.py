@@ -80,8 +80,11 @@ def _kept(package: str, facts: Facts) -> Pick | None:
     found = getattr(facts, field) if field else None
     if found is None or not found.installed or not found.version:
         return None
-    if package in ("torchvision", "torchaudio"):
+    if package == "torchvision":
         fits = _accepts(found.requires_torch, facts.torch.version)
+    elif package == "torchaudio":
+        fits = _accepts(found.expected, found.version.partition("+")[0])
+        fits = fits and not isinstance(_torchaudio(facts, Rules()), Lacking)
     else:
         fits = found.known_to_load is True and found.built_torch in (None, facts.torch.version)
     if not fits:
@@ -188,14 +191,26 @@ def _triton(facts: Facts, _: Rules) -> Pick | Lacking:
     return Pick(package="triton", how="index", version=found.version, requirement=found.requirement)
 
 
-def _companion(package: str) -> Callable[[Facts, Rules], Pick | Lacking]:
-    """Leave the release to the installer: their metadata name the torch that they are for."""
+def _torchvision(facts: Facts, _: Rules) -> Pick | Lacking:
+    """Leave the release to the installer: its metadata name the torch that it is for."""
+    del facts
+    return Pick(package="torchvision", how="index", requirement="torchvision", index=WITH_TORCH)
 
-    def picked(facts: Facts, _: Rules) -> Pick | Lacking:
-        del facts
-        return Pick(package=package, how="index", requirement=package, index=WITH_TORCH)
 
-    return picked
+def _torchaudio(facts: Facts, _: Rules) -> Pick | Lacking:
+    """Take torch's own release, up to the last one, whose CUDA has to be that of torch."""
+    tables = library.tables()
+    last = str(tables["companions"]["torchaudio"]["last"])
+    row = find(tables["torch"], series(last))
+    torch = facts.torch
+    later = parts(torch.version or "")[:2] > parts(last)[:2]
+    if later and torch.cuda and row is not None and series(torch.cuda) not in row["cuda"]:
+        listed = ", ".join(row["cuda"])
+        return Lacking(
+            f"torchaudio {last}, its last release, is for CUDA {listed} and refuses torch for"
+            f" CUDA {torch.cuda}"
+        )
+    return Pick(package="torchaudio", how="index", requirement="torchaudio", index=WITH_TORCH)
 
 
 def _needs_cuda(name: str, facts: Facts) -> str:
@@ -211,6 +226,6 @@ _PICKERS: dict[str, Callable[[Facts, Rules], Pick | Lacking]] = {
     "sageattention": _sage,
     "xformers": _xformers,
     "triton": _triton,
-    "torchvision": _companion("torchvision"),
-    "torchaudio": _companion("torchaudio"),
+    "torchvision": _torchvision,
+    "torchaudio": _torchaudio,
 }

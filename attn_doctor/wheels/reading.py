@@ -29,7 +29,7 @@ SHARE, LEAST = 0.05, 4 << 20
 _BINARIES = 4
 #: A wheel with more files, or more libraries, is not read.
 _MOST_FILES, _MOST_LIBRARIES = 200_000, 400
-_LIBRARY = re.compile(r"\.so(\.\d+)*$")
+_LIBRARY = re.compile(r"\.so(\.\d+)*$|\.(pyd|dylib)$")
 #: Libraries of others that a wheel brings along; they do not use torch.
 _BUNDLED = re.compile(r"(^|/)([\w.-]+\.libs|nvidia|\.dylibs)/")
 _MAGIC = b"\x50\xed\x55\xba"
@@ -134,6 +134,8 @@ def _library(member: Member, *, gpu_code: bool) -> Library:
     path = member.info.filename
     if _BUNDLED.search(path):
         return Library(path=path, torch_symbols=())
+    if path.endswith((".pyd", ".dylib")):
+        return Library(path=path, unread="only libraries for Linux are read")
     try:
         with closing(member.front()) as window:
             found = _symbols(window, path, member.info.compress_size)

@@ -34,6 +34,8 @@ class WheelVerdict(Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         """The verdict in a few words."""
+        if self.loads == "yes" and not self.symbols:
+            return "loads: none of its libraries needs a symbol of torch"
         if self.loads == "yes":
             return f"loads: this torch has all {self.symbols} symbols that it needs"
         return f"does not load: {self.reason}" if self.loads == "no" else f"unknown: {self.reason}"

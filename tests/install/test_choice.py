@@ -72,6 +72,12 @@ def test_xformers_for_cuda_13_2_comes_from_the_index_that_has_it() -> None:
     )
 
 
+def test_torchaudio_needs_the_cuda_that_it_was_built_for() -> None:
+    driver = ("gpu=rtx4090", "driver=595")  # knows CUDA 13.2
+    assert build("torch", *driver) == "2.15.0"
+    assert build("comfyui", *driver) == "2.15.0+cu130"
+
+
 def test_the_processor_or_the_gpu() -> None:
     assert build("native", "gpu=none") == "2.15.0+cpu"
     assert build("native", "gpu=none", gpu=True).startswith("2.15.0+cu")

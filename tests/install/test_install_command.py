@@ -47,7 +47,9 @@ def install(where: Environment, *words: str) -> Ended:
 
 def torch_wheel(folder: Path, version: str, cuda: str = "") -> None:
     text = TORCH.replace("2.11.0+cu130", version).replace("'13.0'", repr(cuda or None))
-    wheel(folder, "torch", version, {**FILES, "torch/version.py": text})
+    # A file outside of site-packages, in a folder that the environment does not have.
+    data = {f"torch-{version}.data/data/share/torch/notes.txt": "x"}
+    wheel(folder, "torch", version, {**FILES, **data, "torch/version.py": text})
 
 
 @pytest.fixture
@@ -73,6 +75,7 @@ def test_torch_into_an_empty_environment(empty: Environment) -> None:
     done = install(empty, "torch", "--yes")
     assert done.returncode == 0, done.text
     assert "✓ `import torch` works" in done.stdout
+    assert (empty.prefix / "share/torch/notes.txt").is_file()
     assert empty.freeze() == "".join(sorted([*frozen.splitlines(True), "torch==2.14.1+cpu\n"]))
     again = install(empty, "torch", "--yes")
     assert (again.returncode, "2.14.1+cpu stays" in again.stdout) == (0, True)

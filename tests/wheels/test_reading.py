@@ -183,6 +183,20 @@ def test_a_release_by_its_table(server: Served, tmp_path: Path) -> None:
         ReleasedTorch(str(path), "2.8.0")
 
 
+def test_libraries_of_other_systems(server: Served, torch: InstalledTorch, tmp_path: Path) -> None:
+    (tmp_path / "user.pyd").write_bytes(b"MZ")
+    found = compare(read(wheel(server, tmp_path / "user.pyd")), torch)
+    assert (found.loads, found.reason) == (
+        "unknown",
+        "x/user.pyd was not read: only libraries for Linux are read",
+    )
+
+
+def test_a_wheel_without_libraries(server: Served, torch: InstalledTorch) -> None:
+    found = compare(read(wheel(server)), torch)
+    assert found.text == "loads: none of its libraries needs a symbol of torch"
+
+
 # Servers and files that misbehave
 
 FAULTS: dict[Fault, str] = {

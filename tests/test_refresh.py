@@ -31,16 +31,11 @@ METADATA: Mapping[tuple[str, str], Mapping[str, Any]] = {
             'cuda-toolkit[cublas,cudart]==13.0.2; platform_system == "Linux"',
             'triton~=3.8.0; platform_system == "Linux" and python_version < "3.15"',
         ],
-        "classifier": ["Programming Language :: Python :: 3 :: Only"]
-        + [f"Programming Language :: Python :: 3.{one}" for one in (10, 11, 12, 13, 14)],
     },
     ("torch", "2.15.0"): {
         "requires_dist": [
             'cuda-toolkit[cublas,cudart]==13.2.2; platform_system == "Linux"',
             'triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"',
-        ],
-        "classifier": [
-            f"Programming Language :: Python :: 3.{one}" for one in (11, 12, 13, 14, 15)
         ],
     },
     ("xformers", "0.0.35"): {"requires_dist": ["torch>=2.10", "numpy"]},
@@ -99,6 +94,7 @@ def index(tmp_path: Path) -> Any:
         lambda package: VERSIONS.get(package) or [NEWEST[package]],
         lambda package, version: METADATA[package, version],
         wheel,
+        lambda _, version: {"2.14.1": ["3.10", "3.14"], "2.15.0": ["3.11", "3.15"]}[version],
     )
 
 
@@ -131,6 +127,82 @@ def test_a_row_that_was_cut_comes_back(
     assert missing - implied <= named
     others = {key: before[key] for key in before if key not in ("release", "checked")}
     assert {key: after[key] for key in others} == others
+
+
+#: The lines of setup.py that say it, in the two forms that releases have.
+SETUPS = {
+    "one by one": """
+def cuda_archs():
+    return os.getenv("FLASH_ATTN_CUDA_ARCHS", "80;90;100;120").split(";")
+if CUDA_HOME is not None:
+    if bare_metal_version < Version("11.7"):
+        raise RuntimeError("too old")
+    if bare_metal_version >= Version("11.8") and "90" in cuda_archs():
+        flags.append("sm_90")
+    if bare_metal_version >= Version("12.8") and "100" in cuda_archs():
+        flags.append("sm_100")
+    if bare_metal_version >= Version("12.8") and "120" in cuda_archs():
+        flags.append("sm_120")
+""",
+    "nested": """
+ARCHS = "80;90;100;120"
+if bare_metal_version < Version("11.7"):
+    raise RuntimeError("too old")
+if bare_metal_version >= Version("11.8") and "90" in archs:
+    flags += ["sm_90"]
+if bare_metal_version >= Version("12.8"):
+    if "100" in archs:
+        if bare_metal_version >= Version("12.9"):
+            flags += ["100f"]
+        else:
+            flags += ["100"]
+    if "120" in archs:
+        flags += ["120"]
+""",
+    "by capability": """
+HAS_SM80 = HAS_SM90 = False
+HAS_SM80 = False
+HAS_SM90 = False
+HAS_SM100 = False
+HAS_SM120 = False
+if nvcc_cuda_version < Version("11.7"):
+    raise RuntimeError("too old")
+if nvcc_cuda_version < Version("11.8") and any(cc.startswith("9.0") for cc in found):
+    raise RuntimeError("too old")
+if nvcc_cuda_version < Version("12.8") and any(cc.startswith("10.0") for cc in found):
+    raise RuntimeError("too old")
+if nvcc_cuda_version < Version("12.8") and any(cc.startswith("12.0") for cc in found):
+    raise RuntimeError("too old")
+""",
+}
+PUBLISH = """
+          python-version: ['3.9', '3.10', '3.11', '3.12', '3.13']
+          torch-version: ['2.4.0', '2.5.1', '2.6.0', '2.7.1', '2.8.0', '2.9.0.dev20250904']
+          cuda-version: ['12.9.1']
+          cxx11_abi: ['FALSE', 'TRUE']
+          exclude:
+            - torch-version: '2.4.0'
+              python-version: '3.13'
+"""
+
+
+@pytest.mark.parametrize("form", SETUPS)
+def test_a_checkout_completes_the_row_of_flash_attn(form: str, index: Any, tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text(SETUPS[form])
+    workflow = tmp_path / ".github" / "workflows" / "publish.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text(PUBLISH)
+    before = parse_toml(table("flash-attn"), "flash-attn")["release"]
+    texts = {one: table(one) for one in NAMES}
+    texts["flash-attn"] = cut(texts["flash-attn"], "version", "2.8.3")
+    (change,) = TOOL["changes"](texts, index, {"flash-attn": tmp_path})
+    # 2.8.3 has the same matrix and limits, and wheels that were added later.
+    same = {key: value for key, value in before[-3].items() if key not in ("later", "machine")}
+    own = ("version", "source", "checked")
+    assert {k: v for k, v in change.rows[-1].items() if k not in own} == {
+        k: v for k, v in same.items() if k not in own
+    }
+    assert not [sentence for sentence in change.open if "2.8.3.post2" in sentence]
 
 
 def test_nothing_is_new(index: Any) -> None:

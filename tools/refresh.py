@@ -4,6 +4,7 @@
     python tools/refresh.py --check              print new releases; exit with 1 if there are some
     python tools/refresh.py --write              also write what is new into rules/tables/
     python tools/refresh.py --write --body FILE  also write a description for a pull request
+    python tools/refresh.py --source flash-attn=FOLDER  read a checkout of the newest release too
 
 pip asks the index, with its configuration, and fetches wheels, which are read and never installed.
 A row gets what the release itself says: requirements and Pythons from its metadata, the rest from
@@ -40,6 +41,8 @@ TABLES = ROOT / "rules" / "tables"
 #: Seconds for one call of pip; the wheels of Triton have 200 MB.
 LIMIT = 900
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64", "any")
+#: Pythons that are asked for. Classifiers do not always name those that have a wheel.
+PYTHONS = tuple(f"3.{minor}" for minor in range(9, 18))
 #: Where the markers of requirements are evaluated.
 LINUX = {"platform_system": "Linux", "extra": ""}
 Row = dict[str, Any]
@@ -58,6 +61,8 @@ class Index(NamedTuple):
     """Metadata of a release, as pip's installation report has it."""
     wheel: Callable[[str, str], Path]
     """The wheel of a release for Linux."""
+    pythons: Callable[[str, str], list[str]]
+    """The oldest and the newest Python with a wheel of a release for Linux."""
 
 
 class Change(NamedTuple):
@@ -95,13 +100,24 @@ def _versions(package: str) -> list[str]:
     return sorted(json.loads(answer)["versions"], key=Version)
 
 
-def _metadata(package: str, version: str) -> Mapping[str, Any]:
+def _metadata(package: str, version: str, python: str = "3.12") -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         how = ["--dry-run", "--quiet", "--ignore-installed", "--report", "-", "--target", folder]
-        answer = pip("install", *how, *_kind("3.12"), f"{package}=={version}")
+        answer = pip("install", *how, *_kind(python), f"{package}=={version}")
     (found,) = json.loads(answer)["install"]
     metadata: Mapping[str, Any] = found["metadata"]
     return metadata
+
+
+def _pythons(package: str, version: str) -> list[str]:
+    found = []
+    for python in PYTHONS:
+        try:
+            _metadata(package, version, python)
+        except RefreshError:
+            continue
+        found.append(python)
+    return [found[0], found[-1]] if found else []
 
 
 class Wheels:
@@ -129,14 +145,6 @@ def _requirement(metadata: Mapping[str, Any], name: str, machine: str = "x86_64"
         if found.name == name and (found.marker is None or found.marker.evaluate(here)):
             return str(found.specifier)
     return ""
-
-
-def _pythons(metadata: Mapping[str, Any]) -> list[str]:
-    """The oldest and the newest Python that the classifiers name."""
-    pattern = re.compile(r"Programming Language :: Python :: (3\.\d+)")
-    named = [match[1] for line in metadata.get("classifier", ()) if (match := pattern.search(line))]
-    named.sort(key=Version)
-    return [named[0], named[-1]] if named else []
 
 
 def torch_cuda(metadata: Mapping[str, Any], machine: str = "x86_64") -> str:
@@ -167,7 +175,7 @@ def torch_rows(index: Index, minors: Sequence[str]) -> list[Row]:
                 "pins": pins,
                 "pypi": torch_cuda(last),
                 **({"pypi_aarch64": arm} if (arm := torch_cuda(last, "aarch64")) else {}),
-                "python": _pythons(last),
+                "python": index.pythons("torch", releases[-1]),
                 "source": f"https://pypi.org/project/torch/{releases[-1]}/",
             }
         )
@@ -292,8 +300,13 @@ def _minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def changes(texts: Mapping[str, str], index: Index) -> list[Change]:
-    """What the index has and the tables have not. `texts`: the tables, by name."""
+def changes(
+    texts: Mapping[str, str], index: Index, sources: Mapping[str, Path] | None = None
+) -> list[Change]:
+    """What the index has and the tables have not. `texts`: the tables, by name.
+
+    `sources`: by table, a source tree of the newest release (`tools/build_limits.py`).
+    """
     found = []
     for table in TABLE:
         last = tomllib.loads(texts[table.name])["release"][-1][table.key]
@@ -302,6 +315,9 @@ def changes(texts: Mapping[str, str], index: Index) -> list[Change]:
             versions = sorted({*map(_minor, versions)}, key=Version)
         new = [one for one in versions if Version(one) > Version(last)]
         rows = table.rows(index, new) if new else []
+        if rows and table.name in (sources or {}):
+            tool = runpy.run_path(str(Path(__file__).with_name("build_limits.py")))
+            rows[-1].update(tool["read"]((sources or {})[table.name]))
         open_ = [
             f"{table.name} {row[table.key]}: `{key}`: {where}"
             for row in rows
@@ -415,14 +431,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="write what is new into the tables")
     parser.add_argument("--body", type=Path, help="write a description for a pull request")
     parser.add_argument("--wheels", type=Path, help="folder that keeps the wheels")
+    parser.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="TABLE=FOLDER",
+        help="a source tree of the newest release, such as flash-attn=FOLDER",
+    )
     parser.add_argument("--tables", type=Path, default=TABLES, help="folder of the tables")
     asked = parser.parse_args(arguments)
     texts = {one.stem: one.read_text("utf-8") for one in asked.tables.glob("*.toml")}
     try:
         with tempfile.TemporaryDirectory(prefix="refresh-") as folder:
-            index = Index(_versions, _metadata, Wheels(asked.wheels or Path(folder)).wheel)
+            index = Index(
+                _versions, _metadata, Wheels(asked.wheels or Path(folder)).wheel, _pythons
+            )
             newer = newest(texts["releases"], index)
-            found = [] if asked.check else changes(texts, index)
+            sources = {
+                name: Path(path) for name, _, path in (s.partition("=") for s in asked.source)
+            }
+            found = [] if asked.check else changes(texts, index, sources)
             compared = dispatchers(texts["dispatcher"], index) if "diffusers" in newer else ""
     except (RefreshError, OSError, subprocess.TimeoutExpired) as error:
         sys.stderr.write(f"refresh: {error}\n")

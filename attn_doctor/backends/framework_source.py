@@ -121,6 +121,22 @@ def _registered(tree: ast.Module) -> Iterator[str]:
             yield from _texts(node.args[:1])
 
 
+# attention_mechanisms = ["diffusers", "xformers"]
+def _mechanisms(tree: ast.Module) -> Iterator[str]:
+    import ast
+
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.List)
+            and any(
+                isinstance(one, ast.Name) and one.id == "attention_mechanisms"
+                for one in node.targets
+            )
+        ):
+            yield from _texts(node.value.elts)
+
+
 def _texts(nodes: Iterator[ast.expr] | list[ast.expr]) -> Iterator[str]:
     import ast
 
@@ -133,6 +149,10 @@ def _texts(nodes: Iterator[ast.expr] | list[ast.expr]) -> Iterator[str]:
 PLACES: Mapping[str, tuple[str, Callable[[ast.Module], Iterator[str]]]] = {
     "diffusers": ("models/attention_dispatch.py", _members),
     "finetrainers": ("models/attention_dispatch.py", _members),
+    "simpletuner": (
+        "simpletuner_sdk/server/services/field_registry/sections/advanced.py",
+        _mechanisms,
+    ),
     "transformers": ("modeling_utils.py", _interface),
     "comfyui": ("comfy/ldm/modules/attention.py", _registered),
 }

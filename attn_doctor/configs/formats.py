@@ -25,6 +25,17 @@ from attn_doctor.findings import Finding
 from attn_doctor.rulebook import library
 
 _OFF = ("", "false", "no", "off", "0", "none", "null", "~")
+#: Programs that name others without starting them, and commands that start nothing.
+_FETCH = (
+    "git", "cd", "pip", "pip3", "wget", "curl", "aria2c", "cp", "mv", "rm", "mkdir", "ln", "ls",
+    "cat", "echo", "printf", "chmod", "chown", "tar", "unzip", "apt", "apt-get", "pushd", "source",
+    "kubectl", "helm", "rsync", "sed", "grep",
+)  # fmt: skip
+_STARTERS = ("docker", "podman", "conda", "mamba", "uv")
+_NOT_STARTED = (
+    "pull", "push", "tag", "build", "buildx", "rmi", "image", "images", "save", "load", "rm",
+    "stop", "logs", "ps", "install", "create", "activate", "env", "remove", "pip", "venv",
+)  # fmt: skip
 #: Words of a command among which its program is looked for.
 _FIRST = 40
 
@@ -150,6 +161,8 @@ def _programs() -> re.Pattern[str]:
 def of_command(command: Command) -> str:
     """The format of a command, by its program or by variables; empty if it is not known."""
     paths = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
+    if _fetches(paths):
+        return ""
     words = [*paths, *(one.rpartition("/")[2] for one in paths if "/" in one)]
     options = [*command.options()] if any(word.startswith("--") for word in paths) else []
     if options or any(_programs().fullmatch(word) for word in words):
@@ -160,6 +173,14 @@ def of_command(command: Command) -> str:
         if any(variable in command.variables for variable in one.variables):
             return name
     return ""
+
+
+def _fetches(words: Sequence[str]) -> bool:
+    """The command gets, builds or moves something, and starts no program of the table."""
+    first = words[0].rpartition("/")[2].lower().removesuffix(".exe") if words else ""
+    if first in _STARTERS:
+        return len(words) > 1 and words[1] in _NOT_STARTED
+    return first in _FETCH
 
 
 def of_settings(settings: Mapping[str, Setting]) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.configs.readers.kinds import read
+from attn_doctor.facts import Package
 from tests.configs.machines import (
     machine,
     phase,
@@ -155,3 +157,17 @@ def test_a_script_of_inference(tmp_path: Path) -> None:
     one = predicted(path)
     assert [(each.phase, each.backend) for each in one.phases] == [("inference", "sage")]
     assert "diffusers/context-parallel" in rules(one)
+
+
+def test_providers_of_a_release_that_the_table_lacks(tmp_path: Path) -> None:
+    source = tmp_path / "finetrainers" / "models" / "attention_dispatch.py"
+    source.parent.mkdir(parents=True)
+    members = 'FLASH = "flash"\n    NATIVE = "native"\n    MOON = "moon"'
+    source.write_text(f"class AttentionProvider(str, Enum):\n    {members}\n", "utf-8")
+    package = Package(installed=True, version="0.9", path=str(tmp_path / "finetrainers"))
+    facts = replace(machine(), finetrainers=package)
+    options = "--attn_provider_training transformer:{}"
+    one = predicted(script(tmp_path, "wan", options.format("moon")), facts)
+    assert "moon is in the source of this release" in one.phases[0].undecided
+    one = predicted(script(tmp_path, "wan", options.format("sage")), facts)
+    assert "finetrainers/provider-unknown" in rules(one)

@@ -15,6 +15,7 @@ from attn_doctor.configs.formats import formats
 from attn_doctor.configs.predict import predict
 from attn_doctor.configs.prediction import Prediction
 from attn_doctor.configs.readers.kinds import read_all
+from attn_doctor.configs.readers.settings import ConfigError
 from attn_doctor.facts import Facts, Package
 from tests.backends import scenario
 from tests.configs.machines import evaluated, machine
@@ -381,3 +382,17 @@ def test_an_advisory_that_every_call_has_is_an_error() -> None:
     phase, found = evaluate(replace(asked, tokens=4096), reading, support)
     assert (phase.state, found) == (Readiness.READY, [])
     assert len(phase.exceptions) == 1  # whether a gradient has another layout is not known
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "git clone https://example.org/x/ComfyUI\ncd ComfyUI\npip install vllm sglang\n",
+        "docker pull vllm/vllm-openai:latest\ndocker build -t me/comfyui:1 .\n",
+        "conda create -n vllm\n",
+    ],
+)
+def test_a_program_that_is_named_and_not_started(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.sh").write_text(content)
+    with pytest.raises(ConfigError, match="nothing in it is known"):
+        read_all(tmp_path / "a.sh")

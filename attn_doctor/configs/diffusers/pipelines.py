@@ -63,7 +63,7 @@ def _examined(name: str, facts: Facts) -> tuple[tuple[str, ...], bool | None, bo
     """The classes, whether they are routed, and whether they name a backend themselves."""
     version = facts.diffusers.version or ""
     if facts.diffusers.installed and facts.diffusers.path and not _listed(version):
-        source = Source(_folder(facts.diffusers.path))
+        source = Source(folder_of(facts.diffusers.path))
         classes = source.classes(name)
         routed = any(map(source.routed, classes)) if classes else None
         return classes, routed, any(map(source.chooses, classes))
@@ -87,7 +87,9 @@ def _listed(version: str) -> bool:
     return version in library.tables()["pipelines"]["compared"]
 
 
-def _folder(path: str) -> Files:
+def folder_of(path: str) -> Files:
+    """The files of an installed package."""
+
     def text(name: str) -> str | None:
         try:
             return read_text(Path(path) / name, TEXT)
@@ -172,6 +174,11 @@ class Source:
         return module is not None and self._reaches(
             f"models/{module.replace('.', '/')}.py", name, set()
         )
+
+    def reaches(self, module: str, name: str) -> bool:
+        """A class of a module, such as `diffusers.models.transformers.x`, calls the dispatcher."""
+        path = f"{module.partition('.')[2].replace('.', '/')}.py"
+        return self._reaches(path, name, set()) or self.routed(name)
 
     def chooses(self, name: str) -> bool:
         """The file of a model's class names FlexAttention for some of its calls."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.framework_source import names_in_source
 from attn_doctor.backends.readiness import RequirementResult
 from attn_doctor.backends.required import remedy
 from attn_doctor.configs.attention_size import head_shape
@@ -127,7 +129,8 @@ def _phase(
     phase: PhaseName,
     key: str,
 ) -> tuple[Phase, list[Finding]]:
-    known = [one.name for one in catalogue.load().names_of("finetrainers")]
+    table = [one.name for one in catalogue.load().names_of("finetrainers")]
+    known = _known(facts, table)
     given = _providers(reading, key)
     if key == _ALONE:
         given = tuple(f"transformer:{one}" for one in given)
@@ -146,6 +149,10 @@ def _phase(
         why = f"FINETRAINERS_ATTN_PROVIDER is {value}" if value else "no provider is named"
     if provider not in known:
         return _stops(reading, phase, key, provider, provider, known)
+    if provider not in table:
+        why = f"{provider} is in the source of this release, and is not known here"
+        base = Phase(phase=phase, asked=provider, backend="", shown=provider, undecided=why)
+        return replace(base, why=why, line=reading.line(key)), []
     shape = head_shape(model.preset) if model else None
     compiled = "transformer" in reading.get("compile_modules").split()
     attention = AttentionCall(
@@ -170,7 +177,8 @@ def _phase(
             asked=provider if not why else "",
             backend=provider,
             shown="native (torch's own)" if provider == "native" else provider,
-            why=why,
+            why=why or f"{reading.place(reading.line(key))}: --{key}",
+            line=0 if why else reading.line(key),
             fused=fused,
             state=answer.state,
             reason=reason_of(answer),
@@ -180,6 +188,14 @@ def _phase(
         ),
         found,
     )
+
+
+def _known(facts: Facts, table: list[str]) -> list[str]:
+    """The providers: those of the source, of a release that the table was not compared with."""
+    version = facts.finetrainers.version
+    if version is None or version in catalogue.load().framework("finetrainers").compared:
+        return table
+    return sorted(names_in_source(facts, "finetrainers") or table)
 
 
 def _dtype(reading: Reading) -> str:

@@ -201,7 +201,15 @@ def _of_container(
 def _split(words: list[tuple[str, int]], variables: Mapping[str, Setting]) -> Iterator[Command]:
     """One command after another."""
     current: list[tuple[str, int]] = []
-    for word, line in [*words, (";", 0)]:
+    # cd ComfyUI; python main.py
+    parted = [
+        each
+        for word, line in words
+        for each in (
+            ((word[:-1], line), (";", line)) if word[1:].endswith(";") else ((word, line),)
+        )
+    ]
+    for word, line in [*parted, (";", 0)]:
         if word in (";", "&&", "||", "|", "&"):
             if current:
                 yield Command(tuple(current), variables)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from packaging.version import Version
 
+from attn_doctor.facts import Facts
 from attn_doctor.rulebook import library
+
+if TYPE_CHECKING:
+    from attn_doctor.configs.simpletuner.source import Source
 
 #: Names that SimpleTuner takes for another family's.
 _SAME = {
@@ -91,6 +96,13 @@ class Release(Struct, frozen=True, kw_only=True):
     kohaku: bool
     default: str
     """The mechanism without a setting."""
+    source: Source | None = None
+    """Its own source, of a release that was not looked at and whose files are here."""
+
+    @property
+    def looked_at(self) -> bool:
+        """What it does for each family is known, from the table or from its own source."""
+        return self.known or self.source is not None
 
 
 @cache
@@ -109,6 +121,29 @@ def newest() -> str:
     """The last release that was looked at."""
     last: str = _table()["compared"][-1]
     return last
+
+
+def installed_release(facts: Facts) -> Release:
+    """The installed release, the newest known one if none is.
+
+    Of a release that was not looked at its own source decides, where its files are here.
+    """
+    version = facts.simpletuner.version or newest()
+    found = release(version)
+    if version in _table()["compared"]:
+        return found
+    from attn_doctor.configs.simpletuner.source import installed
+
+    source = installed(facts)
+    if source is None:
+        return found
+    return replace(
+        found,
+        source=source,
+        holds_sdpa=source.holds_sdpa,
+        kohaku=source.kohaku,
+        default=source.default or found.default,
+    )
 
 
 def release(version: str) -> Release:

@@ -68,7 +68,7 @@ def _mechanism(run: Run) -> Iterator[Finding]:
     if run.name is not None:
         return
     version = run.release.version
-    if not run.release.known:
+    if run.listed or not run.release.known:
         return  # a newer release may have a name that is not in the table
     names = [one.name for one in choices(version)]
     meant = _MEANT.get(run.mechanism, run.mechanism.removesuffix("-hub"))
@@ -157,14 +157,15 @@ def _where(run: Run) -> str:
 
 def _acting(run: Run) -> Iterator[Fix]:
     """What acts on a family that is not routed."""
-    if run.family and run.family.routed and not run.routed and run.release.known:
+    older = run.release.known and run.release.source is None
+    if run.family and run.family.routed and not run.routed and older:
         yield Fix(
             title=f"Update SimpleTuner to {run.family.routed} or newer, where {run.mechanism} acts",
             safety=Safety.ASK,
             run=(("pip", "install", "--upgrade", f"simpletuner>={run.family.routed}"),),
         )
     yield change(run.reading, KEY, "diffusers", "what runs anyway, and fused where torch can")
-    if run.release.known and run.release.holds_sdpa:
+    if run.release.looked_at and run.release.holds_sdpa:
         yield change(run.reading, KEY, "cudnn", "acts on every family since 4.9.3")
     if run.packs and run.mechanism.startswith("flash"):
         yield change(run.reading, "fuse_qkv_projections", "true", "brings packed FlashAttention")

@@ -80,7 +80,7 @@ def _phase(run: Run, phase: PhaseName, support: BackendSupport) -> Phase:
         else None,
     )
     if not backend:
-        return replace(base, undecided="" if run.name is None else why)
+        return replace(base, undecided="" if run.name is None and not run.listed else why)
     if backend == "packed":
         # Packed attention is that of a kernel, which has to be there.
         backend = packed_kernel(run)
@@ -94,7 +94,7 @@ def _phase(run: Run, phase: PhaseName, support: BackendSupport) -> Phase:
 
 def _last(run: Run, phase: PhaseName) -> str:
     """What ran in the last release that was looked at, where this one is newer."""
-    if run.release.known or run.family is None:
+    if run.release.looked_at or run.family is None:
         return ""
     before, _ = effective(replace(run, release=release(newest())), phase)
     return f"{_shown(before)} in {newest()}" if before else ""
@@ -131,6 +131,8 @@ def _ignored(run: Run) -> Iterator[str]:
 def _notes(run: Run, facts: Facts) -> Iterator[str]:
     if facts.simpletuner.installed is False:
         yield f"SimpleTuner is not installed; assumed: {newest()}, the newest known release"
+    if run.release.source is not None:
+        yield f"from the source of SimpleTuner {run.release.version}, which is not in the table"
     if run.mechanism == "flash-attn-2":
         yield "flash-attn-2 means FlashAttention of variable length, not FlashAttention 2"
     held = run.name is not None and run.name.backend in ("_native_flash", "_native_cudnn")

@@ -15,6 +15,7 @@ from packaging.version import Version
 from attn_doctor.backends import catalogue
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.catalogue_entries import Name
+from attn_doctor.backends.framework_source import names_in_source
 from attn_doctor.configs.attention_size import Sized, elements
 from attn_doctor.configs.prediction import PhaseName
 from attn_doctor.configs.readers.settings import Reading
@@ -22,8 +23,8 @@ from attn_doctor.configs.simpletuner.families import (
     Family,
     Release,
     family,
+    installed_release,
     newest,
-    release,
 )
 from attn_doctor.configs.simpletuner.kohaku import EXTRA, KOHAKU, lacking
 from attn_doctor.facts import Facts
@@ -54,6 +55,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Version of Diffusers; empty if it is not known."""
     variable: str
     """DIFFUSERS_ATTN_BACKEND, of the configuration or of the machine's environment."""
+    listed: bool
+    """The release has the mechanism in its own list, which is newer than the catalogue."""
     lacks: str | None
     """What KohakuFA's packages lack here; empty if nothing, None if that is not known."""
     sm: int | None
@@ -62,6 +65,9 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def routed(self) -> bool | None:
         """The family goes through the dispatcher; None where this was not looked at."""
+        source = self.release.source
+        if self.family is not None and source is not None:
+            return source.routed(self.family.name)
         if self.family is None or not self.release.known:
             return None
         return self.family.routed_in(self.release.version)
@@ -69,8 +75,12 @@ class Run(Struct, frozen=True, kw_only=True):
     @property
     def packs(self) -> bool:
         """The family has packed FlashAttention in this release."""
-        known = self.family is not None and self.release.known
-        return known and self.family is not None and self.family.packed_in(self.release.version)
+        if self.family is None or not self.release.looked_at:
+            return False
+        source = self.release.source
+        if source is not None:
+            return source.packs(self.family.name)
+        return self.family.packed_in(self.release.version)
 
     @property
     def refused(self) -> str:
@@ -89,7 +99,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 def understood(reading: Reading, facts: Facts) -> Run:
     """A configuration with all that follows from it before a phase is looked at."""
-    this = release(facts.simpletuner.version or newest())
+    this = installed_release(facts)
     one = family(reading.get("model_family"))
     if one is not None and one.name == "qwen_image" and _newer_qwen(reading, this):
         # transformer_21.py: 32 heads, no mask unless captions are padded.
@@ -103,6 +113,7 @@ def understood(reading: Reading, facts: Facts) -> Run:
         family=one,
         mechanism=mechanism,
         name=next((each for each in choices(this.version) if each.name == mechanism), None),
+        listed=_listed(this, facts, mechanism),
         preset=size.preset if size else "",
         heads=(size.heads or one.heads) if size and one else 0,
         dtype=weight_dtype(reading),
@@ -112,6 +123,11 @@ def understood(reading: Reading, facts: Facts) -> Run:
         lacks=lacking(facts),
         sm=facts.driver.best_sm,
     )
+
+
+def _listed(this: Release, facts: Facts, mechanism: str) -> bool:
+    """The source of a release that was not looked at has a mechanism."""
+    return this.source is not None and mechanism in (names_in_source(facts, "simpletuner") or ())
 
 
 def _newer_qwen(reading: Reading, this: Release) -> bool:
@@ -147,6 +163,8 @@ def effective(run: Run, phase: PhaseName) -> tuple[str, str]:
     An empty name: unknown, or the run stops.
     """
     name = run.name
+    if name is None and run.listed:
+        return "", f"SimpleTuner {run.release.version} has {run.mechanism}, which is not known here"
     if name is None:
         return "", f"SimpleTuner stops at the start: it has no attention_mechanism {run.mechanism}"
     unlisted = run.reading.get("model_family") if run.family is None else ""
@@ -251,14 +269,17 @@ def _dispatched(run: Run, backend: str, title: str) -> tuple[str, str]:
         return "packed", "fuse_qkv_projections uses packed FlashAttention"
     if run.routed:
         return backend, ""
-    if backend in _HELD and run.release.known and run.release.holds_sdpa:
+    if backend in _HELD and run.release.looked_at and run.release.holds_sdpa:
         return backend, ""
     version = run.release.version
     if run.family is None:
         return "", f"model_family is not set here, and it decides whether {run.mechanism} acts"
-    if not run.release.known:
+    if run.release.source is not None and run.routed is None:
+        return "", f"the source of SimpleTuner {version} does not say whether {title} is routed"
+    if not run.release.looked_at:
         return "", f"SimpleTuner {version} is newer than {newest()}, the last that was looked at"
-    since = f", and reaches it since {run.family.routed}" if run.family.routed else ""
+    known = run.family.routed and run.release.known
+    since = f", and reaches it since {run.family.routed}" if known else ""
     return "native", (
         f"{run.mechanism} has no effect: in SimpleTuner {version} {title} does not go through"
         f" Diffusers' dispatcher{since}"

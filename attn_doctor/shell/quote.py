@@ -22,6 +22,10 @@ SHELLS: tuple[Shell, ...] = ("bash", "zsh", "sh", "fish", "powershell", "cmd")
 _PLAIN_POSIX = re.compile(r"[\w@%+:,./-][\w@%+=:,./-]*", re.ASCII)
 #: PowerShell splits `-name.part` and `-name:part` at the sign, so these get quotes.
 _PLAIN_POWERSHELL = re.compile(r"-{0,2}[\w+=-]+|[\w./:\\+][\w./:\\=+-]*", re.ASCII)
+#: Text that cmd and PowerShell read alike between double quotes, so that a command is right in
+#: both: to cmd single quotes are letters, and `>` writes a file. PowerShell ends a text also at
+#: typographic quotes.
+_SAME_IN_CMD = re.compile(r"[^$`\"“”„%!]*[^$`\"“”„%!\\]")
 _PLAIN_CMD = re.compile(r"[\w./:\\+-]+", re.ASCII)
 #: What cmd expands or ends a quoted text at; on a typed line nothing escapes them.
 _UNQUOTABLE_CMD = re.compile(r'["%!]')
@@ -51,7 +55,11 @@ def quote(text: str, shell: Shell) -> str:
     """
     check(text)
     plain = {"powershell": _PLAIN_POWERSHELL, "cmd": _PLAIN_CMD}.get(shell, _PLAIN_POSIX)
-    return text if plain.fullmatch(text) else quote_always(text, shell)
+    if plain.fullmatch(text):
+        return text
+    if shell == "powershell" and _SAME_IN_CMD.fullmatch(text):
+        return f'"{text}"'
+    return quote_always(text, shell)
 
 
 def quote_always(text: str, shell: Shell) -> str:
@@ -75,7 +83,7 @@ def quote_always(text: str, shell: Shell) -> str:
 def join(words: Iterable[str], shell: Shell) -> str:
     """Join a command and its arguments into one line. Raises as `quote` does."""
     first, *rest = [quote(word, shell) for word in words] or [""]
-    if shell == "powershell" and first.startswith("'"):
+    if shell == "powershell" and first.startswith(("'", '"')):
         # A quoted program is text to PowerShell unless the call operator precedes it.
         first = f"& {first}"
     return " ".join([first, *rest])

@@ -104,7 +104,7 @@ def test_powershell() -> None:
     assert lines == [
         r"$env:CUDA_HOME = 'C:\it''s'",
         "$env:MAX_JOBS = '2'",
-        r"& 'C:\My Env\python.exe' -m pip install 'a b'",
+        r'& "C:\My Env\python.exe" -m pip install "a b"',
     ]
 
 
@@ -113,7 +113,7 @@ def test_powershell_doubles_typographic_quotes_in_a_fix() -> None:
     fix = _fix(("pip", "install", "triton-windows"), CUDA_HOME="C:\\Users\\O’Brien")
     assert shell_lines(fix, user) == [
         r"$env:CUDA_HOME = 'C:\Users\O’’Brien'",
-        r"& 'C:\Users\O’’Brien\python.exe' -m pip install triton-windows",
+        r'& "C:\Users\O’Brien\python.exe" -m pip install triton-windows',
     ]
 
 

@@ -57,10 +57,11 @@ def test_a_shell_reads_back_the_same_words(program: str, texts: list[str]) -> No
 
 
 def powershell_words(line: str) -> list[str]:
-    r"""Split a line by PowerShell's rules for bare words and single-quoted strings.
+    r"""Split a line by PowerShell's rules for bare words and quoted strings.
 
     From about_Quoting_Rules and about_Parsing: all five single quotes begin and end a string, two
-    of them in it are one; in argument mode a bare word ends at white space and at
+    of them in it are one; all four double quotes begin and end one in which `$` and a backtick have
+    a meaning; in argument mode a bare word ends at white space and at
     `{ } ( ) ; , | & < >`, and `$ @ " \` #` have a meaning of their own; a bare word that begins
     with `-` and a letter is a parameter, which ends at `.` and `:`.
     """
@@ -73,6 +74,14 @@ def powershell_words(line: str) -> list[str]:
             while line[index] not in quotes or line[index + 1 : index + 2] in (*quotes,):
                 # Of two quotes the second is the one that is kept.
                 index += line[index] in quotes
+                text, index = text + line[index], index + 1
+            words.append(text)
+            index += 1
+            assert line[index : index + 1] in ("", " "), line
+        elif line[index] in '"“”„':
+            text, index = "", index + 1
+            while line[index] not in '"“”„':
+                assert line[index] not in "$`", line
                 text, index = text + line[index], index + 1
             words.append(text)
             index += 1
@@ -137,8 +146,18 @@ def test_cmd_reads_back_the_same_words_or_they_are_refused(texts: list[str]) -> 
     assert cmd_words(join(["program", *rest], "cmd")) == ["program", *rest]
 
 
+@settings(max_examples=300, deadline=None)
+@given(texts=st.lists(TEXT, min_size=1, max_size=6))
+@example(texts=["triton>=3.4,<3.6", "C:\\My Folder\\cache", "a'b"])
+def test_cmd_reads_the_words_for_powershell(texts: list[str]) -> None:
+    """Of texts without what means something between double quotes, to one of the two."""
+    same = [text for text in texts if text and not {*text} & {*'$`"“”„%!'} and text[-1] != "\\"]
+    line = join(["program", *same], "powershell")
+    assert cmd_words(line) == powershell_words(line) == ["program", *same]
+
+
 def test_a_quoted_program_is_called_in_powershell() -> None:
-    assert join(["C:\\My Env\\python.exe", "-V"], "powershell") == ("& 'C:\\My Env\\python.exe' -V")
+    assert join(["C:\\My Env\\python.exe", "-V"], "powershell") == '& "C:\\My Env\\python.exe" -V'
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -1,5 +1,7 @@
 """Demangles C++ symbol names: `_ZN3c105ErrorC2E…` is `c10::Error::Error(…)`.
 
+So is `?what@Error@c10@@…` of Windows: `c10::Error::what(…)`.
+
 Only the qualified name is demangled, not the types of arguments; a name with an unknown form is not
 changed.
 """
@@ -14,8 +16,15 @@ _LENGTH = re.compile(r"[1-9]\d{0,3}")
 _SHORT = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
 
 
+# ?toScalarType@TypeMeta@caffe2@@QEAA?AW4ScalarType@c10@@XZ
+_MSVC = re.compile(r"\?(\w+(?:@\w+)*)@@[A-Z]")
+
+
 def readable(name: str) -> str:
     """Return `name` as in C++, with `(…)` for its arguments."""
+    windows = _MSVC.match(name)
+    if windows is not None:
+        return "::".join(reversed(windows[1].split("@"))) + "(…)"
     start = _START.match(name)
     if start is None:
         return name

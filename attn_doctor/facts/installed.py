@@ -237,7 +237,7 @@ class Extension(Struct, frozen=True, kw_only=True):
     mismatch: ExtensionMismatch | None = None
     """What it was built for, according to its undefined symbols: `torch` (another torch), `cxx-abi`
     (the other C++ ABI), `libraries` (other versions of other libraries), `unchecked` (not compared:
-    a library of torch is missing, or the system is Windows); empty if all symbols are defined."""
+    a library of torch is missing); empty if all symbols are defined."""
     outdated_libraries: tuple[str, ...] | None = None
     """Libraries without a symbol version that it needs, such as `libstdc++.so.6`."""
     missing_symbol_versions: tuple[str, ...] | None = None

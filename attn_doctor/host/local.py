@@ -323,7 +323,10 @@ def _binary(question: str) -> Callable[..., Any]:
 def _unresolved(paths: Sequence[str], libraries: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     import msgspec
 
-    from attn_doctor.binaries.unresolved import unresolved
+    if os.name == "nt":
+        from attn_doctor.binaries.functions import unresolved
+    else:
+        from attn_doctor.binaries.unresolved import unresolved
 
     answers = unresolved([*zip(paths, libraries, strict=True)])
     return [msgspec.to_builtins(one) for one in answers]

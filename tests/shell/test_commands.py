@@ -51,12 +51,12 @@ def test_the_python_of_a_portable_build_leaves_out_packages_of_the_user() -> Non
     command = ("pip", "install", "triton-windows<3.6")
     facts = Facts(system=System(os="windows"), python=python)
     assert argv_for(command, facts) == (path, "-s", "-m", *command)
-    assert shell_lines(_fix(command), facts) == [f"{path} -s -m pip install 'triton-windows<3.6'"]
+    assert shell_lines(_fix(command), facts) == [f'{path} -s -m pip install "triton-windows<3.6"']
     without = Facts(
         system=System(os="windows"), python=Python(path=path, pip="", environment="embeddable")
     )
     assert shell_lines(_fix(command), without) == [
-        f"{path} -s -m pip install 'triton-windows<3.6'"  # it has no ensurepip
+        f'{path} -s -m pip install "triton-windows<3.6"'  # it has no ensurepip
     ]
     assert "no ensurepip: install pip with get-pip.py" in installers.obstacle(without)
 

@@ -1,7 +1,7 @@
 """Reads compiled extension modules without loading them: GPU code, libraries, symbols.
 
-Files of Linux show all three. Files of Windows show which DLLs are missing; functions that a DLL
-does not have are not looked up. On macOS, where no extension contains GPU code, none are listed.
+Functions that a DLL of Windows itself lacks are not looked up. On macOS, where no extension has GPU
+code, none are listed.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ SECONDS = 1.5
 MOST = 40
 #: Number of symbols that the facts name.
 SHOWN = 3
-#: Reason why the symbols of DLLs are unknown.
-WINDOWS = "the functions that a DLL must have are not looked up"
 #: How the names of torch's own libraries begin.
-_TORCH = ("libtorch", "libc10")
+_TORCH = ("libtorch", "libc10", "torch", "c10")
 
 
 class _File(NamedTuple):
@@ -146,7 +144,7 @@ def _extension(
             "cuda_major",
         ):
             gaps.add(name, f"{file.path}: {links.unclear}")
-    unseen = symbols == WINDOWS or any(name.startswith(_TORCH) for name in links.missing)
+    unseen = any(name.lower().startswith(_TORCH) for name in links.missing)
     if isinstance(symbols, str):
         for name in (
             "undefined_symbol_count",
@@ -195,7 +193,7 @@ def _gpu_code(host: Host, path: str, gaps: _ElementGaps, end: float) -> GpuCode 
 
 def _symbols(host: Host, files: list[_File], links: list[Links]) -> list[Unresolved | str]:
     """For each file what its symbols tell, or why they tell nothing. All are asked for at once."""
-    reasons = [_why_not(host, file, one) for file, one in zip(files, links, strict=True)]
+    reasons = [_why_not(file, one) for file, one in zip(files, links, strict=True)]
     needs = {
         file.path: one.providers
         for file, one, reason in zip(files, links, reasons, strict=True)
@@ -214,13 +212,11 @@ def _symbols(host: Host, files: list[_File], links: list[Links]) -> list[Unresol
     return found
 
 
-def _why_not(host: Host, file: _File, links: Links) -> str:
+def _why_not(file: _File, links: Links) -> str:
     """Return why the symbols of a file are unknown; empty if they can be read."""
-    if host.windows:
-        return WINDOWS
     if links.unclear:
         return f"{file.path}: {links.unclear}"
-    gone = [name for name in links.missing if name.startswith(_TORCH)]
+    gone = [name for name in links.missing if name.lower().startswith(_TORCH)]
     if gone:
         return f"{', '.join(gone)}, which would define its symbols, is missing"
     return ""

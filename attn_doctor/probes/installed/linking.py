@@ -325,16 +325,22 @@ class Dlls:
         host, binary = self._host, self.binary(path)
         own = [host.parent(path), package, host.join(package, "lib"), package + ".libs"]
         # The interpreter's own DLL may be in the base installation; it is loaded already.
-        missing = [
-            name
-            for name in binary.needed
-            if not name.lower().startswith((*_VIRTUAL, "python3"))
-            and not any(name.lower() in self._list(folder) for folder in (*own, *self._folders))
+        needed = [
+            name for name in binary.needed if not name.lower().startswith((*_VIRTUAL, "python3"))
         ]
+        folders = (*own, *self._folders)
+        places = {
+            name: next((one for one in folders if name.lower() in self._list(one)), None)
+            for name in needed
+        }
+        missing = [name for name, folder in places.items() if folder is None]
+        # Windows' own DLLs have what programs need, or send it on to others.
+        windows = self._folders[-2:]
+        found = [(one, name) for name, one in places.items() if one and one not in windows]
         return Links(
             missing=tuple(missing),
             elsewhere=tuple(place for name in missing if (place := self._elsewhere(name))),
-            providers=(),
+            providers=tuple(host.join(folder, name) for folder, name in found),
             too_old=(),
             versions=(),
             unclear=binary.damaged,

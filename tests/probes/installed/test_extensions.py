@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,9 @@ def test_kernels_of_the_hub(environment: Environment, tmp_path: Path) -> None:
 # Windows
 
 
-def windows(needed: list[str], *files: str, **variables: str) -> tuple[Extension, dict[str, str]]:
+def windows(
+    needed: list[str], *files: str, unresolved: Mapping[str, Any] | None = None, **variables: str
+) -> tuple[Extension, dict[str, str]]:
     site = r"C:\env\Lib\site-packages"
     pyd = rf"{site}\flash_attn_2_cuda.cp312-win_amd64.pyd"
     info = rf"{site}\flash_attn-2.8.3.dist-info\METADATA"
@@ -289,6 +292,7 @@ def windows(needed: list[str], *files: str, **variables: str) -> tuple[Extension
         more={
             key("binary", pyd): {"answer": {"format": "pe", "needed": needed}},
             key("gpu_code", pyd): {"answer": code},
+            key("unresolved", [pyd]): {"answer": [unresolved or {}]},
         },
     )
     gaps = Gaps()
@@ -301,9 +305,24 @@ def test_dlls_are_found_where_windows_looks() -> None:
     found, gaps = windows(
         ["C10.dll", "kernel32.dll", "python312.dll", "api-ms-win-crt-runtime-l1-1-0.dll"], system
     )
-    assert (found.missing_libraries, found.archs, found.mismatch) == ((), ("80",), "unchecked")
+    assert (found.missing_libraries, found.archs, found.mismatch) == ((), ("80",), "")
+    assert found.undefined_symbol_count == 0
+    assert not gaps
+
+
+def test_functions_that_a_dll_of_torch_lacks() -> None:
+    name = "?toScalarType@TypeMeta@caffe2@@QEAA?AW4ScalarType@c10@@XZ"
+    lacking = {"count": 1, "torch": 1, "first": [name]}
+    found, _ = windows(["c10.dll"], unresolved=lacking)
+    assert (found.mismatch, found.undefined_symbol_count) == ("torch", 1)
+    assert found.first_undefined_symbols == ("caffe2::TypeMeta::toScalarType(…)",)
+
+
+def test_functions_of_a_dll_that_is_missing_are_unknown() -> None:
+    found, gaps = windows(["c10.dll", "torch_cuda.dll"])
+    assert (found.mismatch, found.missing_libraries) == ("unchecked", ("torch_cuda.dll",))
     assert gaps["extensions[0].undefined_symbol_count"] == (
-        "the functions that a DLL must have are not looked up"
+        "torch_cuda.dll, which would define its symbols, is missing"
     )
 
 

@@ -7,6 +7,8 @@ written for the plainest shell: dash reads `bin/activate` and conda's `.sh` hook
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
 
 from attn_doctor.shell.quote import Shell, quote, quote_always
@@ -82,8 +84,19 @@ def _text(value: str, shell: Shell) -> str:
     return quote_always(value, shell) if shell == "powershell" else quote(value, shell)
 
 
+def _on_path(folder: str, shell: Shell) -> str:
+    """The folder as an entry of PATH, as a word.
+
+    Git Bash writes `/c/CUDA/bin` for `C:/CUDA/bin`; with a colon it would be two entries.
+    """
+    drive = re.match(r"([A-Za-z]):[\\/]", folder)
+    if drive is not None and shell not in ("powershell", "cmd"):
+        folder = f"/{drive[1].lower()}/" + folder[3:].replace("\\", "/")
+    return _text(folder, shell)
+
+
 def _prepend(folder: str, shell: Shell) -> str:
-    word = _text(folder, shell)
+    word = _on_path(folder, shell)
     if shell == "fish":
         return f"set -gx PATH {word} $PATH"
     if shell == "powershell":
@@ -96,7 +109,7 @@ def _prepend(folder: str, shell: Shell) -> str:
 def _prepend_once(folder: str, shell: Shell) -> list[str]:
     if not folder:
         return []
-    word, add = _text(folder, shell), _prepend(folder, shell)
+    word, add = _on_path(folder, shell), _prepend(folder, shell)
     if shell == "fish":
         return [f"contains -- {word} $PATH; or {add}"]
     if shell == "powershell":
@@ -130,7 +143,7 @@ def _restore(name: str, shell: Shell) -> list[str]:
 
 def _remove_from_path(folder: str, shell: Shell) -> list[str]:
     """Take the folder off PATH, once."""
-    word = _text(folder, shell)
+    word = _on_path(folder, shell)
     if shell == "fish":
         return [f"set -l at (contains -i -- {word} $PATH); and set -e PATH[$at]"]
     if shell == "powershell":

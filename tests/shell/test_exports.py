@@ -148,3 +148,26 @@ def test_an_empty_value_unsets_the_variable() -> None:
         "bash": "unset A", "zsh": "unset A", "sh": "unset A", "fish": "set -e A",
         "powershell": "Remove-Item Env:A", "cmd": 'set "A="',
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh", "zsh", "fish"])
+def test_a_folder_of_windows_is_one_entry_of_path(shell: Shell) -> None:
+    """Git Bash is a shell of Windows: a colon in an entry would make two of it."""
+    exports = Exports(variables={"CUDA_HOME": r"C:\CUDA\v12.8"}, path=r"C:\CUDA\v12.8\bin")
+    lines = [*eval_lines(exports, shell), *start_lines(exports, shell)]
+    assert sum("/c/CUDA/v12.8/bin" in line for line in lines) == 2
+    assert sum(r"C:\CUDA\v12.8\bin" in line for line in lines) == 0
+    argv = PROGRAMS[shell]
+    if shutil.which(argv[0]) is None:
+        pytest.skip(f"{argv[0]} is not installed")
+    show = f"{sys.executable} -c \"import os; print(os.environ['PATH'].split(':')[0])\""
+    for some in (eval_lines(exports, shell), start_lines(exports, shell)):
+        done = subprocess.run(
+            [*argv, "\n".join([*some, show])],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout == "/c/CUDA/v12.8/bin\n"
+    assert eval_lines(exports, "cmd")[-1] == r'set "PATH=C:\CUDA\v12.8\bin;%PATH%"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
@@ -53,7 +54,7 @@ def docker_stage(ctx: typer.Context, options: BuildOptions) -> str:
             targets=tuple(target.name for target in targets),
             arguments=arguments,
             program=program,
-            folder=os.path.normpath(folder),
+            folder=posixpath.normpath(folder),  # of the image, not of this system
             files=tuple(_in_context(Path(name)) for name in dict.fromkeys(files)),
             version=__version__,
             needs=_needs(targets),

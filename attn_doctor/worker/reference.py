@@ -100,4 +100,6 @@ def _softmax(
         row = torch.arange(rows.start, rows.stop, device=scores.device)[:, None]
         column = torch.arange(key.shape[2], device=scores.device)[None, :]
         scores = scores.masked_fill(column > row, float("-inf"))
-    return torch.softmax(scores, dim=-1)
+    # A row without a key has the result 0, not 0/0.
+    empty = (scores == float("-inf")).all(-1, keepdim=True)
+    return torch.softmax(scores, dim=-1).masked_fill(empty, 0.0)

@@ -111,21 +111,28 @@ def _flex(module: Any, _name: str, route: str) -> Call:
 
     def call(q: Any, k: Any, v: Any, mask: Any, causal: bool, gqa: bool) -> Any:
         boolean = mask is not None and mask.dtype == torch.bool
+        # A dimension of size 1 is broadcast, as other backends do.
+        own = [mask is not None and size > 1 for size in (mask.shape if mask is not None else ())]
 
-        def visible(b: Any, _h: Any, row: Any, column: Any) -> Any:
+        def part(b: Any, h: Any, row: Any, column: Any) -> Any:
+            index = (b, h, row, column)
+            return mask[tuple(one if many else 0 for one, many in zip(index, own))]  # noqa: B905
+
+        def visible(b: Any, h: Any, row: Any, column: Any) -> Any:
             seen = row >= column if causal else None
             if boolean:
-                own = mask[b, 0, 0, column]
-                seen = own if seen is None else seen & own
+                found = part(b, h, row, column)
+                seen = found if seen is None else seen & found
             return seen
 
-        def biased(score: Any, b: Any, _h: Any, _row: Any, column: Any) -> Any:
-            return score + mask[b, 0, 0, column]
+        def biased(score: Any, b: Any, h: Any, row: Any, column: Any) -> Any:
+            return score + part(b, h, row, column)
 
         block = None
         if causal or boolean:
-            batch, rows, keys = q.shape[0], q.shape[2], k.shape[2]
-            block = module.create_block_mask(visible, batch, None, rows, keys, device=str(q.device))
+            heads = q.shape[1] if boolean and own[1] else None
+            sizes = (q.shape[0], heads, q.shape[2], k.shape[2])
+            block = module.create_block_mask(visible, *sizes, device=str(q.device))
         score = biased if mask is not None and not boolean else None
         return attention(q, k, v, score_mod=score, block_mask=block, enable_gqa=gqa)
 
@@ -153,8 +160,8 @@ def _packed(q: Any, k: Any, v: Any, mask: Any) -> dict[str, Any]:
     if mask is None:
         more = {"k": k.flatten(0, 1), "v": v.flatten(0, 1), "cu_seqlens_k": offsets * keys}
         return {**packed, **more, "max_seqlen_k": keys}
-    if mask.dtype != torch.bool:
-        raise NotOffered("variable lengths are made of boolean masks only")
+    if mask.dtype != torch.bool or mask.shape[1] > 1 or mask.shape[2] > 1:
+        raise NotOffered("variable lengths are made of boolean masks over keys only")
     seen = mask[:, 0, 0].expand(batch, keys)
     counts = seen.sum(1, dtype=torch.int32)
     ends = torch.cat([offsets[:1], counts.cumsum(0, dtype=torch.int32)])

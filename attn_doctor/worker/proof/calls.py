@@ -124,17 +124,20 @@ class _Prover:
             seed=100 * call.seed + number,
         )  # fmt: skip
         with torch.no_grad():
-            made = probe.make(noise, [tuple(one.shape) for one in views])
-            for view, one in zip(views, made):  # noqa: B905 - Python 3.9 has no strict
-                view.copy_(one)
-            del made
+            if probe.make is not None:
+                made = probe.make(noise, [tuple(one.shape) for one in views])
+                for view, one in zip(views, made):  # noqa: B905 - Python 3.9 has no strict
+                    view.copy_(one)
+                del made
             self._copies = [one.clone() for one in views]
         upstream = None
         if call.training:
             shape = (*query.shape[:3], value.shape[3])
             # Small numbers of float16 have few digits, in a right kernel too.
             factor = 1.0 if query.dtype == torch.float16 else probe.gradient
-            made = probe.upstream(noise, shape) * factor
+            made = probe.upstream(noise, shape)
+            if factor != 1.0:  # a product may lie in memory in another order
+                made = made * factor
             upstream = self._upstream(made.to(query.dtype), part)
         call.wait()
         with around(), torch.set_grad_enabled(call.training):

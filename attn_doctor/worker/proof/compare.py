@@ -64,6 +64,13 @@ class Compared(NamedTuple):
     """The largest share that any figure has of what is allowed; above 1 the result is wrong."""
     wrong: str
     """What is wrong, with figures; empty if nothing is."""
+    figure: str = ""
+    """The first figure that is beyond what is allowed: `finite`, `whole`, `row`, `block`, `gain` or
+    `scale`."""
+    place: tuple[int, int, int] | None = None
+    """Batch, head and row of the row that is most beyond what is allowed."""
+    row_allowed: float = math.nan
+    """The largest `worst` of that row that counts as right."""
 
 
 def compare(
@@ -137,17 +144,26 @@ class _Rows:
              noise[place][None]]
         ).tolist()  # fmt: skip
         where, start = int(place), int(block_place) * TILE
-        return _Figures(name, *numbers).compared(len(off), self._words(where), self._words(start))
+        figures = _Figures(name, *numbers)
+        found = figures.compared(len(off), self._words(where), self._words(start))
+        return found._replace(place=self._place(where))
 
     def _words(self, number: int) -> str:
         """Where the row with this number is, in words."""
+        batch, head, row = self._place(number)
+        sample = f" of sample {batch}" if self._places[-1][0] else ""
+        return f"row {row} of head {head}{sample}"
+
+    def _place(self, number: int) -> tuple[int, int, int]:
+        """Batch, head and row of the row with this number; that of the last for a larger one."""
+        found = (0, 0, 0)
         for batch, head, rows, count in self._places:
+            row = min(number, count - 1)
+            found = (batch, head, row if rows is None else int(rows[row]))
             if number < count:
-                row = number if rows is None else int(rows[number])
-                sample = f" of sample {batch}" if self._places[-1][0] else ""
-                return f"row {row} of head {head}{sample}"
+                break
             number -= count
-        return ""
+        return found
 
 
 def _blocks(torch: Any, column: Any) -> Any:
@@ -158,6 +174,7 @@ def _blocks(torch: Any, column: Any) -> Any:
 class _Share(NamedTuple):
     """A figure's share of what is allowed, and what to say if it is more than that."""
 
+    figure: str
     share: float
     words: str
 
@@ -191,9 +208,14 @@ class _Figures(NamedTuple):
         usual = max(self.row_size, self.size / rows)
         shares = self._shares(error, allowed, usual, row, block)
         # NaN is the largest.
-        margin = max((share if share == share else math.inf) for share, _ in shares)
-        wrong = next((words for share, words in shares if not share <= 1.0), "")
-        return Compared(error, allowed, _ratio(self.row_off, usual), rows, margin, wrong)
+        margin = max((one.share if one.share == one.share else math.inf) for one in shares)
+        wrong = next((one for one in shares if not one.share <= 1.0), None)
+        return Compared(
+            error, allowed, _ratio(self.row_off, usual), rows, margin,
+            wrong.words if wrong else "",
+            wrong.figure if wrong else "",
+            row_allowed=self._limits.row * _ratio(self.row_noise, usual),
+        )  # fmt: skip
 
     @property
     def _limits(self) -> _Limits:
@@ -209,30 +231,36 @@ class _Figures(NamedTuple):
         scale, scale_limit = _factor(self.slope, self.steep, self.slope_chance, flatter)
         return [
             _Share(
+                "finite",
                 math.inf if self.strange else 0.0,
                 f"{what} holds {self.strange:.0f} values that are not finite (NaN or infinity)"
                 f"{self._in_zeros()}",
             ),
             _Share(
+                "whole",
                 _ratio(self.off, self.noise) / limits.whole,
                 f"{what} is off by {error:.2g}, most in {row}; {allowed:.2g} is allowed"
                 f"{self._as_scale()}",
             ),
             _Share(
+                "row",
                 self.row**0.5 / limits.row,
                 f"{row} of {what} is off by {_ratio(self.row_off, usual):.2g};"
                 f" {limits.row * _ratio(self.row_noise, usual):.2g} is allowed",
             ),
             _Share(
+                "block",
                 self.block**0.5 / limits.block,
                 f"{what} is off by {self.block**0.5:.2g} times its expected rounding in the rows"
                 f" from {block} on; {limits.block:g} times is allowed",
             ),
             _Share(
+                "gain",
                 abs(gain) / gain_limit,
                 f"{what} is {gain:+.1%} too large on average; {gain_limit:.1%} is allowed",
             ),
             _Share(
+                "scale",
                 abs(scale) / scale_limit,
                 f"{what} is that of a scale {scale:+.1%} off; {scale_limit:.1%} is allowed",
             ),

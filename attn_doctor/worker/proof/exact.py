@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from attn_doctor.worker.proof.rounding import Rounding
+from attn_doctor.worker.proof.rounding import KEY_BLOCK, Rounding, query_block
 from attn_doctor.worker.proof.rows import Sample
 from attn_doctor.worker.reference import backward
 
@@ -73,17 +73,26 @@ def parts(
             rows = sample.rows(torch, batch * queries.shape[1] + head, keys.device)
             largest = queries[batch, head].abs().amax().double() if rounding.steps else None
             own.begin_head()
-            for chosen in rows.split(step):
-                index = (batch, head, chosen)
-                query = queries[index].double()
-                scores = query @ own.key.mT * scale
-                gradient = None if upstream is None else upstream[index].double()
-                rows_of = _Rows(torch, own, query, scores, scale, rounding, largest)
-                yield from rows_of.parts(adjust(scores, *index), index, gradient)
-            own.end_head()
+            for block in _blocks(torch, rows, queries.shape[2], rounding):
+                for chosen in block.split(step):
+                    index = (batch, head, chosen)
+                    query = queries[index].double()
+                    scores = query @ own.key.mT * scale
+                    gradient = None if upstream is None else upstream[index].double()
+                    rows_of = _Rows(torch, own, query, scores, scale, rounding, largest)
+                    yield from rows_of.parts(adjust(scores, *index), index, gradient)
+                own.end_block()
         if upstream is not None:
             yield Part("dk", place, own.dk, own.dk_noise)
             yield Part("dv", place, own.dv, own.dv_noise)
+
+
+def _blocks(torch: Any, rows: Any, length: int, rounding: Rounding) -> Any:
+    """`rows` by the blocks after which a kernel rounds sums over rows: all, or those of a tile."""
+    if not rounding.partial:
+        return [rows]
+    counts = torch.unique_consecutive(rows // query_block(length), return_counts=True)[1]
+    return rows.split(counts.tolist())
 
 
 class _Keys:
@@ -109,8 +118,8 @@ class _Keys:
         """Begin a query head that uses these keys."""
         self._before = self.dk.clone(), self.dv.clone()
 
-    def end_head(self) -> None:
-        """Add the roundings of this head's gradients, which may be written before they are summed.
+    def end_block(self) -> None:
+        """Add the rounding of this head's sums so far, which may be written before they are summed.
 
         Kernels that add the heads of a group in float32 round the sum once, which is less.
         """
@@ -189,11 +198,12 @@ class _Rows:
         change *= scale**2
         common = inner * scale**2
         moved = _squares(weights @ own.key)
+        times = -(-own.key.shape[0] // KEY_BLOCK) if rounding.partial else 1
         yield Part(
             "dq",
             index,
             dq,
-            change @ own.key_size + common * moved + rounding.out**2 * _squares(dq),
+            change @ own.key_size + common * moved + times * rounding.out**2 * _squares(dq),
         )
         size = _squares(self.query)
         own.dk_noise += change.mT @ size + squares.mT @ (common * size)

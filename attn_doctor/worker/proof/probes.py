@@ -22,7 +22,8 @@ class Probe(NamedTuple):
 
     name: str
     """As users read it, after `with`."""
-    make: Maker
+    make: Maker | None
+    """None: the inputs hold their numbers already."""
     upstream: Upstream
     why: str
     in_training: str = ""

@@ -41,6 +41,20 @@ class Rounding(NamedTuple):
     """Queries and keys, in steps of this share of the largest element of a head."""
     tiny: float = 0.0
     """Weights that are smaller than this lose all their digits (float16)."""
+    partial: bool = False
+    """Gradients are rounded after each block of queries (`query_block`) and of 512 keys."""
+
+
+#: Keys after which the flash kernel of CPUs rounds the gradient of the queries.
+KEY_BLOCK = 512
+
+
+def query_block(length: int) -> int:
+    """Queries after which torch's flash kernel of CPUs rounds the gradients of keys and values.
+
+    Source: `flash_attention_backward_kernel_impl` of ATen's `native/cpu/FlashAttentionKernel.cpp`.
+    """
+    return 256 if length >= 768 else 64 if length >= 192 else 32
 
 
 def _relative(kind: str) -> float:
@@ -74,4 +88,6 @@ def rounding(kind: str, dtype: str, device: str) -> Rounding:
             return Rounding(tf32, tf32, tf32, inputs=tf32, scores=out * 2**_LOST)
         lost = out * 2**_LOST
         return Rounding(lost, lost, scores=lost)
-    return Rounding(out, out, scores=out if kind == "unfused" else 0.0, tiny=tiny)
+    if kind == "unfused":
+        return Rounding(out, out, scores=out, tiny=tiny)
+    return Rounding(out, out, tiny=tiny, partial=not device.startswith("cuda"))

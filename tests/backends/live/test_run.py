@@ -59,7 +59,7 @@ def test_a_right_backend_is_verified(report: LiveReport) -> None:
                 assert error
                 assert allowed
                 assert error < allowed
-            assert figures.compared.calls == (5 if phase == "inference" else 6)
+            assert figures.compared.calls == 5
             assert figures.compared.heads == figures.shape.batch * figures.shape.heads
             assert 0.2 < figures.compared.share <= 1
             assert figures.milliseconds

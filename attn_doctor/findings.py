@@ -106,6 +106,8 @@ class Advisory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The release without the fault; empty while there is none."""
     reproducer: str = ""
     """A program of at most 15 lines that shows the fault; empty if it needs more."""
+    shows: str = ""
+    """A pattern that the program's output holds where the fault is; empty if it does not say."""
     seen: tuple[str, ...] = ()
     """What it gave where we ran it: day, GPU, versions, result."""
     reported: tuple[str, ...] = ()

@@ -259,6 +259,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "worker/cuda_home.py": {"os.fdopen": "its own answer"},
     "worker/wire.py": {"os.open": "/dev/null and its own log"},
     "worker/describe_gpu.py": {"os.fdopen": "its own answer"},
+    "worker/audit/job.py": {"devices.open": "opens a GPU"},
     "worker/backends/device.py": {"open": "a function of this name that opens a GPU"},
     "worker/backends/job.py": {"open": "/proc/self/oom_score_adj", "devices.open": "opens a GPU"},
     "worker/kernels/job.py": {"os.fdopen": "its own answer", "json.load": "its own job"},

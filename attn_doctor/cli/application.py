@@ -27,6 +27,7 @@ Set ATTN_DOCTOR_LOG=debug to log each step to standard error.
 _COMMANDS = {
     "check": ("check.command", "check"),
     "backends": ("backends.command", "backends"),
+    "audit": ("audit.command", "audit"),
     "explain": ("explain", "explain"),
     "fix": ("fix.command", "app"),
     "install": ("install.command", "install"),

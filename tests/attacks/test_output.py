@@ -22,6 +22,7 @@ from tests.kernels.conftest import Maker
 ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("check",): (),
     ("backends",): (),
+    ("audit",): ("--minutes", "0.1"),
     ("explain",): ("--no-probe", "LOG"),
     ("report",): ("-o", "-"),
     ("build-kernels",): ("--list-targets",),

@@ -106,7 +106,7 @@ def attempts(
 ) -> list[Attempt]:
     """The attempts for `names`; `found` says which modules are installed."""
     planned = [
-        Attempt(name=name, route=route, score_bytes=_score_bytes(name, route, workload, table))
+        Attempt(name=name, route=route, score_bytes=score_bytes(name, route, workload, table))
         for name in names
         for route in _routes(name, found)
     ]
@@ -128,9 +128,10 @@ def _routes(name: str, found: Mapping[str, bool]) -> Sequence[str]:
     return ("diffusers",) if module == "torch" else ("diffusers", "direct")
 
 
-def _score_bytes(
+def score_bytes(
     name: str, route: str, workload: Workload, table: Mapping[str, Any]
 ) -> dict[str, float]:
+    """Bytes that a backend holds for each score, by phase."""
     for row in table["scores"]:
         if row["backend"] == name and route in row.get("route", (route,)):
             masked = row.get("masked", 0.0) if workload.mask != "none" or workload.causal else 0.0

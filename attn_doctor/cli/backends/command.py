@@ -33,6 +33,14 @@ class LiveOptions(Struct, frozen=True, kw_only=True):
             rich_help_panel=_LIVE,
         ),
     ] = False
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit",
+            help="With --live: search them for wrong results as well; see attn-doctor audit.",
+            rich_help_panel=_LIVE,
+        ),
+    ] = False
     device: Annotated[
         str,
         typer.Option(
@@ -106,6 +114,8 @@ def backends(
     wanted = calls.calls(("none",) if live.live else ("none", "bool"))
     if live.live and (source.facts or source.pretend or why):
         raise typer.BadParameter("--live runs the backends here: drop --facts, --pretend and --why")
+    if live.audit and not live.live:
+        raise typer.BadParameter("--audit runs the backends: add --live, or use attn-doctor audit")
     from attn_doctor.backends.matrix import framework_of
     from attn_doctor.diagnosis import diagnosis_of
 
@@ -162,7 +172,23 @@ def _live(
         path=output,
     )
     found = ran(diagnosis, options)
-    return found.code, show(found, diagnosis, options)
+    code, text = found.code, show(found, diagnosis, options)
+    if not live.audit:
+        return code, text
+    from attn_doctor.backends.audit.plan import Options as Audit
+    from attn_doctor.cli.audit.run import added
+    from attn_doctor.cli.audit.run import ran as audited
+
+    report = audited(
+        diagnosis,
+        Audit(
+            names=names,
+            phases=options.workload.phases,
+            dtype=options.workload.torch_dtype,
+            device=found.report.device.device,
+        ),
+    )
+    return added(code, text, report, diagnosis, format, output)
 
 
 def _table(

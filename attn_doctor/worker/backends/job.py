@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from attn_doctor.worker.audit.job import audit
 from attn_doctor.worker.backends import calls, timing
 from attn_doctor.worker.backends import device as devices
 from attn_doctor.worker.proof.calls import Call, Proof, prove
@@ -67,7 +68,7 @@ def warm_up(device: str) -> None:
 
 
 def run_job(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-    """Run one job: `import`, `device` or `attend`. Failures are reported, not raised."""
+    """Run one job: `import`, `device`, `attend` or `audit`. Failures are reported, not raised."""
     _be_killed_first()
     # A library that hangs and holds the interpreter lock stops the thread that watches our parent.
     die_with(os.getppid())
@@ -75,7 +76,8 @@ def run_job(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     limit: float = job["seconds"]
     faulthandler.dump_traceback_later(max(0.2, limit - max(0.5, 0.05 * limit)))
     emit("stage", stage="import")
-    action = {"import": _import, "device": _device, "attend": _attend}[job["action"]]
+    actions = {"import": _import, "device": _device, "attend": _attend, "audit": audit}
+    action = actions[job["action"]]
     try:
         action(job, emit)
     except BaseException as error:

@@ -22,7 +22,7 @@ from attn_doctor.rulebook import library
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 #: A package that serves the fault whose name stands in a file, in the worker's process.
-_OPS = """
+OPS = """
 import os, sys
 sys.path.append({here!r})
 import wrong_attention
@@ -108,7 +108,7 @@ def live(python: str, folder: Path, device: str, patch: Any) -> Iterator[Live]:
     package, name = folder / "xformers", folder / "fault"
     package.mkdir()
     (package / "__init__.py").write_text("__version__ = '9.9'\n")
-    (package / "ops.py").write_text(_OPS.format(here=str(HERE), name=str(name)))
+    (package / "ops.py").write_text(OPS.format(here=str(HERE), name=str(name)))
     patch("PYTHONPATH", str(folder))
     facts = Facts(python=Python(path=python))
     with scratch() as room:

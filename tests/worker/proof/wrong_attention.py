@@ -758,12 +758,15 @@ def memory_efficient_attention(attention: Any, q: Any, k: Any, v: Any, bias: Any
     groups = q.shape[2] if q.dim() == 5 else 0
     if groups:
         q, k, v = q.flatten(2, 3), k[:, :, :, 0], v[:, :, :, 0]
-    hidden = None
+    hidden = added = None
+    causal = bias is not None
     if isinstance(bias, torch.Tensor):
-        hidden = bias == float("-inf")
-    causal = bias is not None and hidden is None
+        causal, hidden = False, bias == float("-inf")
+        rest = bias.masked_fill(hidden, 0.0)
+        added = rest if rest.any() else None
+        hidden = hidden if hidden.any() else None
     q, k, v = (one.transpose(1, 2) for one in (q, k, v))
-    out = attention(q, k, v, causal=causal, hidden=hidden).transpose(1, 2)
+    out = attention(q, k, v, causal=causal, hidden=hidden, bias=added).transpose(1, 2)
     return out.unflatten(2, (groups, -1)) if groups else out
 
 

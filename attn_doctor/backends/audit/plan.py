@@ -1,0 +1,120 @@
+"""Plan an audit: for each backend a list of parts, each some calls that run in one process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from attn_doctor.backends.live.plan import NAMES, Attempt, Limits, Workload, job, score_bytes
+from attn_doctor.worker.audit import probes, scripts
+from attn_doctor.worker.audit.case import Case
+
+#: Calls of one process: a crash costs those that follow it in its part.
+_PART = 48
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """Calls of one probe, for one process."""
+
+    probe: str
+    cases: tuple[Case, ...] = ()
+    scripts: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many calls it has."""
+        return len(self.cases) + len(self.scripts)
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What to audit."""
+
+    names: tuple[str, ...] = ()
+    """Canonical names of backends; none: all that are installed."""
+    phases: tuple[str, ...] = ("inference", "training")
+    dtype: str = "bfloat16"
+    seed: int = 0
+    device: str = ""
+    minutes: float = 10.0
+    """After that no further part is begun."""
+    progress_file: str = ""
+    """Where progress is kept; empty: nowhere."""
+
+
+def attempts(
+    names: Iterable[str], found: Mapping[str, bool], table: Mapping[str, Any]
+) -> list[Attempt]:
+    """The backends that can be run, by the library itself; `found` says which modules are there."""
+    planned = []
+    for name in names:
+        module = NAMES[name]
+        if not found.get(module) or (module == "kernels" and not found.get("diffusers")):
+            continue
+        routes: tuple[str, ...] = ("diffusers",) if module == "kernels" else ("direct",)
+        routes += ("compiled",) if name == "flex" else ()
+        planned += [
+            Attempt(name=name, route=route, score_bytes=score_bytes(name, route, Workload(), table))
+            for route in routes
+        ]
+    return planned
+
+
+def parts(attempt: Attempt, options: Options, device: str) -> list[Part]:
+    """What one backend is called with, the cheap and telling calls first."""
+    planned: list[Part] = []
+    training = "training" in options.phases
+    for probe in probes.PROBES:
+        cases = probes.cases(
+            probe, route=attempt.route, device=device, phases=options.phases, dtype=options.dtype,
+            seed=options.seed,
+        )  # fmt: skip
+        planned += [
+            Part(probe=probe.name, cases=tuple(cases[start : start + _PART]))
+            for start in range(0, len(cases), _PART)
+        ]
+        if probe is probes.PROBES[0]:
+            planned += [
+                Part(probe=name, scripts=(name,))
+                for name, script in scripts.SCRIPTS.items()
+                if scripts.applies(script, attempt.name, attempt.route, device, training=training)
+            ]
+    return planned
+
+
+def digest(planned: Sequence[Part]) -> str:
+    """Changes with the calls, so that progress with other calls is not taken for this one."""
+    text = json.dumps([[one.probe, one.cases, one.scripts] for one in planned])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def task(
+    attempt: Attempt,
+    cases: Sequence[Case],
+    names: Sequence[str],
+    device: str,
+    table: Mapping[str, Any],
+    *,
+    stop: bool = False,
+    each: float = 0.0,
+) -> dict[str, Any]:
+    """What the worker is to do.
+
+    `stop`: only up to the first call that is wrong. `each`: seconds that one call may take; 0: as
+    usual.
+    """
+    made = job(attempt, Workload(), Limits(), device, table)
+    return {
+        **{
+            key: made[key]
+            for key in ("name", "route", "device", "share", "rounding", "score_bytes")
+        },
+        "action": "audit",
+        "cases": [case._asdict() for case in cases],
+        "scripts": list(names),
+        "stop": stop,
+        "each": each or (300.0 if attempt.route == "compiled" else 120.0),
+    }

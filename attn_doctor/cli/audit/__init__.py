@@ -1,0 +1,1 @@
+"""`attn-doctor audit`."""

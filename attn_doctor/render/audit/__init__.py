@@ -1,0 +1,1 @@
+"""The results of an audit, in words."""

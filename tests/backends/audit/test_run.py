@@ -1,0 +1,259 @@
+"""Audits in a real torch on the CPU: wrong attentions, a crash, a hang, and right backends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from attn_doctor.backends.audit import faults, plan, programs
+from attn_doctor.backends.audit.calls import Runner
+from attn_doctor.backends.audit.outcome import Fault, Kind
+from attn_doctor.backends.audit.shrink import shrink
+from attn_doctor.worker.audit import scripts
+from attn_doctor.worker.audit.case import Case
+from attn_doctor.worker.audit.lines import GRADIENTS, LAYOUTS, MASKS, VALUES
+from attn_doctor.worker.audit.program import Bound, program
+from tests.backends.audit import wrong_backend
+from tests.command import run
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    with pytest.MonkeyPatch.context() as made:
+        made.setenv("OMP_NUM_THREADS", "1")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def auditing(
+    torch_python: str, patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Runner]]:
+    folder = tmp_path_factory.mktemp("wrong")
+    with wrong_backend.auditing(torch_python, folder, patch.setenv) as made:
+        yield made
+
+
+#: Faults of scale, softmax, keys, heads, masks, rows, memory, and gradients: 40 of them.
+FAULTS = (
+    "scale 2 % too large", "scale of a padded head", "no maximum taken away",
+    "maximum of the first tile", "tiles not scaled to one maximum", "scores clamped to 30",
+    "soft cap of 50", "weights in fp8", "keys in fp8", "scores in bfloat16",
+    "total without the last key", "last key left out", "first key left out",
+    "values shifted by one key", "only as many keys as queries", "two heads exchanged",
+    "heads of a group in turns", "mask left out", "mask of the first sample for all",
+    "mask shifted by one key", "mask left out in odd heads", "causal flag left out",
+    "causal mask shows one key too many", "causal mask shows one key too few", "bias scaled",
+    "bias of the first head for all", "rows before tile boundaries halved",
+    "one row of one head off",
+    "NaN in rows without a key", "rows beyond 160 shifted by one", "memory read as contiguous",
+    "output of the first call", "one output buffer for all calls", "every fifth call wrong",
+    "no gradient for keys", "dq 2 % too large", "gradient read as contiguous",
+    "gradient in float16", "log-sum-exp of the first call", "gradient NaN for very negative scores",
+)  # fmt: skip
+
+
+def test_forty_wrong_attentions_are_found(auditing: tuple[Path, Runner]) -> None:
+    name, runner = auditing
+    missed = []
+    for fault in FAULTS:
+        name.write_text(fault)
+        if wrong_backend.first_wrong(runner, plan.Options()) is None:
+            missed.append(fault)
+    assert missed == []
+
+
+def shrunk(auditing: tuple[Path, Runner], fault: str, part: list[Case]) -> Fault:
+    """The fault that a part of an audit shows first, shrunk."""
+    name, runner = auditing
+    name.write_text(fault)
+    answers, _ = runner.run(part)
+    answer = next(one for one in answers if one.kind is not None)
+    small = shrink(runner, part, answer, time.monotonic() + 120)
+    first = part[answer.number]
+    return faults.of_case(small, first, "probe", runner.attempt, "cpu", "here", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "kind", "small"),
+    [
+        (
+            "gradient NaN for very negative scores",
+            [Case(length=n, heads=2, kv_heads=2, training=True, level=-200) for n in (640, 704)],
+            Kind.NOT_FINITE,
+            [{"length": 64, "size": 8, "training": True, "level": -120}],
+        ),
+        (
+            "last key left out",
+            [
+                Case(
+                    length=192,
+                    heads=4,
+                    kv_heads=2,
+                    batch=2,
+                    mask="rows",
+                    layout="rows with padding",
+                )
+            ],
+            Kind.WRONG,
+            [{"length": 2, "size": 8}],
+        ),
+        (
+            "gradients of the first call",
+            [Case(length=192, training=True, seed=seed) for seed in (1, 2)],
+            Kind.WRONG,
+            None,
+        ),
+    ],
+)
+def test_a_fault_is_shrunk_and_its_program_shows_it(
+    auditing: tuple[Path, Runner],
+    torch_python: str,
+    tmp_path: Path,
+    name: str,
+    part: list[Case],
+    kind: Kind,
+    small: list[dict[str, object]] | None,
+) -> None:
+    fault = shrunk(auditing, name, part)
+    assert fault.kind is kind
+    if small is None:
+        assert len(fault.cases) == 2
+        assert "; after length" in fault.words
+        assert fault.cases[0]["length"] == fault.cases[1]["length"] < 192
+    else:
+        assert list(fault.cases) == small
+    assert "attn_doctor" not in fault.program
+    env = {**os.environ, "PYTHONPATH": str(auditing[0].parent)}
+    shown, printed = programs.confirmed(fault, torch_python, str(tmp_path), env, 120)
+    assert shown is True, printed
+    # The same program without the fault.
+    auditing[0].write_text("")
+    shown, printed = programs.confirmed(fault, torch_python, str(tmp_path), env, 120)
+    assert shown is False, printed
+
+
+#: Crashes and hangs at some lengths.
+DEADLY = """
+import ctypes, time, torch
+
+class LowerTriangularMask:
+    pass
+
+def memory_efficient_attention(q, k, v, bias, p, scale):
+    if q.shape[1] % 50 == 1:
+        ctypes.string_at(1)
+    while q.shape[1] % 50 == 2:
+        time.sleep(1)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+"""
+
+
+@pytest.mark.parametrize(("length", "kind", "small"), [(151, Kind.CRASHED, 1), (152, Kind.HUNG, 2)])
+def test_a_crash_and_a_hang_are_findings(
+    torch_python: str,
+    tmp_path: Path,
+    patch: pytest.MonkeyPatch,
+    length: int,
+    kind: Kind,
+    small: int,
+) -> None:
+    with wrong_backend.auditing(torch_python, tmp_path, patch.setenv) as (name, runner):
+        (name.parent / "xformers" / "ops.py").write_text(DEADLY)
+        runner = replace(runner, each=3.0)
+        part = [Case(length=130), Case(length=length), Case(length=140)]
+        answers, _ = runner.run(part)
+        assert [one.kind for one in answers] == [None, kind]
+        found = shrink(runner, part, answers[1], time.monotonic() + 60)
+        assert found.cases == (Case(length=small, size=8),)
+        fault = faults.of_case(found, part[1], "probe", runner.attempt, "cpu", "here", ())
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    seconds = 20.0 if kind is Kind.HUNG else 120.0
+    shown, printed = programs.confirmed(fault, torch_python, str(tmp_path), env, seconds)
+    assert shown is True, printed
+
+
+#: Runs programs in one process; prints how each ended.
+_CHILD = """
+import json, sys, types
+for number, line in enumerate(sys.stdin):
+    title, text = json.loads(line)
+    name = f"program_{number}"
+    module = sys.modules[name] = types.ModuleType(name)
+    try:
+        exec(compile(text, title, "exec"), vars(module))
+    except SystemExit as ended:
+        print("ENDED", json.dumps([title, ended.code]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["native", "_native_math", "_native_flash", "flex"])
+def test_programs_of_right_backends_find_nothing(torch_python: str, name: str) -> None:
+    """Each table's lines, in programs: a program is not wrong by itself."""
+    usual = Case(length=48, heads=2, kv_heads=2, batch=2, training=name != "flex")
+    every = [
+        *(usual._replace(values=values) for values in VALUES),
+        *(usual._replace(mask=mask) for mask in MASKS),
+        *(usual._replace(gradient=gradient) for gradient in GRADIENTS),
+        *(usual._replace(layout=layout) for layout in LAYOUTS if "single" not in layout),
+        usual._replace(batch=1, layout="odd stride of a single sample"),
+        usual._replace(causal=True), usual._replace(heads=4), usual._replace(keys=77),
+        usual._replace(level=-200), usual._replace(dtype="float32"),
+        usual._replace(how="checkpoint"),
+    ]  # fmt: skip
+    if name == "_native_flash":
+        every = [one for one in every if one.mask == "none" and one.layout[:5] != "sizes"]
+    lines = {}
+    for number, case in enumerate(every):
+        bounds = [Bound("out", "whole", 0.02), Bound("out", "finite", 0.0)]
+        bounds += [Bound("dv", "whole", 0.03)] if case.training else []
+        for bound in bounds:
+            text = program((case,), name, "direct", "cpu", bound, "title")
+            lines[f"{number} {bound.result} {bound.figure}"] = text
+    for title, script in scripts.SCRIPTS.items():
+        if title != "blocks without a function" and scripts.applies(
+            script, name, "direct", "cpu", training=name != "flex"
+        ):
+            lines[title] = scripts.program(script, name, "direct", "cpu", "title")
+    done = subprocess.run(
+        [torch_python, "-c", _CHILD],
+        input="".join(json.dumps(pair) + "\n" for pair in lines.items()),
+        capture_output=True, text=True, check=False, timeout=500,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    ended = [line.removeprefix("ENDED ") for line in done.stdout.splitlines() if "ENDED" in line]
+    codes = dict(json.loads(line) for line in ended)
+    assert codes == dict.fromkeys(lines, 0), done.stderr[-3000:]
+
+
+def test_the_command_goes_on_where_it_ended(torch_python: str, tmp_path: Path) -> None:
+    progress, words = tmp_path / "progress.json", ("--device", "cpu", "--json", "--seed", "5")
+    found = []
+    for minutes in ("0.1", "0.2"):
+        done = run(
+            "audit", "_native_math", "--python", torch_python, "--minutes", minutes,
+            "--resume", str(progress), *words, OMP_NUM_THREADS="1",
+        )  # fmt: skip
+        data = json.loads(done.stdout)
+        assert done.returncode == data["exit_code"] == (0 if data["audit"]["complete"] else 4)
+        (result,) = data["audit"]["results"]
+        assert result["wrong"] == 0
+        found.append(result["right"])
+    assert 0 < found[0] <= found[1]
+    kept = json.loads(progress.read_text())
+    assert kept["backends"]["_native_math/direct"]["result"]["right"] == found[1]
+    other = run(
+        "audit", "--python", torch_python, "--resume", str(tmp_path / "other.json"), "--minutes",
+        "0.1", "--device", "cuda:7",
+    )  # fmt: skip
+    assert other.returncode == 1
+    assert "Nothing could be run" in other.stdout

@@ -121,9 +121,11 @@ def _is_text(argument: str) -> bool:
 
 def _machine(snapshot: str, python: str) -> Facts:
     if snapshot:
+        from attn_doctor.diagnosis import derive
         from attn_doctor.snapshot import load
 
-        return load(snapshot)
+        # The tables may know more than at the time of the snapshot.
+        return derive(load(snapshot))
     from attn_doctor.cli.this_machine import this_machine
     from attn_doctor.diagnosis import examine
 

@@ -14,6 +14,10 @@ import pytest
 from attn_doctor import derived
 from attn_doctor.derived.newer import age_sentence
 from attn_doctor.facts import Driver, Facts, Package, Torch, Triton, to_json
+from attn_doctor.fixes.steps import Plan
+from attn_doctor.render.fix.json import fix_json
+from attn_doctor.render.fix.text import plan_text
+from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook import library
 from tests.command import run
 
@@ -157,6 +161,20 @@ SENTENCE = f"Diffusers 0.99.0 is newer than these rules know ({KNOWN['diffusers'
 def test_every_output_says_it(arguments: tuple[str, ...], snapshot: Path) -> None:
     ended = run(*arguments, "--facts", str(snapshot))
     assert SENTENCE in re.sub(r"\\(.)", r"\1", ended.text)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_an_explanation_says_it(form: str, snapshot: Path, tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("RuntimeError: No available kernel. Aborting execution.\n")
+    ended = run("explain", str(log), "--format", form, "--facts", str(snapshot))
+    assert SENTENCE in re.sub(r"\\(.)", r"\1", ended.text)
+
+
+def test_a_plan_of_fixes_says_it() -> None:
+    machine = derived.derive(facts("diffusers", "0.99.0"), TABLES)
+    assert SENTENCE in " ".join(plan_text(Plan(steps=()), machine, Terminal(), "pip").split())
+    assert SENTENCE in fix_json(Plan(steps=()), machine, 0)
 
 
 def test_a_configuration_says_it(snapshot: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ def json(found: Explanation, code: int) -> str:
         conflicts=found.conflicts,
         known_lines=found.known_lines,
         rules=found.rules,
+        newer_releases=found.facts.newer_releases or (),
         seconds=round(found.seconds, 3),
     )
 

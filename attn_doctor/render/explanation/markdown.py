@@ -8,6 +8,7 @@ from attn_doctor._version import __version__
 from attn_doctor.explain.explanation import Explanation, Guess, RankedCause
 from attn_doctor.render.explanation.text import confidence_in_words, guess_in_words
 from attn_doctor.render.findings.markdown import escape, fenced, fix_lines
+from attn_doctor.render.findings.summary import caveats
 
 
 def markdown(found: Explanation) -> str:
@@ -22,6 +23,8 @@ def markdown(found: Explanation) -> str:
     if found.matches and found.log_facts:
         stated = ", ".join(f"`{fact.fact}` {escape(fact.value)}" for fact in found.log_facts)
         lines += ["", f"Facts in the log: {stated}"]
+    for sentence in caveats(found.facts):
+        lines += ["", f"> {escape(sentence)}"]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -12,6 +12,7 @@ from attn_doctor.explain.explanation import (
     RankedCause,
 )
 from attn_doctor.render.definition_list import fix_lines, labelled
+from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Terminal, clean
@@ -34,6 +35,8 @@ def text(found: Explanation, terminal: Terminal, *, verbose: bool = False) -> st
         for match in found.matches[1 : _FURTHER + 1]:
             lines += _further(match, found, terminal)
     lines += _facts(found, terminal, verbose)
+    for sentence in caveats(found.facts):
+        lines += terminal.marked("i", sentence, "bold", "blue")
     lines += _last(found, terminal)
     return terminal.page(lines)
 

@@ -26,6 +26,7 @@ def fix_json(plan: Plan, facts: Facts, code: int, applied: Applied | None = None
     data: dict[str, Any] = {
         "exit_code": code,
         "python": facts.python.path,
+        "newer_releases": facts.newer_releases or (),
         "plan": plan_data(plan, facts),
     }
     if applied is not None:

@@ -15,6 +15,7 @@ from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.fixes.undo import Undo, Undone
 from attn_doctor.fixes.wheel_check import Verdict
 from attn_doctor.render.definition_list import titled
+from attn_doctor.render.findings.summary import caveats
 from attn_doctor.render.grouping import tally
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell.commands import attn_doctor, in_text, shell_lines, shell_of
@@ -43,6 +44,8 @@ def plan_text(
     )
     if locked and any(step.packages for step in plan.steps):
         lines += terminal.wrap(clean(locked), 2)
+    for sentence in caveats(facts):
+        lines += _marked("i", sentence, terminal)
     lines.append("")
     for step in plan.steps:
         lines += step_lines(step, facts, terminal, plan)
@@ -194,7 +197,7 @@ def _labelled(label: str, words: str, terminal: Terminal, *styles: str) -> Itera
 
 def _marked(mark: str, words: str, terminal: Terminal) -> Iterator[str]:
     first, *rest = terminal.wrap(clean(words), 2)
-    colour = {"✗": "red", "!": "yellow", "✓": "green"}[mark]
+    colour = {"✗": "red", "!": "yellow", "✓": "green", "i": "blue"}[mark]
     yield terminal.style(mark, "bold", colour) + first[1:]
     yield from rest
 

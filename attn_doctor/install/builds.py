@@ -89,7 +89,7 @@ def fit(build: TorchBuild, facts: Facts, tables: Mapping[str, Any]) -> Fit:
     return Fit(
         system=_system_fault(build, row, facts),
         python=_python_fault(row, facts),
-        driver=_driver_fault(build, facts),
+        driver=_driver_fault(build, facts, tables),
         gpu=_gpu_fault(build, facts) if listed is False else "",
         certain=listed is True,
         whole=not build.cuda or parts(build.cuda) <= parts(facts.driver.cuda_max or "99"),
@@ -117,11 +117,17 @@ def _python_fault(row: Mapping[str, Any], facts: Facts) -> str:
     return f"torch {row['minor']} is for Python {oldest} to {newest}"
 
 
-def _driver_fault(build: TorchBuild, facts: Facts) -> str:
-    known = facts.driver.cuda_max
-    if not build.cuda or not known or (major(build.cuda) or 0) <= (major(known) or 0):
+def _driver_fault(build: TorchBuild, facts: Facts, tables: Mapping[str, Any]) -> str:
+    known, version = facts.driver.cuda_max, facts.driver.version
+    if not build.cuda or not known:
         return ""
-    return f"{build.text} needs a driver for CUDA {major(build.cuda)}; this one knows {known}"
+    if (major(build.cuda) or 0) > (major(known) or 0):
+        return f"{build.text} needs a driver for CUDA {major(build.cuda)}; this one knows {known}"
+    rows = (row for row in tables["drivers"]["major"] if row["cuda"] == major(build.cuda))
+    least = next((str(row.get(facts.system.os or "", "")) for row in rows), "")
+    if version and least and parts(version) < parts(least):
+        return f"{build.text} needs driver {least}; this is {version}"
+    return ""
 
 
 def _gpu_fault(build: TorchBuild, facts: Facts) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
+from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import parts
 from attn_doctor.facts import Facts
@@ -123,7 +124,22 @@ def _try(
             faults[package] = answer.reason
         else:
             picks.append(answer)
+    if fault := _pair_fault(picks, tables):
+        faults["flash-attn"] = fault
     return _Tried(build, found, faults, tuple(picks), ahead)
+
+
+def _pair_fault(picks: list[Pick], tables: Mapping[str, Any]) -> str:
+    """Return why xformers would not use the flash-attn beside it; empty if it does."""
+    versions = {one.package: one.version for one in picks}
+    if not {"xformers", "flash-attn"} <= versions.keys():
+        return ""
+    rows = tables["xformers"]["release"]
+    accepted = next((row["flash"] for row in rows if row["version"] == versions["xformers"]), "")
+    flash = versions["flash-attn"]
+    if not accepted or SpecifierSet(accepted).contains(flash, prereleases=True):
+        return ""
+    return f"xformers {versions['xformers']} accepts flash-attn {accepted}, and not {flash}"
 
 
 def _cost(one: _Tried) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import random
 from itertools import combinations
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import parts
 from attn_doctor.errors import AttnDoctorError
@@ -77,6 +78,15 @@ def test_torchaudio_needs_the_cuda_that_it_was_built_for() -> None:
     driver = ("gpu=rtx4090", "driver=595")  # knows CUDA 13.2
     assert build("torch", *driver) == "2.15.0"
     assert build("comfyui", *driver) == "2.15.0+cu130"
+
+
+def test_xformers_and_a_flash_attn_that_it_accepts() -> None:
+    assert build("xformers", *ADA, "torch=2.6.0+cu126") == "2.6.0+cu126"
+    assert build("flash", *ADA, "torch=2.6.0+cu126") == "2.6.0+cu126"
+    assert build("xformers flash", *ADA, "torch=2.6.0+cu126") != "2.6.0+cu126"
+    found = chosen("xformers flash", *ADA, "torch=2.6.0+cu126", keep_torch=True)
+    assert isinstance(found, Conflict)
+    assert "xformers 0.0.29.post3 accepts flash-attn >=2.7.1,<2.7.3" in found.reasons[0]
 
 
 def test_the_processor_or_the_gpu() -> None:
@@ -151,10 +161,18 @@ def _faults(build: TorchBuild, demand: Demand, facts: Facts) -> dict[str, str]:
     if wants_cuda(demand, facts) is not bool(build.cuda):
         found["cuda"] = "the other kind"
     ahead = with_build(facts, build.full, build.cuda)
+    versions: dict[str, str] = {}
     for package in demand.packages:
         option = pick(package, ahead, Rules(community=demand.community))
         if isinstance(option, Lacking):
             found[package] = option.reason
+        elif isinstance(option, Pick):
+            versions[package] = option.version
+    if {"xformers", "flash-attn"} <= versions.keys():
+        rows = TABLES["xformers"]["release"]
+        row = next((one for one in rows if one["version"] == versions["xformers"]), None)
+        if row and versions["flash-attn"] not in SpecifierSet(row["flash"]):
+            found["flash-attn"] = "not the one that xformers accepts"
     return found
 
 

@@ -30,7 +30,9 @@ def package_of(facts: Facts, framework: str) -> Package:
     found: Package | None = getattr(facts, framework, None)
     if found is not None:
         return found
-    folder = _comfyui(facts.python.prefix or "", os.getcwd())
+    # The working directory says nothing of another machine, whose facts these may be.
+    here = os.getcwd() if os.path.exists(facts.python.path or "") else ""
+    folder = _comfyui(facts.python.prefix or "", here)
     if folder is None:
         return Package(installed=False)
     match = _VERSION.search(_text(folder / _COMFYUI) or "")
@@ -64,7 +66,7 @@ def _comfyui(prefix: str, here: str) -> Path | None:
     """ComfyUI's folder: the working directory, or one that has the environment or is beside it."""
     root = Path(prefix) if prefix else None
     near = (root, *[*root.parents][:2]) if root else ()
-    for folder in (Path(here), *near):
+    for folder in (*([Path(here)] if here else []), *near):
         for one in (folder, folder / "ComfyUI"):
             if (one / _COMFYUI).is_file():
                 return one

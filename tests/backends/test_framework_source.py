@@ -141,3 +141,14 @@ def test_masks_in_comfyui(name: str, mask: str, state: Readiness, silent: bool) 
     found = matrix(facts, findings, (AttentionCall(mask=mask),), "comfyui")
     answer = found.row(name).answers[0]
     assert (answer.state, answer.wrong) == (state, silent)
+
+
+def test_comfyui_here_says_nothing_of_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "comfyui_version.py").write_text('__version__ = "0.99.1"\n')
+    monkeypatch.chdir(tmp_path)
+    facts, _ = scenario.machine(H200)
+    assert package_of(facts, "comfyui").installed is False
+    here = replace(facts, python=replace(facts.python, path=str(tmp_path)))
+    assert package_of(here, "comfyui").version == "0.99.1"

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -152,7 +151,7 @@ def _files(path: Path, publisher: dict[str, str]) -> Iterator[ReadyWheel]:
                 publisher=publisher["name"],
                 official=publisher["trust"] == "official",
                 file=file,
-                url=publisher["url"].format(tag=tag, file=quote(file)),
+                url=publisher["url"].format(tag=tag, file=file.replace("+", "%2B")),
                 torch=match[1],
                 and_later=match[3] is not None,
                 cuda=cuda,

@@ -39,7 +39,7 @@ IMPORTS = {
     "reads": "import sys\nassert sys.stdin.read() == ''",
     "deep": "def f(): f()\nf()",
     "starts": "import subprocess, sys, time\n"
-    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'],"
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)', __file__],"
     " start_new_session=True)\ntime.sleep(99)",
 }
 _NATIVE = """

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from attn_doctor.worker.audit.job import audit
 from attn_doctor.worker.backends import calls, timing
 from attn_doctor.worker.backends import device as devices
 from attn_doctor.worker.proof.calls import Call, Proof, prove
@@ -76,7 +75,7 @@ def run_job(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
     limit: float = job["seconds"]
     faulthandler.dump_traceback_later(max(0.2, limit - max(0.5, 0.05 * limit)))
     emit("stage", stage="import")
-    actions = {"import": _import, "device": _device, "attend": _attend, "audit": audit}
+    actions = {"import": _import, "device": _device, "attend": _attend, "audit": _audit}
     action = actions[job["action"]]
     try:
         action(job, emit)
@@ -84,6 +83,12 @@ def run_job(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         _failed(error, emit)
     faulthandler.cancel_dump_traceback_later()
     return {"ok": True}
+
+
+def _audit(job: dict[str, Any], emit: Emit) -> None:
+    from attn_doctor.worker.audit.job import audit
+
+    audit(job, emit)
 
 
 def _be_killed_first() -> None:

@@ -6,6 +6,7 @@ this machine, as those of any rule; `calls` says which calls it concerns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -72,6 +73,12 @@ def faults(advisory: Advisory) -> Iterator[str]:
     lines = advisory.reproducer.strip().splitlines()
     if len(lines) > _LINES:
         yield f"advisory.reproducer has {len(lines)} lines; at most {_LINES} are read"
+    try:
+        re.compile(advisory.shows)
+    except re.error as error:
+        yield f"advisory.shows: {error}"
+    if advisory.shows and not advisory.reproducer:
+        yield "advisory.shows needs a reproducer"
     if not advisory.seen and not advisory.reported:
         yield "advisory needs `seen` (what we ran) or `reported` (what others did)"
     if advisory.sometimes and not advisory.where:

@@ -86,6 +86,18 @@ class CallOptions(Struct, frozen=True, kw_only=True):
             rich_help_panel=_PANEL,
         ),
     ] = False
+    kv_heads: Annotated[
+        int | None,
+        Option(
+            "--kv-heads",
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Heads of keys and values, as some faults need it. Default: not known.",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
     dtype: Annotated[
         Dtype,
         Option(
@@ -146,6 +158,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
                 mask=mask,
                 causal=self.causal,
                 gqa=self.gqa,
+                kv_heads=self.kv_heads,
                 dtype=self.dtype.value,
                 head_dim=self.head_dim or usual.head_dim,
                 seq_len=self.seq_len or usual.seq_len,

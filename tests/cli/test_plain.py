@@ -101,7 +101,7 @@ def test_each_option_is_plain_or_left_to_typer(name: str) -> None:
         for words in ([name], *([name, value] for value in VALUES))
         if (values := by_us(words)) is not None and values == by_typer(words)
     ]
-    left = ("--help", "-h", "--timeout", "--head-dim", "--seq-len", "--allow-foreign")
+    left = ("--help", "-h", "--timeout", "--head-dim", "--seq-len", "--kv-heads", "--allow-foreign")
     assert bool(taken) == (name not in left)
 
 

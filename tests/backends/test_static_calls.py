@@ -1,4 +1,8 @@
-"""What the advisories say of calls: each row was judged from its thread before it was run."""
+"""What the advisories say of calls: each row was decided from its thread before it was run.
+
+One was changed since: the thread of the masks begins with torch 2.9, and the wheel of 2.8 has the
+fault.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +96,7 @@ ROWS: tuple[tuple[dict[str, Any], str, AttentionCall, str], ...] = (
     (H211, "native", call(73728, mask="float"), "except"),
     (H214, EFFICIENT, call(70000, mask="bool"), "clear"),
     (H210, EFFICIENT, call(70000, mask="bool"), "except"),
-    (H28, EFFICIENT, call(70000, mask="bool"), "clear"),
+    (H28, EFFICIENT, call(70000, mask="bool"), "except"),
     (CPU213, "native", call(70000, mask="bool"), "clear"),
     # FlexAttention: pytorch #188322, #181645, slices on the CPU, blocks without a function
     (H213, "flex", call(mask="bool"), "except"),

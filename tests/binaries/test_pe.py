@@ -160,7 +160,7 @@ def test_functions_are_those_that_pefile_finds(
     tmp_path: Path, imports: dict[str, list[str | int]], exports: set[str], wide: bool
 ) -> None:
     path = linked(tmp_path / "a.dll", imports, sorted(exports), wide)
-    oracle = pefile.PE(str(path))
+    oracle = pefile.PE(data=path.read_bytes())  # a path would stay open
     taken = {
         row.dll.decode(): [one.name for one in row.imports if one.name is not None]
         for row in getattr(oracle, "DIRECTORY_ENTRY_IMPORT", ())

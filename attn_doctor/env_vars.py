@@ -149,6 +149,8 @@ VARIABLES: dict[str, str] = {
     "CONDA_PREFIX": "Active conda environment.",
     "CONDA_DEFAULT_ENV": "Name of the active conda environment.",
     "CONDA_OVERRIDE_CUDA": "CUDA version that conda assumes the driver to support.",
+    "PIP_NO_INDEX": "1 keeps pip from asking a package index.",
+    "UV_OFFLINE": "1 keeps uv from using the network.",
     "UV_TORCH_BACKEND": "torch builds that uv installs, such as cu130, cpu, auto.",
     "PYTHONPATH": "Folders that come first on the import path.",
     "PYTHONHOME": "Python installation that an interpreter uses as its own.",

@@ -243,6 +243,8 @@ def _set_python(facts: Facts, value: str, _: Tables, notes: list[str]) -> Facts:
         environment=old.environment,
         headers=old.headers,
         shadowing_modules=(),
+        shadowing_here=False,
+        pythonpath_kept="",
         invalid_distributions=(),
     )
     return replace(facts, python=python, gaps=_without_gaps(facts, "python"))
@@ -285,6 +287,7 @@ def _set_torch(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fa
         debug=False,
         cxx11_abi=True if (parsed.major, parsed.minor) >= (2, 7) else None,
         installation_error="",
+        from_pythonpath=False,
         source="index",
         has_flex=(parsed.major, parsed.minor) >= (2, 5),
         has_build_helper=False,

@@ -16,6 +16,7 @@ from attn_doctor.derived import (
     backend_wheels,
     dispatcher,
     extensions,
+    import_errors,
     kernel_drift,
     newer,
     pci_names,
@@ -178,6 +179,8 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
     for name, functions in (("expected", backend_wheels.EXPECTED), ("wheel", backend_wheels.WHEEL)):
         if field in functions:
             values[name] = _known(functions[field](facts, tables), f"{field}.{name}", gaps)
+    if package.installed and package.import_error == "":
+        values["import_error"] = import_errors.because_of_others(field, facts, tables)
     if field == "xformers":
         accepts = backend_wheels.accepts_flash_attn(facts, tables)
         values["index"] = backend_wheels.xformers_index(facts, tables)

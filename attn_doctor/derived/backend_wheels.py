@@ -237,6 +237,7 @@ EXPECTED: dict[str, Callable[[Facts, Tables], Answer]] = {
     "sageattention": _sage_expected,
     "torchaudio": companions.torchaudio_expected,
     "torchao": companions.torchao_expected,
+    "diffusers": companions.diffusers_expected,
 }
 WHEEL: dict[str, Callable[[Facts, Tables], Answer]] = {
     "flash_attn": _for_cuda(_flash_wheel),

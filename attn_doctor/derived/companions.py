@@ -1,8 +1,11 @@
-"""Releases of torchaudio and torchao for the installed torch."""
+"""Releases of torchaudio, torchao and Diffusers for the installed torch."""
 
 from __future__ import annotations
 
-from attn_doctor.derived.releases import Tables, parts, series
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from attn_doctor.derived.releases import Row, Tables, parts, series
 from attn_doctor.facts import Facts
 
 
@@ -20,3 +23,28 @@ def torchao_expected(facts: Facts, tables: Tables) -> str | None:
     minor = series(facts.torch.version)
     rows = tables["companions"]["torchao"]["release"]
     return next((str(row["version"]) for row in rows if row["torch"] == minor), None)
+
+
+def diffusers_expected(facts: Facts, tables: Tables) -> str | None:
+    """Return the releases that this torch can import; empty if none is known to fail."""
+    rows = _breaking(facts, tables)
+    if rows is None:
+        return None
+    return f"<{min((row['since'] for row in rows), key=parts)}" if rows else ""
+
+
+def diffusers_break(facts: Facts, tables: Tables) -> str:
+    """Return why this Diffusers cannot be imported with this torch; empty if nothing is known."""
+    installed = parts(facts.diffusers.version or "")
+    rows = _breaking(facts, tables) if installed else None
+    return next((row["by"] for row in rows or () if installed >= parts(row["since"])), "")
+
+
+def _breaking(facts: Facts, tables: Tables) -> list[Row] | None:
+    """The rows of the installed torch; None if its version is unknown."""
+    try:
+        torch = Version(facts.torch.version or "")
+    except InvalidVersion:
+        return None
+    rows = tables["companions"]["diffusers"]["breaks"]
+    return [row for row in rows if SpecifierSet(row["torch"]).contains(torch, prereleases=True)]

@@ -48,6 +48,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     `system`."""
     from_pypi: bool | None = None
     """A CUDA build whose metadata have no local version, as only PyPI's wheels of it do."""
+    from_pythonpath: bool | None = None
+    """A folder of PYTHONPATH holds it, without its metadata: often a checkout of its sources."""
     has_flex: bool | None = None
     """The module `torch.nn.attention.flex_attention` is in the package."""
     flex_import_error: str | None = None
@@ -169,6 +171,8 @@ class Package(Struct, frozen=True, kw_only=True):
     """Names of its compiled extension modules."""
     import_error: str | None = None
     """Why an import of it fails for a requirement that is not met; empty if no reason was found."""
+    imports_torchvision: bool | None = None
+    """For Transformers: its models import torchvision where it is installed, and fail with it."""
     requires_torch: str | None = None
     """The torch requirement in its metadata, such as `==2.10.0`; else the oldest torch in its
     wheel's name (`torch2.9.0andhigher`) or in the files of torchao; empty if there is none."""

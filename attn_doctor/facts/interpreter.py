@@ -54,6 +54,10 @@ class Python(Struct, frozen=True, kw_only=True):
     """Entries of PYTHONPATH."""
     shadowing_modules: tuple[str, ...] | None = None
     """Files outside site-packages that Python imports in place of a known package."""
+    shadowing_here: bool | None = None
+    """One of them is in the working directory, which `python -m` and `python -c` search."""
+    pythonpath_kept: str | None = None
+    """PYTHONPATH without the folders that hold such files."""
     invalid_distributions: tuple[str, ...] | None = None
     """Partly removed distributions (`~orch…`), which pip calls invalid."""
     pth_code: tuple[str, ...] | None = None

@@ -118,6 +118,8 @@ class Site(Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     """site-packages folders and those that `.pth` files add, in import order."""
     distributions: Distributions
+    plain: tuple[str, ...] = ()
+    """Those of `folders` that PYTHONPATH adds."""
     prefix: str = ""
     """Root of the examined environment (`sys.prefix`)."""
     python: str = ""
@@ -193,6 +195,7 @@ def scan(
     return Site(
         folders=tuple(order),
         distributions=Distributions(host, tuple(found)),
+        plain=plain,
         prefix=prefix,
         python=python,
         cache_tag=cache_tag,

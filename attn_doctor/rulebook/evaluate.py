@@ -311,8 +311,9 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
     return explained
 
 
-#: The installer fails while this problem exists, so it precedes all others.
-_FIRST = "python/metadata-damaged"
+#: These precede all others. The installer fails while metadata are damaged; where PYTHONPATH has
+#: another torch, all that is said of packages beside torch is about that one.
+_FIRST = ("python/metadata-damaged", "python/torch-in-pythonpath")
 #: The rank of a cause that makes a program fail, among `harms`.
 _FAILS = 1
 _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
@@ -339,7 +340,7 @@ def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding
         own = badness(finding)
         return (
             _ORDER[finding.verdict],
-            root != _FIRST,
+            root not in _FIRST,
             worst.get(root, own),
             root,
             bool(finding.caused_by),

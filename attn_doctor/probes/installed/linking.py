@@ -14,7 +14,7 @@ seen; a DLL in the package's own folders counts as found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -141,8 +141,25 @@ class Linking:
                 # The libraries that CUDA libraries need are in the same folder.
                 pending += [place] * (self._host.parent(place) == self._torch)
         # The loader takes a library that was loaded before for another one.
-        self.torch_missing = tuple(name for name in absent if name not in loaded)
+        missing = [name for name in absent if name not in loaded]
+        loaded |= self._second_try(missing)
+        self.torch_missing = tuple(name for name in missing if name not in loaded)
         return loaded
+
+    def _second_try(self, missing: Sequence[str]) -> dict[str, str]:
+        """Return the libraries that torch opens by their paths once its first library failed.
+
+        `_load_global_deps` catches the error, and looks on the whole import path for the wheels.
+        They bring what lies beside them.
+        """
+        init = self._host.join(self._host.parent(self._torch), "__init__.py")
+        if not missing or not self._host.try_grep(init, '"libcudart.so.*[0-9]"'):
+            return {}
+        return {
+            name: self._host.join(folder, name)
+            for folder in reversed(self._wheel_folders())
+            for name in {*missing}.intersection(self._list(folder))
+        }
 
     def _preloaded(self) -> Iterator[tuple[str, str]]:
         """Yield the libraries of wheels that torch opens by their paths, of any CUDA version.

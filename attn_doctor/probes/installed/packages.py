@@ -195,10 +195,19 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
             if path
             else None
         ),
+        imports_torchvision=_imports_torchvision(host, path) if field == "transformers" else None,
         requires_torch=_requires_torch(host, site, headers, floor),
         flash_attn_range=_flash_attn_range(host, path) if field == "xformers" else None,
         requires_python=headers.get("Requires-Python", [""])[0] if headers else None,
     )
+
+
+# modeling_utils → loss/loss_utils.py → loss/loss_for_object_detection.py → image_transforms.py →
+# image_utils.py: `if is_torchvision_available(): from torchvision.transforms import …`
+# Transformers 4.46 was the first; 4.44.2 imports beside a broken torchvision.
+def _imports_torchvision(host: Host, path: str) -> bool:
+    """Whether `transformers.modeling_utils` imports torchvision, if it is installed."""
+    return bool(path) and host.is_file(host.join(path, "loss", "loss_for_object_detection.py"))
 
 
 def _explain(

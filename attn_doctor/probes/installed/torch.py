@@ -61,6 +61,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             ),
             import_error=imports_of(host, site).error("torch", "torch"),
             source=came.source,
+            from_pythonpath=_from_pythonpath(host, site, path),
             from_pypi=_from_pypi(one, said),
             missing_libraries=missing,
             **_gpu_code(host, path, said, gaps),
@@ -70,6 +71,13 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             **_demands(host, site, one, gaps),
         )
     }
+
+
+def _from_pythonpath(host: Host, site: Site, path: str) -> bool:
+    """Return whether a folder of PYTHONPATH has this torch without having its metadata."""
+    folder = host.parent(path)
+    sites = [one.site for one in site.distributions.copies("torch")]
+    return bool(path) and folder in site.plain and folder not in sites
 
 
 def _from_pypi(one: Distribution | None, said: dict[str, str]) -> bool | None:

@@ -20,7 +20,7 @@ from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.choice import Choice, check, failure, pick
 from attn_doctor.probes.interpreter.layout import settings_of
-from attn_doctor.probes.interpreter.shadowing import shadowing_modules
+from attn_doctor.probes.interpreter.shadowing import is_known_module, shadowing_modules
 from attn_doctor.probes.machine.mounts import writable
 
 #: Seconds an interpreter may take to describe itself. Most need a fiftieth of one.
@@ -68,7 +68,7 @@ class Chosen(Struct, frozen=True, kw_only=True):
     """Why this one is examined."""
     prefix: str
     site_packages: tuple[str, ...]
-    """Folders of distributions in import order, those of PYTHONPATH included."""
+    """Folders of known packages in import order, those of PYTHONPATH included."""
     plain: tuple[str, ...] = ()
     """Those of them that PYTHONPATH adds; Python reads no `.pth` file there."""
     answer: Description
@@ -92,7 +92,8 @@ def choose(host: Host, python: str) -> Chosen:
     if host.real(executable) != host.real(path):
         path = executable  # a pyenv shim, for example: the facts describe its target
         check(host, path, choice.subject)  # what a foreign interpreter says of itself may be false
-    plain = tuple(one for one in _pythonpath(host) if _holds_metadata(host, one))
+    added = _pythonpath(host) if answer.reads_pythonpath else ()
+    plain = tuple(one for one in added if _holds_packages(host, one))
     folders: dict[str, str] = {}
     for folder in (*plain, *answer.site_packages):
         # If `lib64` is a link to `lib`, the same folder occurs twice.
@@ -118,6 +119,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
     can_write = writable(host, answer.purelib)
     if can_write is None:
         gaps.add("python.site_packages_writable", "Windows shows this only on an attempt to write")
+    shadowing = shadowing_modules(host, site, _pythonpath(host) if answer.reads_pythonpath else ())
     unread = gaps.reasons.get("python.distribution_count", "")
     for name in ("invalid_distributions", "pth_code") if unread else ():
         gaps.add(f"python.{name}", unread)
@@ -135,16 +137,20 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
         externally_managed=not answer.pyvenv and host.is_file(marker),
         headers=next(filter(host.is_file, headers), ""),
         include=answer.include,
-        site_packages=chosen.site_packages,
+        site_packages=tuple(
+            one
+            for one in chosen.site_packages
+            if one not in chosen.plain or _holds_metadata(host, one)
+        ),
         site_packages_writable=can_write,
         pip=pip.version if pip else "",
         uv=_uv(host, answer.scripts),
         created_by_uv="uv" in settings_of(venv),
         user_site=answer.user_site if answer.user_site in answer.site_packages else "",
         pythonpath=_pythonpath(host),
-        shadowing_modules=shadowing_modules(
-            host, site, _pythonpath(host) if answer.reads_pythonpath else ()
-        ),
+        shadowing_modules=tuple(map(str, shadowing)),
+        shadowing_here=any(one.here for one in shadowing),
+        pythonpath_kept=_kept(host, {one.folder for one in shadowing if not one.here}),
         invalid_distributions=None if unread else site.leftovers,
         pth_code=None if unread else site.pth_code,
         distribution_count=None if unread else len(site.distributions),
@@ -232,8 +238,21 @@ def _pythonpath(host: Host) -> tuple[str, ...]:
     return tuple(dict.fromkeys(host.join(here, one) if one else here for one in entries))
 
 
+def _kept(host: Host, folders: set[str]) -> str:
+    """Return PYTHONPATH without `folders`."""
+    kept = [one for one in _pythonpath(host) if one not in folders]
+    return (";" if host.windows else ":").join(kept)
+
+
+def _holds_packages(host: Host, folder: str) -> bool:
+    """Whether `folder` has known modules, or the metadata of packages."""
+    return _holds_metadata(host, folder) or any(
+        is_known_module(host, folder, name) for name in host.try_list(folder)
+    )
+
+
 def _holds_metadata(host: Host, folder: str) -> bool:
-    """Whether distributions are installed in `folder`, as by `pip install --target`."""
+    """Whether packages are installed in `folder`, as by `pip install --target`."""
     return any(name.endswith((".dist-info", ".egg-info")) for name in host.try_list(folder))
 
 

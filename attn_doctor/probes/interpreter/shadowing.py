@@ -6,6 +6,8 @@ searched; a script's own folder, which Python also searches, is not known here.
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 
@@ -40,14 +42,26 @@ HERE = "in the working directory: only for `python -m` and `python -c`"
 NAMES = 5000
 
 
-def shadowing_modules(host: Host, site: Site, pythonpath: tuple[str, ...]) -> tuple[str, ...]:
+class Shadowing(Struct, frozen=True, kw_only=True):
+    """A file that Python would import in place of a known package."""
+
+    path: str
+    folder: str
+    here: bool
+    """Only the working directory puts it on the import path, and PYTHONPATH does not."""
+
+    def __str__(self) -> str:
+        return f"{self.path} ({HERE if self.here else 'in PYTHONPATH'})"
+
+
+def shadowing_modules(host: Host, site: Site, pythonpath: tuple[str, ...]) -> tuple[Shadowing, ...]:
     """Return the files that Python would import in place of a known package."""
-    places = dict.fromkeys(pythonpath, "in PYTHONPATH")
+    places = dict.fromkeys(pythonpath, False)
     if not host.environ.get("PYTHONSAFEPATH"):
-        places.setdefault(host.platform.cwd, HERE)
+        places.setdefault(host.platform.cwd, True)
     return tuple(
-        f"{path} ({place})"
-        for folder, place in places.items()
+        Shadowing(path=path, folder=folder, here=here)
+        for folder, here in places.items()
         if folder
         for path in _not_installed(host, site, folder)
     )
@@ -55,17 +69,22 @@ def shadowing_modules(host: Host, site: Site, pythonpath: tuple[str, ...]) -> tu
 
 def _not_installed(host: Host, site: Site, folder: str) -> list[str]:
     """Return known modules that are in `folder` without being installed there."""
-    found = []
-    for name in host.try_list(folder)[:NAMES]:
-        module, _, suffix = name.partition(".")
-        if module not in MODULES or _installed(site, folder, module):
-            continue
-        path = host.join(folder, name)
-        # A folder without __init__.py does not shadow a package later on the path.
-        package = not suffix and host.is_file(host.join(path, "__init__.py"))
-        if package or suffix.split(".")[-1] in ("py", "pyc", "so", "pyd"):
-            found.append(path)
-    return found
+    return [
+        host.join(folder, name)
+        for name in host.try_list(folder)[:NAMES]
+        if is_known_module(host, folder, name)
+        and not _installed(site, folder, name.partition(".")[0])
+    ]
+
+
+def is_known_module(host: Host, folder: str, name: str) -> bool:
+    """Whether the file `name` in `folder` is what an import of a known package would find."""
+    module, _, suffix = name.partition(".")
+    if module not in MODULES:
+        return False
+    # A folder without __init__.py does not shadow a package later on the path.
+    package = not suffix and host.is_file(host.join(folder, name, "__init__.py"))
+    return package or suffix.split(".")[-1] in ("py", "pyc", "so", "pyd")
 
 
 def _installed(site: Site, folder: str, module: str) -> bool:

@@ -99,6 +99,7 @@ def test_wheel_from_pypi() -> None:
         import_error="",
         source="index",
         from_pypi=True,
+        from_pythonpath=False,
         has_flex=True,
         flex_import_error="",
         has_build_helper=False,
@@ -328,3 +329,17 @@ def test_one_of_two_metadata_folders_agrees(versions: tuple[str, str], error: st
     parts = [distribution("torch", version, texts=files) for version in versions]
     host, where = environment(*parts)
     assert torch.read(host, where, Gaps())["torch"].installation_error == error
+
+
+def test_sources_in_pythonpath_are_what_is_imported() -> None:
+    """A checkout of torch has the modules and no compiled extension."""
+    host, _ = environment(
+        distribution("torch", "2.11.0"),
+        package("2.11.0+cu130"),
+        {"/src/torch/__init__.py": "", "/src/torch/version.py": "", "/src/torch/_C/x.pyi": "",
+         "/src/torch/lib/x": ""},
+    )  # fmt: skip
+    where = scan(host, ("/src", SITE), "/env", Gaps(), plain=("/src",))
+    found = torch.read(host, where, Gaps())["torch"]
+    assert (found.path, found.from_pythonpath) == ("/src/torch", True)
+    assert found.installation_error == "torch/_C, its main extension, is missing"

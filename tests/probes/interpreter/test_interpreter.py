@@ -275,6 +275,9 @@ def test_an_empty_entry_of_pythonpath_is_the_working_directory(
     here = Path.cwd()
     assert python.pythonpath == (str(here), str(here / "lib"))
     assert python.shadowing_modules == (f"{here}/torch.py (in PYTHONPATH)",)
+    assert (python.shadowing_here, python.pythonpath_kept) == (False, str(here / "lib"))
+    # The module is looked at, but nothing is installed there.
+    assert str(here) not in (python.site_packages or ())
 
 
 @posix

@@ -18,7 +18,8 @@ def look(
     files: dict[str, str], *pythonpath: str, sites: tuple[str, ...] = (SITE,), **how: Any
 ) -> tuple[str, ...]:
     host = machine(files, cwd=CWD, **how)
-    return shadowing_modules(host, scan(host, sites, "/venv", Gaps()), pythonpath)
+    found = shadowing_modules(host, scan(host, sites, "/venv", Gaps()), pythonpath)
+    return tuple(map(str, found))
 
 
 def installed(*names: str, site: str = SITE) -> dict[str, str]:

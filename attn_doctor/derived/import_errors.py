@@ -1,0 +1,41 @@
+"""Imports that fail because of another package: torch without metadata, a broken torchvision."""
+
+from __future__ import annotations
+
+from attn_doctor.derived import companions, extensions
+from attn_doctor.derived.releases import Tables
+from attn_doctor.facts import Facts, Package
+
+#: They read torch's version from its metadata when they are imported. Seen with Diffusers 0.42.1,
+#: Transformers 5.23 and Accelerate 1.15: "Invalid version: None" and "No package metadata was
+#: found for torch".
+_READ_METADATA = ("diffusers", "transformers", "accelerate")
+
+
+def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
+    """Return why importing a package fails through another one; empty if no reason was found."""
+    package: Package = getattr(facts, field)
+    if field in _READ_METADATA and (fault := _torch_metadata(facts)):
+        return f"it reads torch's version from the metadata: {fault}"
+    if field == "diffusers" and facts.torch.installed:
+        return companions.diffusers_break(facts, tables)
+    if package.imports_torchvision and (fault := _torchvision(facts)):
+        return f"it imports torchvision, which fails: {fault}"
+    return ""
+
+
+def _torch_metadata(facts: Facts) -> str:
+    """Return what is wrong with torch's metadata, where torch itself is there."""
+    if not facts.torch.installed:
+        return ""
+    damaged = (one.reason for one in facts.damaged_metadata or () if one.package == "torch")
+    lacks = "no metadata" in (facts.torch.installation_error or "").split(", ")
+    return next(damaged, None) or ("torch has none" if lacks else "")
+
+
+def _torchvision(facts: Facts) -> str:
+    """Return why importing torchvision fails; empty if no reason was found."""
+    if not facts.torchvision.installed:
+        return ""
+    error = facts.torchvision.import_error or extensions.package_load_error("torchvision", facts)
+    return error or ""

@@ -1,0 +1,51 @@
+"""Imports that fail because of another package."""
+
+from __future__ import annotations
+
+import pytest
+
+from attn_doctor.derived import derive
+from attn_doctor.facts import DamagedMetadata, Facts, Package, Torch
+from attn_doctor.rulebook import library
+
+HERE = Package(installed=True, version="5.23.0", import_error="", imports_torchvision=True)
+
+
+def transformers(**fields: object) -> str | None:
+    facts = Facts(**{"torch": Torch(installed=True), "transformers": HERE, **fields})  # type: ignore[arg-type]
+    return derive(facts, library.tables()).transformers.import_error
+
+
+def test_nothing_wrong() -> None:
+    assert transformers(damaged_metadata=()) == ""
+
+
+def test_damaged_metadata_of_torch() -> None:
+    """Transformers 5.23 without METADATA of torch: NameError: name 'nn' is not defined."""
+    damaged = DamagedMetadata(package="torch", reason="METADATA is missing")
+    said = transformers(damaged_metadata=(damaged,))
+    assert said == "it reads torch's version from the metadata: METADATA is missing"
+    other = DamagedMetadata(package="accelerate", reason="METADATA is missing")
+    assert transformers(damaged_metadata=(other,)) == ""
+
+
+@pytest.mark.parametrize(("fault", "said"), [("no metadata", True), ("no torch/lib", False)])
+def test_deleted_metadata_of_torch(fault: str, said: bool) -> None:
+    torch = Torch(installed=True, installation_error=f"{fault}, no torch/version.py")
+    assert bool(transformers(torch=torch)) is said
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_a_torchvision_that_does_not_load(release: bool) -> None:
+    """torchvision 0.28.0 for CUDA beside torch 2.13.0+cpu; Transformers before 4.46 ignores it."""
+    said = transformers(
+        transformers=Package(installed=True, import_error="", imports_torchvision=release),
+        torchvision=Package(installed=True, import_error="torchvision cannot load"),
+    )
+    assert bool(said) is release
+
+
+def test_a_first_reason_stays() -> None:
+    damaged = DamagedMetadata(package="torch", reason="METADATA is missing")
+    one = Package(installed=True, import_error="it requires tqdm, and none is installed")
+    assert transformers(transformers=one, damaged_metadata=(damaged,)) == one.import_error

@@ -309,7 +309,7 @@ def diagnose(request: CheckRequest) -> CheckResult:
         added = [finding for one in predictions for finding in one.findings]
         diagnosis = _with_findings(diagnosis, added)
     diagnosis = _accepted(diagnosis, request)
-    if _compiles(diagnosis):
+    if _may_fail(diagnosis):
         from attn_doctor.fixes.offered import offered
 
         diagnosis = offered(diagnosis)
@@ -350,10 +350,16 @@ def _accepted(diagnosis: Diagnosis, request: CheckRequest) -> Diagnosis:
     return diagnosis
 
 
-def _compiles(diagnosis: Diagnosis) -> bool:
-    """Whether a fix may compile a package. Preparing that takes longer than the rest of a check."""
-    words = (word for one in diagnosis.problems for fix in one.fixes for word in sum(fix.run, ()))
-    return any("flash-attn" in word or "SageAttention" in word for word in words)
+def _may_fail(diagnosis: Diagnosis) -> bool:
+    """Whether a fix may compile a package, or asks for a release that may not fit this Python.
+
+    To find out takes longer than the rest of a check.
+    """
+    words = {word for one in diagnosis.problems for fix in one.fixes for word in sum(fix.run, ())}
+    return any(
+        "flash-attn" in word or "SageAttention" in word or ">=" in word or "==" in word
+        for word in words
+    )
 
 
 def _configurations(request: CheckRequest) -> tuple[list[Reading], list[str]]:

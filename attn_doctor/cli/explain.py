@@ -90,6 +90,10 @@ def explain(
         texts=texts,
         against=against,
     )
+    if any(fix.run for one in found.matches for fix in one.fixes):
+        from attn_doctor.fixes.offered import offered_for_log
+
+        found = offered_for_log(found)
     code = _CODES[found.outcome.value]
     text = _rendered(found, result.chosen, code, verbose > 0)
     if output:

@@ -1,4 +1,4 @@
-"""The one command that comes next after a check.
+"""What comes next after a check: one command, or the lines of one fix.
 
 Imported by each check that finds a problem, so it does not make a plan, which takes longer.
 """
@@ -11,8 +11,8 @@ from attn_doctor.shell.commands import attn_doctor, shell_lines, split_assignmen
 from attn_doctor.shell.installers import conda_named, obstacle
 
 
-def next_command(diagnosis: Diagnosis) -> str:
-    """Return the command that cures the first problem that has one; empty if only a person can.
+def next_commands(diagnosis: Diagnosis) -> list[str]:
+    """Return the commands that cure the first problem that has some; empty if only a person can.
 
     That is `attn-doctor fix` where it can install what helps: it shows its plan first, and can undo
     it. It changes no machine that is only assumed.
@@ -22,11 +22,27 @@ def next_command(diagnosis: Diagnosis) -> str:
         if finding.caused_by or finding.severity is Severity.INFO:
             continue
         if _by_attn_doctor(finding, facts):
-            return attn_doctor("fix", facts=facts)
+            return [attn_doctor("fix", facts=facts)]
         for fix in finding.fixes:
             if lines := _lines(fix, facts):
-                return lines[0]
-    return ""
+                return lines
+    return []
+
+
+#: Variable that switches the package index off → the variable that names a folder of wheels.
+_OFFLINE = {"PIP_NO_INDEX": "PIP_FIND_LINKS", "UV_OFFLINE": "UV_FIND_LINKS"}
+
+
+def without_index(diagnosis: Diagnosis, commands: list[str]) -> str:
+    """Return what to do first where `commands` install packages and no index is to be asked."""
+    facts = diagnosis.facts
+    off = [name for name in _OFFLINE if facts.env.get(name, "").lower() not in ("", "0", "false")]
+    if not off or not any("attn-doctor fix" in one or " install " in one for one in commands):
+        return ""
+    return (
+        f"{off[0]} switches the package index off here. First unset it, or name a folder with the"
+        f" wheels in {_OFFLINE[off[0]]}."
+    )
 
 
 def _by_attn_doctor(finding: Finding, facts: Facts) -> bool:

@@ -89,17 +89,20 @@ def _chosen(fixes: Sequence[Fix], choice: int) -> Fix | None:
     """The fix to plan: the first that a program can apply, else the first."""
     if choice > 1:
         return fixes[choice - 1] if choice <= len(fixes) else None
-    for fix in fixes:
-        if fix.safety is not Safety.MANUAL and (fix.run or fix.exports):
-            return fix
-    return fixes[0] if fixes else None
+    return next(filter(_runnable, fixes), fixes[0] if fixes else None)
+
+
+def _runnable(fix: Fix) -> bool:
+    return fix.safety is not Safety.MANUAL and bool(fix.run or fix.exports)
 
 
 def _step(finding: Finding, fix: Fix, facts: Facts, *, named: bool) -> Step:
     calls = [pip_call(argv) for argv in fix.run]
     kind = _kind(fix, calls)
     packages = sorted({name for call in calls if call for name in call.names})
-    others = (f"{one.title}" for one in finding.fixes if one is not fix)
+    place = finding.fixes.index(fix)
+    better = [one for one in finding.fixes[:place] if not _runnable(one)]
+    others = (one.title for one in finding.fixes if one is not fix and one not in better)
     subject = f" ({finding.subject})" if finding.subject else ""
     step = Step(
         rules=(finding.rule,),
@@ -116,6 +119,7 @@ def _step(finding: Finding, fix: Fix, facts: Facts, *, named: bool) -> Step:
         packages=tuple(packages),
         rank=_rank(finding.rule, packages, fix.exports),
         undoable=kind in ("install", "build"),
+        better=tuple(f"{one.title}: {one.manual}" if one.manual else one.title for one in better),
         alternatives=tuple(others),
     )
     return replace(step, blocked_by=_blocked_by(step, facts, named=named))
@@ -202,6 +206,7 @@ def _merge(one: Step, other: Step) -> Step | None:
         safety=Safety.ASK if Safety.ASK in (one.safety, other.safety) else one.safety,
         clears=tuple(dict.fromkeys((*one.clears, *other.clears))),
         stale=tuple(dict.fromkeys((*one.stale, *other.stale))),
+        better=tuple(dict.fromkeys((*one.better, *other.better))),
         alternatives=tuple(dict.fromkeys((*one.alternatives, *other.alternatives))),
         rank=min(one.rank, other.rank),
     )

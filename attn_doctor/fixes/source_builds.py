@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.build_progress import span
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
+from attn_doctor.fixes.python_support import obstacle
 from attn_doctor.fixes.steps import Estimate, Step
 from attn_doctor.fixes.wheel_check import verdict
 from attn_doctor.rulebook import library
@@ -114,6 +115,10 @@ _LEAST_RAM = {
 _SAGE_EXTENSIONS, _SAGE_FILES = 4, 7
 
 
+#: Variables of a build that follow from memory and processors.
+PARALLELISM = ("MAX_JOBS", "EXT_PARALLEL", "NVCC_THREADS")
+
+
 class Preflight(Struct, frozen=True, kw_only=True):
     """The obstacles of a build, and its variables."""
 
@@ -140,6 +145,9 @@ def settled(step: Step, facts: Facts) -> Step:
     if step.kind != "install":
         return step
     calls = [pip_call(argv) for argv in step.run]
+    unfit = next((why for call in calls if call and (why := obstacle(call, facts))), "")
+    if unfit:
+        return replace(step, blocked_by=step.blocked_by or unfit)
     name = next((name for call in calls if call and (name := built_by(call, facts))), "")
     if not name:
         run = tuple(
@@ -201,7 +209,7 @@ def preflight(name: str, facts: Facts) -> Preflight:
     doubts: list[str] = []
     home = _home(facts, obstacles, doubts)
     _compilers(facts, obstacles, doubts)
-    archs = _archs(name, facts, obstacles)
+    archs = _archs(name, facts, obstacles, doubts)
     _nvcc_for(name, archs, facts, home, obstacles)
     _check_memory(name, facts, obstacles, doubts)
     variables = _jobs(name, facts, max(1, len(archs)))
@@ -268,9 +276,12 @@ def _compilers(facts: Facts, obstacles: list[str], doubts: list[str]) -> None:
         obstacles.append(f"Python.h is missing from {facts.python.include or 'this Python'}")
 
 
-def _archs(name: str, facts: Facts, obstacles: list[str]) -> list[int]:
+def _archs(name: str, facts: Facts, obstacles: list[str], doubts: list[str]) -> list[int]:
     """The compute capabilities ×10 to compile for: those of the visible GPUs."""
     sms = sorted({one.sm for one in facts.gpus or () if one.sm and one.visible is not False})
+    if facts.gpus is None:
+        doubts.append("it is unknown which GPU to compile for")
+        return []
     if not sms:
         obstacles.append(
             "no GPU is visible, so the architecture to compile for is unknown; build it on the"

@@ -64,6 +64,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """Why it cannot be applied; empty if it can."""
     undoable: bool = True
     """`fix undo` can undo it."""
+    better: tuple[str, ...] = ()
+    """Better fixes of its rules, which only a person can apply."""
     alternatives: tuple[str, ...] = ()
     """Titles of the other fixes of its rules."""
     changes: tuple[Change, ...] | None = None

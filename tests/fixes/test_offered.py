@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from attn_doctor.diagnosis import derive, diagnosis_of
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
-from attn_doctor.fixes.next_command import next_command
-from attn_doctor.fixes.offered import offered
+from attn_doctor.fixes.next_command import next_commands, without_index
+from attn_doctor.fixes.offered import offered, offered_for_log
 from attn_doctor.fixes.plan import plan
 from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
@@ -49,7 +49,7 @@ def test_a_build_without_a_toolkit_is_offered_last_and_without_its_command() -> 
     facts = machine("debian-torch-2.11-cu130-no-gpu")
     (finding,) = offered(with_fixes(facts, SAGE, ("pip", "uninstall", "-y", "x"))).findings
     assert finding.fixes[0].run == (("pip", "uninstall", "-y", "x"),)
-    assert finding.fixes[1].title == "Not possible here yet: fix 2".replace("2", "1")
+    assert finding.fixes[1].title == "Not possible yet: fix 2".replace("2", "1")
     assert (finding.fixes[1].run, finding.fixes[1].safety) == ((), Safety.MANUAL)
     assert "toolkit" in finding.fixes[1].manual
 
@@ -75,25 +75,57 @@ def test_the_next_command_is_one_that_fix_carries_out(folder: Path, without: str
     if without:
         facts = derive(replace(facts, triton=replace(facts.triton, installed=False, version="")))
     diagnosis = diagnosis_of(facts)
-    command = next_command(diagnosis)
-    if command.startswith("attn-doctor fix") and "--cuda-home" not in command:
+    commands = next_commands(diagnosis)
+    if commands and commands[0].startswith("attn-doctor fix") and "--cuda-home" not in commands[0]:
         assert plan(diagnosis).ready
     else:
-        offered_lines = [
-            line
-            for one in diagnosis.problems
-            for fix in one.fixes
-            for line in shell_lines(fix, facts)
-        ]
-        assert command == "" or command in offered_lines
+        every = [shell_lines(fix, facts) for one in diagnosis.problems for fix in one.fixes]
+        assert commands == [] or commands in every
 
 
 def test_what_comes_next_names_the_environment_and_is_never_a_guess() -> None:
     facts = machine("h200-torch-2.11-cu130")
     install = ("pip", "install", "x")
-    assert next_command(with_fixes(facts, install)) == (
+    assert next_commands(with_fixes(facts, install)) == [
         "attn-doctor fix --python /srv/venv/bin/python3"
-    )
+    ]
     assumed = replace(facts, simulated=("torch 2.9",))
-    assert next_command(with_fixes(assumed, install)) == ("/srv/venv/bin/python3 -m pip install x")
-    assert next_command(with_fixes(facts)) == ""
+    assert next_commands(with_fixes(assumed, install)) == ["/srv/venv/bin/python3 -m pip install x"]
+    assert next_commands(with_fixes(facts)) == []
+
+
+def test_all_lines_of_a_fix_come_next() -> None:
+    facts = replace(machine("h200-torch-2.11-cu130"), simulated=("torch 2.9",))
+    diagnosis = with_fixes(facts, ("pip", "uninstall", "-y", "x"))
+    (finding,) = diagnosis.findings
+    both = replace(finding.fixes[0], run=(*finding.fixes[0].run, ("pip", "install", "x")))
+    diagnosis = replace(diagnosis, findings=(replace(finding, fixes=(both,)),))
+    python = "/srv/venv/bin/python3 -m pip"
+    assert next_commands(diagnosis) == [f"{python} uninstall -y x", f"{python} install x"]
+
+
+@pytest.mark.parametrize(
+    ("env", "named"),
+    [({"UV_OFFLINE": "1"}, "UV_FIND_LINKS"), ({"PIP_NO_INDEX": "0"}, ""), ({}, "")],
+)
+def test_an_index_that_is_switched_off_comes_before(env: dict[str, str], named: str) -> None:
+    facts = replace(machine("h200-torch-2.11-cu130"), env=env)
+    diagnosis = with_fixes(facts, ("pip", "install", "x"))
+    said = without_index(diagnosis, next_commands(diagnosis))
+    assert named in said
+    assert bool(named) == bool(said)
+
+
+def test_a_log_of_another_machine_decides_what_is_possible() -> None:
+    """What the log does not state, such as the GPU and the compilers, excludes nothing."""
+    from attn_doctor.explain.engine import explain
+    from attn_doctor.rulebook import library
+
+    def first(*lines: str) -> Fix:
+        text = "\n".join((*lines, "ModuleNotFoundError: No module named 'sageattention'"))
+        found = offered_for_log(explain((), library.load(), None, texts=[text]))
+        return next(fix for fix in found.matches[0].fixes if "SageAttention 2" in fix.title)
+
+    old = first("Python 3.8.18", "torch 2.4.1+cu121")
+    assert (old.run, old.title.startswith("Not possible with this Python")) == ((), True)
+    assert first("Python 3.12.4", "torch 2.9.1+cu128").run

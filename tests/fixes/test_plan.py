@@ -176,7 +176,7 @@ def test_the_first_remedy_that_can_be_carried_out_is_taken_and_others_are_named(
     finding = _finding("a/a", person, _fix("pip install kernels"))
     found = plan(Diagnosis(facts=H100, findings=(finding,), rules=1))
     assert found.steps[0].kind == "install"
-    assert found.steps[0].alternatives == ("by hand",)
+    assert (found.steps[0].better, found.steps[0].alternatives) == (("by hand: Do it.",), ())
     second = plan(Diagnosis(facts=H100, findings=(finding,), rules=1), ["a/a"], choice=2)
     assert second.steps[0].kind == "install"
     none = plan(Diagnosis(facts=H100, findings=(finding,), rules=1), ["a/a"], choice=3)

@@ -285,14 +285,18 @@ def _last(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     if not fits:
         yield terminal.style(f"  ({examined})", "dim")
     if errors or warnings:
-        from attn_doctor.fixes.next_command import next_command
+        from attn_doctor.fixes.next_command import next_commands, without_index
 
-        # One command to copy: never wrapped.
-        command = next_command(diagnosis)
-        shown = (
-            terminal.style(clean(command), "green") if command else "see the first problem above."
-        )
-        yield f"  Next: {shown}"
+        commands = next_commands(diagnosis)
+        if first := without_index(diagnosis, commands):
+            yield from terminal.wrap(first, 2)
+        label = "Next:"
+        # Commands to copy: never wrapped.
+        for command in commands:
+            yield f"  {label:5} {terminal.style(clean(command), 'green')}"
+            label = ""
+        if not commands:
+            yield "  Next: see the first problem above."
         return
     yield from terminal.wrap(_next(diagnosis), 2)
 

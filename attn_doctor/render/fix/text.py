@@ -121,6 +121,8 @@ def _after(step: Step, facts: Facts, plan: Plan, terminal: Terminal) -> Iterator
         yield from _labelled("stale", f"{one.kind} cache {one.path}{size}", terminal)
     if step.kind == "command" and not step.blocked_by:
         yield from _labelled("undo", "this step cannot be undone", terminal)
+    for other in step.better:
+        yield from _labelled("better", f"by hand: {in_text(other, facts)}", terminal)
     for other in step.alternatives:
         yield from _labelled("or", other, terminal)
     rules = [rule for one in step.rules for rule in plan.explained.get(one, ())]

@@ -2,15 +2,17 @@
 
     python benchmarks/claims.py ENVIRONMENT… --work FOLDER [--only PATTERN] [--commands]
     python benchmarks/claims.py --make PYTHON PACKAGE… --work FOLDER [--only PATTERN] [--commands]
+    python benchmarks/claims.py --list FILE --work FOLDER [--select PATTERN] [--commands]
 
 Each ENVIRONMENT is a virtual environment with torch; `--make` makes one with uv and deletes it
-afterwards. It is examined as it is, then once for each way of breaking it in `BREAKAGES`: a copy
-(of hard links, so it costs no space) is made in FOLDER, broken, examined, tried and deleted. The
-environment itself stays as it is.
+afterwards, `--list` makes those of a file such as `claims.toml`. Each is examined as it is, then
+once for each way of breaking it in `BREAKAGES`: a copy (of hard links, so it costs no space) is
+made in FOLDER, broken, examined, tried and deleted. The environment itself stays as it is.
 
 With `--commands`, what `attn-doctor check` prints as the remedy of each finding is run in the copy,
 in a shell, as it is printed. A command has *worked* if it succeeds, its finding is gone, and what
-is then claimed is true. Findings about the machine (driver, toolkit) are left out.
+is then claimed is true. A second remedy of a finding is run in a copy of its own. Findings about
+the machine (driver, toolkit) are left out.
 
 A claim is a statement about one module, one extension or one backend: it works, or it does not.
 What attn-doctor does not know is not a claim. A claim is *wrong* if the module does the opposite. A
@@ -27,24 +29,27 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.matrix import matrix
 from attn_doctor.diagnosis import diagnosis_of, examine
 from attn_doctor.errors import AttnDoctorError
 from attn_doctor.host.local import LocalHost
+from attn_doctor.toml_files import read_toml
 
 if TYPE_CHECKING:
     from attn_doctor.facts import Facts
 
 #: Seconds for the trial of one environment.
 LIMIT = 900
-#: Remedies that are tried in one environment.
-MOST_COMMANDS = 5
+#: Remedies that are tried in one environment, and second remedies.
+MOST_COMMANDS = 10
 #: Fact of a package → the module to import; for a framework the one that chooses attention.
 MODULES = {
     "torch": "torch",
@@ -143,6 +148,8 @@ class Breakage(NamedTuple):
 
     name: str
     apply: Callable[[Path], bool]
+    variables: tuple[tuple[str, str], ...] = ()
+    """Variables that are set meanwhile; `{root}` is the environment."""
 
 
 # What attn-doctor says
@@ -181,7 +188,8 @@ def _modules(facts: Facts) -> Iterator[Claim]:
         if field in NEEDS_EXTENSION and package.loads is not None:
             faults.append(package.load_error)
         broken = bool(torch.installation_error or torch.missing_libraries)
-        if package.import_error is not None and not (broken and field in NEEDS_EXTENSION):
+        # Of what imports torch nothing is said where torch itself fails.
+        if package.import_error is not None and (package.import_error or not broken):
             yield _importing(module, [one for one in faults if one])
 
 
@@ -260,10 +268,12 @@ def compare(name: str, root: Path) -> Result:
 
 #: Rules about the machine, whose remedies change more than the environment.
 MACHINE = ("driver/", "toolkit/", "system/", "caches/", "triton/c-compiler")
+#: Findings about a Python that their remedy leaves as it is, because it makes an environment.
+STAYS = ("python/externally-managed",)
 
 
 def repair(copy: Path) -> tuple[Command, ...]:
-    """Run the printed remedies of one finding after the other; return each with its result.
+    """Run the first remedy of each finding, one after the other; return each with its result.
 
     What is claimed of the repaired environment is compared once, and a fault is the last one's.
     """
@@ -274,19 +284,32 @@ def repair(copy: Path) -> tuple[Command, ...]:
         rule = next((rule for rule in found if rule not in done), "")
         if not rule:
             break
-        lines = found[rule]
-        failure = _run(copy, lines)
+        tried.append(_remedy(copy, rule, found[rule][0]))
         found = findings(copy)
-        if not failure and rule in found:
-            failure = "the finding is still there"
-        tried.append(Command(rule, "; ".join(lines), failure))
     if tried and not tried[-1].failure:
         tried[-1] = tried[-1]._replace(failure="; ".join(compare("", copy).wrong))
     return tuple(tried)
 
 
-def findings(copy: Path) -> dict[str, list[str]]:
-    """Return the rules with a runnable remedy, each with the first one's lines, as printed."""
+def others(copy: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the remedies that are not the first of their finding."""
+    for rule, remedies in list(findings(copy).items())[:MOST_COMMANDS]:
+        for lines in remedies[1:]:
+            yield rule, lines
+
+
+def _remedy(copy: Path, rule: str, lines: list[str]) -> Command:
+    failure = _run(copy, lines)
+    if not failure and rule not in STAYS and rule in findings(copy):
+        failure = "the finding is still there"
+    return Command(rule, "; ".join(lines), failure)
+
+
+def findings(copy: Path) -> dict[str, list[list[str]]]:
+    """Return the findings with a runnable remedy, each with the lines of every one, as printed.
+
+    A finding is named by its rule and its subject.
+    """
     asked = ["check", "--python", str(copy), "--json", "--timeout", "60"]
     ran = subprocess.run(
         [sys.executable, "-m", "attn_doctor", *asked],
@@ -294,24 +317,35 @@ def findings(copy: Path) -> dict[str, list[str]]:
     )  # fmt: skip
     if ran.returncode not in (0, 1):
         return {}
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[list[str]]] = {}
     for problem in json.loads(ran.stdout)["problems"]:
         lines = [one["commands"] for one in problem["fixes"] if one["commands"]]
         about_machine = problem["rule"].startswith(MACHINE)
+        name = " ".join(filter(None, (problem["rule"], problem["subject"])))
         if lines and not about_machine and not problem["caused_by"]:
-            found.setdefault(problem["rule"], lines[0])
+            found.setdefault(name, lines)
     return found
 
 
 def _run(copy: Path, lines: list[str]) -> str:
-    """Run one remedy as it is printed; return why it failed, or empty text."""
+    """Run one remedy as it is printed; return why it failed, or empty text.
+
+    The variables that it exports are kept, as in the shell of a user.
+    """
+    kept = copy / "variables"
     ran = subprocess.run(
-        ["bash", "-e"], input="\n".join(lines), capture_output=True, text=True,
-        timeout=LIMIT, check=False, cwd=copy,
+        ["bash", "-e"], input="\n".join([*lines, f"env -0 > {kept}"]), capture_output=True,
+        text=True, timeout=LIMIT, check=False, cwd=copy,
     )  # fmt: skip
     if ran.returncode:
         said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-3:]
         return f"exit {ran.returncode}: {' '.join(said)[:300]}"
+    after = dict(one.split("=", 1) for one in kept.read_text().split("\0") if "=" in one)
+    for name in ("PYTHONPATH", "PYTHONNOUSERSITE"):
+        if name in after:
+            os.environ[name] = after[name]
+        else:
+            os.environ.pop(name, None)
     return ""
 
 
@@ -469,8 +503,101 @@ def _flash_cut(root: Path) -> bool:
     return _flash("", "", "").apply(root) and _cut("flash_attn_2_cuda*.so", 0.5, "").apply(root)
 
 
+def _elsewhere(root: Path) -> bool:
+    """Let the scripts start a Python that is gone, as they do after the folder was moved."""
+    for path in (root / "bin").iterdir():
+        head = b"" if path.is_symlink() else path.read_bytes()[:2]
+        if head == b"#!":
+            text = path.read_bytes().split(b"\n", 1)
+            path.unlink()
+            path.write_bytes(b"#!/opt/moved/bin/python\n" + text[1])
+            path.chmod(0o755)
+    return True
+
+
+def _install(*arguments: str) -> Breakage:
+    """Install something else with uv, as a hurried user does."""
+
+    def apply(root: Path) -> bool:
+        _uv("install", "-p", root / "bin" / "python", "--break-system-packages", *arguments)
+        return True
+
+    return Breakage(f"then install {' '.join(arguments)}", apply)
+
+
+def _sources(root: Path) -> bool:
+    """A folder of torch without compiled extensions, such as a checkout of its sources."""
+    folder = root / "sources"
+    shutil.copytree(site(root) / "torch", folder / "torch", ignore=shutil.ignore_patterns("*.so*"))
+    return True
+
+
+def _target(*arguments: str) -> Callable[[Path], bool]:
+    """Install packages into a folder of their own."""
+
+    def apply(root: Path) -> bool:
+        python = root / "bin" / "python"
+        _uv("install", "-p", python, "--no-deps", "--target", root / "other", *arguments)
+        return True
+
+    return apply
+
+
+def _user(*arguments: str) -> Callable[[Path], bool]:
+    """Install packages into the user's site-packages, which a base Python reads."""
+
+    def apply(root: Path) -> bool:
+        if (root / "pyvenv.cfg").exists():
+            return False
+        subprocess.run(
+            [root / "bin" / "python", "-m", "pip", "install", "-q", "--user", "--no-deps",
+             "--break-system-packages", *arguments],
+            check=True, timeout=LIMIT, env=os.environ | {"PYTHONUSERBASE": str(root / "user")},
+        )  # fmt: skip
+        return True
+
+    return apply
+
+
+def _uv(*arguments: str | Path) -> None:
+    subprocess.run(["uv", "pip", *arguments, "-q"], check=True, timeout=LIMIT)
+
+
 BREAKAGES = (
     Breakage("as installed", lambda _: True),
+    Breakage("moved", _elsewhere),
+    Breakage("torch's sources in PYTHONPATH", _sources, (("PYTHONPATH", "{root}/sources"),)),
+    Breakage(
+        "another torch in PYTHONPATH",
+        _target("torch==2.5.1"),
+        (("PYTHONPATH", "{root}/other"),),
+    ),
+    Breakage(
+        "an old numpy in PYTHONPATH",
+        _target("numpy==1.26.4"),
+        (("PYTHONPATH", "{root}/other"),),
+    ),
+    Breakage(
+        "another torch in the user's site-packages",
+        _user("torch==2.13.0+cpu"),
+        (("PYTHONUSERBASE", "{root}/user"),),
+    ),
+    Breakage(
+        "diffusers in the user's site-packages",
+        _user("diffusers==0.35.2"),
+        (("PYTHONUSERBASE", "{root}/user"),),
+    ),
+    *(
+        _install("--no-deps", f"xformers=={version}")
+        for version in ("0.0.27.post2", "0.0.29.post3", "0.0.32.post2", "0.0.35")
+    ),
+    *(_install("--no-deps", f"torchvision=={version}") for version in ("0.20.1", "0.28.0")),
+    _install("--no-deps", "torchaudio==2.5.1"),
+    _install("--no-deps", "torchao==0.9.0"),
+    _install("--no-deps", "triton==3.0.0"),
+    _install("--no-deps", "torch==2.5.1"),
+    _install("numpy==1.26.4"),
+    _install("--no-deps", "diffusers", "transformers", "accelerate", "peft"),
     *map(
         _without,
         (
@@ -536,36 +663,42 @@ BREAKAGES = (
 )
 
 
+class Task(NamedTuple):
+    """One environment, and one way of breaking a copy of it."""
+
+    base: Path
+    breakage: int
+    copy: Path
+    commands: bool
+
+
 def main() -> int:
     """Print one line for each environment, then the totals; 1 if a claim is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("environments", nargs="*", type=Path)
     parser.add_argument("--make", nargs="+", default=[], metavar=("PYTHON", "PACKAGE"))
+    parser.add_argument("--list", type=Path, help="file of environments to make and break")
+    parser.add_argument("--select", default="", help="pattern of the names in that file")
     parser.add_argument("--work", type=Path, required=True, help="folder for the copies")
     parser.add_argument("--only", default="", help="pattern of the names of breakages")
     parser.add_argument("--commands", action="store_true", help="run the printed remedies too")
     parser.add_argument("--jobs", type=int, default=1, help="environments at a time")
     options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
+    work = options.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    made = [_make(options.work, *options.make)] if options.make else []
-    tasks = [
-        (base.resolve(), number, (options.work / f"{number}-{base.name}").resolve(),
-         options.commands)
-        for base in (*options.environments, *made)
-        for number, breakage in enumerate(BREAKAGES)
-        if re.search(options.only, breakage.name)
-    ]  # fmt: skip
     results = []
-    try:
-        with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for base, only in _bases(options, work):
+            tasks = [
+                Task(base, number, work / f"{number}-{base.name}", options.commands)
+                for number, breakage in enumerate(BREAKAGES)
+                if re.search(only, breakage.name)
+            ]
             for result in pool.map(_result, tasks):
                 if result is not None:
                     results.append(result)
                     _show(result)
-    finally:
-        for one in made:
-            shutil.rmtree(one)
     total = sum(one.claims for one in results)
     wrong = sum(len(one.wrong) for one in results)
     missed = sum(one.missed for one in results)
@@ -576,31 +709,96 @@ def main() -> int:
     return 1 if wrong or worked < len(commands) else 0
 
 
-def _make(work: Path, python: str, *packages: str) -> Path:
-    """Make an environment with uv, and let Python store its bytecode once."""
-    root = work / re.sub(r"[^\w.]+", "-", "-".join(packages))[:40]
-    subprocess.run(["uv", "venv", "-q", "--seed", "-p", python, root], check=True)
+def _bases(options: argparse.Namespace, work: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each environment with a pattern of the ways to break it; delete those made here."""
+    for path in options.environments:
+        yield path.resolve(), options.only
+    asked = []
+    if options.make:
+        python, *packages = options.make
+        asked.append({"name": "-".join(packages), "python": python, "install": [packages]})
+    if options.list:
+        named = read_toml(options.list)["environment"]
+        asked += [one for one in named if re.search(options.select, one["name"])]
+    for one in asked:
+        root = work / re.sub(r"[^\w.]+", "-", one["name"])[:40]
+        start = time.monotonic()
+        try:
+            _make(root, one)
+            print(f"{one['name']}: made in {time.monotonic() - start:.0f} s", flush=True)
+            yield root, options.only or "|".join(one.get("break", [""]))
+        except subprocess.SubprocessError as error:
+            print(f"{one['name']}: not made: {str(error)[-300:]}", flush=True)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _make(root: Path, asked: dict[str, Any]) -> None:
+    """Make an environment as asked, and let Python store its bytecode once.
+
+    `kind`: `uv` (without pip), `pip` (the default), or `base`, a copy of a whole Python that an
+    operating system manages.
+    """
+    kind = asked.get("kind", "pip")
     target = root / "bin" / "python"
-    subprocess.run(["uv", "pip", "install", "-q", "-p", target, *packages], check=True)
+    if kind == "base":
+        found = subprocess.run(
+            ["uv", "python", "find", "--no-project", asked["python"]],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        subprocess.run(
+            ["cp", "-a", Path(found.stdout.strip()).resolve().parents[1], root], check=True
+        )
+        if not target.exists():
+            target.symlink_to(f"python{asked['python']}")
+        text = "[externally-managed]\nError=Use the packages of the system.\n"
+        (site(root).parent / "EXTERNALLY-MANAGED").write_text(text)
+    else:
+        seed = ["--seed"] if kind == "pip" else []
+        subprocess.run(["uv", "venv", "-q", *seed, "-p", asked["python"], root], check=True)
+    for packages in asked["install"]:
+        _uv("install", "-p", target, "--break-system-packages", *packages)
     trial(target, [Claim(f"import {one}", True, "", f"import {one}") for one in MODULES.values()])
-    return root
 
 
-def _result(task: tuple[Path, int, Path, bool]) -> Result | None:
+def _result(task: Task) -> Result | None:
     """Break a copy of an environment and compare; None where nothing can be broken so."""
-    base, number, copy, commands = task
-    breakage = BREAKAGES[number]
-    name = f"{base.name}, {breakage.name}"
-    subprocess.run(["cp", "-al", base, copy], check=True)
+    breakage = BREAKAGES[task.breakage]
+    name = f"{task.base.name}, {breakage.name}"
     try:
-        if not breakage.apply(copy):
-            return None
-        result = compare(name, copy)
-        return result._replace(commands=repair(copy)) if commands else result
+        with _broken(task) as copy:
+            if copy is None:
+                return None
+            result = compare(name, copy)
+            if not task.commands:
+                return result
+            further = [*others(copy)]
+            tried = [*repair(copy)]
+        for rule, lines in further:
+            with _broken(task) as copy:
+                if copy is not None:
+                    tried.append(_remedy(copy, rule, lines))
+        return result._replace(commands=tuple(tried))
     except (subprocess.SubprocessError, OSError) as error:
         return Result(name, 0, [], 0, untried=str(error)[-120:])
+
+
+@contextmanager
+def _broken(task: Task) -> Iterator[Path | None]:
+    """A broken copy, with the variables of its breakage set; None where it cannot be so broken."""
+    breakage = BREAKAGES[task.breakage]
+    shutil.rmtree(task.copy, ignore_errors=True)
+    subprocess.run(["cp", "-al", task.base, task.copy], check=True)
+    before = dict(os.environ)
+    try:
+        applies = breakage.apply(task.copy)
+        for name, value in breakage.variables:
+            os.environ[name] = value.format(root=task.copy)
+        yield task.copy if applies else None
     finally:
-        shutil.rmtree(copy)
+        os.environ.clear()
+        os.environ.update(before)
+        shutil.rmtree(task.copy, ignore_errors=True)
 
 
 def _show(result: Result) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
-
 from attn_doctor.derived.releases import Row, Tables, parts, series
 from attn_doctor.facts import Facts
 
@@ -42,9 +39,8 @@ def diffusers_break(facts: Facts, tables: Tables) -> str:
 
 def _breaking(facts: Facts, tables: Tables) -> list[Row] | None:
     """The rows of the installed torch; None if its version is unknown."""
-    try:
-        torch = Version(facts.torch.version or "")
-    except InvalidVersion:
+    minor = parts(facts.torch.version or "")[:2]
+    if not minor:
         return None
     rows = tables["companions"]["diffusers"]["breaks"]
-    return [row for row in rows if SpecifierSet(row["torch"]).contains(torch, prereleases=True)]
+    return [row for row in rows if parts(row["from"]) <= minor <= parts(row["to"])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attn_doctor.derived import companions, extensions
-from attn_doctor.derived.releases import Tables
+from attn_doctor.derived.releases import Tables, parts
 from attn_doctor.facts import Facts, Package
 
 #: They read torch's version from its metadata when they are imported. Seen with Diffusers 0.42.1,
@@ -18,7 +18,7 @@ def because_of_others(field: str, facts: Facts, tables: Tables) -> str:
     if field in _READ_METADATA and (fault := _torch_metadata(facts)):
         return f"it reads torch's version from the metadata: {fault}"
     if field == "diffusers" and facts.torch.installed:
-        return companions.diffusers_break(facts, tables)
+        return companions.diffusers_break(facts, tables) or _flash_attn(facts)
     if package.imports_torchvision and (fault := _torchvision(facts)):
         return f"it imports torchvision, which fails: {fault}"
     return ""
@@ -39,3 +39,20 @@ def _torchvision(facts: Facts) -> str:
         return ""
     error = facts.torchvision.import_error or extensions.package_load_error("torchvision", facts)
     return error or ""
+
+
+def _flash_attn(facts: Facts) -> str:
+    """Return why Diffusers fails with flash-attn, which it imports where it is installed.
+
+    Since 0.35 `attention_dispatch` imports it from 2.6.3 on, without catching an error.
+    """
+    flash, diffusers = facts.flash_attn, facts.diffusers
+    concerned = parts(diffusers.version or "") >= (0, 35) and parts(flash.version or "") >= (
+        2,
+        6,
+        3,
+    )
+    if not flash.installed or not concerned:
+        return ""
+    error = extensions.package_load_error("flash_attn", facts)
+    return f"it imports flash_attn, which fails: {error}" if error else ""

@@ -23,7 +23,7 @@ from msgspec import Struct
 from attn_doctor.facts import Facts
 from attn_doctor.files import open_binary
 from attn_doctor.fixes.distributions import Installed
-from attn_doctor.fixes.pip_arguments import PipCall, pip_call
+from attn_doctor.fixes.pip_arguments import pip_call
 from attn_doctor.processes import Running
 from attn_doctor.shell.commands import argv_for, split_assignments
 
@@ -270,25 +270,10 @@ def command(argv: tuple[str, ...], facts: Facts, constraint: Path | None) -> tup
     words = argv[len(call.variables) :] if call else argv
     if call is None or call.verb != "install":
         return argv_for(split_assignments(words)[1], facts)
-    flags: Iterable[str] = call.flags
-    if name(facts) == "uv":
-        flags = _for_uv(call)
     pinned = ("-c", str(constraint)) if constraint else ()
     wanted = (one.text for one in call.wanted)
     indexes = (part for pair in call.indexes for part in pair)
-    return argv_for(("pip", "install", *flags, *wanted, *indexes, *pinned), facts)
-
-
-def _for_uv(call: PipCall) -> list[str]:
-    """Pip reinstalls only the named packages; uv's option of that name means all."""
-    flags = []
-    for flag in call.flags:
-        if flag == "--force-reinstall" and "--no-deps" not in call.flags:
-            for each in sorted(call.names):
-                flags += ["--reinstall-package", each]
-        else:
-            flags.append(flag)
-    return flags
+    return argv_for(("pip", "install", *call.flags, *wanted, *indexes, *pinned), facts)
 
 
 def constraints(

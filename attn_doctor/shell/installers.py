@@ -97,16 +97,14 @@ def _without_user_site(python: Python) -> tuple[str, ...]:
 
 
 def _for_uv(words: Sequence[str]) -> list[str]:
-    """The arguments for uv, which asks nothing, and whose `--force-reinstall` means all packages.
+    """The arguments for uv, which asks nothing.
 
-    pip reinstalls the dependencies too, so this is not the same: those that fit stay.
+    Its `--reinstall` is pip's `--force-reinstall`: the dependencies too, which may be damaged.
     """
     arguments = [word for word in words[2:] if word not in ("-y", "--yes")]
-    if words[1] != "install" or "--force-reinstall" not in words or "--no-deps" in words:
-        return arguments
-    arguments.remove("--force-reinstall")
-    again = (part for name in names(words) for part in ("--reinstall-package", name))
-    return [*again, *arguments]
+    if words[1] == "install" and "--no-deps" not in words:
+        return ["--reinstall" if word == "--force-reinstall" else word for word in arguments]
+    return arguments
 
 
 def _pip_first(python: Python) -> list[tuple[str, ...]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from attn_doctor.derived import derive
-from attn_doctor.facts import DamagedMetadata, Facts, Package, Torch
+from attn_doctor.facts import DamagedMetadata, Extension, Facts, Package, Torch
 from attn_doctor.rulebook import library
 
 HERE = Package(installed=True, version="5.23.0", import_error="", imports_torchvision=True)
@@ -49,3 +50,39 @@ def test_a_first_reason_stays() -> None:
     damaged = DamagedMetadata(package="torch", reason="METADATA is missing")
     one = Package(installed=True, import_error="it requires tqdm, and none is installed")
     assert transformers(transformers=one, damaged_metadata=(damaged,)) == one.import_error
+
+
+@pytest.mark.parametrize(
+    ("torch", "expected", "failing", "working"),
+    [
+        ("2.2.2", "<0.36", "0.36.0", "0.35.2"),
+        ("2.3.1", "<0.41", "0.41.0", "0.40.0"),
+        ("2.4.1+cu121", "<0.37", "0.37.1", "0.36.0"),
+        ("2.5.1", "<0.41", "0.42.1", "0.40.0"),
+        ("2.6.0+cu124", "", "", "0.42.1"),
+    ],
+)
+def test_a_diffusers_that_torch_is_too_old_for(
+    torch: str, expected: str, failing: str, working: str
+) -> None:
+    """As each was imported with each."""
+
+    def diffusers(version: str) -> Package:
+        one = Package(installed=True, version=version, import_error="")
+        facts = Facts(torch=Torch(installed=True, version=torch), diffusers=one)
+        return derive(facts, library.tables()).diffusers
+
+    assert diffusers(working).import_error == ""
+    assert diffusers(working).expected == expected
+    assert bool(failing and diffusers(failing).import_error) is bool(failing)
+
+
+def test_a_broken_flash_attn_stops_diffusers() -> None:
+    broken = Extension(package="flash_attn", name="flash_attn_2_cuda", loads=False)
+    facts = Facts(
+        torch=Torch(installed=True, version="2.13.0"),
+        diffusers=Package(installed=True, version="0.42.1", import_error=""),
+        flash_attn=Package(installed=True, version="2.8.3"),
+        extensions=(replace(broken, fault="it is empty"),),
+    )
+    assert derive(facts, library.tables()).diffusers.import_error != ""

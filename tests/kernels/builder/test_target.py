@@ -432,7 +432,7 @@ def test_another_torch_is_one_difference() -> None:
                 torch=replace(SAME.torch, build="cpu", version="2.13.0+cpu"),
                 python=replace(SAME.python, pip="", uv="/bin/uv"),
             ),
-            "\n  /bin/uv pip install --python /env/bin/python --reinstall-package torch torch==2",
+            "\n  /bin/uv pip install --python /env/bin/python --reinstall torch==2",
         ),
         (replace(SAME, torch=replace(SAME.torch, version="2.6.0+cu124")), "older than 2.7"),
         (replace(SAME, torch=Torch(installed=False)), "torch is not installed in /env/bin/python"),

@@ -26,6 +26,7 @@ from attn_doctor.render.definition_list import (
 from attn_doctor.render.findings.summary import caveats, opening
 from attn_doctor.render.grouping import plural
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell.commands import attn_doctor
 
 _MARKS = {
     Verdict.VERIFIED: ("✓", "green"),
@@ -77,6 +78,11 @@ def text(
         lines += _failure_lines(report.failure, facts, terminal, verbose)
     lines += _differing(differing, terminal)
     lines += ["", terminal.style(last_line(report), "bold")]
+    if report.failure is not None:
+        # One command to copy: never wrapped.
+        lines.append(
+            f"  Next: {attn_doctor('check', facts=facts)}  (says why, and what to install)"
+        )
     return terminal.page(lines)
 
 

@@ -37,6 +37,7 @@ def test_check_survives_a_torch_that_crashes(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert "segmentation fault (SIGSEGV)" in done.stdout
     assert "Nothing could be run" in done.stdout
+    assert f"Next: attn-doctor check --python {sys.executable}" in done.stdout
     assert "Traceback" not in done.stderr
 
 

@@ -129,8 +129,9 @@ def test_two_rules_that_want_different_releases_are_both_blocked(uv_env: Environ
     ended = uv_env.fix("own/old", TRITON, "--yes")
     assert ended.returncode == 1
     assert "Two rules need different triton" in ended.text
-    assert "`attn-doctor fix own/old`" in ended.text
-    assert f"`attn-doctor fix {TRITON}`" in ended.text
+    named = f"attn-doctor fix --python {uv_env.python}"
+    assert f"`{named} own/old`" in ended.text
+    assert f"`{named} {TRITON}`" in ended.text
     assert not uv_env.state.exists()
 
 

@@ -74,7 +74,7 @@ def spread(folder: Path, text: Text) -> Hostile:
 
 def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
     check = ("check", "--facts", "facts.json", "--config", "none")
-    for form in ("text", "json", "markdown", "github", "sarif", "junit", "gitlab"):
+    for form in ("text", "json", "agent", "markdown", "github", "sarif", "junit", "gitlab"):
         yield f"check {form}", (*check, "--format", form)
     yield "check verbose", (*check, "-v", "--policy", "none")
     yield "check to a file", (*check, "-o", "written.txt")

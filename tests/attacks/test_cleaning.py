@@ -46,7 +46,7 @@ def faults(command: str, ended: Ended, written: str) -> Iterator[str]:
         yield from (f"{name}: {one}" for one in _of_page(text, commands="github" in command))
     form = command.rpartition(" ")[2]
     page = written or ended.stdout
-    if form in ("json", "sarif", "gitlab") and page:
+    if form in ("json", "agent", "sarif", "gitlab") and page:
         yield from (one for text in _strings(json.loads(page)) for one in _of_text(text))
     if form == "junit":
         root = ElementTree.fromstring(page)

@@ -188,3 +188,11 @@ def test_a_baseline_counts_only_what_is_new(snapshot: str, tmp_path: Path) -> No
     assert again.returncode == 0, again.stdout
     assert "not counted" in again.stdout
     assert run("check", "--facts", snapshot, "--baseline", "/nonexistent").returncode == 2
+
+
+def test_the_format_for_agents_is_for_one_examination(snapshot: str, tmp_path: Path) -> None:
+    done = run("check", "--facts", snapshot, "--format", "agent")
+    assert json.loads(done.stdout)["exit_code"] == done.returncode == 1
+    refused = run("check", "--live", "--format", "agent")
+    assert refused.returncode == 2
+    assert "drop --live" in refused.stderr

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from attn_doctor.facts import ELEMENTS, Facts, Package
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
+from attn_doctor.render.findings.agent import agent
 from attn_doctor.render.findings.github import github
 from attn_doctor.render.findings.json import json as as_json
 from attn_doctor.render.findings.junit import junit
@@ -162,6 +163,7 @@ FORMATS: dict[str, Callable[[Diagnosis], str]] = {
             for fix in one["fixes"]
         ]
     ),
+    "agent": lambda found: json.dumps(json.loads(agent(found, 1))["commands"]),
     "markdown": markdown,
     "github": github,
     "sarif": lambda found: sarif(found, library.load(), 1),

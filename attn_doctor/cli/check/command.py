@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from attn_doctor.policy.policy import Policy
 
 #: The formats of a diagnosis; the first is the default.
-FORMATS = ("text", "json", "markdown", "github", "sarif", "junit", "gitlab")
+FORMATS = ("text", "json", "agent", "markdown", "github", "sarif", "junit", "gitlab")
 EPILOG = """
 **Examples**
 
@@ -210,15 +210,13 @@ def check(
     Exit codes: 0 healthy, 1 problems found, 2 wrong usage or unreadable input, 3 attn-doctor
     failed, 4 (with --strict) a rule could not be evaluated, or a release is newer than the tables.
     """
-    if live and (source.pretend or source.facts):
-        import typer
-
-        raise typer.BadParameter("--live runs the backends here: drop --facts and --pretend")
+    asked = result.outputs()
+    if live:
+        _require_live(source, asked)
     from attn_doctor.backends.required import is_unready
     from attn_doctor.diagnosis import CheckRequest, diagnose
     from attn_doctor.render.grouping import exit_code
 
-    asked = result.outputs()
     policy = counting.read()
     if counting.explain_policy:
         _explain_policy(policy)
@@ -281,6 +279,16 @@ def check(
     raise SystemExit(code)
 
 
+def _require_live(source: SourceOptions, asked: Sequence[Output]) -> None:
+    """Raise `typer.BadParameter` for options that `--live` cannot have beside it."""
+    import typer
+
+    if source.pretend or source.facts:
+        raise typer.BadParameter("--live runs the backends here: drop --facts and --pretend")
+    if any(one.name == "agent" for one in asked):
+        raise typer.BadParameter("--format agent has no results of runs: drop --live, or use json")
+
+
 def _paths(config: list[str] | None, *, search: bool) -> tuple[str, ...] | None:
     """The configurations to read; None for the one that lies here."""
     if config == ["none"]:
@@ -313,6 +321,10 @@ def _rendered(checked: CheckResult, output: Output, view: _View) -> str:
         from attn_doctor.render.findings.json import json
 
         return json(diagnosis, view.code, backends, configs)
+    if output.name == "agent":
+        from attn_doctor.render.findings.agent import agent
+
+        return agent(diagnosis, view.code)
     if output.name == "markdown":
         from attn_doctor.render.findings.markdown import markdown
 

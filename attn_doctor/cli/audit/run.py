@@ -91,6 +91,8 @@ def added(
         from attn_doctor.render.audit.json import as_data
         from attn_doctor.render.json_text import json_text
 
-        return code, json_text({**decode(written), "exit_code": code, "audit": as_data(report)})
+        return code, json_text(
+            {**decode(written.encode()), "exit_code": code, "audit": as_data(report)}
+        )
     _, text = show(report, diagnosis, form, output, top=False)
     return code, f"{written}\n{text}"

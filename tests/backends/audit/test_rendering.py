@@ -119,3 +119,20 @@ def test_a_program_that_does_not_show_the_fault() -> None:
         fault = replace(FAULT, confirmed=confirmed, printed="right")
         shown = text(report(replace(WRONG, faults=(fault,))), Facts(), Terminal(), top=False)
         assert words in shown
+
+
+def test_it_is_added_to_a_live_run() -> None:
+    from attn_doctor.cli.audit.run import added
+    from attn_doctor.cli.result_options import PageFormat
+    from attn_doctor.findings import Diagnosis
+    from attn_doctor.render.json_text import result
+
+    diagnosis = Diagnosis(facts=Facts(), findings=(), rules=0)
+    written = result(exit_code=0, live={})
+    code, page = added(0, written, report(WRONG), diagnosis, PageFormat.json, "-")
+    data = json.loads(page)
+    assert code == data["exit_code"] == 1
+    assert {"live", "audit"} <= set(data)
+    code, page = added(0, "live", report(RIGHT), diagnosis, PageFormat.text, "-")
+    assert code == 0
+    assert page.startswith("live\ntorch 2.13.0")

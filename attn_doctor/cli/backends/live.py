@@ -64,7 +64,7 @@ def added(written: str, found: Ran, diagnosis: Diagnosis, options: Options) -> s
         from attn_doctor.render.backends.live_json import as_data
         from attn_doctor.render.json_text import json_text
 
-        data = msgspec.json.decode(written)
+        data = msgspec.json.decode(written.encode())
         data["live"] = as_data(found.report, found.differing)
         return json_text(data)
     if options.format in ("text", "markdown"):

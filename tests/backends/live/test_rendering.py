@@ -179,3 +179,15 @@ def test_markdown_with_a_report_that_names_no_user() -> None:
     assert '"version": "0.0.35"' in written
     assert "/srv" not in written
     assert "ada" not in written.replace("adapt", "")
+
+
+def test_it_is_added_to_the_json_of_a_check() -> None:
+    from attn_doctor.cli.backends.live import Options, Ran, added
+    from attn_doctor.findings import Diagnosis
+    from attn_doctor.render.json_text import result as written
+
+    diagnosis = Diagnosis(facts=FACTS, findings=(), rules=0)
+    found = Ran(report=REPORT, differing=(), code=0)
+    data = std_json.loads(added(written(problems=[]), found, diagnosis, Options(format="json")))
+    assert data["problems"] == []
+    assert data["live"]["torch"] == REPORT.torch

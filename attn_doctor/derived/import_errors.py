@@ -44,14 +44,12 @@ def _torchvision(facts: Facts) -> str:
 def _flash_attn(facts: Facts) -> str:
     """Return why Diffusers fails with flash-attn, which it imports where it is installed.
 
-    Since 0.35 `attention_dispatch` imports it from 2.6.3 on, without catching an error.
+    0.35 imports flash-attn from 2.6.3 on without catching an error (0.35.2 was run); 0.42.1 catches
+    it. The releases between them were not tried, so nothing is said of them.
     """
     flash, diffusers = facts.flash_attn, facts.diffusers
-    concerned = parts(diffusers.version or "") >= (0, 35) and parts(flash.version or "") >= (
-        2,
-        6,
-        3,
-    )
+    uncaught = parts(diffusers.version or "")[:2] == (0, 35)
+    concerned = uncaught and parts(flash.version or "") >= (2, 6, 3)
     if not flash.installed or not concerned:
         return ""
     error = extensions.package_load_error("flash_attn", facts)

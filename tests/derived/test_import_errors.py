@@ -77,12 +77,15 @@ def test_a_diffusers_that_torch_is_too_old_for(
     assert bool(failing and diffusers(failing).import_error) is bool(failing)
 
 
-def test_a_broken_flash_attn_stops_diffusers() -> None:
+@pytest.mark.parametrize(("version", "fails"), [("0.35.2", True), ("0.42.1", False)])
+def test_a_broken_flash_attn_stops_diffusers_that_does_not_catch_it(
+    version: str, fails: bool
+) -> None:
     broken = Extension(package="flash_attn", name="flash_attn_2_cuda", loads=False)
     facts = Facts(
         torch=Torch(installed=True, version="2.13.0"),
-        diffusers=Package(installed=True, version="0.42.1", import_error=""),
+        diffusers=Package(installed=True, version=version, import_error=""),
         flash_attn=Package(installed=True, version="2.8.3"),
         extensions=(replace(broken, fault="it is empty"),),
     )
-    assert derive(facts, library.tables()).diffusers.import_error != ""
+    assert bool(derive(facts, library.tables()).diffusers.import_error) is fails

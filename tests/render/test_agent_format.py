@@ -44,11 +44,18 @@ def test_a_healthy_machine_has_no_problem() -> None:
     assert "commands" not in data
 
 
+def test_notes_are_no_problem() -> None:
+    data = read(only(replace(OLD_DRIVER, severity="info")), 0)
+    assert (data["verdict"], data["problems"]["notes"]) == ("ok", 1)
+    assert "rule" not in data
+
+
 @pytest.mark.parametrize("machine", ["named", "cpu"])
 def test_every_tenth_rule_fits(machine: str) -> None:
     wrong = everything_wrong(machine)
     for finding in wrong.findings[::10]:
-        read(replace(wrong, findings=(replace(finding, caused_by=""),)))
+        finding = replace(finding, caused_by="", severity="error")
+        read(replace(wrong, findings=(finding,)))
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,13 @@ _RULE, _TITLE, _REASON, _COMMANDS, _MANUAL = 100, 250, 450, 500, 300
 def agent(diagnosis: Diagnosis, code: int) -> str:
     """The worst root problem and its first fix as one line of JSON.
 
-    `verdict` is `problem` or `ok`. `problems` counts root problems by severity, and `unchecked` the
-    rules that could not be evaluated. `code` is the exit code. Texts that are too long end in `…`;
-    commands that are too long are left out, and `instruction` says so.
+    `verdict` is `problem` for errors and warnings, else `ok`: notes need no repair. `problems`
+    counts root problems by severity, and `unchecked` the rules that could not be evaluated. `code`
+    is the exit code. Texts that are too long end in `…`; commands that are too long are left out,
+    and `instruction` says so.
     """
-    found = problems(diagnosis)
     errors, warnings, notes = counts(diagnosis)
+    found = errors + warnings > 0
     written = result(
         verdict="problem" if found else "ok",
         exit_code=code,
@@ -49,7 +50,7 @@ def _first(diagnosis: Diagnosis) -> dict[str, object]:
     fix, lines = next((one for one in fixes if one[1]), fixes[0] if fixes else (None, []))
     lines = [*map(clean_lines, lines)]
     fits = _size(lines) <= _COMMANDS
-    manual = fix.manual if fix else ""
+    manual = (fix.manual or fix.code) if fix else ""
     return {
         "rule": _short(finding.rule, _RULE),
         "severity": worst.severity,

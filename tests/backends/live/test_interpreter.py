@@ -161,7 +161,7 @@ def test_a_server_may_fail_to_start(
 
 
 def test_a_server_may_hang(folder: Path, tmp_path: Path) -> None:
-    with server(folder, tmp_path, "failing_hang", patience=3.0) as one:
+    with server(folder, tmp_path, "failing_hang", patience=8.0) as one:
         assert not one.ready()
         assert one.failed is not None
         found = verdict_of(one.failed)

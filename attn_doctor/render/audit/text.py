@@ -10,6 +10,7 @@ from attn_doctor.render.audit import words
 from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.summary import opening
 from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.shell.commands import attn_doctor
 
 _MARKS = {
     "no fault": ("✓", "green"),
@@ -38,7 +39,12 @@ def text(report: AuditReport, facts: Facts, terminal: Terminal, *, top: bool = T
     for one in report.results:
         for fault in one.faults:
             lines += ["", *_fault(one, fault, terminal)]
-    lines += ["", *terminal.wrap(words.last_line(report), 0)]
+    lines += [*([""] if lines[-1:] != [""] else []), *terminal.wrap(words.last_line(report), 0)]
+    if report.failure is not None:
+        # One command to copy: never wrapped.
+        lines.append(
+            f"  Next: {attn_doctor('check', facts=facts)}  (says why, and what to install)"
+        )
     return terminal.page(lines)
 
 

@@ -99,7 +99,7 @@ def advisories(report: AuditReport) -> list[str]:
 def last_line(report: AuditReport) -> str:
     """How it went, in one line."""
     if report.failure is not None:
-        return f"Nothing could be run: {report.failure.type or report.failure.message}."
+        return f"Nothing could be run: {(report.failure.message.splitlines() or [''])[0]}"
     done = sum(one.done for one in report.results)
     planned = sum(one.planned for one in report.results)
     faults = sum(len(one.faults) for one in report.results)

@@ -41,6 +41,15 @@ def test_check_survives_a_torch_that_crashes(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_an_audit_without_torch_says_what_comes_next(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('its folder is empty')\n")
+    done = run("audit", "--python", sys.executable, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert "Nothing could be run: its folder is empty" in done.stdout
+    assert f"Next: attn-doctor check --python {sys.executable}" in done.stdout
+
+
 @pytest.mark.slow
 def test_a_backend_is_run_and_its_figures_are_given(torch_python: str) -> None:
     words = ("--live", "--device", "cpu", "--for", "inference", "--format", "json")

@@ -81,7 +81,8 @@ def _add(app: typer.Typer, name: str, mistake: Exception | None) -> None:
     command = getattr(module, attribute)
     if isinstance(command, typer.Typer):
         for each in command.registered_commands:
-            if each.callback is not None:
+            # Another application of this process may have prepared it already.
+            if each.callback is not None and not hasattr(each.callback, "__wrapped__"):
                 each.callback = grouped(each.callback)
                 if name != "rules":
                     each.callback = accepting(each.callback)

@@ -99,7 +99,7 @@ def result(hostile: Hostile, command: str) -> list[str]:
     ended = run(*hostile.commands[command], cwd=hostile.folder, environ=environ)
     assert ended.returncode in (0, 1, 2), ended.stderr
     content = written.read_text() if written.exists() else ""
-    shown = "owned" in ended.stdout + ended.stderr + content
+    shown = "owned" in ended.stdout + ended.stderr + content or "is not a log" in ended.stderr
     assert shown or command.startswith(OWN_WORDS), f"{command} shows none of their texts"
     return [*faults(command, ended, content)]
 

@@ -109,3 +109,13 @@ def test_each_command_has_a_help_page(name: str) -> None:
     done = run(name, "--help")
     assert done.returncode == 0, done.stderr
     assert f" {name} [OPTIONS]" in done.stdout
+
+
+def test_commands_are_prepared_once() -> None:
+    """Each further layer costs stack, and a process that makes 900 applications ran out of it."""
+    from attn_doctor.cli.fix.command import app
+
+    app_for(["fix"])
+    first = [one.callback for one in app.registered_commands]
+    app_for(["fix"])
+    assert [one.callback for one in app.registered_commands] == first

@@ -146,7 +146,7 @@ def _memory(host: Host, gaps: Gaps) -> tuple[int | None, int | None]:
     # MemTotal:       24684092 kB
     # MemAvailable:   20135716 kB
     text = host.try_read("/proc/meminfo") if host.platform.os == "linux" else ""
-    fields = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB$", text, re.MULTILINE))
+    fields = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d{1,18}) kB$", text, re.MULTILINE))
     try:
         if len(fields) == 2:
             total, available = (int(fields[n]) << 10 for n in ("MemTotal", "MemAvailable"))

@@ -248,3 +248,11 @@ def test_this_machine() -> None:
     assert {f"system.{name}" for name in unknown - {"distribution_version"}} <= set(gaps.reasons)
     assert (found.ram_total_mib or 0) >= (found.ram_available_mib or 0) > 0
     assert (found.cpus or 0) >= 1
+
+
+def test_a_number_of_too_many_digits_is_unknown() -> None:
+    digits = "9" * 5000
+    text = f"MemTotal:       {digits} kB\nMemAvailable:   {digits} kB\n"
+    found, gaps = read({"/proc/meminfo": text})
+    assert found.ram_total_mib is None
+    assert "system.ram_total_mib" in gaps

@@ -94,10 +94,15 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20, help="of right backends")
     parser.add_argument("--fault-seeds", type=int, default=1, help="of wrong ones")
     parser.add_argument("--only", default="build,live,right")
+    parser.add_argument("--first-seed", type=int, default=0, help="the lowest seed")
     parser.add_argument("--faults", default="", help="only those whose name matches a pattern")
+    parser.add_argument("--shard", default="1/1", help="I/N: every N-th fault, from the I-th on")
+    parser.add_argument("--backends", default="", help="right ones whose name matches a pattern")
     asked = parser.parse_args()
     found = run_faults.faults(asked.python)
-    faults = {name: needs for name, needs in found.items() if re.search(asked.faults, name)}
+    chosen = [name for name in found if re.search(asked.faults, name)]
+    shard, shards = map(int, asked.shard.split("/"))
+    faults = {name: found[name] for name in chosen[shard - 1 :: shards]}
     bad = 0
     for part in asked.only.split(","):
         start = time.time()
@@ -108,10 +113,14 @@ def main() -> int:
     return int(bad > 0)
 
 
-def _show(part: str, name: str, seed: int, found: run_faults.Answer, *, right: bool) -> int:
-    """Print one line; 1 if it got a wrong answer."""
+def _seeds(asked: Any, count: int) -> range:
+    return range(asked.first_seed, asked.first_seed + count)
+
+
+def _show(part: str, name: str, found: run_faults.Answer, *, right: bool, first: bool) -> int:
+    """Print the first seed's line, and that of a wrong answer; 1 if it is wrong."""
     ok = found.right == right and found.compared
-    if not ok or seed == 0:
+    if not ok or first:
         mark = "ok  " if ok else "MISS"
         print(f"{mark} {part:6} {name or '(right)':45} {found.sentence[:150]}", flush=True)
     return int(not ok)
@@ -129,27 +138,31 @@ def _build(asked: Any, faults: dict[str, list[str]]) -> int:
             },
         )
         for name, needs in faults.items()
-        for seed in range(asked.fault_seeds)
+        for seed in _seeds(asked, asked.fault_seeds)
     ]
     answers = run_faults.build(asked.python, jobs, os.environ)
+    print(f"{len(faults)} faults, {len(answers)} answers", flush=True)
     return sum(
-        _show("build", str(name), job["seed"], answer, right=name == "")
+        _show("build", name, answer, right=name == "", first=job["seed"] == asked.first_seed)
         for (name, job), answer in zip(jobs, answers, strict=True)
     )
 
 
 def _live(asked: Any, faults: dict[str, list[str]]) -> int:
-    bad = 0
+    bad = count = 0
     with (
         tempfile.TemporaryDirectory() as folder,
         run_faults.live(asked.python, Path(folder), asked.device, os.environ.__setitem__) as live,
     ):
         for name, needs in faults.items():
             workload = run_faults.workload(needs, 1024 if "cuda" in asked.device else 192)
-            for seed in range(asked.fault_seeds if workload else 0):
+            for seed in _seeds(asked, asked.fault_seeds if workload else 0):
                 assert workload is not None
                 answer = live.run(name, workload, seed)
-                bad += _show("live", name, seed, answer, right=name == "")
+                count += 1
+                first = seed == asked.first_seed
+                bad += _show("live", name, answer, right=name == "", first=first)
+    print(f"{len(faults)} faults, {count} answers", flush=True)
     return bad
 
 
@@ -157,9 +170,11 @@ def _right(asked: Any, _: dict[str, list[str]]) -> int:
     kind = asked.device.partition(":")[0]
     jobs, titles = [], []
     for backend, route in RIGHT[kind]:
+        if not re.search(asked.backends, backend):
+            continue
         for shape in shapes(kind):
             for phase in ("inference", "training"):
-                for seed in range(asked.seeds):
+                for seed in _seeds(asked, asked.seeds):
                     titles.append((backend, route, shape["name"], phase, seed))
                     jobs.append(_job(asked.device, backend, route, shape, phase, seed))
     lines = "".join(json.dumps(job) + "\n" for job in jobs)

@@ -182,6 +182,8 @@ def _modules(facts: Facts) -> Iterator[Claim]:
         yield _importing("torch", [one for one in faults if one])
     for field, module in MODULES.items():
         package = getattr(facts, field)
+        if field == "diffusers" and facts.dispatcher.release is None:
+            module = "diffusers.models.attention_processor"  # it has no dispatcher
         if field == "torch" or not package.installed or not torch.installed:
             continue
         faults = [package.import_error]
@@ -559,6 +561,90 @@ def _user(*arguments: str) -> Callable[[Path], bool]:
     return apply
 
 
+def _egg_info(root: Path) -> bool:
+    """Turn torch's metadata into those that a Linux distribution's package has."""
+    info = next(site(root).glob("torch-[0-9]*.dist-info"))
+    egg = info.with_suffix(".egg-info")
+    egg.mkdir()
+    shutil.copy(info / "METADATA", egg / "PKG-INFO")
+    shutil.rmtree(info)
+    return True
+
+
+def _half_removed(root: Path) -> bool:
+    """Leave what pip leaves of torch when it is stopped while it removes it."""
+    for path in (site(root) / "torch", next(site(root).glob("torch-[0-9]*.dist-info"))):
+        path.rename(path.with_name("~" + path.name[1:]))
+    return True
+
+
+def _versions_differ(name: str, version: str) -> Callable[[Path], bool]:
+    """Let a package's metadata claim another version than its folder."""
+
+    def apply(root: Path) -> bool:
+        info = next(site(root).glob(f"{name}-[0-9]*.dist-info"), None)
+        if info is None:
+            return False
+        path = info / "METADATA"
+        text = re.sub(r"(?m)^Version: .*", f"Version: {version}", path.read_text())
+        path.unlink()
+        path.write_text(text)
+        info.rename(info.with_name(f"{name}-{version}.dist-info"))
+        return True
+
+    return apply
+
+
+def _path_file(*arguments: str) -> Callable[[Path], bool]:
+    """Install packages into a folder that a .pth file puts first."""
+
+    def apply(root: Path) -> bool:
+        _target(*arguments)(root)
+        line = f"import sys; sys.path.insert(0, {str(root / 'other')!r})\n"
+        (site(root) / "first.pth").write_text(line)
+        return True
+
+    return apply
+
+
+def _stray(name: str) -> Callable[[Path], bool]:
+    """Put a user's own file that is called like a module into a folder of PYTHONPATH."""
+
+    def apply(root: Path) -> bool:
+        (root / "scripts").mkdir()
+        (root / "scripts" / f"{name}.py").write_text("print('my experiment')\n")
+        return True
+
+    return apply
+
+
+def _editable(name: str) -> Callable[[Path], bool]:
+    """Let a .pth file lead to the sources of a package, as `pip install -e` does."""
+
+    def apply(root: Path) -> bool:
+        sources = root / "checkout" / "src"
+        sources.mkdir(parents=True)
+        (site(root) / name).rename(sources / name)
+        (site(root) / f"__editable__.{name}.pth").write_text(f"{sources}\n")
+        return True
+
+    return apply
+
+
+def _uninstalled(*names: str) -> Callable[[Path], bool]:
+    """Uninstall packages, which also removes files that other packages share."""
+
+    def apply(root: Path) -> bool:
+        python = root / "bin" / "python"
+        asked = ["uv", "pip", "uninstall", "-p", python, "--break-system-packages", *names]
+        return (
+            "Uninstalled"
+            in subprocess.run(asked, capture_output=True, text=True, check=False).stderr
+        )
+
+    return apply
+
+
 def _uv(*arguments: str | Path) -> None:
     subprocess.run(["uv", "pip", *arguments, "-q"], check=True, timeout=LIMIT)
 
@@ -660,6 +746,90 @@ BREAKAGES = (
     _flash("with the library of CUDA 11", "", "", "-l:libcudart.so.11.0"),
     _flash("for another Python", "", "", tag="39"),
     Breakage("flash-attn cut short", _flash_cut),
+    *(
+        _install(what)
+        for what in ("torch==2.15.0", "torch==2.9.1", "torch==2.7.1", "huggingface_hub==0.23.5")
+    ),
+    *(
+        _install("--no-deps", what)
+        for what in (
+            "huggingface_hub==0.25.2",
+            "tokenizers==0.15.2",
+            "transformers==4.40.2",
+            "peft==0.6.2",
+            "safetensors==0.3.3",
+            "accelerate==0.20.3",
+            "kernels==0.4.4",
+            "typing_extensions==4.5.0",
+            "filelock==3.0.12",
+            "nvidia-cudnn-cu12==8.9.2.26",
+            "nvidia-cudnn-cu13==9.13.0.50",
+            "nvidia-nccl-cu12==2.18.1",
+            "nvidia-cublas-cu12==12.1.3.1",
+            "torchao==0.18.0",
+            "torchvision==0.29.2",
+            "torchaudio==2.11.0",
+            "bitsandbytes==0.42.0",
+            "sageattention==1.0.6",
+            "triton==3.9.0",
+            "numpy==2.4.0",
+            "diffusers==0.30.3",
+        )
+    ),
+    Breakage("torch's metadata as an egg", _egg_info),
+    Breakage("torch half removed by pip", _half_removed),
+    Breakage("another version in metadata of torch", _versions_differ("torch", "2.5.1")),
+    Breakage(
+        "metadata of torchvision of another version", _versions_differ("torchvision", "0.9.0")
+    ),
+    Breakage("another torch by a .pth file", _path_file("torch==2.5.1")),
+    *(
+        Breakage(f"{name}.py in PYTHONPATH", _stray(name), (("PYTHONPATH", "{root}/scripts"),))
+        for name in ("torch", "numpy", "packaging", "diffusers", "xformers", "random")
+    ),
+    Breakage("an editable diffusers", _editable("diffusers")),
+    Breakage("an editable transformers", _editable("transformers")),
+    *(
+        Breakage(f"{name} uninstalled", _uninstalled(name))
+        for name in (
+            "triton",
+            "nvidia-cudnn-cu12",
+            "nvidia-cudnn-cu13",
+            "nvidia-cublas",
+            "nvidia-nccl-cu13",
+            "nvidia-cusparselt-cu12",
+            "nvidia-nvshmem-cu13",
+            "torch",
+            "numpy",
+            "cuda-bindings",
+        )
+    ),
+    _removed("torchvision"),
+    _removed("torchvision/_C*.so"),
+    _removed("xformers/_C*"),
+    _removed("diffusers/models"),
+    _removed("numpy/__init__.py"),
+    _removed("numpy/_core/_multiarray_umath*.so"),
+    _removed("triton/_C"),
+    _removed("torch/lib"),
+    _removed("torch/nn"),
+    _removed("torch/bin"),
+    _removed("torchgen"),
+    _removed("nvidia"),
+    _removed("[a-z]*-[0-9]*.dist-info"),
+    _cut("torch/_C.*.so", 0, "empty"),
+    _cut("torch/lib/libtorch_cuda.so", 0.3, "cut short"),
+    _cut("nvidia/cudnn/lib/libcudnn.so.9", 0, "empty"),
+    _cut("torch/__init__.py", 0, "empty"),
+    _cut("torch/functional.py", 0.5, "cut short"),
+    _cut("diffusers/__init__.py", 0, "empty"),
+    _cut("diffusers/models/attention_dispatch.py", 0.5, "cut short"),
+    _cut("safetensors/_safetensors_rust*.so", 0.5, "cut short"),
+    _cut("tokenizers/tokenizers*.so", 0, "empty"),
+    _cut("numpy/_core/_multiarray_umath*.so", 0.5, "cut short"),
+    _cut("regex/_regex*.so", 0, "empty"),
+    _cut("triton/_C/libtriton.so", 0.5, "cut short"),
+    _cut("bitsandbytes/libbitsandbytes_c*.so", 0.5, "cut short"),
 )
 
 
@@ -736,8 +906,8 @@ def _bases(options: argparse.Namespace, work: Path) -> Iterator[tuple[Path, str]
 def _make(root: Path, asked: dict[str, Any]) -> None:
     """Make an environment as asked, and let Python store its bytecode once.
 
-    `kind`: `uv` (without pip), `pip` (the default), or `base`, a copy of a whole Python that an
-    operating system manages.
+    `kind`: `uv` (without pip), `pip` (the default), `layered` (with pip, it also uses the packages
+    of its base), or `base`, a copy of a whole Python that an operating system manages.
     """
     kind = asked.get("kind", "pip")
     target = root / "bin" / "python"
@@ -754,7 +924,7 @@ def _make(root: Path, asked: dict[str, Any]) -> None:
         text = "[externally-managed]\nError=Use the packages of the system.\n"
         (site(root).parent / "EXTERNALLY-MANAGED").write_text(text)
     else:
-        seed = ["--seed"] if kind == "pip" else []
+        seed = {"pip": ["--seed"], "layered": ["--seed", "--system-site-packages"]}.get(kind, [])
         subprocess.run(["uv", "venv", "-q", *seed, "-p", asked["python"], root], check=True)
     for packages in asked["install"]:
         _uv("install", "-p", target, "--break-system-packages", *packages)

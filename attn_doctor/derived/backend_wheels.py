@@ -140,13 +140,18 @@ def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
 
 
 def xformers_index(facts: Facts, tables: Tables) -> str | None:
-    """Return torch's newest index with a wheel of the right CUDA major version; empty if none."""
+    """Return where a wheel of the right CUDA major version is; empty if nowhere.
+
+    `pypi` for a torch of PyPI if PyPI's wheel fits; else torch's newest index, such as `cu130`.
+    """
     if facts.torch.version is None or facts.torch.cuda is None:
         return None
     rows = [
         row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
     ]
     wanted = major(facts.torch.cuda)
+    if facts.torch.from_pypi and any(major(row["pypi"]) == wanted for row in rows[-1:]):
+        return "pypi"
     listed = "windows" if facts.system.os == "windows" else "cuda"
     builds = [cuda for row in rows[-1:] for cuda in row.get(listed, row["cuda"])]
     found = [cuda for cuda in builds if major(cuda) == wanted]

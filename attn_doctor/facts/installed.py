@@ -192,8 +192,8 @@ class Package(Struct, frozen=True, kw_only=True):
     """Derived: versions compatible with the installed torch, as a specifier, from tables; for
     flash-attn the versions with a prebuilt wheel."""
     index: str | None = None
-    """Derived: for xformers the newest of torch's wheel indexes that has these versions for this
-    CUDA major version, such as `cu130`; empty if none has."""
+    """Derived: for xformers where these versions are for this CUDA major version: `pypi` for a
+    torch of PyPI, else the newest of torch's wheel indexes, such as `cu130`; empty if nowhere."""
     wheel: PrebuiltWheel | None = None
     """Derived: `yes` if a prebuilt wheel exists for this torch, CUDA and Python; `no` if pip would
     compile it from source; None if the tables do not list it."""

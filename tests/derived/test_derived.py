@@ -452,6 +452,23 @@ def test_xformers(
 
 
 @pytest.mark.parametrize(
+    ("version", "cuda", "from_pypi", "index"),
+    [
+        ("2.9.1+cu128", "12.8", True, "pypi"),
+        ("2.9.1+cu128", "12.8", False, "cu128"),
+        ("2.9.1+cu130", "13.0", True, "cu130"),  # PyPI's 0.0.33.post2 is for CUDA 12.8
+        ("2.15.0+cu132", "13.2", True, "cu130"),
+        ("2.9.1+cu118", "11.8", False, ""),
+    ],
+)
+def test_xformers_for_a_torch_of_pypi_comes_from_pypi(
+    version: str, cuda: str, from_pypi: bool, index: str
+) -> None:
+    found = derive(torch=msgspec.structs.replace(torch(version, cuda), from_pypi=from_pypi))
+    assert found.xformers.index == index
+
+
+@pytest.mark.parametrize(
     ("system", "version", "cuda", "installed", "wheel"),
     [
         (LINUX, "2.11.0+cu130", "13.0", None, "no"),

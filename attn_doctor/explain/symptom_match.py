@@ -15,7 +15,7 @@ from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
 from attn_doctor.rulebook.patterns import keyword, longest_match, plain_length
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule import Rule, one_blank
 
 #: Occurrences of one symptom in a stretch of a log that are used.
 _MOST = 100
@@ -23,6 +23,9 @@ _MOST = 100
 _NEAR = 12
 #: Distance to the last failure where it is not known, because more of the log follows.
 UNKNOWN_DISTANCE = 1_000_000
+#: Lines beside a line, or a failure, in which the other patterns of a symptom may match, and lines
+#: of one failure that count.
+_BESIDE, _FAILURE = 30, 400
 #: Lines of a traceback between a `raise` and its message.
 _MESSAGE = 60
 #: Characters of a line that are shown.
@@ -62,6 +65,7 @@ class Symptom:
         self.rule = rule
         self.index = index
         self.pattern = rule.symptoms[index].pattern
+        self.near = rule.symptoms[index].near
         self.texts = rule.symptom_needs[index]
 
     @cached_property
@@ -70,9 +74,14 @@ class Symptom:
         return re.compile(self.pattern)
 
     @cached_property
+    def others(self) -> tuple[re.Pattern[str], ...]:
+        """The compiled patterns that must match in the same failure."""
+        return tuple(map(re.compile, self.near))
+
+    @cached_property
     def specificity(self) -> int:
-        """Characters of plain text that a match contains."""
-        return plain_length(self.pattern)
+        """Characters of plain text that a match contains, with its other patterns."""
+        return sum(map(plain_length, (self.pattern, *self.near)))
 
     @cached_property
     def reach(self) -> int:
@@ -213,8 +222,12 @@ class SymptomSearch:
     def matches(self, trace: TraceLog, file: str, *, last: bool) -> Iterator[SymptomMatch]:
         """The matches with their positions. `last`: the stretch is the end of the log."""
         signals = log_signals()
+        vicinity = _Vicinity(trace)
         for symptom, found, lines in self._occurrences:
             index = _deciding_line(lines, found[0], trace)
+            beside = vicinity.found(symptom.others, index)
+            if beside is None:
+                continue
             line = trace.lines[index]
             yield SymptomMatch(
                 rule=symptom.rule.id,
@@ -227,7 +240,7 @@ class SymptomSearch:
                 final=last and trace.is_final(index),
                 distance=trace.distance(index) if last else UNKNOWN_DISTANCE,
                 general=signals.general.search(line.text) is not None,
-                specificity=min(1.0, min(symptom.specificity, len(found[0])) / _FULL_TEXT),
+                specificity=min(1.0, min(symptom.specificity, len(found[0]) + beside) / _FULL_TEXT),
                 groups={name: value for name, value in found.groupdict().items() if value},
             )
 
@@ -268,6 +281,41 @@ class SymptomSearch:
         """Whether effort is left."""
         self.complete = self.complete and bool(self._effort)
         return self.complete
+
+
+class _Vicinity:
+    """The text around a line: the failure that it belongs to, and the lines beside it."""
+
+    def __init__(self, trace: TraceLog) -> None:
+        self._trace = trace
+        self._texts: dict[range, str] = {}
+
+    def found(self, patterns: Sequence[re.Pattern[str]], index: int) -> int | None:
+        """Characters that the patterns match around a line; None if one of them does not."""
+        if not patterns:
+            return 0
+        text = self._text(self._lines(index))
+        matches = [pattern.search(text) for pattern in patterns]
+        return sum(len(one[0]) for one in matches if one) if all(matches) else None
+
+    def _lines(self, index: int) -> range:
+        first, last = self._failures.get(self._trace.positions[index].failure, (index, index))
+        first, last = max(first, index - _FAILURE), min(last, index + _FAILURE)
+        return range(max(0, first - _BESIDE), min(len(self._trace.lines), last + _BESIDE + 1))
+
+    def _text(self, lines: range) -> str:
+        if lines not in self._texts:
+            self._texts[lines] = one_blank("\n".join(self._trace.lines[at].text for at in lines))
+        return self._texts[lines]
+
+    @cached_property
+    def _failures(self) -> dict[int, tuple[int, int]]:
+        """The first and the last line of each failure, by its number."""
+        found: dict[int, tuple[int, int]] = {}
+        for index, position in enumerate(self._trace.positions):
+            if position.failure >= 0:
+                found[position.failure] = (found.get(position.failure, (index, 0))[0], index)
+        return found
 
 
 def _windows(symptom: Symptom, lowered: str) -> Iterator[tuple[int, int]]:

@@ -230,7 +230,7 @@ def example_fault(rule: Rule, example: Example) -> str:
 
 def symptom_fault(symptom: Symptom, line: str) -> str:
     """A sentence if a symptom does not match its example line; else empty."""
-    if re.search(symptom.pattern, line):
+    if symptom.is_in(line):
         return ""
     return f"symptom {symptom.pattern!r} does not match its own line {line!r}"
 

@@ -186,8 +186,9 @@ def _rarity(word: str) -> tuple[bool, bool, int]:
 def pattern_faults(rule: Rule) -> Iterator[str]:
     """Patterns of a rule that could keep a reader of logs or facts busy forever."""
     for symptom in rule.symptoms:
-        for danger in dangers(symptom.pattern):
-            yield f"symptom {symptom.pattern!r} {danger}"
+        for pattern in symptom.patterns:
+            for danger in dangers(pattern):
+                yield f"symptom {pattern!r} {danger}"
     for line in rule.conditions:
         if line.op == "matches" and not line.other:
             for danger in dangers(line.value, log=False):

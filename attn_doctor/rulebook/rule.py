@@ -6,6 +6,7 @@ generated from them; an unknown key is an error. `Rule` is the same with its con
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from typing import Annotated, Any, Literal
 
@@ -51,6 +52,9 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
     """The same in words of people: titles of issues, and paraphrases."""
     facts: dict[str, str] = {}
     """Facts that named groups of the pattern extract, such as `torch = "torch.version"`."""
+    near: tuple[Text, ...] = ()
+    """Patterns that must each occur as well: in the same failure, before or after, in any order.
+    Blanks and line ends around them count as one blank."""
     printed_by: str = ""
     """The only package whose source prints this text, if the text does not name it."""
 
@@ -58,6 +62,22 @@ class Symptom(Struct, frozen=True, forbid_unknown_fields=True):
     def lines(self) -> tuple[str, ...]:
         """Every line that the pattern must match, those of programs first."""
         return (*self.logs, *self.reports)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """All its patterns; the first one decides which line is shown."""
+        return (self.pattern, *self.near)
+
+    def is_in(self, text: str) -> bool:
+        """Whether all its patterns match in `text`, which is one failure."""
+        around = one_blank(text)
+        found = re.search(self.pattern, text) is not None
+        return found and all(re.search(pattern, around) for pattern in self.near)
+
+
+def one_blank(text: str) -> str:
+    """The text with one blank for each run of blanks and line ends, for `Symptom.near`."""
+    return " ".join(text.split())
 
 
 class FixFile(Struct, frozen=True, forbid_unknown_fields=True):

@@ -129,7 +129,8 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
     if file.when is None and not file.symptom:
         raise RuleError("needs [when] with conditions, [[symptom]] with patterns for logs, or both")
     for symptom in file.symptom:
-        _check_pattern(symptom.pattern)
+        for pattern in symptom.patterns:
+            _check_pattern(pattern)
         if not symptom.lines:
             raise RuleError(f"symptom {symptom.pattern!r} needs `logs`, `reports`, or both")
     fixes = range(len(file.fix))

@@ -102,7 +102,9 @@ def _score(rule: Rule, wanted: Iterable[str]) -> tuple[int, int]:
         "id": rule.id,
         "title": rule.title,
         "cause": rule.cause,
-        "symptom": " ".join(_PATTERN_MARKS.sub(" ", one.pattern) for one in rule.symptoms),
+        "symptom": " ".join(
+            _PATTERN_MARKS.sub(" ", pattern) for one in rule.symptoms for pattern in one.patterns
+        ),
         "fix": " ".join(f"{fix.title} {fix.manual}" for fix in rule.fixes),
         "why": rule.why,
     }

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.lint import lint, lint_rule, outcome
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule import Rule, Symptom, one_blank
 from attn_doctor.rulebook.texts import PLACEHOLDER
 
 RULES = library.load()
@@ -21,6 +21,15 @@ BY_ID = {rule.id: rule for rule in RULES}
 SYMPTOMS = [(rule, symptom) for rule in RULES for symptom in rule.symptoms]
 #: `re` keeps 512 compiled patterns; there are more.
 compiled = cache(re.compile)
+
+
+def matches(symptom: Symptom, text: str) -> bool:
+    """What `Symptom.is_in` says, with patterns that stay compiled."""
+    around = one_blank(text)
+    return compiled(symptom.pattern).search(text) is not None and all(
+        compiled(pattern).search(around) for pattern in symptom.near
+    )
+
 
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 with_symptoms = [rule for rule in RULES if rule.symptoms]
@@ -61,12 +70,11 @@ def test_symptoms_find_their_lines(rule: Rule) -> None:
     """Patterns match with prefixes of launchers and loggers, and between other output."""
     missed = []
     for symptom in rule.symptoms:
-        pattern = compiled(symptom.pattern)
         for line in symptom.lines:
             for prefix in ("", "[rank0]: ", "2026-11-21 10:00:00,000 - ERROR - "):
                 log = "\n".join(prefix + part for part in line.splitlines())
                 amid = f"Epoch 1/10\n{log}\nTraceback (most recent call last):\n"
-                if not (pattern.search(log) and pattern.search(amid)):
+                if not (matches(symptom, log) and matches(symptom, amid)):
                     missed.append((symptom.pattern, prefix, line))
     assert missed == []
 
@@ -92,8 +100,10 @@ ModuleNotFoundError: No module named 'einops'
 @each_rule_with_symptoms
 def test_symptoms_match_nothing_harmless(rule: Rule) -> None:
     harmless = (HARMLESS, *HARMLESS.splitlines())
-    patterns = [one.pattern for one in rule.symptoms]
-    assert [(p, line) for p in patterns for line in harmless if compiled(p).search(line)] == []
+    found = [
+        (one.pattern, line) for one in rule.symptoms for line in harmless if matches(one, line)
+    ]
+    assert found == []
 
 
 #: Statements of two public documents, and the rules that check them or say what is true.
@@ -271,7 +281,7 @@ QUOTED = {
 
 
 def matching(log: str) -> Iterator[str]:
-    return (rule.id for rule, one in SYMPTOMS if compiled(one.pattern).search(log))
+    return (rule.id for rule, one in SYMPTOMS if matches(one, log))
 
 
 @pytest.mark.parametrize("quoted", QUOTED)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attn_doctor.rulebook.patterns import plain_length
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule import Rule, Symptom
 
 if sys.version_info >= (3, 11):
     from re import _constants as codes
@@ -43,11 +43,18 @@ def listed(rules: Iterable[Rule], titles: dict[str, str]) -> list[list[Any]]:
         [
             rule.id,
             titles[rule.id],
-            [[javascript(one.pattern), plain_length(one.pattern)] for one in rule.symptoms],
+            [[_together(one), plain_length(one.pattern)] for one in rule.symptoms],
         ]
         for rule in rules
         if rule.symptoms
     ]
+
+
+def _together(symptom: Symptom) -> str:
+    """One pattern for all patterns of a symptom, in any order."""
+    own = javascript(symptom.pattern)
+    others = "".join(rf"(?=[\s\S]*?(?:{javascript(pattern)}))" for pattern in symptom.near)
+    return rf"^{others}[\s\S]*?(?:{own})" if others else own
 
 
 def javascript(pattern: str) -> str:

@@ -96,7 +96,6 @@ def new(
 
     Exit codes: 0 written, 2 an id that is not allowed or exists, or a log without a failure.
     """
-    import re
     from datetime import date
 
     from attn_doctor.cli.output_file import write_new
@@ -121,9 +120,7 @@ def new(
         from attn_doctor.explain.draft_rule import failure
 
         line, facts = failure(from_log)
-    matching = [
-        rule for rule in ours if any(re.search(symptom.pattern, line) for symptom in rule.symptoms)
-    ]
+    matching = [rule for rule in ours if any(symptom.is_in(line) for symptom in rule.symptoms)]
     cause = matching[0].cause if matching else FILL_IN
     write_new({path: scaffold(id, date.today(), line, cause, facts)}, folders=True)
     for rule in matching:

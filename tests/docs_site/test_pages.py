@@ -19,6 +19,7 @@ import typer
 
 from attn_doctor.cli.application import app_for
 from attn_doctor.rulebook import library
+from attn_doctor.rulebook.rule_files import read_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,8 +28,8 @@ def tool(name: str) -> Any:
     return SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "docs_site" / f"{name}.py")))
 
 
-command_pages, links, rule_pages, table_pages = map(
-    tool, ("command_pages", "links", "rule_pages", "table_pages")
+claim_pages, command_pages, links, rule_pages, table_pages = map(
+    tool, ("claim_pages", "command_pages", "links", "rule_pages", "table_pages")
 )
 WRITTEN = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tasks/*.md"), ROOT / "README.md"])
 
@@ -60,6 +61,19 @@ def test_a_page_is_titled_by_the_message() -> None:
     # A rule without a message has its own words, without values of a machine.
     assert "{" not in titles["advisories/ATTN-2026-0003"]
     assert max(map(len, titles.values())) <= 112
+
+
+def test_each_rule_has_a_row_for_each_claim() -> None:
+    rules = list(read_folder(library.folder()))
+    pages = claim_pages.pages(rules)
+    unsettled = 0
+    for rule in rules:
+        rows = pages[f"claims/{rule.id.partition('/')[0]}.md"].count(f"\n| `{rule.id}` |")
+        unsettled += sum(claim.how == "open" for claim in rule.claims)
+        assert rows == max(len(rule.claims), 1) + sum(claim.how == "open" for claim in rule.claims)
+    listed = claim_pages.areas(rules)
+    assert sum(int(row) for row in re.findall(r"(\d+) \|$", listed, re.MULTILINE)) == unsettled
+    assert all(f"({path})" in listed for path in pages)
 
 
 def test_each_option_is_in_the_reference() -> None:

@@ -1,33 +1,22 @@
-"""The claims of rules: each names a source that can be read again, and the pages show them all."""
+"""The claims of rules: each names a source that can be read again, and every rule has some."""
 
 from __future__ import annotations
-
-import runpy
-from pathlib import Path
 
 import pytest
 
 from attn_doctor.rulebook.library import folder
 from attn_doctor.rulebook.lint import claim_fault
 from attn_doctor.rulebook.rule import Claim
-from attn_doctor.rulebook.rule_files import rule_paths
+from attn_doctor.rulebook.rule_files import read_folder
 
-ROOT = Path(__file__).parents[2]
-PAGES: dict[str, str] = runpy.run_path(str(ROOT / "tools" / "rule_claims.py"))["pages"]()
+RULES = read_folder(folder())
 PLACE = "https://github.com/pytorch/pytorch/blob/v2.11.0/torch/version.py#L3"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_up_to_date(name: str) -> None:
-    written = (ROOT / "docs" / "rules" / name).read_text("utf-8")
-    assert written == PAGES[name], "run `python tools/rule_claims.py`"
-
-
-def test_every_rule_has_a_row_and_no_page_is_left_over() -> None:
-    rows = "".join(PAGES.values())
-    ids = [path.relative_to(folder()).with_suffix("").as_posix() for path in rule_paths(folder())]
-    assert [id for id in ids if f"| [{id}](" not in rows] == []
-    assert {path.name for path in (ROOT / "docs" / "rules").glob("*.md")} == PAGES.keys()
+def test_every_rule_outside_the_advisories_has_claims() -> None:
+    assert len(RULES) > 300
+    unread = [rule.id for rule in RULES if not rule.claims]
+    assert [id for id in unread if not id.startswith("advisories/")] == []
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,14 @@ from attn_doctor.rulebook.library import tables  # noqa: E402
 from attn_doctor.rulebook.rule import Rule  # noqa: E402
 from attn_doctor.rulebook.rule_files import read_folder  # noqa: E402
 from attn_doctor.site import address  # noqa: E402
-from tools.docs_site import command_pages, links, patterns, rule_pages, table_pages  # noqa: E402
+from tools.docs_site import (  # noqa: E402
+    claim_pages,
+    command_pages,
+    links,
+    patterns,
+    rule_pages,
+    table_pages,
+)
 
 
 @cache
@@ -38,6 +45,7 @@ def generated() -> Mapping[str, str]:
     outside = {place: (ROOT / file).read_text("utf-8") for file, place in links.OUTSIDE.items()}
     return {
         **rule_pages.pages(rules(), tables()["causes"]["cause"]),
+        **claim_pages.pages(rules()),
         **command_pages.pages(),
         **table_pages.pages(ROOT / "rules" / "tables"),
         **outside,
@@ -79,6 +87,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         markdown = links.linked_rules(markdown, place, {rule.id for rule in rules()})
     if place == "flex-guides.md":
         markdown += rule_pages.guides(rules())
+    if place == "claims.md":
+        markdown += claim_pages.areas(rules())
     # Python-Markdown knows no escape for these characters.
     entities = {"<": "&lt;", "|": "&#124;", "~": "&#126;"}
     return links.outside_code(

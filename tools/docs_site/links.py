@@ -52,7 +52,7 @@ def page_of(file: str) -> str:
         return OUTSIDE[file]
     if file == "README.md":
         return "index.md"
-    if file in ("rules", "docs/rules") or file.startswith("docs/rules/"):
+    if file == "rules":
         return "rules/index.md"
     if file.startswith("rules/") and file.endswith(".toml"):
         return file.removesuffix(".toml") + ".md" if "tables" not in file else _table(file)

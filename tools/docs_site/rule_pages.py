@@ -15,7 +15,8 @@ from attn_doctor.render.rules.markdown import advisory, conditions, keys, prose,
 from attn_doctor.rulebook.rule import Example, Rule
 from attn_doctor.rulebook.texts import in_general
 
-_HOW = {
+#: How a claim was checked, in words.
+HOW = {
     "source": "source code",
     "wheel": "released wheel",
     "document": "document",
@@ -109,7 +110,7 @@ def index(rules: Sequence[Rule]) -> str:
     for area, group in groupby(rules, lambda rule: rule.id.partition("/")[0]):
         lines += [f"## {area}", "", "| rule | what is wrong | severity |", "| --- | --- | --- |"]
         lines += [
-            f"| [{one.id.removeprefix(area + '/')}]({one.id}.md) | {_cell(summary(one))} |"
+            f"| [{one.id.removeprefix(area + '/')}]({one.id}.md) | {cell(summary(one))} |"
             f" {one.severity} |"
             for one in group
         ]
@@ -127,7 +128,7 @@ def _messages(rule: Rule) -> Iterator[str]:
         yield from ("```", "")
     if said:
         yield from ("As people report it:", "")
-        yield from (f"- {_cell(text)}" for text in said)
+        yield from (f"- {cell(text)}" for text in said)
         yield ""
 
 
@@ -144,7 +145,7 @@ def _by_machine(examples: Sequence[Example]) -> Iterator[str]:
     yield from ("| machine | commands |", "| --- | --- |")
     for one in shown:
         code = "<br>".join(f"`` {line.replace('|', chr(92) + '|')} ``" for line in one.run or ())
-        yield f"| {_cell(one.name)} | {code} |"
+        yield f"| {cell(one.name)} | {code} |"
     yield ""
 
 
@@ -158,9 +159,9 @@ def _claims(rule: Rule) -> Iterator[str]:
         return
     yield from ("| claim | checked by | source |", "| --- | --- | --- |")
     for claim in rule.claims:
-        sources = "<br>".join(_source(text) for text in claim.source)
-        settles = f" To settle it: {_cell(claim.needs)}" if claim.needs else ""
-        yield f"| {_cell(claim.says)}{settles} | {_HOW[claim.how]} | {sources} |"
+        sources = "<br>".join(linked_source(text) for text in claim.source)
+        settles = f" To settle it: {cell(claim.needs)}" if claim.needs else ""
+        yield f"| {cell(claim.says)}{settles} | {HOW[claim.how]} | {sources} |"
     yield ""
 
 
@@ -182,11 +183,12 @@ def _shortened(message: str) -> str:
     return short[:_LONGEST].rpartition(" ")[0] + " …"
 
 
-def _source(text: str) -> str:
-    return f"<{text}>" if text.startswith("https://") else _cell(text)
+def linked_source(text: str) -> str:
+    """A source as a cell of a table; an address is a link."""
+    return f"<{text}>" if text.startswith("https://") else cell(text)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Text in one line of a table, with nothing in it as markup."""
     return escape(" ".join(text.split()))
 
@@ -206,5 +208,5 @@ def guides(rules: Sequence[Rule]) -> str:
     rows = sorted((rule.row, rule.id) for rule in rules if rule.row)
     named = {rule.id: summary(rule) for rule in rules}
     lines = ["## Every rule about a guide", "", "| place | rule |", "| --- | --- |"]
-    lines += [f"| {_cell(row)} | [{_cell(named[id])}](rules/{id}.md) |" for row, id in rows]
+    lines += [f"| {cell(row)} | [{cell(named[id])}](rules/{id}.md) |" for row, id in rows]
     return "\n".join(["", *lines, ""])

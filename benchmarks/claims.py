@@ -159,7 +159,8 @@ def claims(facts: Facts) -> Iterator[Claim]:
     """Yield what attn-doctor claims of the environment whose facts these are."""
     modules = [*_modules(facts)]
     yield from modules
-    for one in (facts.extensions or ()) if modules and modules[0].works else ():
+    imported = any(one.name == "import torch" and one.works for one in modules)
+    for one in (facts.extensions or ()) if imported else ():
         # An extension is loaded after torch: where torch fails, nothing can be seen of it.
         if one.loads is not None:
             code = f"ctypes.CDLL({one.path!r}, mode={os.RTLD_NOW})"
@@ -172,7 +173,7 @@ def claims(facts: Facts) -> Iterator[Claim]:
 
 def _modules(facts: Facts) -> Iterator[Claim]:
     torch = facts.torch
-    if torch.installed:
+    if torch.installed and not torch.import_doubt:
         faults = [
             # Wrong metadata do not stop an import.
             re.sub(r"(^|, )(no metadata|metadata of [^,]*)", "", torch.installation_error or ""),
@@ -189,7 +190,12 @@ def _modules(facts: Facts) -> Iterator[Claim]:
         faults = [package.import_error]
         if field in NEEDS_EXTENSION and package.loads is not None:
             faults.append(package.load_error)
-        broken = bool(torch.installation_error or torch.missing_libraries)
+        broken = bool(
+            torch.installation_error
+            or torch.missing_libraries
+            or torch.import_error
+            or torch.import_doubt
+        )
         # Of what imports torch nothing is said where torch itself fails.
         if package.import_error is not None and (package.import_error or not broken):
             yield _importing(module, [one for one in faults if one])

@@ -264,6 +264,18 @@ def _of_packages(backend: Backend, framework: str) -> Iterator[Requirement]:
     names = ("torch", framework, *filter(None, [backend.package]))
     for package in dict.fromkeys(one for one in names if one in Facts.__struct_fields__):
         yield _empty(f"{package}-importable", package, "import_error", "imported", _IMPORT)
+        yield Requirement(
+            id=f"{package}-import-unsure",
+            text=f"{package} may not be importable: {{{package}.import_doubt}}",
+            label=f"{package} has the versions that it requires",
+            source=_IMPORT,
+            when=(
+                Condition(f"{package}.import_doubt", "!=", "text", ""),
+                Condition(f"{package}.import_doubt", "is known", "text"),
+            ),
+            needs=Group(all=(Condition(f"{package}.import_error", "==", "text", ""),)),
+            by="package",
+        )
     if "flex" in backend.tags:
         yield _empty("flex-importable", "torch", "flex_import_error", "imported", _IMPORT)
     if backend.package:

@@ -179,8 +179,9 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
     for name, functions in (("expected", backend_wheels.EXPECTED), ("wheel", backend_wheels.WHEEL)):
         if field in functions:
             values[name] = _known(functions[field](facts, tables), f"{field}.{name}", gaps)
-    if package.installed and package.import_error == "":
-        values["import_error"] = import_errors.because_of_others(field, facts, tables)
+    if package.installed and not package.import_error:
+        error = import_errors.because_of_others(field, facts, tables)
+        values["import_error"] = error or package.import_error
     if field == "xformers":
         accepts = backend_wheels.accepts_flash_attn(facts, tables)
         values["index"] = backend_wheels.xformers_index(facts, tables)

@@ -43,6 +43,9 @@ class Torch(Struct, frozen=True, kw_only=True):
     """What is wrong with the installation (`no torch folder`, …); empty if nothing is."""
     import_error: str | None = None
     """Why an import of it fails for a requirement that is not met; empty if no reason was found."""
+    import_doubt: str | None = None
+    """Why an import of it may fail: it reaches a package that is installed in another version than
+    required; empty if no reason was found. `import_error` is then unknown."""
     source: Origin | None = None
     """Where it was installed from: `index`, `url`, `vcs`, `local`, `editable`, `conda`,
     `system`."""
@@ -171,6 +174,9 @@ class Package(Struct, frozen=True, kw_only=True):
     """Names of its compiled extension modules."""
     import_error: str | None = None
     """Why an import of it fails for a requirement that is not met; empty if no reason was found."""
+    import_doubt: str | None = None
+    """Why an import of it may fail: it reaches a package that is installed in another version than
+    required; empty if no reason was found. `import_error` is then unknown."""
     imports_torchvision: bool | None = None
     """For Transformers: its models import torchvision where it is installed, and fail with it."""
     requires_torch: str | None = None

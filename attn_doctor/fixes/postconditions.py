@@ -79,6 +79,7 @@ def with_build(facts: Facts, full: str, cuda: str) -> Facts:
         cubins=None,
         ptx=None,
         import_error="",
+        import_doubt="",
         # Until 2.6 the wheels on PyPI have the old ABI; those of PyTorch's indexes differ.
         cxx11_abi=True if parts(version) >= (2, 7) else None if local else False,
         source="index",

@@ -285,7 +285,11 @@ def test_why_lists_every_requirement() -> None:
     facts, findings = scenario.machine(H200)
     calls = (AttentionCall(phase="training"),)
     backend, (results,) = requirements(facts, findings, calls, "sage", "diffusers")
-    packages = {"torch-importable", "diffusers-importable", "sageattention-importable"}
+    packages = {
+        f"{name}-{what}"
+        for name in ("torch", "diffusers", "sageattention")
+        for what in ("importable", "import-unsure")
+    }
     more = {"name-known", "sageattention-loadable", *packages}
     assert {one.id for one in results} == {*backend.requires, *more}
     outcomes = {one.id: one.outcome for one in results}
@@ -295,6 +299,16 @@ def test_why_lists_every_requirement() -> None:
     assert outcomes["finetrainers-imports-sage"] is Outcome.NOT_APPLICABLE
     with pytest.raises(KeyError):
         requirements(facts, findings, (AttentionCall(),), "nonsense", "diffusers")
+
+
+def test_a_backend_is_unknown_where_an_import_reaches_a_wrong_version() -> None:
+    facts, findings = scenario.machine(H200)
+    reason = "huggingface_hub 0.25.2 is installed"
+    package = msgspec.structs.replace(facts.diffusers, import_error=None, import_doubt=reason)
+    facts = msgspec.structs.replace(facts, diffusers=package)
+    one = matrix(facts, findings, (AttentionCall(),), "diffusers").row("native")
+    assert one.answers[0].state is Readiness.UNKNOWN
+    assert reason in one.answers[0].reasons[0].text
 
 
 def test_a_backend_whose_extension_does_not_load_is_not_ready() -> None:

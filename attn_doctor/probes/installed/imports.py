@@ -35,6 +35,8 @@ _ENTRIES = {
 }
 #: Requirements that rules of their own report.
 _ELSEWHERE = re.compile(r"nvidia-|cuda-|triton$|pytorch-triton|torch$")
+#: Those whose wrong versions rules of their own report.
+_PAIRED = re.compile(r"triton$|pytorch-triton|torch$")
 #: Files that are read to follow the imports of one package.
 MOST = 3000
 _STATEMENT = re.compile(
@@ -80,9 +82,7 @@ class Requirements:
         """Yield the requirements of `one` that are installed in another version, with that."""
         known = self._site.distributions
         lines = known.headers(one).get("Requires-Dist", [])
-        for each in required(
-            self._host, self._site, lines, lambda name: not _ELSEWHERE.match(name)
-        ):
+        for each in required(self._host, self._site, lines, lambda name: not _PAIRED.match(name)):
             found = known.get(each.name)
             try:
                 fits = found is None or satisfies(found.version, each.specifier)
@@ -157,7 +157,11 @@ class Imports:
         names = {normalise(_name(one.needs or "")) for one in absent}
         #: Modules that are not installed, with the distribution that contains each.
         self._absent = {_module(name): name for name in names}
-        lacking = {one.package for one in absent}
+        #: Modules of packages that are installed in another version than one requires.
+        self._unfit = {_module(normalise(_name(one.needs or ""))): one for one in self.unmet}
+        for module in self._absent:
+            self._unfit.pop(module, None)
+        lacking = {one.package for one in self.unmet}
         closures = {name: one for root in known for name, one in requirements.closure(root).items()}
         #: Packages whose files can lead to these modules.
         self._concerned = {
@@ -189,9 +193,40 @@ class Imports:
                 return f"it requires {one.needs}, and {state} is installed"
         return ""
 
+    def doubt(self, root: str, module: str) -> str:
+        """Return why importing `module` may fail; empty if nothing is seen.
+
+        A package that the import reaches is installed in another version than `root`, or a package
+        on the way, requires. Whether that version serves is unknown without the import.
+        """
+        with self._lock:
+            for step in self._steps(root, module) if self._unfit else ():
+                one = self._unfit.get(step.module)
+                if one is not None:
+                    name = _name(one.needs or "")
+                    return (
+                        f"{step.by} imports {name} {one.installed}, and {one.package} requires "
+                        f"{one.needs}"
+                    )
+        return ""
+
     def _absent_import(self, root: str, module: str) -> str:
         if not self._absent and not self._outdating:
             return ""
+        for step in self._steps(root, module):
+            source, _, name = step.module.partition(":")
+            if name:
+                return f"{step.by} imports {name} from {source}, and this torch has no such name"
+            absent = self._is_absent(step.module)
+            if absent:
+                return f"{step.by} imports {absent}, which is not installed"
+        return ""
+
+    def _steps(self, root: str, module: str) -> Iterator[_Step]:
+        """Yield the modules that importing `module` executes, those of other packages included.
+
+        Only packages whose files can lead to a requirement that is not met are followed.
+        """
         concerned = {*self._concerned, module.partition(".")[0]}
         pending = [_Step(name, "") for name in _ENTRIES.get(root, (module,))]
         seen: set[str] = set()
@@ -200,20 +235,14 @@ class Imports:
             if step.module in seen:
                 continue
             seen.add(step.module)
-            source, _, name = step.module.partition(":")
-            if name:
-                return f"{step.by} imports {name} from {source}, and this torch has no such name"
-            absent = self._is_absent(step.module)
-            if absent:
-                return f"{step.by} imports {absent}, which is not installed"
-            if step.module.partition(".")[0] in concerned:
+            yield step
+            if step.module.partition(".")[0] in concerned and ":" not in step.module:
                 if step.module not in self._follows:
                     path = self._file(step.module)
                     follows = tuple(self._follow(step.module, path)) if path else ()
                     self._follows[step.module] = (self._short(path), follows)
                 by, follows = self._follows[step.module]
                 pending += [_Step(name, by) for name in follows]
-        return ""
 
     def _is_absent(self, module: str) -> str:
         return next(

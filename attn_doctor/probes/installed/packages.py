@@ -177,6 +177,13 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
     floor = _torch_floor(host, path) if field == "torchao" else made.torch_floor
     headers = site.distributions.headers(one)
     _explain(gaps, field, one, came, headers, files, made)
+    failure = None
+    doubt = ""
+    if path:
+        failure = imports.error(one.name, known.module) or _cuda_check(host, site, field, made.cuda)
+        doubt = "" if failure else imports.doubt(one.name, known.module)
+    if doubt:
+        gaps.add(f"{field}.import_error", doubt)
     return Package(
         installed=True,
         version=one.version,
@@ -190,11 +197,8 @@ def _package(host: Host, site: Site, gaps: Gaps, field: str, imports: Imports) -
         built_cxx11_abi=made.cxx11_abi,
         built_python=made.python,
         extensions=tuple(dict.fromkeys(name.partition(".")[0] for name in files)),
-        import_error=(
-            imports.error(one.name, known.module) or _cuda_check(host, site, field, made.cuda)
-            if path
-            else None
-        ),
+        import_error=None if doubt else failure,
+        import_doubt=doubt,
         imports_torchvision=_imports_torchvision(host, path) if field == "transformers" else None,
         requires_torch=_requires_torch(host, site, headers, floor),
         flash_attn_range=_flash_attn_range(host, path) if field == "xformers" else None,

@@ -44,8 +44,13 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             gaps.add(f"torch.{name}", reason)
     if came.why:
         gaps.add("torch.source", came.why)
-    missing, faults = _libraries(host, site, path, gaps)
+    missing, faults, symbols = _libraries(host, site, path, gaps)
     faults = [*_extension(host, site, path), *faults]
+    imports = imports_of(host, site)
+    failure = imports.error("torch", "torch") or symbols
+    doubt = "" if failure else imports.doubt("torch", "torch")
+    if doubt:
+        gaps.add("torch.import_error", doubt)
     return {
         "torch": Torch(
             installed=True,
@@ -59,13 +64,14 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             installation_error=_installation_error(
                 host, site.distributions.copies("torch"), path, said, faults
             ),
-            import_error=imports_of(host, site).error("torch", "torch"),
+            import_error=None if doubt else failure,
+            import_doubt=doubt,
             source=came.source,
             from_pythonpath=_from_pythonpath(host, site, path),
             from_pypi=_from_pypi(one, said),
             missing_libraries=missing,
             **_gpu_code(host, path, said, gaps),
-            flex_import_error=imports_of(host, site).error("torch", FLEX) if path else None,
+            flex_import_error=imports.error("torch", FLEX) if path else None,
             **_flex(host, path, gaps),
             **compiled(host, site, path, gaps),
             **_demands(host, site, one, gaps),
@@ -118,19 +124,45 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
 
 def _libraries(
     host: Host, site: Site, path: str, gaps: Gaps
-) -> tuple[tuple[str, ...] | None, list[str]]:
-    """Return libraries of others that Linux's loader would not find, and faults of torch's own."""
+) -> tuple[tuple[str, ...] | None, list[str], str]:
+    """Return what is wrong with the libraries that torch loads.
+
+    Those of others that Linux's loader would not find, faults of torch's own, and a symbol that a
+    wheel of another version than torch requires does not define.
+    """
     if host.platform.os != "linux" or not path:
         reason = (
             "torch's missing libraries are looked up on Linux only" if path else "no torch folder"
         )
         gaps.add("torch.missing_libraries", reason)
-        return None, []
+        return None, [], ""
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
     if linking.torch_unclear:
         gaps.add("torch.missing_libraries", linking.torch_unclear)
-        return None, linking.torch_faults
-    return linking.torch_missing, linking.torch_faults
+        return None, linking.torch_faults, ""
+    lacking = "" if linking.torch_missing else _symbols(host, site, linking, path)
+    return linking.torch_missing, linking.torch_faults, lacking
+
+
+def _symbols(host: Host, site: Site, linking: Linking, torch: str) -> str:
+    """Return which symbol a CUDA wheel lacks, if torch requires another version of that wheel.
+
+    Only then are symbols looked up: with the required wheels they are there.
+    """
+    wheels = [
+        f"{one.needs} is required, and {one.installed} is installed"
+        for one in imports_of(host, site).unmet
+        if one.package == "torch" and one.installed and (one.needs or "").startswith("nvidia-")
+    ]
+    path = host.join(torch, "lib", "libtorch_cuda.so")
+    if not wheels or not host.is_file(path):
+        return ""
+    try:
+        found = host.unresolved({path: linking.links(path, torch).providers})[path]
+    except OSError:
+        return ""
+    name = "" if found.damaged else next(iter(found.first), "")
+    return f"libtorch_cuda.so: undefined symbol {name}; {', '.join(wheels)}" if name else ""
 
 
 # _C.cpython-312-x86_64-linux-gnu.so · _C.cp312-win_amd64.pyd

@@ -130,3 +130,37 @@ def test_a_name_that_an_older_torch_does_not_have(
     assert bool(found.error("ao", "ao")) is environment.fails("ao") is bool(error)
     assert environment.fails("top") is bool(error)
     assert Imports(LocalHost(), where, ("top", "ao")).error("ao", "ao") == ""
+
+
+def test_a_wrong_version_that_the_import_reaches_makes_it_doubtful(
+    environment: Environment,
+) -> None:
+    """typing_extensions 4.5 stops `import torch`; sympy 1.14 beside a pin of 1.13.1 does not."""
+    environment.install("low", version="4.5", init="")
+    environment.install("lazy", version="1.14", init="")
+    environment.install(
+        "mid", "low>=4.10", "lazy==1.13.1", init="import low\ndef late():\n    import lazy\n"
+    )
+    environment.install("top", "mid", init="from mid import late")
+    environment.install("apart", init="")
+    found = environment.imports("top", "mid", "apart")
+    reason = "mid/__init__.py imports low 4.5, and mid requires low>=4.10"
+    assert found.error("top", "top") == found.error("mid", "mid") == ""
+    assert found.doubt("mid", "mid") == found.doubt("top", "top") == reason
+    assert found.doubt("apart", "apart") == ""
+
+
+def test_a_requirement_of_extras_does_not_make_an_import_doubtful(
+    environment: Environment,
+) -> None:
+    environment.install("low", version="4.5", init="")
+    environment.install("top", 'low>=4.10; extra == "all"', init="import low")
+    assert environment.imports("top").doubt("top", "top") == ""
+
+
+def test_another_version_of_a_cuda_wheel_is_reported(environment: Environment) -> None:
+    environment.install("nvidia-nccl-cu12", version="2.18.1")
+    environment.install("torch", "nvidia-nccl-cu12==2.27.5", "triton==3.5.1", init="")
+    environment.install("triton", version="3.0.0", init="")
+    (unmet,) = environment.imports("torch").unmet
+    assert (unmet.needs, unmet.installed) == ("nvidia-nccl-cu12==2.27.5", "2.18.1")

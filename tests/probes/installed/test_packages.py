@@ -69,6 +69,7 @@ def test_flash_attn_from_a_release_wheel() -> None:
         abi_tag="cp312",
         platform_tag="linux_x86_64",
         import_error="",
+        import_doubt="",
         built_torch="2.8",
         built_cuda="12",
         built_cxx11_abi=True,

@@ -97,6 +97,7 @@ def test_wheel_from_pypi() -> None:
         path=f"{SITE}/torch",
         installation_error="",
         import_error="",
+        import_doubt="",
         source="index",
         from_pypi=True,
         from_pythonpath=False,

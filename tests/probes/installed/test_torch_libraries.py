@@ -116,3 +116,38 @@ def test_libraries_are_unknown_on_other_systems() -> None:
     gaps = Gaps()
     assert torch.read(host, site, gaps)["torch"].missing_libraries is None
     assert gaps.reasons["torch.missing_libraries"].endswith("on Linux only")
+
+
+@pytest.mark.parametrize("defined", [True, False])
+def test_a_cuda_wheel_of_another_version_lacks_a_symbol(
+    installed: Environment, defined: bool
+) -> None:
+    """nvidia-nccl-cu12 2.18.1 beside torch 2.9.1: `undefined symbol: ncclMemFree`."""
+    nccl = installed.site / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
+    name = "ncclMemFree" if defined else "ncclOld"
+    text = f'extern "C" int {name}() {{ return 0; }}'
+    library(nccl, text, "-Wl,-soname,libnccl.so.2")
+    library(
+        installed.lib / "libtorch_cuda.so",
+        'extern "C" int ncclMemFree(); int torch_cuda() { return ncclMemFree(); }',
+        "-Wl,--no-as-needed", f"-L{nccl.parent}", "-l:libnccl.so.2",
+        "-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib", "-Wl,--unresolved-symbols=ignore-all",
+        "-Wl,-z,now",
+    )  # fmt: skip
+    library(
+        installed.lib / "libtorch_python.so", "int torch_python() { return 0; }",
+        "-Wl,--no-as-needed", f"-L{installed.lib}", "-ltorch_cuda", "-Wl,-rpath,$ORIGIN",
+        "-Wl,--allow-shlib-undefined",
+    )  # fmt: skip
+    for name, version, needs in (
+        ("torch", "2.4.1", "nvidia-nccl-cu12==2.20.5"),
+        ("nvidia_nccl_cu12", "2.18.1", ""),
+    ):
+        info = installed.site / f"{name}-{version}.dist-info"
+        info.mkdir()
+        text = f"Name: {name}\nVersion: {version}\n"
+        (info / "METADATA").write_text(text + (f"Requires-Dist: {needs}\n" if needs else ""))
+    said = installed.read()[0].import_error or ""
+    assert installed.loads() is defined
+    assert said.startswith("" if defined else "libtorch_cuda.so: undefined symbol ncclMemFree")
+    assert bool(said) is not defined

@@ -266,7 +266,7 @@ def explain(
     which is examined only if a cause is found. The others are as for `check`.
     """
     from attn_doctor.explain import engine
-    from attn_doctor.fixes.offered import offered_for_log
+    from attn_doctor.install.offered import offered_for_log
     from attn_doctor.rulebook import library
 
     examined = partial(_facts, python, facts, ()) if machine else None

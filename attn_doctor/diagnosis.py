@@ -352,7 +352,7 @@ def diagnose(request: CheckRequest) -> CheckResult:
         diagnosis = _with_findings(diagnosis, added)
     diagnosis = _accepted(diagnosis, request)
     if _may_fail(diagnosis):
-        from attn_doctor.fixes.offered import offered
+        from attn_doctor.install.offered import offered
 
         diagnosis = offered(diagnosis)
     return CheckResult(
@@ -399,7 +399,11 @@ def _may_fail(diagnosis: Diagnosis) -> bool:
     """
     words = {word for one in diagnosis.problems for fix in one.fixes for word in sum(fix.run, ())}
     return any(
-        "flash-attn" in word or "SageAttention" in word or ">=" in word or "==" in word
+        "flash-attn" in word
+        or "SageAttention" in word
+        or "xformers" in word
+        or ">=" in word
+        or "==" in word
         for word in words
     )
 

@@ -7,6 +7,7 @@ value stays unknown (Kleene's logic), with the reason.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -222,7 +223,7 @@ class Evaluator:
             text = (finding.title if finding is not None else "") or text
         elif outcome is Outcome.UNKNOWN:
             state = Readiness.UNKNOWN
-        run = filled_commands(requirement.run, lookup) or ()
+        run = filled_commands(requirement.run, lookup) or _installed(requirement)
         remedy = in_text(fill(requirement.remedy, lookup), lookup.facts)
         if requirement.rule == _PACKAGE_MISSING and self.context.device in _OTHER_DEVICES:
             remedy, run = "", ()  # it would install a build for NVIDIA GPUs
@@ -240,7 +241,9 @@ class Evaluator:
             run=run,
             unset=requirement.unset,
             code=requirement.code,
-            curable=bool(requirement.remedy) or self._has_fix(requirement),
+            curable=bool(requirement.remedy)
+            or self._has_fix(requirement)
+            or self._torch_cures(requirement),
             source=requirement.source,
         )
 
@@ -251,6 +254,12 @@ class Evaluator:
             return False
         finding = self._found.get(requirement.rule)
         return finding is not None and bool(finding.fixes)
+
+    def _torch_cures(self, requirement: Requirement) -> bool:
+        """Whether it needs an NVIDIA GPU, which is there, and a torch for CUDA, which is not."""
+        names = {line.fact for line in (*requirement.needs.all, *requirement.needs.any)}
+        facts = self._facts
+        return "context.nvidia" in names and bool(facts.gpus) and facts.torch.build != "cuda"
 
     def _because(
         self, requirement: Requirement, finding: Finding | None, lookup: FactLookup
@@ -318,6 +327,12 @@ class Evaluator:
                 curable=bool(finding.fixes),
                 source=next(iter(finding.evidence), ""),
             )
+
+
+def _installed(requirement: Requirement) -> tuple[tuple[str, ...], ...]:
+    """The command that chooses another torch, where no release for this one can be filled in."""
+    names = {re.split(r"[{=<>]", word)[0] for argv in requirement.run for word in argv}
+    return (("attn-doctor", "install", "xformers"),) if "xformers" in names else ()
 
 
 def _undecided(lines: Iterable[Because]) -> Iterator[Because]:

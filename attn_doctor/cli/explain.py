@@ -100,7 +100,7 @@ def explain(
         against=against,
     )
     if any(fix.run for one in found.matches for fix in one.fixes):
-        from attn_doctor.fixes.offered import offered_for_log
+        from attn_doctor.install.offered import offered_for_log
 
         found = offered_for_log(found)
     code = _CODES[found.outcome.value]

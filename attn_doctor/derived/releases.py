@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from attn_doctor.facts import Facts
@@ -22,6 +23,7 @@ class Unknown(NamedTuple):
     reason: str
 
 
+@cache
 def parts(version: str) -> tuple[int, ...]:
     """Return the numbers at the start of a version: `2.11.0+cu130` is 2, 11, 0."""
     numbers = re.match(r"\d+(?:\.\d+)*", version)
@@ -34,6 +36,7 @@ def post(version: str) -> int:
     return int(found[1]) if found is not None else 0
 
 
+@cache
 def series(version: str | None) -> str | None:
     """Return the major and minor part of a version, such as `2.11`."""
     numbers = parts(version or "")

@@ -139,6 +139,8 @@ def _blocked_by(step: Step, facts: Facts, *, named: bool) -> str:
         return why
     if step.kind != "command":
         return ""
+    if any(argv[:2] == ("attn-doctor", "install") for argv in step.run):
+        return "it installs another torch: run the command, which shows its plan and can be undone"
     if any(argv[:1] == ("sudo",) for argv in step.run) and not facts.system.user_is_root:
         return "it needs root, which attn-doctor never requests: run the command yourself"
     if step.packages or any(argv[:2] == ("python", "-m") for argv in step.run):

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import parts
@@ -17,6 +18,7 @@ from attn_doctor.facts import Facts
 from attn_doctor.fixes.postconditions import with_build
 from attn_doctor.install.builds import Fit, TorchBuild, fit, installed_build, published
 from attn_doctor.install.demand import Demand
+from attn_doctor.install.hardware import gpu_fault
 from attn_doctor.install.known_faults import known_faults, sentence
 from attn_doctor.install.packages import Lacking, Pick, Rules, pick
 
@@ -69,6 +71,8 @@ def choose(
     rules = rules or Rules(community=demand.community)
     offered = (one for one in _builds(demand, facts, tables) if one.full not in rules.absent)
     tried = [_try(build, demand, facts, tables, rules) for build in offered]
+    if fault := _gpu_fault(demand, tried):
+        return Conflict(reasons=(fault,), names=("gpu",))
     fitting = [one for one in tried if not one.faults]
     if not fitting:
         names = _smallest(tried)
@@ -84,6 +88,12 @@ def _always(demand: Demand) -> str:
     if demand.training and "sage" in demand.words:
         return "SageAttention has no backward pass, so that it cannot be used for training"
     return ""
+
+
+def _gpu_fault(demand: Demand, tried: list[_Tried]) -> str:
+    """What no torch changes: the GPUs cannot run what is asked for."""
+    ahead = next((one.ahead for one in tried if one.build.cuda), None)
+    return gpu_fault(demand, ahead) if ahead is not None else ""
 
 
 def _builds(demand: Demand, facts: Facts, tables: Mapping[str, Any]) -> Iterator[TorchBuild]:
@@ -177,6 +187,8 @@ def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
                 picks.append(answer)
     picks += [_plain(package, facts) for package in demand.plain]
     notes += [f"{best.build.text}: {sentence(one)}" for one in known_faults(demand, best.ahead)]
+    if best.build.cuda and not wants_cuda(replace(demand, words=()), facts):
+        notes.append("no NVIDIA GPU was found here, so that it does not run on this machine")
     if not best.fit.certain:
         notes.append("the tables do not say whether this torch has code for the GPU")
     if not best.fit.whole:

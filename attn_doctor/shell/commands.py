@@ -24,7 +24,8 @@ from attn_doctor.shell.quote import Shell, join, posix_or_powershell, quote
 
 #: The start of a call of attn-doctor that examines an environment.
 _EXAMINING = re.compile(
-    r"attn-doctor (?:check|backends|report|explain|build-kernels|fix(?: --cuda-home| cuda-home)?"
+    r"attn-doctor (?:check|backends|report|explain|install|build-kernels"
+    r"|fix(?: --cuda-home| cuda-home)?"
     r"(?! (?:undo|redo|forget|history|cuda-home))|cache (?:status|verify|clear|export|import|why))"
     r"(?![\w-]| --python)"
 )

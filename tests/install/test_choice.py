@@ -119,6 +119,10 @@ def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
         (("gpu=rtx5090", "driver=470"), "torch", ("driver", "gpu")),
         (("gpu=rtx4090", "driver=580", "python=3.7.1"), "torch", ("python",)),
         (("gpu=rtx4090", "driver=580", "torch=2.3.1+cu121"), "flex --keep", ("triton",)),
+        # No torch changes what a GPU can run.
+        (("gpu=t4", "driver=580"), "flash", ("gpu",)),
+        (("gpu=v100", "driver=580", "torch=2.9.1+cu126"), "torch sage", ("gpu",)),
+        (("gpu=mi300x",), "xformers", ("gpu",)),
     ],
 )
 def test_the_smallest_conflict(
@@ -150,6 +154,10 @@ def _all_builds(facts: Facts) -> list[TorchBuild]:
     return found
 
 
+#: Compute capabilities with kernels of SageAttention 2, by its README.
+SAGE = (80, 86, 89, 90, 120, 121)
+
+
 def _faults(build: TorchBuild, demand: Demand, facts: Facts) -> dict[str, str]:
     """What is said against a build, by the name of the condition."""
     answer = fit(build, facts, TABLES)
@@ -160,6 +168,11 @@ def _faults(build: TorchBuild, demand: Demand, facts: Facts) -> dict[str, str]:
     }
     if wants_cuda(demand, facts) is not bool(build.cuda):
         found["cuda"] = "the other kind"
+    sm = facts.driver.best_sm or 80
+    port = demand.community and facts.system.os == "windows"
+    sage = "sage" in demand.words and not port and sm not in SAGE
+    if sage or ("flash" in demand.words and sm < 80):
+        found["gpu"] = "no kernels for it"
     ahead = with_build(facts, build.full, build.cuda)
     versions: dict[str, str] = {}
     for package in demand.packages:

@@ -126,10 +126,11 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
         """The plan for these rules. `local`: the diagnosis is of this machine."""
         from attn_doctor.fixes.plan import plan
         from attn_doctor.fixes.resolve import prepared
+        from attn_doctor.install.offered import decided
 
         choice = self.choose if self.rules_ else 1
         return prepared(
-            plan(diagnosis, rules, only_auto=self.only is not None, choice=choice),
+            plan(decided(diagnosis), rules, only_auto=self.only is not None, choice=choice),
             diagnosis.facts,
             os.environ,
             local=local,

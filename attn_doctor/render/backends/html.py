@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from attn_doctor.backends.readiness import Answer, Matrix, Row
 from attn_doctor.backends.required import remedies
 from attn_doctor.facts import Facts
-from attn_doctor.fixes.offered import possible_here
+from attn_doctor.install.offered import possible_here
 from attn_doctor.render.backends.labels import head, label, reasons, shared_label, subject
 from attn_doctor.render.backends.standings import WORDS, cell, shown_rows, used
 from attn_doctor.render.findings.summary import blocks, caveats, header
@@ -81,15 +81,16 @@ def _recommended(matrix: Matrix, facts: Facts) -> Iterator[Html]:
 
 def _groups(rows: Sequence[Row], matrix: Matrix, facts: Facts) -> Iterator[Html]:
     """Names that share their reasons, with what changes them."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    groups: dict[tuple[tuple[str, ...], object], list[Row]] = {}
     for row in rows:
         sentences = tuple(
             (f"{where}: " if where else "") + one.text + (f" [{one.rule}]" if one.rule else "")
             for where, one in reasons(row, matrix)
         )
         if sentences:
-            groups.setdefault(sentences, []).append(row)
-    for sentences, same in groups.items():
+            commands = tuple(fix.run for fix in remedies(row.answers))
+            groups.setdefault((sentences, commands), []).append(row)
+    for (sentences, _), same in groups.items():
         names = [tag("code", row.name) for row in same]
         fallbacks = dict.fromkeys(f"otherwise: {row.fallback}" for row in same if row.fallback)
         cures = (possible_here(one, facts) for one in remedies(same[0].answers))

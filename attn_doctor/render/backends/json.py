@@ -11,6 +11,7 @@ from attn_doctor.backends.catalogue_entries import Backend
 from attn_doctor.backends.readiness import Matrix, RequirementResult
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix, Safety
+from attn_doctor.install.offered import possible_here
 from attn_doctor.render.findings.summary import tables_state
 from attn_doctor.render.json_text import result
 from attn_doctor.shell.commands import shell_lines
@@ -69,8 +70,11 @@ def _with_commands(answer: dict[str, Any], facts: Facts) -> dict[str, Any]:
 
 
 def _result(reason: dict[str, Any], facts: Facts) -> dict[str, Any]:
-    """A requirement whose remedy's commands are lines for the shell."""
+    """A requirement whose remedy is what works here, with commands as lines for the shell."""
     run = tuple(map(tuple, reason.pop("run")))
     exports = dict.fromkeys(reason.pop("unset"), "")
-    fix = Fix(title="", safety=Safety.ASK, run=run, exports=exports)
-    return {**reason, "commands": shell_lines(fix, facts)}
+    fix = Fix(title=reason["remedy"], safety=Safety.ASK, run=run, exports=exports)
+    if run:
+        fix = possible_here(fix, facts)
+    remedy = f"{fix.title}: {fix.manual}" if fix.manual else fix.title
+    return {**reason, "remedy": remedy, "commands": shell_lines(fix, facts)}

@@ -83,8 +83,11 @@ def why_text(
         lines.append(f"  {label(call)}: {_state(answer.state, terminal)}")
     lines.append("")
     lines += _requirements(matrix, results, terminal)
-    for fix in remedies(row.answers):
-        lines += labelled("fix", fix.title, terminal, indent=_INDENT)
+    from attn_doctor.install.offered import possible_here
+
+    for fix in (possible_here(one, facts) for one in remedies(row.answers)):
+        words = f"{fix.title}: {fix.manual}" if fix.manual else fix.title
+        lines += labelled("fix", words, terminal, indent=_INDENT)
         lines += _copied(fix, facts, terminal, _INDENT)
     for framework, words in backend.declares.items():
         lines += labelled("declared", f"by {framework}: {words}", terminal, indent=_INDENT)
@@ -150,16 +153,17 @@ def _cell(answer: Answer, terminal: Terminal) -> str:
 def _grouped(
     title: str, rows: Sequence[Row], matrix: Matrix, facts: Facts, terminal: Terminal
 ) -> Iterator[str]:
-    """Names that share their reasons on one line."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    """Names that share their reasons and commands on one line."""
+    groups: dict[tuple[tuple[str, ...], object], list[Row]] = {}
     for row in rows:
         sentences = tuple(
             (f"{where}: " if where else "") + one.text + _rule(one.rule)
             for where, one in reasons(row, matrix)
         )
-        groups.setdefault(sentences, []).append(row)
+        commands = tuple(fix.run for fix in remedies(row.answers))
+        groups.setdefault((sentences, commands), []).append(row)
     yield terminal.style(title, "bold")
-    for sentences, same in groups.items():
+    for (sentences, _), same in groups.items():
         yield from terminal.wrap(", ".join(row.name for row in same), 2)
         for one in sentences:
             yield from terminal.wrap(clean(one), 6)
@@ -184,7 +188,7 @@ def _fallbacks(rows: Sequence[Row], terminal: Terminal) -> Iterator[str]:
 
 def _remedies(row: Row, facts: Facts, terminal: Terminal, indent: int) -> Iterator[str]:
     """The remedies, once each."""
-    from attn_doctor.fixes.offered import possible_here
+    from attn_doctor.install.offered import possible_here
 
     for remedy in remedies(row.answers):
         fix = possible_here(remedy, facts)

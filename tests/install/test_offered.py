@@ -11,8 +11,8 @@ from attn_doctor.diagnosis import derive, diagnosis_of
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.fixes.next_command import next_commands, without_index
-from attn_doctor.fixes.offered import offered, offered_for_log
 from attn_doctor.fixes.plan import plan
+from attn_doctor.install.offered import offered, offered_for_log
 from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import shell_lines
@@ -56,10 +56,11 @@ def test_a_build_without_a_toolkit_is_offered_last_and_without_its_command() -> 
 
 def test_a_build_gets_the_variables_that_fit_the_machine() -> None:
     facts = machine("h200-torch-2.11-cu130")
-    (finding,) = offered(with_fixes(facts, ("MAX_JOBS=2", *SAGE))).findings
+    again = (*SAGE[:2], "--force-reinstall", *SAGE[2:])
+    (finding,) = offered(with_fixes(facts, ("MAX_JOBS=2", *again))).findings
     variables = [word for word in finding.fixes[0].run[0] if word[0].isupper() and "=" in word]
     assert "TORCH_CUDA_ARCH_LIST=9.0" in variables
-    assert finding.fixes[0].run[0][-len(SAGE) :] == SAGE
+    assert finding.fixes[0].run[0][-len(again) :] == again
 
 
 def test_a_ready_wheel_precedes_a_build() -> None:

@@ -1,0 +1,50 @@
+"""Whether a GPU can run what is asked for, whatever is installed: by the catalogue of backends."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.matrix import answer_of
+from attn_doctor.backends.readiness import Readiness
+from attn_doctor.facts import Facts, Package
+from attn_doctor.install.demand import Demand
+
+_PACKAGES = ("flash-attn", "xformers", "sageattention")
+_VENDORS = {"amd": "an AMD GPU", "intel": "an Intel GPU"}
+
+
+def gpu_fault(demand: Demand, ahead: Facts) -> str:
+    """Return why no release helps on these GPUs; empty if one may.
+
+    `ahead`: the facts with a torch that was built for CUDA. The call is the easiest one: float16,
+    without a mask, of unknown size.
+    """
+    vendor = "" if demand.gpu else _VENDORS.get(ahead.driver.vendor or "")
+    packages = [name for name in _PACKAGES if name in demand.packages]
+    if vendor and packages:
+        return (
+            f"the known builds of {', '.join(packages)} are for NVIDIA GPUs, and this is {vendor}"
+        )
+    # The port of SageAttention for Windows, by others, takes more GPUs.
+    port = demand.community and ahead.system.os == "windows"
+    every = [name for meaning in demand.meanings for name in meaning.backends]
+    named = [name for name in every if name != "sage" or not port]
+    if not ahead.gpus:
+        return ""
+    # What is installed does not count: the requirements of those that are absent are about GPUs.
+    none = dict.fromkeys((name.replace("-", "_") for name in _PACKAGES), Package(installed=False))
+    there = replace(ahead, **none)
+    call = AttentionCall(
+        phase="training" if demand.training else "inference",
+        dtype="fp16",
+        assumed=("head_dim", "seq_len", "kv_heads"),
+    )
+    reasons = (
+        one.text
+        for name in named
+        for one in answer_of(there, (), call, name).reasons
+        if one.state is Readiness.NOT_READY and not one.curable
+        if any(line.fact == "driver.best_sm" for line in one.because)
+    )
+    return next(reasons, "")

@@ -1,0 +1,214 @@
+"""The fixes of a diagnosis that can work on this machine, as `fix` and `install` would do them.
+
+A package that has to fit torch is what `attn-doctor install` chooses: where that is another torch,
+or a build from source, the fix names that command; where nothing fits, it says why. A build that
+would stop here is offered with what stops it, after the other fixes; a toolkit that it needs comes
+first. So is a package of which no release fits this Python. flash-attn is pinned to the release
+whose prebuilt wheel fits.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from attn_doctor.explain.explanation import Explanation
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Verdict
+from attn_doctor.fixes import python_support
+from attn_doctor.fixes.pip_arguments import pip_call
+from attn_doctor.fixes.source_builds import PARALLELISM, Preflight, built_by, pinned, preflight
+from attn_doctor.install.choice import Choice, Conflict, choose
+from attn_doctor.install.demand import Demand
+from attn_doctor.rulebook import library
+from attn_doctor.shell.commands import split_assignments
+
+
+def offered(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis with fixes that can work here first, each as `fix` would apply it."""
+    facts = diagnosis.facts
+    return replace(
+        diagnosis, findings=tuple(_finding(finding, facts) for finding in diagnosis.findings)
+    )
+
+
+def _finding(finding: Finding, facts: Facts) -> Finding:
+    if finding.verdict is not Verdict.PROBLEM:
+        return finding
+    return replace(finding, fixes=_fixes(finding.fixes, facts))
+
+
+def _fixes(fixes: tuple[Fix, ...], facts: Facts) -> tuple[Fix, ...]:
+    """The fixes as `fix` would apply them, those that cannot work yet at the end."""
+    if not any(fix.run for fix in fixes):
+        return fixes
+    possible = [possible_here(fix, facts) for fix in fixes]
+    possible.sort(
+        key=lambda fix: fix.title.startswith((_LATER, _NEVER, _NOWHERE))
+    )  # stable: best first
+    return tuple(possible)
+
+
+def decided(diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis for `fix`, which does not install another torch for a package.
+
+    Such a fix names `attn-doctor install`, or says why nothing fits.
+    """
+    facts = diagnosis.facts
+    return replace(
+        diagnosis,
+        findings=tuple(
+            replace(one, fixes=tuple(_decided(fix, facts, builds=False) for fix in one.fixes))
+            for one in diagnosis.findings
+        ),
+    )
+
+
+def offered_for_log(found: Explanation) -> Explanation:
+    """Return the explanation with the fixes that can work on the machine of its log first.
+
+    That machine is known in part only: what the log does not state excludes no fix.
+    """
+    facts, guess = found.facts, found.guess
+    matches = tuple(replace(one, fixes=_fixes(one.fixes, facts)) for one in found.matches)
+    if guess is not None:
+        guess = replace(guess, fixes=_fixes(guess.fixes, facts))
+    return replace(found, matches=matches, guess=guess)
+
+
+#: The start of the title of a fix that cannot work yet.
+_LATER = "Not possible yet: "
+#: The start of the title of a fix that this Python excludes.
+_NEVER = "Not possible with this Python: "
+#: The start of the title of a fix for which no set of releases exists here.
+_NOWHERE = "Not possible here: "
+#: Packages that `install` chooses with their torch → its word for them.
+_WORDS = {"flash-attn": "flash", "xformers": "xformers", "sageattention": "sage"}
+_TORCH = {"torch", "torchvision", "torchaudio"}
+#: Options of a command that repairs the installed release.
+_REPAIRS = {"--force-reinstall", "--no-deps"}
+
+
+def possible_here(fix: Fix, facts: Facts) -> Fix:
+    """Return the fix as `fix` would apply it; without its command if its build would stop here."""
+    fix = _decided(fix, facts, builds=True)
+    run: list[tuple[str, ...]] = []
+    for argv in fix.run:
+        call = pip_call(argv)
+        if call is not None and (unfit := python_support.obstacle(call, facts)):
+            return _not_here(fix, unfit)
+        name = built_by(call, facts) if call else ""
+        if call is None:
+            run.append(argv)
+        elif not name:
+            ready = pinned(call, facts)
+            run.append(argv if ready is call else ready.argv)
+        else:
+            found = preflight(name, facts)
+            if found.obstacles:
+                return _not_yet(fix, found)
+            run.append(_prepared(argv, found, facts))
+    return replace(fix, run=tuple(run))
+
+
+def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
+    """Return the fix as `install` decides it; as it is where the installed torch stays.
+
+    `builds`: a build from source names `install` too.
+    """
+    words = _words(fix.run)
+    if not words or None in (facts.torch.installed, facts.python.version, facts.system.os):
+        return fix
+    found = _chosen(words, _Same(facts))
+    if isinstance(found, Conflict):
+        head = _LATER if {*found.names} <= _WORDS.keys() else _NOWHERE
+        reasons = "; ".join(found.reasons)
+        return _by_hand(fix, head, f"{reasons[0].upper()}{reasons[1:]}.")
+    compiled = any(one.how == "build" for one in found.picks)
+    if not found.moves_torch and not (compiled and builds):
+        return fix
+    return replace(
+        fix,
+        title=_title(found),
+        safety=Safety.ASK,
+        run=(("attn-doctor", "install", *words),),
+        manual="",
+        needs="",
+    )
+
+
+class _Same:
+    """Facts that are equal only to themselves, so that an answer about them can be kept."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def __hash__(self) -> int:
+        return id(self.facts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.facts is self.facts
+
+
+@lru_cache(maxsize=16)
+def _chosen(words: tuple[str, ...], same: _Same) -> Choice | Conflict:
+    """What `install` chooses; all backends of a report ask for it."""
+    return choose(Demand(words=words), same.facts, library.tables())
+
+
+def _words(run: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    """The words of `install` for commands that install such packages; empty for other commands."""
+    found: set[str] = set()
+    for argv in run:
+        call = pip_call(argv)
+        named = call.names if call is not None else frozenset[str]()
+        repairs = call is not None and _REPAIRS & {*call.flags} and named & _WORDS.keys()
+        if argv[:2] == ("attn-doctor", "install"):
+            found |= {*argv[2:]}
+        elif call is None or call.verb != "install" or named - _WORDS.keys() - _TORCH or repairs:
+            return ()
+        found |= {_WORDS[name] for name in named & _WORDS.keys()}
+    return tuple(word for word in _WORDS.values() if word in found)
+
+
+def _title(found: Choice) -> str:
+    """What `install` does, in a few words."""
+    moving = [one for one in found.picks if one.how != "stays" and one.version]
+    names = " and ".join(
+        f"{one.package} {one.version}" + (", compiled here" if one.how == "build" else "")
+        for one in moving
+    )
+    return f"Install {names}, with {found.torch.text}" if found.moves_torch else f"Install {names}"
+
+
+def _prepared(argv: tuple[str, ...], found: Preflight, facts: Facts) -> tuple[str, ...]:
+    """A build with the variables that fit this machine; those of the rule give way."""
+    assignments, words = split_assignments(argv)
+    kept = {name: value for name, _, value in (one.partition("=") for one in assignments)}
+    fitting = {
+        name: value
+        for name, value in found.variables.items()
+        if facts.build.jobs is not None or name not in PARALLELISM
+    }
+    variables = {**kept, **fitting}
+    return (*(f"{name}={value}" for name, value in variables.items()), *words)
+
+
+def _not_yet(fix: Fix, found: Preflight) -> Fix:
+    """A build that would stop, without its command: with the reason in its place."""
+    reasons = "; ".join(found.obstacles)
+    return _by_hand(fix, _LATER, f"{reasons[0].upper()}{reasons[1:]}.")
+
+
+def _not_here(fix: Fix, reason: str) -> Fix:
+    """A fix that this Python excludes, with what makes it possible."""
+    words = (
+        f"{reason}. It needs an environment with another Python, in which all is installed anew."
+    )
+    return _by_hand(fix, _NEVER, words)
+
+
+def _by_hand(fix: Fix, head: str, manual: str) -> Fix:
+    title = head + fix.title[0].lower() + fix.title[1:]
+    return replace(fix, title=title, safety=Safety.MANUAL, run=(), manual=manual)

@@ -40,6 +40,8 @@ _NOT_STARTED = (
     "pull", "push", "tag", "build", "buildx", "rmi", "image", "images", "save", "load", "rm",
     "stop", "logs", "ps", "install", "create", "activate", "env", "remove", "pip", "venv",
 )  # fmt: skip
+#: Options with which a program shows its help or version, and ends.
+_ASKED = ("--help", "--version")
 #: Words of a command among which its program is looked for.
 _FIRST = 40
 
@@ -117,6 +119,10 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     maybe: tuple[str, ...] = ()
     """Patterns of words that start it if one of `flags` is given too."""
     flags: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+    """Patterns of words of scripts that users write themselves, under the program's names."""
+    reads: dict[str, str] = {}
+    """Patterns of words that start it, and the file with further options that each reads."""
     overrides: bool = False
     """Words of its command lines are settings: `flash_attn=fa2`."""
     files: bool = False
@@ -146,11 +152,19 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """A command of these words, paths and their last parts, starts this program."""
         if any(re.fullmatch(one, word) for one in self.clients for word in words):
             return False
-        if any(re.fullmatch(one, word) for one in self.programs for word in words):
+        every = (*self.programs, *self.alike)
+        if any(re.fullmatch(one, word) for one in every for word in words):
             return True
         return any(one in options for one in self.flags) and any(
             re.fullmatch(one, word) for one in self.maybe for word in words
         )
+
+    def may_be_own(self, words: Sequence[str]) -> str:
+        """The word of a script that the user may have written; empty if the program is certain."""
+        if any(re.fullmatch(one, word) for one in self.programs for word in words):
+            return ""
+        found = (word for one in self.alike for word in words if re.fullmatch(one, word))
+        return next(found, "")
 
     def has(self, settings: Mapping[str, Setting]) -> bool:
         """The settings are those of this program."""
@@ -172,16 +186,16 @@ def formats() -> Mapping[str, Format]:
 @cache
 def _programs() -> re.Pattern[str]:
     """The patterns of all programs as one: most words of a script are none of them."""
-    every = [f"(?:{each})" for one in formats().values() for each in one.programs]
+    every = [f"(?:{each})" for one in formats().values() for each in (*one.programs, *one.alike)]
     return re.compile("|".join(every))
 
 
 def of_command(command: Command) -> str:
     """The format of a command, by its program or by variables; empty if it is not known."""
     paths = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
-    if _fetches(paths):
+    if _fetches(paths) or any(word in _ASKED for word in paths):
         return ""
-    words = [*paths, *(one.rpartition("/")[2] for one in paths if "/" in one)]
+    words = named_in(command)
     options = [*command.options()] if any(word.startswith("--") for word in paths) else []
     if options or any(_programs().fullmatch(word) for word in words):
         for name, one in formats().items():
@@ -191,6 +205,12 @@ def of_command(command: Command) -> str:
         if any(variable in command.variables for variable in one.variables):
             return name
     return ""
+
+
+def named_in(command: Command) -> list[str]:
+    """The first words of a command, and the last parts of those that are paths."""
+    paths = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
+    return [*paths, *(one.rpartition("/")[2] for one in paths if "/" in one)]
 
 
 def _fetches(words: Sequence[str]) -> bool:
@@ -281,6 +301,8 @@ def _asked(
         asked = Asked(key="no setting chooses", value="", phase=phase)
         return [*parts, *_variants(one, asked, _by_itself(one, reading), reading, facts)], []
     choice, setting = whole[0]
+    if reading.own and reading.form == "toml":
+        return [msgspec.structs.replace(_of_setting(setting, phase), undecided=reading.own)], []
     rivals = [each for each in whole if not each[0].apart]
     if one.exclusive and len(rivals) > 1:
         first, second = rivals[0][1], rivals[1][1]
@@ -355,6 +377,9 @@ def _values(
 ) -> list[Asked]:
     """What the value of a setting leads to."""
     value = setting.text.lower()
+    changed = reading.branched.get(choice.key if choice.variable else setting.text.strip("${}"))
+    if changed:
+        return [msgspec.structs.replace(asked, undecided=f"branches set {changed}")]
     if "$" in value or "{{" in value or "%" in value:
         reason = f"{setting.text} is not written in this file"
         return [msgspec.structs.replace(asked, undecided=reason)]
@@ -400,6 +425,8 @@ def _by_itself(one: Format, reading: Reading) -> Target:
     """What runs where no setting chooses."""
     if reading.abridged:
         return Target(undecided="the command is not written in full (`...`)")
+    if reading.own:
+        return Target(undecided=reading.own)
     if reading.branches:
         return Target(undecided=f"branches set {reading.branches}")
     if reading.unset:

@@ -274,9 +274,8 @@ def test_options_that_a_file_does_not_hold_are_undecided(word: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("a.sh", 'LIST+=(--xformers)\npython sdxl_train.py "${LIST[@]}"\n', "${LIST[@]}"),
         ("a.sh", "FLAGS=$(best)\npython wan_train_network.py --dit a $N $FLAGS\n", "$(best)"),
-        ("a.sh", 'CMD=(python -m sglang.launch_server)\nCMD+=($MORE)\n"${CMD[@]}"\n', "CMD"),
+        ("a.sh", 'CMD=(python -m sglang.launch_server)\nCMD+=($MORE)\n"${CMD[@]}"\n', "$MORE"),
         (
             "compose.yaml",
             "services:\n  a:\n    image: me/comfyui:1\n    env_file: .env\n    ports:\n",
@@ -508,9 +507,7 @@ def test_a_program_that_is_named_and_not_started(content: str, tmp_path: Path) -
 
 
 def test_a_text_of_powershell_is_no_command(tmp_path: Path) -> None:
-    (tmp_path / "a.ps1").write_text(
-        '$attn_mode = "sageattn"\n$script = "wan_generate_video.py"\npython "./$script" --dit a\n'
-    )
+    (tmp_path / "a.ps1").write_text('$attn_mode = "sageattn"\n$script = "wan_generate_video.py"\n')
     with pytest.raises(ConfigError, match="nothing in it is known"):
         read_all(tmp_path / "a.ps1")
 
@@ -529,3 +526,158 @@ def test_a_section_that_another_setting_passes_over(tmp_path: Path) -> None:
     assert (one.phases[0].asked, one.phases[0].line) == ("sdpa", 5)
     with pytest.raises(ConfigError, match="nothing in it is known"):
         one_of(tmp_path, "b.yaml", content.format("vllm"))
+
+
+WRAPPED = (
+    "docker run "
+    + "--label a=b " * 30
+    + "vllm/vllm-openai:v0.25.0 --attention-backend FLASHINFER\n"
+)
+POWERSHELL = """$attn_mode = $args[0]
+$ext_args = [System.Collections.ArrayList]::new()
+if ($attn_mode -ieq "flash") {
+  [void]$ext_args.Add("--flash_attn")
+} else {
+  [void]$ext_args.Add("--sdpa")
+}
+python "./musubi-tuner/wan_train_network.py" `
+  --dit=$dit `
+  $ext_args
+"""
+LISTED = """FLAGS=(
+  --dit "$DIT"
+  --sdpa --mixed_precision bf16  # a remark (with parentheses)
+)
+accelerate launch qwen_image_train_network.py \\
+  "${FLAGS[@]}"
+"""
+SEVERAL = "[SD]\noutput_name = 'a'\nxformers = true\n[flux]\noutput_name = 'b'\nsdpa = true\n"
+CALLED = (
+    "c = DictDefault(\n  base_model='a',\n  datasets=[],\n  adapter='b',\n  sdp_attention=True)"
+)
+GIVEN = (
+    "a = dict(\n  stage='sft',\n  do_train=True,\n  model_name_or_path='a',\n  flash_attn='fa2')"
+)
+BRANCHED = (
+    'ARGS="--listen"\nif [ "$X" = 1 ]; then\n  ARGS="$ARGS {}"\nfi\npython ComfyUI/main.py $ARGS\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "title", "backend", "line"),
+    [
+        ("a.sh", WRAPPED, "vLLM", "FLASHINFER", 1),
+        ("a.sh", "docker run --name vllm --entrypoint sglang me/x:1 serve\n", "SGLang", "", 0),
+        ("a.sh", 'CMD="vllm serve a/b --attention-backend TRITON_ATTN"\neval $CMD\n', "vLLM",
+         "TRITON_ATTN", 2),
+        ("a.sh", LISTED, "Musubi Tuner", "native", 3),
+        ("a.sh", "cd x && A=1 python ComfyUI/main.py --use-sage-attention\n", "ComfyUI", "sage", 1),
+        ("a.sh", BRANCHED.format("--port 1"), "ComfyUI", "native", 0),
+        ("a.ps1", '$list = @("--sdpa")\npython wan_train_network.py @list\n', "Musubi Tuner",
+         "native", 1),
+        ("a.bat", '"%PY%" "%~dp0launch.py" --medvram --opt-sdp-attention\n',
+         "Stable Diffusion WebUI or Forge", "native", 1),
+        ("a.sh", "python launch.py --use-cuda --use-xformers\n", "SD.Next", "xformers", 1),
+        ("a.sh", "python gen_img.py --sdpa\n", "sd-scripts", "native", 1),
+        ("Dockerfile", 'FROM a/vllm-openai:1\nCMD ["--attention-backend", "FLASHINFER"]\n', "vLLM",
+         "FLASHINFER", 2),
+        ("a.sh", "python trl/scripts/sft.py --learning_rate 1\n", "TRL", "native", 0),
+    ],
+)  # fmt: skip
+def test_a_start_that_is_followed(
+    name: str, content: str, title: str, backend: str, line: int, tmp_path: Path
+) -> None:
+    facts = replace(machine(), xformers=Package(installed=False))
+    (one,) = one_of(tmp_path, name, content, facts)
+    phase = one.phases[0]
+    assert (one.title, phase.undecided, phase.line) == (title, "", line)
+    assert backend in (phase.backend, phase.shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.sh", BRANCHED.format("--use-sage-attention"), "branches set ARGS (lines 3)"),
+        ("a.ps1", POWERSHELL, "branches set ext_args (lines 4, 6)"),
+        ("a.sh", "[ -n $X ] && export VLLM_ATTENTION_BACKEND=A\nvllm serve a/b\n",
+         "branches set VLLM_ATTENTION_BACKEND (lines 1)"),
+        ("a.sh", 'A="${B_ARGS:-}"\npython -m sglang.launch_server $A\n', "$B_ARGS may choose"),
+        ("a.sh", "./webui.sh --xformer-flags\n", "webui-user.sh may choose"),
+        ("a.sh", "python a/train_sft.py --bf16\n", "train_sft.py may be a script of the user"),
+        ("a.yaml", LLAMA + "use_unsloth: true\nflash_attn: fa2\n", "Unsloth replaces"),
+        ("a.toml", SEVERAL, "several configurations, [SD], [flux]"),
+    ],
+)  # fmt: skip
+def test_a_start_that_stays_open(name: str, content: str, why: str, tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, name, content)
+    assert why in one.phases[0].undecided
+    assert one.findings == ()
+
+
+def test_a_program_that_is_asked_for_help_is_none(tmp_path: Path) -> None:
+    content = 'if [ $# = 0 ]; then vllm serve --help; fi\nvllm serve "$@"\n'
+    (one,) = one_of(tmp_path, "a.sh", content)
+    assert one.phases[0].undecided == "$@ may choose, and what it holds was not followed"
+
+
+def notebook(*cells: str) -> str:
+    found = [
+        {"cell_type": "code", "source": [f"{line}\n" for line in cell.splitlines()]}
+        for cell in cells
+    ]
+    return json.dumps({"cells": found, "nbformat": 4}, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "title", "backend", "place"),
+    [
+        (f"%%writefile a.yaml\n{AXOLOTL}flash_attention: true", "Axolotl", "flash", 7),
+        (CALLED, "Axolotl", "native", 5),
+        (f'text = """{AXOLOTL}flex_attention: true\n"""', "Axolotl", "flex", 6),
+        (GIVEN, "LLaMA-Factory", "flash", 5),
+        ("%%bash\npython wan_train_network.py --sdpa", "Musubi Tuner", "native", 2),
+    ],
+)  # fmt: skip
+def test_settings_in_a_notebook(
+    cell: str, title: str, backend: str, place: int, tmp_path: Path
+) -> None:
+    (one,) = one_of(tmp_path, "a.ipynb", notebook("import x", cell))
+    assert (one.title, one.phases[0].backend) == (title, backend)
+    assert one.phases[0].why.startswith(f"cell 2, line {place}: ")
+
+
+def test_options_that_the_compose_file_beside_a_script_holds(tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text(
+        "services:\n  ui:\n    build: .\n    environment:\n      - UI_ARGS=--use-sage-attention\n"
+    )
+    (one,) = one_of(tmp_path, "start.sh", "python ComfyUI/main.py --listen ${UI_ARGS}\n")
+    assert one.phases[0].backend == "sage"
+    assert any("UI_ARGS of" in note and "compose.yaml" in note for note in one.notes)
+
+
+def test_the_text_of_a_file_that_a_script_writes_has_no_branches(tmp_path: Path) -> None:
+    content = "python3 <<'END'\nfor x in y:\n  if x:\n    pass\nEND\n" + LISTED
+    (one,) = one_of(tmp_path, "a.sh", content)
+    assert (one.phases[0].backend, one.phases[0].line) == ("native", 8)
+
+
+CHOSEN = """$mode = "Flash"
+$list = @()
+if ($mode -eq "sdpa") {
+  $list += "--sdpa"
+}
+elseif ($mode -ieq "flash") {
+  $list += "--flash_attn"
+}
+else { $list += "--xformers" }
+python wan_train_network.py $list
+"""
+
+
+def test_a_branch_of_powershell_that_a_variable_decides(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.ps1", CHOSEN)
+    assert (one.phases[0].backend, one.phases[0].line) == ("flash", 7)
+    (one,) = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', '"other"'))
+    assert (one.phases[0].backend, one.phases[0].line) == ("xformers", 9)
+    (one,) = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', "$args[0]"))
+    assert one.phases[0].undecided == "branches set list (lines 4, 7, 9)"

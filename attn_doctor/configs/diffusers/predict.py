@@ -76,7 +76,7 @@ def predict(
 
 def _uses_diffusers(reading: Reading) -> bool:
     return (
-        reading.form != "python"
+        reading.form not in ("python", "notebook")
         or any(one.what == "import" for one in reading.calls)
         or any(one.what in ("set_attention_backend", "attention_backend") for one in reading.calls)
         or any("Pipeline" in one for one in _pipelines(reading))

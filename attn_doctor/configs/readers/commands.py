@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from attn_doctor.configs.readers import shell_words
+from attn_doctor.configs.readers import powershell, shell_words
 from attn_doctor.configs.readers.settings import Setting
 from attn_doctor.configs.readers.yaml_lines import Entry
 
@@ -20,7 +21,7 @@ _MOST_LINES = 50
 #: `IF /I "%choice%" == "1" (`, `) ELSE (`
 _BRANCH = re.compile(r"^(?:if\b|\)\s*else\b).{0,2000}\($", re.IGNORECASE)
 _REMARK = re.compile(r"^(?:rem\b|::|@rem\b)", re.IGNORECASE)
-_DOCKER = re.compile(r"^\s*(ENV|CMD|ENTRYPOINT|ARG)\s+(.*)$", re.IGNORECASE)
+_DOCKER = re.compile(r"^\s*(FROM|ENV|CMD|ENTRYPOINT|ARG)\s+(.*)$", re.IGNORECASE)
 _PAIR = re.compile(r"""([A-Za-z_]\w{0,100})=("[^"]{0,2000}"|'[^']{0,2000}'|\S{0,2000})""")
 #: Keys of YAML below which words of a command are.
 _COMMAND = ("command", "args", "entrypoint", "cmd", "run")
@@ -35,10 +36,24 @@ _OPEN = re.compile(
 )
 #: `"${ARGS[@]}"`: a word that holds others, which are not followed.
 _LIST = re.compile(r"\$\{\w{1,100}\[[@*]\][^}]{0,100}\}")
+#: `$MORE`: a word that may hold options, where its name says nothing else.
+_ALONE = re.compile(
+    r"(?i)\$\{?(?!\w*(?:model|path|dir|port|host|name|file|script|repo|image|config|ckpt|root|home"
+    r"|python|gpu|num|node|key|tag|device|id\}?$))[a-z_]{3,100}\}?"
+)
 #: `CMD=(python`: an array, to which later lines may add.
 _ARRAY = re.compile(r"([A-Za-z_]\w{0,100})\+?=")
-#: `$script = "train.py"` of PowerShell: a text, and no command.
-_TEXT = re.compile(r"""\$\w{1,100}\s{0,20}=\s{0,20}(["'])((?!--)[^"']){0,2000}\1\s{0,20}(?:#.*)?""")
+#: Lines that are named.
+_SHOWN = 10
+#: Options of `docker run` without a value, and variables that hold options of its own.
+_BARE = re.compile(
+    r"--(?:rm|privileged|init|read-only|detach|interactive|tty|no-healthcheck|publish-all"
+    r"|oom-kill-disable)|-[ditPq]+|--?[\w-]+=.*"
+)
+_OWN = re.compile(
+    r"(?i)\$\{?\w*(?:gpu|vol|mount|net|port|opt|arg|flag|env|docker)\w*(?:\[[@*]\])?\}?"
+)
+_MAY_SET = re.compile(r"(?i)(?!.*(?:gpu|vol|mount|net|port)).*(?:opt|arg|flag|env)")
 _DEEPEST = 3
 
 
@@ -52,6 +67,8 @@ class Command(Struct, frozen=True):
     """A variable with its options that branches set, and their lines."""
     outside: str = ""
     """A file with further variables of its environment."""
+    branched: Mapping[str, str] = {}
+    """Variables and arrays that branches change, with the lines: `ARGS (lines 3, 5)`."""
 
     def unset(self) -> str:
         """What among its words may hold further options; empty if nothing does."""
@@ -60,14 +77,22 @@ class Command(Struct, frozen=True):
         if array is not None:
             return array[1]
         for at, word in enumerate(words):
-            if _OPEN.fullmatch(word) and word.strip("${}%") not in self.variables:
+            if _OPEN.fullmatch(word) and self._unknown(word):
                 return word
             if _LIST.fullmatch(word):
+                return word
+            # Behind an option it is the option's value.
+            value = at and words[at - 1].startswith("-") and "=" not in words[at - 1]
+            if _ALONE.fullmatch(word) and at and not value and self._unknown(word):
                 return word
             # Behind an option it is the option's value.
             if at and word.startswith("$(") and not words[at - 1].startswith("-"):
                 return f"{word.rstrip(')')})"
         return self.outside
+
+    def _unknown(self, word: str) -> bool:
+        name = word.strip("${}%")
+        return name not in self.variables or name in self.branched
 
     def options(self) -> dict[str, Setting]:
         """Its options by name, `-` in names read as `_`."""
@@ -83,12 +108,23 @@ class Command(Struct, frozen=True):
 def of_shell(text: str, known: Mapping[str, str] | None = None) -> list[Command]:
     """The commands of a shell script. `known`: variables of its environment."""
     script = shell_words.read(text, known)
-    found = [*_split(script.words, script.variables)]
-    return [*found, *_within(found), *_arguments(script.variables)]
+    branched = {
+        name: f"{name} (lines {', '.join(map(str, lines[:_SHOWN]))})"
+        for name, lines in script.branched.items()
+    }
+    found = [
+        replace(one, branched=branched) for one in _inner(_split(script.words, script.variables))
+    ]
+    return [*found, *_within(found), *_arguments(script.variables, branched)]
+
+
+def of_powershell(text: str) -> list[Command]:
+    """The commands of a PowerShell script."""
+    return of_shell(powershell.as_shell(text))
 
 
 def of_batch(text: str) -> list[Command]:
-    """The commands of a Windows batch file or of a PowerShell script."""
+    """The commands of a Windows batch file."""
     variables: dict[str, Setting] = {}
     branched: dict[str, list[Setting]] = {}
     kept = []
@@ -103,18 +139,16 @@ def of_batch(text: str) -> list[Command]:
             one = variables[match[2]] = Setting(match[2], match[3].strip(), number)
             branched.setdefault(one.key, []).extend([one] if inside else [])
             stripped = ""
-        if _REMARK.match(stripped) or _TEXT.fullmatch(stripped):
+        if _REMARK.match(stripped):
             stripped = ""
-        stripped = stripped.removesuffix("^").removesuffix("`") + (
-            "\\" if stripped.endswith(("^", "`")) else ""
-        )
-        # A path of Windows: its backslashes quote nothing.
-        kept.append(re.sub(r"\\(?!$)", "/", stripped))
+        stripped = stripped.removesuffix("^") + ("\\" if stripped.endswith("^") else "")
+        # A path of Windows: its backslashes quote nothing; %~dp0 is the folder of this file.
+        kept.append(re.sub(r"\\(?!$)", "/", stripped.replace("%~dp0", "./")))
     script = shell_words.read("\n".join(kept))
     known = variables | script.variables
-    found = [*_split(script.words, known)]
+    found = [*_inner(_split(script.words, known))]
     several = {
-        name: ", ".join(str(one.line) for one in sets)
+        name: f"{name} (lines {', '.join(str(one.line) for one in sets)})"
         for name, sets in branched.items()
         if len({one.text for one in sets}) > 1 and known[name] is sets[-1]
     }
@@ -137,7 +171,11 @@ def of_docker(text: str) -> list[Command]:
     starts = [one for one in _instructions(text) if one[0] in ("CMD", "ENTRYPOINT")]
     words = [(word, line) for _, rest, line in starts for word in _words(rest)]
     filled = [part for one in words for part in _set_here(one, variables)]
-    return [Command(tuple(filled), variables), *_arguments(variables)]
+    image = [(one, line) for name, one, line in _instructions(text) if name == "FROM"][-1:]
+    if not any(one[0] == "ENTRYPOINT" for one in starts) and filled and filled[0][0][:1] == "-":
+        filled = [*image, *filled]  # CMD ["--model", "a/b"]: options of the image's own program
+    arguments = [replace(one, words=(*image, *one.words)) for one in _arguments(variables)]
+    return [Command(tuple(filled), variables), *arguments]
 
 
 def image_variables(text: str) -> dict[str, Setting]:
@@ -275,40 +313,80 @@ def _split(words: list[tuple[str, int]], variables: Mapping[str, Setting]) -> It
 def _arguments(
     variables: Mapping[str, Setting], branched: Mapping[str, str] | None = None
 ) -> Iterator[Command]:
-    """The options in variables. `branched`: the lines of branches that set one."""
+    """The options in variables. `branched`: those that branches set, with the lines."""
     for name in _ARGUMENTS:
         one = variables.get(name)
         if one is not None and name in (branched or {}):
-            lines = f"{name} (lines {(branched or {})[name]})"
-            yield Command(((name, one.line),), {}, lines)
+            yield Command(((name, one.line),), {}, (branched or {})[name])
         elif one is not None:
             words = [(name, one.line), *((word, one.line) for word in one.text.split())]
             yield Command(tuple(words), {})
 
 
-# docker run -e NAME=VALUE IMAGE …; bash -c "cd /app && python main.py"
+def _inner(found: Iterable[Command]) -> Iterator[Command]:
+    """The commands, with what `eval` and variables hold, and what containers start."""
+    for command in found:
+        words = command.words
+        if words[0][0] == "eval":
+            words = words[1:]
+        if not words:
+            continue
+        first, line = words[0]
+        # CMD="vllm serve a/b"; eval $CMD
+        if " " in first and len(words) < _DEEPEST:
+            parts = [(word, line) for word in _words(first)]
+            words = (*parts, *words[1:])
+        names = [word for word, _ in words[:4]]
+        at = names.index("run") if "run" in names else 0
+        if at and any(one in names[:at] for one in ("docker", "podman", "nvidia-docker")):
+            own = dict(_handed_over(words))
+            inner = _contained(words[at + 1 :])
+            yield replace(command, words=inner, variables={**command.variables, **own})
+        else:
+            yield replace(command, words=words)
+
+
+# docker run -e NAME=VALUE --entrypoint PROGRAM IMAGE …
+def _contained(words: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """What `docker run` starts: the program of the image or the one that is named, its options."""
+    start: list[tuple[str, int]] = []
+    open_: list[tuple[str, int]] = []
+    at = 0
+    while at < len(words):
+        word = words[at][0]
+        if _OWN.fullmatch(word):
+            open_ += [words[at]] if _MAY_SET.match(word) else []
+            at += 1
+        elif not word.startswith("-"):
+            break
+        else:
+            if word == "--entrypoint":
+                start = [*words[at + 1 : at + 2]]
+            elif word.startswith("--entrypoint="):
+                start = [(word.partition("=")[2], words[at][1])]
+            at += 1 if _BARE.fullmatch(word) else 2
+    return (*words[at : at + 1], *start, *words[at + 1 :], *open_)
+
+
+# bash -c "cd /app && python main.py"
 def _within(found: Sequence[Command], depth: int = 0) -> Iterator[Command]:
-    """Containers that a command starts, with their variables, and commands in one quoted word."""
+    """Commands in one quoted word."""
     for command in found:
         names = [word for word, _ in command.words]
-        if "run" in names[:4] and any(one in names[:3] for one in ("docker", "podman")):
-            own = dict(_handed_over(command))
-            if own:
-                yield Command(command.words, {**command.variables, **own})
         for at, (word, line) in enumerate(command.words[1:], 1):
             if names[at - 1].lower() in ("-c", "-lc", "-ic", "/c") and " " in word:
                 script = shell_words.read(word)
                 inner = [(each, line) for each, _ in script.words]
-                below = [*_split(inner, {**command.variables, **script.variables})]
+                below = [*_inner(_split(inner, {**command.variables, **script.variables}))]
                 yield from below
                 if depth < _DEEPEST:
                     yield from _within(below, depth + 1)
 
 
-def _handed_over(command: Command) -> Iterator[tuple[str, Setting]]:
+def _handed_over(words: Sequence[tuple[str, int]]) -> Iterator[tuple[str, Setting]]:
     """The variables of a container, from `-e NAME=VALUE` and `--env=NAME=VALUE`."""
     before = ""
-    for word, line in command.words:
+    for word, line in words:
         given = word if before in ("-e", "--env") else word.partition("--env=")[2]
         name, equals, value = given.partition("=")
         if equals and name.isidentifier():

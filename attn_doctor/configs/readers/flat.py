@@ -28,6 +28,19 @@ def of_data(data: Mapping[str, Any], text: str) -> dict[str, Setting]:
     return found
 
 
+def several(data: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
+    """The outermost tables that each have one of `keys` with a value of its own."""
+    for key in keys:
+        found = {
+            name: table[key]
+            for name, table in data.items()
+            if isinstance(table, dict) and isinstance(table.get(key), (str, int))
+        }
+        if len({*map(str, found.values())}) > 1:
+            return tuple(found)
+    return ()
+
+
 def _below(text: str, path: tuple[str, ...]) -> int:
     """The line of a key in a table of TOML; 0 if there is no such table."""
     table = re.search(rf"(?m)^\s*\[{re.escape('.'.join(path[:-1]))}\]\s*(?:#.*)?$", text)

@@ -13,8 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from attn_doctor.configs.formats import formats, of_command, of_settings, titles
+from attn_doctor.configs.formats import Format, formats, named_in, of_command, of_settings, titles
 from attn_doctor.configs.readers import commands, env_file, flat, shell_words, workflow, yaml_lines
+from attn_doctor.configs.readers.code_settings import settings_in
 from attn_doctor.configs.readers.commands import Command
 from attn_doctor.configs.readers.data_files import json_settings, toml_settings
 from attn_doctor.configs.readers.files import shown, text_of
@@ -62,6 +63,10 @@ _CHOOSE = (
 )  # fmt: skip
 #: Commands of a file that are looked at.
 _COMMANDS = 5_000
+#: Programs that notebooks start with settings in their code.
+_FROM_CODE = ("axolotl", "llama-factory", "ai-toolkit")
+#: Files beside a script that set variables of its container.
+_BESIDE = ("Dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml")
 #: Files with settings that a command line may name.
 _FILES = (".yaml", ".yml", ".toml", ".json")
 
@@ -86,7 +91,8 @@ def read_all(path: Path, why: str = "") -> list[Reading]:
     if form == "env":
         return [_env(base, text)]
     if form == "batch":
-        return _named(base, commands.of_batch(text))
+        ours = commands.of_powershell if path.suffix.lower() == ".ps1" else commands.of_batch
+        return _named(base, ours(text))
     if form == "docker":
         return _named(base, commands.of_docker(text))
     return _shell(base, text, path)
@@ -153,7 +159,36 @@ def _script(base: Reading, text: str) -> list[Reading]:
         text, shell, cells = notebook.code, notebook.shell, notebook.cells
     script = read_script(text, base.file)
     reading = replace(base, kind="script", calls=script.calls, unread=script.unread, cells=cells)
-    return [reading, *_formats(replace(base, cells=cells), commands.of_shell(shell))]
+    if base.form != "notebook":
+        return [reading]
+    inner = replace(base, cells=cells)
+    found = [*_formats(inner, commands.of_shell(shell)), *_in_code(inner, text)]
+    for name, written in notebook.files.items():
+        found += _written(inner, name, written)
+    return [*([reading] if chooses(reading) or not found else []), *found]
+
+
+def _in_code(base: Reading, code: str) -> Iterator[Reading]:
+    """The settings of programs that start from code: a dictionary, or YAML in a text."""
+    for settings in settings_in(code):
+        format_ = of_settings(settings)
+        if format_ in _FROM_CODE:
+            yield replace(base, format=format_, settings=settings)
+
+
+def _written(base: Reading, name: str, text: str) -> list[Reading]:
+    """What a cell writes to a file of this name; empty if it chooses nothing."""
+    suffix = Path(name).suffix.lower()
+    try:
+        if suffix in (".yaml", ".yml"):
+            return _yaml(base, text)
+        if suffix in (".sh", ".bash"):
+            return _formats(base, commands.of_shell(text))
+        if suffix == ".toml":
+            return [_data(replace(base, form="toml"), text, Path(name))]
+    except ConfigError:
+        pass
+    return []
 
 
 def _data(base: Reading, text: str, path: Path) -> Reading:
@@ -174,7 +209,12 @@ def _data(base: Reading, text: str, path: Path) -> Reading:
     if format_ == _SD_SCRIPTS and base.form == "json" and not _says(format_, nested):
         raise _unknown(base.file)  # it reads TOML; JSON is another program's, with its own default
     if format_ and not ours:
-        return replace(base, format=format_, settings=nested)
+        several = flat.several(data, formats()[format_].beside) if base.form == "toml" else ()
+        names = ", ".join(f"[{one}]" for one in several)
+        own = (
+            f"the file has several configurations, {names}: its program takes one" if names else ""
+        )
+        return replace(base, format=format_, settings=nested, own=own)
     if not ours:
         raise _unknown(base.file)
     from attn_doctor.configs.readers.datasets import datasets
@@ -246,17 +286,34 @@ def _shell(base: Reading, text: str, path: Path) -> list[Reading]:
 
 
 def _in_image(base: Reading, text: str, path: Path, names: set[str]) -> list[Reading]:
-    """The commands of a script with what the Dockerfile beside it sets; empty if that is none."""
+    """The commands of a script with what the Dockerfile or the compose file beside it sets.
+
+    It is empty if neither sets one of `names`.
+    """
     for folder in (path.parent, path.parent.parent):
-        try:
-            variables = commands.image_variables(text_of(folder / "Dockerfile"))
-        except ConfigError:
-            continue
-        known = {name: one.text for name, one in variables.items() if name in names}
-        if known:
-            image = f"{', '.join(known)} of {shown(folder / 'Dockerfile')}"
-            return _formats(replace(base, image=image), commands.of_shell(text, known))
+        for name in _BESIDE:
+            try:
+                variables = _container_variables(text_of(folder / name), name)
+            except ConfigError:
+                continue
+            known = {key: one.text for key, one in variables.items() if key in names}
+            if known:
+                image = f"{', '.join(known)} of {shown(folder / name)}"
+                return _formats(replace(base, image=image), commands.of_shell(text, known))
     return []
+
+
+def _container_variables(text: str, name: str) -> Mapping[str, Setting]:
+    """The variables that a Dockerfile sets, or a compose file, without those of two values."""
+    if name == "Dockerfile":
+        return commands.image_variables(text)
+    found: dict[str, Setting] = {}
+    several = set()
+    for command in commands.of_yaml([*yaml_lines.entries(text)]):
+        for key, one in command.variables.items():
+            if found.setdefault(key, one).text != one.text:
+                several.add(key)
+    return {key: one for key, one in found.items() if key not in several}
 
 
 def _named(base: Reading, found: Sequence[Command]) -> list[Reading]:
@@ -276,27 +333,48 @@ def _formats(base: Reading, found: Sequence[Command]) -> list[Reading]:
 def _key(reading: Reading) -> str:
     keys = {choice.key for choice in formats()[reading.format].choice}
     both = {**reading.settings, **reading.variables}
-    return repr(sorted((key, both[key].text) for key in keys if key in both))
+    open_ = [one for one in (reading.unset, reading.branches, reading.own) if one]
+    return repr([*sorted((key, both[key].text) for key in keys if key in both), *open_])
 
 
 def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
     for command in found[:_COMMANDS]:
         name = of_command(command)
-        if name:
-            yield replace(
-                base,
-                format=name,
-                settings=command.options() | _overrides(command, name),
-                variables=command.variables,
-                abridged=any("..." in word or "…" in word for word, _ in command.words),
-                unset=command.unset(),
-                branches=command.branches,
-                files=tuple(
-                    word
-                    for word, _ in command.words
-                    if word.lower().endswith(_FILES) and not word.startswith("-")
-                ),
-            )
+        if not name:
+            continue
+        one, unset = formats()[name], command.unset()
+        branched = command.branched.get(_name(unset), "")
+        own = one.may_be_own(named_in(command))
+        yield replace(
+            base,
+            format=name,
+            settings=command.options() | _overrides(command, name),
+            variables=command.variables,
+            abridged=any("..." in word or "…" in word for word, _ in command.words),
+            unset="" if branched else unset or _read_by(one, command),
+            branches=command.branches or branched,
+            branched=command.branched,
+            own=f"{own} may be a script of the user, whose code decides" if own else "",
+            files=tuple(
+                word
+                for word, _ in command.words
+                if word.lower().endswith(_FILES) and not word.startswith("-")
+            ),
+        )
+
+
+def _name(word: str) -> str:
+    """The variable of `${ARGS[@]}`."""
+    return word.strip("${}%").partition("[")[0]
+
+
+def _read_by(one: Format, command: Command) -> str:
+    """A file with options that the program reads by itself: webui-user.sh."""
+    words = named_in(command)
+    found = (
+        file for pattern, file in one.reads.items() if any(re.fullmatch(pattern, w) for w in words)
+    )
+    return next(found, "")
 
 
 def _overrides(command: Command, name: str) -> dict[str, Setting]:

@@ -11,6 +11,11 @@ from msgspec import Struct
 from attn_doctor.configs.readers.settings import ConfigError
 from attn_doctor.json_files import JsonError, decode
 
+#: First words of cells that are a file, that a shell runs, and that are Python.
+_WRITES = ("%%writefile", "%%file")
+_SHELLS = ("%%bash", "%%sh", "%%script", "%%shell")
+_PYTHON = ("%%time", "%%timeit", "%%capture", "%%prun", "%%python", "%%python3")
+
 
 class Notebook(Struct, frozen=True):
     """The code of a notebook, line by line where it is in the file."""
@@ -21,6 +26,8 @@ class Notebook(Struct, frozen=True):
     """The lines that IPython gives to a shell, likewise."""
     cells: Mapping[int, str]
     """Line of the file → `cell 3, line 2`."""
+    files: Mapping[str, str]
+    """The texts that `%%writefile NAME` writes, likewise."""
 
 
 def read_notebook(text: str, name: str) -> Notebook:
@@ -33,27 +40,58 @@ def read_notebook(text: str, name: str) -> Notebook:
     if not isinstance(cells, list):
         raise ConfigError(f"{name}: not a notebook: it has no cells")
     places = _Places(text)
-    code, shell, where = [""] * len(places.lines), [""] * len(places.lines), dict[int, str]()
+    size = len(places.lines)
+    sheets = _Sheets([""] * size, [""] * size, {}, {})
     for number, cell in enumerate(cells, 1):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        taken = -1
-        for at, line in enumerate(_source(cell), 1):
-            place = places.of(line)
-            if place == taken or place >= len(code):  # a whole cell on one line of the file
-                code.append("")
-                shell.append("")
-                place = len(code) - 1
-            taken = place
-            where[place + 1] = f"cell {number}, line {at}"
-            stripped = line.lstrip()
-            if stripped.startswith(("!", "%")):
-                shell[place] = _shell(stripped)
-                indent = line[: len(line) - len(stripped)]
-                code[place] = f"{indent}pass" if indent else ""
-            else:
-                code[place] = line
-    return Notebook("\n".join(code), "\n".join(shell), where)
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            _read_cell(number, _source(cell), places, sheets)
+    files = {name: "\n".join(lines) for name, lines in sheets.files.items() if lines}
+    return Notebook("\n".join(sheets.code), "\n".join(sheets.shell), sheets.where, files)
+
+
+class _Sheets(Struct):
+    """What the lines of a notebook belong to; each has the place that it has in the file."""
+
+    code: list[str]
+    shell: list[str]
+    where: dict[int, str]
+    files: dict[str, list[str]]
+
+
+def _read_cell(number: int, lines: list[str], places: _Places, sheets: _Sheets) -> None:
+    magic, _, rest = (lines[0] if lines else "").strip().partition(" ")
+    own: list[str] | None = None
+    if magic in _WRITES:
+        own = sheets.files.setdefault(rest.split()[-1] if rest else "", [])
+    elif magic in _SHELLS:
+        own = sheets.shell
+    elif magic.startswith("%%") and magic not in _PYTHON:
+        own = []
+    taken = -1
+    for at, line in enumerate(lines, 1):
+        place = places.of(line)
+        if place == taken or place >= len(sheets.code):  # a whole cell on one line of the file
+            sheets.code.append("")
+            sheets.shell.append("")
+            place = len(sheets.code) - 1
+        taken = place
+        sheets.where[place + 1] = f"cell {number}, line {at}"
+        if own is None:
+            _read_line(line, place, sheets)
+        elif at > 1:
+            own += [""] * (place + 1 - len(own))
+            own[place] = line
+
+
+def _read_line(line: str, place: int, sheets: _Sheets) -> None:
+    """A line of Python, or one that IPython gives to a shell."""
+    stripped = line.lstrip()
+    if stripped.startswith(("!", "%")):
+        sheets.shell[place] = _shell(stripped)
+        indent = line[: len(line) - len(stripped)]
+        sheets.code[place] = f"{indent}pass" if indent else ""
+    else:
+        sheets.code[place] = line
 
 
 def _source(cell: dict[str, Any]) -> list[str]:

@@ -111,8 +111,12 @@ class Reading(Struct, frozen=True, kw_only=True):
     """A variable in the command that holds further options and is not set in the file."""
     branches: str = ""
     """A variable with the options of a command, and the lines on which branches set it."""
+    branched: Mapping[str, str] = {}
+    """Variables that branches change, each with its lines as `branches` has them."""
+    own: str = ""
+    """What may be a program of the user: a script of a usual name, or several sections."""
     image: str = ""
-    """Variables that a Dockerfile beside it sets, with that file; empty if none counts."""
+    """Variables that a Dockerfile or compose file beside it sets, with that file; else empty."""
     why: str = ""
     """Why this file was read, if the user did not name it."""
     form: Form

@@ -13,6 +13,21 @@ from collections.abc import Iterator, Mapping
 from attn_doctor.configs.readers.settings import Setting
 
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w{0,100})(\+?)=(.*)$", re.DOTALL)
+#: `"${ARGS[@]}"`
+_LISTED = re.compile(r"\$\{([A-Za-z_]\w{0,100})\[[@*]\]\}")
+#: What opens and closes branches, where a command begins.
+_OPENS = re.compile(r"(?:^|[;&|]\s*|\b(?:then|do|else)\s+)(?:if|case|for|while|until|select)\s")
+_CLOSES = re.compile(r"(?:^|;\s*)(?:fi|esac|done)\b")
+_HERE = re.compile(r"(?<!<)<<-?\s*[\"']?(\w{1,100})")
+#: Words behind which a command begins that may not run.
+_AGAIN = ("&&", "||", "then", "else", "do")
+_DECLARES = ("export", "declare", "local", "readonly", "typeset", "set", "-x", "env")
+_CONCERNS = re.compile(
+    r"(?i)att(?:e)?n|xformers|sdpa?\b|sage|flash|--cpu|vllm|sglang|\.py\b"
+    r"|\$(?:[@*(]|\{?\w*(?:args|opts|options|flags|params))"
+)
+#: A variable that holds options, by its name.
+_OPTIONS = re.compile(r"(?i)(?:args|opts|options|flags|params)\d?$")
 #: `export NAME="--one \\`: a value that goes on on the next line.
 _OPENED = re.compile(r"(?:export\s+)?[A-Za-z_]\w{0,100}=\"[^\"]{0,4000}$")
 #: Lines of one value.
@@ -33,43 +48,160 @@ class Script:
         self.variables: dict[str, Setting] = {}
         self.words: list[tuple[str, int]] = []
         """Every word behind assignments, with its line."""
+        self.branched: dict[str, list[int]] = {}
+        """Variables and arrays to which branches may give other options, and the lines."""
 
 
 def read(text: str, known: Mapping[str, str] | None = None) -> Script:
     """Assignments and words of a script. `known`: variables of its environment."""
-    script = Script()
-    values = dict(known or {})
-    within, left = False, _FILLED
-    leading = continued = False
-    for number, line, goes_on in _logical(text):
-        words = []
-        for word in _split(line):
-            filled = _filled(word, values, min(left, LONGEST)) if "$" in word else word
-            left -= len(filled) if filled is not word else 0
-            words.append(filled)
-        if words and words[0].startswith("--") and script.words[-1:] == [(";", number - 1)]:
-            script.words.pop()  # the options of the line before, without its backslash
-        # A word such as `a=b` on a further line of a command is its own.
-        leading = leading or not continued
-        continued = goes_on
-        for word in words:
-            if word in ("export", "declare", "local", "set", "-x", "env") and leading:
+    return _Reader(known or {}).script_of(text)
+
+
+class _Reader:
+    """Reads a script line by line: what is set, what branches set, and what is passed on."""
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self._script = Script()
+        self._values = dict(known)
+        self._certain = dict(known)
+        """Those that no branch changes."""
+        self._arrays: dict[str, list[tuple[str, int]]] = {}
+        self._left = _FILLED
+        self._depth = 0
+        self._ends = ""
+        """The line with which a text between `<<EOF` and `EOF` ends."""
+        self._open = ""
+        """The array whose words follow, with `+` if they are added to it."""
+        self._parentheses = 0
+        self._in_array: list[tuple[str, int]] = []
+
+    def script_of(self, text: str) -> Script:
+        """The whole script."""
+        script = self._script
+        leading = continued = within = False
+        for number, line, goes_on in _logical(text):
+            words = _split(line)
+            if words and words[0].startswith("--") and script.words[-1:] == [(";", number - 1)]:
+                script.words.pop()  # the options of the line before, without its backslash
+            # A word such as `a=b` on a further line of a command is its own.
+            leading = leading or not continued
+            continued = goes_on
+            opened, closed = self._branches(line)
+            leading = self._line(words, number, leading=leading, inside=bool(self._depth + opened))
+            self._depth = max(0, self._depth + opened - closed)
+            within = ("=(" in line or within) and not line.rstrip().endswith(")")
+            if not (within or goes_on or self._open):
+                script.words.append((";", number))
+        return script
+
+    def _branches(self, line: str) -> tuple[int, int]:
+        """How many branches a line opens and closes; none in the text of a file that it writes."""
+        if self._ends:
+            self._ends = "" if line.strip() == self._ends else self._ends
+            return 0, 0
+        here = _HERE.search(line)
+        self._ends = here[1] if here else ""
+        return len(_OPENS.findall(line)), len(_CLOSES.findall(line))
+
+    def _line(self, words: list[str], number: int, *, leading: bool, inside: bool) -> bool:
+        """Take the words of one line; whether a further line may still begin with assignments."""
+        declares = False
+        for raw in words:
+            if self._open:
+                self._element(raw, number, inside=inside)
                 continue
-            match = _ASSIGNMENT.match(word) if leading else None
-            if match and not match[3].startswith("("):
-                before = values.get(match[1], "") if match[2] else ""
-                value = appended(before, match[3]) if match[2] else match[3]
-                values[match[1]] = value
-                script.variables[match[1]] = Setting(match[1], values[match[1]], number)
+            if raw in _AGAIN or raw == ";":
+                leading, declares = True, False
+                inside = inside or raw in _AGAIN
+            elif (raw in _DECLARES and leading) or (declares and raw.startswith("-")):
+                declares = True
                 continue
-            leading = False
-            # "--parallel_backend $BACKEND" in quotes is one word of an array, and two for argparse.
-            parts = word.split() if word.lstrip("(").startswith("--") else [word]
-            script.words += [(part.strip("()"), number) for part in parts]
-        within = ("=(" in line or within) and not line.rstrip().endswith(")")
-        if not (within or goes_on):
-            script.words.append((";", number))
-    return script
+            elif leading and self._assigned(raw, number, inside=inside):
+                continue
+            else:
+                leading = raw.endswith(";")
+            self._word(raw, number)
+        return leading
+
+    def _assigned(self, raw: str, number: int, *, inside: bool) -> bool:
+        """An assignment is noted; False if the word is none."""
+        match = _ASSIGNMENT.match(raw)
+        if match is None:
+            return False
+        if match[3].startswith("("):
+            self._open, self._in_array, self._parentheses = match[1] + match[2], [], 0
+            self._element(match[3], number, inside=inside)
+            return True
+        name, before = match[1], self._values.get(match[1], "")
+        value = self._fill(match[3].removesuffix(";"))
+        value = appended(before, value) if match[2] else value
+        self._certain[name] = value
+        if not inside:
+            self._script.branched.pop(name, None)
+        elif _differ(before, value) or _CONCERNS.search(name) or name in self._script.branched:
+            self._script.branched.setdefault(name, []).append(number)
+            del self._certain[name]
+        self._values[name] = value
+        self._script.variables[name] = Setting(name, value, number)
+        return True
+
+    def _element(self, raw: str, number: int, *, inside: bool) -> None:
+        """One word of an array, whose end it may be."""
+        self._parentheses += raw.count("(") - raw.count(")")
+        ends = self._parentheses <= 0 or len(self._in_array) > _LINES * 10
+        word = raw.removeprefix("(") if not self._in_array else raw
+        word = word.removesuffix(";").removesuffix(")") if ends else word
+        if word:
+            self._in_array += self._filled_words(word, number)
+        if not ends:
+            return
+        name, adds = self._open.removesuffix("+"), self._open.endswith("+")
+        self._open = ""
+        before = self._arrays.get(name, [])
+        after = [*before, *self._in_array] if adds else self._in_array
+        if inside and _differ(_joined(before), _joined(after)):
+            self._script.branched.setdefault(name, []).append(number)
+            return
+        if not inside and not adds:
+            self._script.branched.pop(name, None)
+        self._arrays[name] = after[: _LINES * 100]
+
+    def _word(self, raw: str, number: int) -> None:
+        self._script.words += [
+            # The parentheses of an array or of a subshell.
+            (word if word.startswith("$(") else word.strip("()"), line)
+            for word, line in self._filled_words(raw, number)
+        ]
+
+    def _filled_words(self, raw: str, number: int) -> list[tuple[str, int]]:
+        """A word with its variables filled in, as the words of an array that it stands for."""
+        listed = _LISTED.fullmatch(raw)
+        if listed is not None and listed[1] in self._arrays:
+            known = self._arrays[listed[1]]
+            return [*known, (raw, number)] if listed[1] in self._script.branched else known
+        word = self._fill(raw)
+        # "--parallel_backend $BACKEND" in quotes is one word of an array, and two for argparse.
+        parts = word.split() if word.lstrip("(").startswith("--") else [word]
+        return [(part, number) for part in parts]
+
+    def _fill(self, word: str) -> str:
+        if "$" not in word:
+            return word
+        filled = _filled(word, self._certain, min(self._left, LONGEST))
+        self._left -= len(filled)
+        return filled
+
+
+def _joined(words: list[tuple[str, int]]) -> str:
+    return " ".join(word for word, _ in words)
+
+
+def _differ(before: str, after: str) -> bool:
+    """Two values differ in words that may concern attention, or name a program."""
+    words = {*before.split()} ^ {*after.split()}
+    # Of `--lr=$LR` the value matters only if the name does.
+    names = (one.partition("=")[0] if one.startswith("--") else one for one in words)
+    return any(_CONCERNS.search(one) for one in names)
 
 
 def options_of(words: list[tuple[str, int]]) -> dict[str, Setting]:
@@ -138,7 +270,9 @@ def _filled(word: str, values: Mapping[str, str], most: int) -> str:
     parts, length, at = [], len(word), 0
     for match in _VARIABLE.finditer(word):
         name = match[1] or match[3]
-        value = values.get(name, match[2] if match[2] is not None else match[0])
+        # An empty default says nothing of the options that the environment may hold.
+        default = match[2] or (None if _OPTIONS.search(name) else match[2])
+        value = values.get(name, default if default is not None else f"${name}")
         length += len(value) - len(match[0])
         if length > most:
             return word

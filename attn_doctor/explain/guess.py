@@ -53,6 +53,11 @@ _BUILD = re.compile(
     r"(?:Failed building wheel for|Failed to build:?|Building wheel for(?=.{1,80}\berror$))"
     r" [`'\"]?(?P<package>[\w.-]+)"
 )
+#: What was compiled by a failed build at run time: a file, or a folder for ninja.
+_COMPILED = re.compile(
+    r"errors? detected in the compilation of [`'\"](?P<file>[^`'\"\n]{1,300})"
+    r"|Command .{1,3}ninja\b[^\n]{0,60}-C['\"]?,? ['\"]?(?P<folder>[^'\"\n]{1,300})"
+)
 _FIRST_ERROR = re.compile(r"\b(?:fatal )?error\b ?[:C]|\bError: ")
 #: Messages that the package is absent, after which a program may go on.
 _ABSENT = re.compile(r"No module named|not (?:be )?(?:found|installed|available)|[Pp]lease install")
@@ -222,15 +227,14 @@ def _component(
     first = [one for one in able if not one.fallback]
     named = [one for one in first if one.is_named_in(failure.message)]
     platform = [one for one in first if one.before and one.is_named_in(text)]
-    for frame in reversed(failure.frames):
-        for one in first:
-            if one.owns(frame.path) or one.is_called_by(frame.code):
-                return next((other for other in platform if one.id in other.before), one), frame
-        if not table.is_neutral(frame.path):
-            break
+    if (inmost := _inmost(failure, first)) is not None:
+        one, frame = inmost
+        return next((other for other in platform if one.id in other.before), one), frame
     inner = failure.frames[-1] if failure.frames else None
     if known is not None and known.names_its_component:
         return next(one for one in table.component if one.id == known.component), inner
+    if table.kind_of(failure.message).id == "died" and (late := _further_up(failure, first)):
+        return late
     last = [one for one in able if one.fallback]
     named += [one for one in last if one.is_named_in(failure.message)]
     if named:
@@ -239,6 +243,29 @@ def _component(
         if any(one.owns(frame.path) for frame in failure.frames[-3:]):
             return one, inner
     return None, None
+
+
+def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Component, _Frame] | None:
+    """The component of the innermost frame that does not only pass a call on."""
+    for frame in reversed(failure.frames):
+        for one in components:
+            if one.owns(frame.path) or one.is_called_by(frame.code):
+                return one, frame
+        if not component_table().is_neutral(frame.path):
+            return None
+    return None
+
+
+def _further_up(
+    failure: _Failure, components: Sequence[Component]
+) -> tuple[Component, _Frame] | None:
+    """The component that an outer frame names: a GPU reports a failure at a later call."""
+    for frame in reversed(failure.frames):
+        text = f"{frame.path} {frame.function} {frame.code}"
+        named = next((one for one in components if one.is_named_in(text)), None)
+        if named is not None:
+            return named, frame
+    return None
 
 
 def _component_beside(failure: _Failure) -> Component | None:
@@ -255,10 +282,10 @@ def _component_beside(failure: _Failure) -> Component | None:
 def _of_build(name: str, lines: Sequence[LogLine]) -> Guess | None:
     """The package whose build failed, with the first error of the compiler."""
     for line in reversed(lines[-200:]):
-        match = _BUILD.search(line.text)
+        match = _BUILD.search(line.text) or _COMPILED.search(line.text)
         if match is None:
             continue
-        package = match["package"]
+        package = next(filter(None, match.groups()))
         found = next((c for c in component_table().component if c.is_named_in(package)), None)
         if found is None:
             continue

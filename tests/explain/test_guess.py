@@ -292,3 +292,28 @@ def test_the_line_that_names_the_component_comes_before_one_beside_it(
     )
     assert found is not None
     assert (found.component, found.line) == ("sglang", 1)
+
+
+def test_a_kernel_that_is_compiled_at_run_time_is_named_by_its_folder(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        "Error limit reached.\n"
+        '100 errors detected in the compilation of "/home/me/.cache/flashinfer/120/a.cu".\n'
+        "Compilation terminated.\nninja: build stopped: subcommand failed.\n"
+        "subprocess.CalledProcessError: Command '['ninja', '-v', '-C', '/home/me/.cache/x']'\n"
+    )
+    assert found is not None
+    assert found.component == "flashinfer"
+
+
+def test_a_late_failure_of_the_gpu_is_traced_up_the_frames(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        f'{HEAD}  File "/ComfyUI/nodes.py", line 85, in qwen_sage_forward\n    out = self.to_out(x)\n'
+        '  File "/ComfyUI/comfy/ops.py", line 109, in forward\n    return linear(x, weight)\n'
+        "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    )
+    assert found is not None
+    assert (found.component, found.kind) == ("sage", "died")

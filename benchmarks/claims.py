@@ -631,6 +631,10 @@ def _editable(name: str) -> Callable[[Path], bool]:
         sources = root / "checkout" / "src"
         sources.mkdir(parents=True)
         (site(root) / name).rename(sources / name)
+        record = next(site(root).glob(f"{name}-*.dist-info")) / "RECORD"
+        lines = record.read_text().splitlines(keepends=True)
+        record.unlink()
+        record.write_text("".join(one for one in lines if not one.startswith(f"{name}/")))
         (site(root) / f"__editable__.{name}.pth").write_text(f"{sources}\n")
         return True
 

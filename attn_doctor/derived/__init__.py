@@ -49,6 +49,9 @@ def derive(facts: Facts, tables: Tables) -> Facts:
     facts = msgspec.structs.replace(facts, extensions=extensions.derived(facts, gaps))
     gpus = _gpus(facts, tables, gaps)
     torch = msgspec.structs.replace(facts.torch, gpu_code=_torch_gpu_code(gpus))
+    if torch.installed and not torch.import_error:
+        doubtful = _damaged_import("torch", "torch", facts, gaps)
+        torch = msgspec.structs.replace(torch, **doubtful)
     facts = msgspec.structs.replace(
         facts,
         torch=torch,
@@ -182,11 +185,24 @@ def _package(facts: Facts, tables: Tables, field: str, gaps: dict[str, str]) -> 
     if package.installed and not package.import_error:
         error = import_errors.because_of_others(field, facts, tables)
         values["import_error"] = error or package.import_error
+        if not values["import_error"]:
+            values |= _damaged_import(field, package.distribution, facts, gaps)
     if field == "xformers":
         accepts = backend_wheels.accepts_flash_attn(facts, tables)
         values["index"] = backend_wheels.xformers_index(facts, tables)
         values["accepts_flash_attn"] = _known(accepts, "xformers.accepts_flash_attn", gaps)
     return msgspec.structs.replace(package, **values)
+
+
+def _damaged_import(
+    field: str, distribution: str | None, facts: Facts, gaps: dict[str, str]
+) -> dict[str, Any]:
+    """Return the facts of an import that may reach a damaged file; nothing if it reaches none."""
+    doubt = import_errors.incomplete(distribution, facts)
+    if not doubt:
+        return {}
+    gaps.setdefault(f"{field}.import_error", doubt)
+    return {"import_error": None, "import_doubt": doubt}
 
 
 #: Every derived fact with its function, in order: later ones use earlier ones. Facts of each GPU

@@ -10,6 +10,21 @@ from attn_doctor.facts import Facts, Package
 #: Transformers 5.23 and Accelerate 1.15: "Invalid version: None" and "No package metadata was
 #: found for torch".
 _READ_METADATA = ("diffusers", "transformers", "accelerate")
+#: Packages that a framework imports only where they are used.
+_OWN = ("einops", "kernels", "sageattention", "sageattn3", "torchao", "triton", "xformers")
+#: Packages that everything imports with torch.
+_WITH_TORCH = ("torch", "numpy", "filelock", "typing-extensions")
+
+
+def incomplete(distribution: str | None, facts: Facts) -> str:
+    """Return which damaged file an import of a distribution may reach; empty if none is known."""
+    framework = distribution in _READ_METADATA
+    for one in facts.incomplete_packages or ():
+        concerned = one.package in (distribution, *_WITH_TORCH)
+        # What is left are requirements of the frameworks, such as huggingface_hub.
+        if concerned or (framework and one.package not in _OWN):
+            return f"{one.file} is {one.reason}"
+    return ""
 
 
 def because_of_others(field: str, facts: Facts, tables: Tables) -> str:

@@ -28,7 +28,13 @@ from attn_doctor.facts.installed import (
     Triton,
     UnmetRequirement,
 )
-from attn_doctor.facts.interpreter import DamagedMetadata, Duplicate, Interpreter, Python
+from attn_doctor.facts.interpreter import (
+    DamagedMetadata,
+    Duplicate,
+    IncompletePackage,
+    Interpreter,
+    Python,
+)
 from attn_doctor.facts.kinds import Version
 from attn_doctor.facts.machine import Directory, PciDevice, System
 from attn_doctor.facts.nvidia import Driver, Gpu
@@ -50,6 +56,7 @@ __all__ = [
     "Extension",
     "Facts",
     "Gpu",
+    "IncompletePackage",
     "Interpreter",
     "NewerRelease",
     "Package",
@@ -119,6 +126,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     Windows only."""
     damaged_metadata: tuple[DamagedMetadata, ...] | None = None
     """Metadata of known packages that cannot be read."""
+    incomplete_packages: tuple[IncompletePackage, ...] | None = None
+    """Known packages, and packages that they import, with files that are gone or cut short."""
     duplicates: tuple[Duplicate, ...] | None = None
     """Known packages and CUDA wheels that are installed more than once."""
     unmet_requirements: tuple[UnmetRequirement, ...] | None = None
@@ -199,6 +208,7 @@ ELEMENTS: dict[str, str] = {
     "toolkits": "toolkit",
     "extensions": "extension",
     "damaged_metadata": "metadata",
+    "incomplete_packages": "incomplete",
     "duplicates": "duplicate",
     "unmet_requirements": "requirement",
     "newer_releases": "release",

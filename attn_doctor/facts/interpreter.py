@@ -90,6 +90,21 @@ class DamagedMetadata(Struct, frozen=True, kw_only=True):
     """What is wrong with it."""
 
 
+class IncompletePackage(Struct, frozen=True, kw_only=True):
+    """A known package with files that are gone or cut short."""
+
+    package: str | None = None
+    """Its distribution."""
+    version: Version | None = None
+    """Its version, from its metadata."""
+    file: str | None = None
+    """The first such file, relative to site-packages."""
+    reason: str | None = None
+    """What is wrong with it: `gone`, `empty` or `cut short`."""
+    files: int | None = None
+    """Number of such files among those that an import may execute."""
+
+
 class Duplicate(Struct, frozen=True, kw_only=True):
     """A known package, or a CUDA wheel, that is installed more than once."""
 

@@ -259,6 +259,15 @@ class Host:
         """Measure the tree below `path` for at most `seconds`; links are not followed."""
         return msgspec.convert(self.ask("measure", path, seconds), Measure)
 
+    def changed_files(self, info: str, seconds: float) -> tuple[tuple[str, int], ...]:
+        """Return files that the RECORD of a package lists and that are gone (-1) or shorter.
+
+        Each with its size. `info` is the package's metadata folder, in site-packages. Only files
+        that an import may execute count. OSError: the package has no RECORD.
+        """
+        answer = self.ask("changed_files", info, seconds)
+        return tuple((str(path), int(size)) for path, size in answer)
+
     def memory(self) -> tuple[int, int]:
         """Return the memory in bytes: total and available."""
         total, available = self.ask("memory")

@@ -77,6 +77,43 @@ def _stat(path: str) -> dict[str, Any]:
     }
 
 
+#: Bytes of a RECORD that are read; that of torch has 1.3 million.
+_RECORD = 1 << 23
+
+
+# torch/_C.cpython-312-x86_64-linux-gnu.so,sha256=…,37584
+# "name, with a comma.py",sha256=…,12
+def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
+    """Return files that RECORD in the folder `info` lists and that are gone (-1) or shorter.
+
+    Each with its size. Only files count that an import may execute: compiled modules, sources at
+    most two folders deep, and torch's helper program. Files of tests do not count, which people
+    delete. What is not read after `seconds` is left out.
+    """
+    end = time.monotonic() + seconds
+    site = os.path.dirname(info)
+    found = []
+    for line in read_text(os.path.join(info, "RECORD"), _RECORD, cut=True).splitlines():
+        path, _, rest = line.partition(",")
+        size = rest.rpartition(",")[2]
+        source = path.endswith(".py") and path.count("/") <= 2
+        if not (source or path.endswith((".so", ".pyd", "/torch_shm_manager"))):
+            continue
+        if not size.isdecimal() or len(size) > 15 or "/test" in path or path.startswith(("/", ".")):
+            continue
+        if time.monotonic() > end:
+            break
+        try:
+            have = os.stat(os.path.join(site, path)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            have = -1
+        except (OSError, ValueError):  # a name may hold a NUL
+            continue
+        if have < int(size):
+            found.append((path, have))
+    return found
+
+
 def _danger(
     question: Callable[[str], ownership.Danger | None],
 ) -> Callable[[str], str | None]:
@@ -144,7 +181,7 @@ OUTPUT_LIMIT = 1 << 18
 #: Seconds to wait for a killed program before it is left behind.
 GRACE = 0.5
 #: Questions about a path. The other ones open files, and `files` refuses those.
-_PATHS = ("stat", "list", "real", "access", "space", "measure")
+_PATHS = ("stat", "list", "real", "access", "space", "measure", "changed_files")
 _MODES = {"r": os.R_OK, "w": os.W_OK, "x": os.X_OK}
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -171,6 +208,7 @@ class LocalHost(Host):
             "access": lambda path, mode: os.access(path, _MODES[mode]),
             "space": _space,
             "measure": _measure,
+            "changed_files": _changed_files,
             "memory": _memory,
             "unreachable": reach.met,
             "run": self._run,

@@ -17,8 +17,8 @@ from attn_doctor.host import Host
 
 #: For each question, the number of arguments that decide the answer. The rest are limits.
 _SIGNIFICANT = {
-    "read": 1, "head": 1, "grep": 2, "checksum": 1, "measure": 1, "run": 1, "inside": 1, "nvml": 0,
-    "gpu_code": 1, "unresolved": 1,
+    "read": 1, "head": 1, "grep": 2, "checksum": 1, "measure": 1, "changed_files": 1, "run": 1,
+    "inside": 1, "nvml": 0, "gpu_code": 1, "unresolved": 1,
 }  # fmt: skip
 
 

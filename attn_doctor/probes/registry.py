@@ -9,7 +9,15 @@ from attn_doctor.host import Host
 from attn_doctor.probes import nvidia
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
-from attn_doctor.probes.installed import extensions, libraries, metadata, packages, torch, triton
+from attn_doctor.probes.installed import (
+    extensions,
+    files,
+    libraries,
+    metadata,
+    packages,
+    torch,
+    triton,
+)
 from attn_doctor.probes.machine import caches, directories, environment, manifests, pci, system
 from attn_doctor.probes.toolchain import compilers, toolkits
 
@@ -37,5 +45,6 @@ PROBES: tuple[Probe, ...] = (
     Probe("extension", ("extensions",), extensions.read),
     Probe("package", (*packages.FIELDS, "unmet_requirements"), packages.read),
     Probe("metadata", ("damaged_metadata", "duplicates"), metadata.read),
+    Probe("file", ("incomplete_packages",), files.read),
     Probe("environment", ("env",), environment.read),
 )

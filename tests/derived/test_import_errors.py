@@ -6,7 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.derived import derive
-from attn_doctor.facts import DamagedMetadata, Extension, Facts, Package, Torch
+from attn_doctor.facts import (
+    DamagedMetadata,
+    Extension,
+    Facts,
+    IncompletePackage,
+    Package,
+    Torch,
+)
 from attn_doctor.rulebook import library
 
 HERE = Package(installed=True, version="5.23.0", import_error="", imports_torchvision=True)
@@ -89,3 +96,31 @@ def test_a_broken_flash_attn_stops_diffusers_that_does_not_catch_it(
         extensions=(replace(broken, fault="it is empty"),),
     )
     assert bool(derive(facts, library.tables()).diffusers.import_error) is fails
+
+
+@pytest.mark.parametrize(
+    ("damaged", "doubtful"),
+    [
+        ("numpy", {"torch", "diffusers", "xformers"}),
+        ("torch", {"torch", "diffusers", "xformers"}),
+        ("huggingface-hub", {"diffusers"}),
+        ("diffusers", {"diffusers"}),
+        ("xformers", {"xformers"}),
+        ("sageattention", set()),
+    ],
+)
+def test_an_import_is_unknown_where_a_file_on_its_way_is_damaged(
+    damaged: str, doubtful: set[str]
+) -> None:
+    one = IncompletePackage(package=damaged, version="1.0", file="a.py", reason="empty", files=1)
+    facts = Facts(
+        torch=Torch(installed=True, import_error=""),
+        diffusers=Package(installed=True, distribution="diffusers", import_error=""),
+        xformers=Package(installed=True, distribution="xformers", import_error=""),
+        incomplete_packages=(one,),
+    )
+    found = derive(facts, library.tables())
+    for name in ("torch", "diffusers", "xformers"):
+        package = getattr(found, name)
+        expected = (None, "a.py is empty") if name in doubtful else ("", None)
+        assert (package.import_error, package.import_doubt) == expected, name

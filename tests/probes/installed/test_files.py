@@ -1,0 +1,113 @@
+"""Files of a package that are gone or cut short. Each package is really imported too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attn_doctor.host.local import LocalHost
+from attn_doctor.probes.distributions import scan
+from attn_doctor.probes.gaps import Gaps
+from attn_doctor.probes.installed import files
+from tests.binaries.sources import library
+
+SOURCES = {
+    "diffusers/__init__.py": "from diffusers.models import part\n",
+    "diffusers/models/__init__.py": "",
+    "diffusers/models/part.py": "first = 1\nsecond = [\n    2,\n]\n",
+    "diffusers/models/tests/case.py": "wrong = 1\n",
+    "diffusers/pipelines/some/deep.py": "deep = 1\n",
+}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with a package, and the RECORD that an installer writes."""
+    folder = tmp_path / "site"
+    info = folder / "diffusers-0.42.1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: diffusers\nVersion: 0.42.1\n")
+    for name, text in SOURCES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    library(folder / "diffusers" / "_C.so", "int one() { return 1; }")
+    names = [*SOURCES, "diffusers/_C.so"]
+    lines = [f"{name},sha256=x,{(folder / name).stat().st_size}" for name in names]
+    record = [*lines, "diffusers-0.42.1.dist-info/RECORD,,", "../../../bin/tool,sha256=x,90", ""]
+    (info / "RECORD").write_text("\n".join(record))
+    return folder
+
+
+def found(site: Path) -> list[tuple[str | None, str | None, int | None]]:
+    where = scan(LocalHost(), (str(site),), str(site), Gaps(), python="3.12.3")
+    listed = files.read(LocalHost(), where, Gaps())["incomplete_packages"]
+    assert all((one.package, one.version) == ("diffusers", "0.42.1") for one in listed)
+    return [(one.file, one.reason, one.files) for one in listed]
+
+
+def imports(site: Path) -> bool:
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); import diffusers"
+    return not subprocess.run(
+        [sys.executable, "-I", "-S", "-B", "-c", code], capture_output=True, check=False
+    ).returncode
+
+
+def test_all_there(site: Path) -> None:
+    assert found(site) == []
+    assert imports(site)
+
+
+def test_a_source_is_gone(site: Path) -> None:
+    (site / "diffusers/models/part.py").unlink()
+    assert found(site) == [("diffusers/models/part.py", "gone", 1)]
+    assert not imports(site)
+
+
+def test_a_source_ends_within_a_line(site: Path) -> None:
+    path = site / "diffusers/models/part.py"
+    path.write_text(path.read_text()[:18])
+    assert found(site) == [("diffusers/models/part.py", "cut short", 1)]
+    assert not imports(site)
+
+
+def test_a_source_is_empty_and_another_gone(site: Path) -> None:
+    (site / "diffusers/__init__.py").write_text("")
+    (site / "diffusers/models/part.py").unlink()
+    assert found(site) == [("diffusers/models/part.py", "gone", 2)]
+
+
+def test_a_user_shortened_a_source(site: Path) -> None:
+    (site / "diffusers/models/part.py").write_text("first = 1\n")
+    assert found(site) == []
+    assert imports(site)
+
+
+def test_a_compiled_module_is_cut_short_and_not_only_stripped(site: Path) -> None:
+    path = site / "diffusers" / "_C.so"
+    subprocess.run(["strip", path], check=True)
+    assert found(site) == []
+    path.write_bytes(path.read_bytes()[:600])
+    assert found(site) == [("diffusers/_C.so", "cut short", 1)]
+
+
+def test_what_an_import_does_not_execute_may_be_gone(site: Path) -> None:
+    (site / "diffusers/models/tests/case.py").unlink()
+    (site / "diffusers/pipelines/some/deep.py").unlink()
+    assert found(site) == []
+    assert imports(site)
+
+
+def test_a_package_without_a_record(site: Path) -> None:
+    (site / "diffusers-0.42.1.dist-info" / "RECORD").unlink()
+    (site / "diffusers/__init__.py").unlink()
+    assert found(site) == []
+
+
+def test_a_record_of_a_hostile_package(site: Path) -> None:
+    record = site / "diffusers-0.42.1.dist-info" / "RECORD"
+    lines = ["/etc/gone.py,x,5", "../gone.py,x,5", "a\0b.py,x,5", f"gone.py,x,{'9' * 5000}", "x.py"]
+    record.write_text("\n".join(lines))
+    assert found(site) == []

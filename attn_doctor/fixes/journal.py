@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.files import DATA, read_bytes, sync, write_atomic
+from attn_doctor.files import DATA, open_binary, read_bytes, sync, write_atomic
 from attn_doctor.fixes.locks import is_locked, lock
 from attn_doctor.fixes.path_state import Changes, contents, digest
 from attn_doctor.ownership import require
@@ -337,9 +337,11 @@ def _before(real: Path) -> os.stat_result | None:
 
 
 def _copy(real: Path, kept: Path) -> None:
-    shutil.copy2(real, kept)
-    with kept.open("rb") as file:
-        os.fsync(file.fileno())
+    with open_binary(real) as old, kept.open("xb") as new:
+        shutil.copyfileobj(old, new)
+        new.flush()
+        os.fsync(new.fileno())  # Windows refuses this for a file that is open for reading only
+    shutil.copystat(real, kept)
 
 
 def _replace(real: Path, data: bytes, before: os.stat_result | None, mode: int | None) -> None:

@@ -82,7 +82,8 @@ def _same(then: os.DirEntry[str], now: os.DirEntry[str] | None) -> bool:
         return os.readlink(then.path) == os.readlink(now.path)
     if _is_folder(then) or _is_folder(now):
         return _is_folder(then) and _is_folder(now)
-    old, new = then.stat(follow_symlinks=False), now.stat(follow_symlinks=False)
+    # Not the status of the entries: on Windows a listing gives no device and no inode.
+    old, new = os.lstat(then.path), os.lstat(now.path)
     if (old.st_dev, old.st_ino) == (new.st_dev, new.st_ino):
         return True
     if (old.st_size, old.st_mtime_ns) != (new.st_size, new.st_mtime_ns):

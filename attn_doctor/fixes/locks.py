@@ -90,16 +90,20 @@ def _folder_lock(folder: str) -> int | None:
 
 def _is_taken(error: OSError) -> bool:
     """Another process holds the lock."""
-    if sys.platform == "win32":
-        return error.errno in (errno.EACCES, errno.EDEADLK)
     return error.errno == errno.EAGAIN
 
 
 def _take(handle: int, *, shared: bool = False) -> None:
+    """Lock an open file. Raises `OSError`, with `EAGAIN` if another process holds the lock."""
     if sys.platform == "win32":
         import msvcrt
 
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            # It fails for an open file only if the lock is held, and says EACCES, as for a file
+            # that may not be opened.
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
     else:
         import fcntl
 

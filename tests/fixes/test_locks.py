@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,10 @@ def test_one_environment_is_changed_once_at_a_time(tmp_path: Path) -> None:
     site.mkdir()
     with environment_lock(str(site), state):
         with (
-            pytest.raises(AttnDoctorError, match=f"another run of fix is changing {site}; wait"),
+            pytest.raises(
+                AttnDoctorError,
+                match=f"another run of fix is changing {re.escape(str(site))}; wait",
+            ),
             environment_lock(str(site), state),
         ):
             pytest.fail("it is held twice")
@@ -44,7 +48,9 @@ def test_one_environment_is_changed_once_at_a_time(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     with (
-        pytest.raises(AttnDoctorError, match=f"{gone} cannot be locked: No such file"),
+        pytest.raises(
+            AttnDoctorError, match=f"{re.escape(str(gone))} cannot be locked: No such file"
+        ),
         environment_lock(str(gone), tmp_path),
     ):
         pytest.fail("it is held")

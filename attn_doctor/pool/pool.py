@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from msgspec import Struct
 from attn_doctor.pool.process import Inbox, WorkerProcess
 from attn_doctor.pool.task import Ending, Outcome, Task
 from attn_doctor.processes import kill_tree, memory_of
+from attn_doctor.worker.wire import kill_group
 
 _log = logging.getLogger(__name__)
 
@@ -161,8 +161,7 @@ class Pool:
             process.running.wait(max(0.0, end - time.monotonic()))
         for active in self._active.values():
             if active.pid:
-                with suppress(OSError):
-                    os.killpg(active.pid, signal.SIGKILL)
+                kill_group(active.pid)
         for process in self._processes:
             self._end(process)
         self._processes, self._active = [], {}
@@ -381,8 +380,7 @@ class Pool:
         outcomes = []
         for active in lost:
             if active.pid:
-                with suppress(OSError):
-                    os.killpg(active.pid, signal.SIGKILL)
+                kill_group(active.pid)
             del self._active[active.task.id]
             seconds = time.monotonic() - active.start if active.start else 0.0
             outcomes.append(active.outcome(seconds, code=code))

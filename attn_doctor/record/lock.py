@@ -24,8 +24,10 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +37,8 @@ from attn_doctor.errors import OwnershipError
 from attn_doctor.files import open_binary, read_text, write_atomic
 from attn_doctor.json_files import JsonError, decode
 from attn_doctor.worker.ownership import danger
+
+_T = TypeVar("_T")
 
 #: Below the cache folder: manifest, lock and logs.
 FOLDER = "attn-doctor"
@@ -119,8 +123,9 @@ class Lock:
     ) -> None:
         self._stop.set()
         if self._path is not None and self.held():
+            path, data = self._path, msgspec.json.encode(replace(self._me, free=True))
             with suppress(OSError):
-                write_atomic(self._path, msgspec.json.encode(replace(self._me, free=True)))
+                _patiently(partial(write_atomic, path, data))
 
     def held(self) -> bool:
         """Whether it is still ours: another builder may take it while this process is suspended."""
@@ -208,7 +213,7 @@ def _seen(folder: Path) -> _Seen | None:
         path = folder / f"lock.{max(numbers)}"
         try:
             # Opened, not only asked for its status: an NFS client then asks the server anew.
-            with open_binary(path) as file:
+            with _patiently(partial(open_binary, path)) as file:
                 data, beat = file.read(1 << 16), os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
             continue  # replaced by a higher one in this moment
@@ -216,6 +221,15 @@ def _seen(folder: Path) -> _Seen | None:
             return _Seen(max(numbers), decode(data, Owner), beat)
         except JsonError:
             return _Seen(max(numbers), None, beat)
+
+
+def _patiently(do: Callable[[], _T]) -> _T:
+    """Do it. Windows refuses while another process has the file open, so try there for a second."""
+    for _ in range(50 if os.name == "nt" else 0):
+        with suppress(PermissionError):
+            return do()
+        time.sleep(0.02)
+    return do()
 
 
 def _this() -> Owner:
@@ -241,13 +255,15 @@ def _boot() -> str:
 
 def _started(pid: int) -> float | None:
     """When a process of this machine began; None if it does not run."""
-    try:
-        # 1234 (name) S 1 … : the state is the 3rd field, the start the 22nd, in ticks since boot.
-        fields = read_text(f"/proc/{pid}/stat", 1 << 16).rpartition(")")[2].split()
-        return None if fields[0] == "Z" else float(fields[19])
-    except FileNotFoundError:
-        if os.path.isdir("/proc/self"):
-            return None
+    # On Windows, /proc is a folder of the current drive, which anyone may have made.
+    if os.name == "posix":
+        try:
+            # 1234 (name) S 1 … : the state is the 3rd field, the start the 22nd, in ticks.
+            fields = read_text(f"/proc/{pid}/stat", 1 << 16).rpartition(")")[2].split()
+            return None if fields[0] == "Z" else float(fields[19])
+        except FileNotFoundError:
+            if os.path.isdir("/proc/self"):
+                return None
     import psutil
 
     try:

@@ -54,13 +54,15 @@ def open_file(path: AnyPath, *, follow: bool = True) -> int:
     except OSError as error:
         if error.errno == errno.ENXIO:  # nothing listens at a socket
             raise _refused(path, "a socket") from None
+        if error.errno == errno.EACCES and os.name == "nt" and os.path.isdir(path):
+            raise _is_a_folder(path) from None  # Windows opens no folders
         raise
     mode = os.fstat(handle).st_mode
     if stat.S_ISREG(mode):
         return handle
     os.close(handle)
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        raise _is_a_folder(path)
     raise _refused(path, _KINDS.get(stat.S_IFMT(mode), "a special file"))
 
 
@@ -117,6 +119,10 @@ def _read(handle: int, most: int, size: int) -> bytes:
 
 def _refused(path: AnyPath, what: str) -> OSError:
     return OSError(errno.EINVAL, f"it is {what}, not a regular file", os.fspath(path))
+
+
+def _is_a_folder(path: AnyPath) -> OSError:
+    return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
 
 
 def _too_large(path: AnyPath, size: int, limit: int) -> OSError:

@@ -96,5 +96,6 @@ def kill(pid: int) -> None:
 
 def kill_group(pid: int, number: int = 9) -> None:
     """Send a signal to the group that a process leads, if there is one."""
-    with suppress(OSError):  # the group has ended, or is not yet made
-        os.killpg(pid, number)
+    if hasattr(os, "killpg"):  # Windows has no groups
+        with suppress(OSError):  # the group has ended, or is not yet made
+            os.killpg(pid, number)

@@ -208,8 +208,16 @@ def of_command(command: Command) -> str:
 
 
 def named_in(command: Command) -> list[str]:
-    """The first words of a command, and the last parts of those that are paths."""
-    paths = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
+    """The first words of a command that may start a program, and the last parts of paths.
+
+    A bare name behind an option is its value: `--backend vllm`, `-n vllm`.
+    """
+    first = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
+    paths = [
+        word
+        for before, word, after in zip(["", *first], first, [*first[1:], ""], strict=False)
+        if not word.isidentifier() or before[:1] != "-" or before == "-m" or after == "serve"
+    ]
     return [*paths, *(one.rpartition("/")[2] for one in paths if "/" in one)]
 
 

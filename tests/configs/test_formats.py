@@ -681,3 +681,25 @@ def test_a_branch_of_powershell_that_a_variable_decides(tmp_path: Path) -> None:
     assert (one.phases[0].backend, one.phases[0].line) == ("xformers", 9)
     (one,) = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', "$args[0]"))
     assert one.phases[0].undecided == "branches set list (lines 4, 7, 9)"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.sh", "python run.py --backend vllm --model a/b\n"),
+        ("a.sh", 'IP=$(kubectl get service vllm \\\n  -o jsonpath="{.a}")\n'),
+        (
+            "a.sh",
+            "docker run --entrypoint bash vllm/vllm-openai:v1 -c 'vllm bench serve --port 1'\n",
+        ),
+        ("a.sh", "docker run me/bench:1 --engine sglang --concurrency 3\n"),
+        (
+            "a.yaml",
+            "services:\n  a:\n    image: vllm/vllm-openai:v1\n    entrypoint: python api.py\n",
+        ),
+        ("a.yaml", POD.split("      env")[0] + "      command: [sleep, infinity]\n"),
+    ],
+)
+def test_a_name_that_starts_nothing(name: str, content: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing in it is known"):
+        one_of(tmp_path, name, content)

@@ -28,6 +28,7 @@ _COMMAND = ("command", "args", "entrypoint", "cmd", "run")
 _ENVIRONMENT = ("environment", "env", "envs", "env_vars", "environment_variables")
 #: Keys of YAML below which containers are.
 _CONTAINERS = ("services", "containers", "initContainers", "container")
+_POD = {"containers", "initContainers"}
 #: Variables with options of Stable Diffusion web UIs and of images with ComfyUI.
 _ARGUMENTS = ("COMMANDLINE_ARGS", "CLI_ARGS")
 #: `$CLI_ARGS`, `${EXTRA_OPTIONS}`, `%ARGS%`, `"$@"`: further options of a command.
@@ -228,48 +229,75 @@ def _words(text: str) -> list[str]:
 
 def of_yaml(found: Sequence[Entry]) -> list[Command]:
     """The commands in compose files and Kubernetes manifests, one for each container."""
-    words: dict[tuple[str, ...], list[tuple[str, int]]] = {}
-    variables: dict[tuple[str, ...], dict[str, Setting]] = {}
-    outside: dict[tuple[str, ...], str] = {}
-    name = ""
+    containers = _Containers()
     for entry in found:
+        containers.take(entry)
+    commands = [*containers.commands()]
+    return [*commands, *_within(commands)]
+
+
+class _Containers:
+    """The containers of a file, by the keys that lead to each."""
+
+    def __init__(self) -> None:
+        self._words: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        self._variables: dict[tuple[str, ...], dict[str, Setting]] = {}
+        self._outside: dict[tuple[str, ...], str] = {}
+        self._images: dict[tuple[str, ...], tuple[str, int]] = {}
+        self._replaced: set[tuple[str, ...]] = set()
+        """Those whose image's own program does not start."""
+        self._name = ""
+        """The variable whose value follows."""
+
+    def take(self, entry: Entry) -> None:
+        """Note what a value says of its container."""
         if "env_file" in entry.path and entry.value:
-            outside.setdefault(entry.path[: entry.path.index("env_file")], entry.value)
-            continue
+            path = entry.path[: entry.path.index("env_file")]
+            self._outside.setdefault(path, entry.value)
+            return
         if entry.path[-1:] == ("image",) and entry.value:
             # vllm/vllm-openai:v0.25.0
-            words.setdefault(entry.path[:-1], []).insert(0, (entry.value, entry.line))
-            continue
+            self._images[entry.path[:-1]] = (entry.value, entry.line)
+            return
         place = next((at for at, key in enumerate(entry.path) if key in _COMMAND), -1)
         if place >= 0 and entry.path[place + 1 :] in ((), ("-",)):
-            several = [*enumerate(entry.value.split("\n"))]
-            words.setdefault(entry.path[:place], []).extend(
-                (word, entry.line + at)
-                for at, line in several
-                for word in _words(line.rstrip().removesuffix("\\"))
-            )
-            continue
+            self._command(entry, place)
+            return
         place = next((at for at, key in enumerate(entry.path) if key in _ENVIRONMENT), -1)
-        if place < 0:
-            continue
-        below, owner = entry.path[place + 1 :], variables.setdefault(entry.path[:place], {})
+        if place >= 0:
+            self._variable(entry, place)
+
+    def _command(self, entry: Entry, place: int) -> None:
+        if entry.path[place] == ("command" if _POD & {*entry.path} else "entrypoint"):
+            self._replaced.add(entry.path[:place])
+        self._words.setdefault(entry.path[:place], []).extend(
+            (word, entry.line + at)
+            for at, line in enumerate(entry.value.split("\n"))
+            for word in _words(line.rstrip().removesuffix("\\"))
+        )
+
+    def _variable(self, entry: Entry, place: int) -> None:
+        below = entry.path[place + 1 :]
+        owner = self._variables.setdefault(entry.path[:place], {})
         if below == ("-", "name"):
-            name = entry.value
-        elif below == ("-", "value") and name:
-            owner[name] = Setting(name, entry.value, entry.line)
+            self._name = entry.value
+        elif below == ("-", "value") and self._name:
+            owner[self._name] = Setting(self._name, entry.value, entry.line)
         elif below == ("-",) and "=" in entry.value:
             key, _, value = entry.value.partition("=")
             owner[key] = Setting(key, value, entry.line)
         elif len(below) == 1 and below != ("-",):
             owner[below[0]] = Setting(below[0], entry.value, entry.line)
-    commands = [
-        each
-        for one in dict.fromkeys([*words, *variables])
-        for each in _of_container(
-            one, words.get(one, []), variables.get(one, {}), outside.get(one, "")
-        )
-    ]
-    return [*commands, *_within(commands)]
+
+    def commands(self) -> Iterator[Command]:
+        """The commands of all containers, in their order."""
+        for one in dict.fromkeys([*self._images, *self._words, *self._variables]):
+            image = [self._images[one]] if one in self._images.keys() - self._replaced else []
+            words = [*image, *self._words.get(one, [])]
+            if words or one in self._variables:
+                yield from _of_container(
+                    one, words, self._variables.get(one, {}), self._outside.get(one, "")
+                )
 
 
 def _of_container(
@@ -365,7 +393,8 @@ def _contained(words: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
             elif word.startswith("--entrypoint="):
                 start = [(word.partition("=")[2], words[at][1])]
             at += 1 if _BARE.fullmatch(word) else 2
-    return (*words[at : at + 1], *start, *words[at + 1 :], *open_)
+    image = words[at : at + 1] if not start else ()
+    return (*image, *start, *words[at + 1 :], *open_)
 
 
 # bash -c "cd /app && python main.py"

@@ -18,6 +18,8 @@ _LISTED = re.compile(r"\$\{([A-Za-z_]\w{0,100})\[[@*]\]\}")
 #: What opens and closes branches, where a command begins.
 _OPENS = re.compile(r"(?:^|[;&|]\s*|\b(?:then|do|else)\s+)(?:if|case|for|while|until|select)\s")
 _CLOSES = re.compile(r"(?:^|;\s*)(?:fi|esac|done)\b")
+#: Stands for an array while the words of `$(…)` are passed over.
+_GIVEN = "$("
 _HERE = re.compile(r"(?<!<)<<-?\s*[\"']?(\w{1,100})")
 #: Words behind which a command begins that may not run.
 _AGAIN = ("&&", "||", "then", "else", "do")
@@ -128,6 +130,13 @@ class _Reader:
         match = _ASSIGNMENT.match(raw)
         if match is None:
             return False
+        if match[3].startswith("$(") and match[3].count("(") > match[3].count(")"):
+            # X=$(kubectl get service …): what a command gives is not followed.
+            self._values.pop(match[1], None)
+            self._certain.pop(match[1], None)
+            self._open, self._in_array, self._parentheses = _GIVEN, [], 0
+            self._element(match[3], number, inside=inside)
+            return True
         if match[3].startswith("("):
             self._open, self._in_array, self._parentheses = match[1] + match[2], [], 0
             self._element(match[3], number, inside=inside)
@@ -157,6 +166,8 @@ class _Reader:
             return
         name, adds = self._open.removesuffix("+"), self._open.endswith("+")
         self._open = ""
+        if name == _GIVEN:
+            return
         before = self._arrays.get(name, [])
         after = [*before, *self._in_array] if adds else self._in_array
         if inside and _differ(_joined(before), _joined(after)):

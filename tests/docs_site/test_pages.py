@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from attn_doctor.cli.application import app_for
 from attn_doctor.rulebook import library
@@ -219,3 +220,37 @@ def test_every_pattern_has_one_for_a_browser() -> None:
     rules = library.load()
     listed = tool("patterns").listed(rules, {rule.id: rule.id for rule in rules})
     assert [one[0] for one in listed] == [rule.id for rule in rules if rule.symptoms]
+
+
+@pytest.mark.recipes
+@pytest.mark.skipif(not shutil.which("npm"), reason="Pyodide comes from npm and runs in Node.js")
+def test_the_first_page_answers_as_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool("paste_assets").fetch(tmp_path / "fetched")
+    served = tmp_path / "served"
+    served.mkdir()
+    for name, found in tool("paste_assets").files(tmp_path / "fetched").items():
+        content = found if isinstance(found, bytes) else found.read_bytes()
+        (served / name).write_bytes(content)
+    files = sorted((ROOT / "tests" / "logs").glob("*.jsonl"))
+    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
+    logs = [json.loads(line)["log"] for line in lines]
+    ran = subprocess.run(
+        ["node", Path(__file__).with_name("paste.mjs"), served],
+        input=json.dumps(logs),
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=True,
+    )
+    monkeypatch.chdir(tmp_path)
+    app = app_for([])
+    for log, answer in zip(logs, json.loads(ran.stdout), strict=True):
+        Path("pasted-log").write_text(log, "utf-8", newline="")
+        printed = CliRunner().invoke(app, ["explain", "--no-probe", "--json", "pasted-log"]).stdout
+        assert {**answer, "seconds": 0} == {**json.loads(printed), "seconds": 0}
+
+
+def test_without_what_it_needs_the_first_page_has_no_field(tmp_path: Path) -> None:
+    assert tool("paste_assets").files(tmp_path) == {}

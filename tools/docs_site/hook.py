@@ -27,6 +27,7 @@ from tools.docs_site import (  # noqa: E402
     claim_pages,
     command_pages,
     links,
+    paste_assets,
     patterns,
     rule_pages,
     table_pages,
@@ -37,6 +38,21 @@ from tools.docs_site import (  # noqa: E402
 def rules() -> tuple[Rule, ...]:
     """All rules, with their claims and examples."""
     return tuple(read_folder(ROOT / "rules"))
+
+
+#: The field for a log. It stands where a page has `<!-- paste -->`.
+_FIELD = """
+<div id="paste">
+<label for="paste-log">Paste a log or an error message</label>
+<textarea id="paste-log" rows="7" spellcheck="false" autocomplete="off"></textarea>
+<p><button type="button" class="md-button md-button--primary">Explain</button>
+<span role="status"></span></p>
+<div class="paste-answer" aria-live="polite"></div>
+</div>
+
+attn-doctor itself reads the log, on this page. Nothing is sent. The page knows of the machine what
+the log says; `attn-doctor explain` also examines yours.
+"""
 
 
 @cache
@@ -71,6 +87,9 @@ def on_files(files: Files, config: Any) -> Files:
     titles = {rule.id: rule_pages.title(rule) for rule in rules()}
     listed = json.dumps(patterns.listed(rules(), titles), ensure_ascii=False)
     files.append(File.generated(config, "assets/messages.json", content=listed))
+    for name, found in paste_assets.files().items():
+        source = {"content": found} if isinstance(found, bytes) else {"abs_src_path": str(found)}
+        files.append(File.generated(config, f"assets/paste/{name}", **source))
     return files
 
 
@@ -87,6 +106,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         markdown = links.linked_rules(markdown, place, {rule.id for rule in rules()})
     if place == "flex-guides.md":
         markdown += rule_pages.guides(rules())
+    if place == "index.md":
+        markdown = markdown.replace("<!-- paste -->", _FIELD if paste_assets.files() else "")
     if place == "claims.md":
         markdown += claim_pages.areas(rules())
     # Python-Markdown knows no escape for these characters.

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, starmap
 
+from msgspec.structs import replace
+
 from attn_doctor.explain.explanation import Explanation, Guess, Log, Passage, RankedCause
 from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
 from attn_doctor.explain.guess import guess
@@ -102,12 +104,21 @@ def explain(
         known_lines=reader.known_lines,
         logs=tuple(reader.logs),
         log_facts=shown,
-        facts=stated.facts if machine is None else machine,
+        facts=_for_commands(matches, by_id, stated.facts if machine is None else machine),
         probed=probed,
         rules=sum(bool(rule.symptoms) for rule in rules),
         passages=reader.passages((*matches, *([suspected] if suspected else []))),
         seconds=time.perf_counter() - start,
     )
+
+
+def _for_commands(matches: Sequence[RankedCause], rules: dict[str, Rule], facts: Facts) -> Facts:
+    """The facts for commands: a cause that only one system can have names that system."""
+    platforms = set(rules[matches[0].rule].platforms) if matches else set()
+    if facts.system.os is not None or platforms not in ({"windows"}, {"macos"}):
+        return facts
+    os = "windows" if "windows" in platforms else "macos"
+    return replace(facts, system=replace(facts.system, os=os))
 
 
 def _groups(matches: Iterable[SymptomMatch], rules: dict[str, Rule]) -> Iterator[Statement]:

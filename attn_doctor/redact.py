@@ -50,8 +50,8 @@ _ORDINARY_NAME = (
     r"|no|num|max|min|invalid|unexpected|single|every|one|added|cache|public|to|attn|query|foreign"
     r"|primary|sort|partition|index|dict|map|registry)[_-]?(?:token|key)$"
 )
-#: Values that say nothing: empty, a variable, a constant, a placeholder, an expression, and the rest
-#: of a pinned release, as in `pyjwt==2.10.1`.
+#: Values that say nothing: empty, a variable, a constant, a placeholder, an expression, the rest of
+#: a pinned release, as in `pyjwt==2.10.1`.
 _SAYS_NOTHING = (
     r"(?i)(?:\*+|values?\b.*|your.*|\$.*|%\w+%|\{.*|<.*|\[.*|none|null|nil|true|false|yes|no|on"
     r"|off|str|string|bytes|int|optional\b.*|(?:self|os|args|config|cfg|tokenizer)\..*|\w+\(.*|-+|\.\.\.|…|\d{1,6}"

@@ -104,6 +104,12 @@ def changes_of(
         for part in parts
         for path in link_copy.changed(part.folder, part.copy)
     }
+    # A whole folder, such as `share`, that was not there.
+    differing |= {
+        part.folder: part.copy
+        for part in parts
+        if os.path.isdir(part.folder) and not os.path.lexists(part.copy)
+    }
     owner = _Owners(parts)
     mine = {path: name for path in differing if (name := owner(path)) in ours}
     later: list[str] = []

@@ -46,7 +46,7 @@ def places(facts: Facts, environ: Mapping[str, str], folder: Path) -> list[str]:
         ) from None
     inside = []
     if facts.python.environment == "venv" and facts.python.prefix:
-        # An installer makes those that are missing; their copies are empty.
+        # An installer makes those that are missing.
         inside = [os.path.join(facts.python.prefix, name) for name in ("share", "etc", "include")]
     there = [one for one in map(os.path.realpath, found) if os.path.isdir(one)]
     return [*dict.fromkeys((*there, *map(os.path.realpath, inside)))]

@@ -21,7 +21,12 @@ _SMALL = 1 << 16
 
 
 def keep(folder: str, copy: str) -> None:
-    """Make `copy` a copy of `folder`. Raises `OSError`; what was copied until then remains."""
+    """Make `copy` a copy of `folder`; of a folder that is missing, nothing.
+
+    Raises `OSError`; what was copied until then remains.
+    """
+    if not os.path.lexists(folder):
+        return
     os.makedirs(copy, mode=0o700)
     for path, entry in walk(folder):
         place = os.path.join(copy, path)

@@ -81,6 +81,7 @@ def test_torch_into_an_empty_environment(empty: Environment) -> None:
     assert (again.returncode, "2.14.1+cpu stays" in again.stdout) == (0, True)
     assert empty.fix("undo", "--yes", examine=False).returncode == 0
     assert empty.tree() == before
+    assert not (empty.prefix / "share").exists()
 
 
 def test_without_a_terminal_nothing_is_changed(empty: Environment) -> None:

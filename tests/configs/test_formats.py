@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -703,3 +704,23 @@ def test_a_branch_of_powershell_that_a_variable_decides(tmp_path: Path) -> None:
 def test_a_name_that_starts_nothing(name: str, content: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing in it is known"):
         one_of(tmp_path, name, content)
+
+
+def test_a_label_of_a_case_is_no_command(tmp_path: Path) -> None:
+    content = 'case "$1" in\n  sglang)\n    A=1 ;;\n  "vllm"|b) exec vllm serve a/b ;;\nesac\n'
+    (one,) = one_of(tmp_path, "a.sh", content)
+    assert one.title == "vLLM"
+
+
+def test_the_arguments_of_a_batch_script_may_choose(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.bat", "%PYTHON% launch.py %*\n")
+    assert one.phases[0].undecided == "%* may choose, and what it holds was not followed"
+
+
+def test_many_keys_take_no_long_time(tmp_path: Path) -> None:
+    keys = {f"a.{n}": {f"b.{m}": [1, 2] for m in range(10)} for n in range(2000)}
+    (tmp_path / "a.json").write_text(json.dumps(keys, indent=1))
+    started = time.perf_counter()
+    with pytest.raises(ConfigError, match="nothing in it is known"):
+        read_all(tmp_path / "a.json")
+    assert time.perf_counter() - started < 10

@@ -31,9 +31,9 @@ _CONTAINERS = ("services", "containers", "initContainers", "container")
 _POD = {"containers", "initContainers"}
 #: Variables with options of Stable Diffusion web UIs and of images with ComfyUI.
 _ARGUMENTS = ("COMMANDLINE_ARGS", "CLI_ARGS")
-#: `$CLI_ARGS`, `${EXTRA_OPTIONS}`, `%ARGS%`, `"$@"`: further options of a command.
+#: `$CLI_ARGS`, `${EXTRA_OPTIONS}`, `%ARGS%`, `"$@"`, `%*`: further options of a command.
 _OPEN = re.compile(
-    r"(?i)\$\{?\w*(?:args|opts|options|flags|params)\}?|%\w*(?:args|options)%|\$[@*]"
+    r"(?i)\$\{?\w*(?:args|opts|options|flags|params)\}?|%\w*(?:args|options)%|[$%]\*|\$@"
 )
 #: `"${ARGS[@]}"`: a word that holds others, which are not followed.
 _LIST = re.compile(r"\$\{\w{1,100}\[[@*]\][^}]{0,100}\}")

@@ -10,20 +10,22 @@ from typing import Any
 from attn_doctor.configs.readers.settings import Setting, Value
 from attn_doctor.configs.readers.yaml_lines import Entry
 
+_TABLE = re.compile(r"\s*\[([^\[\]\n]{1,200})\]\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*([\w-]{1,200})\s*=")
 #: Values that are looked at. A larger file is data.
 _MOST = 20_000
 
 
 def of_data(data: Mapping[str, Any], text: str) -> dict[str, Setting]:
     """The settings of JSON or TOML data; of a key that occurs several times the first."""
-    lines = _lines(text)
+    lines, tables = _lines(text), _in_tables(text)
     found: dict[str, Setting] = {}
     for path, value in _leaves(data):
         key = path[-1].lstrip("-").replace("-", "_")
         found.setdefault(key, Setting(key, value, lines.get(path[-1], 1), path[-1]))
         if len(path) > 1:
             whole = ".".join(path)
-            line = _below(text, path) or lines.get(path[-1], 1)
+            line = tables.get(whole) or lines.get(path[-1], 1)
             found.setdefault(whole, Setting(whole, value, line, whole))
     return found
 
@@ -41,14 +43,19 @@ def several(data: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-def _below(text: str, path: tuple[str, ...]) -> int:
-    """The line of a key in a table of TOML; 0 if there is no such table."""
-    table = re.search(rf"(?m)^\s*\[{re.escape('.'.join(path[:-1]))}\]\s*(?:#.*)?$", text)
-    if table is None:
-        return 0
-    rest = text[table.end() :]
-    key = re.search(rf"(?m)^\s*{re.escape(path[-1])}\s*=", rest.partition("\n[")[0])
-    return text.count("\n", 0, table.end() + key.end()) + 1 if key else 0
+def _in_tables(text: str) -> dict[str, int]:
+    """The line of each key of TOML's tables, by its whole path."""
+    found: dict[str, int] = {}
+    table = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        header = _TABLE.match(line)
+        if header is not None:
+            table = header[1]
+            continue
+        key = _KEY.match(line) if table else None
+        if key is not None:
+            found.setdefault(f"{table}.{key[1]}", number)
+    return found
 
 
 def _leaves(data: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Value]]:

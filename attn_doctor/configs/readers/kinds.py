@@ -275,7 +275,11 @@ def _shell(base: Reading, text: str, path: Path) -> list[Reading]:
     settings = shell_words.options_of(script.words)
     kind = _of_command(settings, script.words)
     if kind:
-        return [replace(base, kind=kind, settings=settings, variables=script.variables)]
+        # SimpleTuner's own starter takes most of its options from files and the environment.
+        command = Command(tuple(script.words), script.variables)
+        unset = command.unset() if kind == "simpletuner" else ""
+        one = replace(base, kind=kind, settings=settings, variables=script.variables, unset=unset)
+        return [one]
     found = _formats(base, commands.of_shell(text))
     if found:
         open_ = {one.unset.strip("${}") for one in found if one.unset}

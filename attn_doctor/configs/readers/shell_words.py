@@ -18,6 +18,7 @@ _LISTED = re.compile(r"\$\{([A-Za-z_]\w{0,100})\[[@*]\]\}")
 #: What opens and closes branches, where a command begins.
 _OPENS = re.compile(r"(?:^|[;&|]\s*|\b(?:then|do|else)\s+)(?:if|case|for|while|until|select)\s")
 _CLOSES = re.compile(r"(?:^|;\s*)(?:fi|esac|done)\b")
+_LABEL = re.compile(r"[^()$]{1,200}\)")
 #: Stands for an array while the words of `$(…)` are passed over.
 _GIVEN = "$("
 _HERE = re.compile(r"(?<!<)<<-?\s*[\"']?(\w{1,100})")
@@ -112,6 +113,8 @@ class _Reader:
             if self._open:
                 self._element(raw, number, inside=inside)
                 continue
+            if leading and self._depth and _LABEL.fullmatch(raw):
+                continue  # `sglang)` of a `case`
             if raw in _AGAIN or raw == ";":
                 leading, declares = True, False
                 inside = inside or raw in _AGAIN

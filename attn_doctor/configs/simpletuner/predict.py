@@ -63,12 +63,19 @@ def _phase(run: Run, phase: PhaseName, support: BackendSupport) -> Phase:
         (run.heads, run.family.head_dim) if run.family and run.heads else None
     )
     fused = _fused(run, backend)
+    setting = run.reading.settings.get("attention_mechanism")
+    asked = setting is not None and bool(setting.text)
+    if run.reading.unset and not asked:
+        why = f"{run.reading.unset} may choose, and what it holds was not followed"
+        return Phase(phase=phase, asked="", backend="", shown="unknown", why=why, undecided=why)
+    line = setting.line if setting is not None and asked else 0
     base = Phase(
         phase=phase,
-        asked=run.mechanism,
+        asked=run.mechanism if asked else "",
         backend=backend,
         shown=_shown(backend),
-        why=why,
+        why=why or (f"{run.reading.place(line)}: attention_mechanism" if line else ""),
+        line=line,
         last=_last(run, phase) if not backend and run.name else "",
         fused=fused,
         dtype=run.dtype,

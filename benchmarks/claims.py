@@ -183,7 +183,7 @@ def _modules(facts: Facts) -> Iterator[Claim]:
         yield _importing("torch", [one for one in faults if one])
     for field, module in MODULES.items():
         package = getattr(facts, field)
-        if field == "diffusers" and facts.dispatcher.release is None:
+        if field == "diffusers" and not facts.dispatcher.checksum:
             module = "diffusers.models.attention_processor"  # it has no dispatcher
         if field == "torch" or not package.installed or not torch.installed:
             continue

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 
 #: Options of `attn-doctor` itself. A command line that begins with another option, or is empty,
 #: means `check`.
-_OWN_OPTIONS = ("-h", "--help", "--version", "--install-completion", "--show-completion")
+_OWN_OPTIONS = ("-h", "--help", "-V", "--version", "--install-completion", "--show-completion")
+#: What people type for an option, as other tools have it.
+_ALIASES = {"-V": "--version", "version": "--version", "help": "--help"}
 
 
 def run() -> None:
@@ -22,7 +24,7 @@ def run() -> None:
         del os.environ["COLUMNS"]  # rich would fill lines of a hundred megabytes
     if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):
         words = ["check", *words]
-    words = with_folder(words)
+    words = with_folder(_without_aliases(words))
     if words == ["--version"]:
         from attn_doctor._version import __version__
 
@@ -31,6 +33,14 @@ def run() -> None:
         from attn_doctor.cli.application import app_for
 
         app_for(words)(args=words)
+
+
+def _without_aliases(words: list[str]) -> list[str]:
+    """Return the words with `help` and `version` as options: `help check` is `check --help`."""
+    option = _ALIASES.get(words[0])
+    if option == "--help":
+        return [*words[1:], option]
+    return [option] if option is not None and len(words) == 1 else words
 
 
 def _ran_plain(words: Sequence[str]) -> bool:

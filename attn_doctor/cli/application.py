@@ -110,7 +110,7 @@ def main(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Show the version and exit.", callback=_version, is_eager=True
+            "--version", "-V", help="Show the version and exit.", callback=_version, is_eager=True
         ),
     ] = False,
 ) -> None:

@@ -52,6 +52,11 @@ def test_a_command_line_without_a_command_is_a_check(words: tuple[str, ...]) -> 
 def test_help_and_version_are_not_a_check() -> None:
     assert "COMMAND" in run("--help").stdout
     assert run("--version").stdout.startswith("attn-doctor ")
+    for words in (["-V"], ["version"]):
+        assert run(*words).stdout == run("--version").stdout
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "fix").stdout == run("fix", "--help").stdout
+    assert run("version", "check").returncode == 2
 
 
 def commands() -> dict[str, set[str]]:

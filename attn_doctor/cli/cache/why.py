@@ -57,7 +57,9 @@ def why(
     if manifest is None or not (manifest.entries or manifest.warmups):
         raise AttnDoctorError(
             f"{folder} has no kernels that attn-doctor built, so there is nothing to compare with:"
-            " run `attn-doctor build-kernels` first, or name the folder with --cache-dir"
+            " run `attn-doctor build-kernels` first, or name the folder with --cache-dir."
+            " `attn-doctor cache status` shows what torch stored there; with"
+            " TORCH_LOGS=recompiles,torch._inductor.codecache torch logs why it compiles again"
         )
     if program:
         raise typer.Exit(_of_program(program, facts, folder, manifest, result))

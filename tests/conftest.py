@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +28,47 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+@lru_cache
+def _has_links() -> bool:
+    """Whether this user may make symbolic links here; Windows asks for a right."""
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder, "link")
+        with contextlib.suppress(OSError, NotImplementedError):
+            link.symlink_to(folder)
+        return link.is_symlink()
+
+
+#: Marks of tests: whether this machine has what they need, and why they are skipped elsewhere.
+NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
+    "posix": (lambda: os.name == "posix", "written for POSIX: paths, shells, programs, signals"),
+    "symlinks": (_has_links, "no symbolic links can be made here"),
+    "gcc": (
+        lambda: sys.platform == "linux" and os.path.exists("/usr/bin/gcc"),
+        "needs Linux and /usr/bin/gcc",
+    ),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs what this machine lacks, before its fixtures are made."""
+    for mark, (there, reason) in NEEDS.items():
+        if item.get_closest_marker(mark) and not there():
+            pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a `libnvidia-ml.so.1` that needs no hardware; see `nvml_stub/stub.c`."""
+    if not NEEDS["gcc"][0]():
+        pytest.skip(NEEDS["gcc"][1])
     folder = tmp_path_factory.mktemp("nvml")
     source = Path(__file__).parent / "nvml_stub" / "stub.c"
     output = folder / "libnvidia-ml.so.1"
-    try:
-        subprocess.run(
-            ["/usr/bin/gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", output, source],
-            check=True,
-        )
-    except FileNotFoundError:
-        pytest.skip("the NVML stub needs gcc")
+    subprocess.run(
+        ["/usr/bin/gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", output, source],
+        check=True,
+    )
     (folder / "libcuda.so.1").symlink_to(output)
     return folder
 

@@ -64,6 +64,7 @@ def tools(tmp_path: Path, marker: Path) -> Path:
     return folder
 
 
+@pytest.mark.posix
 def test_hostile_programs_on_path_are_not_run(tools: Path, marker: Path) -> None:
     path = f"{tools}:{os.environ['PATH']}"
     data, seconds = check(PATH=path)
@@ -99,6 +100,7 @@ def test_shadowing_modules_are_reported_and_not_imported(
     assert str(folder / "torch.py") in shadowing
 
 
+@pytest.mark.posix
 def test_code_in_pth_files_of_the_examined_environment_does_not_run(
     tmp_path: Path, marker: Path
 ) -> None:
@@ -133,6 +135,7 @@ def test_an_empty_environment() -> None:
     assert json.loads(done.stdout)["schema"] == 1
 
 
+@pytest.mark.posix
 def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "gone"
     folder.mkdir()
@@ -148,6 +151,7 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["schema"] == 1
 
 
+@pytest.mark.posix
 def test_paths_and_variables_that_are_no_text(tmp_path: Path) -> None:
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe")
     os.mkdir(odd)

@@ -38,6 +38,7 @@ def test_level_info_leaves_the_details_out() -> None:
     assert "probe" not in done.stderr
 
 
+@pytest.mark.posix
 def test_an_unknown_level_is_wrong_usage() -> None:
     done = process("check", ATTN_DOCTOR_LOG="loud")
     assert done.returncode == 2

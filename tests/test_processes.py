@@ -27,12 +27,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.posix
 def test_output_and_code() -> None:
     ended = run(python("import sys; print('a'); print('b', file=sys.stderr); sys.exit(3)"), 20)
     assert (ended.code, ended.out, ended.err, ended.ok) == (3, "a\n", "b\n", False)
     assert ended.status == "exit code 3"
 
 
+@pytest.mark.posix
 def test_input_and_joined_output() -> None:
     source = (
         "import sys; d = sys.stdin.read(); print(len(d), flush=True); print('e', file=sys.stderr)"
@@ -42,6 +44,7 @@ def test_input_and_joined_output() -> None:
     assert ended.out == "300000\ne\n"
 
 
+@pytest.mark.posix
 def test_input_that_is_not_read() -> None:
     assert run(python("print(1)"), 20, stdin=io.BytesIO(b"x" * 10_000_000)).out == "1\n"
 
@@ -52,6 +55,7 @@ def test_lines_as_they_come() -> None:
     assert lines == ["1%", "2%", "x", "y"]
 
 
+@pytest.mark.posix
 def test_a_missing_program() -> None:
     ended = run(["/nonexistent/nvcc"], 5)
     assert ended.code is None
@@ -92,6 +96,7 @@ def test_signals_are_named() -> None:
     assert ended.status == "killed by SIGSEGV"
 
 
+@pytest.mark.posix
 def test_long_output_keeps_both_ends() -> None:
     source = "print('first'); print('x' * 5000); print('last')"
     ended = run(python(source), 20, head=100, tail=100)

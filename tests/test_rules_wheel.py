@@ -205,6 +205,7 @@ def test_what_another_user_could_change_is_refused(run: Run, tmp_path: Path) -> 
         ({"version": "2027.1.1"}, "2027.1.1 is missing"),
     ],
 )
+@pytest.mark.posix
 def test_an_update_that_does_not_fit_is_not_used(
     changed: dict[str, str], why: str, run: Run, tmp_path: Path
 ) -> None:
@@ -245,6 +246,7 @@ def _wrong(line: str) -> str:
     ],
     ids=["schema", "release", "name", "digest", "outside", "code", "place", "rule", "backend"],
 )
+@pytest.mark.posix
 def test_what_is_not_right_is_refused(
     texts: dict[str, str], more: dict[str, Any], said: str, tmp_path: Path
 ) -> None:

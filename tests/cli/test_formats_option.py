@@ -34,6 +34,7 @@ def test_what_it_does_not_take(given: list[str], sentence: str) -> None:
         outputs(given, KNOWN)
 
 
+@pytest.mark.symlinks
 def test_files_are_written_whole_and_links_stay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ def test_json_stays_json() -> None:
     assert json.loads(done.stdout)
 
 
+@pytest.mark.posix
 def test_what_stands_for_a_character() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")

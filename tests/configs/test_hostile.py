@@ -68,6 +68,7 @@ def test_a_hundred_megabytes(tmp_path: Path) -> None:
         read(path)
 
 
+@pytest.mark.posix
 def test_a_pipe_does_not_hold_us(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     os.mkfifo(path)

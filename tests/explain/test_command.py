@@ -28,6 +28,7 @@ def run(*arguments: str, input: bytes = b"", cwd: Path | None = None) -> Ended:
 
 
 @pytest.mark.parametrize("arguments", [(), ("-",)])
+@pytest.mark.posix
 def test_standard_input(arguments: tuple[str, ...]) -> None:
     log = LINE.encode("utf-16")
     done = command.process("explain", "--no-probe", *arguments, input=log)

@@ -30,6 +30,7 @@ def test_encodings(tmp_path: Path, data: bytes) -> None:
     assert b"".join(block.data for block in chunks(str(path))).decode() == TEXT
 
 
+@pytest.mark.posix
 def test_utf_16_over_many_blocks(tmp_path: Path) -> None:
     lines = [f"line {number} é 漢" for number in range(30_000)]
     path = tmp_path / "log"

@@ -114,6 +114,7 @@ def test_changes_that_only_the_installer_knows_of() -> None:
         ("pip install git+https://github.com/pytorch/torch", "remove -p /opt/e pytorch"),
     ],
 )
+@pytest.mark.posix
 def test_a_snapshot_tells_it_as_well(run: str, command: str) -> None:
     facts = replace(
         H100,

@@ -38,6 +38,7 @@ def test_a_plan_is_shown_and_not_carried_out_without_a_terminal(uv_env: Environm
     assert not uv_env.state.exists()
 
 
+@pytest.mark.posix
 def test_a_step_is_applied_and_undone_exactly(either: Environment) -> None:
     frozen, before = either.freeze(), either.tree()
     ended = either.fix(TRITON, "--yes")
@@ -180,6 +181,7 @@ def test_a_distribution_that_was_changed_again_is_left(uv_env: Environment) -> N
         for where in ("keeping", "building", "installing")
     ],
 )
+@pytest.mark.posix
 def test_a_run_that_is_cut_off_is_undone(
     request: pytest.FixtureRequest, how: str, where: str
 ) -> None:
@@ -289,6 +291,7 @@ def test_an_undo_that_is_cut_off_can_be_run_again(uv_env: Environment) -> None:
     assert env.tree() == before
 
 
+@pytest.mark.posix
 def test_no_network(env: Environment) -> None:
     nowhere = {
         "PIP_NO_INDEX": "",

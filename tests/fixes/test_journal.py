@@ -27,6 +27,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"XDG_STATE_HOME": str(tmp_path / "state")}
 
 
+@pytest.mark.posix
 def test_where_journals_lie() -> None:
     assert fixes_folder({"HOME": "/home/u"}, windows=False) == Path(
         "/home/u/.local/state/attn-doctor/fixes"
@@ -38,6 +39,7 @@ def test_where_journals_lie() -> None:
             fixes_folder(nothing, windows=False)
 
 
+@pytest.mark.symlinks
 def test_files_are_restored_and_those_changed_since_are_left(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
@@ -124,6 +126,7 @@ def _everything(folder: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.symlinks
 def test_a_tree_is_restored_after_any_change(tmp_path: Path) -> None:
     folder, copy = tmp_path / "folder", tmp_path / "copy"
     (folder / "sub" / "deep").mkdir(parents=True)
@@ -172,6 +175,7 @@ def test_a_tree_is_restored_after_any_change(tmp_path: Path) -> None:
     assert _everything(folder) == before
 
 
+@pytest.mark.posix
 def test_distributions_and_their_files(tmp_path: Path) -> None:
     info = tmp_path / "My_Pkg-1.0.dist-info"
     info.mkdir()

@@ -100,6 +100,7 @@ def test_no_run_to_forget(uv_env: Environment) -> None:
 
 
 @pytest.mark.parametrize("installer", ["pip", "uv"])
+@pytest.mark.posix
 def test_written_requirements_install(
     request: pytest.FixtureRequest, tmp_path: Path, installer: str
 ) -> None:

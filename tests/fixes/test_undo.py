@@ -210,6 +210,7 @@ def test_a_file_that_changes_after_the_plan_is_kept_and_the_others_go(
     assert not paths[1].exists()
 
 
+@pytest.mark.symlinks
 def test_a_folder_that_became_a_link_is_not_followed(
     tmp_path: Path, done: Callable[..., Run]
 ) -> None:
@@ -261,6 +262,7 @@ def test_what_is_undone_is_done_again(tmp_path: Path, done: Callable[..., Run]) 
 # Folders
 
 
+@pytest.mark.symlinks
 def test_only_folders_with_the_mark_of_the_run_are_removed(
     tmp_path: Path, done: Callable[..., Run]
 ) -> None:
@@ -289,6 +291,7 @@ def test_only_folders_with_the_mark_of_the_run_are_removed(
     assert not paths["ours"].exists()
 
 
+@pytest.mark.posix
 def test_a_folder_of_another_user_is_kept(
     tmp_path: Path, done: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -646,6 +649,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     ("noted", "same"),
     [(100.0, True), (95.0, True), (105.0, True), (94.5, False), (105.5, False), (-100.0, False)],
 )
+@pytest.mark.posix
 def test_only_the_process_that_was_started_then_is_killed(
     killed: list[object], noted: float, same: bool
 ) -> None:

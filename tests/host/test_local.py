@@ -329,6 +329,7 @@ def test_platform_in_a_directory_that_was_deleted(
 
 
 @pytest.mark.parametrize("question", ["stat", "list", "space"])
+@pytest.mark.posix
 def test_a_name_with_a_nul_is_that_of_no_file(question: str) -> None:
     with pytest.raises(FileNotFoundError):
         LocalHost().ask(question, "/tmp/a\0b")

@@ -113,6 +113,7 @@ def test_environ_is_filtered_in_the_recording_and_in_what_probes_see(
     assert replay(recording).environ["CUDA_HOME"] == "/opt/cuda"
 
 
+@pytest.mark.posix
 def test_a_recording_is_one_line_a_question_in_order(tmp_path: Path) -> None:
     recording = RecordingHost(LocalHost(), keep_all)
     recording.access(str(tmp_path), "r")

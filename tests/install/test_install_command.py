@@ -64,6 +64,7 @@ def empty(env: Environment, tmp_path: Path) -> Environment:
     return env
 
 
+@pytest.mark.posix
 def test_torch_into_an_empty_environment(empty: Environment) -> None:
     """The newest release is not offered, so the one before is taken."""
     before, frozen = empty.tree(), empty.freeze()
@@ -84,6 +85,7 @@ def test_torch_into_an_empty_environment(empty: Environment) -> None:
     assert not (empty.prefix / "share").exists()
 
 
+@pytest.mark.posix
 def test_without_a_terminal_nothing_is_changed(empty: Environment) -> None:
     before = empty.tree()
     ended = install(empty, "torch")
@@ -93,6 +95,7 @@ def test_without_a_terminal_nothing_is_changed(empty: Environment) -> None:
     assert empty.tree() == before
 
 
+@pytest.mark.posix
 def test_an_import_that_fails(empty: Environment, tmp_path: Path) -> None:
     text = TORCH.replace("2.11.0+cu130", "2.15.0+cpu").replace("'13.0'", "None")
     failing = {"torch/__init__.py": "raise OSError('no libcudart')", "torch/version.py": text}
@@ -105,6 +108,7 @@ def test_an_import_that_fails(empty: Environment, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.posix
 def test_no_set(empty: Environment) -> None:
     ended = install(empty, "xformers", "--pretend", "os=macos")
     assert ended.returncode == 1
@@ -114,6 +118,7 @@ def test_no_set(empty: Environment) -> None:
     assert "no backward pass" in one["reason"]
 
 
+@pytest.mark.posix
 def test_wrong_usage(empty: Environment) -> None:
     ended = install(empty, "flsh")
     assert (ended.returncode, "flsh is not known to install; did you mean flash" in ended.text) == (
@@ -167,6 +172,7 @@ def flash(where: Environment, folder: Path, function: str) -> None:
     path.rename(folder / "release" / FLASH.format(python, MACHINE))
 
 
+@pytest.mark.posix
 def test_a_wheel_that_loads_is_named_by_its_address(release: Environment, tmp_path: Path) -> None:
     flash(release, tmp_path, "known")
     ended = install(release, "flash", "--dry-run", "--no-resolve")
@@ -176,6 +182,7 @@ def test_a_wheel_that_loads_is_named_by_its_address(release: Environment, tmp_pa
     assert "pip install 'flash-attn @ http://127.0.0.1:" in ended.stdout
 
 
+@pytest.mark.posix
 def test_a_wheel_that_lacks_a_symbol_is_not_taken(release: Environment, tmp_path: Path) -> None:
     flash(release, tmp_path, "newer")
     ended = install(release, "flash", "--dry-run", "--no-resolve", "--keep-torch")

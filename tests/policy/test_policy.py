@@ -325,7 +325,7 @@ def test_allowed_gpus() -> None:
 
 def test_a_baseline_leaves_what_is_new(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
-    path.write_text(written(DIAGNOSIS, 1))
+    path.write_text(written(DIAGNOSIS, 1), encoding="utf-8")
     known = baseline.read(path)
     assert baseline.suppress_known(DIAGNOSIS, known, "b").problems == ()
     without = frozenset(one for one in known if one[0] != CONSEQUENCE.rule)
@@ -359,7 +359,7 @@ def test_a_baseline_of_the_largest_size_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "b.json"
-    path.write_text(written(DIAGNOSIS, 1))
+    path.write_text(written(DIAGNOSIS, 1), encoding="utf-8")
     monkeypatch.setattr(baseline, "DATA", path.stat().st_size)
     assert baseline.read(path)
     monkeypatch.setattr(baseline, "DATA", path.stat().st_size - 1)

@@ -176,6 +176,7 @@ def test_who_was_taken_over_notices(tmp_path: Path) -> None:
     assert found.host == "node-7"
 
 
+@pytest.mark.posix
 def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")

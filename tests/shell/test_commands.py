@@ -82,6 +82,7 @@ def test_without_any_interpreter_the_command_stays_as_written() -> None:
 
 
 @pytest.mark.parametrize("value", ["plain", "two words", "a'b", "$HOME;rm", '"x"'])
+@pytest.mark.posix
 def test_a_posix_shell_reads_back_exactly_what_was_meant(value: str) -> None:
     lines = shell_lines(_fix(("MAX_JOBS=" + value, "printf", "%s", value), CC=value), LINUX)
     assert lines[0] == f"export CC={shlex.quote(value)}"
@@ -128,6 +129,7 @@ NAMED = Facts(python=Python(path="/my env/bin/python", selection_reason="--pytho
 ACTIVE = Facts(python=Python(path="/venv/bin/python", selection_reason="VIRTUAL_ENV is set"))
 
 
+@pytest.mark.posix
 def test_an_environment_is_named_only_if_it_was() -> None:
     assert python_option(NAMED) == ("--python", "/my env/bin/python")
     assert python_option(ACTIVE) == ()
@@ -136,6 +138,7 @@ def test_an_environment_is_named_only_if_it_was() -> None:
     )
 
 
+@pytest.mark.posix
 def test_folders_and_programs_are_quoted() -> None:
     assert (
         verify(Path("/opt/my kernels")) == "attn-doctor cache verify --cache-dir '/opt/my kernels'"
@@ -162,11 +165,13 @@ def test_folders_and_programs_are_quoted() -> None:
         ("attn-doctor checked it", "attn-doctor checked it"),
     ],
 )
+@pytest.mark.posix
 def test_a_command_in_a_text_names_the_environment(text: str, expected: str) -> None:
     assert in_text(text, NAMED) == expected.replace("<P>", "'/my env/bin/python'")
     assert in_text(text, ACTIVE) == text
 
 
+@pytest.mark.posix
 def test_a_word_that_no_shell_reads_is_escaped() -> None:
     assert commands.word("/a b") == "'/a b'"
     assert commands.word("/a\x1b[31m") == "'/a\\x1b[31m'"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from attn_doctor.fixes.cuda_home.candidate import Candidate, Compiler
 from attn_doctor.fixes.cuda_home.exports import apply, needed
 from attn_doctor.host.local import LocalHost
@@ -18,6 +20,7 @@ def toolkit(folder: Path) -> Candidate:
     return Candidate(root=str(folder), source="PATH", version="13.0")
 
 
+@pytest.mark.symlinks
 def test_path_is_left_alone_where_it_leads_to_the_same_nvcc(tmp_path: Path) -> None:
     chosen = toolkit(tmp_path / "cuda")
     host = LocalHost()

@@ -44,7 +44,7 @@ def attn_doctor(*arguments: str, **variables: str) -> Ended:
         (["--heads", "x", "--head-dim", "64", "--seq-len", "128"], "whole number"),
         (["--preset", "flux9"], "flux"),
         (["--heads", "2", "--", "python", "x.py"], "drop the options under"),
-        (["--spec", "no/such.toml"], "no/such.toml"),
+        (["--spec", "no/such.toml"], "such.toml"),
         (
             ["--heads", "2", "--head-dim", "64", "--seq-len", "128", "--device", "gpu"],
             "--device gpu",

@@ -73,6 +73,7 @@ def test_what_is_missing_is_one_sentence(facts: Facts, shown: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.posix
 def test_without_a_gpu_the_command_for_one_elsewhere_is_named() -> None:
     with pytest.raises(NoGpuError) as caught:
         devices(replace(CUDA, driver=Driver(state="no-gpu")), "")
@@ -143,6 +144,7 @@ def test_variables_under_which_building_is_pointless(name: str) -> None:
     children_environment({name: "0"}, "/cache")
 
 
+@pytest.mark.symlinks
 def test_the_cache_folder(tmp_path: Path) -> None:
     facts = replace(CPU, caches=(Cache(kind="inductor", path=str(tmp_path / "own")),))
     real = tmp_path.resolve()
@@ -154,6 +156,7 @@ def test_the_cache_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["my kernels", "it's", "back\\slash"])
+@pytest.mark.posix
 def test_a_folder_that_torch_cannot_compile_in(name: str) -> None:
     """Seen with torch 2.13: its C++ compiler's command line has no quotes."""
     cpu = Facts(torch=Torch(installed=True, version="2.13.0+cpu", build="cpu"))

@@ -169,6 +169,7 @@ def test_what_need_not_be_attention_is_a_note(cache: Path, text: str) -> None:
     assert (ran.wrong, ran.warmup.verified, len(ran.notes)) == ("", True, 1)
 
 
+@pytest.mark.posix
 def test_what_would_be_run_in_words_and_for_programs(cache: Path) -> None:
     asked = program(cache.parent / "my cache", "pass", "a b")
     said = planned_text(asked, "it was not run yet").splitlines()
@@ -273,6 +274,7 @@ def test_an_environment_that_torch_reported_stays(cache: Path) -> None:
     assert manifest(cache).environments["cpu"] == said
 
 
+@pytest.mark.posix
 def test_programs_of_the_examined_environment_come_first(tmp_path: Path) -> None:
     folder = tmp_path / "env" / "bin"
     folder.mkdir(parents=True)

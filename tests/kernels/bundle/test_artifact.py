@@ -72,6 +72,7 @@ def packed(tmp_path: Path) -> tuple[Path, Artifact]:
     return target, made
 
 
+@pytest.mark.posix
 def test_there_and_back_with_the_paths_of_the_new_place(
     packed: tuple[Path, Artifact], tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ def taken(
     return done, store.load(folder), imported_text(done, found, str(folder))
 
 
+@pytest.mark.posix
 def test_an_image_takes_everything_in_unverified(
     packed: tuple[Path, Artifact], tmp_path: Path
 ) -> None:

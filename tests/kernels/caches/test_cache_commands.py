@@ -58,6 +58,7 @@ def full(tmp_path: Path, make: Any) -> Path:
     return root
 
 
+@pytest.mark.posix
 def test_status_shows_every_cache(run: Run, full: Path, tmp_path: Path) -> None:
     done = run("status")
     assert done.returncode == 0, done.stderr
@@ -68,6 +69,7 @@ def test_status_shows_every_cache(run: Run, full: Path, tmp_path: Path) -> None:
     assert "Not found: " in done.stdout
 
 
+@pytest.mark.posix
 def test_status_for_programs(run: Run, full: Path) -> None:
     data = json.loads(run("status", "--format", "json").stdout)
     caches = {one["kind"]: one for one in data["caches"]}
@@ -77,6 +79,7 @@ def test_status_for_programs(run: Run, full: Path) -> None:
     assert caches["jiterator"]["exists"] is False
 
 
+@pytest.mark.posix
 def test_clear_stale_takes_what_cannot_serve_and_nothing_else(run: Run, full: Path) -> None:
     dry = run("clear", "--stale", "--dry-run")
     assert dry.returncode == 0, dry.stderr
@@ -96,6 +99,7 @@ def test_clear_stale_takes_what_cannot_serve_and_nothing_else(run: Run, full: Pa
     assert [path.name for path in full.glob("*/fused/*") if path.name == "lock"] == []
 
 
+@pytest.mark.posix
 def test_without_a_terminal_yes_is_required(run: Run, full: Path) -> None:
     done = run("clear", "--stale")
     assert done.returncode == 2
@@ -137,6 +141,7 @@ def test_all_leaves_what_the_cache_did_not_write(
     assert hub.exists()
 
 
+@pytest.mark.symlinks
 def test_downloads_go_when_they_are_named_and_links_are_not_followed(
     run: Run, tmp_path: Path, make: Any
 ) -> None:
@@ -223,6 +228,7 @@ def printed(done: Ended) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["elsewhere", "else where"])
+@pytest.mark.posix
 def test_the_printed_command_clears_the_folder_that_was_named(
     run: Run, tmp_path: Path, make: Any, name: str
 ) -> None:
@@ -256,6 +262,7 @@ def test_a_newer_record_is_neither_broken_nor_cleared(run: Run, tmp_path: Path, 
     assert record.exists()
 
 
+@pytest.mark.symlinks
 def test_a_link_is_looked_through_and_never_cleared(run: Run, tmp_path: Path, make: Any) -> None:
     make.inductor(tmp_path / "real")
     (tmp_path / "link").symlink_to("real")
@@ -278,6 +285,7 @@ def test_a_link_is_looked_through_and_never_cleared(run: Run, tmp_path: Path, ma
         ("other", "is not recognised as a cache"),
     ],
 )
+@pytest.mark.symlinks
 def test_why_a_path_is_no_cache(run: Run, tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "bare").mkdir()

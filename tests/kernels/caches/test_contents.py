@@ -86,6 +86,7 @@ def test_models_beside_downloaded_kernels_are_unrelated(tmp_path: Path, make: An
     assert found.unrelated_files == ("models--black-forest-labs--FLUX.1-dev/blobs/cd34",)
 
 
+@pytest.mark.symlinks
 def test_links_are_not_followed(tmp_path: Path, make: Any) -> None:
     outside = make.inductor(tmp_path / "outside")
     root = make.inductor(tmp_path / "r")

@@ -66,6 +66,7 @@ def test_no_path_leads_out(tmp_path: Path, make: Any, path: str) -> None:
     assert os.path.exists("/etc")
 
 
+@pytest.mark.symlinks
 def test_a_folder_that_became_a_link_is_not_entered(tmp_path: Path, make: Any) -> None:
     outside = make.write(tmp_path / "outside" / "one").parent
     (tmp_path / "r").mkdir()
@@ -76,6 +77,7 @@ def test_a_folder_that_became_a_link_is_not_entered(tmp_path: Path, make: Any) -
     assert (outside / "one").exists()
 
 
+@pytest.mark.symlinks
 def test_a_file_that_became_a_link_stays(tmp_path: Path, make: Any) -> None:
     victim = make.write(tmp_path / "victim")
     (tmp_path / "r").mkdir()
@@ -86,6 +88,7 @@ def test_a_file_that_became_a_link_stays(tmp_path: Path, make: Any) -> None:
     assert victim.exists()
 
 
+@pytest.mark.symlinks
 def test_a_root_behind_a_link_is_refused_with_its_real_path(tmp_path: Path, make: Any) -> None:
     make.write(tmp_path / "real" / "r" / "one")
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -205,6 +208,7 @@ def surveyed(kind: CacheFolder, root: Path) -> Survey:
 
 
 @pytest.mark.parametrize("everything", [True, False])
+@pytest.mark.posix
 def test_an_abandoned_lock_is_deleted(tmp_path: Path, make: Any, everything: bool) -> None:
     lock = make.write(make.extension(tmp_path) / "lock", b"")
     os.utime(lock, (0, 0))
@@ -245,6 +249,7 @@ def test_a_path_with_an_odd_part_is_kept(tmp_path: Path, make: Any, path: str) -
     assert (tmp_path / "a" / "x").exists()
 
 
+@pytest.mark.posix
 def test_a_colon_or_a_backslash_is_an_ordinary_letter_here(tmp_path: Path, make: Any) -> None:
     names = ["a:b", "a\\b"]
     for name in names:
@@ -401,6 +406,7 @@ def test_a_whole_cache_goes_with_its_record_and_keeps_its_lock_file(recorded: Pa
     assert [path.name for path in recorded.rglob("*") if path.is_file()] == ["lock.1"]
 
 
+@pytest.mark.posix
 def test_a_clear_waits_for_no_build(recorded: Path) -> None:
     from attn_doctor.record.lock import Lock
 
@@ -435,6 +441,7 @@ def test_locks_go_for_good_and_never_into_the_trash(tmp_path: Path, make: Any) -
     assert not (root / "locks").exists()
 
 
+@pytest.mark.posix
 def test_a_file_that_is_written_now_stays(tmp_path: Path, make: Any) -> None:
     root = make.inductor(tmp_path)
     graph = root / "fxgraph" / make.FX[1:3] / make.FX

@@ -102,6 +102,7 @@ def test_a_kernel_whose_group_lost_a_child_goes_as_a_whole(tmp_path: Path, make:
     assert set(found.remove) == {f"{folder.name}/{path.name}" for path in folder.iterdir()}
 
 
+@pytest.mark.posix
 def test_half_written_files_are_harmless_once_their_writer_is_gone(
     tmp_path: Path, make: Any
 ) -> None:

@@ -138,6 +138,7 @@ MANIFEST = Manifest(
 )  # fmt: skip
 
 
+@pytest.mark.posix
 def test_a_stale_place_loses_its_files_but_none_that_another_place_uses() -> None:
     found = stale(MANIFEST, PLACE, replace(H200, torch="2.12.0+cu130"), "/r")
     assert set(found.specs) == {f"a@{PLACE}", f"b@{PLACE}"}
@@ -155,12 +156,14 @@ def test_a_driver_alone_makes_nothing_stale() -> None:
     assert [one.component for one in found.moved] == ["driver"]
 
 
+@pytest.mark.posix
 def test_one_entry_may_be_stale_for_a_reason_of_its_own() -> None:
     found = stale(MANIFEST, PLACE, H200, "/r", only=[f"a@{PLACE}"])
     assert set(found.specs) == {f"a@{PLACE}"}
     assert [one.path for one in found.files] == ["/r/ab/one.py"]
 
 
+@pytest.mark.posix
 def test_small_kernels_go_with_another_cuda_only(tmp_path: Path, make: Any) -> None:
     old = make.small_kernel(tmp_path, nvrtc="12.8").name
     make.small_kernel(tmp_path, nvrtc="13.0")

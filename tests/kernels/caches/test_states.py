@@ -157,6 +157,7 @@ def test_small_kernels_tell_gpu_and_cuda_by_their_name(
     assert states("jiterator", tmp_path)["kernel"][0] == state
 
 
+@pytest.mark.symlinks
 def test_downloaded_kernels_without_a_variant_for_this_torch_are_stale(
     tmp_path: Path, make: Any
 ) -> None:
@@ -512,6 +513,7 @@ def test_a_helper_for_windows_is_recognised(tmp_path: Path, make: Any) -> None:
     )
 
 
+@pytest.mark.posix
 def test_a_cache_under_another_path_is_never_stale(tmp_path: Path, make: Any) -> None:
     """A container mounts it as /cache, and its versions are not those of this environment."""
     root = make.inductor(tmp_path, version="3.5.1")
@@ -528,6 +530,7 @@ def test_a_cache_under_another_path_is_never_stale(tmp_path: Path, make: Any) ->
     assert found[make.OTHER][0] == "stale"
 
 
+@pytest.mark.posix
 def test_a_record_does_not_make_a_cache_under_another_path_stale(tmp_path: Path, make: Any) -> None:
     root = make.inductor(tmp_path)
     group = root / "triton" / "0" / make.KEY / "__grp__k.json"

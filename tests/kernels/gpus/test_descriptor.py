@@ -72,6 +72,7 @@ def test_a_file_gives_back_what_was_written(tmp_path: Path, ending: str) -> None
     assert known.find(str(path)) == before
 
 
+@pytest.mark.posix
 def test_the_file_tells_a_person_what_to_do_with_it() -> None:
     text = descriptor_toml(whole(), "/tmp/my gpu.toml")
     assert text.startswith("# NVIDIA GeForce RTX 4070 Ti SUPER, compute capability 8.9.\n")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Driver, Facts, Gpu, Program, Python, Torch, Triton
@@ -26,9 +26,6 @@ from attn_doctor.record.manifest import (
     Manifest,
 )
 from attn_doctor.record.spec import KernelSpec
-
-if TYPE_CHECKING:
-    import pytest
 
 PLACE = "cuda:0 NVIDIA H200"
 SPECS = tuple(KernelSpec(heads=2, head_dim=64, lengths=(length,)) for length in (256, 512, 1024))
@@ -148,6 +145,7 @@ def test_only_what_is_known_is_stamped() -> None:
     assert verified_in(WAS, now) == replace(WAS, python="3.12.3", environment={"CXX": "g++"})
 
 
+@pytest.mark.posix
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert unwritable(tmp_path) == ""
     (tmp_path / "file").write_text("", encoding="utf-8")

@@ -219,6 +219,7 @@ def test_a_recorded_program_has_to_be_where_it_was(tmp_path: Path) -> None:
     assert missing(replace(warmup, argv=("/no/python", "x"))) == "/no/python is not on this machine"
 
 
+@pytest.mark.posix
 def test_two_dashes_and_nothing_behind() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "attn_doctor", "cache", "verify", "--"],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts, Program, Python, Torch, Triton
@@ -24,9 +24,6 @@ from attn_doctor.record.manifest import (
 from attn_doctor.record.spec import KernelSpec
 from attn_doctor.record.trace import Lookup
 from attn_doctor.render.caches.why import program_text, why_text
-
-if TYPE_CHECKING:
-    import pytest
 
 SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), dtype="float32", phase="inference")
 TENSOR = (
@@ -169,6 +166,7 @@ def test_a_variable_is_shown_with_the_command_that_restores_it(tmp_path: Path) -
     assert "undo:  unset OMP_NUM_THREADS" in text
 
 
+@pytest.mark.posix
 def test_a_value_with_blanks_is_quoted_for_the_shell(tmp_path: Path) -> None:
     manifest = folder_with(tmp_path)
     was = replace(manifest.environments["cpu"], environment={"CXX": "ccache g++"})
@@ -202,6 +200,7 @@ def warmed(folder: Path, **more: object) -> Manifest:
     return replace(folder_with(folder), entries={}, warmups={"w": warmup})
 
 
+@pytest.mark.posix
 def test_a_program_is_run_again_where_it_ran(tmp_path: Path) -> None:
     manifest = warmed(tmp_path)
     (place,) = kernels_by_device(manifest, facts(), tmp_path, {})

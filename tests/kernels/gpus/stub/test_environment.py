@@ -27,6 +27,7 @@ HERE = {
 }
 
 
+@pytest.mark.posix
 def test_the_library_comes_first() -> None:
     made = environment(LIBRARY, GPU, 1, HERE)
     assert made["ATTN_DOCTOR_STUB_GPU"] == str(LIBRARY)
@@ -38,6 +39,7 @@ def test_the_library_comes_first() -> None:
     assert (made["HOME"], made["TORCHINDUCTOR_CACHE_DIR"]) == ("/home/me", "/kernels")
 
 
+@pytest.mark.posix
 def test_without_others_to_load() -> None:
     made = environment(LIBRARY, GPU, 1, {})
     assert made["LD_LIBRARY_PATH"] == "/cache/digest"
@@ -49,6 +51,7 @@ def test_gpus_of_this_machine_are_not_chosen_among() -> None:
     assert not {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"} & made.keys()
 
 
+@pytest.mark.posix
 def test_a_described_machine_decides_what_enters_keys() -> None:
     there = replace(
         GPU,

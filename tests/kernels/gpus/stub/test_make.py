@@ -255,6 +255,7 @@ def cache(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.posix
 def test_it_is_compiled_once(cache: Path) -> None:
     calls: list[Path] = []
     folder = cache / "stub-gpu" / "digest"
@@ -266,6 +267,7 @@ def test_it_is_compiled_once(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone", "open", "link"])
+@pytest.mark.symlinks
 def test_a_harmed_one_is_compiled_again(cache: Path, harm: str) -> None:
     calls: list[Path] = []
     folder = made(cache / "stub-gpu" / "digest", calls)
@@ -285,6 +287,7 @@ def test_a_harmed_one_is_compiled_again(cache: Path, harm: str) -> None:
     assert sorted(os.listdir(folder.parent)) == ["digest"]
 
 
+@pytest.mark.posix
 def test_a_folder_that_others_can_write_is_refused(cache: Path) -> None:
     calls: list[Path] = []
     (cache / "stub-gpu").mkdir()
@@ -296,6 +299,7 @@ def test_a_folder_that_others_can_write_is_refused(cache: Path) -> None:
     assert calls == []
 
 
+@pytest.mark.posix
 def test_a_parent_that_others_can_write_is_refused(cache: Path) -> None:
     calls: list[Path] = []
     (cache / "stub-gpu").mkdir(mode=0o700)
@@ -323,6 +327,7 @@ def test_a_library_of_another_user_is_not_loaded(cache: Path) -> None:
     assert (folder / "one").stat().st_uid == os.geteuid()
 
 
+@pytest.mark.posix
 def test_nowhere_to_write(tmp_path: Path) -> None:
     file = tmp_path.resolve() / "file"
     file.touch()
@@ -330,6 +335,7 @@ def test_nowhere_to_write(tmp_path: Path) -> None:
         made(file / "stub-gpu" / "digest", [])
 
 
+@pytest.mark.posix
 def test_two_at_once_agree(cache: Path) -> None:
     calls: list[Path] = []
     folder = cache / "stub-gpu" / "digest"
@@ -342,6 +348,7 @@ def test_two_at_once_agree(cache: Path) -> None:
     assert sorted(os.listdir(folder.parent)) == ["digest"]
 
 
+@pytest.mark.posix
 def test_what_failed_leaves_nothing(cache: Path) -> None:
     def fill(out: Path) -> None:
         (out / "one").touch()

@@ -14,6 +14,7 @@ from itertools import chain, starmap
 
 from msgspec.structs import replace
 
+from attn_doctor.explain.contradictions import contradictions
 from attn_doctor.explain.explanation import Explanation, Guess, Log, Passage, RankedCause
 from attn_doctor.explain.extract import Confidence, Stated, Statement, facts_from, statements
 from attn_doctor.explain.guess import guess
@@ -100,7 +101,7 @@ def explain(
     return Explanation(
         matches=matches,
         guess=suspected,
-        conflicts=conflicts(stated),
+        conflicts=(*conflicts(stated), *reader.contradictions(matches, suspected)),
         known_lines=reader.known_lines,
         logs=tuple(reader.logs),
         log_facts=shown,
@@ -158,6 +159,12 @@ class _Reader:
             for statement in statements(log.text):
                 number = log.lines[log.index_at(statement.offset)].number
                 yield statement._replace(line=number)
+
+    def contradictions(
+        self, matches: Sequence[RankedCause], suspected: Guess | None
+    ) -> tuple[str, ...]:
+        """Statements that contradict each other, in a log with a failure."""
+        return contradictions(self._stretches) if matches or suspected is not None else ()
 
     def guess(self) -> Guess | None:
         """A guess at the end of the first log that fails in a component."""

@@ -50,7 +50,8 @@ _REPORTS = (
 #: A line of code that raises. It stands for the exception in a report that ends with it.
 _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 _BUILD = re.compile(
-    r"(?:Failed building wheel for|Failed to build:?|Building wheel for(?=.{1,80}\berror$))"
+    r"(?:Failed building wheel for|Failed to build:?"
+    r"|Building (?:wheel|editable) for(?=.{1,80}\berror$))"
     r" [`'\"]?(?P<package>[\w.-]+)"
 )
 #: What was compiled by a failed build at run time: a file, or a folder for ninja.

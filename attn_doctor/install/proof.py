@@ -1,4 +1,7 @@
-"""Proves an installation: imports the modules in the environment, each in a process of its own."""
+"""Proves an installation: imports the modules in the environment, each in a process of its own.
+
+On a machine with a GPU the backends run too, by `attn-doctor backends --live`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from attn_doctor.facts import Facts
 from attn_doctor.install.demand import Demand
 from attn_doctor.processes import run
 
@@ -25,6 +29,18 @@ def modules(demand: Demand) -> tuple[str, ...]:
     """Return the modules whose import proves what is asked for; torch comes first."""
     found = (module for meaning in demand.meanings for module in meaning.modules)
     return tuple(dict.fromkeys(("torch", *found)))
+
+
+def live_words(demand: Demand, facts: Facts, python: str) -> tuple[str, ...]:
+    """Return the words of the command that runs the backends; empty without a GPU or a backend.
+
+    Only the phase that is asked for counts: SageAttention has no backward pass.
+    """
+    names = [name for meaning in demand.meanings for name in meaning.backends]
+    if not facts.gpus or not names:
+        return ()
+    phase = "training" if demand.training else "inference"
+    return ("backends", "--live", *names, "--for", phase, "--python", python)
 
 
 def prove(python: str, names: Sequence[str], environ: Mapping[str, str]) -> tuple[Proof, ...]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
@@ -201,6 +201,8 @@ class _Session(Struct, frozen=True, kw_only=True):
         return diagnosis_of(source.read(), None, source.rule_folders)
 
 
+#: Seconds that all backends together may take.
+_LIVE_SECONDS = 1800.0
 #: Releases of torch that the index may lack before the first answer is shown.
 _MOST_ABSENT = 12
 
@@ -310,7 +312,10 @@ def _apply(
     code = 0 if good else 1
     if result.as_json:
         words = found.demand.words
-        sys.stdout.write(installation_json(words, found, plan, facts, code, good, proofs))
+        live = _live_data(found.demand, facts, python) if good else None
+        code = max(code, int(live is not None and not live["ok"]))
+        text = installation_json(words, found, plan, facts, code, good, proofs, live)
+        sys.stdout.write(text)
         return code
     if proofs:
         sys.stdout.write(proofs_text(proofs, terminal()))
@@ -318,16 +323,34 @@ def _apply(
 
 
 def _live(demand: Demand, facts: Facts, python: str) -> int:
-    """Run the backends on the GPU, if there is one. Returns the exit code."""
+    """Run the backends on the GPU, if there is one, and show it. Returns the exit code."""
+    from attn_doctor.install.proof import live_words
     from attn_doctor.processes import run
 
-    names = [name for meaning in demand.meanings for name in meaning.backends]
-    if not facts.gpus or not names:
+    words = live_words(demand, facts, python)
+    if not words:
         return 0
     sys.stdout.flush()
-    argv = (sys.executable, "-m", "attn_doctor", "backends", "--live", *names, "--python", python)
-    ended = run(argv, 1800, joined=True, on_line=lambda line: _say(line + "\n"))
+    argv = (sys.executable, "-m", "attn_doctor", *words)
+    ended = run(argv, _LIVE_SECONDS, joined=True, on_line=lambda line: _say(line + "\n"))
     return 0 if ended.ok else 1
+
+
+def _live_data(demand: Demand, facts: Facts, python: str) -> dict[str, Any] | None:
+    """Run the backends on the GPU; what `backends --live --json` says, or why it says nothing."""
+    from attn_doctor.install.proof import live_words
+    from attn_doctor.json_files import JsonError, decode
+    from attn_doctor.processes import run
+
+    words = live_words(demand, facts, python)
+    if not words:
+        return None
+    ended = run((sys.executable, "-m", "attn_doctor", *words, "--json"), _LIVE_SECONDS)
+    try:
+        found = decode(ended.out, dict[str, Any])["live"]
+    except (JsonError, KeyError):
+        return {"ok": False, "error": ended.status}
+    return {"ok": ended.ok, **found}
 
 
 def _say(text: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,8 +27,12 @@ def installation_json(
     code: int,
     applied: bool | None = None,
     proofs: Sequence[Proof] = (),
+    live: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return what is installed, or `conflict`. `applied`: None if it was not tried."""
+    """Return what is installed, or `conflict`.
+
+    `applied`: None if it was not tried. `live`: what the backends did on a GPU.
+    """
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "attn_doctor": __version__,
@@ -57,6 +61,7 @@ def installation_json(
     data["plan"] = plan_data(plan, facts) if plan else None
     data["applied"] = applied
     data["proofs"] = [msgspec.to_builtins(one) for one in proofs]
+    data["live"] = live
     return json_text(data)
 
 

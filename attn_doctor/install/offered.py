@@ -12,15 +12,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from msgspec.structs import replace
+from packaging.specifiers import SpecifierSet
 
+from attn_doctor.derived.releases import tag
 from attn_doctor.explain.explanation import Explanation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Verdict
 from attn_doctor.fixes import python_support
-from attn_doctor.fixes.pip_arguments import pip_call
+from attn_doctor.fixes.pip_arguments import PipCall, pip_call
+from attn_doctor.fixes.postconditions import with_build
 from attn_doctor.fixes.source_builds import PARALLELISM, Preflight, built_by, pinned, preflight
+from attn_doctor.install.builds import TorchBuild, published
 from attn_doctor.install.choice import Choice, Conflict, choose
 from attn_doctor.install.demand import Demand
+from attn_doctor.install.known_faults import known_faults
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import split_assignments
 
@@ -59,7 +64,12 @@ def decided(diagnosis: Diagnosis) -> Diagnosis:
     return replace(
         diagnosis,
         findings=tuple(
-            replace(one, fixes=tuple(_decided(fix, facts, builds=False) for fix in one.fixes))
+            replace(
+                one,
+                fixes=tuple(
+                    _with_faults(_decided(fix, facts, builds=False), facts) for fix in one.fixes
+                ),
+            )
             for one in diagnosis.findings
         ),
     )
@@ -92,7 +102,7 @@ _REPAIRS = {"--force-reinstall", "--no-deps"}
 
 def possible_here(fix: Fix, facts: Facts) -> Fix:
     """Return the fix as `fix` would apply it; without its command if its build would stop here."""
-    fix = _decided(fix, facts, builds=True)
+    fix = _with_faults(_decided(fix, facts, builds=True), facts)
     run: list[tuple[str, ...]] = []
     for argv in fix.run:
         call = pip_call(argv)
@@ -135,6 +145,41 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
         run=(("attn-doctor", "install", *words),),
         manual="",
         needs="",
+    )
+
+
+def _with_faults(fix: Fix, facts: Facts) -> Fix:
+    """Return the fix with a word on advisories that the torch that it installs falls under."""
+    calls = [call for call in map(pip_call, fix.run) if call and call.verb == "install"]
+    build = next((found for call in calls if (found := _torch_of(call, facts))), None)
+    if build is None or not facts.gpus:
+        return fix
+    ahead = with_build(facts, build.full, build.cuda)
+    for training in (False, True):
+        faults = known_faults(Demand(words=("native",), training=training), ahead)
+        if faults:
+            numbers = ", ".join(one.rule.partition("/")[2] for one in faults)
+            phase = "training" if training else "inference"
+            words = f"{build.text} has a known fault in {phase} ({numbers})"
+            return replace(fix, title=f"{fix.title}; {words}")
+    return fix
+
+
+def _torch_of(call: PipCall, facts: Facts) -> TorchBuild | None:
+    """The build of torch that a command installs; None if it names none, or none of the tables."""
+    wanted = next((one for one in call.wanted if one.name == "torch" and not one.url), None)
+    if wanted is None:
+        return None
+    index = next((url.rpartition("/")[2] for _, url in call.indexes), "")
+    accepted, local = SpecifierSet(wanted.specifier), "+" in wanted.specifier
+    return next(
+        (
+            build
+            for build in published(facts, library.tables(), cuda=index != "cpu")
+            if accepted.contains(build.version + f"+{tag(build.cuda)}" * local)
+            and index in (build.index, tag(build.cuda))
+        ),
+        None,
     )
 
 

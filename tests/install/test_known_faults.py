@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from attn_doctor.findings import Fix, Safety
 from attn_doctor.fixes.postconditions import with_build
 from attn_doctor.install.choice import Choice, choose
 from attn_doctor.install.demand import Demand, words_of
 from attn_doctor.install.known_faults import known_faults
+from attn_doctor.install.offered import possible_here
 from attn_doctor.install.packages import Rules
 from attn_doctor.rulebook import library
 from tests.install.machines import machine
@@ -56,3 +58,24 @@ def test_an_installed_release_stays_and_is_named() -> None:
     (note,) = found.notes
     assert "NaN in the gradient" in note
     assert "ATTN-2026-0001" in note
+
+
+@pytest.mark.parametrize(
+    ("pretended", "command", "named"),
+    [
+        (HOPPER, "torch==2.11.* --index-url https://download.pytorch.org/whl/cu130", "2.11.0"),
+        (HOPPER, "torch==2.13.0+cu130 torchvision --extra-index-url https://x/whl/cu130", "2.13.0"),
+        (HOPPER, "torch==2.10.* --index-url https://download.pytorch.org/whl/cu130", ""),
+        (HOPPER, "torch torchvision --index-url https://download.pytorch.org/whl/cu130", ""),
+        (HOPPER, "torch==2.11.* --index-url https://download.pytorch.org/whl/cpu", ""),
+        (ADA, "torch==2.11.* --index-url https://download.pytorch.org/whl/cu130", ""),
+        (HOPPER, "diffusers", ""),
+    ],
+)
+def test_a_fix_names_the_fault_of_its_torch(
+    pretended: tuple[str, ...], command: str, named: str
+) -> None:
+    fix = Fix(title="Install it", safety=Safety.ASK, run=(("pip", "install", *command.split()),))
+    title = possible_here(fix, machine(*pretended)).title
+    fault = f"; torch {named} for CUDA 13.0 has a known fault in training (ATTN-2026-0001)"
+    assert title == (f"Install it{fault}" if named else "Install it")

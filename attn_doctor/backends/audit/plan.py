@@ -8,21 +8,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.backends.live.plan import NAMES, Attempt, Limits, Workload, job, score_bytes
 from attn_doctor.worker.audit import probes, scripts
 from attn_doctor.worker.audit.case import Case
 
-#: Calls of one process at most. Starting one takes as long as a hundred calls.
-_PART = 96
+#: Calls of one process. Starting one takes as long as a hundred calls; a compiled kernel takes long
+#: itself, and torch keeps few of them.
+_PART, _COMPILED_PART = 256, 48
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """Calls of one probe, for one process."""
+    """Calls for one process."""
 
-    probe: str
+    probes: tuple[str, ...] = ()
+    """The probe of each of `cases`."""
     cases: tuple[Case, ...] = ()
     scripts: tuple[str, ...] = ()
+    """Called after `cases`."""
     alone: bool = False
     """It needs most of the memory of a GPU."""
 
@@ -30,6 +34,12 @@ class Part(Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         """How many calls it has."""
         return len(self.cases) + len(self.scripts)
+
+    @property
+    def title(self) -> str:
+        """The names of its probes."""
+        scripts = ("several calls",) if self.scripts else ()
+        return ", ".join(dict.fromkeys((*self.probes, *scripts)))
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -68,29 +78,42 @@ def attempts(
 def parts(attempt: Attempt, options: Options, device: str) -> list[Part]:
     """What one backend is called with, the cheap and telling calls first."""
     planned: list[Part] = []
+    most = _COMPILED_PART if attempt.route == "compiled" else _PART
     training = "training" in options.phases
     for probe in probes.PROBES:
         cases = probes.cases(
             probe, name=attempt.name, route=attempt.route, device=device, phases=options.phases,
             dtype=options.dtype, seed=options.seed,
         )  # fmt: skip
-        planned += [
-            Part(probe=probe.name, cases=tuple(cases[start : start + _PART]), alone=probe.alone)
-            for start in range(0, len(cases), _PART)
-        ]
-        if probe is probes.PROBES[0]:
-            names = [
+        first = probe is probes.PROBES[0]
+        for case in cases:
+            if not planned or not _fits(planned[-1], most, alone=probe.alone):
+                planned.append(Part(alone=probe.alone))
+            part = planned[-1]
+            planned[-1] = replace(
+                part, probes=(*part.probes, probe.name), cases=(*part.cases, case)
+            )
+        if first:
+            names = tuple(
                 name
                 for name, script in scripts.SCRIPTS.items()
                 if scripts.applies(script, attempt.name, attempt.route, device, training=training)
-            ]
-            planned += [Part(probe="several calls", scripts=tuple(names))] if names else []
+            )
+            if planned:
+                planned[-1] = replace(planned[-1], scripts=names)
+            elif names:
+                planned.append(Part(scripts=names))
     return planned
+
+
+def _fits(part: Part, most: int, *, alone: bool) -> bool:
+    """Whether one more call may follow those of a part."""
+    return part.size < most and not part.scripts and not alone and not part.alone
 
 
 def digest(planned: Sequence[Part]) -> str:
     """Changes with the calls, so that progress with other calls is not taken for this one."""
-    text = json.dumps([[one.probe, one.cases, one.scripts] for one in planned])
+    text = json.dumps([[one.probes, one.cases, one.scripts] for one in planned])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -30,7 +30,9 @@ def confirmed(
     if fault.kind is Kind.HUNG:
         return ended.timed_out, printed
     if fault.kind is Kind.CRASHED:
-        return (ended.code or 0) < 0, printed
+        # A process dies of a signal; a device that is lost raises, at the next call that uses it.
+        words = fault.sentence.partition(": ")[2]
+        return (ended.code or 0) < 0 or (bool(words) and words in ended.err), printed
     if ended.code not in (0, 1) or "Traceback" in ended.err:
         return None, printed
     return ended.code == 1, printed

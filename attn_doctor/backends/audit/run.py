@@ -82,10 +82,12 @@ class _Backend:
         self.begun = set(self.done)
         #: Held while answers are counted, so that a fault is shrunk once.
         self.counting = threading.Lock()
-        #: The shrunk call of each fault, with its sign.
-        self.small: list[tuple[Case, tuple[str, str]]] = [
-            (Case(**one.cases[-1]), (one.kind.value, "")) for one in result.faults if one.cases
-        ]
+        #: The shrunk call of each fault that has one, by the fault's number, with its sign.
+        self.small: dict[int, tuple[Case, tuple[str, str]]] = {
+            number: (Case(**one.cases[-1]), (one.kind.value, ""))
+            for number, one in enumerate(result.faults)
+            if one.cases
+        }
 
     @property
     def key(self) -> str:
@@ -110,7 +112,6 @@ class _Running(Struct, frozen=True, kw_only=True):
     """A part of a backend on a lane."""
 
     backend: _Backend
-    part: plan.Part
     runner: Runner
     folder: str
     """For programs."""
@@ -190,12 +191,12 @@ class _Run:
                 return
 
     def _next(self, *, alone: bool) -> tuple[int, _Backend] | None:
-        """The first part that was not begun, and its backend: by turns."""
+        """A part that was not begun, and its backend: that with the least share of its parts begun."""
         if time.monotonic() > self._end:
             return None
         waiting = ((one.next(alone=alone), one) for one in self._backends)
         found = [(number, one) for number, one in waiting if number is not None]
-        return min(found, key=lambda one: one[0], default=None)
+        return min(found, key=lambda one: one[0] / len(one[1].parts), default=None)
 
     def _open(self, interpreter: Interpreter) -> Failure | None:
         """Open the device; the processor if none was named and no GPU can be used."""
@@ -263,9 +264,9 @@ class _Run:
         interpreter = lane.through() if runner.attempt.route == "diffusers" else lane.plain
         share = Limits().share if alone else runner.share
         runner = replace(runner, interpreter=interpreter, share=share)
-        running = _Running(backend=backend, part=part, runner=runner, folder=lane.folder)
-        self._tell(f"{backend.result.title}: {part.probe}")
-        cases, start = list(part.cases), 0
+        running = _Running(backend=backend, runner=runner, folder=lane.folder)
+        self._tell(f"{backend.result.title}: {part.title}")
+        cases, probes, start = list(part.cases), list(part.probes), 0
         names = list(part.scripts)
         while start < len(cases) + len(names):
             answers, ended = runner.run(cases[start:], names)
@@ -279,7 +280,7 @@ class _Run:
                     backend.result = replace(backend.result, failure=failure)
                     return
                 for answer in answers:
-                    self._count(running, cases[start:], names, answer)
+                    self._count(running, cases[start:], probes[start:], names, answer)
             start += answers[-1].number + 1
             if start > len(cases):
                 names = names[start - len(cases) :]
@@ -287,7 +288,12 @@ class _Run:
         self._keep(backend, number)
 
     def _count(
-        self, running: _Running, cases: Sequence[Case], names: Sequence[str], answer: Answer
+        self,
+        running: _Running,
+        cases: Sequence[Case],
+        probes: Sequence[str],
+        names: Sequence[str],
+        answer: Answer,
     ) -> None:
         """Count one answer; shrink a fault that is new."""
         backend = running.backend
@@ -312,12 +318,12 @@ class _Run:
                 fault = faults.of_script(name, answer, attempt, device, self._where)
                 self._add(running, fault)
             else:
-                self._fault(running, cases, answer)
+                self._fault(running, cases, probes[answer.number], answer)
 
-    def _fault(self, running: _Running, cases: Sequence[Case], answer: Answer) -> None:
+    def _fault(self, running: _Running, cases: Sequence[Case], probe: str, answer: Answer) -> None:
         backend = running.backend
         case, result = cases[answer.number], backend.result
-        for number, (small, sign) in enumerate(backend.small):
+        for number, (small, sign) in backend.small.items():
             same = sign[0] == answer.sign[0] and sign[1] in ("", answer.sign[1])
             if (same and covers(small, case)) or len(backend.small) >= _FAULTS:
                 known = list(result.faults)
@@ -327,9 +333,9 @@ class _Run:
         self._tell(f"{result.title}: shrinking a fault of {described(case)}")
         end = time.monotonic() + _SHRINK
         shrunk = shrink(running.runner, cases, answer, end)
-        backend.small.append((shrunk.cases[-1], shrunk.answer.sign))
+        backend.small[len(backend.result.faults)] = (shrunk.cases[-1], shrunk.answer.sign)
         fault = faults.of_case(
-            shrunk, case, running.part.probe, running.runner.attempt, self._device.device,
+            shrunk, case, probe, running.runner.attempt, self._device.device,
             self._where, self._findings,
         )  # fmt: skip
         self._add(running, fault)

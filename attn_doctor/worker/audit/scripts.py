@@ -216,7 +216,7 @@ right = torch.cat([
     torch.nn.functional.scaled_dot_product_attention(
         *(y[a:b].transpose(0, 1).double() for y in (q, k, v))).transpose(0, 1)
     for a, b in zip(ends[:-1].tolist(), ends[1:].tolist())])
-off = float((out[:190] - right).norm() / right.norm())
+off = float((out[:190].detach() - right).norm() / right.norm())
 wrong = ""
 if strange or spread:
     wrong = f"{strange} values are NaN, and {spread} gradients of tokens behind the last sequence"

@@ -58,8 +58,9 @@ def first_wrong(runner: Runner, options: plan.Options) -> tuple[str, Answer] | N
             if answer.kind is not None and answer.held:
                 number = answer.number
                 cases = part.cases
-                words = described(cases[number]) if number < len(cases) else part.probe
-                return f"{part.probe}: {words}", answer
+                if number >= len(cases):
+                    return part.title, answer
+                return f"{part.probes[number]}: {described(cases[number])}", answer
     return None
 
 

@@ -16,7 +16,7 @@ from attn_doctor.worker.audit.case import Case
 
 #: Calls of one process. Starting one takes as long as a hundred calls; a compiled kernel takes long
 #: itself, and torch keeps few of them.
-_PART, _COMPILED_PART = 256, 48
+_PART, _COMPILED_PART = 256, 32
 
 
 class Part(Struct, frozen=True, kw_only=True):

@@ -191,7 +191,7 @@ class _Run:
                 return
 
     def _next(self, *, alone: bool) -> tuple[int, _Backend] | None:
-        """A part that was not begun, and its backend: that with the least share of its parts begun."""
+        """A part that was not begun, of the backend with the least share of its parts begun."""
         if time.monotonic() > self._end:
             return None
         waiting = ((one.next(alone=alone), one) for one in self._backends)

@@ -26,7 +26,8 @@ class Probe(NamedTuple):
     compiled: bool = True
     """Also for a backend that is compiled for each shape, mask and layout."""
     tiled: bool = False
-    """About the tiles of a fused kernel: an unfused one gets one call of `_UNTILED`."""
+    """About the tiles of a fused kernel: an unfused one gets one call of `_UNTILED`, and one that
+    is compiled for each length one of `_COMPILED`."""
     alone: bool = False
     """The calls need most of the memory of a GPU."""
     device: str = ""
@@ -34,8 +35,8 @@ class Probe(NamedTuple):
 
 
 _BOTH = (False, True)
-#: Has no factor in common with tiles, so that the calls have many residues of lengths.
-_UNTILED = 9
+#: They have no factor in common with tiles, so that the calls have many residues of lengths.
+_UNTILED, _COMPILED = 9, 5
 
 
 def _ordinary() -> Iterator[Case]:
@@ -226,6 +227,9 @@ PROBES = (
 )  # fmt: skip
 
 
+_EVERY_LENGTH = next(probe for probe in PROBES if probe.tiled)
+
+
 def cases(
     probe: Probe,
     *,
@@ -255,6 +259,8 @@ def cases(
     if route == "compiled" and probe is not PROBES[0]:
         # Compiling takes seconds, and a call in training compares its output too.
         both = set(every)
-        return [one for one in every if one.training or one._replace(training=True) not in both]
+        every = [one for one in every if one.training or one._replace(training=True) not in both]
+        # The first of the tiled probes has every length over a multiple of 128.
+        return every[::_COMPILED] if probe.tiled and probe is not _EVERY_LENGTH else every
     unfused = name == "_native_math" or (name == "flex" and route == "direct")
     return every[::_UNTILED] if probe.tiled and unfused else every

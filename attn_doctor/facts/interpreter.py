@@ -119,5 +119,7 @@ class Duplicate(Struct, frozen=True, kw_only=True):
     that of an environment or the system; or several `environments`."""
     keep: Version | None = None
     """The version that its own files have; else the newest one."""
+    stray: str | None = None
+    """Metadata folder of the first copy with another version."""
     pythonpath: str | None = None
     """PYTHONPATH without these folders."""

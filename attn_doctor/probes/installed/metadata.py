@@ -52,12 +52,15 @@ def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:
         found = [*by_path.values()]
         if len(found) > 1:
             folders = tuple(dict.fromkeys(one.site for one in found))
+            keep = _keep(host, site, found)
+            others = (one for one in found if one.version != keep)
             yield Duplicate(
                 package=name,
                 versions=tuple(one.version for one in found),
                 folders=folders,
                 place=_place(host, folders),
-                keep=_keep(host, site, found),
+                keep=keep,
+                stray=next(others, found[-1]).info,
                 pythonpath=_pythonpath(host, folders),
             )
 

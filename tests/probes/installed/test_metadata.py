@@ -43,6 +43,8 @@ def test_two_versions_in_one_folder(version: str, keep: str) -> None:
     (found,) = twice(files, SITE)
     assert (found.package, found.versions) == ("torch", ("2.10.0", "2.11.0+cu130"))
     assert (found.folders, found.place, found.keep) == ((SITE,), "folder", keep)
+    other = "torch-2.10.0" if keep != "2.10.0" else "torch-2.11.0+cu130"
+    assert found.stray == f"{SITE}/{other}.dist-info"
 
 
 def test_a_copy_in_the_folder_of_the_user() -> None:

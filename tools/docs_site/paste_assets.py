@@ -40,6 +40,8 @@ RUNTIME = (
     "pyodide-lock.json",
 )
 _WHEEL = "msgspec.whl"
+#: Where a wheel of attn-doctor has its rules.
+PLACE = "attn_doctor/_rules"
 
 
 def fetch(folder: Path = FOLDER) -> None:
@@ -95,12 +97,13 @@ def _members(folder: Path) -> Iterator[tuple[str, bytes]]:
     from attn_doctor.backends.catalogue import INDEX
     from attn_doctor.rulebook.library import build_index
 
-    package = (one for one in (ROOT / "attn_doctor").rglob("*") if one.is_file())
-    for file in sorted(one for one in package if "__pycache__" not in one.parts):
-        yield file.relative_to(ROOT).as_posix(), file.read_bytes()
+    for source, place in ((ROOT / "attn_doctor", "attn_doctor"), (ROOT / "rules", PLACE)):
+        for file in sorted(one for one in source.rglob("*") if one.is_file()):
+            if "__pycache__" not in file.parts:
+                yield f"{place}/{file.relative_to(source).as_posix()}", file.read_bytes()
     yield "paste.py", Path(__file__).with_name("paste.py").read_bytes()
-    yield "attn_doctor/_rules/index.json", build_index(ROOT / "rules")
-    yield f"attn_doctor/_rules/{INDEX}", catalogue_files.build_index(ROOT / "rules")
+    yield f"{PLACE}/index.json", build_index(ROOT / "rules")
+    yield f"{PLACE}/{INDEX}", catalogue_files.build_index(ROOT / "rules")
     spec = importlib.util.find_spec("packaging")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         for file in sorted(Path(place).glob("*.py")):

@@ -176,7 +176,11 @@ def _modules(facts: Facts) -> Iterator[Claim]:
     if torch.installed and not torch.import_doubt:
         faults = [
             # Wrong metadata do not stop an import.
-            re.sub(r"(^|, )(no metadata|metadata of [^,]*)", "", torch.installation_error or ""),
+            re.sub(
+                r"(^|, )(no metadata|metadata of [^,]*, files of [^,]*)",
+                "",
+                torch.installation_error or "",
+            ),
             torch.import_error,
             *(torch.missing_libraries or ()),
         ]
@@ -618,7 +622,7 @@ def _stray(name: str) -> Callable[[Path], bool]:
 
     def apply(root: Path) -> bool:
         (root / "scripts").mkdir()
-        (root / "scripts" / f"{name}.py").write_text("print('my experiment')\n")
+        (root / "scripts" / f"{name}.py").write_text("experiment = 1\n")
         return True
 
     return apply

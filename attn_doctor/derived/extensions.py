@@ -39,7 +39,20 @@ def derived(facts: Facts, gaps: dict[str, str]) -> tuple[Extension, ...] | None:
                 requirement=requirement(one, facts),
             )
         )
-    return tuple(found)
+    return tuple(_beside_broken(one, found) for one in found)
+
+
+# torchaudio opens libtorchaudio.so, and then _torchaudio.so, which needs it.
+def _beside_broken(one: Extension, all_: Sequence[Extension]) -> Extension:
+    """Return the module with unknown loading where a library of its package does not load."""
+    broken = any(
+        (other.name or "").startswith("lib") and other.loads is False
+        for other in all_
+        if other.package == one.package and other is not one
+    )
+    if not one.loads or not broken:
+        return one
+    return msgspec.structs.replace(one, loads=None, load_error=None)
 
 
 def requirement(one: Extension, facts: Facts) -> str | None:

@@ -168,3 +168,15 @@ def test_the_code_of_torch_itself(
     assert (gpu.torch_code, found.torch.gpu_code) == (code, code)
     assert gpu.in_torch_archs is (None if code is None else code != "no")
     assert bool(found.gap("gpus[0].torch_code")) is (code is None)
+
+
+def test_a_module_is_unknown_beside_a_library_of_its_package_that_does_not_load() -> None:
+    """torchaudio 2.9.1 beside torch 2.15: `libtorchaudio.so` lacks a symbol, and so fails
+    `_torchaudio.so`, which needs it."""
+    broken = module("libtorchaudio", package="torchaudio", undefined_symbol_count=1)
+    needing = module("_torchaudio", package="torchaudio")
+    other = module("_C", package="torchvision")
+    found = facts(broken, needing, other).extensions or ()
+    assert [one.loads for one in found] == [False, None, True]
+    sound = module("libtorchaudio", package="torchaudio")
+    assert [one.loads for one in facts(sound, needing).extensions or ()] == [True, True]

@@ -22,7 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "clean logger",
         "_version env_vars errors facts gpu_names json_files numbers suggest token_shapes worker",
         "binaries files log processes redact requirement site",
-        "toml_files findings host pool pretend record snapshot wheels",
+        "toml_files findings host language pool pretend record snapshot wheels",
         "shell",
         "anonymize derived probes rulebook",
         "ownership",

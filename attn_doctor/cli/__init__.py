@@ -20,6 +20,10 @@ _ALIASES = {"-V": "--version", "version": "--version", "help": "--help"}
 def run() -> None:
     """Run the command line. Raises `SystemExit`."""
     words = sys.argv[1:]
+    if any(word.partition("=")[0] == "--lang" for word in words):
+        from attn_doctor.language import take_option
+
+        words = take_option(words)
     if not re.fullmatch("[1-9][0-9]{0,3}", os.environ.get("COLUMNS", "1")):
         del os.environ["COLUMNS"]  # rich would fill lines of a hundred megabytes
     if not words or (words[0].startswith("-") and words[0] not in _OWN_OPTIONS):

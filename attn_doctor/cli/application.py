@@ -23,6 +23,9 @@ interrupted.
 
 `attn-doctor --install-completion` lets your shell complete commands, options and their values.
 
+`--lang zh-CN`, `pt-BR`, `hi` or `en` with any command, or ATTN_DOCTOR_LANG, chooses the language of
+screens; otherwise the locale does.
+
 Set ATTN_DOCTOR_LOG=debug to log each step to standard error.
 """
 #: Command → its module below this package and the name there, in the order of the help page.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
-from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.render.terminal import Terminal, clean, width_of
 from attn_doctor.shell.commands import shell_lines
 
 #: Columns before the words, with the label in them.
@@ -17,7 +17,7 @@ def labelled(
     label: str, words: str, terminal: Terminal, *styles: str, indent: int = INDENT
 ) -> Iterator[str]:
     """`words` beside their label, and further lines below them."""
-    first, *rest = terminal.beside(f"  {label:<{indent - 2}}", words, indent)
+    first, *rest = terminal.beside(f"  {terminal.pad(label, indent - 2)}", words, indent)
     yield from (terminal.style(line, *styles) for line in (first, *rest))
 
 
@@ -28,7 +28,7 @@ def titled(title: str, tail: str, terminal: Terminal, indent: int, address: str 
     the tail links to.
     """
     lines = terminal.wrap(clean(title), indent) or [" " * indent]
-    fits = len(lines[-1]) + len(tail) + 2 <= terminal.width
+    fits = width_of(lines[-1]) + len(tail) + 2 <= terminal.width
     first, *rest = (terminal.style(line.lstrip(), "bold") for line in lines)
     shown = [first, *(" " * indent + line for line in rest)]
     dim = terminal.link(terminal.style(tail, "dim"), address)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
 from msgspec import Struct
 
 from attn_doctor.clean import clean
+from attn_doctor.language import chosen
 
 __all__ = ["Terminal", "clean", "plain"]
 
@@ -44,6 +46,8 @@ class Terminal(Struct, frozen=True):
     unicode: bool = True
     links: bool = False
     """It makes text a link (OSC 8)."""
+    language: str = ""
+    """The language of its texts, one of `attn_doctor.language.LANGUAGES`; empty for English."""
 
     @classmethod
     def of(cls, stream: TextIO, environ: Mapping[str, str] = os.environ) -> Terminal:
@@ -57,10 +61,25 @@ class Terminal(Struct, frozen=True):
         unicode = (stream.encoding or "").lower().replace("-", "") in ("utf8", "utf16", "cp65001")
         # Other terminals ignore the sequence; these two show it.
         links = is_terminal and environ.get("TERM", "") not in ("dumb", "linux")
-        return cls(_width(is_terminal, environ), colour, unicode, links)
+        language = chosen(environ) if unicode else ""
+        return cls(_width(is_terminal, environ), colour, unicode, links, language)
+
+    def say(self, text: str) -> str:
+        """`text` in the language of this terminal."""
+        if not self.language:
+            return text
+        from attn_doctor.language import say
+
+        return say(text, self.language)
+
+    def pad(self, text: str, columns: int) -> str:
+        """`text` in the language of this terminal, filled to a width in columns."""
+        text = self.say(text)
+        return text + " " * max(columns - width_of(text), 1 if self.language else 0)
 
     def style(self, text: str, *styles: str) -> str:
         """`text` in the given styles, if the output has colour."""
+        text = self.say(text)
         if not (self.colour and text and styles):
             return text
         return f"\x1b[{';'.join(_CODES[style] for style in styles)}m{text}\x1b[0m"
@@ -93,6 +112,9 @@ class Terminal(Struct, frozen=True):
 
     def wrap(self, text: str, indent: int) -> list[str]:
         """`text` as lines of this width; paths and commands between backticks are kept whole."""
+        text = self.say(text)
+        if not text.isascii() and any(map(_is_wide, text)):
+            return _wrapped_wide(text, max(self.width, indent + 20), indent)
         lines = textwrap.wrap(
             _CODE.sub(lambda code: code[0].replace(" ", _UNBROKEN), text),
             max(self.width, indent + 20),
@@ -102,6 +124,47 @@ class Terminal(Struct, frozen=True):
             break_on_hyphens=False,
         )
         return [line.replace(_UNBROKEN, " ") for line in lines]
+
+
+def width_of(text: str) -> int:
+    """The columns that `text` fills: two for a wide character, none for a combining one."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0
+        if unicodedata.category(one) in ("Mn", "Me", "Cf")
+        else 2
+        if unicodedata.east_asian_width(one) in "WF"
+        else 1
+        for one in text
+    )
+
+
+def _is_wide(character: str) -> bool:
+    """It fills two columns or none, so that characters do not count as columns."""
+    return width_of(character) != 1
+
+
+#: Code, a word of Latin or Indic letters, one wide character, each with the marks behind it. Marks
+#: that end a clause never begin a line.
+_PIECE = re.compile(
+    r"`[^`\n]*`[，。；：、）]*|[\u2e80-\u9fff\uf900-\ufaff][，。；：、）]*|[^\s`\u2e80-\u9fff\uf900-\ufaff]+|\s+"
+)
+
+
+def _wrapped_wide(text: str, columns: int, indent: int) -> list[str]:
+    """Lines of at most so many columns; a line may end between two wide characters."""
+    lines, line, filled = [], "", indent
+    for piece in _PIECE.findall(text):
+        size = width_of(piece)
+        if piece.isspace():
+            line, filled = (line + " ", filled + 1) if line else (line, filled)
+            continue
+        if line and filled + size > columns:
+            lines.append(" " * indent + line.rstrip())
+            line, filled = "", indent
+        line, filled = line + piece, filled + size
+    return [*lines, " " * indent + line.rstrip()] if line else lines
 
 
 def _width(is_terminal: bool, environ: Mapping[str, str]) -> int:

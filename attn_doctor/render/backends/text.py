@@ -27,7 +27,7 @@ from attn_doctor.render.backends.labels import (
 )
 from attn_doctor.render.definition_list import labelled
 from attn_doctor.render.findings.summary import blocks, caveats, opening
-from attn_doctor.render.terminal import Terminal, clean
+from attn_doctor.render.terminal import Terminal, clean, width_of
 from attn_doctor.shell.commands import attn_doctor, in_text, shell_lines
 
 _WORDS = {
@@ -122,7 +122,7 @@ def _table(rows: Sequence[Row], matrix: Matrix, facts: Facts, terminal: Terminal
     for start in range(0, len(columns), fitting):
         part = range(start, min(start + fitting, len(columns)))
         for line in (0, 1):
-            cells = "".join(columns[n][line].ljust(_CELL) for n in part)
+            cells = "".join(terminal.pad(columns[n][line], _CELL) for n in part)
             yield terminal.style((" " * width + cells).rstrip(), "dim")
         last = part[-1] == len(columns) - 1
         for row in rows:
@@ -147,7 +147,8 @@ def _cell(answer: Answer, terminal: Terminal) -> str:
         word = "wrong"
     elif answer.state is Readiness.READY and answer.reasons:
         word = "ready, but"
-    return terminal.style(word, colour) + " " * (_CELL - len(word))
+    word = terminal.say(word)
+    return terminal.style(word, colour) + " " * (_CELL - width_of(word))
 
 
 def _grouped(

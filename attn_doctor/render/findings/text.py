@@ -146,7 +146,7 @@ def _conclusion(
         verdict += f"; whether {'it runs' if len(phases) == 1 else 'all of it runs'} is not known"
     yield terminal.style(f"{mark} {verdict}", "bold", colour)
     if any(one.finding.fixes for one in shown if one.severity is not Severity.INFO):
-        yield "  Next: make the first change above, then check again."
+        yield terminal.say("  Next: make the first change above, then check again.")
 
 
 def _top(
@@ -169,7 +169,7 @@ def _top(
     if unread:
         shown.append(("config", [clean(one) for one in unread]))
     for name, lines in shown:
-        label = terminal.style(name.ljust(_LABEL), "bold")
+        label = terminal.style(terminal.pad(name, _LABEL), "bold")
         for line in lines:
             first, *rest = terminal.beside(label, line, _LABEL)
             yield from (_coloured(first, line, terminal) if name == "backends" else first, *rest)
@@ -181,6 +181,7 @@ def _coloured(shown: str, line: str, terminal: Terminal) -> str:
     """A line of backends whose state, which stands before the names, has its colour."""
     state = line.partition(":")[0]
     colour = _STATES.get(state)
+    state = terminal.say(state)
     return shown.replace(state, terminal.style(state, colour), 1) if colour else shown
 
 
@@ -290,9 +291,8 @@ def _verdict(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     blind = _mostly_unknown(diagnosis)
     colour = "red" if errors else "yellow" if warnings else "blue" if blind else "green"
     mark = "✗" if errors else "!" if warnings else "?" if blind else "✓"
-    verdict = f"{mark} {tally(diagnosis)}" + (
-        ", but most rules could not be checked" if blind else ""
-    )
+    found = tally(diagnosis) + (", but most rules could not be checked" if blind else "")
+    verdict = f"{mark} {terminal.say(found)}"
     fits = len(verdict) + len(examined) + 4 <= terminal.width
     shown = terminal.style(verdict, "bold", colour)
     yield shown + terminal.style(f"  ({examined})", "dim") if fits else shown
@@ -312,10 +312,10 @@ def _next_steps(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
         label = "Next:"
         # Commands to copy: never wrapped.
         for command in commands:
-            yield f"{label:5} {terminal.style(clean(command), 'green')}"
+            yield f"{terminal.pad(label, 5)} {terminal.style(clean(command), 'green')}"
             label = ""
         if not commands:
-            yield "Next: see the first problem above."
+            yield terminal.say("Next: see the first problem above.")
         return
     yield from terminal.wrap(_next(diagnosis), 0)
 

@@ -91,7 +91,7 @@ def step_lines(
         yield from _labelled("do", step.manual, terminal)
     label = "for you" if step.kind in ("variables", "manual") else "runs"
     for command in _commands(step, facts):
-        yield f"   {label:<{_INDENT - 3}}" + terminal.style(clean(command), "green")
+        yield f"   {terminal.pad(label, _INDENT - 3)}" + terminal.style(clean(command), "green")
         label = ""
     if step.kind == "variables":
         yield from _labelled(
@@ -150,7 +150,7 @@ def _changes(changes: Sequence[Change] | None, terminal: Terminal) -> Iterator[s
         yield from _labelled(label, "nothing: all packages are installed already", terminal)
         return
     for one in sorted(changes or (), key=_weight)[:_SHOWN]:
-        yield f"   {label:<{_INDENT - 3}}" + _change(one, terminal)
+        yield f"   {terminal.pad(label, _INDENT - 3)}" + _change(one, terminal)
         label = ""
     if changes and len(changes) > _SHOWN:
         yield from _labelled("", f"… and {len(changes) - _SHOWN} more (--format json)", terminal)
@@ -193,7 +193,7 @@ def _size(count: int) -> str:
 
 def _labelled(label: str, words: str, terminal: Terminal, *styles: str) -> Iterator[str]:
     first, *rest = terminal.wrap(clean(words), _INDENT) or [" " * _INDENT]
-    yield f"   {label:<{_INDENT - 3}}" + terminal.style(first[_INDENT:], *styles)
+    yield f"   {terminal.pad(label, _INDENT - 3)}" + terminal.style(first[_INDENT:], *styles)
     yield from (terminal.style(line, *styles) for line in rest)
 
 

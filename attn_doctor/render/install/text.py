@@ -87,7 +87,7 @@ def _read(one: ReadWheel) -> str:
 
 def _row(label: str, words: str, terminal: Terminal, *styles: str) -> Iterator[str]:
     first, *rest = terminal.wrap(clean(words), _INDENT) or [""]
-    yield f"  {label:<{_INDENT - 2}}" + terminal.style(first[_INDENT:], *styles)
+    yield f"  {terminal.pad(label, _INDENT - 2)}" + terminal.style(first[_INDENT:], *styles)
     yield from (terminal.style(line, *styles) for line in rest)
 
 

@@ -1,0 +1,107 @@
+"""Languages: what is translated, what stays English, and how wide characters are set."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attn_doctor import language
+from attn_doctor.errors import AttnDoctorError
+from attn_doctor.language import LANGUAGES, SLOT, catalogue, chosen, say, take_option
+from attn_doctor.render.terminal import Terminal, width_of
+
+ROOT = Path(__file__).parents[1]
+OTHERS = LANGUAGES[1:]
+
+
+@pytest.fixture(scope="module")
+def translations() -> Any:
+    return runpy.run_path(str(ROOT / "tools" / "translations.py"))
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, ""),
+        ({"LANG": "C.UTF-8"}, ""),
+        ({"LANG": "zh_CN.UTF-8"}, "zh-CN"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "en_US.UTF-8"}, ""),
+        ({"LANG": "pt_BR"}, "pt-BR"),
+        ({"LC_MESSAGES": "hi_IN.UTF-8", "LANG": "de_DE"}, "hi"),
+        ({"ATTN_DOCTOR_LANG": "en", "LANG": "zh_CN"}, ""),
+        ({"ATTN_DOCTOR_LANG": "ZH_cn"}, "zh-CN"),
+    ],
+)
+def test_the_language_of_an_environment(environ: dict[str, str], expected: str) -> None:
+    assert chosen(environ) == expected
+
+
+def test_an_unknown_language_is_refused() -> None:
+    with pytest.raises(AttnDoctorError, match="choose from en, zh-CN, pt-BR, hi"):
+        chosen({"ATTN_DOCTOR_LANG": "klingon"})
+
+
+def test_the_option_may_stand_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(language.VARIABLE, raising=False)
+    assert take_option(["check", "--lang", "hi", "-q"]) == ["check", "-q"]
+    assert chosen() == "hi"
+    assert take_option(["--lang=zh-CN", "x", "--", "--lang", "hi"]) == ["x", "--", "--lang", "hi"]
+    assert chosen() == "zh-CN"
+    with pytest.raises(AttnDoctorError, match="needs a language"):
+        take_option(["check", "--lang"])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_translation_has_the_values_and_commands_of_its_text(name: str) -> None:
+    assert catalogue(name).texts
+    for text, said in catalogue(name).texts.items():
+        assert sorted(SLOT.findall(text)) == sorted(SLOT.findall(said)), text
+        assert sorted(re.findall("`[^`]+`", text)) == sorted(re.findall("`[^`]+`", said)), text
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_translation_is_stale(name: str, translations: Any) -> None:
+    assert translations["stale"](name) == [], "translate the changed text again"
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_label_leaves_room_in_its_column(name: str) -> None:
+    terminal = Terminal(language=name)
+    for label in ("seen", "fix", "or", "also", "at", "where", "cause", "page", "source", "check"):
+        assert width_of(terminal.pad(label, 7)) == 7, label
+
+
+def test_values_are_translated_too_and_the_rest_stays_english() -> None:
+    assert say("2 errors, 1 note", "zh-CN") == "2 个错误, 1 条提示"
+    assert say("torch 2.4.1 is a CPU build, but this machine has an NVIDIA GPU", "zh-CN") == (
+        "torch 2.4.1 是 CPU 版本，而这台机器有 NVIDIA GPU"
+    )
+    error = "RuntimeError: CUDA error: no kernel image is available"
+    assert [say(error, name) for name in OTHERS] == [error] * 3
+    assert say("It is raised by torch", "zh-CN") == "It is raised by torch"
+    assert say("ready", "en") == "ready"
+
+
+def test_lines_of_wide_and_combining_characters_fit() -> None:
+    text = (
+        "当前安装的软件有 2 个已知缺陷，会使某些调用在不报错的情况下得到错误的结果："
+        "`attn-doctor fix`。"
+    )
+    lines = Terminal(width=40).wrap(text, 2)
+    assert len(lines) > 2
+    assert all(width_of(line) <= 40 and line.startswith("  ") for line in lines)
+    assert "`attn-doctor fix`。" in "\n".join(lines)
+    assert "".join(line.strip() for line in lines).replace(" ", "") == text.replace(" ", "")
+    assert (width_of("掩码"), width_of("नहीं"), width_of("máscara")) == (4, 3, 7)
+
+
+def test_in_english_no_catalogue_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: str) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(language, "catalogue", refused)
+    assert Terminal().wrap("no problems", 0) == ["no problems"]

@@ -31,6 +31,7 @@ _OFF = ("", "false", "no", "off", "0", "none", "null", "~")
 _FETCH = (
     "git", "cd", "pip", "pip3", "wget", "curl", "aria2c", "cp", "mv", "rm", "mkdir", "ln", "ls",
     "cat", "echo", "printf", "chmod", "chown", "tar", "unzip", "apt", "apt-get", "pushd", "source",
+    "exist", "not", "[", "[[", "test",
     "kubectl", "helm", "rsync", "sed", "grep", "pkill", "pgrep", "kill", "killall", "ps",
 )  # fmt: skip
 #: Words of a shell before a command.
@@ -39,6 +40,12 @@ _STARTERS = ("docker", "podman", "conda", "mamba", "uv")
 _NOT_STARTED = (
     "pull", "push", "tag", "build", "buildx", "rmi", "image", "images", "save", "load", "rm",
     "stop", "logs", "ps", "install", "create", "activate", "env", "remove", "pip", "venv",
+)  # fmt: skip
+#: Words before the name of a program, and words behind it.
+_LEADS = ("exec", "nohup", "run", "uvx", "sudo", "time", "env", "-m", "--", "call", "start", "&")
+_TASKS = (
+    "serve", "train", "sft", "dpo", "grpo", "kto", "reward", "rloo", "chat", "export", "api",
+    "webchat", "webui", "preprocess", "inference", "launch", "run-batch",
 )  # fmt: skip
 #: Options with which a program shows its help or version, and ends.
 _ASKED = ("--help", "--version")
@@ -210,13 +217,14 @@ def of_command(command: Command) -> str:
 def named_in(command: Command) -> list[str]:
     """The first words of a command that may start a program, and the last parts of paths.
 
-    A bare name behind an option is its value: `--backend vllm`, `-n vllm`.
+    A bare name inside a command counts where a starter is before it or a task behind it:
+    `--backend vllm` starts nothing.
     """
     first = [word.replace("\\", "/") for word, _ in command.words[:_FIRST]]
     paths = [
         word
-        for before, word, after in zip(["", *first], first, [*first[1:], ""], strict=False)
-        if not word.isidentifier() or before[:1] != "-" or before == "-m" or after == "serve"
+        for at, (word, after) in enumerate(zip(first, [*first[1:], ""], strict=False))
+        if not word.isidentifier() or not at or first[at - 1] in _LEADS or after in _TASKS
     ]
     return [*paths, *(one.rpartition("/")[2] for one in paths if "/" in one)]
 

@@ -176,7 +176,7 @@ def of_docker(text: str) -> list[Command]:
     if not any(one[0] == "ENTRYPOINT" for one in starts) and filled and filled[0][0][:1] == "-":
         filled = [*image, *filled]  # CMD ["--model", "a/b"]: options of the image's own program
     arguments = [replace(one, words=(*image, *one.words)) for one in _arguments(variables)]
-    return [Command(tuple(filled), variables), *arguments]
+    return [*_split(filled, variables), *arguments]
 
 
 def image_variables(text: str) -> dict[str, Setting]:

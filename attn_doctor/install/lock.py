@@ -29,6 +29,8 @@ _PLATFORMS = {
     ("windows", "x86_64"): "x86_64-pc-windows-msvc",
     ("macos", "arm64"): "aarch64-apple-darwin",
 }
+#: The macOS that torch's wheels are for; uv assumes an earlier one.
+_MACOS = "14.0"
 _REQUIREMENTS = "attn-doctor-requirements.txt"
 
 
@@ -118,7 +120,8 @@ def _compiled(calls: Sequence[PipCall], facts: Facts, uv: str, environ: Mapping[
             "--output-file", "locked.txt",
         ]  # fmt: skip
         argv += [part for url in indexes for part in ("--extra-index-url", url)]
-        ended = run(argv, seconds=_SECONDS, env=environ, folder=folder, log=folder / "uv.log")
+        env = {"MACOSX_DEPLOYMENT_TARGET": _MACOS, **environ}
+        ended = run(argv, seconds=_SECONDS, env=env, folder=folder, log=folder / "uv.log")
         if not ended.ok:
             raise AttnDoctorError(f"uv finds no set for this machine: {failure(ended)}")
         return read_text(str(folder / "locked.txt"), DATA)

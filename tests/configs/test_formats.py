@@ -601,10 +601,10 @@ def test_a_start_that_is_followed(
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.sh", BRANCHED.format("--use-sage-attention"), "branches set ARGS (lines 3)"),
+        ("a.sh", BRANCHED.format("--use-sage-attention"), "branches set ARGS (line 3)"),
         ("a.ps1", POWERSHELL, "branches set ext_args (lines 4, 6)"),
         ("a.sh", "[ -n $X ] && export VLLM_ATTENTION_BACKEND=A\nvllm serve a/b\n",
-         "branches set VLLM_ATTENTION_BACKEND (lines 1)"),
+         "branches set VLLM_ATTENTION_BACKEND (line 1)"),
         ("a.sh", 'A="${B_ARGS:-}"\npython -m sglang.launch_server $A\n', "$B_ARGS may choose"),
         ("a.sh", "./webui.sh --xformer-flags\n", "webui-user.sh may choose"),
         ("a.sh", "python a/train_sft.py --bf16\n", "train_sft.py may be a script of the user"),

@@ -109,14 +109,17 @@ class Command(Struct, frozen=True):
 def of_shell(text: str, known: Mapping[str, str] | None = None) -> list[Command]:
     """The commands of a shell script. `known`: variables of its environment."""
     script = shell_words.read(text, known)
-    branched = {
-        name: f"{name} (lines {', '.join(map(str, lines[:_SHOWN]))})"
-        for name, lines in script.branched.items()
-    }
+    branched = {name: _at(name, lines) for name, lines in script.branched.items()}
     found = [
         replace(one, branched=branched) for one in _inner(_split(script.words, script.variables))
     ]
     return [*found, *_within(found), *_arguments(script.variables, branched)]
+
+
+def _at(name: str, lines: Sequence[int]) -> str:
+    """A variable with the lines that set it: `ARGS (lines 3, 5)`."""
+    several = "s" if len(lines) > 1 else ""
+    return f"{name} (line{several} {', '.join(map(str, lines[:_SHOWN]))})"
 
 
 def of_powershell(text: str) -> list[Command]:
@@ -149,7 +152,7 @@ def of_batch(text: str) -> list[Command]:
     known = variables | script.variables
     found = [*_inner(_split(script.words, known))]
     several = {
-        name: f"{name} (lines {', '.join(str(one.line) for one in sets)})"
+        name: _at(name, [one.line for one in sets])
         for name, sets in branched.items()
         if len({one.text for one in sets}) > 1 and known[name] is sets[-1]
     }

@@ -56,12 +56,17 @@ def write_new(
 ) -> None:
     """Write text files: all of them, or none. `folders`: make their folders.
 
-    Raises `AttnDoctorError` if one exists, unless `overwrite`, or cannot be written.
+    A device or a pipe, such as /dev/null or NUL, is written to, and never replaced. Raises
+    `AttnDoctorError` if a file exists, unless `overwrite`, or cannot be written.
     """
     path = Path()
     try:
         with ExitStack() as stack:
             for path, text in files.items():
+                found = _status(path)
+                if found is not None and _is_special(found):
+                    path.write_bytes(encoded(text))
+                    continue
                 if folders:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 draft = stack.enter_context(replacing(_target(path), new=not overwrite))
@@ -102,6 +107,11 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except FileNotFoundError:
         return None
+
+
+def _is_special(found: os.stat_result) -> bool:
+    """A device, a pipe or a socket: it is written to, and a file in its place would be a loss."""
+    return not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode)
 
 
 def _target(path: Path) -> Path:

@@ -15,7 +15,9 @@ from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import parts
 from attn_doctor.facts import Facts
+from attn_doctor.fixes.pip_arguments import PipCall, Wanted
 from attn_doctor.fixes.postconditions import with_build
+from attn_doctor.fixes.python_support import obstacle
 from attn_doctor.install.builds import Fit, TorchBuild, fit, installed_build, published
 from attn_doctor.install.demand import Demand
 from attn_doctor.install.hardware import gpu_fault
@@ -68,6 +70,8 @@ def choose(
     """Return the best set for the machine of the facts, or the smallest conflict."""
     if fault := _always(demand):
         return Conflict(reasons=(fault,), names=("for",))
+    if fault := _python_fault(demand, facts):
+        return Conflict(reasons=(fault,), names=("python",))
     rules = rules or Rules(community=demand.community)
     offered = (one for one in _builds(demand, facts, tables) if one.full not in rules.absent)
     tried = [_try(build, demand, facts, tables, rules) for build in offered]
@@ -88,6 +92,12 @@ def _always(demand: Demand) -> str:
     if demand.training and "sage" in demand.words:
         return "SageAttention has no backward pass, so that it cannot be used for training"
     return ""
+
+
+def _python_fault(demand: Demand, facts: Facts) -> str:
+    """What no torch changes: a package of which no release is for this Python."""
+    wanted = tuple(Wanted(name) for name in demand.plain)
+    return obstacle(PipCall(verb="install", wanted=wanted), facts)
 
 
 def _gpu_fault(demand: Demand, tried: list[_Tried]) -> str:

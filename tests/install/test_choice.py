@@ -119,6 +119,7 @@ def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
         (("gpu=rtx5090", "driver=470"), "torch", ("driver", "gpu")),
         (("gpu=rtx4090", "driver=580", "python=3.7.1"), "torch", ("python",)),
         (("gpu=rtx4090", "driver=580", "torch=2.3.1+cu121"), "flex --keep", ("triton",)),
+        (("gpu=rtx4090", "python=3.8.18", "torch=2.4.1+cu121"), "hub", ("python",)),
         # No torch changes what a GPU can run.
         (("gpu=t4", "driver=580"), "flash", ("gpu",)),
         (("gpu=v100", "driver=580", "torch=2.9.1+cu126"), "torch sage", ("gpu",)),
@@ -173,6 +174,8 @@ def _faults(build: TorchBuild, demand: Demand, facts: Facts) -> dict[str, str]:
     sage = "sage" in demand.words and not port and sm not in SAGE
     if sage or ("flash" in demand.words and sm < 80):
         found["gpu"] = "no kernels for it"
+    if "hub" in demand.words and facts.system.os == "linux" and facts.python.version == "3.8.18":
+        found["python"] = "kernels needs 3.9"
     ahead = with_build(facts, build.full, build.cuda)
     versions: dict[str, str] = {}
     for package in demand.packages:

@@ -222,7 +222,7 @@ def test_a_configuration_says_it(snapshot: Path, tmp_path: Path) -> None:
 
 def test_the_line_for_agents_names_it(snapshot: Path) -> None:
     data = json.loads(run("check", "--format", "agent", "--facts", str(snapshot)).stdout)
-    assert data["newer"] == ["diffusers 0.99.0: known"]
+    assert data["newer"] == ["diffusers 0.99.0: newer, evaluated as the newest known"]
 
 
 def test_json_has_it_as_a_field(snapshot: Path) -> None:

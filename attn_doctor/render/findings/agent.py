@@ -18,7 +18,13 @@ from attn_doctor.shell.commands import shell_lines
 
 #: Bytes that the line stays below.
 LIMIT = 2000
-_NEWER, _RELEASES = 40, 4
+_NEWER, _RELEASES = 60, 4
+#: What a release that is newer than the rules know is evaluated by.
+_BASES = {
+    "known": "newer, evaluated as the newest known",
+    "source": "newer, evaluated from its source",
+    "unknown": "newer, in part unknown",
+}
 _RULE, _TITLE, _REASON, _COMMANDS, _MANUAL = 100, 250, 450, 500, 300
 
 
@@ -39,7 +45,7 @@ def agent(diagnosis: Diagnosis, code: int) -> str:
         problems={"errors": errors, "warnings": warnings, "notes": notes},
         unchecked=sum(len(rules) for rules in unchecked(diagnosis).values()),
         newer=[
-            _short(f"{one.package} {one.version}: {one.basis}", _NEWER)
+            _short(f"{one.package} {one.version}: {_BASES[one.basis or 'unknown']}", _NEWER)
             for one in (diagnosis.facts.newer_releases or ())[:_RELEASES]
         ],
         simulated=bool(diagnosis.facts.simulated),

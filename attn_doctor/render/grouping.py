@@ -131,6 +131,11 @@ def plural(number: int, name: str) -> str:
     return f"{number} {name}{'s' * (number != 1)}"
 
 
+def rows_of_all_heads(share: float) -> str:
+    """Which rows were compared, where it is at least this share of them."""
+    return f"{'all' if share >= 1 else f'{share:.0%} or more'} of the rows of all heads"
+
+
 def unchecked(diagnosis: Diagnosis) -> dict[str, list[str]]:
     """Rules that could not be evaluated, by reason, without those that a known problem explains."""
     reasons: dict[str, list[str]] = {}

@@ -24,7 +24,7 @@ from attn_doctor.render.definition_list import (
     titled,
 )
 from attn_doctor.render.findings.summary import caveats, opening
-from attn_doctor.render.grouping import plural
+from attn_doctor.render.grouping import plural, rows_of_all_heads
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell.commands import attn_doctor
 
@@ -216,8 +216,8 @@ def compared(report: LiveReport) -> str:
         return ""
     calls, share = min(one.calls for one in found), min(one.share for one in found)
     return (
-        f"compared with float64: {calls} calls of each shape with different inputs; rows of all"
-        f" heads, at least {share:.0%} of them"
+        f"compared with float64: {plural(calls, 'call')} of each shape with different inputs;"
+        f" {rows_of_all_heads(share)}"
     )
 
 

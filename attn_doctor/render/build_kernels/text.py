@@ -14,7 +14,7 @@ from attn_doctor.record.manifest import Entry
 from attn_doctor.render.build_kernels.off_gpu import headings, next_steps
 from attn_doctor.render.caches.bundle import exported_text
 from attn_doctor.render.definition_list import fix_lines, labelled
-from attn_doctor.render.grouping import plural
+from attn_doctor.render.grouping import plural, rows_of_all_heads
 from attn_doctor.render.humanize import size
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell import commands
@@ -174,8 +174,8 @@ def _compared(results: Sequence[Result], terminal: Terminal) -> Iterator[str]:
     if found:
         calls, share = (min(one[name] for one in found) for name in ("calls", "share"))
         words = (
-            f"Compared with float64: {calls:.0f} calls of each kernel, each with other inputs;"
-            f" rows of all heads, at least {share:.0%} of them."
+            f"Compared with float64: {plural(int(calls), 'call')} of each kernel, with other inputs"
+            f" each time; {rows_of_all_heads(share)}."
         )
         yield from terminal.wrap(words, 2)
 

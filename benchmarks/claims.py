@@ -649,7 +649,7 @@ def _uninstalled(*names: str) -> Callable[[Path], bool]:
     """Uninstall packages, which also removes files that other packages share."""
 
     def apply(root: Path) -> bool:
-        python = root / "bin" / "python"
+        python = str(root / "bin" / "python")
         asked = ["uv", "pip", "uninstall", "-p", python, "--break-system-packages", *names]
         return (
             "Uninstalled"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.fixes.conftest import (
     _HEARS_CTRL_C,
+    TORCH,
     Environment,
     _with_pip,
     _without_pip,
@@ -23,7 +24,7 @@ from tests.fixes.conftest import (
     wheel,
     wheels,
 )
-from tests.install.test_install_command import FILES, TORCH, empty, install
+from tests.install.test_install_command import FILES, empty, install
 
 __all__ = ["_with_pip", "_without_pip", "empty", "env", "uv", "uv_env", "wheels"]
 

@@ -12,7 +12,7 @@ import pytest
 from attn_doctor.facts import Facts
 from attn_doctor.install.demand import Demand, words_of
 from attn_doctor.install.lock import Form, form_of, locked
-from attn_doctor.install.plan import installation
+from attn_doctor.install.plan import Installation, installation
 from attn_doctor.render.edge import safe
 from tests.fixes.conftest import uv, wheel
 from tests.install.machines import machine
@@ -50,6 +50,7 @@ def lock(words: str, name: str, form: Form, uv: str, folder: Path) -> str:
     pretended, system, _ = MACHINES[name]
     facts: Facts = machine(*pretended, "python=3.12.3", **system)
     found = installation(Demand(words=words_of(words.split())), facts, read=False)
+    assert isinstance(found, Installation)
     return safe(locked(found.plan, facts, "a machine", uv, environ(folder), form))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -126,15 +126,17 @@ def test_backends(of: tuple[str, ...]) -> None:
             assert (f"attn-doctor install {name}" in data) is (does in ("moves", "build"))
 
 
+def _itself(facts: Facts) -> Facts:
+    return facts
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_explain(name: str) -> None:
     text = f"ModuleNotFoundError: No module named '{MODULES[name]}'"
     compared = set()
     for of in MACHINES:
         facts = examined(*of)
-        found = offered_for_log(
-            explain((), library.load(), lambda facts=facts: facts, texts=(text,))
-        )
+        found = offered_for_log(explain((), library.load(), partial(_itself, facts), texts=(text,)))
         fixes = found.matches[0].fixes
         # A rule may only name another backend, as for a torch without CUDA.
         if any(fix.run for fix in fixes):

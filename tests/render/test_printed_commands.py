@@ -185,3 +185,11 @@ def test_one_command_serves_all_subjects_of_a_finding() -> None:
     both = (finding, replace(finding, subject="y", fixes=(other,)))
     (shown,) = problems(Diagnosis(facts=Facts(), findings=both, rules=1))
     assert shown.finding.fixes[0].run == (("pip", "install", "a", "b>=2"),)
+
+
+def test_the_sentence_on_advisories_names_the_interpreter() -> None:
+    facts = machines()["named"]
+    (rule,) = (one for one in library.load() if one.id == "advisories/ATTN-2026-0001")
+    found = replace(problem(rule, facts), severity=Severity.INFO, advisory=rule.advisory)
+    shown = text(Diagnosis(facts=facts, findings=(found,), rules=1), Terminal(width=200))
+    assert "`attn-doctor backends --python '/srv/my env/bin/python'` says which" in shown

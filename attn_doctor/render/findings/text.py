@@ -25,6 +25,7 @@ from attn_doctor.shell.commands import attn_doctor
 if TYPE_CHECKING:
     from attn_doctor.backends.readiness import Matrix
     from attn_doctor.configs.prediction import Prediction
+    from attn_doctor.facts import Facts
 
 _MARKS = {
     Severity.ERROR: ("✗", "red"),
@@ -75,7 +76,7 @@ def text(
             continue
         lines += _problem(problem, diagnosis, terminal, verbose)
         lines.append("")
-    lines += _advisories(folded, terminal)
+    lines += _advisories(folded, diagnosis.facts, terminal)
     lines += _suppressed(diagnosis, terminal, verbose)
     if asked:
         lines += _others(others, diagnosis, terminal)
@@ -209,7 +210,7 @@ def _problem(
             yield from labelled("source", link, terminal)
 
 
-def _advisories(ids: Sequence[str], terminal: Terminal) -> Iterator[str]:
+def _advisories(ids: Sequence[str], facts: Facts, terminal: Terminal) -> Iterator[str]:
     """Known faults of this software, in one entry: most concern few calls."""
     if not ids:
         return
@@ -219,9 +220,10 @@ def _advisories(ids: Sequence[str], terminal: Terminal) -> Iterator[str]:
         f" without an error: {', '.join(ids)}"
     )
     yield from terminal.marked(glyph, words, "bold", colour)
+    command = attn_doctor("backends", facts=facts)
     yield from terminal.wrap(
-        f"`attn-doctor backends` says which backends have them; `attn-doctor rules show {ids[0]}`"
-        " describes one.",
+        f"`{command}` says which backends have them; `attn-doctor rules show {ids[0]}` describes"
+        " one.",
         2,
     )
     yield ""

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "pip", *build], check=True, timeout=300)
     (path,) = folder.iterdir()
     return path
+
+
+def test_the_wheel_has_the_manual_page(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith(".1"))
+        assert name.endswith(".data/data/share/man/man1/attn-doctor.1")
+        assert archive.read(name).startswith(b".TH ATTN-DOCTOR 1")
 
 
 @pytest.fixture(scope="session")

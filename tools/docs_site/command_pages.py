@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from attn_doctor.cli.application import app_for
+from tools.man_page import default, metavar
 
 
 def pages() -> dict[str, str]:
@@ -39,12 +40,12 @@ def _page(name: str, command: Any) -> str:
 def _described(words: str, command: Any) -> Iterator[str]:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one not in arguments and not one.hidden]
-    usage = [words, *(_metavar(one) for one in arguments), *(["[OPTIONS]"] if options else [])]
+    usage = [words, *(metavar(one) for one in arguments), *(["[OPTIONS]"] if options else [])]
     yield from ("```text", " ".join(usage), "```", "")
     yield from (command.help or "", "")
     if arguments:
         yield from ("| argument | meaning |", "| --- | --- |")
-        yield from (f"| `{_metavar(one)}` | {_cell(one.help or '')} |" for one in arguments)
+        yield from (f"| `{metavar(one)}` | {_cell(one.help or '')} |" for one in arguments)
         yield ""
 
     def panel(option: Any) -> str:
@@ -60,15 +61,8 @@ def _described(words: str, command: Any) -> Iterator[str]:
 
 def _option(option: Any) -> str:
     names = ", ".join((*option.opts, *option.secondary_opts))
-    metavar = "" if option.is_flag or option.count else f" {_metavar(option)}"
-    given = getattr(option.default, "value", option.default)
-    shown = f" Default: `{given}`." if isinstance(given, (int, float, str)) and given else ""
-    default = "" if option.is_flag or option.count or "efault" in (option.help or "") else shown
-    return f"| `{names}{metavar}` | {_cell(option.help or '')}{default} |"
-
-
-def _metavar(parameter: Any) -> str:
-    return parameter.metavar or (parameter.name or "").upper()
+    value = "" if option.is_flag or option.count else f" {metavar(option)}"
+    return f"| `{names}{value}` | {_cell(option.help or '')}{default(option)} |"
 
 
 def _first(command: Any) -> str:

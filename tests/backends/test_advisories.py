@@ -92,10 +92,10 @@ def test_a_fault_of_other_calls_is_an_exception() -> None:
     found = table(other, unstated, AttentionCall(assumed=ASSUMED))
     stated, open_, inference = found.row("native").answers
     assert stated.state is open_.state is Readiness.READY
-    assert [one.rule[-4:] for one in stated.reasons] == ["0002"]
-    assert [one.rule[-4:] for one in open_.reasons] == ["0001", "0002"]
+    assert [one.rule[-4:] for one in stated.reasons] == ["0002", "0030"]
+    assert [one.rule[-4:] for one in open_.reasons] == ["0001", "0002", "0030"]
     assert open_.reasons[0].text.startswith("ready, except for lengths with 64 tokens")
-    assert not inference.reasons
+    assert [one.rule[-4:] for one in inference.reasons] == ["0030"]
 
 
 def test_a_live_run_names_them() -> None:
@@ -113,7 +113,8 @@ def test_a_live_run_names_them() -> None:
         ),
     )
     native, efficient = with_advisories(report, static).results
-    words = "dq is NaN; known faults of it here: ATTN-2026-0001, ATTN-2026-0002"
+    known = ", ".join(f"ATTN-2026-{number}" for number in ("0001", "0002", "0030"))
+    words = f"dq is NaN; known faults of it here: {known}"
     assert native.outcomes["training"].sentence == words
     assert efficient.outcomes["training"].sentence == "dq is NaN"
     assert [one.name for one in disagreements(report, static)] == ["_native_efficient"]

@@ -76,7 +76,7 @@ def test_the_table() -> None:
     lines = done.stdout.splitlines()
     assert "Diffusers 0.42.1 (not installed; assumed: the newest known release)" in done.stdout
     native = next(line for line in lines if line.startswith("native "))
-    assert native.split() == ["native", "ready", *["ready,", "but"] * 3]
+    assert native.split() == ["native", *["ready,", "but"] * 4]
     flash = next(line for line in lines if line.startswith("_native_flash "))
     assert flash.split()[1:] == ["ready", "no", "ready", "no"]
     code = "import torch, torch.nn.attention.flex_attention as fa; fa.flex_attention ="

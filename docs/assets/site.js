@@ -1,4 +1,4 @@
-// Two helpers of the site. Neither sends or loads anything.
+// Helpers of the site. None of them sends or loads anything.
 
 // A pasted message is compared with the patterns of the rules, which `explain` uses too. The rule whose
 // pattern says most is searched by its title; without one, the message is searched by its words.
@@ -55,7 +55,34 @@ function sortBy(heading) {
   body.append(...rows);
 }
 
+// Lists of pages whose section is itself a page have an empty label.
+function nameLists() {
+  for (const list of document.querySelectorAll("nav.md-nav[aria-labelledby]")) {
+    const label = document.getElementById(list.getAttribute("aria-labelledby"));
+    if (label && label.textContent.trim()) continue;
+    list.removeAttribute("aria-labelledby");
+    list.setAttribute("aria-label", list.querySelector(".md-nav__title").textContent.trim());
+  }
+}
+
+// Code that is too wide for the screen scrolls by the keyboard too, and its button is not a landmark: a
+// page would have many without a name. The theme adds the button, and takes the focus away.
+function reachCode() {
+  for (const code of document.querySelectorAll("pre > code")) {
+    if (code.tabIndex !== 0 && code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+  }
+  for (const buttons of document.querySelectorAll("nav.md-code__nav:not([role])")) {
+    buttons.setAttribute("role", "none");
+  }
+}
+
 if (typeof document !== "undefined") {
+  nameLists();
+  reachCode();
+  window.addEventListener("resize", reachCode);
+  new MutationObserver(reachCode).observe(document.body, {
+    attributeFilter: ["tabindex"], childList: true, subtree: true,
+  });
   for (const dialog of document.querySelectorAll(".md-search")) dialog.setAttribute("aria-label", "Search");
   for (const heading of document.querySelectorAll(".md-content table:not([class]) thead th")) {
     heading.setAttribute("aria-sort", "none");

@@ -18,7 +18,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from attn_doctor.backends import catalogue
 from attn_doctor.cli.application import app_for
+from attn_doctor.kernels.builder import presets
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule_files import read_folder
 
@@ -29,8 +31,9 @@ def tool(name: str) -> Any:
     return SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "docs_site" / f"{name}.py")))
 
 
-claim_pages, command_pages, links, rule_pages, table_pages = map(
-    tool, ("claim_pages", "command_pages", "links", "rule_pages", "table_pages")
+catalogue_pages, claim_pages, command_pages, links, rule_pages, table_pages = map(
+    tool,
+    ("catalogue_pages", "claim_pages", "command_pages", "links", "rule_pages", "table_pages"),
 )
 WRITTEN = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tasks/*.md"), *ROOT.glob("README*.md")])
 
@@ -87,10 +90,49 @@ def test_each_option_is_in_the_reference() -> None:
 
 
 def test_tables_have_a_row_for_each_release() -> None:
-    pages = table_pages.pages(ROOT / "rules" / "tables")
+    pages = table_pages.pages(ROOT / "rules" / "tables", {"backends": "Backends"})
     rows = re.findall(r"^\| 2\.\d+ \|", pages["tables/torch.md"], re.MULTILINE)
     assert len(rows) == len(library.tables()["torch"]["release"])
     assert "| NVIDIA H200 |" in pages["tables/gpus.md"]
+    assert "[Backends](backends.md)" in pages["tables/index.md"]
+
+
+def test_tables_name_each_backend_requirement_and_preset() -> None:
+    known = catalogue.load()
+    pages = catalogue_pages.pages(known, library.tables()["presets"]["absent"])
+    rows = pages["tables/backends.md"].splitlines()
+    for one in known.backends:
+        assert any(row.startswith(f"| `{one.name}` | ") for row in rows), one.name
+    for needed in known.requirements:
+        (row,) = (row for row in rows if row.startswith(f"| `{needed.id}` | "))
+        assert re.search(r"\| (`[^`]+`(, )?)+ \|", row), f"{needed.id} is required by no backend"
+    flux = "| `flux1` | FLUX.1 dev, schnell, Kontext, Fill | image and text | 24 | 128 | 1024x1024"
+    assert f"{flux} | 4608 | same | none | 0.35 |" in pages["tables/presets.md"]
+    for name in (*presets.families(), "sdxl"):
+        assert f"\n| `{name}` | " in pages["tables/presets.md"]
+
+
+def test_ids_of_rules_become_links() -> None:
+    ids = {"flash/dtype", "advisories/ATTN-2026-0001"}
+
+    def linked(text: str) -> str:
+        return str(links.linked_rules(text, "tasks/ci.md", ids))
+
+    assert linked("see `flash/dtype`") == "see [`flash/dtype`](../rules/flash/dtype.md)"
+    assert linked("ATTN-2026-0001 (") == "[ATTN-2026-0001](../rules/advisories/ATTN-2026-0001.md) ("
+    assert linked("`ATTN-2026-0001`") == "[`ATTN-2026-0001`](../rules/advisories/ATTN-2026-0001.md)"
+    for same in (
+        "ATTN-2026-0002",
+        "`attn-doctor rules show ATTN-2026-0001`",
+        "`` ATTN-2026-0001 `x` ``",
+        "[the fault ATTN-2026-0001](https://a.b/ATTN-2026-0001)",
+        "# ATTN-2026-0001",
+        "```\nATTN-2026-0001\n```",
+        "rules/ATTN-2026-0001.toml",
+    ):
+        assert linked(same) == same
+    own = "rules/advisories/ATTN-2026-0001.md"
+    assert links.linked_rules("ATTN-2026-0001", own, ids) == "ATTN-2026-0001"
 
 
 def test_links_to_files_become_links_to_pages() -> None:

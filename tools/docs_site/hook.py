@@ -19,11 +19,13 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File, Files  # noqa: E402
 
+from attn_doctor.backends import catalogue  # noqa: E402
 from attn_doctor.rulebook.library import tables  # noqa: E402
 from attn_doctor.rulebook.rule import Rule  # noqa: E402
 from attn_doctor.rulebook.rule_files import read_folder  # noqa: E402
 from attn_doctor.site import address  # noqa: E402
 from tools.docs_site import (  # noqa: E402
+    catalogue_pages,
     claim_pages,
     command_pages,
     links,
@@ -63,7 +65,8 @@ def generated() -> Mapping[str, str]:
         **rule_pages.pages(rules(), tables()["causes"]["cause"]),
         **claim_pages.pages(rules()),
         **command_pages.pages(),
-        **table_pages.pages(ROOT / "rules" / "tables"),
+        **table_pages.pages(ROOT / "rules" / "tables", catalogue_pages.TITLES),
+        **catalogue_pages.pages(catalogue.load(), tables()["presets"]["absent"]),
         **outside,
     }
 

@@ -63,14 +63,30 @@ def _table(file: str) -> str:
     return f"tables/{posixpath.basename(file).removesuffix('.toml')}.md"
 
 
+_ADVISORY = re.compile(r"ATTN-\d{4}-\d{4}")
+#: A link, code, a heading, an id of an advisory: what comes first is taken whole.
+_ID = re.compile(
+    r"\[(?:[^\[\]]|\[[^\]]*\])*\]\([^)\s]*\)"
+    r"|(`+)(?P<code>.+?)(?<!`)\1(?!`)"
+    r"|^#.*"
+    rf"|(?<![\w/-])(?P<advisory>{_ADVISORY.pattern})(?![\w-])",
+    re.MULTILINE,
+)
+
+
 def linked_rules(text: str, place: str, ids: Container[str]) -> str:
-    """The page `text` with ids of rules between backticks as links to their pages."""
+    """The page `text` with ids of rules as links to their pages.
+
+    Those are ids between backticks, and ids of advisories also without them.
+    """
 
     def replaced(match: re.Match[str]) -> str:
-        target = f"rules/{match[1]}.md"
-        if match[1] not in ids or target == place:
+        id = match["code"] or match["advisory"]
+        if id and _ADVISORY.fullmatch(id):
+            id = f"advisories/{id}"
+        target = f"rules/{id}.md"
+        if id not in ids or target == place:
             return match[0]
         return f"[{match[0]}]({posixpath.relpath(target, posixpath.dirname(place) or '.')})"
 
-    pattern = re.compile(r"(?<![\[`])`([a-z]+/[\w-]+)`(?![\]`])")
-    return outside_code(lambda part: pattern.sub(replaced, part), text)
+    return outside_code(lambda part: _ID.sub(replaced, part), text)

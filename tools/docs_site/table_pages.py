@@ -22,14 +22,18 @@ TABLES = {
     "drivers": "NVIDIA drivers and CUDA",
     "pythons": "Python versions of each release",
     "gpus": "GPUs and their compute capabilities",
+    "families": "SimpleTuner's model families and their attention",
     "releases": "Newest releases that the rules know",
 }
 _NOTED = ("schema", "checked", "newest")
 
 
-def pages(folder: Path) -> dict[str, str]:
-    """A page for each table and the list of all, by path. Raises `RuleError`."""
-    listed = [f"- [{title}]({name}.md)" for name, title in TABLES.items()]
+def pages(folder: Path, others: Mapping[str, str]) -> dict[str, str]:
+    """A page for each table and the list of all, by path. Raises `RuleError`.
+
+    `others`: titles of further pages of the list.
+    """
+    listed = [f"- [{title}]({name}.md)" for name, title in {**TABLES, **others}.items()]
     intro = "The rules read these tables. Each row has its source. Click a heading to sort."
     index = "\n".join(["# Compatibility tables", "", intro, "", *listed, ""])
     made = {
@@ -58,20 +62,20 @@ def _introduction(text: str) -> Iterator[str]:
         words = line[2:]
         item = re.match(r"([\w`]+)\s{2,}(?=\S)(.*)", words)
         if item:
-            yield f"- `{item[1].strip('`')}`: {_text(item[2])}"
+            yield f"- `{item[1].strip('`')}`: {escaped(item[2])}"
         elif words.startswith("  "):
-            yield f"    {_text(words.strip())}"
+            yield f"    {escaped(words.strip())}"
         else:
-            yield from ("", _text(words)) if words[:1].isupper() else (_text(words),)
+            yield from ("", escaped(words)) if words[:1].isupper() else (escaped(words),)
     yield ""
 
 
 def _shown(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        yield from (f"## {name}", "", *_table(value))
+        yield from (f"## {name}", "", *table(value))
     elif isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values()):
         yield from (f"## {name}", "")
-        yield from _table([{name: key, **inner} for key, inner in value.items()])
+        yield from table([{name: key, **inner} for key, inner in value.items()])
     elif isinstance(value, dict):
         plain = {key: one for key, one in value.items() if not _is_table(one)}
         yield from (f"## {name}", "")
@@ -79,7 +83,7 @@ def _shown(name: str, value: Any) -> Iterator[str]:
         yield ""
         for one in value.values():
             if _is_table(one):
-                yield from _table(one)
+                yield from table(one)
     else:
         yield from (f"- {name}: {_cell(value)}", "")
 
@@ -88,7 +92,8 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Rows as a table with a column for each key that any row has."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     yield f"| {' | '.join(columns)} |"
     yield "|" + " --- |" * len(columns)
@@ -99,17 +104,17 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict):
-        return "<br>".join(f"{_text(key)}: {_cell(one)}" for key, one in value.items())
+        return "<br>".join(f"{escaped(key)}: {_cell(one)}" for key, one in value.items())
     if isinstance(value, list):
         nested = any(isinstance(one, (list, dict)) for one in value)
         return ("<br>" if nested else ", ").join(map(_cell, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = str(value)
-    return f"[source]({text})" if text.startswith("https://") else _text(text)
+    return f"[source]({text})" if text.startswith("https://") else escaped(text)
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """Text without markup, except for code between backticks."""
     parts = re.split(r"(`[^`]+`)", text.replace("|", "\\|"))
     return "".join(part if part.startswith("`") else _plain(part) for part in parts)

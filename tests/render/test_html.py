@@ -195,7 +195,11 @@ def test_what_has_no_page_says_so(words: tuple[str, ...]) -> None:
 
 def test_rules_link_to_their_pages_where_those_are_served() -> None:
     site = "https://docs.example.org/attn-doctor"
-    for words in (("check", "--facts", H200), ("explain", LOG, "--no-probe")):
+    for words in (
+        ("check", "--facts", H200),
+        ("backends", "--facts", H200),
+        ("explain", LOG, "--no-probe"),
+    ):
         plain = run(*words, "--format", "html").stdout
         assert "docs.example.org" not in plain
         page = run(*words, "--format", "html", ATTN_DOCTOR_SITE=site).stdout

@@ -8,7 +8,9 @@ import jsonschema
 import pytest
 from msgspec.structs import replace
 
+from attn_doctor.facts.installed import NewerRelease
 from attn_doctor.render.edge import safe
+from attn_doctor.render.findings.agent import LIMIT, agent
 from attn_doctor.render.findings.json import json
 from attn_doctor.render.findings.json_schema import schema
 from attn_doctor.render.findings.markdown import markdown
@@ -65,9 +67,30 @@ def test_programs_get_the_address() -> None:
 
 
 @pytest.mark.usefixtures("site")
+def test_agents_get_the_address_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json_module.loads(agent(DIAGNOSIS, 1))["page"] == PAGE
+    full = replace(
+        OLD_DRIVER,
+        title="t" * 300,
+        why="w" * 500,
+        fixes=(replace(OLD_DRIVER.fixes[0], run=(("echo", "a" * 470),), manual="m" * 400),),
+    )
+    monkeypatch.setenv("ATTN_DOCTOR_SITE", "https://" + "long." * 38)
+    line = agent(replace(DIAGNOSIS, findings=(full,)), 1)
+    newer = tuple(NewerRelease(package="p" * 60, version="1", basis="known") for _ in range(4))
+    facts = replace(DIAGNOSIS.facts, newer_releases=newer)
+    longest = agent(replace(DIAGNOSIS, findings=(full,), facts=facts), 1)
+    assert len(line) < LIMIT > len(longest)
+    assert '"page":"https://long.' in line
+    assert '"page"' not in longest
+    assert '"reason":"www' in longest
+
+
+@pytest.mark.usefixtures("site")
 def test_a_rule_of_a_team_has_no_page() -> None:
     own = replace(DIAGNOSIS, findings=(replace(OLD_DRIVER, rule="team/own"),))
     assert SITE not in text(own, LINKING, verbose=True) + json(own, 1) + sarif(own, (), 1)
+    assert SITE not in agent(own, 1)
 
 
 @pytest.mark.usefixtures("no_site")

@@ -11,7 +11,17 @@ from attn_doctor.install.offered import possible_here
 from attn_doctor.render.backends.labels import head, label, reasons, shared_label, subject
 from attn_doctor.render.backends.standings import WORDS, cell, shown_rows, used
 from attn_doctor.render.findings.summary import blocks, caveats, header
-from attn_doctor.render.html.elements import Html, fixes, join, listed, prose, section, table, tag
+from attn_doctor.render.html.elements import (
+    Html,
+    fixes,
+    join,
+    listed,
+    prose,
+    rule_name,
+    section,
+    table,
+    tag,
+)
 from attn_doctor.render.html.page import page
 
 
@@ -81,10 +91,10 @@ def _recommended(matrix: Matrix, facts: Facts) -> Iterator[Html]:
 
 def _groups(rows: Sequence[Row], matrix: Matrix, facts: Facts) -> Iterator[Html]:
     """Names that share their reasons, with what changes them."""
-    groups: dict[tuple[tuple[str, ...], object], list[Row]] = {}
+    groups: dict[tuple[tuple[tuple[str, str], ...], object], list[Row]] = {}
     for row in rows:
         sentences = tuple(
-            (f"{where}: " if where else "") + one.text + (f" [{one.rule}]" if one.rule else "")
+            ((f"{where}: " if where else "") + one.text, one.rule)
             for where, one in reasons(row, matrix)
         )
         if sentences:
@@ -92,14 +102,22 @@ def _groups(rows: Sequence[Row], matrix: Matrix, facts: Facts) -> Iterator[Html]
             groups.setdefault((sentences, commands), []).append(row)
     for (sentences, _), same in groups.items():
         names = [tag("code", row.name) for row in same]
-        fallbacks = dict.fromkeys(f"otherwise: {row.fallback}" for row in same if row.fallback)
+        fallbacks = dict.fromkeys(
+            (f"otherwise: {row.fallback}", "") for row in same if row.fallback
+        )
         cures = (possible_here(one, facts) for one in remedies(same[0].answers))
         yield tag(
             "article",
             tag("h3", Html(", ".join(names))),
-            listed(prose(one, facts) for one in (*sentences, *fallbacks)),
+            listed(_reason(*one, facts) for one in (*sentences, *fallbacks)),
             *fixes(cures, facts),
         )
+
+
+def _reason(words: str, rule: str, facts: Facts) -> Html:
+    """A reason, and the rule that says more about it."""
+    shown = prose(words, facts)
+    return Html(f"{shown} [{rule_name(rule)}]") if rule else shown
 
 
 def _limits(matrix: Matrix, facts: Facts) -> Iterator[str]:

@@ -16,6 +16,7 @@ from attn_doctor.render.html.elements import (
     pairs,
     prose,
     rule_name,
+    rule_names,
     section,
     tag,
     text,
@@ -58,8 +59,7 @@ def _cause(match: RankedCause, found: Explanation) -> Iterator[Html]:
     yield from fixes(match.fixes, found.facts)
     cause = f"`{match.cause}`, {confidence_in_words(match.confidence)}"
     yield pairs([("check", [verdict(match, found)]), ("cause", [cause])])
-    rules = Html(", ".join(map(rule_name, (match.rule, *match.also))))
-    yield tag("p", Html("Rule "), rules, class_="muted")
+    yield tag("p", Html("Rule "), rule_names((match.rule, *match.also)), class_="muted")
     yield listed(map(link, match.evidence))
 
 
@@ -110,7 +110,8 @@ def _lines(passage: Passage, causes: Mapping[int, str]) -> Iterator[Html]:
 
 def _further(match: RankedCause) -> Html:
     place = text(f"{match.file}, line {match.line}: ")
-    return Html(place + prose(f"{match.title} [{match.rule}; {match.verdict}]"))
+    end = rule_name(match.rule) + text(f"; {match.verdict}]")
+    return Html(place + prose(f"{match.title} [") + end)
 
 
 def _facts(found: Explanation) -> Html:

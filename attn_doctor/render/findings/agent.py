@@ -11,6 +11,7 @@ import msgspec
 from attn_doctor.clean import clean_lines
 from attn_doctor.findings import Diagnosis
 from attn_doctor.redact import Redacted, redact
+from attn_doctor.render.findings.json import page_of
 from attn_doctor.render.findings.plain import headline
 from attn_doctor.render.grouping import counts, problems, unchecked
 from attn_doctor.render.json_text import result
@@ -33,10 +34,16 @@ def agent(diagnosis: Diagnosis, code: int) -> str:
 
     `verdict` is `problem` for errors and warnings, else `ok`: notes need no repair. `problems`
     counts root problems by severity, and `unchecked` the rules that could not be evaluated. `newer`
-    names releases that the rules do not know, and what each is evaluated by. `code` is the exit
+    names releases that the rules do not know, and what each is evaluated by. `page` is the address
+    of the rule's page where such pages are served and the line has room for it. `code` is the exit
     code. Texts that are too long end in `…`; commands that are too long are left out, and
     `instruction` says so.
     """
+    line = _line(diagnosis, code, linked=True)
+    return line if len(line.encode()) < LIMIT else _line(diagnosis, code, linked=False)
+
+
+def _line(diagnosis: Diagnosis, code: int, *, linked: bool) -> Redacted:
     errors, warnings, notes = counts(diagnosis)
     found = errors + warnings > 0
     written = result(
@@ -49,12 +56,12 @@ def agent(diagnosis: Diagnosis, code: int) -> str:
             for one in (diagnosis.facts.newer_releases or ())[:_RELEASES]
         ],
         simulated=bool(diagnosis.facts.simulated),
-        **(_first(diagnosis) if found else {}),
+        **(_first(diagnosis, linked=linked) if found else {}),
     )
     return Redacted(msgspec.json.format(written.encode(), indent=-1).decode() + "\n")
 
 
-def _first(diagnosis: Diagnosis) -> dict[str, object]:
+def _first(diagnosis: Diagnosis, *, linked: bool) -> dict[str, object]:
     """The worst root problem, with the first of its fixes that has commands."""
     worst = problems(diagnosis)[0]
     finding = worst.finding
@@ -65,6 +72,7 @@ def _first(diagnosis: Diagnosis) -> dict[str, object]:
     manual = (fix.manual or fix.code) if fix else ""
     return {
         "rule": _short(finding.rule, _RULE),
+        **(page_of(finding.rule) if linked else {}),
         "severity": worst.severity,
         "problem": _short(headline(finding), _TITLE),
         "reason": _short(finding.why, _REASON),

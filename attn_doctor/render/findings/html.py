@@ -19,6 +19,7 @@ from attn_doctor.render.html.elements import (
     pairs,
     prose,
     rule_name,
+    rule_names,
     section,
     table,
     tag,
@@ -98,7 +99,6 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Html:
         for line in finding.because
     ]
     sources = [rule_name(finding.rule), *map(link, finding.evidence)]
-    explains = ", ".join(f"`{rule}`" for rule in problem.consequences)
     at = f"{finding.location.file}:{finding.location.line}" if finding.location else ""
     return tag(
         "article",
@@ -112,7 +112,9 @@ def _problem(problem: Problem, diagnosis: Diagnosis) -> Html:
         tag("p", prose(finding.why, diagnosis.facts)),
         table(f"What {finding.rule} has seen", ("fact", "seen", "wanted"), rows) if rows else "",
         *fixes(finding.fixes, diagnosis.facts),
-        tag("p", prose(f"Explains: {explains}")) if explains else "",
+        tag("p", Html("Explains: "), rule_names(problem.consequences))
+        if problem.consequences
+        else "",
         tag("p", Html("Rule "), Html(" · ".join(sources)), class_="muted"),
         class_=problem.severity.value,
     )
@@ -143,11 +145,11 @@ def _backends(backends: Matrix | None, diagnosis: Diagnosis) -> Iterator[Html]:
 
 def _suppressed(diagnosis: Diagnosis) -> Html:
     found = {one.rule: one.suppressed for one in diagnosis.suppressed}
-    return listed(join([tag("code", rule), prose(f": {reason}")]) for rule, reason in found.items())
+    return listed(join([rule_name(rule), prose(f": {reason}")]) for rule, reason in found.items())
 
 
 def _unchecked(diagnosis: Diagnosis) -> Html:
     return listed(
-        prose(f"{reason}: {', '.join(f'`{rule}`' for rule in rules)}")
+        Html(prose(f"{reason}: ") + rule_names(rules))
         for reason, rules in unchecked(diagnosis).items()
     )

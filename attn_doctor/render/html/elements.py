@@ -67,6 +67,11 @@ def rule_name(rule: str) -> Html:
     return tag("a", name, href=address, rel="noreferrer") if address else name
 
 
+def rule_names(rules: Iterable[str]) -> Html:
+    """Ids of rules in one line, each as `rule_name` shows it."""
+    return Html(", ".join(map(rule_name, rules)))
+
+
 def block(lines: Iterable[str], label: str) -> Html:
     """Lines to copy. They scroll, also by the keyboard, where they are too long."""
     shown = Html("\n".join(map(text, lines)))

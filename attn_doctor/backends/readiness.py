@@ -40,7 +40,7 @@ class RequirementResult(Struct, frozen=True, kw_only=True):
     state: Readiness
     """The state that it allows: `ready` unless it is unsatisfied or unknown."""
     text: str
-    """The sentence for a requirement that is unsatisfied."""
+    """The sentence for a requirement that is unsatisfied, or what is unknown."""
     label: str = ""
     """What holds if it is satisfied, in a few words."""
     because: tuple[Because, ...] = ()

@@ -19,6 +19,8 @@ from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Severity, Verd
 
 #: The prefix of the rule id of such a finding; the backend's name follows.
 PREFIX = "required/"
+#: Unknown conditions that are named.
+_UNKNOWN = 3
 _STATES = (Readiness.SLOW, Readiness.UNKNOWN, Readiness.NOT_READY)
 
 
@@ -92,12 +94,20 @@ def _finding(row: Row, table: Matrix, known: Mapping[str, Finding]) -> Finding:
         severity=Severity.ERROR,
         cause=cause,
         title=f"The required backend {row.name} {state} for {call.phase} {mask} in {call.dtype}",
-        why="; ".join(one.text for one in answer.reasons if one.state is answer.state) + ".",
+        why=_why(answer),
         because=answer.reasons[0].because,
         fixes=_fixes(answer, known, _recommended(table, call)),
         backends=(row.backend,),
         evidence=tuple(dict.fromkeys(one.source for one in answer.reasons if one.source)),
     )
+
+
+def _why(answer: Answer) -> str:
+    """The reasons that decide; of unknown ones, which share few causes, the first."""
+    texts = [one.text for one in answer.reasons if one.state is answer.state]
+    if answer.state is Readiness.UNKNOWN and len(texts) > _UNKNOWN + 1:
+        texts[_UNKNOWN:] = [f"and {len(texts) - _UNKNOWN} other conditions are unknown"]
+    return "; ".join(texts) + "."
 
 
 def _recommended(table: Matrix, call: AttentionCall) -> str:
@@ -122,11 +132,13 @@ def remedy(reason: RequirementResult) -> Fix | None:
 def remedies(answers: Iterable[Answer]) -> tuple[Fix, ...]:
     """The remedies of what keeps a backend from being ready, once each.
 
-    None where a reason is incurable, such as a GPU that is too old: the others would not help.
+    None where a reason is incurable, such as a GPU that is too old: the others would not help. None
+    where nothing is known to be wrong.
     """
     found: dict[str, Fix] = {}
     for answer in answers:
-        for reason in () if _incurable(answer) else answer.reasons:
+        hopeless = _incurable(answer) or answer.state is Readiness.UNKNOWN
+        for reason in () if hopeless else answer.reasons:
             if fix := remedy(reason):
                 found.setdefault(fix.title, fix)
     return tuple(found.values())
@@ -143,6 +155,8 @@ def _fixes(answer: Answer, known: Mapping[str, Finding], other: str) -> tuple[Fi
     """
     if incurable := _incurable(answer):
         return (_instead(incurable[0], other),)
+    if answer.state is Readiness.UNKNOWN:
+        return ()
     chosen: list[tuple[Fix, ...]] = []
     for reason in answer.reasons:
         own = remedy(reason)

@@ -223,6 +223,9 @@ class Evaluator:
             text = (finding.title if finding is not None else "") or text
         elif outcome is Outcome.UNKNOWN:
             state = Readiness.UNKNOWN
+            label = fill(requirement.label, lookup)
+            unsure = requirement.id.endswith("-import-unsure")  # written for what is unknown
+            text = text if unsure else f"unknown whether {label}" if label else f"unknown: {text}"
         run = filled_commands(requirement.run, lookup) or _installed(requirement)
         remedy = in_text(fill(requirement.remedy, lookup), lookup.facts)
         if requirement.rule == _PACKAGE_MISSING and self.context.device in _OTHER_DEVICES:

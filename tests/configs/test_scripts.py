@@ -114,6 +114,9 @@ def test_a_file_of_variables(tmp_path: Path) -> None:
         ('with attention_provider("flash_varlen"):\n    pass\n', "flash_varlen"),
         ("with sdpa_kernel(SDPBackend.MATH):\n    pass\n", "_native_math"),
         ("with sdpa_kernel([SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]):\n    pass\n", "native"),
+        ("with sdp_kernel(False, True, False, False):\n    pass\n", "_native_math"),
+        ("with sdp_kernel(False, True, False):\n    pass\n", "native"),
+        ("with sdp_kernel(enable_flash=fast):\n    pass\n", ""),
         ("torch.backends.cuda.enable_flash_sdp(False)\n", "native"),
         ("pipe.unet.set_attn_processor(XFormersAttnProcessor())\n", "xformers"),
         ("pipe.unet.set_attn_processor(Mine())\n", ""),
@@ -140,6 +143,27 @@ def test_every_way_of_choosing(body: str, backend: str, tmp_path: Path) -> None:
     assert chosen.line == 4
     assert "line 4" in chosen.why
     assert not any("no line of this file chooses" in note for note in one.notes)
+
+
+def test_a_model_of_another_package_is_undecided(tmp_path: Path) -> None:
+    body = (
+        "from nunchaku import NunchakuFluxTransformer2dModel\n"
+        'own = NunchakuFluxTransformer2dModel.from_pretrained("x")\n'
+        'pipe = FluxPipeline.from_pretrained("y", transformer=own)\n'
+    )
+    (only,) = predicted(script(tmp_path, body)).phases
+    assert only.backend == ""
+    assert only.undecided == ("NunchakuFluxTransformer2dModel is of nunchaku, whose code decides")
+
+
+def test_a_pipeline_of_another_package_is_not_taken_for_diffusers(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(
+        "from diffsynth.pipelines.qwen_image import QwenImagePipeline\n"
+        'pipe = QwenImagePipeline.from_pretrained(device="cuda")\n',
+        encoding="utf-8",
+    )
+    assert predicted(path).phases == ()
 
 
 def test_no_known_way(tmp_path: Path) -> None:

@@ -110,10 +110,20 @@ def _late(reading: Reading, call: Call) -> bool:
 
 def _pipelines(reading: Reading) -> list[str]:
     """The pipelines that the script loads; the denoising models if it loads no pipeline."""
-    loaded = [one.value for one in reading.calls if one.what == "pipeline" and one.value]
+    foreign = _foreign(reading)
+    loaded = [one for one in _loaded(reading) if one not in foreign]
     return [one for one in loaded if "Pipeline" in one] or [
         one for one in loaded if "Transformer" in one or "UNet" in one
     ]
+
+
+def _loaded(reading: Reading) -> list[str]:
+    return [one.value for one in reading.calls if one.what == "pipeline" and one.value]
+
+
+def _foreign(reading: Reading) -> dict[str, str]:
+    """Pipelines and models that are not of Diffusers, with the package of each."""
+    return {one.value: one.on for one in reading.calls if one.what == "foreign"}
 
 
 def _named(call: Call) -> str:
@@ -270,13 +280,8 @@ class _Script:
             backend="native",
             phase=self._phase,
         )
-        own = next((one for one in classes if model_of(one, self._facts).chooses), "")
-        if "ModularPipeline" in classes or own:
-            reason = (
-                f"the model of {own} chooses flex for a part of its attention itself"
-                if own
-                else "the model of a ModularPipeline follows from its repository"
-            )
+        reason = self._own_attention(classes)
+        if reason:
             return [
                 evaluated(
                     replace(asked, backend="", undecided=reason), self._reading, self.support
@@ -295,6 +300,19 @@ class _Script:
                 reason = f"DIFFUSERS_ATTN_BACKEND is {variable} in the environment"
                 asked = replace(asked, backend="", undecided=reason)
         return [evaluated(asked, self._reading, self.support)[0]]
+
+    def _own_attention(self, classes: Sequence[str]) -> str:
+        """Why torch's own attention is not certain although no line chooses, or empty."""
+        foreign = _foreign(self._reading)
+        other = next((one for one in _loaded(self._reading) if one in foreign), "")
+        if other:
+            return f"{other} is of {foreign[other]}, whose code decides"
+        own = next((one for one in classes if model_of(one, self._facts).chooses), "")
+        if own:
+            return f"the model of {own} chooses flex for a part of its attention itself"
+        if "ModularPipeline" in classes:
+            return "the model of a ModularPipeline follows from its repository"
+        return ""
 
     def parallel(self) -> Iterator[Finding]:
         """Context parallelism with a backend that is not made for it."""

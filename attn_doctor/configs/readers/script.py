@@ -48,6 +48,13 @@ _KERNELS = {
     "MATH": "_native_math",
     "CUDNN_ATTENTION": "_native_cudnn",
 }
+#: Arguments of `torch.backends.cuda.sdp_kernel` in their order; each is True by default.
+_ENABLES = {
+    "enable_flash": "_native_flash",
+    "enable_math": "_native_math",
+    "enable_mem_efficient": "_native_efficient",
+    "enable_cudnn": "_native_cudnn",
+}
 #: Processors of Diffusers, by a part of their names, and the backend that they call.
 _PROCESSORS = (
     ("XFormers", "xformers"),
@@ -74,9 +81,11 @@ VARIABLES = (
 #: Words that concern attention, looked for where the text cannot be parsed.
 _WORDS = re.compile(
     r"set_attention_backend|attention_backend|attention_provider|attn_implementation"
-    r"|sdpa_kernel|enable_xformers|set_attn_processor|use_flash_attention_2"
+    r"|sdpa?_kernel|enable_xformers|set_attn_processor|use_flash_attention_2"
     r"|scaled_dot_product_attention\s*=|ATTN_BACKEND|ATTENTION_BACKEND|enable_parallelism"
 )
+#: Classes that compute attention by code of their own where they are not of Diffusers.
+_MODELS = re.compile(r"Pipeline$|Transformer\w*Model$|UNet\w*Model$")
 #: Nodes of a tree that are read. A larger file is generated.
 _MOST = 1 << 20
 
@@ -345,6 +354,8 @@ class _Reader:
         first = node.args[0] if node.args else None
         if name == "sdpa_kernel":
             yield Call("sdpa_kernel", _kernels(first), "", node.lineno)
+        elif name == "sdp_kernel":
+            yield Call("sdpa_kernel", _enabled(node), "", node.lineno)
         elif name in _SWITCHES and isinstance(first, ast.Constant):
             yield Call("sdpa switch", _SWITCHES[name], str(bool(first.value)), node.lineno)
         elif name == "setattr" and len(node.args) == 3:
@@ -528,8 +539,14 @@ def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:
         if isinstance(node, ast.ImportFrom) and one.name in _HELPERS:
             yield Call("helper", one.name, module, node.lineno)
     names = [module] if module else [one.name for one in node.names]
-    if any(one.partition(".")[0] == "diffusers" for one in names):
+    roots = [one.partition(".")[0] for one in names]
+    if "diffusers" in roots:
         yield Call("import", "diffusers", "", node.lineno)
+    elif isinstance(node, ast.ImportFrom):
+        origin = "a module of the user" if node.level else roots[0]
+        for one in node.names:
+            if _MODELS.search(one.name):
+                yield Call("foreign", one.asname or one.name, origin, node.lineno)
 
 
 def _on(node: ast.Call) -> str:
@@ -542,6 +559,17 @@ def _kernels(node: ast.expr | None) -> str:
     members = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node] if node else []
     names = [_KERNELS.get(_last(one), "") for one in members]
     return " ".join(names) if names and all(names) else ""
+
+
+def _enabled(node: ast.Call) -> str:
+    """The kernels that the older `sdp_kernel` leaves on; empty if an argument is not written."""
+    given = dict(zip(_ENABLES, node.args, strict=False))
+    given |= {one.arg: one.value for one in node.keywords if one.arg in _ENABLES}
+    values = [one.value for one in given.values() if isinstance(one, ast.Constant)]
+    if len(values) < len(given) or any(one.arg is None for one in node.keywords):
+        return ""
+    off = {key for key, one in given.items() if isinstance(one, ast.Constant) and not one.value}
+    return " ".join(kernel for key, kernel in _ENABLES.items() if key not in off)
 
 
 def _option(node: ast.expr) -> bool:

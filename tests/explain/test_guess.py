@@ -210,6 +210,20 @@ def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:
     assert guessed(log) is None
 
 
+def test_a_build_from_a_checkout_names_its_package(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        f'{HEAD}  File "{SITE}/torch/utils/cpp_extension.py", line 1893, in _run_ninja_build\n    subprocess.run(\n'
+        "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        f'{HEAD}  File "/home/me/flash-attention/setup.py", line 163, in <module>\n    setup(\n'
+        f'  File "{SITE}/torch/utils/cpp_extension.py", line 1909, in _run_ninja_build\n    raise RuntimeError(message) from e\n'
+        "RuntimeError: Error compiling objects for extension"
+    )
+    found = guessed(log)
+    assert found is not None
+    assert found.component == "flash-attn-2"
+
+
 def test_the_root_of_a_chain_comes_first(guessed: Callable[[str], Guess | None]) -> None:
     log = (
         FLASH

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from attn_doctor.kernels.builder.plan import Plan
+from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
 from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.record.lock import Owner
 from attn_doctor.render.build_kernels.off_gpu import names
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: A verification takes about this share of the time of building.
 _VERIFICATION = 0.3
+#: A process that takes longer than estimated needs about this share of its time again.
+_LATE = 0.3
 _GOOD = ("built", "unverified")
 #: Seconds between two plain lines that say who holds the lock.
 _REMIND = 30.0
@@ -35,23 +37,23 @@ class _Times(Watcher):
         self.plan: Plan | None = None
         self.done = 0
         self.running: dict[str, tuple[Step, float]] = {}
-        self._left: dict[str, float] = {}
-        self._scale = 1.0
+        self._left: dict[str, PlannedBuild] = {}
+        #: Phase, seconds and estimated seconds of each process that ended.
+        self._known: list[tuple[str, float, float]] = []
         self._said = 0.0
 
     def begin(self, plan: Plan) -> None:
         self.plan, self.done = plan, 0
-        self._left = {item.key: item.seconds * (1 + _VERIFICATION) for item in plan.todo}
+        self._known = []
+        self._left = {item.key: item for item in plan.todo}
 
     def step(self, step: Step) -> None:
         item, now = step.kernel, time.monotonic()
         before = self.running.pop(item.key, None)
-        if step.phase == "verify":
-            self._left[item.key] = item.seconds * _VERIFICATION
-            if before is not None and item.seconds > 0:
-                # What was found by building corrects what was guessed of the others.
-                found = (now - before[1]) / item.seconds
-                self._scale += (found - self._scale) * 0.5
+        failed = step.entry is not None and step.entry.state not in _GOOD
+        if before is not None and not failed:
+            # What processes took corrects what is estimated of the others.
+            self._known.append((before[0].phase, now - before[1], _estimate(before[0])))
         if step.phase == "done":
             self.done += 1
             self._left.pop(item.key, None)
@@ -61,10 +63,16 @@ class _Times(Watcher):
     def left(self) -> float:
         """Seconds until all is done, roughly."""
         now, rest, longest = time.monotonic(), 0.0, 0.0
-        for key, seconds in self._left.items():
-            seconds *= self._scale
-            if key in self.running:
-                seconds = max(0.5, seconds - (now - self.running[key][1]))
+        build, verify = self._scale("build", now), self._scale("verify", now)
+        for kernel in self._left.values():
+            seconds = kernel.seconds * build
+            after = kernel.seconds * _VERIFICATION * verify
+            if kernel.key in self.running:
+                step, begun = self.running[kernel.key]
+                if step.phase == "verify":
+                    seconds, after = after, 0.0
+                seconds = max(seconds - (now - begun), _LATE * (now - begun))
+            seconds += after
             rest += seconds
             longest = max(longest, seconds)
         jobs = self.plan.jobs if self.plan else 1
@@ -72,6 +80,26 @@ class _Times(Watcher):
 
     def total(self) -> int:
         return len(self.plan.todo) if self.plan else 0
+
+    def _scale(self, phase: str, now: float) -> float:
+        """How many times as long as estimated processes of a phase take; late ones count too.
+
+        Until one of the phase has ended, those of the other phase count.
+        """
+        late = [
+            (step.phase, now - begun, estimate)
+            for step, begun in self.running.values()
+            if now - begun > (estimate := _estimate(step))
+        ]
+        known = [*self._known, *late]
+        found = [one for one in known if one[0] == phase] or known
+        estimated = sum(estimate for _, _, estimate in found)
+        return sum(took for _, took, _ in found) / estimated if estimated else 1.0
+
+
+def _estimate(step: Step) -> float:
+    """Seconds that the process of a step was estimated to take."""
+    return step.kernel.seconds * (_VERIFICATION if step.phase == "verify" else 1.0)
 
 
 class Lines(_Times):

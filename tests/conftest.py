@@ -19,6 +19,9 @@ from hypothesis import HealthCheck, settings
 from attn_doctor import worker
 from attn_doctor.host.local import LocalHost
 
+# Tests of `tools` import it from the checkout; last, so that `attn_doctor` is what is installed.
+sys.path.append(str(Path(__file__).parents[1]))
+
 # Hundreds of tests start attn-doctor. Without bytecode each start compiles the whole package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

@@ -43,8 +43,13 @@ _SCALE = 0.001
 #: Errors of scores make softmax flatter, by about this times the square of the result's error. Seen
 #: with `sage_varlen` on an H200, scores near -220, one seed of 20: 1.06 times what 1.0 allows.
 _FLATTER = 2.0
-#: How many standard deviations chance may move it. Rows share the rounding of their keys.
+#: How many standard deviations chance may move it.
 _CHANCE = 6.0
+#: Rows of a head share the rounding of its keys to eight bits. So the error over all rows is that
+#: of few numbers; this share more is allowed, over the number of heads.
+_SHARED = 0.5
+#: Sums of squares below it are taken for it where something is divided by them.
+_TINY = 1e-300
 
 
 NAMES = {
@@ -99,7 +104,8 @@ def compare(
             found[part.name].add(part, results[part.name][part.place])
         exact_scores = not (rounding.steps or rounding.inputs)
         scale = _SCALE if exact_scores else _SYSTEMATIC
-        return {name: rows.evaluated(name, scale) for name, rows in found.items()}
+        shared = bool(rounding.steps)
+        return {name: rows.evaluated(name, scale, shared) for name, rows in found.items()}
 
 
 class _Rows:
@@ -130,8 +136,12 @@ class _Rows:
         batch, head, *rows = part.place
         self._places.append((batch, head, rows[0] if rows else None, got.shape[0]))
 
-    def evaluated(self, name: str, scale: float) -> Compared:
-        """Evaluate all rows that were added. `scale`: how far that of scores may be off."""
+    def evaluated(self, name: str, scale: float, shared: bool) -> Compared:
+        """Evaluate all rows that were added.
+
+        `scale`: how far that of scores may be off. `shared`: all rows of a head have the rounding
+        of its keys in common.
+        """
         torch = self._torch
         if not self._columns:
             wrong = f"no row of {NAMES[name]} was compared"
@@ -147,14 +157,37 @@ class _Rows:
         worst_block, block_place = block.nan_to_num(math.inf, math.inf).max(0)
         # By how much chance may move the two factors.
         chance = torch.stack([(noise * size).sum(), (noise * steep).sum()])
+        heads = len({place[:2] for place in self._places}) if shared else 0
+        if heads > 1:
+            chance = torch.maximum(chance, self._between_heads(rows))
+        elif heads:
+            chance = torch.stack([noise.sum() * size.sum(), noise.sum() * steep.sum()])
         numbers = torch.cat(
             [sums, chance, torch.stack([ratio, worst_block]), off[place][None], size[place][None],
              noise[place][None]]
         ).tolist()  # fmt: skip
         where, start = int(place), int(block_place) * TILE
-        figures = _Figures(name, scale, *numbers)
+        figures = _Figures(name, scale, heads, *numbers)
         found = figures.compared(len(off), self._words(where), self._words(start))
         return found._replace(place=self._place(where))
+
+    def _between_heads(self, rows: Any) -> Any:
+        """How far chance may move the two factors, from how they differ between heads: squares.
+
+        A factor that all heads have in common adds nothing to it.
+        """
+        torch = self._torch
+        heads = list(dict.fromkeys((batch, head) for batch, head, *_ in self._places))
+        numbers = torch.tensor([heads.index((batch, head)) for batch, head, *_ in self._places])
+        counts = torch.tensor([count for *_, count in self._places])
+        owner = numbers.repeat_interleave(counts).to(rows.device)
+        sums = rows.new_zeros(len(rows), len(heads)).index_add(1, owner, rows)
+        _, size, _, gain, slope, steep, *_ = sums
+        found = []
+        for product, weight in ((gain, size), (slope, steep)):
+            factor = product.sum() / weight.sum().clamp_min(_TINY)
+            found.append((product - factor * weight).square().sum())
+        return torch.stack(found) * (len(heads) / (len(heads) - 1))
 
     def _words(self, number: int) -> str:
         """Where the row with this number is, in words."""
@@ -192,6 +225,8 @@ class _Figures(NamedTuple):
 
     name: str
     systematic_scale: float
+    shared: int
+    """How many heads have roundings that all their rows share; 0 if no head has."""
     off: float
     size: float
     noise: float
@@ -228,7 +263,10 @@ class _Figures(NamedTuple):
 
     @property
     def _limits(self) -> _Limits:
-        return _OUT if self.name == "out" else _GRADIENT
+        limits = _OUT if self.name == "out" else _GRADIENT
+        if not self.shared:
+            return limits
+        return limits._replace(whole=limits.whole * (1 + _SHARED / self.shared))
 
     def _shares(
         self, error: float, allowed: float, usual: float, row: str, block: str

@@ -18,10 +18,11 @@ from attn_doctor.facts import Facts
 _DIFFUSERS = "diffusers.models.attention_dispatch"
 #: The first backward imports it, with hundreds of modules; so it is imported before the forks.
 _DYNAMO = "torch._dynamo"
-#: Lanes at most: more than this many contexts slow each other down on one GPU.
-_MOST = 6
-#: Processors and MiB of the machine's memory for each lane.
-_PROCESSORS, _MEMORY = 2, 6144
+#: Lanes at most.
+_MOST = 12
+#: Processors, and MiB of the memory of machine and GPU, for each lane. The largest call that does
+#: not run alone takes 700 MiB of a GPU.
+_PROCESSORS, _MEMORY, _GPU_MEMORY = 4 / 3, 6144, 4096
 
 
 class Lane:
@@ -52,8 +53,9 @@ def count(facts: Facts, device: str, memory_mib: int) -> int:
     alone = any((gpu.compute_mode or "").startswith("excl") for gpu in facts.gpus or ())
     if not device.startswith("cuda") or alone:
         return 1
-    fitting = min((facts.system.cpus or 1) // _PROCESSORS, memory_mib // _MEMORY)
-    return max(1, min(_MOST, fitting))
+    smallest = min((gpu.memory_total_mib or 0 for gpu in facts.gpus or ()), default=0)
+    processors = int((facts.system.cpus or 1) / _PROCESSORS)
+    return max(1, min(_MOST, processors, memory_mib // _MEMORY, smallest // _GPU_MEMORY))
 
 
 def side_by_side(lanes: Iterable[Lane], work: Callable[[Lane], None]) -> None:

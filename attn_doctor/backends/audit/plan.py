@@ -15,8 +15,8 @@ from attn_doctor.worker.audit import probes, scripts
 from attn_doctor.worker.audit.case import Case
 
 #: Calls of one process. Starting one takes as long as a hundred calls; a compiled kernel takes long
-#: itself, and torch keeps few of them.
-_PART, _COMPILED_PART = 256, 32
+#: itself, and torch keeps few of them. Lengths share a kernel, so a process makes all of a probe.
+_PART, _COMPILED_PART, _COMPILED_LENGTHS = 128, 12, 43
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -78,7 +78,6 @@ def attempts(
 def parts(attempt: Attempt, options: Options, device: str) -> list[Part]:
     """What one backend is called with, the cheap and telling calls first."""
     planned: list[Part] = []
-    most = _COMPILED_PART if attempt.route == "compiled" else _PART
     training = "training" in options.phases
     for probe in probes.PROBES:
         cases = probes.cases(
@@ -86,6 +85,9 @@ def parts(attempt: Attempt, options: Options, device: str) -> list[Part]:
             dtype=options.dtype, seed=options.seed,
         )  # fmt: skip
         first = probe is probes.PROBES[0]
+        most = _PART
+        if attempt.route == "compiled":
+            most = _COMPILED_LENGTHS if probe.tiled else _COMPILED_PART
         for case in cases:
             if not planned or not _fits(planned[-1], most, alone=probe.alone):
                 planned.append(Part(alone=probe.alone))
@@ -108,7 +110,7 @@ def parts(attempt: Attempt, options: Options, device: str) -> list[Part]:
 
 def _fits(part: Part, most: int, *, alone: bool) -> bool:
     """Whether one more call may follow those of a part."""
-    return part.size < most and not part.scripts and not alone and not part.alone
+    return part.size < most and not part.scripts and alone == part.alone
 
 
 def digest(planned: Sequence[Part]) -> str:

@@ -35,6 +35,8 @@ from attn_doctor.worker.audit.case import Case, described
 
 #: Faults of one backend that are shrunk; more are counted with the first of their kind.
 _FAULTS = 5
+#: How far compiled calls are ahead of others, so that the end does not wait for them.
+_AHEAD = 1.3
 #: Seconds that shrinking one fault may take.
 _SHRINK = 90.0
 #: Seconds that one program may take.
@@ -93,6 +95,11 @@ class _Backend:
     def key(self) -> str:
         """Name and route, as the progress file has them."""
         return f"{self.runner.attempt.name}/{self.runner.attempt.route}"
+
+    @property
+    def pace(self) -> float:
+        """Parts begun over this are the same for all backends; compiled calls take longest."""
+        return len(self.parts) * (_AHEAD if self.runner.attempt.route == "compiled" else 1.0)
 
     def next(self, *, alone: bool) -> int | None:
         """The number of the part that comes next; None if there is none."""
@@ -163,8 +170,9 @@ class _Run:
         found = plain.hello["packages"]
         attempts = plan.attempts(options.names or tuple(NAMES), found, self._table)
         self._advised = self._to_reproduce()
-        most = min(len(attempts), count(self._facts, self._device.device, self._memory))
+        most = count(self._facts, self._device.device, self._memory)
         self._backends = [self._backend(one, first, most) for one in attempts]
+        most = min(most, max(1, sum(len(one.parts) for one in self._backends)))
         lanes = [first, *(self._lane(number) for number in range(1, most))]
         side_by_side(lanes, lambda lane: self._work(lane, alone=False))
         self._keep_advisories()
@@ -196,7 +204,7 @@ class _Run:
             return None
         waiting = ((one.next(alone=alone), one) for one in self._backends)
         found = [(number, one) for number, one in waiting if number is not None]
-        return min(found, key=lambda one: one[0] / len(one[1].parts), default=None)
+        return min(found, key=lambda one: one[0] / one[1].pace, default=None)
 
     def _open(self, interpreter: Interpreter) -> Failure | None:
         """Open the device; the processor if none was named and no GPU can be used."""

@@ -13,18 +13,22 @@ from attn_doctor.facts import Facts, Gpu, System
 
 
 @pytest.mark.parametrize(
-    ("device", "cpus", "memory", "mode", "expected"),
+    ("device", "cpus", "memory", "gpu_memory", "mode", "expected"),
     [
-        ("cuda:0", 16, 100_000, "default", 6),
-        ("cuda:0", 8, 100_000, "default", 4),
-        ("cuda:0", 16, 13_000, "default", 2),
-        ("cuda:0", 1, 2_048, "default", 1),
-        ("cuda:0", 16, 100_000, "exclusive process", 1),
-        ("cpu", 16, 100_000, "default", 1),
+        ("cuda:0", 16, 100_000, 80_000, "default", 12),
+        ("cuda:0", 8, 100_000, 80_000, "default", 6),
+        ("cuda:0", 16, 13_000, 80_000, "default", 2),
+        ("cuda:0", 16, 100_000, 12_288, "default", 3),
+        ("cuda:0", 1, 2_048, 80_000, "default", 1),
+        ("cuda:0", 16, 100_000, 80_000, "exclusive process", 1),
+        ("cpu", 16, 100_000, 80_000, "default", 1),
     ],
 )
-def test_how_many(device: str, cpus: int, memory: int, mode: str, expected: int) -> None:
-    facts = Facts(system=System(cpus=cpus), gpus=(Gpu(index=0, compute_mode=mode),))
+def test_how_many(
+    device: str, cpus: int, memory: int, gpu_memory: int, mode: str, expected: int
+) -> None:
+    gpu = Gpu(index=0, compute_mode=mode, memory_total_mib=gpu_memory)
+    facts = Facts(system=System(cpus=cpus), gpus=(gpu,))
     assert count(facts, device, memory) == expected
 
 

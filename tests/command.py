@@ -1,27 +1,70 @@
 """`attn-doctor` as a user types it, for tests: in this process, which is quicker, or in its own.
 
 A run in this process goes through the same `main` with its own environment variables, streams and
-folder. What only a process shows (signals, encodings, what is imported, time) needs `process`.
+folder. What only a process shows (signals, encodings, what is imported, time) needs `process`. A
+process starts a copy with the index of a wheel: a checkout reads hundreds of TOML files first.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
 import attn_doctor.__main__
+from attn_doctor.backends import catalogue, catalogue_files
+from attn_doctor.rulebook import library
+from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_files import read_folder
 
-#: The program, as the tests have it: installed or not.
-PROGRAM = [sys.executable, "-m", "attn_doctor"]
 #: Output that is the same everywhere.
 PLAIN = {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
+
+
+@cache
+def installed() -> list[str]:
+    """The command that starts a copy of attn-doctor as a wheel installs it, made once."""
+    rules = library.folder()
+    if rules.is_relative_to(library.PACKAGE):  # it was installed from a wheel
+        return [sys.executable, "-m", "attn_doctor"]
+    folder = Path(tempfile.mkdtemp(prefix="attn-doctor-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)  # tests start it as other users too
+    copy = folder / "attn_doctor"
+    shutil.copytree(library.PACKAGE, copy)
+    shutil.copytree(rules, copy / "_rules")
+    (copy / "_rules" / library.INDEX).write_bytes(built_index())
+    (copy / "_rules" / catalogue.INDEX).write_bytes(catalogue_files.build_index(rules))
+    start = folder / "attn-doctor"
+    start.write_text(
+        f"import sys\nsys.path.insert(0, {str(folder)!r})\n"
+        "from attn_doctor.__main__ import main\nmain()\n",
+        encoding="utf-8",
+    )
+    return [sys.executable, str(start)]
+
+
+@cache
+def built_index() -> bytes:
+    """The index of our rules, as a wheel holds it."""
+    return library.build_index(library.folder())
+
+
+@cache
+def whole_rules() -> tuple[Rule, ...]:
+    """All rules with their examples and claims, which an index does not hold."""
+    rules = library.load()
+    return rules if any(rule.claims for rule in rules) else read_folder(library.folder())
 
 
 class Ended(NamedTuple):
@@ -67,13 +110,13 @@ def process(
     input: bytes = b"",
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
-    program: Sequence[str] = PROGRAM,
+    program: Sequence[str] = (),
     timeout: float = 60,
     **more: str,
 ) -> Ended:
     """`attn-doctor` with these arguments, in a process of its own."""
     done = subprocess.run(
-        [*program, *arguments],
+        [*(program or installed()), *arguments],
         input=input,
         capture_output=True,
         cwd=cwd,

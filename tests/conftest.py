@@ -22,6 +22,8 @@ from attn_doctor.host.local import LocalHost
 # Tests of `tools` import it from the checkout; last, so that `attn_doctor` is what is installed.
 sys.path.append(str(Path(__file__).parents[1]))
 
+pytest_plugins = ["tests.environments"]
+
 # Hundreds of tests start attn-doctor. Without bytecode each start compiles the whole package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

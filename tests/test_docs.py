@@ -7,6 +7,7 @@ import re
 import runpy
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -85,11 +86,14 @@ FOREIGN = {
 }  # fmt: skip
 
 
-def docstrings() -> Iterator[tuple[Path, str]]:
-    for path in sorted((ROOT / "attn_doctor").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
-                yield path, ast.get_docstring(node, clean=False) or ""
+@cache
+def docstrings() -> list[tuple[Path, str]]:
+    return [
+        (path, ast.get_docstring(node, clean=False) or "")
+        for path in sorted((ROOT / "attn_doctor").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+    ]
 
 
 def test_files_that_docstrings_name_exist() -> None:

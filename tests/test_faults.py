@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.command import installed
+
 #: Far less than the hostile programs take, and enough for a very busy machine.
 SECONDS = 40.0
 #: Where Python knows it: the working directory is not on the import path.
@@ -28,10 +30,10 @@ def check(
     *arguments: str, cwd: Path | None = None, prefix: tuple[str, ...] = (), **environ: str
 ) -> tuple[dict[str, object], float]:
     """The JSON of `attn-doctor check` and the seconds it took; its exit code is asserted."""
-    start = time.perf_counter()
+    python, *start = installed()
+    begin = time.perf_counter()
     done = subprocess.run(
-        [*prefix, sys.executable, SAFE_PATH, "-m", "attn_doctor", "check", "--format", "json",
-         *arguments],
+        [*prefix, python, SAFE_PATH, *start, "check", "--format", "json", *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -40,7 +42,7 @@ def check(
         timeout=60,
         check=False,
     )  # fmt: skip
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - begin
     assert done.returncode in (0, 1), done.stderr
     assert "Traceback" not in done.stderr
     return json.loads(done.stdout), seconds

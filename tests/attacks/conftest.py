@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.means import STRANGER, Attack, Run, fill, own_home
-from tests.command import PLAIN, PROGRAM
+from tests.command import PLAIN, installed
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def doctor(home: Path) -> Attack:
         environ: Mapping[str, str] | None = None,
         seconds: float = 60,
         prefix: Sequence[str] = (),
-        program: Sequence[str] = PROGRAM,
+        program: Sequence[str] = (),
         stdin: int | None = subprocess.DEVNULL,
         stdout: int | None = subprocess.PIPE,
         stderr: int | None = subprocess.PIPE,
@@ -41,7 +41,7 @@ def doctor(home: Path) -> Attack:
     ) -> Run:
         start = time.monotonic()
         done = subprocess.run(
-            [*prefix, *program, *arguments],
+            [*prefix, *(program or installed()), *arguments],
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,

@@ -15,6 +15,7 @@ import pytest
 from attn_doctor import __main__
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.library import folder
+from tests.command import installed
 
 MACHINES = Path(__file__).parents[1] / "machines"
 H200 = str(MACHINES / "h200-torch-2.11-cu130" / "facts.json")
@@ -144,8 +145,8 @@ def test_a_machine_that_is_not_here() -> None:
 
 
 def test_this_machine_itself() -> None:
-    words = ["-m", "attn_doctor", "backends", "--python", sys.executable, "--format", "json"]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True)
+    words = [*installed(), "backends", "--python", sys.executable, "--format", "json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
     data = json.loads(done.stdout)
     assert data["facts"]["python"]["path"]
     assert {answer["state"] for row in data["rows"] for answer in row["answers"]}

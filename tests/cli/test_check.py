@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.facts import Driver, Facts, Gpu, Package, Python, System, Torch, to_json
-from tests.command import process, run
+from tests.command import installed, process, run
 
 HEALTHY = Facts(
     system=System(os="linux"), torch=Torch(installed=False), gpus=(), driver=Driver(state="no-gpu")
@@ -114,7 +115,7 @@ def test_version_and_help() -> None:
 
 @pytest.mark.posix
 def test_a_reader_that_leaves_early_is_no_error(snapshot: str) -> None:
-    command = f"{sys.executable} -m attn_doctor check --facts {snapshot} --format json | head -c 10"
+    command = f"{shlex.join(installed())} check --facts {snapshot} --format json | head -c 10"
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=60, check=True)
     assert done.stderr == b""
 

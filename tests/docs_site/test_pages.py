@@ -22,7 +22,7 @@ from attn_doctor.backends import catalogue
 from attn_doctor.cli.application import app_for
 from attn_doctor.kernels.builder import presets
 from attn_doctor.rulebook import library
-from attn_doctor.rulebook.rule_files import read_folder
+from tests.command import whole_rules
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,7 +68,7 @@ def test_a_page_is_titled_by_the_message() -> None:
 
 
 def test_each_rule_has_a_row_for_each_claim() -> None:
-    rules = list(read_folder(library.folder()))
+    rules = list(whole_rules())
     pages = claim_pages.pages(rules)
     unsettled = 0
     for rule in rules:

@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 from attn_doctor.facts import Facts, to_json
 from attn_doctor.policy.policy import read
 from tests.cli.test_check import CPU_TORCH, HEALTHY
+from tests.command import installed
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -44,7 +45,7 @@ def programs(tmp_path: Path) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     doctor = folder / "attn-doctor"
-    doctor.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m attn_doctor "$@"\n')
+    doctor.write_text(f'#!/bin/sh\nexec {shlex.join(installed())} "$@"\n')
     doctor.chmod(0o755)
     (folder / "python").symlink_to(sys.executable)
     return folder
@@ -177,7 +178,7 @@ def test_the_hooks_name_commands_that_exist() -> None:
         assert hook["language"] == "python"
         words = shlex.split(hook["entry"])
         done = subprocess.run(
-            [sys.executable, "-m", "attn_doctor", *words[1:], "--help"],
+            [*installed(), *words[1:], "--help"],
             capture_output=True,
             timeout=60,
             check=False,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from tests.fixes.conftest import Environment, until
+from tests.environments import Environment, until
 
 #: Contents of the environment's files, by relative path.
 Tree = dict[str, bytes]

@@ -14,7 +14,7 @@ from attn_doctor.fixes import conda
 from attn_doctor.fixes.distributions import Change, installed
 from attn_doctor.fixes.plan import plan
 from attn_doctor.fixes.steps import Step
-from tests.fixes.conftest import Environment
+from tests.environments import Environment
 from tests.fixes.test_plan import H100, _finding, _fix
 
 TRITON = "triton/torch-mismatch"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixes.conftest import Environment, until
+from tests.command import installed
+from tests.environments import Environment, until
 
 pytestmark = pytest.mark.slow
 TRITON = "triton/torch-mismatch"
@@ -245,7 +246,7 @@ def test_what_changed_while_the_user_thought_is_planned_again(uv_env: Environmen
     """The user agrees to a plan for packages that are not there any more."""
     terminal, theirs = os.openpty()
     with subprocess.Popen(
-        uv_env.argv(TRITON, "--no-resolve"),
+        [*installed(), *uv_env.argv(TRITON, "--no-resolve")],
         env=uv_env.variables,
         stdin=theirs,
         stdout=subprocess.DEVNULL,

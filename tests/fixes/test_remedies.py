@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixes.conftest import Environment, until, wheel
+from tests.environments import Environment, until, wheel
 from tests.fixes.test_fix import TRITON
 
 pytestmark = pytest.mark.slow

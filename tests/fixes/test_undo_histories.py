@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixes.conftest import Environment
+from tests.environments import Environment
 from tests.fixes.histories import History
 
 pytestmark = pytest.mark.slow

@@ -13,22 +13,9 @@ import pytest
 
 from attn_doctor.fixes import ready_wheels
 from tests.binaries.sources import library
-from tests.command import PROGRAM, Ended, run
-from tests.fixes.conftest import (
-    TORCH,
-    Environment,
-    _with_pip,
-    _without_pip,
-    env,
-    uv,
-    uv_env,
-    wheel,
-    wheels,
-)
+from tests.command import Ended, run
+from tests.environments import TORCH, Environment, wheel
 from tests.wheels.range_server import serving
-
-__all__ = ["_with_pip", "_without_pip", "env", "uv", "uv_env", "wheels"]
-
 
 #: What `check` looks for in a torch that is whole.
 FILES = {
@@ -41,8 +28,8 @@ FILES = {
 def install(where: Environment, *words: str) -> Ended:
     """`attn-doctor install` on an environment."""
     argv = where.argv(*words)
-    argv[argv.index("fix")] = "install"
-    return run(*argv[len(PROGRAM) :], environ=where.variables)
+    argv[0] = "install"
+    return run(*argv, environ=where.variables)
 
 
 def torch_wheel(folder: Path, version: str, cuda: str = "") -> None:

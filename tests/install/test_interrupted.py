@@ -12,29 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixes.conftest import (
-    _HEARS_CTRL_C,
-    TORCH,
-    Environment,
-    _with_pip,
-    _without_pip,
-    env,
-    uv,
-    uv_env,
-    wheel,
-    wheels,
-)
+from tests.command import installed
+from tests.environments import _HEARS_CTRL_C, TORCH, Environment, wheel
 from tests.install.test_install_command import FILES, empty, install
 
-__all__ = ["_with_pip", "_without_pip", "empty", "env", "uv", "uv_env", "wheels"]
+__all__ = ["empty"]
 
 
 def started(where: Environment, *words: str) -> subprocess.Popen[str]:
     """`attn-doctor install` as a process of its own, in a group that can be killed."""
     argv = where.argv(*words)
-    argv[argv.index("fix")] = "install"
+    argv[0] = "install"
     return subprocess.Popen(
-        [*_HEARS_CTRL_C, *argv],
+        [*_HEARS_CTRL_C, *installed(), *argv],
         env=where.variables,
         text=True,
         stdout=subprocess.PIPE,

@@ -14,10 +14,8 @@ from attn_doctor.install.demand import Demand, words_of
 from attn_doctor.install.lock import Form, form_of, locked
 from attn_doctor.install.plan import Installation, installation
 from attn_doctor.render.edge import safe
-from tests.fixes.conftest import uv, wheel
+from tests.environments import wheel
 from tests.install.machines import machine
-
-__all__ = ["uv"]
 
 MACHINES = {
     "linux": (("gpu=rtx4090", "driver=595"), {"arch": "x86_64"}, "manylinux_2_28_x86_64"),

@@ -16,13 +16,13 @@ from attn_doctor.render.rules.text import rule_text
 from attn_doctor.render.terminal import Terminal
 from attn_doctor.rulebook.conditions import parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
-from attn_doctor.rulebook.library import Index, build_index, folder
+from attn_doctor.rulebook.library import Index
 from attn_doctor.rulebook.rule import FixFile, Group, Rule, Symptom
-from attn_doctor.rulebook.rule_files import read_folder
 from attn_doctor.rulebook.texts import commands, line, phrase
+from tests.command import built_index, whole_rules
 
 FACTS: dict[str, Fact] = catalogue()
-RULES = read_folder(folder())
+RULES = whole_rules()
 
 
 def group(**lines: list[str]) -> Group:
@@ -119,8 +119,8 @@ def test_markdown_keeps_code_and_nothing_else_as_markup() -> None:
     assert "```text\nfirst\nsecond\n```" in shown
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_every_rule_has_a_page_that_fits(rule: Rule) -> None:
+def broken_lines(rule: Rule) -> list[str]:
+    """Lines of a rule's page that are too long, and hold nothing that must stay whole."""
     rule_text(rule, Terminal(unicode=False)).encode("ascii")
     # What is there to be copied or found again is never broken: links, commands, lines of logs.
     whole = [*rule.evidence, *(one for fix in rule.fixes for one in commands(fix))]
@@ -130,13 +130,18 @@ def test_every_rule_has_a_page_that_fits(rule: Rule) -> None:
     long = [one for one in rule_text(rule, Terminal(width=80)).splitlines() if len(one) > 80]
     code = re.compile(r"\W*`[^`]+`\W*")
     long = [line for line in long if not code.fullmatch(line)]
-    assert [one for one in long if not any(one.endswith(part) for part in whole)] == []
-    assert rule_markdown(rule).startswith(f"### `{rule.id}`: ")
+    return [one for one in long if not any(one.endswith(part) for part in whole)]
+
+
+def test_every_rule_has_a_page_that_fits() -> None:
+    assert [f"{rule.id}: {one}" for rule in RULES for one in broken_lines(rule)] == []
+    for rule in RULES:
+        assert rule_markdown(rule).startswith(f"### `{rule.id}`: ")
 
 
 def test_the_page_is_the_same_from_the_index() -> None:
     """The wheel's index leaves the examples out; no page may need them."""
-    packed = msgspec.json.decode(build_index(folder()), type=Index).rules()
+    packed = msgspec.json.decode(built_index(), type=Index).rules()
     assert [rule_text(rule, Terminal()) for rule in packed] == [
         rule_text(rule, Terminal()) for rule in RULES
     ]

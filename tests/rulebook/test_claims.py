@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from attn_doctor.rulebook.library import folder
 from attn_doctor.rulebook.lint import claim_fault
 from attn_doctor.rulebook.rule import Claim
-from attn_doctor.rulebook.rule_files import read_folder
+from tests.command import whole_rules
 
-RULES = read_folder(folder())
+RULES = whole_rules()
 PLACE = "https://github.com/pytorch/pytorch/blob/v2.11.0/torch/version.py#L3"
 
 

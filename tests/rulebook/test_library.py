@@ -13,12 +13,12 @@ from attn_doctor.findings import Verdict
 from attn_doctor.rulebook.evaluate import evaluate_rule
 from attn_doctor.rulebook.library import (
     Index,
-    build_index,
     folder,
     read_tables,
     required_sets,
 )
 from attn_doctor.rulebook.rule_files import example_facts, read_folder, read_rule, rule_paths
+from tests.command import built_index, whole_rules
 
 GOOD = """\
 schema   = 1
@@ -56,8 +56,8 @@ gpus = [{ sm = 89 }]
 
 
 def test_the_index_holds_the_same_rules_without_their_examples() -> None:
-    index = msgspec.json.decode(build_index(folder()), type=Index)
-    rules = read_folder(folder())
+    index = msgspec.json.decode(built_index(), type=Index)
+    rules = whole_rules()
     assert index.rules() == tuple(
         msgspec.structs.replace(rule, examples=(), claims=()) for rule in rules
     )
@@ -69,10 +69,10 @@ def test_the_index_holds_the_same_rules_without_their_examples() -> None:
 
 
 def test_rules_from_the_index_find_the_same_as_those_from_the_files() -> None:
-    index = msgspec.json.decode(build_index(folder()), type=Index)
+    index = msgspec.json.decode(built_index(), type=Index)
     packed = {rule.id: rule for rule in index.rules() + index.with_conditions}
     seen = set()
-    for rule in read_folder(folder()):
+    for rule in whole_rules():
         for example in rule.examples:
             facts = example_facts(example.name, example.facts)
             findings = evaluate_rule(packed[rule.id], facts)

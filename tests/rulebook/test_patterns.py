@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from attn_doctor.rulebook import library, rule_files
 from attn_doctor.rulebook.patterns import dangers, keyword, plain_length, required_texts
+from tests.command import whole_rules
 from tests.effort import at_most
 
 
@@ -33,7 +33,7 @@ def test_needed(pattern: str, texts: tuple[str, ...]) -> None:
 
 
 def test_every_line_that_a_rule_matches_holds_what_is_needed() -> None:
-    for rule in rule_files.read_folder(library.folder()):
+    for rule in whole_rules():
         for symptom in rule.symptoms:
             for line in symptom.logs:
                 match = re.search(symptom.pattern, line)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from attn_doctor.fixes.cuda_home import confirm
+from tests.command import installed
 from tests.fixes.cuda_home.trees import make, program
 
 pytestmark = pytest.mark.skipif(
@@ -43,7 +44,7 @@ class Machine(NamedTuple):
             "TORCH_CUDA_ARCH_LIST": "9.0",
             **variables,
         }
-        command = [sys.executable, "-m", "attn_doctor", "fix"]
+        command = [*installed(), "fix"]
         cuda_home = {"--cuda-home", "cuda-home"} & {*arguments}
         return subprocess.run(
             [*command, *arguments, *(["--python", str(self.python)] if cuda_home else [])],

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests import command
-from tests.command import Ended
+from tests.command import Ended, installed
 
 Run = Callable[..., Ended]
 
@@ -116,7 +116,7 @@ def test_on_a_terminal_it_asks(
 
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "attn_doctor", "cache", "clear",
+        [*installed(), "cache", "clear",
          "--cache-dir", str(tmp_path / "inductor"), "--python", sys.executable],
         stdin=theirs, stdout=subprocess.PIPE, stderr=theirs,
         env={**os.environ, "HOME": str(tmp_path / "home")},

@@ -1,4 +1,7 @@
-"""Real environments with a tiny torch, and a folder of tiny wheels for real installers."""
+"""Real environments with a tiny torch, and a folder of tiny wheels for real installers.
+
+A plugin of pytest, so that all folders of tests share one environment of each kind.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.host.local import LocalHost
-from tests.command import PROGRAM, Ended, run
+from tests.command import Ended, installed, run
 
 TORCH = "__version__ = '2.11.0+cu130'\ncuda = '13.0'\nhip = None\ndebug = False\ngit_version = ''\n"
 
@@ -185,12 +188,12 @@ class Environment:
     ) -> Ended:
         """`attn-doctor fix` on it, without a terminal. In this process, which is quicker."""
         given = {**self.variables, **(variables or {})}
-        return run(*self.argv(*arguments, examine=examine)[len(PROGRAM) :], environ=given)
+        return run(*self.argv(*arguments, examine=examine), environ=given)
 
     def started(self, *arguments: str, examine: bool = True) -> subprocess.Popen[str]:
         """`attn-doctor fix` on it as a process of its own, to be stopped at some moment."""
         return subprocess.Popen(
-            [*_HEARS_CTRL_C, *self.argv(*arguments, examine=examine)],
+            [*_HEARS_CTRL_C, *installed(), *self.argv(*arguments, examine=examine)],
             env=self.variables,
             text=True,
             stdout=subprocess.PIPE,
@@ -212,10 +215,10 @@ class Environment:
         return False
 
     def argv(self, *arguments: str, examine: bool = True) -> list[str]:
-        """The command line of `fix`."""
+        """The words of `fix`."""
         where = ["--python", str(self.prefix), "--timeout", "20"] if examine else []
         rules = ["--rules", str(self.rules)] if self.rules.is_dir() and examine else []
-        return [*PROGRAM, "fix", *arguments, *where, *rules]
+        return ["fix", *arguments, *where, *rules]
 
     def freeze(self) -> str:
         """What the installer itself says is installed."""

@@ -75,7 +75,7 @@ setup() {
     fi
     pip --upgrade --target "$site" --python-version 3.13 \
         --platform manylinux_2_28_aarch64 --platform manylinux2014_aarch64 --only-binary=:all: \
-        msgspec nvidia-ml-py packaging psutil rich shellingham 'typer>=0.16,<0.29' \
+        msgspec packaging psutil rich shellingham 'typer>=0.16,<0.29' \
         pefile pyelftools junitparser "${packages[@]}" ||
         missing "wheels for aarch64 cannot be fetched"
     echo "$here" >"$site/attn-doctor.pth"

@@ -75,7 +75,7 @@ setup() {
     "${PYTHON:-python3}" -m pip install --quiet --root-user-action=ignore --upgrade --target "$site" \
         --platform win_amd64 \
         --python-version 3.13 --only-binary=:all: \
-        msgspec nvidia-ml-py packaging psutil rich shellingham 'typer>=0.16,<0.29' colorama \
+        msgspec packaging psutil rich shellingham 'typer>=0.16,<0.29' colorama \
         pefile pyelftools junitparser "${packages[@]}" ||
         missing "wheels for Windows cannot be fetched"
     echo "Z:${here//\//\\}" >"$site/attn-doctor.pth"

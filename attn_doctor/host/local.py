@@ -291,17 +291,11 @@ class LocalHost(Host):
         }
 
     def _nvml(self, seconds: float) -> dict[str, Any]:
-        import importlib.util
-
         from attn_doctor.host.nvml_process import fold
 
-        spec = importlib.util.find_spec("pynvml")
-        if spec is None or spec.origin is None:
-            return {"outcome": "missing", "why": "nvidia-ml-py is not installed"}
-        folder = os.path.dirname(spec.origin)
         child = os.path.join(_HERE, "nvml_process.py")
-        # -S leaves out site-packages and every .pth file in it; only pynvml's folder is added.
-        ran = self._run([sys.executable, "-I", "-S", "-B", child, folder], seconds, {})
+        # -S leaves out site-packages and every .pth file in it.
+        ran = self._run([sys.executable, "-I", "-S", "-B", child], seconds, {})
         # What was answered before a hang or a crash is kept.
         return {**fold(ran.pop("out", "")), **ran}
 

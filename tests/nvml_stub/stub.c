@@ -1,4 +1,4 @@
-/* A libnvidia-ml.so.1 without any hardware, so that tests run the real nvidia-ml-py.
+/* A libnvidia-ml.so.1 without any hardware, for tests of what asks it.
  *
  * The file named by NVML_STUB holds `key=value` lines:
  *

@@ -1,6 +1,6 @@
 """Asks the driver: NVML in a child process, and nvidia-smi if NVML itself cannot be reached.
 
-NVML cannot be reached from a Python without ctypes or from an environment without nvidia-ml-py.
+NVML cannot be reached from a Python without ctypes.
 Only the nvidia-smi that the driver installs in a known place is run, never one found on PATH.
 """
 
@@ -63,7 +63,7 @@ def _smi_fields(line: str) -> dict[str, str]:
 
 
 NVML_SECONDS = 2.5
-#: A failure for which NVML has no number: it crashed, or nvidia-ml-py could not call it.
+#: A failure for which NVML has no number: it crashed, or could not be called.
 BROKEN = -1
 
 
@@ -133,11 +133,11 @@ def _unanswered(nvml: dict[str, Any], seconds: float) -> str:
         return ""
     outcome, last = nvml.get("outcome"), str(nvml.get("last", ""))
     if outcome == "missing":
-        return str(nvml.get("why") or "the process that asks NVML could not be started")
+        return "the process that asks NVML could not be started"
     if outcome == "refused":
         return f"the process that asks NVML could not be started: {nvml.get('err', '')}"
     if "import" in nvml.get("errors", {}):
-        return f"nvidia-ml-py cannot be used: {nvml['errors']['import'].get('text')}"
+        return f"NVML cannot be called: {nvml['errors']['import'].get('text')}"
     if outcome == "done":
         return f"NVML ended the process that asked it (code {nvml.get('code')}) {_place(last)}"
     if not last:

@@ -496,7 +496,11 @@ def smi(out: str, code: int = 0) -> Answers:
     return {**files("/usr/bin/nvidia-smi"), **ran(argv, out, code)}
 
 
-NO_PYNVML = {"nvml": {"answer": {"outcome": "missing", "why": "nvidia-ml-py is not installed"}}}
+#: A Python that cannot call a library.
+NO_NVML = nvml(
+    errors={"import": {"code": None, "text": "No module named '_ctypes'"}}, complete=False
+)
+UNCALLED = "NVML cannot be called: No module named '_ctypes'"
 
 
 def test_nvidia_smi_replaces_nvml() -> None:
@@ -506,7 +510,7 @@ def test_nvidia_smi_replaces_nvml() -> None:
         "1, NVIDIA GeForce RTX 4090, 8.9, GPU-2, 00000000:41:00.0, 24564, [N/A],"
         " Exclusive_Process, Disabled, [N/A], 580.95.05\n"
     )
-    driver, gpus, gaps = read(healthy(NO_PYNVML, smi(line)))
+    driver, gpus, gaps = read(healthy(NO_NVML, smi(line)))
     assert (driver.state, driver.version, driver.error) == ("ok", "580.95.05", "")
     assert gpus is not None
     assert [(one.sm, one.memory_free_mib, one.mig) for one in gpus] == [
@@ -515,7 +519,7 @@ def test_nvidia_smi_replaces_nvml() -> None:
     ]
     assert (gpus[1].compute_mode, gpus[0].persistence) == ("exclusive-process", True)
     assert gpus[1].pci_bus_id == "0000:41:00.0"
-    assert gaps["driver.cuda_max"] == "nvidia-ml-py is not installed"
+    assert gaps["driver.cuda_max"] == UNCALLED
     assert {name for name in gaps if name.startswith("gpus")} == {
         "gpus[0].processes",
         "gpus[1].processes",
@@ -527,7 +531,7 @@ def test_an_old_nvidia_smi_omits_fields() -> None:
     line = (
         "0, NVIDIA A100, [N/A], GPU-1, 00000000:18:00.0, 40536, 40000, Default, Enabled, Enabled\n"
     )
-    _, gpus, gaps = read(healthy(NO_PYNVML, smi(line)))
+    _, gpus, gaps = read(healthy(NO_NVML, smi(line)))
     assert gpus is not None
     assert (gpus[0].sm, gpus[0].compute_capability) == (None, None)
     assert (gpus[0].mig, gpus[0].mig_devices) == ("enabled", None)
@@ -539,32 +543,30 @@ def test_nvidia_smi_fails_with_the_number_of_nvml() -> None:
         "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.86\n"
     )
     for code in (18, 255):
-        driver, gpus, _ = read(healthy(NO_PYNVML, smi(words, code)))
+        driver, gpus, _ = read(healthy(NO_NVML, smi(words, code)))
         assert driver.state == "library-mismatch"
         assert driver.error == "Driver/library version mismatch"
         assert gpus is None
-    driver, _, _ = read(healthy(NO_PYNVML, smi("No devices were found", 6)))
+    driver, _, _ = read(healthy(NO_NVML, smi("No devices were found", 6)))
     assert (driver.state, driver.error) == ("no-device", "No devices were found")
 
 
 def test_nvidia_smi_that_hangs_is_killed() -> None:
-    machine = healthy(NO_PYNVML, smi(""))
+    machine = healthy(NO_NVML, smi(""))
     name = next(one for one in machine if one.startswith("run /usr/bin/nvidia-smi"))
     machine[name] = {"answer": {"outcome": "timeout"}}
     driver, gpus, gaps = read(machine)
     assert (driver.state, gpus) == (None, None)
-    assert gaps["driver.state"] == (
-        "nvidia-ml-py is not installed; nvidia-smi did not answer within 2 s"
-    )
+    assert gaps["driver.state"] == f"{UNCALLED}; nvidia-smi did not answer within 2 s"
 
 
 def test_nvidia_smi_is_asked_where_only_devices_show() -> None:
     line = "0, NVIDIA H100, 9.0, GPU-1, 00000000:18:00.0, 1, 1, Default, Enabled, Disabled, 580.1\n"
-    parts = (nodes(), libraries(), NO_PYNVML, smi(line))
+    parts = (nodes(), libraries(), NO_NVML, smi(line))
     assert read(linux(*parts))[0].version == "580.1"
     # Not so where there are libraries and nothing else, nor for the bare /dev/dxg of WSL.
-    assert read(linux(libraries(), NO_PYNVML, smi(line)))[1] == ()
-    machine = wsl(libraries(), NO_PYNVML, smi(line))
+    assert read(linux(libraries(), NO_NVML, smi(line)))[1] == ()
+    machine = wsl(libraries(), NO_NVML, smi(line))
     del machine["stat /usr/lib/wsl/lib/libcuda.so.1"]
     assert read(machine)[1] is None
 
@@ -572,18 +574,15 @@ def test_nvidia_smi_is_asked_where_only_devices_show() -> None:
 def test_a_child_that_could_not_be_started() -> None:
     machine = healthy({"nvml": {"answer": {"outcome": "refused", "err": "EAGAIN"}}})
     assert "could not be started: EAGAIN" in read(machine)[2]["driver.state"]
-    broken = {"import": {"code": None, "text": "No module named '_ctypes'"}}
-    machine = healthy(nvml(errors=broken, complete=False, last="import"))
-    assert read(machine)[2]["driver.state"] == (
-        "nvidia-ml-py cannot be used: No module named '_ctypes'"
-    )
+    machine = healthy({"nvml": {"answer": {"outcome": "missing"}}})
+    assert "could not be started" in read(machine)[2]["driver.state"]
 
 
 def test_neither_nvml_nor_nvidia_smi() -> None:
-    driver, gpus, gaps = read(healthy(NO_PYNVML))
+    driver, gpus, gaps = read(healthy(NO_NVML))
     assert (driver.state, driver.version, gpus) == (None, "580.95.05", None)
-    assert gaps["driver.state"] == "nvidia-ml-py is not installed"
-    assert gaps["gpus"] == "nvidia-ml-py is not installed"
+    assert gaps["driver.state"] == UNCALLED
+    assert gaps["gpus"] == UNCALLED
 
 
 def test_nvidia_smi_is_not_run_after_nvml_answered() -> None:

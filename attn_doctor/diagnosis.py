@@ -118,7 +118,7 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         "python": interpreter.describe(host, chosen, site, gaps),
         "interpreters": chosen.candidates,
     }
-    _collect(running, fields, gaps, until)
+    _collect(running, host, fields, gaps, until)
     _read_dispatcher(host, site, fields, gaps, until)
     _read_code(host, fields)
     facts = Facts(
@@ -131,13 +131,17 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
 
 
 def _collect(
-    running: Sequence[_Running], fields: dict[str, object], gaps: Gaps, until: _Limit
+    running: Sequence[_Running],
+    host: Host,
+    fields: dict[str, object],
+    gaps: Gaps,
+    until: _Limit,
 ) -> None:
     """Wait for probes, and add what they return to `fields` and `gaps`."""
     started = [one for one in running if one.ident is not None]
     for thread in started:
         thread.join(max(0.0, until.usual - time.monotonic()))
-    _wait_while_busy(started, until)
+    _wait_while_busy(started, until, host)
     waited = max(until.seconds, round(time.monotonic() - until.start))
     for thread in running:
         late = thread not in started or thread.is_alive()
@@ -167,7 +171,7 @@ def _read_dispatcher(
     read = partial(dispatcher.read, folder=diffusers.path, known=known)
     thread = _Running(Probe("dispatcher", ("dispatcher",), read), host, site)
     _start([thread], until)
-    _collect([thread], fields, gaps, until)
+    _collect([thread], host, fields, gaps, until)
 
 
 def _read_code(host: Host, fields: dict[str, object]) -> None:
@@ -183,17 +187,19 @@ def _read_code(host: Host, fields: dict[str, object]) -> None:
             fields[row["name"]] = replace(package, code=read)
 
 
-def _wait_while_busy(probes: Sequence[_Running], until: _Limit) -> None:
-    """Wait for late probes while they use processor time, as a loaded machine slows them.
+def _wait_while_busy(probes: Sequence[_Running], until: _Limit, host: Host) -> None:
+    """Wait for late probes while they get on, as a loaded machine or a slow disk lets them.
 
-    A probe that waits for a driver or a file system that never answers uses none.
+    They use processor time, or get answers: a scanner of viruses may work on each file in a process
+    of its own. A probe that waits for a driver or a file system that never answers does neither.
     """
     while any(one.is_alive() for one in probes) and time.monotonic() < until.longest:
-        before = processes.work()
+        before, answered = processes.work(), host.answered
         step = time.monotonic() + processes.STEP
         for one in probes:
             one.join(max(0.0, step - time.monotonic()))
-        if not before + processes.BUSY < processes.work() < until.work:
+        busy = before + processes.BUSY < processes.work()
+        if processes.work() >= until.work or not (busy or host.answered > answered):
             return
 
 

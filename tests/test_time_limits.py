@@ -113,6 +113,28 @@ def test_a_probe_that_waits_for_a_slow_program_may_too(
     assert seconds > 2 * LIMIT
 
 
+def test_a_probe_whose_questions_are_answered_slowly_may_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where each file waits for a scanner of viruses: no processor time of ours is used."""
+    host, idle = LocalHost(), threading.Event()
+    monkeypatch.setattr(processes, "BUSY", 60.0)  # what asking costs must not count
+
+    def read(*_: object) -> dict[str, Any]:
+        end = time.monotonic() + 2.5 * LIMIT
+        while time.monotonic() < end:
+            idle.wait(0.05)
+            host.try_stat(str(tmp_path))
+        return {"caches": ()}
+
+    monkeypatch.setattr(diagnosis, "PROBES", (Probe("cache", ("caches",), read),))
+    monkeypatch.chdir(tmp_path)
+    start = time.monotonic()
+    facts = diagnosis.examine(host, sys.executable, limit=LIMIT)
+    assert "caches" not in facts.gaps
+    assert time.monotonic() - start > 2 * LIMIT
+
+
 def wait_for(event: threading.Event) -> None:
     event.wait(60)
 

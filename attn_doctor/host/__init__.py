@@ -113,6 +113,9 @@ class Host:
     #: needs seconds to wake each GPU.
     patience: float = 1.0
 
+    #: Questions that were answered so far. While there are more, a late probe is not stuck.
+    answered: int = 0
+
     #: Tells the user what is about to be started; set by the command line.
     show: Callable[[str], None] = staticmethod(lambda _: None)
 

@@ -230,7 +230,10 @@ class LocalHost(Host):
                 return False
             reach.refuse(args[0])
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), args[0])
-        return self._answers[question](*args)
+        try:
+            return self._answers[question](*args)
+        finally:
+            self.answered += 1
 
     def _platform(self) -> dict[str, Any]:
         windows = sys.platform == "win32"

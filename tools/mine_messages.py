@@ -64,6 +64,14 @@ WHEELS = (
         (("", "sglang"),),
         general=r"server_args|attention/(?:fla|mamba|linear|nsa|triton_ops)/",
     ),
+    Source(
+        "vllm",
+        r"vllm/(?:v1/)?attention/.*\.py$|vllm/vllm_flash_attn/\w+\.py$|vllm/(?:platforms|config)/\w+\.py$"
+        r"|vllm/(?:config|engine/arg_utils|v1/worker/gpu_model_runner)\.py$"
+        r"|vllm/model_executor/layers/(?:attention|mla)\b.*\.py$",
+        (("", "vllm"),),
+        general=r"platforms/|config|arg_utils|model_runner|/ops/",
+    ),
 )
 CLONES = (
     Source(
@@ -131,9 +139,9 @@ SITE = (
 _ORDER = (
     "flash-attn-2", "flash-attn-3", "flash-attn-4", "sage", "xformers", "transformer-engine",
     "flashinfer", "triton", "flex", "sdpa", "cudnn", "transformers", "diffusers", "hub-kernels",
-    "sparge", "aiter", "sglang", "inductor",
+    "sparge", "aiter", "vllm", "sglang", "inductor",
 )  # fmt: skip
-_ATTENTION = re.compile(r"(?i)attn|attention|sdpa|flash")
+_ATTENTION = re.compile(r"(?i)attn|attention|sdpa|flash|(?<![a-z])m[hl]a(?![a-z])")
 #: Messages in torch's CUDA library that are about attention, and the component of each.
 _LIBRARY = (
     (r"(?i)cudnn", "cudnn"),
@@ -375,9 +383,15 @@ def merged(rows: Iterable[Row]) -> list[Row]:
     found: dict[tuple[str, str], Row] = {}
     for row in rows:
         key = (row.component, row.text)
-        first = found[key].first if key in found else row.first
-        found[key] = row._replace(first=first)
+        other = found.get(key, row)
+        last = max(other, row, key=lambda one: _release(one.last))
+        found[key] = last._replace(first=min(other.first, row.first, key=_release))
     return sorted(found.values(), key=lambda row: (_ORDER.index(row.component), row.file, row.text))
+
+
+def _release(name: str) -> tuple[int, ...]:
+    """For the order of releases; a development version is the last one."""
+    return tuple(map(int, re.findall(r"\d+", name))) or (1 << 30,)
 
 
 def read(path: Path) -> list[Row]:

@@ -37,9 +37,10 @@ _FRAME = re.compile(
     r"|File (?P<b>[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
     r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in (?P<h>[\w.<>]+))"
 )
-#: The lines of ComfyUI's report that hold the exception and its message.
+#: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
 _REPORTED = re.compile(
-    r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing)"
+    r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
+    r"|(?:subprocess\.)?CalledProcessError: Command .{1,3}(?:ninja|cmake|nvcc|hipcc)\b)"
 )
 _POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
 #: A line that reports a failure, and does not only mention one.

@@ -52,10 +52,11 @@ _LEVEL = re.compile(
     r"|\| (?:DEBUG|INFO|ERROR|CRITICAL|FATAL) {0,6}\| \S{1,120} -(?: |$)"
     r"|##\[(?:error|debug|command)\]"
 )
-# "trainer-1  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ", "#12 0.526 " of a docker
-# build, "train-7d9f8b6c5d-x2k4p trainer " of stern
+# "trainer-1  | " and "comfyui  | " of docker compose, "[pod/train-7d9f8b-x2k/trainer] ",
+# "#12 0.526 " of a docker build, "train-7d9f8b6c5d-x2k4p trainer " of stern
 _CARRIER = re.compile(
-    r"[\w.-]{1,60}[-_]\d{1,3} {1,40}\|(?: |$)|\[pod/[\w./-]{1,200}\] ?"
+    r"[\w.-]{1,60}[-_]\d{1,3} {1,40}\|(?: |$)|[a-z][\w.-]{2,60} {2,40}\|(?: |$)"
+    r"|\[pod/[\w./-]{1,200}\] ?"
     r"|#\d{1,3} (?:\d{1,5}\.\d{1,3}(?: |$))?|\d{1,5}\.\d{3}(?: (?=\D)|$)"
     r"|[a-z][a-z0-9-]{1,50}-[a-f0-9]{8,10}-[a-z0-9]{5} [a-z0-9-]{1,40}(?: |$)"
 )

@@ -115,6 +115,16 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
             "transformer-engine",
             "version",
         ),
+        # A build that ends with the command that failed.
+        (
+            (f'{HEAD}  File "{SITE}/torch/utils/cpp_extension.py", line 2556, in _run_ninja_build\n'
+            "    subprocess.run(\n"
+            "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.\n\n"
+            "The above exception was the direct cause of the following exception:\n\n"
+            f'{HEAD}  File "/src/SageAttention/setup.py", line 175, in <module>\n    setup('),
+            "sage",
+            "build",
+        ),
         # The lines around a failure name the component that it does not name itself.
         (
             ("error: 'cute.copy' op expects pred to have compatible shape\n"

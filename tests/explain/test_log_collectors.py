@@ -43,6 +43,7 @@ CARRIERS: dict[str, Carrier] = {
     "a container runtime's line": _before("2025-03-04T10:11:12.123456789+00:00 stderr F "),
     "a container's log file": _records,
     "docker compose": _before("trainer-1  | "),
+    "docker compose with a name": _before("comfyui-nvidia-12.8  | "),
     "docker build": _before("#12 33.417 "),
     "kubectl with a prefix": _before("[pod/train-7d9f8b-x2k/trainer] "),
     "journald": _before("Mar 04 10:11:12 node7 python[8123]: "),

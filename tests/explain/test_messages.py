@@ -72,8 +72,11 @@ def test_rows() -> None:
         "flash-attn-3",
         "this flash kernel needs four dimensions",
     )
-    later = row._replace(first="2.0", last="2.0", condition="x")
+    later = row._replace(first="10.0", last="10.0", condition="x")
     assert merged([row, later]) == [later._replace(first="1.0")]
+    assert merged([later, row]) == [later._replace(first="1.0")]
+    development = row._replace(last="main")
+    assert merged([development, later]) == [development]
 
 
 def test_templates() -> None:

@@ -122,7 +122,8 @@ def evaluated(
         mask=asked.masks[0] if len(asked.masks) == 1 else "",
     )
     if asked.stops:
-        found = [_stopping(asked, reading)]
+        # A default that only options from elsewhere would change: no line of this file is wrong.
+        found = [] if asked.when and not asked.line else [_stopping(asked, reading)]
         return replace(base, why=f"{why}: {asked.stops}", state=Readiness.NOT_READY), found
     if asked.undecided or not asked.backend:
         return replace(
@@ -178,8 +179,7 @@ def _problem(asked: Asked, reason: RequirementResult, reading: Reading) -> Findi
     else:
         title = f"{asked.value} does not work as configured in {asked.phase}: {text}"
         fixes = (remedy(reason), instead)
-    if asked.when:
-        title = f"If {asked.when}: {title}"
+    title = _on_condition(title, asked)
     if asked.fallback and reason.id not in _UNFUSED:
         title += f"; {asked.fallback}"
     found = problem_of(
@@ -192,6 +192,15 @@ def _problem(asked: Asked, reason: RequirementResult, reading: Reading) -> Findi
         line=line,
         backend=asked.backend,
     )
+    return _softened(found, asked)
+
+
+def _on_condition(title: str, asked: Asked) -> str:
+    return f"If {asked.when}: {title}" if asked.when else title
+
+
+def _softened(found: Finding, asked: Asked) -> Finding:
+    """An error that needs a condition is a warning."""
     soft = found.severity is Severity.ERROR and asked.when
     return replace(found, severity=Severity.WARNING) if soft else found
 
@@ -212,15 +221,16 @@ def _wrong(asked: Asked, reason: RequirementResult, reading: Reading) -> Finding
 
 def _stopping(asked: Asked, reading: Reading) -> Finding:
     """The program stops, as it has no such backend, or does not take this combination."""
-    return problem_of(
+    found = problem_of(
         "transformers/switch-unknown",
         reading,
-        f"{asked.key} {asked.value}: {asked.stops}",
+        _on_condition(f"{asked.key} {asked.value}: {asked.stops}", asked),
         why=f"{asked.stops[0].upper()}{asked.stops[1:]}.",
         seen=(observed(asked.key, asked.value, asked.instead),),
         fixes=(at_line(reading, asked.line, f"{asked.value} → {asked.instead}"),),
         line=asked.line,
     )
+    return _softened(found, asked)
 
 
 def shown(backend: str) -> str:

@@ -26,9 +26,9 @@ def predict(
 
         return finetrainers.predict(reading, facts, findings, wanted)
     if reading.kind == "format":
-        from attn_doctor.configs import formats
+        from attn_doctor.configs import format_prediction
 
-        return formats.predict(reading, facts, findings, wanted)
+        return format_prediction.predict(reading, facts, findings, wanted)
     from attn_doctor.configs.diffusers import predict as diffusers
 
     return diffusers.predict(reading, facts, findings, wanted)

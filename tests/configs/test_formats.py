@@ -266,10 +266,12 @@ def test_where_a_setting_stands(
 
 
 @pytest.mark.parametrize("word", ["$CLI_ARGS", "${EXTRA_OPTIONS}", '"$@"', '"${LIST[@]}"'])
-def test_options_that_a_file_does_not_hold_are_undecided(word: str, tmp_path: Path) -> None:
+def test_options_that_a_file_does_not_hold_are_a_condition(word: str, tmp_path: Path) -> None:
     line = f"python ComfyUI/main.py --listen {word}\n"
-    (one,) = one_of(tmp_path, "a.sh", line)
-    assert "what it holds was not followed" in one.phases[0].undecided
+    facts = replace(machine(), xformers=Package(installed=False))
+    (one,) = one_of(tmp_path, "a.sh", line, facts)
+    assert one.phases[0].backend == "native"
+    assert one.phases[0].when.endswith(" adds no option for attention")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +288,7 @@ def test_options_that_a_file_does_not_hold_are_undecided(word: str, tmp_path: Pa
 )
 def test_options_that_are_not_followed(name: str, content: str, what: str, tmp_path: Path) -> None:
     (one,) = one_of(tmp_path, name, content)
-    assert one.phases[0].undecided == f"{what} may choose, and what it holds was not followed"
+    assert one.phases[0].when == f"{what} adds no option for attention"
     assert one.findings == ()
 
 
@@ -302,9 +304,13 @@ def test_options_that_a_file_holds_in_a_variable(tmp_path: Path) -> None:
     assert one.phases[0].backend == "sage"
 
 
-def test_options_that_branches_set_are_undecided(tmp_path: Path) -> None:
-    (one,) = one_of(tmp_path, "a.bat", MENU)
-    assert one.phases[0].undecided == "branches set COMMANDLINE_ARGS (lines 3, 5)"
+def test_options_that_branches_set_are_conditions(tmp_path: Path) -> None:
+    facts = replace(machine(), xformers=Package(installed=False))
+    found = one_of(tmp_path, "a.bat", MENU, facts)
+    assert [(one.phases[0].backend, one.phases[0].line, one.phases[0].when) for one in found] == [
+        ("native", 5, "line 5 runs"),
+        ("xformers", 3, "line 3 runs"),
+    ]
     (one,) = one_of(tmp_path, "a.bat", f"{MENU}set COMMANDLINE_ARGS=--xformers\n")
     assert (one.phases[0].backend, one.phases[0].line) == ("xformers", 8)
 
@@ -334,7 +340,7 @@ def test_options_that_the_dockerfile_beside_a_script_holds(tmp_path: Path) -> No
     assert (one.phases[0].backend, one.phases[0].line) == ("sage", 1)
     (tmp_path / "Dockerfile").write_text("ENV OTHER=--use-sage-attention\n")
     (one,) = one_of(tmp_path, "start.sh", line, facts)
-    assert one.phases[0].undecided
+    assert one.phases[0].when == "$CLI_ARGS adds no option for attention"
 
 
 @pytest.mark.parametrize(
@@ -562,6 +568,26 @@ CALLED = (
 GIVEN = (
     "a = dict(\n  stage='sft',\n  do_train=True,\n  model_name_or_path='a',\n  flash_attn='fa2')"
 )
+ARMS = """if [ "$A" = 1 ]; then
+  python ComfyUI/main.py --novram
+elif [ "$B" = 1 ]; then
+  python ComfyUI/main.py --cpu
+else
+  python ComfyUI/main.py
+fi
+"""
+STARTS = """case "$1" in
+  fast) ARGS=--use-sage-attention; python ComfyUI/main.py --use-sage-attention ;;
+  slow) python ComfyUI/main.py ;;
+esac
+"""
+LABELS = """goto %1
+:fast
+python ComfyUI\\main.py --use-sage-attention
+goto :eof
+:slow
+python ComfyUI\\main.py
+"""
 BRANCHED = (
     'ARGS="--listen"\nif [ "$X" = 1 ]; then\n  ARGS="$ARGS {}"\nfi\npython ComfyUI/main.py $ARGS\n'
 )
@@ -573,7 +599,12 @@ BRANCHED = (
         ("a.sh", WRAPPED, "vLLM", "FLASHINFER", 1),
         ("a.sh", "docker run --name vllm --entrypoint sglang me/x:1 serve\n", "SGLang", "", 0),
         ("a.sh", 'CMD="vllm serve a/b --attention-backend TRITON_ATTN"\neval $CMD\n', "vLLM",
-         "TRITON_ATTN", 2),
+         "TRITON_ATTN", 1),
+        ("a.bat", "set ARGS=--use-sage-attention\npython ComfyUI\\main.py %ARGS%\n", "ComfyUI",
+         "sage", 1),
+        ("a.sh", "accelerate launch --config_file a.yaml trl/scripts/sft.py --x 1\n", "TRL",
+         "native", 0),
+        ("a.sh", "VLLM_ATTENTION_BACKEND=${1:-XFORMERS} vllm serve a/b\n", "vLLM", "XFORMERS", 1),
         ("a.sh", LISTED, "Musubi Tuner", "native", 3),
         ("a.sh", "cd x && A=1 python ComfyUI/main.py --use-sage-attention\n", "ComfyUI", "sage", 1),
         ("a.sh", BRANCHED.format("--port 1"), "ComfyUI", "native", 0),
@@ -601,12 +632,6 @@ def test_a_start_that_is_followed(
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.sh", BRANCHED.format("--use-sage-attention"), "branches set ARGS (line 3)"),
-        ("a.ps1", POWERSHELL, "branches set ext_args (lines 4, 6)"),
-        ("a.sh", "[ -n $X ] && export VLLM_ATTENTION_BACKEND=A\nvllm serve a/b\n",
-         "branches set VLLM_ATTENTION_BACKEND (line 1)"),
-        ("a.sh", 'A="${B_ARGS:-}"\npython -m sglang.launch_server $A\n', "$B_ARGS may choose"),
-        ("a.sh", "./webui.sh --xformer-flags\n", "webui-user.sh may choose"),
         ("a.sh", "python a/train_sft.py --bf16\n", "train_sft.py may be a script of the user"),
         ("a.yaml", LLAMA + "use_unsloth: true\nflash_attn: fa2\n", "Unsloth replaces"),
         ("a.yaml", LLAMA + "tensor_model_parallel_size: 2\n", "attention runs with USE_MCA"),
@@ -619,10 +644,62 @@ def test_a_start_that_stays_open(name: str, content: str, why: str, tmp_path: Pa
     assert one.findings == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.sh", BRANCHED.format("--use-sage-attention"),
+         [("native", "line 3 does not run"), ("sage", "line 3 runs")]),
+        ("a.ps1", POWERSHELL, [("flash", "line 4 runs"), ("native", "line 6 runs")]),
+        ("a.sh", "[ -n $X ] && export VLLM_ATTENTION_BACKEND=FLASHINFER\nvllm serve a/b\n",
+         [("what vLLM chooses for the GPU and the model", "line 1 does not run"),
+          ("FLASHINFER", "line 1 runs and vLLM is older than 0.15")]),
+        ("a.sh", 'A="${B_ARGS:-}"\npython -m sglang.launch_server $A\n',
+         [("what SGLang chooses for the GPU and the model",
+           "$B_ARGS adds no option for attention")]),
+        ("a.sh", ARMS, [("native", '`[ "$A" = 1 ]` holds or the `else` in line 5 is reached'),
+                        ("comfyui_sub_quad", '`[ "$B" = 1 ]` holds')]),
+        ("a.sh", STARTS, [("sage", "`$1` is fast"), ("native", "`$1` is slow")]),
+        ("a.bat", LABELS, [("sage", "`goto fast` leads there"),
+                           ("native", "`goto slow` leads there")]),
+    ],
+)  # fmt: skip
+def test_branches_of_a_start_are_conditions(
+    name: str, content: str, expected: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    facts = replace(machine(), xformers=Package(installed=False))
+    phases = [one.phases[0] for one in one_of(tmp_path, name, content, facts)]
+    found = [(one.backend or one.shown, one.when) for one in phases]
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_script_of_the_user_beside_its_start(tmp_path: Path) -> None:
+    start = "accelerate launch train.py --attn_implementation flash_attention_2\n"
+    (one,) = one_of(tmp_path, "a.sh", start)
+    assert one.phases[0].when == "train.py hands it to Transformers"
+    script = tmp_path / "train.py"
+    script.write_text("m = A.from_pretrained(n, attn_implementation=args.attn_implementation)\n")
+    (one,) = one_of(tmp_path, "a.sh", start)
+    assert (one.phases[0].backend, one.phases[0].when) == ("flash", "")
+    script.rename(tmp_path / "train_sft.py").write_text(
+        "m = A.from_pretrained(n, attn_implementation='eager')\n"
+    )
+    (one,) = one_of(tmp_path, "b.sh", "python train_sft.py --bf16\n")
+    assert (one.phases[0].backend, one.reading.file.endswith("train_sft.py")) == ("eager", True)
+
+
+def test_a_file_that_a_start_names_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yml").write_text(AXOLOTL + "flash_attention: true\n")
+    (one,) = one_of(tmp_path, "a.sh", "axolotl train a.yml\n")
+    assert (one.phases[0].backend, one.reading.file.endswith("a.yml")) == ("flash", True)
+    (tmp_path / "webui-user.sh").write_text('export COMMANDLINE_ARGS="--xformers"\n')
+    (one,) = one_of(tmp_path, "b.sh", "./webui.sh\n")
+    assert one.phases[0].backend == "xformers"
+
+
 def test_a_program_that_is_asked_for_help_is_none(tmp_path: Path) -> None:
     content = 'if [ $# = 0 ]; then vllm serve --help; fi\nvllm serve "$@"\n'
     (one,) = one_of(tmp_path, "a.sh", content)
-    assert one.phases[0].undecided == "$@ may choose, and what it holds was not followed"
+    assert one.phases[0].when == "$@ adds no option for attention"
 
 
 def notebook(*cells: str) -> str:
@@ -684,8 +761,12 @@ def test_a_branch_of_powershell_that_a_variable_decides(tmp_path: Path) -> None:
     assert (one.phases[0].backend, one.phases[0].line) == ("flash", 7)
     (one,) = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', '"other"'))
     assert (one.phases[0].backend, one.phases[0].line) == ("xformers", 9)
-    (one,) = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', "$args[0]"))
-    assert one.phases[0].undecided == "branches set list (lines 4, 7, 9)"
+    found = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', "$args[0]"))
+    assert {(one.phases[0].backend, one.phases[0].when) for one in found} == {
+        ("native", "line 4 runs"),
+        ("flash", "line 7 runs"),
+        ("xformers", "line 9 runs"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -718,7 +799,7 @@ def test_a_label_of_a_case_is_no_command(tmp_path: Path) -> None:
 
 def test_the_arguments_of_a_batch_script_may_choose(tmp_path: Path) -> None:
     (one,) = one_of(tmp_path, "a.bat", "%PYTHON% launch.py %*\n")
-    assert one.phases[0].undecided == "%* may choose, and what it holds was not followed"
+    assert "%* adds no option for attention" in one.phases[0].when
 
 
 def test_many_keys_take_no_long_time(tmp_path: Path) -> None:

@@ -220,6 +220,24 @@ def test_the_default_of_an_option(tmp_path: Path) -> None:
     assert (one.phases[0].backend, one.phases[0].when) == ("native", "--attn is not given")
 
 
+@pytest.mark.parametrize(
+    ("default", "shown"),
+    [
+        ('field(default="eager", metadata={})', "eager of Transformers"),
+        ('"flash_attention_2"', "flash_attention_2 of Transformers"),
+        ("field(default=None)", "sdpa of Transformers, or eager if the model has no sdpa"),
+    ],
+)
+def test_the_default_of_a_field(default: str, shown: str, tmp_path: Path) -> None:
+    body = (
+        f"@dataclass\nclass Arguments:\n    attn_implementation: str | None = {default}\n"
+        'A.from_pretrained("x", attn_implementation=model_args.attn_implementation)\n'
+    )
+    one = predicted(script(tmp_path, body))
+    when = "--attn_implementation is not given"
+    assert (one.phases[0].shown, one.phases[0].when) == (shown, when)
+
+
 def test_the_precision_of_the_autoencoder(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text(

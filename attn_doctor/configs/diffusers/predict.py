@@ -176,7 +176,10 @@ class _Script:
             return replace(base, key=call.on, undecided="this part of the script cannot be parsed")
         if call.what in _DISPATCHER:
             return self._dispatched(base, call)
-        if call.what == "attn_implementation" and call.detail == "option":
+        if call.what == "attn_implementation" and call.detail == "none":
+            shown = "sdpa of Transformers, or eager if the model has no sdpa"
+            return replace(base, backend="native", shown=shown)
+        if call.what == "attn_implementation" and call.detail == "option" and not call.value:
             reason = "an option of the same name decides, and Transformers where it is not given"
             return replace(base, undecided=reason)
         if call.what == "attn_implementation":

@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.configs.readers import powershell, shell_words
+from attn_doctor.configs.readers import shell_words
 from attn_doctor.configs.readers.settings import Setting
+from attn_doctor.configs.readers.shell_branches import possible
 from attn_doctor.configs.readers.yaml_lines import Entry
 
-_SET = re.compile(r'^@?set\s+(")?([A-Za-z_]\w{0,100})=([^\r\n]{0,4000}?)(?(1)")\s*$', re.IGNORECASE)
-_STARTS = re.compile(r"^@?set\s", re.IGNORECASE)
-#: Lines that one setting may take.
-_MOST_LINES = 50
-#: `IF /I "%choice%" == "1" (`, `) ELSE (`
-_BRANCH = re.compile(r"^(?:if\b|\)\s*else\b).{0,2000}\($", re.IGNORECASE)
-_REMARK = re.compile(r"^(?:rem\b|::|@rem\b)", re.IGNORECASE)
 _DOCKER = re.compile(r"^\s*(FROM|ENV|CMD|ENTRYPOINT|ARG)\s+(.*)$", re.IGNORECASE)
 _PAIR = re.compile(r"""([A-Za-z_]\w{0,100})=("[^"]{0,2000}"|'[^']{0,2000}'|\S{0,2000})""")
 #: Keys of YAML below which words of a command are.
@@ -44,8 +39,8 @@ _ALONE = re.compile(
 )
 #: `CMD=(python`: an array, to which later lines may add.
 _ARRAY = re.compile(r"([A-Za-z_]\w{0,100})\+?=")
-#: Lines that are named.
-_SHOWN = 10
+#: Assignments in branches whose ways are followed: 16 ways for four.
+_MOST_WAYS = 4
 #: Options of `docker run` without a value, and variables that hold options of its own.
 _BARE = re.compile(
     r"--(?:rm|privileged|init|read-only|detach|interactive|tty|no-healthcheck|publish-all"
@@ -64,12 +59,12 @@ class Command(Struct, frozen=True):
     words: tuple[tuple[str, int], ...]
     """Each with its line."""
     variables: Mapping[str, Setting] = {}
-    branches: str = ""
-    """A variable with its options that branches set, and their lines."""
     outside: str = ""
     """A file with further variables of its environment."""
-    branched: Mapping[str, str] = {}
-    """Variables and arrays that branches change, with the lines: `ARGS (lines 3, 5)`."""
+    branched: Mapping[str, Sequence[int]] = {}
+    """Variables and arrays that branches change, with the lines."""
+    when: str = ""
+    """The condition under which it is reached; empty if it always is."""
 
     def unset(self) -> str:
         """What among its words may hold further options; empty if nothing does."""
@@ -106,67 +101,52 @@ class Command(Struct, frozen=True):
         }
 
 
-def of_shell(text: str, known: Mapping[str, str] | None = None) -> list[Command]:
-    """The commands of a shell script. `known`: variables of its environment."""
-    script = shell_words.read(text, known)
-    branched = {name: _at(name, lines) for name, lines in script.branched.items()}
+def of_shell(
+    text: str, known: Mapping[str, str] | None = None, runs: Mapping[int, bool] | None = None
+) -> list[Command]:
+    """The commands of a shell script. `known`: variables of its environment.
+
+    `runs`: lines in branches, and whether each runs.
+    """
+    script = shell_words.read(text, known, runs)
     found = [
-        replace(one, branched=branched) for one in _inner(_split(script.words, script.variables))
+        replace(one, branched=script.branched, when=script.conditions.get(_line_of(one.words), ""))
+        for one in _inner(_split(script.words, script.variables))
     ]
-    return [*found, *_within(found), *_arguments(script.variables, branched)]
+    return [*found, *_within(found), *_arguments(script.variables, script.branched)]
 
 
-def _at(name: str, lines: Sequence[int]) -> str:
-    """A variable with the lines that set it: `ARGS (lines 3, 5)`."""
-    several = "s" if len(lines) > 1 else ""
-    return f"{name} (line{several} {', '.join(map(str, lines[:_SHOWN]))})"
+def _line_of(words: Sequence[tuple[str, int]]) -> int:
+    return words[0][1] if words else 0
 
 
-def of_powershell(text: str) -> list[Command]:
-    """The commands of a PowerShell script."""
-    return of_shell(powershell.as_shell(text))
+def ways(
+    text: str, lines: Collection[int], known: Mapping[str, str] | None = None
+) -> list[tuple[str, list[Command]]]:
+    """The commands of a shell script for each way through branches, with its condition in words.
+
+    `lines`: those of assignments in branches that matter. It is empty if there are too many ways.
+    """
+    script = shell_words.read(text, known)
+    several = [line for found in script.branched.values() for line in found]
+    if not lines or len(lines) > _MOST_WAYS or any(several.count(one) > 1 for one in lines):
+        return []
+    found = []
+    for taken in product((False, True), repeat=len(lines)):
+        runs = dict(zip(sorted(lines), taken, strict=True))
+        arms = {line: script.arms[line] for line in lines}
+        if possible(runs, arms, script.whole):
+            found.append((_way(runs), of_shell(text, known, runs)))
+    return found
 
 
-def of_batch(text: str) -> list[Command]:
-    """The commands of a Windows batch file."""
-    variables: dict[str, Setting] = {}
-    branched: dict[str, list[Setting]] = {}
-    kept = []
-    inside = False
-    lines = text.splitlines()
-    for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        match = _SET.match(_joined(lines, number - 1) if _STARTS.match(stripped) else "")
-        if stripped.startswith(")") or _BRANCH.match(stripped):
-            inside = bool(_BRANCH.match(stripped))
-        if match:
-            one = variables[match[2]] = Setting(match[2], match[3].strip(), number)
-            branched.setdefault(one.key, []).extend([one] if inside else [])
-            stripped = ""
-        if _REMARK.match(stripped):
-            stripped = ""
-        stripped = stripped.removesuffix("^") + ("\\" if stripped.endswith("^") else "")
-        # A path of Windows: its backslashes quote nothing; %~dp0 is the folder of this file.
-        kept.append(re.sub(r"\\(?!$)", "/", stripped.replace("%~dp0", "./")))
-    script = shell_words.read("\n".join(kept))
-    known = variables | script.variables
-    found = [*_inner(_split(script.words, known))]
-    several = {
-        name: _at(name, [one.line for one in sets])
-        for name, sets in branched.items()
-        if len({one.text for one in sets}) > 1 and known[name] is sets[-1]
-    }
-    return [*found, *_within(found), *_arguments(known, several)]
-
-
-def _joined(lines: Sequence[str], start: int) -> str:
-    """A line with those that it goes on on, for which `^` stands at its end."""
-    parts = []
-    for line in lines[start : start + _MOST_LINES]:
-        parts.append(line.strip().removesuffix("^").strip())
-        if not line.rstrip().endswith("^"):
-            break
-    return " ".join(parts)
+def _way(runs: Mapping[int, bool]) -> str:
+    """`line 3 runs`, `line 3 does not run`."""
+    positive = [f"line {line}" for line, does in runs.items() if does]
+    if positive:
+        return f"{' and '.join(positive)} run{'s' if len(positive) == 1 else ''}"
+    lines = [f"line {line}" for line in runs]
+    return f"{lines[0]} does not run" if len(runs) == 1 else f"neither {' nor '.join(lines)} runs"
 
 
 def of_docker(text: str) -> list[Command]:
@@ -342,13 +322,14 @@ def _split(words: list[tuple[str, int]], variables: Mapping[str, Setting]) -> It
 
 
 def _arguments(
-    variables: Mapping[str, Setting], branched: Mapping[str, str] | None = None
+    variables: Mapping[str, Setting], branched: Mapping[str, Sequence[int]] | None = None
 ) -> Iterator[Command]:
     """The options in variables. `branched`: those that branches set, with the lines."""
     for name in _ARGUMENTS:
         one = variables.get(name)
         if one is not None and name in (branched or {}):
-            yield Command(((name, one.line),), {}, (branched or {})[name])
+            # What the branches leave of it is open: a list of this name stands for it.
+            yield Command(((name, one.line), (f"${name}", one.line)), {}, branched=branched or {})
         elif one is not None:
             words = [(name, one.line), *((word, one.line) for word in one.text.split())]
             yield Command(tuple(words), {})
@@ -409,7 +390,10 @@ def _within(found: Sequence[Command], depth: int = 0) -> Iterator[Command]:
             if names[at - 1].lower() in ("-c", "-lc", "-ic", "/c") and " " in word:
                 script = shell_words.read(word)
                 inner = [(each, line) for each, _ in script.words]
-                below = [*_inner(_split(inner, {**command.variables, **script.variables}))]
+                below = [
+                    replace(one, branched=command.branched, when=command.when)
+                    for one in _inner(_split(inner, {**command.variables, **script.variables}))
+                ]
                 yield from below
                 if depth < _DEEPEST:
                     yield from _within(below, depth + 1)

@@ -13,13 +13,23 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from attn_doctor.configs.formats import Format, formats, named_in, of_command, of_settings, titles
-from attn_doctor.configs.readers import commands, env_file, flat, shell_words, workflow, yaml_lines
+from attn_doctor.configs.formats import formats, of_command, of_settings, titles
+from attn_doctor.configs.readers import (
+    batch,
+    commands,
+    env_file,
+    flat,
+    powershell,
+    shell_words,
+    workflow,
+    yaml_lines,
+)
 from attn_doctor.configs.readers.code_settings import settings_in
 from attn_doctor.configs.readers.commands import Command
 from attn_doctor.configs.readers.data_files import json_settings, toml_settings
 from attn_doctor.configs.readers.files import shown, text_of
 from attn_doctor.configs.readers.settings import ConfigError, Form, Kind, Reading, Setting
+from attn_doctor.configs.readers.starts import known_in, started
 from attn_doctor.files import TEXT, read_bytes
 from attn_doctor.toml_files import parse_toml
 
@@ -61,14 +71,10 @@ _CHOOSE = (
     "xformers", "set_attn_processor", "sdpa_kernel", "sdpa switch", "sdpa replaced", "vllm",
     "variable",
 )  # fmt: skip
-#: Commands of a file that are looked at.
-_COMMANDS = 5_000
 #: Programs that notebooks start with settings in their code.
 _FROM_CODE = ("axolotl", "llama-factory", "ai-toolkit")
 #: Files beside a script that set variables of its container.
 _BESIDE = ("Dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml")
-#: Files with settings that a command line may name.
-_FILES = (".yaml", ".yml", ".toml", ".json")
 
 
 def read(path: Path, why: str = "") -> Reading:
@@ -91,11 +97,11 @@ def read_all(path: Path, why: str = "") -> list[Reading]:
     if form == "env":
         return [_env(base, text)]
     if form == "batch":
-        ours = commands.of_powershell if path.suffix.lower() == ".ps1" else commands.of_batch
-        return _named(base, ours(text))
+        translated = powershell if path.suffix.lower() == ".ps1" else batch
+        return _followed(_named(base, started(base, translated.as_shell(text))), path)
     if form == "docker":
-        return _named(base, commands.of_docker(text))
-    return _shell(base, text, path)
+        return _named(base, known_in(base, commands.of_docker(text)))
+    return _followed(_shell(base, text, path), path)
 
 
 def may_choose(path: Path) -> bool:
@@ -162,7 +168,7 @@ def _script(base: Reading, text: str) -> list[Reading]:
     if base.form != "notebook":
         return [reading]
     inner = replace(base, cells=cells)
-    found = [*_formats(inner, commands.of_shell(shell)), *_in_code(inner, text)]
+    found = [*started(inner, shell), *_in_code(inner, text)]
     for name, written in notebook.files.items():
         found += _written(inner, name, written)
     return [*([reading] if chooses(reading) or not found else []), *found]
@@ -183,7 +189,7 @@ def _written(base: Reading, name: str, text: str) -> list[Reading]:
         if suffix in (".yaml", ".yml"):
             return _yaml(base, text)
         if suffix in (".sh", ".bash"):
-            return _formats(base, commands.of_shell(text))
+            return started(base, text)
         if suffix == ".toml":
             return [_data(replace(base, form="toml"), text, Path(name))]
     except ConfigError:
@@ -236,7 +242,7 @@ def _says(name: str, settings: Mapping[str, Setting]) -> bool:
 
 def _yaml(base: Reading, text: str) -> list[Reading]:
     entries = [*yaml_lines.entries(text)]
-    found = _formats(base, commands.of_yaml(entries))
+    found = known_in(base, commands.of_yaml(entries))
     if found:
         return found
     settings = flat.of_yaml(_in_use(entries))
@@ -253,6 +259,27 @@ def _in_use(entries: Sequence[yaml_lines.Entry]) -> list[yaml_lines.Entry]:
     if not named:
         return [*entries]
     return [one for one in entries if len(one.path) == 1 or one.path[0] in named]
+
+
+def _followed(readings: list[Reading], path: Path) -> list[Reading]:
+    """The readings, with files that they name in their place where those can be read."""
+    from attn_doctor.configs.readers.followed import follow
+
+    return [each for one in readings for each in follow(one, path, _named_file)]
+
+
+def _named_file(path: Path, why: str) -> list[Reading]:
+    """A file that another one names, without those that it names itself."""
+    text = text_of(path)
+    form = _form(path, text)
+    base = Reading(kind="format", file=shown(path), why=why, form=form)
+    if form == "python":
+        return _script(base, text)
+    if form in ("json", "toml"):
+        return [_data(base, text, path)]
+    if form == "yaml":
+        return _yaml(base, text)
+    return _shell(base, text, path)
 
 
 def _env(base: Reading, text: str) -> Reading:
@@ -280,7 +307,7 @@ def _shell(base: Reading, text: str, path: Path) -> list[Reading]:
         unset = command.unset() if kind == "simpletuner" else ""
         one = replace(base, kind=kind, settings=settings, variables=script.variables, unset=unset)
         return [one]
-    found = _formats(base, commands.of_shell(text))
+    found = started(base, text)
     if found:
         open_ = {one.unset.strip("${}") for one in found if one.unset}
         return _in_image(base, text, path, open_) or found if open_ else found
@@ -303,7 +330,7 @@ def _in_image(base: Reading, text: str, path: Path, names: set[str]) -> list[Rea
             known = {key: one.text for key, one in variables.items() if key in names}
             if known:
                 image = f"{', '.join(known)} of {shown(folder / name)}"
-                return _formats(replace(base, image=image), commands.of_shell(text, known))
+                return started(replace(base, image=image), text, known)
     return []
 
 
@@ -320,77 +347,11 @@ def _container_variables(text: str, name: str) -> Mapping[str, Setting]:
     return {key: one for key, one in found.items() if key not in several}
 
 
-def _named(base: Reading, found: Sequence[Command]) -> list[Reading]:
-    readings = _formats(base, found)
+def _named(base: Reading, readings: list[Reading]) -> list[Reading]:
+    """`readings`; an error if there are none."""
     if not readings:
         raise _unknown(base.file)
     return readings
-
-
-def _formats(base: Reading, found: Sequence[Command]) -> list[Reading]:
-    """The commands whose program is known; alike ones once, and none that says less."""
-    known = {(one.format, _key(one)): one for one in _readings(base, found)}
-    says = {name for name, key in known if key != "[]"}
-    return [one for (name, key), one in known.items() if key != "[]" or name not in says]
-
-
-def _key(reading: Reading) -> str:
-    keys = {choice.key for choice in formats()[reading.format].choice}
-    both = {**reading.settings, **reading.variables}
-    open_ = [one for one in (reading.unset, reading.branches, reading.own) if one]
-    return repr([*sorted((key, both[key].text) for key in keys if key in both), *open_])
-
-
-def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
-    for command in found[:_COMMANDS]:
-        name = of_command(command)
-        if not name:
-            continue
-        one, unset = formats()[name], command.unset()
-        branched = command.branched.get(_name(unset), "")
-        own = one.may_be_own(named_in(command))
-        yield replace(
-            base,
-            format=name,
-            settings=command.options() | _overrides(command, name),
-            variables=command.variables,
-            abridged=any("..." in word or "…" in word for word, _ in command.words),
-            unset="" if branched else unset or _read_by(one, command),
-            branches=command.branches or branched,
-            branched=command.branched,
-            own=f"{own} may be a script of the user, whose code decides" if own else "",
-            files=tuple(
-                word
-                for word, _ in command.words
-                if word.lower().endswith(_FILES) and not word.startswith("-")
-            ),
-        )
-
-
-def _name(word: str) -> str:
-    """The variable of `${ARGS[@]}`."""
-    return word.strip("${}%").partition("[")[0]
-
-
-def _read_by(one: Format, command: Command) -> str:
-    """A file with options that the program reads by itself: webui-user.sh."""
-    words = named_in(command)
-    found = (
-        file for pattern, file in one.reads.items() if any(re.fullmatch(pattern, w) for w in words)
-    )
-    return next(found, "")
-
-
-def _overrides(command: Command, name: str) -> dict[str, Setting]:
-    """The settings among the words of a command: `flash_attn=fa2`."""
-    if not formats()[name].overrides:
-        return {}
-    pairs = ((*word.partition("="), line) for word, line in command.words)
-    return {
-        key: Setting(key, value, at)
-        for key, sign, value, at in pairs
-        if sign and key.isidentifier()
-    }
 
 
 def _of_command(settings: Mapping[str, Setting], words: list[tuple[str, int]]) -> Kind | None:

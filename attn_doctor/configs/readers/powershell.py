@@ -27,6 +27,8 @@ _PLAIN = re.compile(r"(?:\$(?:true|false|null)|-?[\d.]{1,40})$", re.IGNORECASE)
 _BRANCH = re.compile(
     r"(?:if|elseif|else|foreach|for|while|switch|try|catch|finally|do)\b", re.IGNORECASE
 )
+#: `} elseif (`, `} else {`
+_OTHERWISE = re.compile(r"\}\s{0,20}else(if|\s{1,20}if)?\b", re.IGNORECASE)
 #: `if ($attn_mode -ieq "flash")`
 _TEST = re.compile(
     r"(?:if|elseif)\s{0,5}\(\s{0,5}\$(\w{1,100})\s{1,5}-i?eq\s{1,5}[\"']([^\"']{0,200})[\"']\s{0,5}\)",
@@ -50,6 +52,28 @@ class _Block(Struct):
     """It does not run, as a variable that the script sets says."""
     decided: bool = False
     """It runs, or one before it does, so that an `else` does not."""
+
+
+# if ($a) {
+# }
+# else {
+def _joined(text: str) -> list[str]:
+    """The lines, with a brace that closes before an `else` moved to the line of that."""
+    lines = [line.strip() for line in text.splitlines()]
+    last = -1
+    for at, line in enumerate(lines):
+        if line.lower().startswith("else") and last >= 0 and lines[last] == "}":
+            lines[last], lines[at] = "", f"}} {line}"
+        last = at if line else last
+    return lines
+
+
+def _one_branch(line: str, translated: str) -> str:
+    """`fi; if true` of `} else {` as one branch of the shell."""
+    otherwise = _OTHERWISE.match(line)
+    if otherwise is None or not translated.startswith("fi; if true"):
+        return translated
+    return ("elif true" if otherwise[1] else "else") + translated.removeprefix("fi; if true")
 
 
 def _uncommented(line: str) -> str:
@@ -92,8 +116,7 @@ class _Translator:
     def lines(self, text: str) -> Iterator[str]:
         """The lines of a shell's script."""
         listed = remarked = False
-        for line in text.splitlines():
-            stripped = line.strip()
+        for stripped in _joined(text):
             if remarked or stripped.startswith("<#"):
                 remarked = "#>" not in stripped
                 yield ""
@@ -103,7 +126,7 @@ class _Translator:
             else:
                 parts = [*self._parts(_uncommented(stripped))]
                 listed = bool(parts) and parts[-1].endswith("=(")
-                yield "; ".join(parts)
+                yield _one_branch(stripped, "; ".join(parts))
 
     def _close(self) -> Iterator[str]:
         if self._blocks:

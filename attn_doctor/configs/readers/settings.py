@@ -78,7 +78,8 @@ class Call(Struct, frozen=True):
     """The branches that lead to it."""
     detail: str = ""
     """The dtype of an object that is loaded: empty if it is not given, `unknown` if it is not
-    written in the script."""
+    written in the script. Of a choice: `option` if one of the command line decides, `none` if that
+    has no default."""
 
     def under(self, branches: tuple[Branch, ...]) -> Call:
         """The same within further branches."""
@@ -109,12 +110,16 @@ class Reading(Struct, frozen=True, kw_only=True):
     """The command leaves something out, as examples do: `(... other options ...)`."""
     unset: str = ""
     """A variable in the command that holds further options and is not set in the file."""
+    when: str = ""
+    """The condition of a script under which its command is reached; empty if it always is."""
     branches: str = ""
     """A variable with the options of a command, and the lines on which branches set it."""
     branched: Mapping[str, str] = {}
     """Variables that branches change, each with its lines as `branches` has them."""
     own: str = ""
-    """What may be a program of the user: a script of a usual name, or several sections."""
+    """Why another program may read it: several sections, of which a program takes one."""
+    script: str = ""
+    """A script of the command that the user may have written, whose code decides."""
     image: str = ""
     """Variables that a Dockerfile or compose file beside it sets, with that file; else empty."""
     why: str = ""

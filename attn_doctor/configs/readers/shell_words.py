@@ -11,17 +11,14 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from attn_doctor.configs.readers.settings import Setting
+from attn_doctor.configs.readers.shell_branches import Arms, Branches
 
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w{0,100})(\+?)=(.*)$", re.DOTALL)
 #: `"${ARGS[@]}"`
 _LISTED = re.compile(r"\$\{([A-Za-z_]\w{0,100})\[[@*]\]\}")
-#: What opens and closes branches, where a command begins.
-_OPENS = re.compile(r"(?:^|[;&|]\s*|\b(?:then|do|else)\s+)(?:if|case|for|while|until|select)\s")
-_CLOSES = re.compile(r"(?:^|;\s*)(?:fi|esac|done)\b")
 _LABEL = re.compile(r"[^()$]{1,200}\)")
 #: Stands for an array while the words of `$(…)` are passed over.
 _GIVEN = "$("
-_HERE = re.compile(r"(?<!<)<<-?\s*[\"']?(\w{1,100})")
 #: Words behind which a command begins that may not run.
 _AGAIN = ("&&", "||", "then", "else", "do")
 _DECLARES = ("export", "declare", "local", "readonly", "typeset", "set", "-x", "env")
@@ -36,7 +33,9 @@ _OPENED = re.compile(r"(?:export\s+)?[A-Za-z_]\w{0,100}=\"[^\"]{0,4000}$")
 #: Lines of one value.
 _LINES = 100
 _QUOTING = re.compile(r"[\"'\\#]")
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w{0,100})(?::-([^}]{0,200}))?\}|([A-Za-z_]\w{0,100}))")
+_VARIABLE = re.compile(
+    r"\$(?:\{([A-Za-z_]\w{0,100}|\d)(?::?-([^}]{0,200}))?\}|([A-Za-z_]\w{0,100}))"
+)
 #: A longer line is not a launch command, and a longer value is not a setting.
 LONGEST = 1 << 16
 #: Characters that are filled in for variables in a whole script. Each variable may hold the one
@@ -53,26 +52,40 @@ class Script:
         """Every word behind assignments, with its line."""
         self.branched: dict[str, list[int]] = {}
         """Variables and arrays to which branches may give other options, and the lines."""
+        self.conditions: dict[int, str] = {}
+        """The condition under which a line is reached, for lines in branches."""
+        self.arms: dict[int, Arms] = {}
+        """The branches that each line of `branched` is in."""
+        self.whole: Mapping[int, int] = {}
+        """Branches of which one part always runs, as `Branches` has them."""
 
 
-def read(text: str, known: Mapping[str, str] | None = None) -> Script:
-    """Assignments and words of a script. `known`: variables of its environment."""
-    return _Reader(known or {}).script_of(text)
+def read(
+    text: str,
+    known: Mapping[str, str] | None = None,
+    runs: Mapping[int, bool] | None = None,
+) -> Script:
+    """Assignments and words of a script. `known`: variables of its environment.
+
+    `runs`: lines in branches, and whether each runs.
+    """
+    return _Reader(known or {}, runs or {}).script_of(text)
 
 
 class _Reader:
     """Reads a script line by line: what is set, what branches set, and what is passed on."""
 
-    def __init__(self, known: Mapping[str, str]) -> None:
+    def __init__(self, known: Mapping[str, str], runs: Mapping[int, bool]) -> None:
         self._script = Script()
+        self._runs = runs
         self._values = dict(known)
         self._certain = dict(known)
         """Those that no branch changes."""
+        self._appended: set[str] = set()
+        """Those whose value is from several lines."""
         self._arrays: dict[str, list[tuple[str, int]]] = {}
         self._left = _FILLED
-        self._depth = 0
-        self._ends = ""
-        """The line with which a text between `<<EOF` and `EOF` ends."""
+        self._branches = Branches()
         self._open = ""
         """The array whose words follow, with `+` if they are added to it."""
         self._parentheses = 0
@@ -81,7 +94,7 @@ class _Reader:
     def script_of(self, text: str) -> Script:
         """The whole script."""
         script = self._script
-        leading = continued = within = False
+        leading = continued = False
         for number, line, goes_on in _logical(text):
             words = _split(line)
             if words and words[0].startswith("--") and script.words[-1:] == [(";", number - 1)]:
@@ -89,22 +102,16 @@ class _Reader:
             # A word such as `a=b` on a further line of a command is its own.
             leading = leading or not continued
             continued = goes_on
-            opened, closed = self._branches(line)
-            leading = self._line(words, number, leading=leading, inside=bool(self._depth + opened))
-            self._depth = max(0, self._depth + opened - closed)
-            within = ("=(" in line or within) and not line.rstrip().endswith(")")
-            if not (within or goes_on or self._open):
+            closed = self._branches.enter(line, number)
+            condition = self._branches.condition()
+            if condition:
+                script.conditions[number] = condition
+            leading = self._line(words, number, leading=leading, inside=self._branches.inside)
+            self._branches.leave(closed)
+            if not (goes_on or self._open):
                 script.words.append((";", number))
+        script.whole = self._branches.whole
         return script
-
-    def _branches(self, line: str) -> tuple[int, int]:
-        """How many branches a line opens and closes; none in the text of a file that it writes."""
-        if self._ends:
-            self._ends = "" if line.strip() == self._ends else self._ends
-            return 0, 0
-        here = _HERE.search(line)
-        self._ends = here[1] if here else ""
-        return len(_OPENS.findall(line)), len(_CLOSES.findall(line))
 
     def _line(self, words: list[str], number: int, *, leading: bool, inside: bool) -> bool:
         """Take the words of one line; whether a further line may still begin with assignments."""
@@ -113,7 +120,7 @@ class _Reader:
             if self._open:
                 self._element(raw, number, inside=inside)
                 continue
-            if leading and self._depth and _LABEL.fullmatch(raw):
+            if leading and self._branches.inside and _LABEL.fullmatch(raw):
                 continue  # `sglang)` of a `case`
             if raw in _AGAIN or raw == ";":
                 leading, declares = True, False
@@ -144,14 +151,18 @@ class _Reader:
             self._open, self._in_array, self._parentheses = match[1] + match[2], [], 0
             self._element(match[3], number, inside=inside)
             return True
+        inside = inside and not self._runs.get(number, False)
+        if not self._runs.get(number, True):
+            return True
         name, before = match[1], self._values.get(match[1], "")
         value = self._fill(match[3].removesuffix(";"))
         value = appended(before, value) if match[2] else value
+        (self._appended.add if match[2] else self._appended.discard)(name)
         self._certain[name] = value
         if not inside:
             self._script.branched.pop(name, None)
         elif _differ(before, value) or _CONCERNS.search(name) or name in self._script.branched:
-            self._script.branched.setdefault(name, []).append(number)
+            self._branch(name, number)
             del self._certain[name]
         self._values[name] = value
         self._script.variables[name] = Setting(name, value, number)
@@ -173,12 +184,20 @@ class _Reader:
             return
         before = self._arrays.get(name, [])
         after = [*before, *self._in_array] if adds else self._in_array
+        inside = inside and not self._runs.get(number, False)
+        if not self._runs.get(number, True):
+            return
         if inside and _differ(_joined(before), _joined(after)):
-            self._script.branched.setdefault(name, []).append(number)
+            self._branch(name, number)
             return
         if not inside and not adds:
             self._script.branched.pop(name, None)
         self._arrays[name] = after[: _LINES * 100]
+
+    def _branch(self, name: str, number: int) -> None:
+        """A branch sets the variable on this line."""
+        self._script.branched.setdefault(name, []).append(number)
+        self._script.arms[number] = self._branches.arms()
 
     def _word(self, raw: str, number: int) -> None:
         self._script.words += [
@@ -193,6 +212,10 @@ class _Reader:
         if listed is not None and listed[1] in self._arrays:
             known = self._arrays[listed[1]]
             return [*known, (raw, number)] if listed[1] in self._script.branched else known
+        whole = _VARIABLE.fullmatch(raw)
+        name = (whole[1] or whole[3]) if whole is not None else ""
+        if name in self._certain and name not in self._appended and name in self._script.variables:
+            number = self._script.variables[name].line
         word = self._fill(raw)
         # "--parallel_backend $BACKEND" in quotes is one word of an array, and two for argparse.
         parts = word.split() if word.lstrip("(").startswith("--") else [word]

@@ -1,0 +1,294 @@
+"""Predicts what the configurations of many programs do, as their tables say (`formats.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from attn_doctor.backends.attention_call import AttentionCall
+from attn_doctor.backends.readiness import Readiness
+from attn_doctor.configs.asked import Asked, evaluated
+from attn_doctor.configs.backend_support import BackendSupport
+from attn_doctor.configs.formats import Choice, Format, Target, formats
+from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
+from attn_doctor.configs.readers.settings import Reading, Setting
+from attn_doctor.configs.transformers import implementation
+from attn_doctor.facts import Facts
+from attn_doctor.findings import Finding
+
+_OFF = ("", "false", "no", "off", "0", "none", "null", "~")
+
+
+def predict(
+    reading: Reading, facts: Facts, findings: Sequence[Finding], wanted: Wanted = ""
+) -> Prediction:
+    """Predict the phases of a configuration of these formats."""
+    one = formats()[reading.format]
+    support = BackendSupport(facts, findings, one.via)
+    phases: list[Phase] = []
+    found: list[Finding] = []
+    ignored: list[str] = []
+    if one.trains and reading.form == "yaml" and reading.get(one.trains).lower() != "true":
+        one = msgspec.structs.replace(one, phases=("inference",))
+    chosen = [phase for phase in one.phases if counts(phase, wanted)]
+    notes = [f"from the source of {one.title} {one.release}"]
+    if reading.image:
+        notes.append(f"with {reading.image}, which a container may be started without")
+    if not chosen and one.serves_both and wanted:
+        chosen = [wanted]
+    elif not chosen:
+        chosen = [*one.phases]
+        notes.append(f"{one.title} is not for {wanted}; this is its {one.phases[0]}")
+    for phase in chosen:
+        several, passed = _asked(one, reading, facts, phase)
+        for asked in several:
+            ran, wrong = evaluated(_under(asked, reading.when), reading, support)
+            phases.append(_masked(one, ran, facts, findings))
+            found += [each for each in wrong if each.title not in {old.title for old in found}]
+        ignored += passed
+    return Prediction(
+        reading=reading,
+        title=one.title,
+        version="",
+        subject="",
+        phases=tuple(phases),
+        findings=tuple(found),
+        ignored=tuple(dict.fromkeys(ignored)),
+        notes=tuple(notes),
+    )
+
+
+def _masked(one: Format, phase: Phase, facts: Facts, findings: Sequence[Finding]) -> Phase:
+    """The phase, with what the program does to the mask of a model that has one."""
+    if not one.masks or not phase.backend or phase.state is Readiness.NOT_READY:
+        return phase
+    support = BackendSupport(facts, findings, one.masks)
+    masked = support.answer(phase.backend, AttentionCall(phase="inference", mask="bool"))
+    added = tuple(f"with a mask: {each.text}" for each in masked.reasons if each.by == "framework")
+    return msgspec.structs.replace(phase, exceptions=(*phase.exceptions, *added[:1]))
+
+
+def _asked(
+    one: Format, reading: Reading, facts: Facts, phase: PhaseName
+) -> tuple[list[Asked], list[str]]:
+    """What may run in a phase, by its conditions, and settings that do not count."""
+    given = [
+        (choice, setting)
+        for choice in one.choice
+        if not choice.phases or phase in choice.phases
+        for setting in _every(choice, reading, facts)
+    ]
+    parts = [
+        each
+        for choice, setting in given
+        if choice.part
+        for each in _chosen(one, choice, setting, reading, facts, phase)
+    ]
+    whole = [each for each in given if not each[0].part]
+    if not whole:
+        asked = Asked(key="no setting chooses", value="", phase=phase)
+        found = _variants(one, asked, _by_itself(one, reading), reading, facts)
+        adds = f"{reading.unset} adds no option for attention" if reading.unset else ""
+        return [*parts, *(_under(each, adds) for each in found)], []
+    choice, setting = whole[0]
+    if reading.own and reading.form == "toml":
+        return [msgspec.structs.replace(_of_setting(setting, phase), undecided=reading.own)], []
+    rivals = [each for each in whole if not each[0].apart]
+    if one.exclusive and len(rivals) > 1:
+        first, second = rivals[0][1], rivals[1][1]
+        stops = f"{one.title} stops: {first.name} and {second.name} cannot be given together"
+        asked = _of_setting(first, phase)
+        return [msgspec.structs.replace(asked, stops=stops)], []
+    if one.each:
+        nodes = [each for its, at in whole for each in _chosen(one, its, at, reading, facts, phase)]
+        return _by_node(nodes), []
+    passed = [
+        f"{other.name} in {reading.place(other.line)}, because {setting.name} comes first"
+        for _, other in whole[1:]
+        if other.line != setting.line
+    ]
+    return [*parts, *_chosen(one, choice, setting, reading, facts, phase)], passed
+
+
+def _by_node(nodes: list[Asked]) -> list[Asked]:
+    """What several nodes of a workflow choose, each for the models that pass it."""
+    if len({(each.backend, each.shown, each.undecided) for each in nodes}) == 1:
+        return nodes[:1]
+    return [
+        each
+        if each.when
+        else msgspec.structs.replace(each, when=f"the model passes {each.key.partition('.')[0]}")
+        for each in nodes
+    ]
+
+
+def _of_setting(setting: Setting, phase: PhaseName) -> Asked:
+    return Asked(
+        key=setting.name,
+        value=_value(setting),
+        phase=phase,
+        line=setting.line,
+        instead="the default",
+    )
+
+
+def _chosen(
+    one: Format,
+    choice: Choice,
+    setting: Setting,
+    reading: Reading,
+    facts: Facts,
+    phase: PhaseName,
+) -> list[Asked]:
+    """What a setting leads to; where its condition does not hold, `other` of the choice."""
+    asked = _of_setting(setting, phase)
+    found = _values(one, choice, setting, asked, reading, facts)
+    condition = choice.part or choice.when
+    if reading.script and not choice.variable:
+        condition = f"{reading.script} hands it to Transformers"
+    found = [_under(each, condition) for each in found]
+    if choice.other is not None:
+        plain = msgspec.structs.replace(asked, value="")
+        found += _variants(one, plain, choice.other, reading, facts)
+    return found
+
+
+def _under(asked: Asked, condition: str) -> Asked:
+    """The same under a further condition, if there is one."""
+    both = " and ".join(filter(None, (condition, asked.when)))
+    return msgspec.structs.replace(asked, when=both)
+
+
+def _values(
+    one: Format,
+    choice: Choice,
+    setting: Setting,
+    asked: Asked,
+    reading: Reading,
+    facts: Facts,
+) -> list[Asked]:
+    """What the value of a setting leads to."""
+    value = setting.text.lower()
+    changed = reading.branched.get(choice.key if choice.variable else setting.text.strip("${}"))
+    if changed:
+        return [msgspec.structs.replace(asked, undecided=f"branches set {changed}")]
+    if not _flag(setting, choice) and ("$" in value or "{{" in value or "%" in value):
+        reason = f"{setting.text} is not written in this file"
+        return [msgspec.structs.replace(asked, undecided=reason)]
+    values = choice.values
+    if choice.same:
+        values = next(each.values for each in one.choice if each.key == choice.same) | values
+    beside = reading.get(choice.beside).lower() if choice.beside else ""
+    target = values.get(f"{value} {beside}") or values.get(value)
+    target = target or values.get("true" if _flag(setting, choice) else "")
+    if target is not None:
+        found = _variants(one, asked, target, reading, facts)
+        unmasked = ("none",) if choice.own else None
+        return [msgspec.structs.replace(each, masks=unmasked or each.masks) for each in found]
+    if choice.names == "transformers":
+        return [implementation(asked, facts)]
+    if choice.names == "diffusers":
+        return [_dispatched(one, asked)]
+    if choice.others:
+        return [msgspec.structs.replace(asked, stops=choice.others)]
+    reason = f"{setting.text} is not in the table of {one.title} {one.release}"
+    return [msgspec.structs.replace(asked, undecided=reason)]
+
+
+def _variants(
+    one: Format, asked: Asked, target: Target, reading: Reading, facts: Facts
+) -> list[Asked]:
+    """A target with what may run in its place."""
+    other = target.other
+    if other is None or (target.unless and target.unless in reading.settings):
+        return [_filled(one, asked, target)]
+    if not target.package:
+        return [_filled(one, asked, target), *_variants(one, asked, other, reading, facts)]
+    installed = getattr(facts, target.package).installed
+    if installed is None:
+        reason = f"it depends on whether {target.package} is installed, which is not known here"
+        return [msgspec.structs.replace(asked, undecided=reason)]
+    if installed:
+        return _variants(one, asked, other, reading, facts)
+    return [_filled(one, asked, target)]
+
+
+def _by_itself(one: Format, reading: Reading) -> Target:
+    """What runs where no setting chooses."""
+    if reading.abridged:
+        return Target(undecided="the command is not written in full (`...`)")
+    if reading.own:
+        return Target(undecided=reading.own)
+    if reading.script:
+        return Target(undecided=f"{reading.script} may be a script of the user, whose code decides")
+    if reading.branches:
+        return Target(undecided=f"branches set {reading.branches}")
+    option = reading.get("config_file")
+    named = [option] if option else [word for word in reading.files if one.files]
+    if named:
+        return Target(undecided=f"{named[0]} may choose: `attn-doctor check --config {named[0]}`")
+    return one.default
+
+
+def _every(choice: Choice, reading: Reading, facts: Facts) -> Iterator[Setting]:
+    """The setting of a choice, and those of further nodes of a workflow."""
+    first = _given(choice, reading, facts)
+    if first is not None:
+        yield first
+        yield from (
+            one for key, one in reading.settings.items() if key.startswith(f"{choice.key} ")
+        )
+
+
+def _given(choice: Choice, reading: Reading, facts: Facts) -> Setting | None:
+    """The setting of a choice where it is set to something."""
+    if choice.variable:
+        own = reading.variables.get(choice.key)
+        value = facts.env.get(choice.key, "")
+        return own or (Setting(choice.key, value, 0) if value else None)
+    setting = reading.settings.get(choice.key)
+    if setting is not None and choice.own and setting.text.lower() not in choice.values:
+        return None
+    if setting is None or setting.text.lower() in _OFF:
+        known = setting is not None and setting.text.lower() in choice.values
+        return setting if known and setting is not None and setting.text else None
+    return setting
+
+
+def _flag(setting: Setting, choice: Choice) -> bool:
+    """A flag that is given; words behind it belong to the command."""
+    return "true" in choice.values and len(choice.values) == 1 and bool(setting.text)
+
+
+def _value(setting: Setting) -> str:
+    return setting.text if setting.text.lower() != "true" else setting.name
+
+
+def _filled(one: Format, asked: Asked, target: Target) -> Asked:
+    return msgspec.structs.replace(
+        asked,
+        backend=target.backend,
+        shown=target.shown,
+        stops=target.stops,
+        fallback=target.fallback,
+        undecided=target.undecided,
+        compiled=True,
+        grouped=asked.grouped if one.via == "diffusers" else None,
+        when=target.when,
+        masks=_masks(one, target.backend),
+    )
+
+
+def _masks(one: Format, backend: str) -> tuple[str, ...]:
+    """The masks are the model's where Diffusers' dispatcher gets them; else the program's own."""
+    return () if one.via == "diffusers" and backend not in ("", "native") else ("none",)
+
+
+def _dispatched(one: Format, asked: Asked) -> Asked:
+    from attn_doctor.backends import catalogue
+
+    names = [name.name for name in catalogue.load().names_of("diffusers")]
+    if asked.value not in names:
+        return msgspec.structs.replace(asked, stops=f"Diffusers has no backend {asked.value}")
+    return msgspec.structs.replace(asked, backend=asked.value, masks=_masks(one, asked.value))

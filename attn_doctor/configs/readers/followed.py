@@ -1,0 +1,83 @@
+"""Files that a start script names: its settings, its program's own options, a script of the user.
+
+They are looked for beside the start script, in the folder above it, and where attn-doctor was
+started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from attn_doctor.configs.formats import formats
+from attn_doctor.configs.readers.settings import ConfigError, Reading
+from attn_doctor.files import is_file
+
+Reader = Callable[[Path, str], list[Reading]]
+
+
+def follow(reading: Reading, path: Path, read: Reader) -> list[Reading]:
+    """What the file says that decides in place of `reading`; `reading` itself if none is found.
+
+    `path`: the start script. `read`: reads a file, and notes why.
+    """
+    if reading.kind != "format":
+        return [reading]
+    if reading.script:
+        return _script(reading, path, read)
+    if _chooses(reading):
+        return [reading]
+    for name in _names(reading):
+        for place in _places(path, name):
+            try:
+                found = read(place, f"{reading.file} names it")
+            except ConfigError:
+                continue
+            return [replace(one, when=reading.when) for one in found]
+    return [reading]
+
+
+def _script(reading: Reading, path: Path, read: Reader) -> list[Reading]:
+    """A script of the user: its own choice, or that it hands the option of the command on."""
+    for place in _places(path, reading.script):
+        try:
+            (script,) = read(place, f"{reading.file} starts it")
+        except (ConfigError, ValueError):
+            continue
+        calls = [one for one in script.calls if one.what == "attn_implementation"]
+        if _chooses(reading):
+            handed = any(one.detail in ("option", "none") for one in calls)
+            return [replace(reading, script="")] if handed else [reading]
+        return [replace(script, when=reading.when)] if calls else [reading]
+    return [reading]
+
+
+def _chooses(reading: Reading) -> bool:
+    """One of its settings chooses by itself."""
+    return any(
+        one.key in (reading.variables if one.variable else reading.settings)
+        for one in formats()[reading.format].choice
+    )
+
+
+def _names(reading: Reading) -> Iterator[str]:
+    """The files that may choose in its place."""
+    one = formats()[reading.format]
+    option = reading.get("config_file")
+    if option:
+        yield option
+    elif one.files:
+        yield from reading.files
+    if reading.unset in one.reads.values():
+        yield reading.unset
+
+
+def _places(path: Path, name: str) -> Iterator[Path]:
+    if "$" in name or "\\" in name:
+        return
+    for folder in dict.fromkeys((path.parent, path.parent.parent, Path())):
+        place = folder / name
+        if is_file(place) and place != path:
+            yield place

@@ -17,7 +17,7 @@ from attn_doctor.configs.backend_support import (
     reason_of,
     wrong_results,
 )
-from attn_doctor.configs.findings import at_line, config_finding, observed, problem_of
+from attn_doctor.configs.findings import at_line, config_finding, observed, problem_of, written
 from attn_doctor.configs.prediction import Phase, PhaseName
 from attn_doctor.configs.readers.settings import Reading
 from attn_doctor.findings import Finding, Fix, Safety, Severity
@@ -74,7 +74,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     """Fewer heads of keys than of queries; None if unknown."""
     mask_elements: int = 0
     instead: str = "native"
-    """The value that runs everywhere, to propose."""
+    """The value that runs everywhere, to propose; empty to remove the setting."""
 
     def calls(self) -> tuple[AttentionCall, ...]:
         """The calls that the model may make: one for each mask."""
@@ -159,15 +159,20 @@ def _problems(
     if asked.compiled is None:
         faults = [one for one in faults if one.id not in _UNFUSED]
     if faults:
-        return [_problem(asked, faults[0], reading)]
+        return [_problem(asked, faults[0], reading, support)]
     if answer.state is Readiness.NOT_READY:
-        return [_problem(asked, answer.reasons[0], reading)]
+        return [_problem(asked, answer.reasons[0], reading, support)]
     return []
 
 
-def _problem(asked: Asked, reason: RequirementResult, reading: Reading) -> Finding:
+def _problem(
+    asked: Asked, reason: RequirementResult, reading: Reading, support: BackendSupport
+) -> Finding:
     text, line = reason.text, asked.line
-    instead = at_line(reading, line, f"{asked.value} → {asked.instead}") if line else None
+    everywhere = support.answer("native", asked.calls()[0])
+    alike = bool(reason.rule) and reason.rule in [one.rule for one in everywhere.reasons]
+    # What torch's own attention lacks too is not cured by choosing that.
+    instead = at_line(reading, line, _change(asked, reading)) if line and not alike else None
     if reason.id in _UNFUSED:
         title = "flex runs unfused: nothing in this file compiles it"
         compiled = Fix(
@@ -187,12 +192,30 @@ def _problem(asked: Asked, reason: RequirementResult, reading: Reading) -> Findi
         reading,
         title,
         why="" if reason.id in _UNFUSED else f"{text[0].upper()}{text[1:]}.",
-        seen=(observed(asked.key, asked.value, ""), *reason.because),
+        seen=(observed(asked.key, asked.value, "" if alike else _wanted(asked)), *reason.because),
         fixes=fixes,
         line=line,
         backend=asked.backend,
     )
     return _softened(found, asked)
+
+
+def _wanted(asked: Asked) -> str:
+    return asked.instead or "not given"
+
+
+def _change(asked: Asked, reading: Reading) -> str:
+    """The exact change of a line: `--attn_implementation eager → --attn_implementation sdpa`."""
+    if reading.kind != "format" or reading.form == "workflow":
+        return f"{asked.value} → {asked.instead}"
+    flag = asked.value == asked.key
+    if asked.key.startswith("--") and flag:
+        return f"{asked.key} → {asked.instead}" if asked.instead else f"remove {asked.key}"
+    old = written(reading, asked.key, "true" if flag else asked.value)
+    if not asked.instead:
+        return f"remove {old}"
+    new = (asked.instead, "true") if flag else (asked.key, asked.instead)
+    return f"{old} → {written(reading, *new)}"
 
 
 def _on_condition(title: str, asked: Asked) -> str:
@@ -226,8 +249,8 @@ def _stopping(asked: Asked, reading: Reading) -> Finding:
         reading,
         _on_condition(f"{asked.key} {asked.value}: {asked.stops}", asked),
         why=f"{asked.stops[0].upper()}{asked.stops[1:]}.",
-        seen=(observed(asked.key, asked.value, asked.instead),),
-        fixes=(at_line(reading, asked.line, f"{asked.value} → {asked.instead}"),),
+        seen=(observed(asked.key, asked.value, _wanted(asked)),),
+        fixes=(at_line(reading, asked.line, _change(asked, reading)),),
         line=asked.line,
     )
     return _softened(found, asked)

@@ -139,12 +139,23 @@ def change(reading: Reading, key: str, new: str, effect: str) -> Fix:
     return at_line(reading, setting.line, f"{name}: {setting.text} → {new}: {effect}")
 
 
-def _pair(reading: Reading, key: str, value: str) -> str:
-    """A setting as this kind of file writes it."""
+def written(reading: Reading, key: str, value: str) -> str:
+    """A setting as the file has it: an option, a variable, or a key of its format."""
+    if key.startswith("--"):
+        return f"{key} {value}"
+    quoted = value if value in ("true", "false") else f'"{value}"'
     if reading.form == "json":
-        return f'"{key}": "{value}"'
+        return f'"{key}": {quoted}'
     if reading.form == "toml":
-        return f'{key} = "{value}"'
+        return f"{key} = {quoted}"
+    colon = reading.form == "yaml" and key not in reading.variables
+    return f"{key}: {value}" if colon else f"{key}={value}"
+
+
+def _pair(reading: Reading, key: str, value: str) -> str:
+    """A setting as this kind of file of SimpleTuner writes it."""
+    if reading.form in ("json", "toml"):
+        return written(reading, key, value)
     if reading.form == "env":
         return f'TRAINER_EXTRA_ARGS+=" --{key}={value}"'
     return f"--{key} {value}"

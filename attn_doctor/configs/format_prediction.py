@@ -129,7 +129,7 @@ def _of_setting(setting: Setting, phase: PhaseName) -> Asked:
         value=_value(setting),
         phase=phase,
         line=setting.line,
-        instead="the default",
+        instead="",
     )
 
 
@@ -142,7 +142,9 @@ def _chosen(
     phase: PhaseName,
 ) -> list[Asked]:
     """What a setting leads to; where its condition does not hold, `other` of the choice."""
-    asked = _of_setting(setting, phase)
+    asked = msgspec.structs.replace(
+        _of_setting(setting, phase), instead=_instead(one, choice, setting)
+    )
     found = _values(one, choice, setting, asked, reading, facts)
     condition = choice.part or choice.when
     if reading.script and not choice.variable:
@@ -152,6 +154,32 @@ def _chosen(
         plain = msgspec.structs.replace(asked, value="")
         found += _variants(one, plain, choice.other, reading, facts)
     return found
+
+
+def _instead(one: Format, choice: Choice, setting: Setting) -> str:
+    """The value of a setting that runs everywhere, or the flag in its place; empty for neither."""
+    if choice.names == "diffusers":
+        return "native"
+    names = {choice.key, choice.same}
+    values = {
+        key: value for each in one.choice if each.key in names for key, value in each.values.items()
+    }
+    plain = (
+        key
+        for key, each in values.items()
+        if each.backend == "native" and key != "true" and not (each.stops or each.other)
+    )
+    flags = (
+        each.key.replace("_", "-") if "-" in setting.name.lstrip("-") else each.key
+        for each in one.choice
+        if each.values.keys() == {"true"}
+        and each.values["true"].backend == "native"
+        and not (each.when or each.part or each.values["true"].other)
+    )
+    flag = next(flags, "") if choice.values.keys() == {"true"} else ""
+    spelled = "_" not in flag or "_" in setting.name
+    dashes = "--" if setting.name.startswith("--") else ""
+    return next(plain, f"{dashes}{flag}" if flag and spelled else "")
 
 
 def _under(asked: Asked, condition: str) -> Asked:

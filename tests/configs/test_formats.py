@@ -672,6 +672,29 @@ def test_branches_of_a_start_are_conditions(
     assert sorted(found) == sorted(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "change"),
+    [
+        ("a.sh", "python ComfyUI/main.py --use-sage-attention\n",
+         "--use-sage-attention → --use-pytorch-cross-attention"),
+        ("a.sh", "python train_network.py --xformers\n", "--xformers → --sdpa"),
+        ("a.toml", 'network_module = "a"\nmax_train_steps = 1\nxformers = true\n',
+         "xformers = true → sdpa = true"),
+        ("a.yaml", LLAMA + "flash_attn: fa2\n", "flash_attn: fa2 → flash_attn: auto"),
+        ("a.sh", "trl sft --attn_implementation flash_attention_2\n",
+         "--attn_implementation flash_attention_2 → --attn_implementation sdpa"),
+    ],
+)  # fmt: skip
+def test_the_exact_change_of_a_line(name: str, content: str, change: str, tmp_path: Path) -> None:
+    absent = Package(installed=False)
+    facts = replace(
+        machine(), xformers=absent, sageattention=absent, flash_attn=absent, kernels=absent
+    )
+    (one,) = one_of(tmp_path, name, content, facts)
+    (found,) = one.findings
+    assert any(fix.title.endswith(f": {change}") for fix in found.fixes)
+
+
 def test_a_script_of_the_user_beside_its_start(tmp_path: Path) -> None:
     start = "accelerate launch train.py --attn_implementation flash_attention_2\n"
     (one,) = one_of(tmp_path, "a.sh", start)

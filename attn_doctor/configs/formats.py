@@ -41,6 +41,11 @@ _TASKS = (
 )  # fmt: skip
 #: Options with which a program shows its help or version, and ends.
 _ASKED = ("--help", "--version")
+#: Programs that only their folder names.
+_GENERIC = ("main.py", "./main.py")
+_BLANK = re.compile(r"\s")
+#: `me/comfyui:1`, the image of a container, but not `C:/ComfyUI/main.py`.
+_TAGGED = re.compile(r":(?!/)")
 #: Words of a command among which its program is looked for.
 _FIRST = 40
 
@@ -122,6 +127,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Patterns of words of scripts that users write themselves, under the program's names."""
     reads: dict[str, str] = {}
     """Patterns of words that start it, and the file with further options that each reads."""
+    config: tuple[str, ...] = ()
+    """Options of its command that name a file with further options."""
     overrides: bool = False
     """Words of its command lines are settings: `flash_attn=fa2`."""
     files: bool = False
@@ -237,8 +244,10 @@ def named_in(command: Command) -> list[str]:
         word
         for at, (word, after) in enumerate(zip(first, [*first[1:], ""], strict=False))
         if not word.isidentifier() or not at or first[at - 1] in _LEADS or after in _TASKS
+        if not _BLANK.search(word) and (at or command.contained or not _TAGGED.search(word))
     ]
-    return [*paths, *(one.rpartition("/")[2] for one in paths if "/" in one)]
+    inside = [f"{command.folder}/{one}" for one in paths if command.folder and one in _GENERIC]
+    return [*paths, *inside, *(one.rpartition("/")[2] for one in paths if "/" in one)]
 
 
 def _fetches(words: Sequence[str]) -> bool:

@@ -568,6 +568,20 @@ CALLED = (
 GIVEN = (
     "a = dict(\n  stage='sft',\n  do_train=True,\n  model_name_or_path='a',\n  flash_attn='fa2')"
 )
+HANDED_ON = (
+    "services:\n  a:\n    image: me/comfyui:1\n    environment:\n"
+    "      COMFYUI_ARGS: --use-sage-attention\n"
+)
+ENGINE = (
+    "services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: --model a ${ENGINE_ARGS:-}\n"
+)
+LONG = """ARGS="--listen"
+if [ -n "$MY_ARGS" ]; then ARGS="$ARGS $MY_ARGS"; fi
+if [ -n "$PORT" ]; then ARGS="$ARGS --port $PORT"; else ARGS="$ARGS --port 1"; fi
+if [ -n "$D" ]; then ARGS="$ARGS --output-directory $D"; fi
+if [ $# -gt 0 ]; then ARGS="$ARGS $@"; fi
+python ComfyUI/main.py $ARGS
+"""
 ARMS = """if [ "$A" = 1 ]; then
   python ComfyUI/main.py --novram
 elif [ "$B" = 1 ]; then
@@ -605,6 +619,15 @@ BRANCHED = (
         ("a.sh", "accelerate launch --config_file a.yaml trl/scripts/sft.py --x 1\n", "TRL",
          "native", 0),
         ("a.sh", "VLLM_ATTENTION_BACKEND=${1:-XFORMERS} vllm serve a/b\n", "vLLM", "XFORMERS", 1),
+        ("Makefile", "ARGS ?= --use-sage-attention\nrun:\n\t@python ComfyUI/main.py $(ARGS)\n",
+         "ComfyUI", "sage", 1),
+        ("a.sh", "cd /app/ComfyUI\npython main.py\n", "ComfyUI", "native", 0),
+        ("a.sh", 'X=$(python -c "\nprint(\'(\')\n")\nN=$((10#$A))\nvllm serve a\n', "vLLM", "", 0),
+        ("a.sh", "llamafactory-cli train --deepspeed a.json --stage sft\n", "LLaMA-Factory",
+         "native", 0),
+        ("a.yaml", HANDED_ON, "ComfyUI", "sage", 5),
+        ("a.yaml", "stage: sft\nfinetuning_type: lora\ntemplate: qwen\n", "LLaMA-Factory",
+         "native", 0),
         ("a.sh", LISTED, "Musubi Tuner", "native", 3),
         ("a.sh", "cd x && A=1 python ComfyUI/main.py --use-sage-attention\n", "ComfyUI", "sage", 1),
         ("a.sh", BRANCHED.format("--port 1"), "ComfyUI", "native", 0),
@@ -656,6 +679,18 @@ def test_a_start_that_stays_open(name: str, content: str, why: str, tmp_path: Pa
         ("a.sh", 'A="${B_ARGS:-}"\npython -m sglang.launch_server $A\n',
          [("what SGLang chooses for the GPU and the model",
            "$B_ARGS adds no option for attention")]),
+        ("a.sh", 'EXTRA_ARGS="${EXTRA_ARGS:-}"\nvllm serve a $EXTRA_ARGS\n',
+         [("what vLLM chooses for the GPU and the model",
+           "$EXTRA_ARGS adds no option for attention")]),
+        ("a.sh", 'vllm serve a --config b.yaml\n',
+         [("what vLLM chooses for the GPU and the model",
+           "b.yaml adds no option for attention")]),
+        ("a.yaml", ENGINE,
+         [("what vLLM chooses for the GPU and the model",
+           "$ENGINE_ARGS adds no option for attention")]),
+        ("a.sh", LONG, [("native", "neither line 2 nor line 5 runs"),
+                        ("native", "line 2 runs and $MY_ARGS adds no option for attention"),
+                        ("native", "line 5 runs and $@ adds no option for attention")]),
         ("a.sh", ARMS, [("native", '`[ "$A" = 1 ]` holds or the `else` in line 5 is reached'),
                         ("comfyui_sub_quad", '`[ "$B" = 1 ]` holds')]),
         ("a.sh", STARTS, [("sage", "`$1` is fast"), ("native", "`$1` is slow")]),
@@ -802,6 +837,10 @@ def test_a_branch_of_powershell_that_a_variable_decides(tmp_path: Path) -> None:
             "docker run --entrypoint bash vllm/vllm-openai:v1 -c 'vllm bench serve --port 1'\n",
         ),
         ("a.sh", "docker run me/bench:1 --engine sglang --concurrency 3\n"),
+        ("a.sh", "cat > a.yaml <<EOF\ncomfyui:\n  base_path: x\nEOF\n"),
+        ("a.ps1", '$line = if ($tag) { "  ComfyUI:  $tag" }\n'),
+        ("a.yaml", "services:\n  a:\n    image: me/vllm-warden:1\n"),
+        ("a.bat", "uv run webui.py\n"),
         (
             "a.yaml",
             "services:\n  a:\n    image: vllm/vllm-openai:v1\n    entrypoint: python api.py\n",

@@ -26,19 +26,22 @@ _CONTAINERS = ("services", "containers", "initContainers", "container")
 _POD = {"containers", "initContainers"}
 #: Variables with options of Stable Diffusion web UIs and of images with ComfyUI.
 _ARGUMENTS = ("COMMANDLINE_ARGS", "CLI_ARGS")
+_PASSED_ON = re.compile(r"(?i)(?:^|_)(?:args|opts|options|flags)$")
 #: `$CLI_ARGS`, `${EXTRA_OPTIONS}`, `%ARGS%`, `"$@"`, `%*`: further options of a command.
 _OPEN = re.compile(
-    r"(?i)\$\{?\w*(?:args|opts|options|flags|params)\}?|%\w*(?:args|options)%|[$%]\*|\$@"
+    r"(?i)\$\{?\w*(?:args|opts|options|flags|params)(?::?-)?\}?|%\w*(?:args|options)%|[$%]\*|\$@"
 )
 #: `"${ARGS[@]}"`: a word that holds others, which are not followed.
 _LIST = re.compile(r"\$\{\w{1,100}\[[@*]\][^}]{0,100}\}")
 #: `$MORE`: a word that may hold options, where its name says nothing else.
 _ALONE = re.compile(
     r"(?i)\$\{?(?!\w*(?:model|path|dir|port|host|name|file|script|repo|image|config|ckpt|root|home"
-    r"|python|gpu|num|node|key|tag|device|id\}?$))[a-z_]{3,100}\}?"
+    r"|python|gpu|num|node|key|tag|device|optarg|id\}?$))[a-z_]{3,100}\}?"
 )
 #: `CMD=(python`: an array, to which later lines may add.
 _ARRAY = re.compile(r"([A-Za-z_]\w{0,100})\+?=")
+#: Commands that change the folder.
+_ENTERS = ("cd", "pushd", "set-location", "push-location")
 #: Assignments in branches whose ways are followed: 16 ways for four.
 _MOST_WAYS = 4
 #: Options of `docker run` without a value, and variables that hold options of its own.
@@ -65,6 +68,10 @@ class Command(Struct, frozen=True):
     """Variables and arrays that branches change, with the lines."""
     when: str = ""
     """The condition under which it is reached; empty if it always is."""
+    folder: str = ""
+    """The folder in which it runs, as `cd` has it; empty if nothing changes that."""
+    contained: bool = False
+    """It runs in a container, whose image is its first word."""
 
     def unset(self) -> str:
         """What among its words may hold further options; empty if nothing does."""
@@ -75,7 +82,9 @@ class Command(Struct, frozen=True):
         for at, word in enumerate(words):
             if _OPEN.fullmatch(word) and self._unknown(word):
                 return word
-            if _LIST.fullmatch(word):
+            if _LIST.fullmatch(word) and not shell_words.is_value(
+                word, words[at - 1] if at else ""
+            ):
                 return word
             # Behind an option it is the option's value.
             value = at and words[at - 1].startswith("-") and "=" not in words[at - 1]
@@ -87,8 +96,10 @@ class Command(Struct, frozen=True):
         return self.outside
 
     def _unknown(self, word: str) -> bool:
-        name = word.strip("${}%")
-        return name not in self.variables or name in self.branched
+        name = word.strip("${}%").removesuffix("-").removesuffix(":")
+        known = self.variables.get(name)
+        # ARGS="${ARGS:-}": what it held before is not known.
+        return known is None or name in self.branched or f"${name}" in known.text
 
     def options(self) -> dict[str, Setting]:
         """Its options by name, `-` in names read as `_`."""
@@ -122,8 +133,8 @@ def _line_of(words: Sequence[tuple[str, int]]) -> int:
 
 def ways(
     text: str, lines: Collection[int], known: Mapping[str, str] | None = None
-) -> list[tuple[str, list[Command]]]:
-    """The commands of a shell script for each way through branches, with its condition in words.
+) -> list[tuple[Mapping[int, bool], list[Command]]]:
+    """The commands of a shell script for each way through branches: lines, and whether each runs.
 
     `lines`: those of assignments in branches that matter. It is empty if there are too many ways.
     """
@@ -131,22 +142,14 @@ def ways(
     several = [line for found in script.branched.values() for line in found]
     if not lines or len(lines) > _MOST_WAYS or any(several.count(one) > 1 for one in lines):
         return []
-    found = []
-    for taken in product((False, True), repeat=len(lines)):
-        runs = dict(zip(sorted(lines), taken, strict=True))
-        arms = {line: script.arms[line] for line in lines}
-        if possible(runs, arms, script.whole):
-            found.append((_way(runs), of_shell(text, known, runs)))
-    return found
-
-
-def _way(runs: Mapping[int, bool]) -> str:
-    """`line 3 runs`, `line 3 does not run`."""
-    positive = [f"line {line}" for line, does in runs.items() if does]
-    if positive:
-        return f"{' and '.join(positive)} run{'s' if len(positive) == 1 else ''}"
-    lines = [f"line {line}" for line in runs]
-    return f"{lines[0]} does not run" if len(runs) == 1 else f"neither {' nor '.join(lines)} runs"
+    arms = {line: script.arms[line] for line in lines}
+    each = (
+        dict(zip(sorted(lines), taken, strict=True))
+        for taken in product((False, True), repeat=len(lines))
+    )
+    return [
+        (runs, of_shell(text, known, runs)) for runs in each if possible(runs, arms, script.whole)
+    ]
 
 
 def of_docker(text: str) -> list[Command]:
@@ -155,11 +158,12 @@ def of_docker(text: str) -> list[Command]:
     starts = [one for one in _instructions(text) if one[0] in ("CMD", "ENTRYPOINT")]
     words = [(word, line) for _, rest, line in starts for word in _words(rest)]
     filled = [part for one in words for part in _set_here(one, variables)]
-    image = [(one, line) for name, one, line in _instructions(text) if name == "FROM"][-1:]
+    images = (one for one in _instructions(text) if one[0] == "FROM" and one[1].strip())
+    image = [(one.split()[0], line) for _, one, line in images][-1:]
     if not any(one[0] == "ENTRYPOINT" for one in starts) and filled and filled[0][0][:1] == "-":
         filled = [*image, *filled]  # CMD ["--model", "a/b"]: options of the image's own program
     arguments = [replace(one, words=(*image, *one.words)) for one in _arguments(variables)]
-    return [*_split(filled, variables), *arguments]
+    return [replace(one, contained=True) for one in (*_split(filled, variables), *arguments)]
 
 
 def image_variables(text: str) -> dict[str, Setting]:
@@ -254,7 +258,7 @@ class _Containers:
         if entry.path[place] == ("command" if _POD & {*entry.path} else "entrypoint"):
             self._replaced.add(entry.path[:place])
         self._words.setdefault(entry.path[:place], []).extend(
-            (word, entry.line + at)
+            (shell_words.defaults(word), entry.line + at)
             for at, line in enumerate(entry.value.split("\n"))
             for word in _words(line.rstrip().removesuffix("\\"))
         )
@@ -293,12 +297,20 @@ def _of_container(
     if len(words) == 1 and not variables and not {*_CONTAINERS} & {*path}:
         return  # an image in values of Helm: what starts it is elsewhere
     names = [name for name in _ARGUMENTS if name in variables]
-    added = [
-        (word, variables[name].line) for name in names for word in variables[name].text.split()
-    ]
-    yield Command((*words, *added), variables, outside=outside)
+    added = _handed_options(variables)
+    yield Command((*words, *added), variables, outside=outside, contained=True)
     if names:
         yield Command(((names[0], variables[names[0]].line), *added), {})
+
+
+def _handed_options(variables: Mapping[str, Setting]) -> list[tuple[str, int]]:
+    """The options in variables that the start of an image passes on: CLI_ARGS, COMFYUI_ARGS."""
+    return [
+        (word, one.line)
+        for name, one in variables.items()
+        if name in _ARGUMENTS or (_PASSED_ON.search(name) and one.text[:1] in ("-", "$"))
+        for word in one.text.split()
+    ]
 
 
 def _split(words: list[tuple[str, int]], variables: Mapping[str, Setting]) -> Iterator[Command]:
@@ -312,13 +324,24 @@ def _split(words: list[tuple[str, int]], variables: Mapping[str, Setting]) -> It
             ((word[:-1], line), (";", line)) if word[1:].endswith(";") else ((word, line),)
         )
     ]
+    folder = ""
     for word, line in [*parted, (";", 0)]:
         if word in (";", "&&", "||", "|", "&"):
             if current:
-                yield Command(tuple(current), variables)
+                yield Command(tuple(current), variables, folder=folder)
+                folder = _entered([one for one, _ in current], folder)
             current = []
         else:
             current.append((word, line))
+
+
+def _entered(words: Sequence[str], folder: str) -> str:
+    """The folder behind a command, which may change it."""
+    at = next((at for at, word in enumerate(words[:4]) if word.lower() in _ENTERS), -1)
+    if at < 0:
+        return folder
+    target = words[-1] if len(words) > at + 1 else ""
+    return "" if target.startswith("..") else target.replace("\\", "/")
 
 
 def _arguments(
@@ -353,7 +376,9 @@ def _inner(found: Iterable[Command]) -> Iterator[Command]:
         if at and any(one in names[:at] for one in ("docker", "podman", "nvidia-docker")):
             own = dict(_handed_over(words))
             inner = _contained(words[at + 1 :])
-            yield replace(command, words=inner, variables={**command.variables, **own})
+            variables = {**command.variables, **own}
+            inner = (*inner, *_handed_options(own))
+            yield replace(command, words=inner, variables=variables, contained=True)
         else:
             yield replace(command, words=words)
 
@@ -389,7 +414,7 @@ def _within(found: Sequence[Command], depth: int = 0) -> Iterator[Command]:
         for at, (word, line) in enumerate(command.words[1:], 1):
             if names[at - 1].lower() in ("-c", "-lc", "-ic", "/c") and " " in word:
                 script = shell_words.read(word)
-                inner = [(each, line) for each, _ in script.words]
+                inner = [(each, line + inside - 1) for each, inside in script.words]
                 below = [
                     replace(one, branched=command.branched, when=command.when)
                     for one in _inner(_split(inner, {**command.variables, **script.variables}))

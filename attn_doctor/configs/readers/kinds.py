@@ -19,6 +19,7 @@ from attn_doctor.configs.readers import (
     commands,
     env_file,
     flat,
+    makefile,
     powershell,
     shell_words,
     workflow,
@@ -73,6 +74,8 @@ _CHOOSE = (
 )  # fmt: skip
 #: Programs that notebooks start with settings in their code.
 _FROM_CODE = ("axolotl", "llama-factory", "ai-toolkit")
+#: Names, in small letters, of files without an ending that is known.
+_NAMED = ("dockerfile", "makefile")
 #: Files beside a script that set variables of its container.
 _BESIDE = ("Dockerfile", "docker-compose.yml", "docker-compose.yaml", "compose.yml", "compose.yaml")
 
@@ -99,6 +102,8 @@ def read_all(path: Path, why: str = "") -> list[Reading]:
     if form == "batch":
         translated = powershell if path.suffix.lower() == ".ps1" else batch
         return _followed(_named(base, started(base, translated.as_shell(text))), path)
+    if form == "make":
+        return _followed(_named(base, started(base, makefile.as_shell(text))), path)
     if form == "docker":
         return _named(base, known_in(base, commands.of_docker(text)))
     return _followed(_shell(base, text, path), path)
@@ -106,7 +111,7 @@ def read_all(path: Path, why: str = "") -> list[Reading]:
 
 def may_choose(path: Path) -> bool:
     """The file says something of attention: for the files of a folder, which no one named."""
-    if path.suffix.lower() not in _FORMS and not path.name.lower().startswith("dockerfile"):
+    if path.suffix.lower() not in _FORMS and not path.name.lower().startswith(_NAMED):
         return False
     if path.suffix.lower() in (".py", ".txt", ".json", ".ipynb", ".sh") or path.name == ".env":
         try:
@@ -134,6 +139,8 @@ def _form(path: Path, text: str) -> Form:
         path.suffix.lower() == ".dockerfile"
     ):
         return "docker"
+    if path.name in ("Makefile", "makefile", "GNUmakefile") or path.suffix == ".mk":
+        return "make"
     first = text[:200].lstrip()
     if first.startswith("{"):
         return "json"

@@ -12,7 +12,17 @@ from attn_doctor.errors import AttnDoctorError
 
 Kind = Literal["simpletuner", "finetrainers", "script", "variables", "format"]
 Form = Literal[
-    "json", "toml", "env", "shell", "python", "yaml", "batch", "docker", "notebook", "workflow"
+    "json",
+    "toml",
+    "env",
+    "shell",
+    "python",
+    "yaml",
+    "batch",
+    "docker",
+    "notebook",
+    "workflow",
+    "make",
 ]
 #: A value as a configuration holds it; lists are those of options that take several.
 Value = str | int | float | bool | tuple[str, ...] | None

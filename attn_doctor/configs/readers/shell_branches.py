@@ -19,6 +19,8 @@ _ELSE = re.compile(r"^(?:elif\s+([^;]{1,2000})|else\b)")
 #: `sglang)` of a `case`
 _LABEL = re.compile(r"^\(?([^()$;]{1,200})\)")
 _HERE = re.compile(r"(?<!<)<<-?\s*[\"']?(\w{1,100})")
+#: What runs the text between `<<EOF` and `EOF` as commands, or keeps it as a script.
+_RUNS = re.compile(r"(?:^|[\s/])(?:ba|z)?sh\b|\bssh\b|\.(?:sh|slurm|sbatch|bat)\b")
 #: Characters of a condition that is shown as written.
 _SHOWN = 80
 
@@ -47,7 +49,10 @@ class Branches:
         """Branches of which one part always runs: the line that opens each, and the parts."""
         self._ends = ""
         """The line with which a text between `<<EOF` and `EOF` ends."""
+        self._runs = False
         self._number = 0
+        self.in_text = False
+        """The line belongs to a text that no shell runs."""
 
     @property
     def inside(self) -> bool:
@@ -59,11 +64,13 @@ class Branches:
 
         Nothing opens or closes in the text of a file that the script writes.
         """
+        self.in_text = bool(self._ends) and not self._runs
         if self._ends:
             self._ends = "" if line.strip() == self._ends else self._ends
             return 0
         here = _HERE.search(line)
         self._ends = here[1] if here else ""
+        self._runs = bool(_RUNS.search(line))
         self._number = number
         first = _FIRST.match(line)
         if first is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from attn_doctor.configs.readers.settings import Setting
 from attn_doctor.configs.readers.shell_branches import Arms, Branches
@@ -30,6 +30,10 @@ _CONCERNS = re.compile(
 _OPTIONS = re.compile(r"(?i)(?:args|opts|options|flags|params)\d?$")
 #: `export NAME="--one \\`: a value that goes on on the next line.
 _OPENED = re.compile(r"(?:export\s+)?[A-Za-z_]\w{0,100}=\"[^\"]{0,4000}$")
+#: `X=$(python -c "`, `bash -c "`: what may take a text of several lines.
+_TEXT = re.compile(r"\$\(|\s-\w?c\s")
+#: `--optimizer_args "${OPTIMIZER_ARGS[@]}"`: the words of the list are values of that option.
+_NAMED = re.compile(r"\$\{?([A-Za-z_]\w{0,100})(?:\[[@*]\])?\}?")
 #: Lines of one value.
 _LINES = 100
 _QUOTING = re.compile(r"[\"'\\#]")
@@ -89,6 +93,8 @@ class _Reader:
         self._open = ""
         """The array whose words follow, with `+` if they are added to it."""
         self._parentheses = 0
+        self._given = 0
+        """Parentheses of this line that it does not close, without those in quotes."""
         self._in_array: list[tuple[str, int]] = []
 
     def script_of(self, text: str) -> Script:
@@ -103,9 +109,16 @@ class _Reader:
             leading = leading or not continued
             continued = goes_on
             closed = self._branches.enter(line, number)
+            if self._branches.in_text:
+                continue
             condition = self._branches.condition()
             if condition:
                 script.conditions[number] = condition
+            if self._open == _GIVEN:  # what `$(…)` gives is not followed
+                self._parentheses += _parentheses(line)
+                self._open = _GIVEN if self._parentheses > 0 else ""
+                words = []
+            self._given = _parentheses(line)
             leading = self._line(words, number, leading=leading, inside=self._branches.inside)
             self._branches.leave(closed)
             if not (goes_on or self._open):
@@ -117,6 +130,8 @@ class _Reader:
         """Take the words of one line; whether a further line may still begin with assignments."""
         declares = False
         for raw in words:
+            if self._open == _GIVEN:
+                continue
             if self._open:
                 self._element(raw, number, inside=inside)
                 continue
@@ -133,6 +148,8 @@ class _Reader:
             else:
                 leading = raw.endswith(";")
             self._word(raw, number)
+        if self._open == _GIVEN and self._parentheses <= 0:
+            self._open = ""
         return leading
 
     def _assigned(self, raw: str, number: int, *, inside: bool) -> bool:
@@ -144,8 +161,7 @@ class _Reader:
             # X=$(kubectl get service …): what a command gives is not followed.
             self._values.pop(match[1], None)
             self._certain.pop(match[1], None)
-            self._open, self._in_array, self._parentheses = _GIVEN, [], 0
-            self._element(match[3], number, inside=inside)
+            self._open, self._parentheses = _GIVEN, self._given
             return True
         if match[3].startswith("("):
             self._open, self._in_array, self._parentheses = match[1] + match[2], [], 0
@@ -161,8 +177,10 @@ class _Reader:
         self._certain[name] = value
         if not inside:
             self._script.branched.pop(name, None)
-        elif _differ(before, value) or _CONCERNS.search(name) or name in self._script.branched:
+        elif _differ(before, value) or _CONCERNS.search(name):
             self._branch(name, number)
+            del self._certain[name]
+        elif name in self._script.branched:
             del self._certain[name]
         self._values[name] = value
         self._script.variables[name] = Setting(name, value, number)
@@ -180,8 +198,6 @@ class _Reader:
             return
         name, adds = self._open.removesuffix("+"), self._open.endswith("+")
         self._open = ""
-        if name == _GIVEN:
-            return
         before = self._arrays.get(name, [])
         after = [*before, *self._in_array] if adds else self._in_array
         inside = inside and not self._runs.get(number, False)
@@ -235,10 +251,25 @@ def _joined(words: list[tuple[str, int]]) -> str:
 
 def _differ(before: str, after: str) -> bool:
     """Two values differ in words that may concern attention, or name a program."""
-    words = {*before.split()} ^ {*after.split()}
+    words = {*_own_words(before)} ^ {*_own_words(after)}
     # Of `--lr=$LR` the value matters only if the name does.
     names = (one.partition("=")[0] if one.startswith("--") else one for one in words)
     return any(_CONCERNS.search(one) for one in names)
+
+
+def _own_words(text: str) -> Iterator[str]:
+    """Words without the variables that an option of the same name takes."""
+    last = ""
+    for word in text.split():
+        if not is_value(word, last):
+            yield word
+        last = word
+
+
+def is_value(word: str, before: str) -> bool:
+    """A variable is the value of the option before it, which has its name."""
+    named = _NAMED.fullmatch(word)
+    return named is not None and before.lower() == f"--{named[1].lower()}"
 
 
 def options_of(words: list[tuple[str, int]]) -> dict[str, Setting]:
@@ -267,32 +298,90 @@ def options_of(words: list[tuple[str, int]]) -> dict[str, Setting]:
 
 
 def _logical(text: str) -> Iterator[tuple[int, str, bool]]:
-    """Lines with their numbers, and whether the command goes on on the next one."""
-    started, start = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if started:  # a value in quotes of several lines
-            started += stripped.removesuffix("\\").rstrip() + " "
-            if '"' not in stripped and number - start < _LINES and len(started) < LONGEST:
-                continue
-            yield start, started, stripped.endswith("\\")
-            started = ""
-            continue
+    """Lines with their numbers, and whether the command goes on on the next one.
+
+    A text in quotes that `$(` or `-c` takes is one line, whatever it holds.
+    """
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        start, stripped = at + 1, lines[at].strip()
+        at += 1
         if not stripped or stripped.startswith("#") or len(stripped) > LONGEST:
             continue
         if stripped.endswith("\\") and _OPENED.match(stripped):
-            started, start = stripped.removesuffix("\\"), number
-            continue
-        yield number, stripped.removesuffix("\\"), stripped.endswith("\\")
-    if started:
-        yield start, started, False
+            stripped, at = _assigned_text(lines, at - 1)
+        elif _TEXT.search(stripped):
+            stripped, at = _quoted_text(lines, at - 1)
+        yield start, stripped.removesuffix("\\"), stripped.endswith("\\")
+
+
+def _assigned_text(lines: Sequence[str], start: int) -> tuple[str, int]:
+    """A value in quotes of several lines as one, and the index behind it."""
+    found = [lines[start].strip().removesuffix("\\")]
+    for at in range(start + 1, min(len(lines), start + _LINES)):
+        found.append(lines[at].strip().removesuffix("\\").rstrip() + " ")
+        if '"' in lines[at]:
+            break
+    end = start + len(found)
+    return "".join(found), end
+
+
+def _quoted_text(lines: Sequence[str], start: int) -> tuple[str, int]:
+    """A line with those that its quotes reach over, and the index behind them."""
+    quote = _open_quote(_uncommented(lines[start].strip()), "")
+    for end in range(start + 1, min(len(lines), start + _LINES)):
+        if not quote:
+            break
+        quote = _open_quote(lines[end], quote)
+        if not quote:
+            return "\n".join([lines[start].lstrip(), *lines[start + 1 : end + 1]]), end + 1
+    return lines[start].strip(), start + 1
+
+
+def _open_quote(line: str, quote: str) -> str:
+    """The quote that is open behind a line. `quote`: the one before it."""
+    return next(reversed([one for _, one in _quotes(line, quote)]), quote)
+
+
+def _uncommented(line: str) -> str:
+    """A line without its comment: `#` in a word begins none, as in `$((10#$A))`."""
+    if "#" not in line:
+        return line
+    for at, quote in _quotes(line, ""):
+        if line[at] == "#" and not quote and (at == 0 or line[at - 1].isspace()):
+            return line[:at]
+    return line
+
+
+def _quotes(line: str, quote: str) -> Iterator[tuple[int, str]]:
+    """The places of a line, with the quote that is open behind each."""
+    at = 0
+    while at < len(line):
+        letter = line[at]
+        if letter == "\\" and quote != "'":
+            at += 1
+        elif quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'":
+            quote = letter
+        yield min(at, len(line) - 1), quote
+        at += 1
+
+
+def _parentheses(line: str) -> int:
+    """The parentheses outside quotes that a line leaves open."""
+    if "(" not in line and ")" not in line:
+        return 0
+    letters = [line[at] for at, quote in _quotes(line, "") if not quote]
+    return letters.count("(") - letters.count(")")
 
 
 def _split(line: str) -> list[str]:
     if not _QUOTING.search(line):
         return line.split()  # the same, without shlex's slow walk from letter to letter
     try:
-        return shlex.split(line, comments=True)
+        return shlex.split(_uncommented(line))
     except ValueError:  # a quote that ends on a later line
         return line.replace('"', " ").replace("'", " ").split()
 
@@ -300,6 +389,11 @@ def _split(line: str) -> list[str]:
 def appended(before: str, more: str) -> str:
     """What a variable holds after `+=`; it stays as it is once it has over `LONGEST` characters."""
     return f"{before} {more}".strip() if len(before) <= LONGEST else before
+
+
+def defaults(word: str) -> str:
+    """A word with the defaults of its variables: `${A:-b}` is `b`."""
+    return _filled(word, {}, LONGEST) if "${" in word else word
 
 
 def _filled(word: str, values: Mapping[str, str], most: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -20,6 +21,9 @@ _COMMANDS = 5_000
 #: Files with settings that a command line may name.
 _FILES = (".yaml", ".yml", ".toml", ".json")
 
+#: The condition of a branch, and the way through branches by its number.
+_Case = tuple[str, int]
+
 
 def started(base: Reading, text: str, known: Mapping[str, str] | None = None) -> list[Reading]:
     """What a shell script starts, for each way through branches that set its options.
@@ -27,21 +31,68 @@ def started(base: Reading, text: str, known: Mapping[str, str] | None = None) ->
     `known`: variables of its environment.
     """
     found = commands.of_shell(text, known)
-    several = commands.ways(text, {line for one in found for line in _branching(one)}, known)
-    if not several:
+    ways = commands.ways(text, {line for one in found for line in _branching(one)}, known)
+    if not ways:
         return known_in(base, found)
-    ways = frozenset(way for way, _ in several)
-    reached: dict[tuple[str, str, str], tuple[Reading, set[str]]] = {}
-    for way, its in several:
+    # The condition and the way under which each reading holds.
+    cases: dict[tuple[str, str], tuple[Reading, set[_Case]]] = {}
+    for at, (_, its) in enumerate(ways):
         for reading in _readings(base, its):
-            key = (reading.format, _key(reading), reading.when)
-            reached.setdefault(key, (reading, set()))[1].add(way)
+            own = cases.setdefault((reading.format, _key(reading)), (reading, set()))
+            own[1].add((reading.when, at))
+    every: dict[str, set[_Case]] = {}
+    for (name, _), (_, own_cases) in cases.items():
+        every.setdefault(name, set()).update(own_cases)
+    runs = [one for one, _ in ways]
     return _distinct(
-        replace(one, when=" and ".join(filter(None, (one.when, " or ".join(sorted(taken))))))
-        if taken < ways
-        else one
-        for one, taken in reached.values()
+        replace(reading, when=_condition(own_cases, every[name], runs))
+        for (name, _), (reading, own_cases) in cases.items()
     )
+
+
+def _condition(own: set[_Case], every: set[_Case], runs: Sequence[Mapping[int, bool]]) -> str:
+    """The condition of a reading in words, as short as the other readings allow."""
+    ways, whens = {at for _, at in own}, {when for when, _ in own}
+    if {one for one in every if one[1] in ways} == own:
+        return _ways(ways, runs)
+    if {one for one in every if one[0] in whens} == own:
+        return "" if "" in whens else " or ".join(sorted(whens))
+    parts = [
+        " and ".join(filter(None, (when, _ways({at for one, at in own if one == when}, runs))))
+        for when in sorted(whens)
+    ]
+    return " or ".join(parts) if all(parts) else ""
+
+
+def _ways(own: set[int], runs: Sequence[Mapping[int, bool]]) -> str:
+    """Ways in words, without lines that make no difference; empty for all ways."""
+    lines = [*runs[0]]
+    for line in runs[0]:
+        rest = [one for one in lines if one != line]
+        kept = {tuple(runs[at][one] for one in rest) for at in own}
+        if all(
+            (tuple(each[one] for one in rest) in kept) == (at in own)
+            for at, each in enumerate(runs)
+        ):
+            lines = rest
+    if not lines:
+        return ""
+    said = [_said(own, lines, runs), _said(own, [*runs[0]], runs)]
+    return next((one for one in said if " not " not in one and "neither" not in one), said[0])
+
+
+def _said(own: set[int], lines: Sequence[int], runs: Sequence[Mapping[int, bool]]) -> str:
+    every = (_way({line: runs[at][line] for line in lines}) for at in sorted(own))
+    return " or ".join(dict.fromkeys(every))
+
+
+def _way(runs: Mapping[int, bool]) -> str:
+    """`line 3 runs`, `line 3 does not run`."""
+    positive = [f"line {line}" for line, does in runs.items() if does]
+    if positive:
+        return f"{' and '.join(positive)} run{'s' if len(positive) == 1 else ''}"
+    lines = [f"line {line}" for line in runs]
+    return f"{lines[0]} does not run" if len(runs) == 1 else f"neither {' nor '.join(lines)} runs"
 
 
 def _branching(command: Command) -> Iterator[int]:
@@ -118,12 +169,17 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             branches=changed,
             branched=branched,
             script=one.may_be_own(command),
-            files=tuple(
-                word
-                for word, _ in own.words
-                if word.lower().endswith(_FILES) and not word.startswith("-")
-            ),
+            files=tuple(_files([word for word, _ in own.words])),
         )
+
+
+def _files(words: Sequence[str]) -> Iterator[str]:
+    """The files with settings, which stand alone or behind `--config`."""
+    for before, word in pairwise(["", *words]):
+        option = before.startswith("-") and "=" not in before and not before.startswith("--config")
+        name = word.removeprefix("--config=").removeprefix("--config_file=")
+        if name.lower().endswith(_FILES) and not name.startswith("-") and not option:
+            yield name
 
 
 def _at(name: str, lines: Sequence[int]) -> str:
@@ -138,8 +194,12 @@ def _name(word: str) -> str:
 
 
 def _read_by(one: Format, command: Command) -> str:
-    """A file with options that the program reads by itself: webui-user.sh."""
+    """A file with options that the program reads: webui-user.sh, or the one of `--config`."""
     words = named_in(command)
+    options = command.options()
+    given = next((options[name].text for name in one.config if name in options), "")
+    if given:
+        return given
     found = (
         file for pattern, file in one.reads.items() if any(re.fullmatch(pattern, w) for w in words)
     )

@@ -243,7 +243,11 @@ def named_in(command: Command) -> list[str]:
     paths = [
         word
         for at, (word, after) in enumerate(zip(first, [*first[1:], ""], strict=False))
-        if not word.isidentifier() or not at or first[at - 1] in _LEADS or after in _TASKS
+        # /opt/venv/bin/vllm starts a program as vllm does; `find /var/log/vllm` does not.
+        if not word.rpartition("/")[2].isidentifier()
+        or not at
+        or first[at - 1] in _LEADS
+        or after in _TASKS
         if not _BLANK.search(word) and (at or command.contained or not _TAGGED.search(word))
     ]
     inside = [f"{command.folder}/{one}" for one in paths if command.folder and one in _GENERIC]

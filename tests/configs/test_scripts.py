@@ -238,6 +238,12 @@ def test_the_default_of_a_field(default: str, shown: str, tmp_path: Path) -> Non
     assert (one.phases[0].shown, one.phases[0].when) == (shown, when)
 
 
+def test_unsloth_decides_by_itself(tmp_path: Path) -> None:
+    body = 'FastLanguageModel.from_pretrained("x", attn_implementation="flash_attention_2")\n'
+    one = predicted(script(tmp_path, body))
+    assert "Unsloth replaces" in one.phases[0].undecided
+
+
 def test_the_precision_of_the_autoencoder(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     path.write_text(

@@ -179,6 +179,9 @@ class _Script:
         if call.what == "attn_implementation" and call.detail == "none":
             shown = "sdpa of Transformers, or eager if the model has no sdpa"
             return replace(base, backend="native", shown=shown)
+        if call.detail == "unsloth":
+            reason = "Unsloth replaces the model's attention, and chooses by what is installed"
+            return replace(base, undecided=reason)
         if call.what == "attn_implementation" and call.detail == "option" and not call.value:
             reason = "an option of the same name decides, and Transformers where it is not given"
             return replace(base, undecided=reason)

@@ -315,6 +315,8 @@ def _shell(base: Reading, text: str, path: Path) -> list[Reading]:
         one = replace(base, kind=kind, settings=settings, variables=script.variables, unset=unset)
         return [one]
     found = started(base, text)
+    if path.suffix == ".txt":  # a list of names starts nothing
+        found = [one for one in found if one.settings or one.files or one.variables]
     if found:
         open_ = {one.unset.strip("${}") for one in found if one.unset}
         return _in_image(base, text, path, open_) or found if open_ else found

@@ -80,6 +80,8 @@ VARIABLES = (
     "VLLM_ATTENTION_BACKEND",
     "SGLANG_ATTENTION_BACKEND",
 )
+#: Classes of Unsloth, which replaces the attention of the models that it loads.
+_UNSLOTH = re.compile(r"Fast(?:\w*Model)$")
 #: Classes that compute attention by code of their own where they are not of Diffusers.
 _MODELS = re.compile(r"Pipeline$|Transformer\w*Model$|UNet\w*Model$")
 
@@ -333,7 +335,10 @@ class _Reader:
         if last_name(node.func) in ("add_argument", "field", "Field", *_CHOICES):
             return
         for keyword in node.keywords:
-            yield from self._keyword(keyword, last_name(node.func))
+            if keyword.arg in _IMPLEMENTATION and _UNSLOTH.match(_on(node)):
+                yield Call("attn_implementation", "", _on(node), node.lineno, detail="unsloth")
+            else:
+                yield from self._keyword(keyword, last_name(node.func))
 
     def _keyword(self, keyword: ast.keyword, function: str) -> Iterator[Call]:
         value, line = keyword.value, keyword.value.lineno

@@ -89,7 +89,7 @@ class Call(Struct, frozen=True):
     detail: str = ""
     """The dtype of an object that is loaded: empty if it is not given, `unknown` if it is not
     written in the script. Of a choice: `option` if one of the command line decides, `none` if that
-    has no default."""
+    has no default, `unsloth` if Unsloth decides."""
 
     def under(self, branches: tuple[Branch, ...]) -> Call:
         """The same within further branches."""

@@ -59,12 +59,8 @@ def reader(host: Host) -> Callable[[str], Binary]:
 
 #: Libraries that every Python has loaded: a symbol without a version is looked up there too.
 _ALWAYS = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
-#: Parts of the GNU C library, which have one version.
+#: Parts of the GNU C library, which have one version. Symbols are looked up in `_ALWAYS`.
 _GLIBC = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil.", "libresolv.", "ld-linux")
-#: Libraries in which no symbol is looked up: `_ALWAYS` names those of the first; the driver's comes
-#: with the driver.
-_NOT_SEARCHED = (*_GLIBC, "libcuda.")
-
 #: Libraries that `import torch` loads itself, in this order; these need all others.
 _TORCH_FIRST = ("libtorch_global_deps.so", "libtorch_python.so")
 #: How the names of libraries begin that come with torch itself.
@@ -105,7 +101,7 @@ class Linking:
             missing=tuple(missing),
             elsewhere=tuple(place for name in missing if (place := self._elsewhere(name))),
             providers=(
-                *(place for name, place in found.items() if not name.startswith(_NOT_SEARCHED)),
+                *(place for name, place in found.items() if not name.startswith(_GLIBC)),
                 *self._always,
             ),
             too_old=tuple(too_old),

@@ -116,6 +116,24 @@ def test_built_for_another_torch(environment: Environment) -> None:
     assert "undefined symbol: _ZN3c105newerEi" in loads(environment, path)
 
 
+def test_a_function_of_the_driver(environment: Environment) -> None:
+    """Extensions for Hopper link against libcuda themselves."""
+    driver = environment.root / "driver" / "libcuda.so.1"
+    library(driver, "int cuTensorMap() { return 0; }", "-Wl,-soname,libcuda.so.1")
+    source = "int cuTensorMap(); int run() { return cuTensorMap(); }"
+    path = environment.site / "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
+    library(path, source, str(driver))
+    named = {"LD_LIBRARY_PATH": str(driver.parent)}
+    (found,), _ = environment.read(**named)
+    assert (found.undefined_symbol_count, found.loads) == (0, True)
+    assert loads(environment, path, **named) == ""
+    # A driver that is older than the function.
+    library(driver, "int cuInit() { return 0; }", "-Wl,-soname,libcuda.so.1")
+    (found,), _ = environment.read(**named)
+    assert (found.first_undefined_symbols, found.mismatch) == (("cuTensorMap(…)",), "libraries")
+    assert "undefined symbol: _Z11cuTensorMapv" in loads(environment, path, **named)
+
+
 def test_a_missing_library_is_found_in_another_folder(environment: Environment) -> None:
     beside = environment.site / "nvidia" / "cuda_runtime" / "lib" / "libcudart.so.12"
     library(beside, "int cudart() { return 0; }", "-Wl,-soname,libcudart.so.12")

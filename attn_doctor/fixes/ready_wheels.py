@@ -144,7 +144,8 @@ def _files(path: Path, publisher: dict[str, str]) -> Iterator[ReadyWheel]:
         package, version, tag, torch, cuda, platform, pythons = cells
         for python in pythons.split(","):
             name = package.replace("-", "_")
-            file = f"{name}-{version}+cu{cuda}torch{torch}-{python}-{platform}.whl"
+            local = publisher.get("local", "+cu{cuda}torch{torch}").format(cuda=cuda, torch=torch)
+            file = f"{name}-{version}{local}-{python}-{platform}.whl"
             yield ReadyWheel(
                 package=package,
                 version=version,

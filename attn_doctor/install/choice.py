@@ -20,12 +20,12 @@ from attn_doctor.fixes.postconditions import with_build
 from attn_doctor.fixes.python_support import obstacle
 from attn_doctor.install.builds import Fit, TorchBuild, fit, installed_build, published
 from attn_doctor.install.demand import Demand
-from attn_doctor.install.hardware import gpu_fault
+from attn_doctor.install.hardware import COMPILED, gpu_fault
 from attn_doctor.install.known_faults import known_faults, sentence
 from attn_doctor.install.packages import Lacking, Pick, Rules, pick
 
 #: Packages that are built for one torch: where it moves, those that are installed move with it.
-_TIED = ("torchvision", "torchaudio", "flash-attn", "xformers", "sageattention")
+_TIED = ("torchvision", "torchaudio", "flash-attn", "flash-attn-3", "xformers", "sageattention")
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ def choose(
     if fault := _python_fault(demand, facts):
         return Conflict(reasons=(fault,), names=("python",))
     rules = rules or Rules(community=demand.community)
-    offered = (one for one in _builds(demand, facts, tables) if one.full not in rules.absent)
+    offered = (one for one in _builds(demand, facts, tables) if _is_there(one, rules))
     tried = [_try(build, demand, facts, tables, rules) for build in offered]
     if fault := _gpu_fault(demand, tried):
         return Conflict(reasons=(fault,), names=("gpu",))
@@ -117,10 +117,15 @@ def _builds(demand: Demand, facts: Facts, tables: Mapping[str, Any]) -> Iterator
                 yield build
 
 
+def _is_there(build: TorchBuild, rules: Rules) -> bool:
+    reachable = build.installed or not (build.index and rules.only_default)
+    return bool(reachable) and build.full not in rules.absent
+
+
 def wants_cuda(demand: Demand, facts: Facts) -> bool:
     """Whether torch has to be built for CUDA: for the GPU, or because it is asked for."""
     seen = bool(facts.gpus) or facts.driver.vendor == "nvidia"
-    needing = {"flash-attn", "xformers", "sageattention"} & {*demand.packages}
+    needing = {*COMPILED} & {*demand.packages}
     return seen or demand.gpu or bool(needing)
 
 
@@ -190,12 +195,14 @@ def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
             field = getattr(facts, package.replace("-", "_"))
             if not field.installed or package in demand.packages:
                 continue
-            answer = pick(package, best.ahead, rules)
+            answer = pick(package, best.ahead, rules, asked=False)
             if isinstance(answer, Lacking) or answer.how == "build":
                 dropped.append(package)
             elif answer.how != "stays":
                 picks.append(answer)
     picks += [_plain(package, facts) for package in demand.plain]
+    if rules.only_default and not best.build.installed:
+        notes.append("PyTorch's own index cannot be reached; this build is on the default index")
     notes += [f"{best.build.text}: {sentence(one)}" for one in known_faults(demand, best.ahead)]
     if best.build.cuda and not wants_cuda(replace(demand, words=()), facts):
         notes.append("no NVIDIA GPU was found here, so that it does not run on this machine")

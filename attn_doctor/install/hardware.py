@@ -10,7 +10,8 @@ from attn_doctor.backends.readiness import Readiness
 from attn_doctor.facts import Facts, Package
 from attn_doctor.install.demand import Demand
 
-_PACKAGES = ("flash-attn", "xformers", "sageattention")
+#: Packages with code for NVIDIA GPUs.
+COMPILED = ("flash-attn", "flash-attn-3", "xformers", "sageattention")
 _VENDORS = {"amd": "an AMD GPU", "intel": "an Intel GPU"}
 
 
@@ -21,7 +22,7 @@ def gpu_fault(demand: Demand, ahead: Facts) -> str:
     without a mask, of unknown size.
     """
     vendor = "" if demand.gpu else _VENDORS.get(ahead.driver.vendor or "")
-    packages = [name for name in _PACKAGES if name in demand.packages]
+    packages = [name for name in COMPILED if name in demand.packages]
     if vendor and packages:
         return (
             f"the known builds of {', '.join(packages)} are for NVIDIA GPUs, and this is {vendor}"
@@ -33,7 +34,7 @@ def gpu_fault(demand: Demand, ahead: Facts) -> str:
     if not ahead.gpus:
         return ""
     # What is installed does not count: the requirements of those that are absent are about GPUs.
-    none = dict.fromkeys((name.replace("-", "_") for name in _PACKAGES), Package(installed=False))
+    none = dict.fromkeys((name.replace("-", "_") for name in COMPILED), Package(installed=False))
     there = replace(ahead, **none)
     call = AttentionCall(
         phase="training" if demand.training else "inference",

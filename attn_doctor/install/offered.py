@@ -94,7 +94,12 @@ _NEVER = "Not possible with this Python: "
 #: The start of the title of a fix for which no set of releases exists here.
 _NOWHERE = "Not possible here: "
 #: Packages that `install` chooses with their torch → its word for them.
-_WORDS = {"flash-attn": "flash", "xformers": "xformers", "sageattention": "sage"}
+_WORDS = {
+    "flash-attn": "flash",
+    "flash-attn-3": "flash3",
+    "xformers": "xformers",
+    "sageattention": "sage",
+}
 _TORCH = {"torch", "torchvision", "torchaudio"}
 #: Options of a command that repairs the installed release.
 _REPAIRS = {"--force-reinstall", "--no-deps"}

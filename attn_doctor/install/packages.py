@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from attn_doctor.derived.releases import find, parts, series
 from attn_doctor.facts import Facts
@@ -26,7 +27,10 @@ _FIELDS = {
     "sageattention": "sageattention",
     "torchvision": "torchvision",
     "torchaudio": "torchaudio",
+    "flash-attn-3": "flash_attn_3",
 }
+#: Oldest SageAttention that `backends` takes; earlier ones are not what `sage` means.
+OLDEST_SAGE = "2.1.1"
 
 
 class Pick(Struct, frozen=True, kw_only=True):
@@ -63,13 +67,19 @@ class Rules(Struct, frozen=True, kw_only=True):
     """Addresses of wheels that were read and do not load."""
     absent: frozenset[str] = frozenset()
     """Versions of torch that the index does not have, with their local part."""
+    only_default: bool = False
+    """Only the default index can be reached, none of PyTorch's."""
     loads: Callable[[ReadyWheel, Facts], bool] = lambda *_: False
     """Whether a wheel that is named after an earlier torch loads with that of the facts."""
 
 
-def pick(package: str, facts: Facts, rules: Rules) -> Pick | Lacking:
-    """Return how `package` is installed beside the torch of `facts`, or why it is not."""
-    if kept := _kept(package, facts):
+def pick(package: str, facts: Facts, rules: Rules, *, asked: bool = True) -> Pick | Lacking:
+    """Return how `package` is installed beside the torch of `facts`, or why it is not.
+
+    `asked`: it is asked for. Otherwise an installed release stays although it is too old.
+    """
+    kept = _kept(package, facts)
+    if kept and not (asked and package == "sageattention" and _too_old(kept.version)):
         return kept
     return _PICKERS[package](facts, rules)
 
@@ -87,9 +97,14 @@ def _kept(package: str, facts: Facts) -> Pick | None:
         fits = fits and not isinstance(_torchaudio(facts, Rules()), Lacking)
     else:
         fits = found.known_to_load is True and found.built_torch in (None, facts.torch.version)
+        fits = fits and found.path != ""  # FlashAttention 3 without its module
     if not fits:
         return None
     return Pick(package=package, how="stays", version=found.version)
+
+
+def _too_old(sage: str) -> bool:
+    return parts(sage) < parts(OLDEST_SAGE)
 
 
 def _accepts(specifier: str | None, torch: str | None) -> bool:
@@ -118,11 +133,34 @@ def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
     for wheel in ready_wheels("sageattention", facts, community=rules.community):
         if wheel.url not in rules.rejected and wheel.names_torch(facts.torch.version):
             return _by_address("sageattention", wheel)
-    return _built("sageattention", _SAGE, facts, rules)
+    built = _built("sageattention", _SAGE, facts, rules)
+    if not isinstance(built, Lacking):
+        return built
+    if facts.sageattention.installed:
+        older = f"the installed {facts.sageattention.version} is too old for Diffusers"
+    else:
+        older = "1.0.6 on the package index needs no compiler, but is too old for Diffusers"
+    return Lacking(f"{built.reason}; {older}, which takes {OLDEST_SAGE} or later")
+
+
+def _flash_3(facts: Facts, rules: Rules) -> Pick | Lacking:
+    if fault := _needs_cuda("FlashAttention 3", facts):
+        return Lacking(fault)
+    for wheel in ready_wheels("flash-attn-3", facts):
+        if wheel.url not in rules.rejected and wheel.names_torch(facts.torch.version):
+            found = _by_address("flash-attn-3", wheel)
+            doubt = "whether it has code for GPUs before Hopper is unknown"
+            before = (facts.driver.best_sm or 90) < 90
+            return replace(found, note=f"{found.note}; {doubt}") if before else found
+    system = f"{facts.system.os} {facts.system.arch}"
+    return Lacking(
+        f"no known wheel of FlashAttention 3 is for torch {facts.torch.version} on {system}:"
+        " PyTorch's own are for torch 2.9 or later on linux x86_64"
+    )
 
 
 def _by_address(package: str, wheel: ReadyWheel) -> Pick:
-    publisher = "the project" if wheel.official else f"{wheel.publisher}, not by the project"
+    publisher = wheel.publisher if wheel.official else f"{wheel.publisher}, not by the project"
     return Pick(
         package=package,
         how="address",
@@ -156,19 +194,21 @@ def _built(package: str, requirement: str, facts: Facts, rules: Rules) -> Pick |
     )
 
 
-def _xformers(facts: Facts, _: Rules) -> Pick | Lacking:
+def _xformers(facts: Facts, rules: Rules) -> Pick | Lacking:
     if fault := _needs_cuda("xformers", facts):
         return Lacking(fault)
     found = verdict("xformers", facts)
     if found.wheel != "yes":
         return Lacking(f"xformers: {found.reason}")
+    if found.index and rules.only_default:
+        return Lacking(f"xformers {found.version}: {found.index} cannot be reached")
     return Pick(
         package="xformers",
         how="index",
         version=found.version,
         requirement=found.requirement,
         index=found.index,
-        note=found.reason,
+        note=f"from PyTorch's index {found.index.rpartition('/')[2]}" if found.index else "",
     )
 
 
@@ -223,6 +263,7 @@ def _needs_cuda(name: str, facts: Facts) -> str:
 
 _PICKERS: dict[str, Callable[[Facts, Rules], Pick | Lacking]] = {
     "flash-attn": _flash,
+    "flash-attn-3": _flash_3,
     "sageattention": _sage,
     "xformers": _xformers,
     "triton": _triton,

@@ -27,6 +27,7 @@ _READ = 3
 #: Facts that hold once a package is installed.
 _DONE = {
     "flash-attn": ("flash_attn.known_to_load == true",),
+    "flash-attn-3": ("flash_attn_3.known_to_load == true",),
     "xformers": ("xformers.known_to_load == true",),
     "sageattention": ("sageattention.known_to_load == true",),
     "torchvision": ("torchvision.installed == true",),
@@ -51,13 +52,15 @@ def installation(
     read: bool = True,
     torch_index: str = builds.INDEX,
     absent: frozenset[str] = frozenset(),
+    only_default: bool = False,
     watch: Callable[[str], None] = lambda _: None,
 ) -> Installation | Conflict:
     """Return the installation for the machine of the facts, or why there is none.
 
     `read`: look into wheels that are named by their address, which takes some seconds each. A wheel
     that does not load with the torch is not taken. `watch` gets a text for each. `absent`: versions
-    of torch that the index is known not to have.
+    of torch that the index is known not to have. `only_default`: PyTorch's indexes cannot be
+    reached.
     """
     tables = library.tables()
 
@@ -80,7 +83,7 @@ def installation(
         seen.append(wheel.url)
         return verdict(wheel, ahead).verdict.loads == "yes"
 
-    rules = Rules(community=demand.community, absent=absent, loads=loads)
+    rules = Rules(community=demand.community, absent=absent, only_default=only_default, loads=loads)
     while True:
         found = choose(demand, facts, tables, rules)
         if isinstance(found, Conflict):
@@ -150,7 +153,8 @@ def _step(pick: Pick, choice: Choice, base: str) -> Step:
     index = pick.index.replace(builds.INDEX, base)
     source = ("--index-url", index) if index else ()
     flags = ("--no-build-isolation",) if pick.how == "build" else ()
-    run = ("pip", "install", *flags, pick.requirement, *source)
+    requirement = pick.requirement.replace(builds.INDEX, base)
+    run = ("pip", "install", *flags, requirement, *source)
     if pick.how == "index" and not pick.version:
         return _made("packages", _PLAIN, run, (pick.package,), [], choice.ahead)
     verb = "Compile" if pick.how == "build" else "Install"

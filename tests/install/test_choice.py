@@ -6,6 +6,7 @@ import random
 from itertools import combinations
 
 import pytest
+from msgspec.structs import replace
 from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import parts
@@ -15,7 +16,7 @@ from attn_doctor.fixes.postconditions import with_build
 from attn_doctor.install.builds import TorchBuild, fit
 from attn_doctor.install.choice import Choice, Conflict, choose, wants_cuda
 from attn_doctor.install.demand import WORDS, Demand, words_of
-from attn_doctor.install.packages import Lacking, Pick, Rules, pick
+from attn_doctor.install.packages import OLDEST_SAGE, Lacking, Pick, Rules, pick
 from attn_doctor.rulebook import library
 from tests.install.machines import machine
 
@@ -106,6 +107,56 @@ def test_training_and_sage() -> None:
     assert "no backward pass" in found.reasons[0]
 
 
+def test_an_old_sage_stays_only_where_it_is_not_asked_for() -> None:
+    facts = machine(*ADA, "torch=2.13.0+cu130", "sageattention=1.0.6")
+    there = replace(
+        facts, sageattention=replace(facts.sageattention, known_to_load=True, built_torch=None)
+    )
+    asked = pick("sageattention", there, Rules())
+    assert isinstance(asked, Pick)
+    assert (asked.how, asked.version) == ("build", "2.2.0")
+    no_nvcc = replace(there, build=replace(there.build, nvcc="", compatible_toolkit=""))
+    lacking = pick("sageattention", no_nvcc, Rules())
+    assert isinstance(lacking, Lacking)
+    assert "the installed 1.0.6 is too old for Diffusers" in lacking.reason
+    beside = pick("sageattention", there, Rules(), asked=False)
+    assert isinstance(beside, Pick)
+    assert (beside.how, beside.version) == ("stays", "1.0.6")
+    newer = replace(there, sageattention=replace(there.sageattention, version="2.1.1"))
+    assert isinstance(pick("sageattention", newer, Rules()), Pick)
+
+
+def test_the_oldest_sage_is_that_of_the_backends() -> None:
+    text = (library.folder() / "tables/backends/sage.toml").read_text("utf-8")
+    assert f"needs  = ['sageattention.version >= \"{OLDEST_SAGE}\"']" in text
+
+
+def test_flash_attention_3_is_pytorchs_own_wheel() -> None:
+    found = chosen("fa3", "gpu=h100", "driver=580")
+    assert isinstance(found, Choice)
+    (flash,) = found.picks
+    assert (found.torch.full, flash.note) == ("2.15.0+cu130", "published by PyTorch")
+    assert flash.requirement == (
+        "flash-attn-3 @ https://download.pytorch.org/whl/cu130/"
+        "flash_attn_3-3.0.0-cp39-abi3-manylinux_2_28_x86_64.whl"
+    )
+    ada = chosen("flash3", *ADA)
+    assert isinstance(ada, Choice)
+    assert "code for GPUs before Hopper is unknown" in ada.picks[0].note
+    old = chosen("flash3", "gpu=h100", "driver=580", "torch=2.8.0+cu128", keep_torch=True)
+    assert isinstance(old, Conflict)
+    assert "torch 2.9 or later" in old.reasons[0]
+
+
+def test_only_the_default_index() -> None:
+    facts = machine(*ADA)
+    found = choose(Demand(words=("xformers",)), facts, TABLES, Rules(only_default=True))
+    assert isinstance(found, Choice)
+    assert (found.torch.full, found.torch.index) == ("2.10.0", "")
+    assert [one.index for one in found.picks] == [""]
+    assert any("cannot be reached" in note for note in found.notes)
+
+
 def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
     found = chosen("flash", *ADA, "torch=2.13.0+cu130", "xformers=0.0.35")
     assert isinstance(found, Choice)
@@ -124,6 +175,7 @@ def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
         (("gpu=t4", "driver=580"), "flash", ("gpu",)),
         (("gpu=v100", "driver=580", "torch=2.9.1+cu126"), "torch sage", ("gpu",)),
         (("gpu=mi300x",), "xformers", ("gpu",)),
+        (("gpu=rtx5090", "driver=580"), "flash3", ("gpu",)),
     ],
 )
 def test_the_smallest_conflict(
@@ -172,7 +224,10 @@ def _faults(build: TorchBuild, demand: Demand, facts: Facts) -> dict[str, str]:
     sm = facts.driver.best_sm or 80
     port = demand.community and facts.system.os == "windows"
     sage = "sage" in demand.words and not port and sm not in SAGE
-    if sage or ("flash" in demand.words and sm < 80):
+    flash = ("flash" in demand.words and sm < 80) or (
+        "flash3" in demand.words and not 80 <= sm < 100
+    )
+    if sage or flash:
         found["gpu"] = "no kernels for it"
     if "hub" in demand.words and facts.system.os == "linux" and facts.python.version == "3.8.18":
         found["python"] = "kernels needs 3.9"

@@ -164,7 +164,7 @@ def test_a_wheel_that_loads_is_named_by_its_address(release: Environment, tmp_pa
     flash(release, tmp_path, "known")
     ended = install(release, "flash", "--dry-run", "--no-resolve")
     assert "2.11.0+cu130 stays" in ended.stdout, ended.text
-    assert "2.8.3, prebuilt; published by the project" in ended.stdout
+    assert "2.8.3, prebuilt; published by a test" in ended.stdout
     assert "loads: this torch has all 1 symbols that it needs" in ended.stdout
     assert "pip install 'flash-attn @ http://127.0.0.1:" in ended.stdout
 

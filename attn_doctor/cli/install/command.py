@@ -84,7 +84,7 @@ def install(
         typer.Argument(
             metavar="NAME…",
             autocompletion=completion.installable,
-            help="torch, native, flex, flash, xformers, sage, hub; diffusers, comfyui.",
+            help="torch, native, flex, flash, flash3, xformers, sage, hub; diffusers, comfyui.",
         ),
     ],
     source: SourceOptions,
@@ -151,22 +151,29 @@ class _Session(Struct, frozen=True, kw_only=True):
         """The installation, and its plan as the installer answers it.
 
         A torch that the index does not have, such as a mirror without the newest release, is left
-        out, and the next best is taken.
+        out, and the next best is taken. Where PyTorch's indexes cannot be reached, the builds of
+        the default index are tried.
         """
         from attn_doctor.fixes.steps import Plan
         from attn_doctor.install.choice import Conflict
 
         absent: frozenset[str] = frozenset()
+        only_default = False
         first: tuple[Installation, Plan] | None = None
         for _ in range(_MOST_ABSENT):
-            found = _found(self.demand, facts, self.limits, absent)
+            found = _found(self.demand, facts, self.limits, absent, only_default=only_default)
             if isinstance(found, Conflict):
                 return first or (found, Plan())
             plan = self.prepared(found, facts)
             first = first or (found, plan)
-            if not any(_is_absent(step) for step in plan.steps):
+            if any(_is_unreachable(step) for step in plan.steps):
+                if only_default:
+                    break
+                only_default = True
+            elif any(_is_absent(step) for step in plan.steps):
+                absent |= {found.choice.torch.full}
+            else:
                 return found, plan
-            absent |= {found.choice.torch.full}
         return first or (Conflict(reasons=()), Plan())
 
     def prepared(self, found: Installation, facts: Facts) -> Plan:
@@ -214,14 +221,29 @@ def _is_absent(step: Step) -> bool:
     )
 
 
+def _is_unreachable(step: Step) -> bool:
+    return step.unresolved.startswith("the index http") and "cannot be reached" in step.unresolved
+
+
 def _found(
-    demand: Demand, facts: Facts, limits: ChoiceOptions, absent: frozenset[str] = frozenset()
+    demand: Demand,
+    facts: Facts,
+    limits: ChoiceOptions,
+    absent: frozenset[str] = frozenset(),
+    *,
+    only_default: bool = False,
 ) -> Installation | Conflict:
     from attn_doctor.install.plan import installation
 
     index = limits.torch_index.rstrip("/")
     return installation(
-        demand, facts, read=limits.read, torch_index=index, absent=absent, watch=_watch
+        demand,
+        facts,
+        read=limits.read,
+        torch_index=index,
+        absent=absent,
+        only_default=only_default,
+        watch=_watch,
     )
 
 

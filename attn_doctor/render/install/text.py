@@ -19,12 +19,13 @@ def machine_line(facts: Facts) -> str:
     """Return the machine in one line: system, Python, GPUs, driver."""
     system = " ".join(filter(None, (facts.system.os, facts.system.arch))) or "unknown system"
     names = [gpu.name or "a GPU" for gpu in facts.gpus or ()]
+    other = {"amd": "an AMD GPU", "intel": "an Intel GPU"}.get(facts.driver.vendor or "", "no GPU")
     gpus = ", ".join(
         f"{names.count(name)} × {name}" if names.count(name) > 1 else name
         for name in dict.fromkeys(names)
     )
     driver = f", driver {facts.driver.version}" if facts.driver.version else ""
-    return f"{system}, Python {facts.python.version}, {gpus or 'no GPU'}{driver}"
+    return f"{system}, Python {facts.python.version}, {gpus or other}{driver}"
 
 
 def conflict_text(words: Sequence[str], found: Conflict, facts: Facts, terminal: Terminal) -> str:
@@ -81,8 +82,15 @@ def _pick(pick: Pick) -> str:
 
 
 def _read(one: ReadWheel) -> str:
-    fetched = f" ({one.reading.fetched / 1e6:.1f} MB of it were read)" if one.reading else ""
-    return f"{one.verdict.text}{fetched}"
+    return (
+        f"{one.verdict.text} ({_bytes(one.reading.fetched)} read)"
+        if one.reading
+        else (one.verdict.text)
+    )
+
+
+def _bytes(number: int) -> str:
+    return f"{number / 1e6:.1f} MB" if number >= 1e5 else f"{number / 1e3:.0f} kB"
 
 
 def _row(label: str, words: str, terminal: Terminal, *styles: str) -> Iterator[str]:

@@ -301,9 +301,10 @@ def failure(ended: Outcome) -> str:
     for pattern, meaning in _FAILURES:
         if re.search(pattern, ended.text):
             return meaning
-    errors = [line for line in ended.lines if re.match(r"(?i)\s*(error|×)", line)]
+    # uv puts the cause of an error last.
+    errors = [line for line in ended.lines if re.match(r"(?i)\s*(error|cause|×)", line)]
     last = (errors or [*ended.lines] or [f"exit code {ended.code}"])[-1]
-    return last.strip()[:300]
+    return re.sub(r"^\s*cause: ", "", last).strip()[:300]
 
 
 #: Lock file → the command that enforces it, and the one that adds a package to it.

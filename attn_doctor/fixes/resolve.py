@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 from msgspec import Struct, structs
 from msgspec.structs import replace
@@ -39,6 +40,10 @@ class Asking(Struct, frozen=True):
     folder: Path
     """A private folder for constraints, reports and logs."""
     seconds: float = 300.0
+    ahead: frozenset[str] = frozenset()
+    """Packages of `there` that earlier steps install."""
+    indexes: tuple[tuple[str, str], ...] = ()
+    """Options with the indexes of earlier steps, which may alone have what those install."""
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
@@ -120,7 +125,11 @@ def _ask(call: PipCall, moving: Sequence[str], asking: Asking, label: str) -> Re
 def _asked(call: PipCall, constraint: Path, asking: Asking, label: str) -> Resolved:
     uv = installers.name(asking.facts) == "uv"
     report = asking.folder / f"report-{label}.json"
-    asked = structs.replace(call, flags=(*call.flags, "--dry-run"), variables=())
+    flags = (*call.flags, "--dry-run")
+    if uv and asking.indexes:
+        flags += ("--index-strategy", "unsafe-best-match")
+    indexes = (*call.indexes, *asking.indexes)
+    asked = structs.replace(call, flags=flags, indexes=indexes, variables=())
     argv = installers.command(asked.argv, asking.facts, constraint)
     log = asking.folder / f"plan-{label}.log"
     _log.debug("asking about %s", " ".join(call.argv))
@@ -132,15 +141,43 @@ def _asked(call: PipCall, constraint: Path, asking: Asking, label: str) -> Resol
         log=log,
     )
     if not ended.ok:
-        return Resolved(why=installers.failure(ended))
+        why = installers.failure(ended)
+        index = next((url for option, url in call.indexes if option == "--index-url"), "")
+        return Resolved(
+            why=why.replace("the package index", f"the index {index}", 1) if index else why
+        )
     if uv:
         text = read_text(log, DATA)
-        return Resolved(changes=tuple(_from_uv(text)))
+        return Resolved(changes=_new(_with_versions(_from_uv(text), call), asking))
     try:
         data = decode(read_bytes(report, DATA), _Report)
     except (OSError, JsonError):
         return Resolved(why="this pip cannot report what it would do; pip 23 and later can")
-    return Resolved(changes=tuple(_from_pip(data, asking.there)))
+    return Resolved(changes=_new(_from_pip(data, asking.there), asking))
+
+
+def _new(changes: Iterable[Change], asking: Asking) -> tuple[Change, ...]:
+    """Leave out what earlier steps do."""
+    return tuple(
+        one
+        for one in changes
+        if one.name not in asking.ahead or asking.there[one.name].version != one.new
+    )
+
+
+def _after(asking: Asking, earlier: Sequence[Step]) -> Asking:
+    """Return the question as it is once the earlier steps are done."""
+    changes = [one for step in earlier for one in step.changes or ()]
+    gone = {one.name for one in changes if not one.new}
+    new = {one.name: Installed(one.new, "") for one in changes if one.new}
+    calls = (call for step in earlier for call in map(pip_call, step.run) if call)
+    urls = dict.fromkeys(url for call in calls for _, url in call.indexes)
+    return replace(
+        asking,
+        there={name: one for name, one in {**asking.there, **new}.items() if name not in gone},
+        ahead=frozenset(new),
+        indexes=tuple(("--extra-index-url", url) for url in urls),
+    )
 
 
 class _Metadata(Struct, frozen=True):
@@ -183,6 +220,18 @@ def _from_uv(text: str) -> list[Change]:
     ]
 
 
+def _with_versions(changes: list[Change], call: PipCall) -> list[Change]:
+    """Take the version of a wheel at an address from its name: uv does not say it."""
+    files = {one.name: one.url.rpartition("/")[2] for one in call.wanted if one.url}
+    wheels = {name: file.split("-") for name, file in files.items() if file.endswith(".whl")}
+    return [
+        replace(one, new=unquote(wheels[one.name][1]))
+        if one.new == "?" and one.name in wheels
+        else one
+        for one in changes
+    ]
+
+
 def prepared(
     plan: Plan,
     facts: Facts,
@@ -212,8 +261,9 @@ def prepared(
         for index, step in enumerate(steps):
             if step in asked:
                 watch(f"asking {installers.name(facts)} about step {step.number}")
-                earlier = [one for one in steps[:index] if one.ready and "torch" in one.packages]
-                found = _resolved(step, asking, earlier)
+                done = [one for one in steps[:index] if one.ready]
+                earlier = [one for one in done if "torch" in one.packages]
+                found = _resolved(step, _after(asking, done), earlier)
                 steps[index] = _unless_conda(found, owners, facts)
         ready = [step for step in steps if step.ready]
         together = ask_together(ready, asking) if len(ready) > 1 else ""

@@ -63,6 +63,26 @@ def test_a_translation_has_the_values_and_commands_of_its_text(name: str) -> Non
         assert sorted(re.findall("`[^`]+`", text)) == sorted(re.findall("`[^`]+`", said)), text
 
 
+def test_no_language_lags_behind_the_others(translations: Any) -> None:
+    first, *others = ({*catalogue(name).texts} for name in OTHERS)
+    assert [first ^ one for one in others] == [set()] * len(others)
+    done, _ = translations["share"](OTHERS[0])
+    assert done > 400
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_address_stays_in_a_translation(name: str) -> None:
+    for text, said in catalogue(name).texts.items():
+        address = r"https?://[\w./-]+\w"
+        assert sorted(re.findall(address, text)) == sorted(re.findall(address, said)), text
+
+
+def test_a_changed_text_of_a_rule_is_english_again() -> None:
+    title = "triton is not installed"
+    assert say(title, "pt-BR") == "O triton não está instalado"
+    assert say(f"{title} here", "pt-BR") == f"{title} here"
+
+
 def test_a_translation_of_a_changed_text_is_stale(
     translations: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ interrupted.
 `attn-doctor --install-completion` lets your shell complete commands, options and their values.
 
 `--lang zh-CN`, `pt-BR`, `hi` or `en` with any command, or ATTN_DOCTOR_LANG, chooses the language of
-screens; otherwise the locale does.
+screens; otherwise the locale does. No native reader has reviewed the translations yet.
 
 Set ATTN_DOCTOR_LOG=debug to log each step to standard error.
 """

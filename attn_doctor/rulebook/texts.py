@@ -39,7 +39,7 @@ _SENTENCE = re.compile(r"(?<=\.) +")
 _CLAUSE = re.compile(r"(?<=;) +|(?<=,) +(?=and |but |so |which )")
 #: Signs that a sentence is incomplete without the values that were left out of it.
 _INCOMPLETE = re.compile(
-    r"\b(?:is|are|CUDA|for|with|in|to|beside)\.?$|:$|``|^(?:is|points)\b"
+    r"\b(?:is|are|CUDA|for|with|in|to|beside)\.?$|:\.?$|``|^(?:is|points)\b"
     r"|\b(?:is|are|in|to),|built (?:for|with) \w+,|: MiB|\b(?:in|to) is\b"
 )
 

@@ -67,6 +67,16 @@ def test_a_page_is_titled_by_the_message() -> None:
     assert max(map(len, titles.values())) <= 112
 
 
+def test_a_page_has_the_translations_of_its_rule() -> None:
+    rule = next(rule for rule in library.load() if rule.id == "flash/build-isolation")
+    for name, words in (("zh-CN", "隔离环境"), ("pt-BR", "ambiente isolado"), ("hi", "एनवायरनमेंट")):
+        _, _, section = rule_pages.rule_page(rule, "", ()).partition(f'<div lang="{name}">\n')
+        section, _, _ = section.partition("</div>")
+        assert words in section
+        assert "<code>--no-build-isolation</code>" in section
+        assert section.count("<li>") == len({(fix.title, fix.manual) for fix in rule.fixes})
+
+
 def test_each_rule_has_a_row_for_each_claim() -> None:
     rules = list(whole_rules())
     pages = claim_pages.pages(rules)

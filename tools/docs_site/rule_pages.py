@@ -6,10 +6,12 @@ the site's search weighs them together with the title.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from attn_doctor.language import LANGUAGES, say
 from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.rules.markdown import advisory, conditions, keys, prose, remedy
 from attn_doctor.rulebook.rule import Example, Rule
@@ -24,6 +26,12 @@ HOW = {
     "open": "not settled",
 }
 _SEVERITIES = {"error": "Error", "warning": "Warning", "info": "Note"}
+#: The language of a translation, and what it says of itself, both in that language.
+_TRANSLATIONS = {
+    "zh-CN": ("简体中文", "此译文尚未经母语读者审阅；以英文为准。"),
+    "pt-BR": ("Português", "Esta tradução não foi revisada por um leitor nativo; vale o inglês."),
+    "hi": ("हिन्दी", "यह अनुवाद किसी मूल भाषी पाठक ने नहीं जाँचा है; अंग्रेज़ी पाठ ही मान्य है।"),
+}
 #: A title longer than this is cut at a word.
 _LONGEST = 110
 
@@ -94,6 +102,7 @@ def rule_page(rule: Rule, meaning: str, explains: Sequence[str]) -> str:
         "",
         *(f"- <{link}>" for link in rule.evidence),
         "",
+        *(line for one in LANGUAGES[1:] for line in _translation(rule, one)),
     ]
     return "\n".join(lines)
 
@@ -135,6 +144,30 @@ def _messages(rule: Rule) -> Iterator[str]:
 def _fixes(rule: Rule) -> Iterator[str]:
     for number, fix in enumerate(rule.fixes):
         yield from (line.replace("**Fix:** ", "### ", 1) for line in remedy(rule, number, fix))
+
+
+def _translation(rule: Rule, language: str) -> Iterator[str]:
+    """What is wrong, why, and the fixes in another language, if it has the rule."""
+    title, why = _said(rule.title, language), _said(rule.why, language)
+    if not (title and why):
+        return
+    name, note = _TRANSLATIONS[language]
+    fixes = [
+        "<br>".join(_said(text, language) for text in (fix.title, fix.manual) if text)
+        for fix in rule.fixes
+    ]
+    yield from (f"## {name} ({language})", "", f'<div lang="{language}">')
+    yield from (f"<p><strong>{title}</strong></p>", f"<p>{why}</p>", "<ul>")
+    yield from (f"<li>{fix}</li>" for fix in dict.fromkeys(fixes) if fix)
+    yield from ("</ul>", f"<p><em>{note}</em></p>", "</div>", "")
+
+
+def _said(text: str, language: str) -> str:
+    """A text of a rule in another language, as HTML; empty without a translation."""
+    english = " ".join(in_general(text).split())
+    said = say(english, language)
+    found = re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(said, quote=False))
+    return found if said != english else ""
 
 
 def _by_machine(examples: Sequence[Example]) -> Iterator[str]:

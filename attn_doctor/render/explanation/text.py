@@ -114,7 +114,8 @@ def verdict(match: RankedCause, found: Explanation) -> str:
 
 
 def _further(match: RankedCause, found: Explanation, terminal: Terminal) -> Iterator[str]:
-    words = f"{_place(match, found)}: {match.title} [{match.rule}; {match.verdict}]"
+    place, title = terminal.say(f"{_place(match, found)}:"), terminal.say(match.title)
+    words = f"{place} {title} [{match.rule}; {terminal.say(match.verdict)}]"
     yield from terminal.beside("  - ", words, 4)
 
 

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 import attn_doctor
 from attn_doctor.backends.readiness import Readiness
-from attn_doctor.backends.standing import Standing, standing
 from attn_doctor.findings import Diagnosis
+from attn_doctor.install.standing import Standing, standing
 from attn_doctor.render.edge import safe
 from attn_doctor.render.findings.html import html as check_page
 from attn_doctor.render.html.elements import link, prose, tag
@@ -144,6 +144,20 @@ def test_the_matrix_says_how_far_each_backend_is() -> None:
     }
     assert cells["flash"] == ["+ one command away", "✗ not here"] * 2
     assert cells["sage_blackwell_hub"] == ["✗ never on this GPU"] * 4
+
+
+def test_a_command_that_cannot_work_here_is_not_one_away() -> None:
+    # SageAttention is built from source, and this machine has no whole CUDA toolkit.
+    machine = str(MACHINES / "debian-torch-2.11-cu130-no-gpu" / "facts.json")
+    found = attn_doctor.backends(facts=machine, pretend=["gpu=h200"])
+    states = {
+        name: standing(found.answer(name), found.facts) for name in ("sage", "sage_hub", "flash")
+    }
+    assert states == {
+        "sage": Standing.NOT_READY,
+        "sage_hub": Standing.COMMAND,
+        "flash": Standing.COMMAND,
+    }
 
 
 def test_the_picture_is_svg_with_a_description() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attn_doctor.backends.readiness import Answer, Matrix, Row
-from attn_doctor.backends.standing import Standing, standing
 from attn_doctor.facts import Facts
+from attn_doctor.install.standing import Standing, standing
 
 #: Standing → sign, words for a cell, meaning. The sign says it without colour.
 WORDS = {

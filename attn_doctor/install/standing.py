@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import Enum
 
 from attn_doctor.backends.readiness import Answer, Readiness, RequirementResult
+from attn_doctor.backends.required import remedy
 from attn_doctor.facts import Facts
+from attn_doctor.install.offered import possible_here
 
 
 class Standing(str, Enum):
@@ -16,7 +18,7 @@ class Standing(str, Enum):
     WRONG = "wrong"
     """It runs, and the result is wrong without a message."""
     COMMAND = "command"
-    """All that is missing comes with one command."""
+    """All that is missing comes with one command, which can work on this machine."""
     NOT_READY = "not-ready"
     """It needs more than one command, or a change that no command makes."""
     UNSUPPORTED = "unsupported"
@@ -41,9 +43,14 @@ def standing(answer: Answer, facts: Facts) -> Standing:
         return Standing.NEVER
     if incurable:
         return Standing.UNSUPPORTED
-    remedies = {(one.run, one.unset) for one in reasons}
-    single = len(remedies) == 1 and all(len(run) + len(unset) == 1 for run, unset in remedies)
-    return Standing.COMMAND if single else Standing.NOT_READY
+    return Standing.COMMAND if _one_command(reasons, facts) else Standing.NOT_READY
+
+
+def _one_command(reasons: list[RequirementResult], facts: Facts) -> bool:
+    """Whether one command, as `fix` would run it here, removes all reasons."""
+    fixes = [possible_here(fix, facts) if (fix := remedy(one)) else None for one in reasons]
+    changes = {(fix.run, tuple(fix.exports.items())) for fix in fixes if fix is not None}
+    return None not in fixes and [len(run) + len(exports) for run, exports in changes] == [1]
 
 
 def _about_gpu(reason: RequirementResult) -> bool:

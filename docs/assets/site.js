@@ -76,7 +76,7 @@ function reachCode() {
   }
 }
 
-if (typeof document !== "undefined") {
+if (typeof window !== "undefined") {
   nameLists();
   reachCode();
   window.addEventListener("resize", reachCode);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,15 +20,22 @@ def kernel(key: str) -> PlannedBuild:
 
 
 class Clock:
-    """Kernels that are each estimated at 10 s of building and 3 s of verifying, one at a time."""
+    """Kernels for the CPU that are each estimated at 10 s of building, one at a time.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, kernels: int) -> None:
+    The first process of building needs 8 s more, and that of verifying, of 8.5 s, 7 s more.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, kernels: int, *, jobs: int = 1, imported: bool = True
+    ) -> None:
         self.now = 100.0
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.kernels = [kernel(str(number)) for number in range(kernels)]
         self.lines = Lines(Terminal())
-        plan = SimpleNamespace(todo=self.kernels, jobs=1, targets=(), seconds=1.0)
-        self.lines.begin(cast("Plan", plan))
+        self.plan = Plan(kernels=tuple(self.kernels), cleared=(), jobs=jobs, limit="")
+        self.lines.begin(self.plan)
+        if imported:
+            self.lines.imported(4.0)
 
     def left(self, after: float) -> float:
         self.now += after
@@ -40,26 +47,53 @@ class Clock:
         super(Lines, self.lines).step(Step(kernel=self.kernels[number], phase=phase, entry=entry))
 
 
+def test_the_first_processes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 3)
+    assert clock.plan.seconds == pytest.approx(3 * (10 + 8.5) + 8 + 7)
+    assert clock.left(0) == pytest.approx(clock.plan.seconds)
+    clock.step(0, "build")
+    assert clock.left(0) == pytest.approx(clock.plan.seconds)
+    assert clock.left(5) == pytest.approx(clock.plan.seconds - 5)
+
+
+def test_torch_that_is_slow_to_import_shows_a_slow_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch, 1, imported=False)
+    clock.step(0, "build")
+    rest = 10 + 8.5 + 7
+    assert clock.left(3) == pytest.approx(8 + rest - 3)
+    # It took 9 s so far and not 4: 19 of 14 with the 10 s before.
+    assert clock.left(6) == pytest.approx((8 + rest) * 19 / 14 - 9)
+    clock.lines.imported(11.5)
+    assert clock.left(0) == pytest.approx((8 + rest) * 21.5 / 14 - 9)
+
+
 def test_what_ended_corrects_what_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 3)
     clock.step(0, "build")
-    assert clock.left(0) == pytest.approx(39)
-    assert clock.left(5) == pytest.approx(34)
-    clock.left(15)
-    clock.step(0, "verify")  # building took twice the estimate
-    assert clock.left(0) == pytest.approx(78 - 20)
-    clock.left(12)
-    clock.step(0, "done")  # verifying took four times the estimate
+    clock.left(36)
+    clock.step(
+        0, "verify"
+    )  # building took 36 s and not 18: 50 of 32 with the import and the 10 s before
+    assert clock.left(0) == pytest.approx((2 * (10 + 8.5) + 8.5 + 7) * 50 / 32)
+    clock.left(31)
+    clock.step(0, "done")
     clock.step(1, "build")
-    assert clock.left(0) == pytest.approx(2 * (20 + 12))
+    assert clock.left(0) == pytest.approx(2 * (10 + 8.5) * 81 / 47.5)
+
+
+def test_processes_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, 4, jobs=2)
+    assert clock.left(0) == pytest.approx(2 * (10 + 8.5) + 8 + 7)
 
 
 def test_a_late_process_does_not_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 1)
     clock.step(0, "build")
-    assert clock.left(5) == pytest.approx(5 + 3)
-    # After 30 s for an estimate of 10, a part of that is added to both phases.
-    assert clock.left(25) == pytest.approx(0.3 * 30 + 3 * 30 / 10)
+    scale = (60 + 14) / (18 + 14)
+    # After 60 s for an estimate of 18, a part of that is added to both phases.
+    assert clock.left(60) == pytest.approx(0.15 * 60 + (8.5 + 7) * scale)
 
 
 def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,4 +102,4 @@ def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -
     clock.left(0.1)
     failed: Any = SimpleNamespace(state="failed")
     super(Lines, clock.lines).step(Step(kernel=clock.kernels[0], phase="done", entry=failed))
-    assert clock.left(0) == pytest.approx(13)
+    assert clock.left(0) == pytest.approx(10 + 8.5 + 7)

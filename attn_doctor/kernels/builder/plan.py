@@ -100,6 +100,19 @@ class BuildRequest(Struct, frozen=True, kw_only=True):
         return environment_for(self.facts, device, self.environ, self.target, recorded)
 
 
+#: Seconds of importing torch and its compiler.
+IMPORT_SECONDS = 4.0
+Phase = Literal["build", "verify"]
+_PHASES: tuple[Phase, ...] = ("build", "verify")
+#: Seconds of the first processes: torch is imported, and for the CPU torch compiles its C++ headers
+#: once. The first verification imports torch again. Seen with torch 2.13 on two cores and 2.11 on
+#: an H200.
+_FIRST: dict[str, dict[Phase, float]] = {
+    "cpu": {"build": IMPORT_SECONDS + 4.0, "verify": IMPORT_SECONDS + 3.0},
+    "cuda": {"build": IMPORT_SECONDS, "verify": IMPORT_SECONDS},
+}
+
+
 class PlannedBuild(Struct, frozen=True, kw_only=True):
     """One kernel: a spec on one device, and what has to be done about it."""
 
@@ -124,6 +137,15 @@ class PlannedBuild(Struct, frozen=True, kw_only=True):
     def todo(self) -> bool:
         """Whether it has to be built or verified."""
         return self.state != "current"
+
+    def process_seconds(self, phase: Phase) -> float:
+        """Estimate of how long the process of a phase takes, once torch is imported."""
+        share = 1.0 if phase == "build" else 0.85 if self.device == "cpu" else 0.3
+        return self.seconds * share
+
+    def first_seconds(self, phase: Phase) -> float:
+        """Estimate of what the first processes of a phase take beyond that."""
+        return _FIRST["cpu" if self.device == "cpu" else "cuda"][phase]
 
 
 class Plan(Struct, frozen=True, kw_only=True, dict=True):
@@ -151,8 +173,24 @@ class Plan(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def seconds(self) -> float:
         """Estimate of the whole build, torch's import and the verifications included."""
-        work = [kernel.seconds * 1.3 for kernel in self.todo if not kernel.refused]
-        return 3.0 + max(sum(work) / self.jobs, *work) if work else 0.0
+        todo = [kernel for kernel in self.todo if not kernel.refused]
+        if not todo:
+            return 0.0
+        work = [sum(map(one.process_seconds, self.phases_of(one))) for one in todo]
+        first = sum(max(one.first_seconds(phase) for one in todo) for phase in self.phases)
+        return first + max(sum(work) / self.jobs, *work)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """What is done with the kernels, in this order."""
+        found = {phase for one in self.todo for phase in self.phases_of(one)}
+        return tuple(phase for phase in _PHASES if phase in found)
+
+    def phases_of(self, kernel: PlannedBuild) -> tuple[Phase, ...]:
+        """What is done with a kernel: for a GPU that is elsewhere, nothing is verified."""
+        if self.targets:
+            return ("build",)
+        return ("verify",) if kernel.state == "unverified" else _PHASES
 
 
 def plan_build(
@@ -380,7 +418,7 @@ def estimate(spec: KernelSpec, device: str, entry: Entry | None = None) -> float
     if spec.block and device != "cpu":
         # 50 to 90 s on an H200, for 19 families; the inputs of a block are compiled with it.
         return 70.0
-    seconds = 12.0 if device == "cpu" else 3.0 if spec.phase == "training" else 1.5
+    seconds = 7.0 if device == "cpu" else 3.0 if spec.phase == "training" else 1.5
     if spec.dtype == "float32" and device != "cpu":
         seconds *= 3
     if spec.head_dim > 128 or spec.head_dim & (spec.head_dim - 1):

@@ -49,6 +49,9 @@ class Watcher:
     def begin(self, plan: Plan) -> None:
         """The build begins; stale files are about to be removed."""
 
+    def imported(self, seconds: float) -> None:
+        """Torch is imported, which took `seconds`."""
+
     def step(self, step: Step) -> None:
         """A process of a kernel began, or the kernel is done."""
 

@@ -122,6 +122,11 @@ class Scheduler:
             self._task(kernel, "verify", built=built, off_gpu=off_gpu) for kernel, built in recorded
         ]
 
+    @property
+    def start_seconds(self) -> float | None:
+        """How long importing torch took, once it is known."""
+        return self._pool.start_seconds
+
     def run(self) -> Iterator[list[Step | Answer]]:
         """Work through all that is queued; yield what happened, at least every `TICK` seconds."""
         while self._builds or self._verifications or self._alone or self._active or self._questions:

@@ -185,7 +185,6 @@ class BuildSession:
         if rejected:
             scheduler.add_builds(rejected, on_gpu=True)
             self._work(scheduler)
-        self._start_seconds = pool.start_seconds
         if pool.ready_at is not None:
             self._timings.last("torch_imported", pool.ready_at)
         if request.target is not None:
@@ -207,6 +206,9 @@ class BuildSession:
                     self._finish(step)
                 else:
                     self._watcher.step(step)
+            if self._start_seconds is None and scheduler.start_seconds is not None:
+                self._start_seconds = scheduler.start_seconds
+                self._watcher.imported(self._start_seconds)
             self._watcher.tick()
         self._discard(rejected)
         return [step.kernel for step in rejected]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attn_doctor.kernels.builder.plan import Plan, PlannedBuild
+from attn_doctor.kernels.builder.plan import IMPORT_SECONDS, Phase, Plan, PlannedBuild
 from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.record.lock import Owner
 from attn_doctor.render.build_kernels.off_gpu import names
@@ -21,13 +21,23 @@ from attn_doctor.render.terminal import Terminal, clean
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-#: A verification takes about this share of the time of building.
-_VERIFICATION = 0.3
 #: A process that takes longer than estimated needs about this share of its time again.
-_LATE = 0.3
+_LATE = 0.15
+#: Seconds that went as estimated, counted beside those that were seen: one process says little.
+_PRIOR = 10.0
 _GOOD = ("built", "unverified")
 #: Seconds between two plain lines that say who holds the lock.
 _REMIND = 30.0
+
+
+class _Running(NamedTuple):
+    """A process of a kernel."""
+
+    phase: Phase
+    begun: float
+    """By the monotonic clock."""
+    estimate: float
+    """Seconds that it was estimated to take."""
 
 
 class _Times(Watcher):
@@ -36,70 +46,80 @@ class _Times(Watcher):
     def __init__(self) -> None:
         self.plan: Plan | None = None
         self.done = 0
-        self.running: dict[str, tuple[Step, float]] = {}
+        self.running: dict[str, _Running] = {}
         self._left: dict[str, PlannedBuild] = {}
-        #: Phase, seconds and estimated seconds of each process that ended.
-        self._known: list[tuple[str, float, float]] = []
+        #: When torch began to be imported; None while that is unknown, and afterwards.
+        self._importing: float | None = None
+        #: Seconds and estimated seconds of what has ended: torch's import, and each process.
+        self._known: list[tuple[float, float]] = []
+        self._begun: set[Phase] = set()
+        self._ended: set[Phase] = set()
         self._said = 0.0
 
     def begin(self, plan: Plan) -> None:
         self.plan, self.done = plan, 0
-        self._known = []
+        if not self._known:
+            self._importing = time.monotonic()
         self._left = {item.key: item for item in plan.todo}
 
+    def imported(self, seconds: float) -> None:
+        self._importing = None
+        self._known.append((seconds, IMPORT_SECONDS))
+
     def step(self, step: Step) -> None:
-        item, now = step.kernel, time.monotonic()
-        before = self.running.pop(item.key, None)
+        kernel, now = step.kernel, time.monotonic()
+        before = self.running.pop(kernel.key, None)
         failed = step.entry is not None and step.entry.state not in _GOOD
-        if before is not None and not failed:
-            # What processes took corrects what is estimated of the others.
-            self._known.append((before[0].phase, now - before[1], _estimate(before[0])))
+        if before is not None:
+            self._ended.add(before.phase)
+            if not failed:
+                # What processes took corrects what is estimated of the others.
+                self._known.append((now - before.begun, before.estimate))
         if step.phase == "done":
             self.done += 1
-            self._left.pop(item.key, None)
-        else:
-            self.running[item.key] = (step, now)
+            self._left.pop(kernel.key, None)
+        elif step.phase in ("build", "verify"):
+            phase: Phase = step.phase
+            first = 0.0 if phase in self._ended else kernel.first_seconds(phase)
+            self._begun.add(phase)
+            estimate = kernel.process_seconds(phase) + first
+            self.running[kernel.key] = _Running(phase, now, estimate)
 
     def left(self) -> float:
         """Seconds until all is done, roughly."""
-        now, rest, longest = time.monotonic(), 0.0, 0.0
-        build, verify = self._scale("build", now), self._scale("verify", now)
-        for kernel in self._left.values():
-            seconds = kernel.seconds * build
-            after = kernel.seconds * _VERIFICATION * verify
-            if kernel.key in self.running:
-                step, begun = self.running[kernel.key]
-                if step.phase == "verify":
-                    seconds, after = after, 0.0
-                seconds = max(seconds - (now - begun), _LATE * (now - begun))
-            seconds += after
-            rest += seconds
-            longest = max(longest, seconds)
-        jobs = self.plan.jobs if self.plan else 1
-        return max(longest, rest / jobs)
+        if self.plan is None or not self._left:
+            return 0.0
+        now = time.monotonic()
+        scale = self._scale(now)
+        each = [self._of(kernel, scale, now) for kernel in self._left.values()]
+        coming = [phase for phase in self.plan.phases if phase not in self._begun]
+        first = sum(
+            max(one.first_seconds(phase) for one in self._left.values()) for phase in coming
+        )
+        return first * scale + max(*each, sum(each) / self.plan.jobs)
 
     def total(self) -> int:
         return len(self.plan.todo) if self.plan else 0
 
-    def _scale(self, phase: str, now: float) -> float:
-        """How many times as long as estimated processes of a phase take; late ones count too.
+    def _of(self, kernel: PlannedBuild, scale: float, now: float) -> float:
+        """Seconds until a kernel is done, while nothing else runs."""
+        phases = self.plan.phases_of(kernel) if self.plan else ()
+        running = self.running.get(kernel.key)
+        if running is None:
+            return scale * sum(map(kernel.process_seconds, phases))
+        late = now - running.begun
+        after = [phase for phase in phases if phase == "verify" != running.phase]
+        rest = max(running.estimate * scale - late, _LATE * late)
+        return rest + scale * sum(map(kernel.process_seconds, after))
 
-        Until one of the phase has ended, those of the other phase count.
-        """
-        late = [
-            (step.phase, now - begun, estimate)
-            for step, begun in self.running.values()
-            if now - begun > (estimate := _estimate(step))
-        ]
-        known = [*self._known, *late]
-        found = [one for one in known if one[0] == phase] or known
-        estimated = sum(estimate for _, _, estimate in found)
-        return sum(took for _, took, _ in found) / estimated if estimated else 1.0
-
-
-def _estimate(step: Step) -> float:
-    """Seconds that the process of a step was estimated to take."""
-    return step.kernel.seconds * (_VERIFICATION if step.phase == "verify" else 1.0)
+    def _scale(self, now: float) -> float:
+        """How many times as long as estimated processes take; late ones count too."""
+        begun = [(one.begun, one.estimate) for one in self.running.values()]
+        if self._importing is not None:
+            begun.append((self._importing, IMPORT_SECONDS))
+        late = [(now - start, seconds) for start, seconds in begun if now - start > seconds]
+        took, estimated = map(sum, zip(*self._known, *late, (_PRIOR, _PRIOR), strict=True))
+        return took / estimated
 
 
 class Lines(_Times):

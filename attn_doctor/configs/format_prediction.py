@@ -276,6 +276,8 @@ def _given(choice: Choice, reading: Reading, facts: Facts) -> Setting | None:
         value = facts.env.get(choice.key, "")
         return own or (Setting(choice.key, value, 0) if value else None)
     setting = reading.settings.get(choice.key)
+    if setting is not None and not choice.counts(setting.text):
+        return None
     if setting is not None and choice.own and setting.text.lower() not in choice.values:
         return None
     if setting is None or setting.text.lower() in _OFF:

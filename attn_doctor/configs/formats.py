@@ -98,8 +98,14 @@ class Choice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Another setting, whose values it has too."""
     own: bool = False
     """It counts only with one of `values`, for which the program has its own code and no masks."""
+    pattern: str = ""
+    """It counts only with a value in which this is found, such as a model's name."""
     beside: str = ""
     """Another setting that decides with it: a value may be both, `lumina_2 float32`."""
+
+    def counts(self, text: str) -> bool:
+        """A value is one that the choice is for."""
+        return not self.pattern or re.search(self.pattern, text, re.IGNORECASE) is not None
 
 
 class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -624,6 +624,7 @@ BRANCHED = (
         ("a.yaml", "model_name_or_path: a\nlearning_rate: 1\nuse_flash_attention_2: true\n",
          "TRL", "flash", 3),
         ("a.sh", "/opt/venv/bin/vllm serve a\n", "vLLM", "", 0),
+        ("a.sh", "python hidream_o1_train.py --dit a\n", "Musubi Tuner", "native", 0),
         ("Makefile", "ARGS ?= --use-sage-attention\nrun:\n\t@python ComfyUI/main.py $(ARGS)\n",
          "ComfyUI", "sage", 1),
         ("a.sh", "cd /app/ComfyUI\npython main.py\n", "ComfyUI", "native", 0),
@@ -720,7 +721,7 @@ def test_branches_of_a_start_are_conditions(
         ("a.sh", "python train_network.py --xformers\n", "--xformers → --sdpa"),
         ("a.toml", 'network_module = "a"\nmax_train_steps = 1\nxformers = true\n',
          "xformers = true → sdpa = true"),
-        ("a.yaml", LLAMA + "flash_attn: fa2\n", "flash_attn: fa2 → flash_attn: auto"),
+        ("a.yaml", LLAMA + "flash_attn: fa2\n", "flash_attn: fa2 → flash_attn: sdpa"),
         ("a.sh", "trl sft --attn_implementation flash_attention_2\n",
          "--attn_implementation flash_attention_2 → --attn_implementation sdpa"),
     ],
@@ -733,6 +734,26 @@ def test_the_exact_change_of_a_line(name: str, content: str, change: str, tmp_pa
     (one,) = one_of(tmp_path, name, content, facts)
     (found,) = one.findings
     assert any(fix.title.endswith(f": {change}") for fix in found.fixes)
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "backend"),
+    [
+        ("openai/gpt-oss-20b", "flash_attn: sdpa\n", "vllm_flash_3_hub"),
+        ("google/gemma-2-9b", "", "eager"),
+        ("google/gemma-2-9b", "flash_attn: fa2\n", "eager"),
+        ("google/gemma-2-9b", "flash_attn: sdpa\n", "native"),
+        ("google/gemma-2.5-9b", "", "native"),
+        ("google/gemma-7b", "flash_attn: fa2\n", "flash"),
+    ],
+)
+def test_models_that_llama_factory_treats_by_themselves(
+    model: str, more: str, backend: str, tmp_path: Path
+) -> None:
+    facts = replace(machine(), flash_attn=Package(installed=False))
+    content = f"model_name_or_path: {model}\nstage: sft\ndo_train: true\n{more}"
+    (one,) = one_of(tmp_path, "a.yaml", content, facts)
+    assert one.phases[0].backend == backend
 
 
 def test_a_script_of_the_user_beside_its_start(tmp_path: Path) -> None:

@@ -56,10 +56,11 @@ def _script(reading: Reading, path: Path, read: Reader) -> list[Reading]:
 
 def _chooses(reading: Reading) -> bool:
     """One of its settings chooses by itself."""
-    return any(
-        one.key in (reading.variables if one.variable else reading.settings)
-        for one in formats()[reading.format].choice
-    )
+    for one in formats()[reading.format].choice:
+        setting = (reading.variables if one.variable else reading.settings).get(one.key)
+        if setting is not None and one.counts(setting.text):
+            return True
+    return False
 
 
 def _names(reading: Reading) -> Iterator[str]:

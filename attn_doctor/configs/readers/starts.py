@@ -142,10 +142,14 @@ def _either(alike: Sequence[Reading]) -> str:
 
 
 def _key(reading: Reading) -> str:
-    keys = {choice.key for choice in formats()[reading.format].choice}
     both = {**reading.settings, **reading.variables}
+    keys = {
+        one.key
+        for one in formats()[reading.format].choice
+        if one.key in both and one.counts(both[one.key].text)
+    }
     open_ = [one for one in (reading.unset, reading.branches, reading.own, reading.script) if one]
-    return repr([*sorted((key, both[key].text) for key in keys if key in both), *open_])
+    return repr([*sorted((key, both[key].text) for key in keys), *open_])
 
 
 def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:

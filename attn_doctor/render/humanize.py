@@ -21,3 +21,11 @@ def age(seconds: float) -> str:
         if seconds >= 2 * length or (unit == "d" and seconds >= length):
             return f"{seconds / length:.0f} {unit} ago"
     return "just now"
+
+
+def span(seconds: float) -> str:
+    """A length of time, roughly: `40 s`, `3 min`, `1 h 20 min`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -6,11 +6,13 @@ All on standard error.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from attn_doctor.render.edge import raw
+from attn_doctor.render.humanize import span
 from attn_doctor.render.terminal import clean
 
 
@@ -35,45 +37,74 @@ S = TypeVar("S", bound=Step)
 
 @contextmanager
 def progress(
-    event: Callable[[S], str], line: Callable[[S], str], *, quiet: bool = False
+    event: Callable[[S], str],
+    line: Callable[[S], str],
+    *,
+    left: Callable[[S], float | None] = lambda _: None,
+    quiet: bool = False,
 ) -> Iterator[Callable[[S], None]]:
     """Yield the function to call with each step.
 
     `event` gives the line that stays above the bar, `line` the one that is written where no bar can
-    be. An empty one is left out.
+    be. An empty one is left out. `left` gives the seconds until the end, where they are known.
     """
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
-        yield from _bar(event)
+        yield from _bar(event, left)
     else:
-        yield lambda step: _write(step, line(step))
+        yield lambda step: _write(step, line(step), left(step))
 
 
-def _bar(event: Callable[[S], str]) -> Iterator[Callable[[S], None]]:
+def _bar(
+    event: Callable[[S], str], left: Callable[[S], float | None]
+) -> Iterator[Callable[[S], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        """The time that is left, which runs on between two steps."""
+
+        def render(self, task: Task) -> Text:
+            return Text(_about(task.fields["end"] - time.monotonic()))
 
     columns = (
         BarColumn(24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        Left(),
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=Console(file=raw(sys.stderr)), transient=True) as bar:
-        task = bar.add_task("")
+        task = bar.add_task("", end=0.0)
 
         def show(step: S) -> None:
+            end = time.monotonic() + (left(step) or 0.0)
             if words := event(step):
                 bar.console.print(words, markup=False, highlight=False)
-            bar.update(task, completed=step.done, total=step.total or 1)
+            bar.update(task, completed=step.done, total=step.total or 1, end=end)
             if step.title:
                 bar.update(task, description=clean(step.title))
 
         yield show
 
 
-def _write(step: Step, words: str) -> None:
+def _write(step: Step, words: str, left: float | None) -> None:
     if words:
-        sys.stderr.write(f"[{step.done}/{step.total}] {words}\n")
+        said = ", ".join(filter(None, (words, _about(left or 0.0))))
+        sys.stderr.write(f"[{step.done}/{step.total}] {said}\n")
         sys.stderr.flush()
+
+
+def _about(seconds: float) -> str:
+    """`about 40 s left`; empty where the time has run out."""
+    return f"about {span(seconds)} left" if seconds >= 1 else ""

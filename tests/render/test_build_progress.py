@@ -22,7 +22,7 @@ def kernel(key: str) -> PlannedBuild:
 class Clock:
     """Kernels for the CPU that are each estimated at 10 s of building, one at a time.
 
-    The first process of building needs 8 s more, and that of verifying, of 8.5 s, 7 s more.
+    The first process of building needs 8 s more, and that of verifying, of 11.5 s, 7 s more.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Clock:
 
 def test_the_first_processes_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 3)
-    assert clock.plan.seconds == pytest.approx(3 * (10 + 8.5) + 8 + 7)
+    assert clock.plan.seconds == pytest.approx(3 * (10 + 11.5) + 8 + 7)
     assert clock.left(0) == pytest.approx(clock.plan.seconds)
     clock.step(0, "build")
     assert clock.left(0) == pytest.approx(clock.plan.seconds)
@@ -61,39 +61,38 @@ def test_torch_that_is_slow_to_import_shows_a_slow_machine(
 ) -> None:
     clock = Clock(monkeypatch, 1, imported=False)
     clock.step(0, "build")
-    rest = 10 + 8.5 + 7
+    rest = 10 + 11.5 + 7
     assert clock.left(3) == pytest.approx(8 + rest - 3)
-    # It took 9 s so far and not 4: 19 of 14 with the 10 s before.
-    assert clock.left(6) == pytest.approx((8 + rest) * 19 / 14 - 9)
+    # It took 9 s so far and not 4: 14 of 9 with the 5 s before.
+    assert clock.left(6) == pytest.approx((8 + rest) * 14 / 9 - 9)
     clock.lines.imported(11.5)
-    assert clock.left(0) == pytest.approx((8 + rest) * 21.5 / 14 - 9)
+    assert clock.left(0) == pytest.approx((8 + rest) * 16.5 / 9 - 9)
 
 
 def test_what_ended_corrects_what_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 3)
     clock.step(0, "build")
     clock.left(36)
-    clock.step(
-        0, "verify"
-    )  # building took 36 s and not 18: 50 of 32 with the import and the 10 s before
-    assert clock.left(0) == pytest.approx((2 * (10 + 8.5) + 8.5 + 7) * 50 / 32)
+    # Building took 36 s and not 18: 45 of 27 with the import and the 5 s before.
+    clock.step(0, "verify")
+    assert clock.left(0) == pytest.approx((2 * (10 + 11.5) + 11.5 + 7) * 45 / 27)
     clock.left(31)
     clock.step(0, "done")
     clock.step(1, "build")
-    assert clock.left(0) == pytest.approx(2 * (10 + 8.5) * 81 / 47.5)
+    assert clock.left(0) == pytest.approx(2 * (10 + 11.5) * 76 / 45.5)
 
 
 def test_processes_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 4, jobs=2)
-    assert clock.left(0) == pytest.approx(2 * (10 + 8.5) + 8 + 7)
+    assert clock.left(0) == pytest.approx(2 * (10 + 11.5) + 8 + 7)
 
 
 def test_a_late_process_does_not_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 1)
     clock.step(0, "build")
-    scale = (60 + 14) / (18 + 14)
+    scale = (60 + 9) / (18 + 9)
     # After 60 s for an estimate of 18, a part of that is added to both phases.
-    assert clock.left(60) == pytest.approx(0.15 * 60 + (8.5 + 7) * scale)
+    assert clock.left(60) == pytest.approx(0.3 * 60 + (11.5 + 7) * scale)
 
 
 def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,4 +101,4 @@ def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -
     clock.left(0.1)
     failed: Any = SimpleNamespace(state="failed")
     super(Lines, clock.lines).step(Step(kernel=clock.kernels[0], phase="done", entry=failed))
-    assert clock.left(0) == pytest.approx(10 + 8.5 + 7)
+    assert clock.left(0) == pytest.approx(10 + 11.5 + 7)

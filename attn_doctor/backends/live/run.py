@@ -61,6 +61,8 @@ class Step(Struct, frozen=True, kw_only=True):
     """The backend that was just run."""
     imported: Imported | None = None
     """The package that was just imported."""
+    left: float | None = None
+    """Seconds until the last backend has run, roughly; None until one has run."""
 
 
 Progress = Callable[[Step], None]
@@ -108,6 +110,8 @@ class _Run:
         self._interpreters: list[Interpreter] = []
         self._start = time.perf_counter()
         self._done, self._total = 0, 1
+        #: Weights of the backends that have run, their seconds, and weights of those to come.
+        self._ran, self._seconds, self._waiting = 0.0, 0.0, 0.0
 
     def report(self, names: Sequence[str]) -> LiveReport:
         """Run everything, and report it."""
@@ -254,6 +258,7 @@ class _Run:
             for attempt in todo:
                 yield verdicts.not_run(attempt, self._workload, words)
             return
+        self._waiting = sum(_weight(attempt, device) for attempt in todo)
         broken = {_top(module.module): module for module in imports if module.failure is not None}
         for attempt in todo:
             how = {"compiled": "compiled, ", "diffusers": "through diffusers, "}
@@ -261,10 +266,16 @@ class _Run:
             first = "diffusers" if attempt.route == "diffusers" else NAMES[attempt.name]
             if first in broken:
                 # It was seen just now; a second crash would show nothing new.
+                self._waiting -= _weight(attempt, device)
                 yield self._stepped(verdicts.as_imported(attempt, self._workload, broken[first]))
                 continue
             interpreter = through if attempt.route == "diffusers" and through else plain
-            yield self._stepped(self._run(attempt, interpreter, device))
+            begun = time.perf_counter()
+            result = self._run(attempt, interpreter, device)
+            self._seconds += time.perf_counter() - begun
+            self._ran += _weight(attempt, device)
+            self._waiting -= _weight(attempt, device)
+            yield self._stepped(result)
 
     def _run(self, attempt: Attempt, interpreter: Interpreter, device: Device) -> LiveResult:
         task = job(attempt, self._workload, self._limits, device.device, self._table)
@@ -274,7 +285,8 @@ class _Run:
 
     def _tell(self, title: str, **more: Any) -> None:
         if self._progress is not None:
-            self._progress(Step(done=self._done, total=self._total, title=title, **more))
+            left = self._seconds / self._ran * self._waiting if self._ran >= 1 else None
+            self._progress(Step(done=self._done, total=self._total, title=title, left=left, **more))
 
     def _step(self, **more: Any) -> None:
         self._done += 1
@@ -283,6 +295,17 @@ class _Run:
     def _stepped(self, result: LiveResult) -> LiveResult:
         self._step(result=result)
         return result
+
+
+#: Backends that a processor can run; the others end there at once.
+_ON_PROCESSORS = ("native", "_native_flash", "_native_math", "flex")
+
+
+def _weight(attempt: Attempt, device: Device) -> float:
+    """How long a backend takes beside another, roughly."""
+    if not device.device.startswith("cuda") and attempt.name not in _ON_PROCESSORS:
+        return 0.01
+    return 1.5 if attempt.route == "compiled" else 1.0
 
 
 def _top(module: str) -> str:

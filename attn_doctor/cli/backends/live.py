@@ -87,7 +87,7 @@ def ran(diagnosis: Diagnosis, options: Options) -> Ran:
         raise AttnDoctorError(
             f"--live cannot run {', '.join(strange)}; it can run {', '.join(NAMES)}"
         )
-    with progress(ended, ended, quiet=options.quiet) as shown:
+    with progress(ended, ended, left=lambda step: step.left, quiet=options.quiet) as shown:
         report = run(
             facts, options.names, options.workload, _limits(options), _device(options.device), shown
         )

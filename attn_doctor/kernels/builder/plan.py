@@ -140,7 +140,7 @@ class PlannedBuild(Struct, frozen=True, kw_only=True):
 
     def process_seconds(self, phase: Phase) -> float:
         """Estimate of how long the process of a phase takes, once torch is imported."""
-        share = 1.0 if phase == "build" else 0.85 if self.device == "cpu" else 0.3
+        share = 1.0 if phase == "build" else 1.15 if self.device == "cpu" else 0.3
         return self.seconds * share
 
     def first_seconds(self, phase: Phase) -> float:

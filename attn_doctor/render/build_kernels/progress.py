@@ -13,18 +13,19 @@ from attn_doctor.kernels.builder.plan import IMPORT_SECONDS, Phase, Plan, Planne
 from attn_doctor.kernels.builder.progress import Step, Watcher
 from attn_doctor.record.lock import Owner
 from attn_doctor.render.build_kernels.off_gpu import names
-from attn_doctor.render.build_kernels.text import said, span
+from attn_doctor.render.build_kernels.text import said
 from attn_doctor.render.edge import raw
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.humanize import span
 from attn_doctor.render.terminal import Terminal, clean
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 #: A process that takes longer than estimated needs about this share of its time again.
-_LATE = 0.15
+_LATE = 0.3
 #: Seconds that went as estimated, counted beside those that were seen: one process says little.
-_PRIOR = 10.0
+_PRIOR = 5.0
 _GOOD = ("built", "unverified")
 #: Seconds between two plain lines that say who holds the lock.
 _REMIND = 30.0

@@ -15,7 +15,7 @@ from attn_doctor.render.build_kernels.off_gpu import headings, next_steps
 from attn_doctor.render.caches.bundle import exported_text
 from attn_doctor.render.definition_list import fix_lines, labelled
 from attn_doctor.render.grouping import plural, rows_of_all_heads
-from attn_doctor.render.humanize import size
+from attn_doctor.render.humanize import size, span
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.shell import commands
 
@@ -108,14 +108,6 @@ def said(item: PlannedBuild, entry: Entry | None, state: str) -> str:
     if entry is not None and entry.message:
         parts.append(clean(entry.message))
     return "  ".join(parts)
-
-
-def span(seconds: float) -> str:
-    """A length of time, roughly: `40 s`, `3 min`, `1 h 20 min`."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _head(report: Report, terminal: Terminal) -> Iterator[str]:

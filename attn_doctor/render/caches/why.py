@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from attn_doctor.render.build_kernels.text import span
 from attn_doctor.render.grouping import plural
+from attn_doctor.render.humanize import span
 from attn_doctor.render.json_text import result
 from attn_doctor.render.terminal import clean
 from attn_doctor.shell import commands

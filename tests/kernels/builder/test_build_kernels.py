@@ -20,7 +20,8 @@ from attn_doctor.kernels.builder.session import BuildSession
 from attn_doctor.record import store
 from attn_doctor.render.build_kernels.json import plan_json, report_json
 from attn_doctor.render.build_kernels.progress import Bar, Lines
-from attn_doctor.render.build_kernels.text import plan_text, report_text, span
+from attn_doctor.render.build_kernels.text import plan_text, report_text
+from attn_doctor.render.humanize import span
 from attn_doctor.render.terminal import Terminal
 from tests.command import Ended, run
 

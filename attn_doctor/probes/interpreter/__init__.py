@@ -159,7 +159,7 @@ def describe(host: Host, chosen: Chosen, site: Site, gaps: Gaps) -> Python:
 
 def _ask(host: Host, choice: Choice) -> Description:
     """What the interpreter says of itself. Raises `ExaminationError` if that is nothing usable."""
-    said = host.inside(choice.path, LIMIT)
+    said = host.inside(choice.path, LIMIT * host.patience)
     try:
         return msgspec.convert(said, Description)
     except (msgspec.ValidationError, UnicodeError) as error:
@@ -198,7 +198,8 @@ def _failed(host: Host, choice: Choice, answer: _Failure) -> ExaminationError:
             subject, f"it was created from the Python in {home}, which does not exist", remedy
         )
     if outcome in ("timeout", "abandoned"):
-        return failure(subject, f"{path} did not answer within {LIMIT:g} s")
+        reason = f"{path} did not answer within {LIMIT * host.patience:g} s"
+        return failure(subject, reason, "allow more time, if the command takes --timeout SECONDS")
     if outcome == "missing":
         return failure(
             subject,

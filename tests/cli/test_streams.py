@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from attn_doctor.cli.streams import make_lossless
 from tests.command import process, run
+
+SNAPSHOT = str(Path(__file__).parents[1] / "machines" / "h200-torch-2.11-cu130" / "facts.json")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,23 @@ def test_what_stands_for_a_character() -> None:
     stream.write("2.4 ≥ 2.5 → …\udcff☠")
     stream.flush()
     assert raw.getvalue() == rb"2.4 >= 2.5 -> ...\xff?"
+
+
+@pytest.mark.parametrize("page", ["cp437", "cp850", "cp932", "cp936", "cp1251", "cp1252"])
+def test_every_code_page_takes_a_whole_page(page: str) -> None:
+    """Of consoles of old Windows, western and not; what they have is shown as it is."""
+    text = run("check", "-v", "--policy", "none", "--facts", SNAPSHOT).stdout
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=page, newline="")
+    make_lossless(stream)
+    stream.write(text)
+    stream.flush()
+    shown = raw.getvalue().decode(page)
+    assert "?" not in shown.replace("? ", "").replace("/??", "")
+    assert len(shown.splitlines()) == len(text.splitlines())
+    assert [line for line in text.splitlines() if line.isascii()] == [
+        line for line in shown.splitlines() if line in set(text.splitlines()) and line.isascii()
+    ]
 
 
 def test_files_and_pipes_of_windows_are_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:

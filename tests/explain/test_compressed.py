@@ -14,6 +14,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,11 @@ from tests.command import run
 
 FAILURE = b"AssertionError: Torch not compiled with CUDA enabled\n"
 TEXT = "".join(f"line {number}: é, and more of it\n" for number in range(20_000)).encode()
+#: Each form at its quickest; bzip2 then has blocks of 100 kB, and an early end leaves some whole.
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress,
-    "xz": lzma.compress,
-    "bzip2": bz2.compress,
+    "gzip": partial(gzip.compress, compresslevel=1),
+    "xz": partial(lzma.compress, preset=0),
+    "bzip2": partial(bz2.compress, compresslevel=1),
 }
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -70,10 +72,10 @@ def test_several_streams_are_one_log(tmp_path: Path, form: str) -> None:
 
 @packed
 def test_a_log_that_is_still_being_written_ends_where_it_ends(tmp_path: Path, form: str) -> None:
-    data = PACK[form](random.Random(0).randbytes(1_500_000).hex().encode())
+    data = PACK[form](random.Random(0).randbytes(300_000).hex().encode())
     path = tmp_path / "log"
     path.write_bytes(data[: len(data) // 2])
-    assert 100_000 < len(read(path)) < 3_000_000
+    assert 100_000 < len(read(path)) < 600_000
 
 
 @packed

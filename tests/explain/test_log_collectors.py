@@ -15,14 +15,9 @@ import pytest
 from attn_doctor.explain.engine import explain
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.rule import Rule
+from tests.explain.posted_logs import CASES
 
-_LOGS = Path(__file__).parent.parent / "logs"
-_CASES = [
-    case
-    for file in sorted(_LOGS.glob("*.jsonl"))
-    for line in file.read_text(encoding="utf-8").splitlines()
-    if line.strip() and "missed" not in (case := json.loads(line))
-][::40]
+_CASES = [case for case in CASES if "missed" not in case][::40]
 
 Carrier = Callable[[str], str]
 

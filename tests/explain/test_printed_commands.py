@@ -6,7 +6,6 @@ have the options, and the tables know each release. `-m sources` asks the packag
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -20,12 +19,11 @@ import pytest
 import typer
 
 from attn_doctor.cli.application import app_for
-from attn_doctor.explain.engine import explain
 from attn_doctor.requirement import satisfies
 from attn_doctor.rulebook import library
 from attn_doctor.shell.commands import shell_lines, shell_of
+from tests.explain.posted_logs import CASES, answer
 
-_LOGS = Path(__file__).parent.parent / "logs"
 _PROGRAMS = {
     *("pip", "conda", "uv", "attn-doctor", "git", "sudo", "nvidia-smi", "export", "unset", "wsl"),
     *("brew", "xcode-select", "Invoke-Expression", "Remove-Item", "Set-ItemProperty"),
@@ -66,15 +64,13 @@ class Command(NamedTuple):
 def commands() -> tuple[Command, ...]:
     """Each command of each answer, once."""
     found: dict[Command, None] = {}
-    rules = library.load()
-    for file in sorted(_LOGS.glob("*.jsonl")):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            answer = explain([], rules, texts=[json.loads(line)["log"]])
-            shell = shell_of(answer.facts) if answer.facts.system.os else "sh"
-            for match in answer.matches:
-                for fix in match.fixes:
-                    facts = answer.facts
-                    found |= dict.fromkeys(Command(shell, one) for one in shell_lines(fix, facts))
+    for case in CASES:
+        said = answer(case["log"])
+        shell = shell_of(said.facts) if said.facts.system.os else "sh"
+        for match in said.matches:
+            for fix in match.fixes:
+                lines = shell_lines(fix, said.facts)
+                found |= dict.fromkeys(Command(shell, one) for one in lines)
     return tuple(found)
 
 

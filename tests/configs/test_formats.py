@@ -575,12 +575,23 @@ HANDED_ON = (
 ENGINE = (
     "services:\n  a:\n    image: vllm/vllm-openai:v1\n    command: --model a ${ENGINE_ARGS:-}\n"
 )
+NOTHING = "adds no option for attention"
 LONG = """ARGS="--listen"
 if [ -n "$MY_ARGS" ]; then ARGS="$ARGS $MY_ARGS"; fi
 if [ -n "$PORT" ]; then ARGS="$ARGS --port $PORT"; else ARGS="$ARGS --port 1"; fi
 if [ -n "$D" ]; then ARGS="$ARGS --output-directory $D"; fi
 if [ $# -gt 0 ]; then ARGS="$ARGS $@"; fi
 python ComfyUI/main.py $ARGS
+"""
+TWICE = """MODE=torch
+if true; then
+  MODE=flash
+fi
+FLAGS="--attn_mode $MODE"
+if [ "$X" = 1 ]; then
+  FLAGS="$FLAGS --flash_attn_note"
+fi
+python wan_generate_video.py $FLAGS
 """
 ARMS = """if [ "$A" = 1 ]; then
   python ComfyUI/main.py --novram
@@ -624,6 +635,7 @@ BRANCHED = (
         ("a.yaml", "model_name_or_path: a\nlearning_rate: 1\nuse_flash_attention_2: true\n",
          "TRL", "flash", 3),
         ("a.sh", "/opt/venv/bin/vllm serve a\n", "vLLM", "", 0),
+        ("a.sh", 'eval "$(python - <<X\nprint(1)\nX\n)"\nvllm serve a\n', "vLLM", "", 0),
         ("a.sh", "python hidream_o1_train.py --dit a\n", "Musubi Tuner", "native", 0),
         ("Makefile", "ARGS ?= --use-sage-attention\nrun:\n\t@python ComfyUI/main.py $(ARGS)\n",
          "ComfyUI", "sage", 1),
@@ -696,7 +708,8 @@ def test_a_start_that_stays_open(name: str, content: str, why: str, tmp_path: Pa
            "$ENGINE_ARGS adds no option for attention")]),
         ("a.sh", LONG, [("native", "neither line 2 nor line 5 runs"),
                         ("native", "line 2 runs and $MY_ARGS adds no option for attention"),
-                        ("native", "line 5 runs and $@ adds no option for attention")]),
+                        ("native", f"line 5 runs and line 2 does not and $@ {NOTHING}")]),
+        ("a.sh", TWICE, [("flash", "line 3 runs"), ("native", "line 3 does not run")]),
         ("a.sh", ARMS, [("native", '`[ "$A" = 1 ]` holds or the `else` in line 5 is reached'),
                         ("comfyui_sub_quad", '`[ "$B" = 1 ]` holds')]),
         ("a.sh", STARTS, [("sage", "`$1` is fast"), ("native", "`$1` is slow")]),

@@ -69,7 +69,9 @@ class Branches:
             self._ends = "" if line.strip() == self._ends else self._ends
             return 0
         here = _HERE.search(line)
-        self._ends = here[1] if here else ""
+        # A text of several lines that `$(` takes may hold its own end.
+        whole = here is not None and any(one.strip() == here[1] for one in line.split("\n"))
+        self._ends = here[1] if here is not None and not whole else ""
         self._runs = bool(_RUNS.search(line))
         self._number = number
         first = _FIRST.match(line)

@@ -16,6 +16,8 @@ from attn_doctor.configs.readers.settings import Reading, Setting
 
 #: Lines that are named.
 _SHOWN = 10
+#: How often a way may lead to further branches.
+_DEEPEST = 3
 #: Commands of a file that are looked at.
 _COMMANDS = 5_000
 #: Files with settings that a command line may name.
@@ -31,7 +33,7 @@ def started(base: Reading, text: str, known: Mapping[str, str] | None = None) ->
     `known`: variables of its environment.
     """
     found = commands.of_shell(text, known)
-    ways = commands.ways(text, {line for one in found for line in _branching(one)}, known)
+    ways = _followed_ways(text, {line for one in found for line in _branching(one)}, known)
     if not ways:
         return known_in(base, found)
     # The condition and the way under which each reading holds.
@@ -48,6 +50,23 @@ def started(base: Reading, text: str, known: Mapping[str, str] | None = None) ->
         replace(reading, when=_condition(own_cases, every[name], runs))
         for (name, _), (reading, own_cases) in cases.items()
     )
+
+
+def _followed_ways(
+    text: str, lines: set[int], known: Mapping[str, str] | None
+) -> list[tuple[Mapping[int, bool], list[Command]]]:
+    """The ways through branches, also those that only another way leads to; empty for too many."""
+    ways = commands.ways(text, lines, known)
+    for _ in range(_DEEPEST):
+        further = {line for _, its in ways for one in its for line in _branching(one)} - lines
+        if not further:
+            break
+        lines = lines | further
+        more = commands.ways(text, lines, known)
+        if not more:
+            break  # the ways that are known so far leave the others open
+        ways = more
+    return ways
 
 
 def _condition(own: set[_Case], every: set[_Case], runs: Sequence[Mapping[int, bool]]) -> str:
@@ -82,17 +101,26 @@ def _ways(own: set[int], runs: Sequence[Mapping[int, bool]]) -> str:
 
 
 def _said(own: set[int], lines: Sequence[int], runs: Sequence[Mapping[int, bool]]) -> str:
-    every = (_way({line: runs[at][line] for line in lines}) for at in sorted(own))
-    return " or ".join(dict.fromkeys(every))
+    each = (_way({line: runs[at][line] for line in lines}, runs) for at in sorted(own))
+    return " or ".join(dict.fromkeys(each))
 
 
-def _way(runs: Mapping[int, bool]) -> str:
-    """`line 3 runs`, `line 3 does not run`."""
-    positive = [f"line {line}" for line, does in runs.items() if does]
-    if positive:
-        return f"{' and '.join(positive)} run{'s' if len(positive) == 1 else ''}"
-    lines = [f"line {line}" for line in runs]
-    return f"{lines[0]} does not run" if len(runs) == 1 else f"neither {' nor '.join(lines)} runs"
+def _way(way: Mapping[int, bool], runs: Sequence[Mapping[int, bool]]) -> str:
+    """`line 3 runs and line 5 does not`; a line that cannot run with line 3 is left out."""
+    positive = [line for line, does in way.items() if does]
+    together = [one for one in runs if all(one[line] for line in positive)]
+    negative = [
+        line for line, does in way.items() if not does and any(one[line] for one in together)
+    ]
+    without = [f"line {line}" for line in negative]
+    neither = f"neither {' nor '.join(without)}"
+    if not positive:
+        return f"{without[0]} does not run" if len(without) == 1 else f"{neither} runs"
+    said = " and ".join(f"line {line}" for line in positive)
+    said += " runs" if len(positive) == 1 else " run"
+    if not without:
+        return said
+    return f"{said} and {f'{without[0]} does not' if len(without) == 1 else f'{neither} does'}"
 
 
 def _branching(command: Command) -> Iterator[int]:

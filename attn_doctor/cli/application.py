@@ -11,8 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from attn_doctor.cli.foreign_option import accepting
+from attn_doctor.cli.once import Once
 from attn_doctor.cli.option_groups import grouped
 from attn_doctor.cli.plain import COMPLETION
+from attn_doctor.cli.program_arguments import WithProgram
 
 EPILOG = """
 Without a command, `attn-doctor` runs `check`.
@@ -89,6 +91,8 @@ def _add(app: typer.Typer, name: str, mistake: Exception | None) -> None:
         for each in command.registered_commands:
             # Another application of this process may have prepared it already.
             if each.callback is not None and not hasattr(each.callback, "__wrapped__"):
+                if each.cls is not WithProgram:
+                    each.cls = Once
                 each.callback = grouped(each.callback)
                 if name != "rules":
                     each.callback = accepting(each.callback)
@@ -98,7 +102,7 @@ def _add(app: typer.Typer, name: str, mistake: Exception | None) -> None:
         shown = grouped(command)
         if mistake is not None:
             shown = _raising(shown, mistake)
-        app.command(name, epilog=epilog)(accepting(shown))
+        app.command(name, cls=Once, epilog=epilog)(accepting(shown))
 
 
 def _version(requested: bool) -> None:

@@ -6,12 +6,13 @@ click forgets the position of `--`; the words after it must never be read as arg
 from __future__ import annotations
 
 import typer
-from typer.core import TyperCommand
+
+from attn_doctor.cli.once import Once
 
 _KEY = "attn_doctor.program"
 
 
-class WithProgram(TyperCommand):
+class WithProgram(Once):
     """A command that treats the words after `--` as a program with its arguments."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]

@@ -124,3 +124,26 @@ def test_commands_are_prepared_once() -> None:
     first = [one.callback for one in app.registered_commands]
     app_for(["fix"])
     assert [one.callback for one in app.registered_commands] == first
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("build-kernels", "--mask", "none", "--mask", "causal", "-n"), "--mask"),
+        (("check", "--python", "a", "--python=b"), "--python"),
+        (("fix", "apply", "--timeout", "3", "--timeout", "4"), "--timeout"),
+        (("cache", "verify", "--python", "a", "--python", "b"), "--python"),
+    ],
+)
+def test_an_option_with_one_value_is_given_once(words: tuple[str, ...], option: str) -> None:
+    app: Any = typer.main.get_command(app_for(words))
+    with pytest.raises(typer.BadParameter, match="given 2 times") as raised:
+        app.main(list(words), standalone_mode=False)
+    assert raised.value.param is not None
+    assert raised.value.param.opts == [option]
+
+
+def test_options_that_may_be_repeated_are() -> None:
+    words = ["build-kernels", "--heads", "2", "--head-dim", "64", "--seq-len", "128", "--seq-len"]
+    done = run(*words, "256", "-n", "-v", "-v", "--python", sys.executable, "--device", "cpu")
+    assert "2 times" not in done.stderr

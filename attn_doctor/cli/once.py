@@ -1,0 +1,35 @@
+"""Commands that refuse an option with one value that is given twice.
+
+click takes the last value and says nothing, so that part of what was asked for is not done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+
+class Once(TyperCommand):
+    """A command each of whose options is given once, unless it may be repeated."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse the words. Raises `typer.BadParameter` for an option that is given twice."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(order).items():
+            if times > 1 and not _may_repeat(option):
+                raise typer.BadParameter(
+                    f"it is given {times} times; give one value, or a list with commas where its"
+                    " help shows one",
+                    ctx,
+                    option,
+                )
+        return super().parse_args(ctx, args)
+
+
+def _may_repeat(parameter: object) -> bool:
+    """Whether each further value counts, or a further one changes nothing."""
+    if not isinstance(parameter, TyperOption):
+        return True
+    return parameter.multiple or parameter.count or parameter.is_flag

@@ -280,6 +280,8 @@ def compare(name: str, root: Path) -> Result:
 
 #: Rules about the machine, whose remedies change more than the environment.
 MACHINE = ("driver/", "toolkit/", "system/", "caches/", "triton/c-compiler")
+#: Variables that a shell sets for itself.
+SHELL = ("_", "PWD", "OLDPWD", "SHLVL")
 #: Findings about a Python that their remedy leaves as it is, because it makes an environment.
 STAYS = ("python/externally-managed",)
 
@@ -353,11 +355,11 @@ def _run(copy: Path, lines: list[str]) -> str:
         said = (ran.stderr.strip() or ran.stdout.strip()).splitlines()[-3:]
         return f"exit {ran.returncode}: {' '.join(said)[:300]}"
     after = dict(one.split("=", 1) for one in kept.read_text().split("\0") if "=" in one)
-    for name in ("PYTHONPATH", "PYTHONNOUSERSITE"):
-        if name in after:
+    for name in os.environ.keys() | after.keys():
+        if name not in after:
+            del os.environ[name]
+        elif name not in SHELL:
             os.environ[name] = after[name]
-        else:
-            os.environ.pop(name, None)
     return ""
 
 

@@ -9,6 +9,10 @@ from msgspec import Meta, Struct
 
 from attn_doctor.facts import Facts
 
+#: Rules whose problems precede all others. The installer fails while metadata are damaged; where
+#: another torch is imported, all that is said of packages beside torch is about that one.
+FIRST = ("python/metadata-damaged", "python/torch-in-pythonpath")
+
 
 class Verdict(str, Enum):
     """The result of one rule for one subject."""

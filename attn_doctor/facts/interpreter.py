@@ -115,11 +115,14 @@ class Duplicate(Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...] | None = None
     """The folders that the copies are in, in import order."""
     place: DuplicatePlace | None = None
-    """Why there are several: two in one `folder`; one in `pythonpath`; one of the `user`, beside
-    that of an environment or the system; or several `environments`."""
+    """Why there are several: two in one `folder`; one in `pythonpath`; one in a folder that code of
+    a `.pth` file adds (`path-file`); one of the `user`, beside that of an environment or the
+    system; or several `environments`."""
     keep: Version | None = None
     """The version that its own files have; else the newest one."""
     stray: str | None = None
     """Metadata folder of the first copy with another version."""
     pythonpath: str | None = None
     """PYTHONPATH without these folders."""
+    path_file: str | None = None
+    """The `.pth` file whose code adds one of these folders; empty if none does."""

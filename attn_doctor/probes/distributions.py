@@ -1,20 +1,22 @@
 """Lists the distributions of the examined environment from their metadata files.
 
 One directory listing per site-packages folder names every distribution; only those that a probe
-asks for are opened. Nothing is imported and no `.pth` line is run: paths in `.pth` files are read
-as text, because editable installs and conda need them. Of an editable install with an import hook
-only the metadata are seen, not the modules.
+asks for are opened. Nothing is imported and no `.pth` line is run: what `.pth` files add to the
+import path is read as text, because editable installs and conda need it. Of an editable install
+with an import hook only the metadata are seen, not the modules.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from msgspec import Struct
 
 from attn_doctor.host import Host
+from attn_doctor.probes import path_files
+from attn_doctor.probes.added_folder import END
 from attn_doctor.probes.gaps import Gaps
 
 
@@ -128,6 +130,10 @@ class Site(Struct, frozen=True, kw_only=True):
     """Tag in the names of its compiled modules, such as `cpython-312`; empty if unknown."""
     pth_code: tuple[str, ...] = ()
     """`.pth` files with lines that Python would execute."""
+    pth_unread: tuple[str, ...] = ()
+    """Those of them that may change the import path in a way that is not understood."""
+    added_by: Mapping[str, str] = {}
+    """Folder → the `.pth` file whose code adds it to the import path."""
     leftovers: tuple[str, ...] = ()
     """Folders such as `~orch` that an interrupted uninstall left behind."""
 
@@ -167,41 +173,88 @@ def scan(
 
     `plain` are those of `folders` that PYTHONPATH adds; Python reads no `.pth` files there.
     """
+    path = _ImportPath(host, prefix, plain, gaps)
+    for folder in folders:
+        if folder not in plain:
+            path.add_site(folder)
     found: list[Distribution] = []
-    code: list[str] = []
     leftovers: list[str] = []
-    order: list[str] = []
-    pending = list(folders)
-    while pending:
-        folder = pending.pop(0)
-        if folder in order:
-            continue
-        order.append(folder)
-        follows: list[str] = []
-        for name in _names(host, folder, gaps):
-            path = host.join(folder, name)
+    for folder in path.folders:
+        for name in path.names(folder):
+            info = host.join(folder, name)
             if name.startswith("~"):
-                leftovers.append(path)
+                leftovers.append(info)
             elif name.endswith((".dist-info", ".egg-info")):
                 found += _distribution(host, folder, name)
             elif name == "EGG-INFO" and folder.endswith(".egg"):
-                found += _egg(host, folder, path)
-            elif name.endswith(".pth") and folder in folders and folder not in plain:
-                extra, runs = _pth(host, folder, name)
-                follows += extra
-                code += [path] * runs
-        # Python adds them directly after the folder of the `.pth` file.
-        pending[:0] = follows
+                found += _egg(host, folder, info)
     return Site(
-        folders=tuple(order),
+        folders=path.folders,
         distributions=Distributions(host, tuple(found)),
         plain=plain,
         prefix=prefix,
         python=python,
         cache_tag=cache_tag,
-        pth_code=tuple(code),
+        pth_code=tuple(path.code),
+        pth_unread=tuple(path.unread),
+        added_by=path.added_by,
         leftovers=tuple(leftovers),
     )
+
+
+class _ImportPath:
+    """The folders of modules in the order in which Python searches them."""
+
+    def __init__(self, host: Host, prefix: str, plain: tuple[str, ...], gaps: Gaps) -> None:
+        self._host, self._prefix, self._gaps = host, prefix, gaps
+        #: What `site` finds on `sys.path`: PYTHONPATH and the standard library's three entries.
+        self._entries = [*plain, "", "", ""]
+        self._names: dict[str, tuple[str, ...]] = {}
+        self._sites: set[str] = set()
+        #: `.pth` files that run code, and those whose code is not understood.
+        self.code: list[str] = []
+        self.unread: list[str] = []
+        #: Folder → the `.pth` file whose code adds it.
+        self.added_by: dict[str, str] = {}
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders, each once."""
+        return tuple(dict.fromkeys(filter(None, self._entries)))
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Return the names in a folder; one that cannot be read is a gap."""
+        if folder not in self._names:
+            self._names[folder] = _names(self._host, folder, self._gaps)
+        return self._names[folder]
+
+    def add_site(self, folder: str) -> None:
+        """Add a folder at the end, and what its `.pth` files add, as `site` does."""
+        if folder in self._sites:
+            return
+        self._sites.add(folder)
+        self._append(folder)
+        for name in self.names(folder):
+            if name.endswith(".pth"):
+                self._apply(self._host.join(folder, name), folder, name)
+
+    def _apply(self, path: str, folder: str, name: str) -> None:
+        file = path_files.read(self._host, folder, name, self._prefix)
+        self.code += [path] * file.runs
+        self.unread += [path] * file.unread
+        for one in file.added:
+            if one.code:
+                self.added_by.setdefault(one.folder, path)
+            if one.is_site:
+                self.add_site(one.folder)
+            elif one.at == END:
+                self._append(one.folder)
+            else:
+                self._entries.insert(one.at, one.folder)
+
+    def _append(self, folder: str) -> None:
+        if folder not in self._entries:
+            self._entries.append(folder)
 
 
 def _names(host: Host, folder: str, gaps: Gaps) -> tuple[str, ...]:
@@ -237,18 +290,3 @@ def _egg(host: Host, folder: str, info: str) -> list[Distribution]:
         return []
     name, version = normalise(headers["Name"][0]), headers["Version"][0]
     return [msgspec.structs.replace(one, name=name, version=version[:_LONGEST])]
-
-
-def _pth(host: Host, folder: str, name: str) -> tuple[list[str], bool]:
-    """Return the folders that a `.pth` file adds, and whether it also contains code."""
-    extra: list[str] = []
-    runs = False
-    for line in host.try_read(host.join(folder, name)).splitlines():
-        line = line.rstrip()
-        if line.startswith(("import ", "import\t")):
-            runs = True
-        elif line and not line.startswith("#"):
-            path = host.normal(host.join(folder, line))
-            if host.is_dir(path):
-                extra.append(path)
-    return extra, runs

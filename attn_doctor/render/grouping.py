@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from attn_doctor.findings import Diagnosis, Finding, Fix, Severity, Verdict
+from attn_doctor.findings import FIRST, Diagnosis, Finding, Fix, Severity, Verdict
 
 if TYPE_CHECKING:
     from attn_doctor.configs.prediction import Prediction
@@ -65,7 +65,7 @@ def problems(diagnosis: Diagnosis) -> list[Problem]:
                 consequences=tuple(consequences.pop(rule, ())),
             )
         )
-    return sorted(shown, key=lambda one: -one.severity.rank)
+    return sorted(shown, key=lambda one: (one.finding.rule not in FIRST, -one.severity.rank))
 
 
 def has_part(finding: Finding, configs: Sequence[Prediction]) -> bool:

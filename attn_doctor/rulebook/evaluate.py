@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attn_doctor.facts import ELEMENTS, PACKAGES, Facts
-from attn_doctor.findings import Because, Finding, Fix, Safety, Severity, Verdict
+from attn_doctor.findings import FIRST, Because, Finding, Fix, Safety, Severity, Verdict
 from attn_doctor.rulebook.conditions import Condition, conjunction, show
 from attn_doctor.rulebook.rule import FixFile, Group, Rule
 from attn_doctor.rulebook.texts import fill, fill_known, unknown_in
@@ -311,9 +311,6 @@ def _with_causes(findings: list[tuple[Rule, Finding, frozenset[str]]]) -> list[F
     return explained
 
 
-#: These precede all others. The installer fails while metadata are damaged; where PYTHONPATH has
-#: another torch, all that is said of packages beside torch is about that one.
-_FIRST = ("python/metadata-damaged", "python/torch-in-pythonpath")
 #: The rank of a cause that makes a program fail, among `harms`.
 _FAILS = 1
 _ORDER = {Verdict.PROBLEM: 0, Verdict.UNKNOWN: 1, Verdict.OK: 2, Verdict.NOT_APPLICABLE: 3}
@@ -340,7 +337,7 @@ def _ordered(findings: list[Finding], harms: Mapping[str, int]) -> tuple[Finding
         own = badness(finding)
         return (
             _ORDER[finding.verdict],
-            root not in _FIRST,
+            root not in FIRST,
             worst.get(root, own),
             root,
             bool(finding.caused_by),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -102,6 +103,96 @@ def test_code_in_pth_files_is_reported_and_not_run() -> None:
     }
     paths = (f"{SITE}/distutils-precedence.pth", f"{SITE}/tab.pth")
     assert site_of(files).pth_code == paths
+
+
+@pytest.mark.parametrize(
+    ("code", "folders"),
+    [
+        ("import sys; sys.path.insert(0, '/opt/b')", ("/opt/b", "/pt", SITE)),
+        ("import sys; sys.path.insert(1, '/opt/b')", ("/pt", "/opt/b", SITE)),
+        ("import sys; sys.path.insert(-1, '/opt/b')", ("/pt", "/opt/b", SITE)),
+        ("import sys; sys.path.append('/opt/b')", ("/pt", SITE, "/opt/b")),
+        ("import sys; sys.path.extend(['/opt/b', '/opt/c'])", ("/pt", SITE, "/opt/b", "/opt/c")),
+        ("import sys; sys.path += ['/opt/b']", ("/pt", SITE, "/opt/b")),
+        ("import sys; sys.path[:0] = ['/opt/b', '/opt/c']", ("/opt/b", "/opt/c", "/pt", SITE)),
+        ("import sys; sys.path = ['/opt/b'] + sys.path", ("/opt/b", "/pt", SITE)),
+        ("import sys, os; sys.path.insert(0, os.path.join(sys.prefix, 'x'))",
+         ("/venv/x", "/pt", SITE)),
+        ("import sys as s; p = s.prefix + '/x'; s.path.insert(0, p)", ("/venv/x", "/pt", SITE)),
+        ("import sys; from sys import path; path.insert(0, f'{sitedir}/../x')",
+         ("/venv/lib/python3.12/x", "/pt", SITE)),
+        ("import sys; '/opt/b' in sys.path or sys.path.insert(0, '/opt/b')",
+         ("/opt/b", "/pt", SITE)),
+        ("import site; site.addsitedir('/opt/s')", ("/pt", SITE, "/opt/s", "/opt/t")),
+        ("import sys; __import__('sys').path.insert(0, '/opt/b')", ("/opt/b", "/pt", SITE)),
+        ("import sys; sys.path.insert(0, '/nowhere')", ("/pt", SITE)),
+        ("import os, types; p = os.path.join(sitedir, 'google')", ("/pt", SITE)),
+    ],
+)  # fmt: skip
+def test_code_that_changes_the_import_path_is_understood(
+    code: str, folders: tuple[str, ...]
+) -> None:
+    """What Python itself does is compared in test_python_agrees_on_the_import_path."""
+    files = {
+        f"{SITE}/first.pth": code,
+        "/pt/x.py": "",
+        "/opt/b/torch-2.9.0.dist-info/METADATA": "",
+        "/opt/c/x.py": "",
+        "/opt/s/more.pth": "/opt/t\n",
+        "/opt/t/x.py": "",
+        "/venv/x/x.py": "",
+        "/venv/lib/python3.12/x/x.py": "",
+    }
+    site = site_of(files, "/pt", SITE, plain=("/pt",))
+    assert (site.folders, site.pth_unread) == (folders, ())
+    added = {one for one in folders if one not in ("/pt", SITE, "/opt/t")}
+    assert site.added_by == dict.fromkeys(added, f"{SITE}/first.pth")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys, os; sys.path.insert(0, os.environ['EXTRA'])",
+        "import sys; sys.path.insert(0, 'src')",
+        "import sys; sys.path.remove('/opt/b')",
+        "import sys; sys.path[:] = ['/opt/b']",
+        "import sys; exec('if 1: sys.path.insert(0, \"/opt/b\")')",
+        "import sys; [sys.path.append(one) for one in ('/opt/b',)]",
+        "import site, os; site.addsitedir(os.getcwd())",
+        "import sys; sys.path.insert(0, " + "(" * 5000,
+    ],
+)
+def test_code_that_is_not_understood_is_said_so(code: str) -> None:
+    site = site_of({f"{SITE}/first.pth": code, "/opt/b/x.py": ""})
+    assert (site.folders, site.pth_unread) == ((SITE,), (f"{SITE}/first.pth",))
+
+
+def test_python_agrees_on_the_import_path(tmp_path: Path) -> None:
+    """Eggs of setuptools come first, and each way of adding a folder has its place."""
+    lib = "Lib/site-packages" if os.name == "nt" else "lib/python{}.{}/site-packages"
+    folder = tmp_path / lib.format(*sys.version_info)
+    extra = {name: tmp_path / name for name in "abcdef"}
+    for one in (folder, *extra.values()):
+        one.mkdir(parents=True)
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    (folder / "easy-install.pth").write_text(
+        f"import sys; sys.__plen = len(sys.path)\n{extra['a']}\n{extra['b']}\n"
+        "import sys; new=sys.path[sys.__plen:]; del sys.path[sys.__plen:];"
+        " p=getattr(sys,'__egginsert',0); sys.path[p:p]=new; sys.__egginsert = p+len(new)\n"
+    )
+    (folder / "first.pth").write_text(
+        f"import sys; sys.path.insert(0, {str(extra['c'])!r})\n{extra['d']}\n"
+        f"import sys; sys.path.append({str(extra['e'])!r})\n"
+        f"import sys; sys.path.insert(1, {str(extra['f'])!r})\n"
+    )
+    code = f"import site, sys; site.addsitedir({str(folder)!r}); print('\\n'.join(sys.path))"
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    wanted = [one for one in ran.stdout.splitlines() if one.startswith(str(tmp_path))]
+    site = scan(LocalHost(), (str(folder),), str(tmp_path), Gaps())
+    assert [*site.folders] == wanted
+    assert len(wanted) == 7
 
 
 def test_pth_files_on_pythonpath_are_not_read() -> None:

@@ -196,9 +196,12 @@ class Imports:
     def doubt(self, root: str, module: str) -> str:
         """Return why importing `module` may fail; empty if nothing is seen.
 
-        A package that the import reaches is installed in another version than `root`, or a package
-        on the way, requires. Whether that version serves is unknown without the import.
+        Code of a `.pth` file may lead the import to another copy. Or a package that the import
+        reaches is installed in another version than `root`, or a package on the way, requires.
+        Whether that version serves is unknown without the import.
         """
+        for path in self._site.pth_unread:
+            return f"code in {path} changes the import path, and attn-doctor does not understand it"
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
                 one = self._unfit.get(step.module)

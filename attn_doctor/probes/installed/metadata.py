@@ -52,16 +52,18 @@ def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:
         found = [*by_path.values()]
         if len(found) > 1:
             folders = tuple(dict.fromkeys(one.site for one in found))
+            path_file = next(filter(None, map(site.added_by.get, folders)), "")
             keep = _keep(host, site, found)
             others = (one for one in found if one.version != keep)
             yield Duplicate(
                 package=name,
                 versions=tuple(one.version for one in found),
                 folders=folders,
-                place=_place(host, folders),
+                place=_place(host, folders, path_file),
                 keep=keep,
                 stray=next(others, found[-1]).info,
                 pythonpath=_pythonpath(host, folders),
+                path_file=path_file,
             )
 
 
@@ -70,10 +72,12 @@ def _entries(host: Host) -> list[str]:
     return text.split(";" if host.windows else ":") if text else []
 
 
-def _place(host: Host, folders: tuple[str, ...]) -> DuplicatePlace:
+def _place(host: Host, folders: tuple[str, ...], path_file: str) -> DuplicatePlace:
     """Return where the copies are that should not be there."""
     if len(folders) == 1:
         return "folder"
+    if path_file:
+        return "path-file"
     here = host.platform.cwd
     if any(host.join(here, one) in folders for one in _entries(host) if one):
         return "pythonpath"

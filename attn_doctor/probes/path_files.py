@@ -1,0 +1,59 @@
+"""Reads what a `.pth` file does to the import path, without running it.
+
+Python adds each line that is a folder, and executes each line that begins with `import`. Of that
+code the common ways to change `sys.path` are understood: insert, append, extend, `+=`, a slice or a
+list in front, and `site.addsitedir`, with paths made of text, `sys.prefix`, `sitedir` and functions
+of `os.path`. All else that names the path is reported as not understood.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from attn_doctor.host import Host
+from attn_doctor.probes.added_folder import END, Added
+
+#: Characters of a line of code that are parsed; longer ones are not understood.
+_LONGEST = 4000
+
+
+class PathFile(Struct, frozen=True, kw_only=True):
+    """What a `.pth` file does."""
+
+    added: tuple[Added, ...] = ()
+    runs: bool = False
+    """It contains code."""
+    unread: bool = False
+    """Its code may change the import path in a way that is not understood."""
+
+
+def read(host: Host, folder: str, name: str, prefix: str) -> PathFile:
+    """Return what the file `name` in the site folder `folder` does. `prefix` is `sys.prefix`."""
+    added: list[Added] = []
+    runs = unread = False
+    lines = [one.rstrip() for one in host.try_read(host.join(folder, name)).splitlines()]
+    # The frame that setuptools writes around the eggs of easy-install.pth puts them first.
+    eggs = any("sys.__egginsert" in one for one in lines)
+    for line in lines:
+        if line.startswith(("import ", "import\t")):
+            runs = True
+            concerned = "path" in line or "addsitedir" in line
+            if concerned and not (eggs and "sys.__" in line):
+                found = _changes(host, line, folder, prefix)
+                unread |= found is None
+                added += found or ()
+        elif line and not line.startswith("#"):
+            path = host.normal(host.join(folder, line))
+            if host.is_dir(path):
+                added.append(Added(folder=path, at=len(added) if eggs else END))
+    return PathFile(added=tuple(added), runs=runs, unread=unread)
+
+
+def _changes(host: Host, line: str, folder: str, prefix: str) -> list[Added] | None:
+    """Return the folders that a line of code adds; None if it is not understood."""
+    if len(line) > _LONGEST:
+        return None
+    from attn_doctor.probes.path_code import changes
+
+    found = changes(host, line, folder, prefix)
+    return None if found is None else [one for one in found if host.is_dir(one.folder)]

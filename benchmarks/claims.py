@@ -206,7 +206,9 @@ def _modules(facts: Facts) -> Iterator[Claim]:
 
 
 def _importing(module: str, faults: list[str]) -> Claim:
-    return Claim(f"import {module}", not faults, "; ".join(faults), f"import {module}")
+    # A user's torch.py can be imported too.
+    code = "import torch; torch.Tensor" if module == "torch" else f"import {module}"
+    return Claim(f"import {module}", not faults, "; ".join(faults), code)
 
 
 def _backends(facts: Facts) -> Iterator[Claim]:

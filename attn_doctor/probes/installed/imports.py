@@ -33,6 +33,14 @@ _ENTRIES = {
     "diffusers": ("diffusers.models.attention_dispatch", "diffusers.models.attention_processor"),
     "transformers": ("transformers.modeling_utils",),
 }
+#: Modules that releases import without requiring them: distribution → the module that imports one,
+#: the name, and the requirement that has it. accelerate 0.20 imports pkg_resources, which left
+#: setuptools with 82. bitsandbytes 0.42 imports triton.ops, which left Triton with 3.0, where
+#: Triton is installed; another Triton would not fit torch.
+_UNDECLARED = {
+    "accelerate": ("accelerate.utils.torch_xla", "pkg_resources", "setuptools<81"),
+    "bitsandbytes": ("bitsandbytes.triton.dequantize_rowwise", "triton.ops", ""),
+}
 #: Requirements that rules of their own report.
 _ELSEWHERE = re.compile(r"nvidia-|cuda-|triton$|pytorch-triton|torch$")
 #: Those whose wrong versions rules of their own report.
@@ -152,16 +160,16 @@ class Imports:
         self._host, self._site = host, site
         known = [one for one in map(site.distributions.get, roots) if one is not None]
         requirements = Requirements(host, site)
-        self.unmet = _unmet(requirements, known)
-        absent = [one for one in self.unmet if not one.installed]
+        declared = _unmet(requirements, known)
+        absent = [one for one in declared if not one.installed]
         names = {normalise(_name(one.needs or "")) for one in absent}
         #: Modules that are not installed, with the distribution that contains each.
         self._absent = {_module(name): name for name in names}
         #: Modules of packages that are installed in another version than one requires.
-        self._unfit = {_module(normalise(_name(one.needs or ""))): one for one in self.unmet}
+        self._unfit = {_module(normalise(_name(one.needs or ""))): one for one in declared}
         for module in self._absent:
             self._unfit.pop(module, None)
-        lacking = {one.package for one in self.unmet}
+        lacking = {one.package for one in declared}
         closures = {name: one for root in known for name, one in requirements.closure(root).items()}
         #: Packages whose files can lead to these modules.
         self._concerned = {
@@ -174,9 +182,16 @@ class Imports:
         self._lists: dict[str, dict[str, str]] = {}
         self._follows: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._lock = threading.Lock()
+        #: Distribution → the undeclared import that fails, and what would be required for it.
+        self._undeclared = {
+            one.name: found for one in known if (found := self._fails_undeclared(one.name))
+        }
+        self.unmet = (*declared, *self._undeclared_requirements())
 
     def error(self, root: str, module: str) -> str:
         """Return why importing `module` of distribution `root` fails; empty if nothing is seen."""
+        if root in self._undeclared:
+            return self._undeclared[root][0]
         if not self.unmet and not self._outdating:
             return ""
         with self._lock:
@@ -212,6 +227,25 @@ class Imports:
                         f"{one.needs}"
                     )
         return ""
+
+    def _fails_undeclared(self, distribution: str) -> tuple[str, str] | None:
+        """Return why an import that `distribution` does not declare fails, and its requirement."""
+        by, name, requirement = _UNDECLARED.get(distribution, ("", "", ""))
+        path = self._file(by) if by else ""
+        parent = name.rpartition(".")[0]
+        if not path or self._file(name) or (parent and not self._file(parent)):
+            return None
+        text = self._host.try_read(path)
+        if not re.search(rf"^\s*(?:import|from) {re.escape(name)}\b", text, re.MULTILINE):
+            return None
+        return f"{self._short(path)} imports {name}, which is not installed", requirement
+
+    def _undeclared_requirements(self) -> Iterator[UnmetRequirement]:
+        for package, (_, requirement) in self._undeclared.items():
+            if requirement:
+                found = self._site.distributions.get(_name(requirement))
+                version = found.version if found is not None else ""
+                yield UnmetRequirement(package=package, needs=requirement, installed=version)
 
     def _absent_import(self, root: str, module: str) -> str:
         if not self._absent and not self._outdating:

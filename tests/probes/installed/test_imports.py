@@ -164,3 +164,46 @@ def test_another_version_of_a_cuda_wheel_is_reported(environment: Environment) -
     environment.install("triton", version="3.0.0", init="")
     (unmet,) = environment.imports("torch").unmet
     assert (unmet.needs, unmet.installed) == ("nvidia-nccl-cu12==2.27.5", "2.18.1")
+
+
+def test_an_import_that_the_metadata_do_not_declare(environment: Environment) -> None:
+    """accelerate 0.20.3 imports pkg_resources, which setuptools 82 does not have."""
+    files = {
+        "utils/__init__": "from . import torch_xla as x",
+        "utils/torch_xla": "import pkg_resources",
+    }
+    environment.install("accelerate", init="from .utils import x", **files)
+    environment.install("setuptools", version="84.2.1", init="")
+    found = environment.imports("accelerate")
+    said = "accelerate/utils/torch_xla.py imports pkg_resources, which is not installed"
+    assert found.error("accelerate", "accelerate") == said
+    (unmet,) = found.unmet
+    assert (unmet.needs, unmet.installed) == ("setuptools<81", "84.2.1")
+    assert environment.fails("accelerate")
+    environment.install("pkg_resources", init="")
+    found = environment.imports("accelerate")
+    assert (found.error("accelerate", "accelerate"), found.unmet) == ("", ())
+    assert not environment.fails("accelerate")
+
+
+def test_triton_without_ops(environment: Environment) -> None:
+    """bitsandbytes 0.42 imports triton.ops where Triton is installed; Triton 3.0 lost it."""
+    guarded = (
+        "try:\n    import triton\nexcept ImportError:\n    pass\n"
+        "else:\n    from triton.ops import x\n"
+    )
+    environment.install(
+        "bitsandbytes",
+        init="from .triton import dequantize_rowwise",
+        **{"triton/__init__": "", "triton/dequantize_rowwise": guarded},
+    )
+    assert environment.imports("bitsandbytes").error("bitsandbytes", "bitsandbytes") == ""
+    assert not environment.fails("bitsandbytes")
+    environment.install("triton", init="", version="3.5.1")
+    found = environment.imports("bitsandbytes")
+    assert "imports triton.ops" in found.error("bitsandbytes", "bitsandbytes")
+    assert found.unmet == ()
+    assert environment.fails("bitsandbytes")
+    environment.install("triton", version="2.3.1", **{"ops/__init__": "x = 1"})
+    assert environment.imports("bitsandbytes").error("bitsandbytes", "bitsandbytes") == ""
+    assert not environment.fails("bitsandbytes")

@@ -9,11 +9,16 @@ _LIKENESS = 0.6
 
 
 def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """At most `count` of the known names that resemble `name`, the most alike first."""
-    # Imported on demand: only mistakes need it.
-    from difflib import get_close_matches
+    """At most `count` of the known names that resemble `name`, the most alike first.
 
-    return get_close_matches(name, list(known), count, _LIKENESS)
+    Those that are equally alike are in the order of their names.
+    """
+    # Imported on demand: only mistakes need it.
+    from difflib import SequenceMatcher
+
+    likeness = {one: SequenceMatcher(None, one, name).ratio() for one in known}
+    near = [one for one in likeness if likeness[one] >= _LIKENESS]
+    return sorted(near, key=lambda one: (-likeness[one], one))[:count]
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", count: int = 3) -> str:

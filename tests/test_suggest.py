@@ -22,3 +22,7 @@ def test_a_name_that_resembles_nothing_has_no_suggestion() -> None:
 def test_a_hint_ends_a_sentence() -> None:
     assert hint("xformer", KNOWN) == "; did you mean xformers?"
     assert hint("flash_", KNOWN, count=2) == "; did you mean flash or flash_hub?"
+
+
+def test_names_that_are_equally_alike_are_in_order() -> None:
+    assert nearest("flux", ("flux3", "flux1", "flux2"), 3) == ["flux1", "flux2", "flux3"]

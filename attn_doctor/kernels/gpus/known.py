@@ -135,7 +135,7 @@ def _only_capability(word: str, sm: int) -> str:
 def _unknown(wanted: str, found: dict[str, Descriptor]) -> str:
     several = [name for name in found if wanted and _plain(name).startswith(wanted)]
     if len(several) > 1:
-        return f"the name is in the keys, and there are several: say one of {', '.join(several)}"
+        return f"several GPUs have this name, and kernels differ: name one of {', '.join(several)}"
     names = {_plain(name): name for name in found}
     near = several or [names[plain] for plain in nearest(wanted, names, 3)]
     hint = f"did you mean {', '.join(near)}? Else " if near else ""

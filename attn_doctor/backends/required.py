@@ -139,7 +139,9 @@ def remedies(answers: Iterable[Answer]) -> tuple[Fix, ...]:
     for answer in answers:
         hopeless = _incurable(answer) or answer.state is Readiness.UNKNOWN
         for reason in () if hopeless else answer.reasons:
-            if fix := remedy(reason):
+            # A remedy for slowness does not make it ready.
+            fix = remedy(reason) if reason.state is answer.state else None
+            if fix is not None:
                 found.setdefault(fix.title, fix)
     return tuple(found.values())
 

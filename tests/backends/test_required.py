@@ -9,6 +9,7 @@ from attn_doctor.backends.required import Demand, remedies, with_required
 from attn_doctor.diagnosis import diagnosis_of
 from attn_doctor.facts import Facts, Gpu, Python, System
 from attn_doctor.findings import Verdict
+from tests.install.machines import machine
 
 
 def test_what_is_unknown_is_neither_a_fault_nor_cured() -> None:
@@ -29,4 +30,13 @@ def test_what_is_unknown_is_neither_a_fault_nor_cured() -> None:
     assert finding.fixes == ()
     answers = matrix(facts, diagnosis.findings, (call,)).row("flash").answers
     assert answers[0].state is Readiness.UNKNOWN
+    assert remedies(answers) == ()
+
+
+def test_what_is_slow_is_not_what_keeps_a_backend_from_being_ready() -> None:
+    """A GTX 1080 Ti, for which torch has no code: fp16 would not help."""
+    facts = machine("gpu=gtx1080ti", "torch=2.9.1+cu128")
+    answers = matrix(facts, diagnosis_of(facts).findings, (AttentionCall(),)).row("native").answers
+    states = {one.state for one in answers[0].reasons}
+    assert states == {Readiness.NOT_READY, Readiness.SLOW}
     assert remedies(answers) == ()

@@ -272,7 +272,7 @@ def prepared(
 
 def _completed(step: Step, there: Mapping[str, object]) -> Step:
     """Put the packages that a build needs and the environment lacks before the build."""
-    if step.kind != "build":
+    if step.kind != "build" and not any("--no-build-isolation" in argv for argv in step.run):
         return step
     name = next((one for one in step.packages if one in ("flash-attn", "sageattention")), "")
     missing = lacking(name, there) if name else []

@@ -123,8 +123,24 @@ def _flash(facts: Facts, rules: Rules) -> Pick | Lacking:
             continue
         if wheel.names_torch(facts.torch.version) or rules.loads(wheel, facts):
             return _by_address("flash-attn", wheel)
+    if older := _fetched(facts):
+        return older
     listed = [row for row in library.tables()["flash-attn"]["release"] if "torch" in row]
     return _built("flash-attn", f"flash-attn=={listed[-1]['version']}", facts, rules)
+
+
+def _fetched(facts: Facts) -> Pick | None:
+    """The release of flash-attn whose setup.py fetches a wheel that fits."""
+    found = verdict("flash-attn", facts)
+    if found.wheel != "yes" or " @ " in found.requirement:
+        return None
+    return Pick(
+        package="flash-attn",
+        how="index",
+        version=found.version,
+        requirement=found.requirement,
+        note="its setup.py fetches the wheel from the release",
+    )
 
 
 def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
@@ -244,6 +260,9 @@ def _torchaudio(facts: Facts, _: Rules) -> Pick | Lacking:
     row = find(tables["torch"], series(last))
     torch = facts.torch
     later = parts(torch.version or "")[:2] > parts(last)[:2]
+    newest = row["python"][1] if row is not None else ""
+    if newest and parts(facts.python.version or "")[:2] > parts(newest):
+        return Lacking(f"torchaudio {last}, its last release, is for Python up to {newest}")
     if later and torch.cuda and row is not None and series(torch.cuda) not in row["cuda"]:
         listed = ", ".join(row["cuda"])
         return Lacking(

@@ -152,7 +152,9 @@ def _index_of(installed: str) -> str:
 def _step(pick: Pick, choice: Choice, base: str) -> Step:
     index = pick.index.replace(builds.INDEX, base)
     source = ("--index-url", index) if index else ()
-    flags = ("--no-build-isolation",) if pick.how == "build" else ()
+    # The setup.py of flash-attn imports torch, also where it only fetches a wheel.
+    sees_torch = pick.how == "build" or (pick.package, pick.how) == ("flash-attn", "index")
+    flags = ("--no-build-isolation",) if sees_torch else ()
     requirement = pick.requirement.replace(builds.INDEX, base)
     run = ("pip", "install", *flags, requirement, *source)
     if pick.how == "index" and not pick.version:

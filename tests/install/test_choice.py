@@ -17,6 +17,7 @@ from attn_doctor.install.builds import TorchBuild, fit
 from attn_doctor.install.choice import Choice, Conflict, choose, wants_cuda
 from attn_doctor.install.demand import WORDS, Demand, words_of
 from attn_doctor.install.packages import OLDEST_SAGE, Lacking, Pick, Rules, pick
+from attn_doctor.install.plan import plan
 from attn_doctor.rulebook import library
 from tests.install.machines import machine
 
@@ -148,6 +149,16 @@ def test_flash_attention_3_is_pytorchs_own_wheel() -> None:
     assert "torch 2.9 or later" in old.reasons[0]
 
 
+def test_an_older_flash_attn_whose_setup_fetches_a_wheel() -> None:
+    # Wheels of 2.8 are for Python 3.9 and later.
+    found = chosen("flash", *ADA, "python=3.8.18")
+    assert isinstance(found, Choice)
+    assert (found.torch.full, found.picks[0].how) == ("2.4.1", "index")
+    _, step = plan(found, machine(*ADA, "python=3.8.18")).steps
+    assert step.kind == "install"
+    assert step.run == (("pip", "install", "--no-build-isolation", "flash-attn==2.7.0.post2"),)
+
+
 def test_only_the_default_index() -> None:
     facts = machine(*ADA)
     found = choose(Demand(words=("xformers",)), facts, TABLES, Rules(only_default=True))
@@ -171,6 +182,8 @@ def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
         (("gpu=rtx4090", "driver=580", "python=3.7.1"), "torch", ("python",)),
         (("gpu=rtx4090", "driver=580", "torch=2.3.1+cu121"), "flex --keep", ("triton",)),
         (("gpu=rtx4090", "python=3.8.18", "torch=2.4.1+cu121"), "hub", ("python",)),
+        # torchaudio's last release came before this Python.
+        (("gpu=rtx4090", "driver=580", "python=3.15.0"), "comfyui", ("torchaudio",)),
         # No torch changes what a GPU can run.
         (("gpu=t4", "driver=580"), "flash", ("gpu",)),
         (("gpu=v100", "driver=580", "torch=2.9.1+cu126"), "torch sage", ("gpu",)),

@@ -201,7 +201,8 @@ def _values(
     changed = reading.branched.get(choice.key if choice.variable else setting.text.strip("${}"))
     if changed:
         return [msgspec.structs.replace(asked, undecided=f"branches set {changed}")]
-    if not _flag(setting, choice) and ("$" in value or "{{" in value or "%" in value):
+    given = _flag(setting, choice) and setting.name.startswith("--")
+    if not given and ("$" in value or "{{" in value or "%" in value):
         reason = f"{setting.text} is not written in this file"
         return [msgspec.structs.replace(asked, undecided=reason)]
     values = choice.values

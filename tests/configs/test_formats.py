@@ -631,7 +631,7 @@ BRANCHED = (
          "native", 0),
         ("a.sh", "VLLM_ATTENTION_BACKEND=${1:-XFORMERS} vllm serve a/b\n", "vLLM", "XFORMERS", 1),
         ("a.toml", 'network_module = "a"\nt5xxl = "b"\nmax_train_steps = 1\nxformers = true\n',
-         "sd-scripts", "native", 0),
+         "sd-scripts", "native", 4),
         ("a.yaml", "model_name_or_path: a\nlearning_rate: 1\nuse_flash_attention_2: true\n",
          "TRL", "flash", 3),
         ("a.sh", "/opt/venv/bin/vllm serve a\n", "vLLM", "", 0),
@@ -673,6 +673,7 @@ def test_a_start_that_is_followed(
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
+        ("a.yaml", AXOLOTL + "xformers_attention: ${X}\n", "${X} is not written in this file"),
         ("a.sh", "python a/train_sft.py --bf16\n", "train_sft.py may be a script of the user"),
         ("a.yaml", LLAMA + "use_unsloth: true\nflash_attn: fa2\n", "Unsloth replaces"),
         ("a.yaml", LLAMA + "tensor_model_parallel_size: 2\n", "attention runs with USE_MCA"),
@@ -756,7 +757,7 @@ def test_the_exact_change_of_a_line(name: str, content: str, change: str, tmp_pa
         ("google/gemma-2-9b", "", "eager"),
         ("google/gemma-2-9b", "flash_attn: fa2\n", "eager"),
         ("google/gemma-2-9b", "flash_attn: sdpa\n", "native"),
-        ("google/gemma-2.5-9b", "", "native"),
+        ("google/gemma-2b-it", "", "native"),
         ("google/gemma-7b", "flash_attn: fa2\n", "flash"),
     ],
 )

@@ -120,6 +120,8 @@ def test_a_notebook_gets_a_part_of_a_page() -> None:
     assert not {"html", "main", "header", "footer"} & {str(one.tag) for one in tree.iter()}
     for rule in re.findall(r"(?:^|\})([^{}@]+)\{", part.partition("</style>")[0][7:])[:2]:
         assert rule in ("body.attn-doctor", ".attn-doctor.attn-doctor")
+    # The notebook's own rules make each second row white, and its text dark.
+    assert "tr:nth-child(n){background:none;color:var(--text)}" in part
     for other in (attn_doctor.check(facts=H200), attn_doctor.explain(LOG, machine=False)):
         assert '<div class="attn-doctor">' in other._repr_html_()
 

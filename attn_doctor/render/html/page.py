@@ -55,6 +55,7 @@ article.warning{border-left-color:var(--slow)}
 table{border-collapse:collapse;width:100%;margin:0;table-layout:auto;font-size:.95rem;overflow-wrap:normal}
 caption{text-align:left;padding:.2rem 0 .4rem}
 th,td{border:1px solid var(--line);padding:.35rem .6rem;text-align:left;vertical-align:middle}
+tr:nth-child(n){background:none;color:var(--text)}
 thead th{background:var(--soft)}
 .state{display:inline-block;border-radius:.3rem;padding:.05rem .5rem;border:1px solid var(--line)}
 td.state{display:table-cell;padding:.35rem .6rem}

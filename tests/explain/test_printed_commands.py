@@ -95,7 +95,7 @@ def _installed() -> set[tuple[str, str, bool]]:
 
 
 def test_there_are_many_commands() -> None:
-    assert len(commands()) > 100
+    assert len(commands()) > 90
     assert {command.shell for command in commands()} == {"sh", "powershell"}
 
 

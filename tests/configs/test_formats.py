@@ -583,6 +583,12 @@ if [ -n "$D" ]; then ARGS="$ARGS --output-directory $D"; fi
 if [ $# -gt 0 ]; then ARGS="$ARGS $@"; fi
 python ComfyUI/main.py $ARGS
 """
+NAMED_ALIKE = """attn_mode=sageattn
+if [ $X = 1 ]; then
+  A=--attn_mode=$attn_mode
+fi
+python wan_generate_video.py $A
+"""
 TWICE = """MODE=torch
 if true; then
   MODE=flash
@@ -710,6 +716,9 @@ def test_a_start_that_stays_open(name: str, content: str, why: str, tmp_path: Pa
         ("a.sh", LONG, [("native", "neither line 2 nor line 5 runs"),
                         ("native", "line 2 runs and $MY_ARGS adds no option for attention"),
                         ("native", f"line 5 runs and line 2 does not and $@ {NOTHING}")]),
+        ("a.sh", NAMED_ALIKE,
+         [("sage", "line 3 runs"),
+          ("native", "line 3 does not run")]),
         ("a.sh", TWICE, [("flash", "line 3 runs"), ("native", "line 3 does not run")]),
         ("a.sh", ARMS, [("native", '`[ "$A" = 1 ]` holds or the `else` in line 5 is reached'),
                         ("comfyui_sub_quad", '`[ "$B" = 1 ]` holds')]),
@@ -859,6 +868,8 @@ def test_a_branch_of_powershell_that_a_variable_decides(tmp_path: Path) -> None:
     assert (one.phases[0].backend, one.phases[0].line) == ("flash", 7)
     (one,) = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', '"other"'))
     assert (one.phases[0].backend, one.phases[0].line) == ("xformers", 9)
+    (one,) = one_of(tmp_path, "a.ps1", CHOSEN.replace('-eq "sdpa"', '-ine "flash"'))
+    assert (one.phases[0].backend, one.phases[0].line) == ("flash", 7)
     found = one_of(tmp_path, "a.ps1", CHOSEN.replace('"Flash"', "$args[0]"))
     assert {(one.phases[0].backend, one.phases[0].when) for one in found} == {
         ("native", "line 4 runs"),

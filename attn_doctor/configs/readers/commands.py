@@ -38,6 +38,7 @@ _ALONE = re.compile(
     r"(?i)\$\{?(?!\w*(?:model|path|dir|port|host|name|file|script|repo|image|config|ckpt|root|home"
     r"|python|gpu|num|node|key|tag|device|optarg|id\}?$))[a-z_]{3,100}\}?"
 )
+_SHORT = re.compile(r"\$\w{1,2}")
 #: `CMD=(python`: an array, to which later lines may add.
 _ARRAY = re.compile(r"([A-Za-z_]\w{0,100})\+?=")
 #: Commands that change the folder.
@@ -88,7 +89,8 @@ class Command(Struct, frozen=True):
                 return word
             # Behind an option it is the option's value.
             value = at and words[at - 1].startswith("-") and "=" not in words[at - 1]
-            if _ALONE.fullmatch(word) and at and not value and self._unknown(word):
+            alone = _ALONE.fullmatch(word) or (_SHORT.fullmatch(word) and word[1:] in self.branched)
+            if alone and at and not value and self._unknown(word):
                 return word
             # Behind an option it is the option's value.
             if at and word.startswith("$(") and not words[at - 1].startswith("-"):

@@ -31,7 +31,7 @@ _BRANCH = re.compile(
 _OTHERWISE = re.compile(r"\}\s{0,20}else(if|\s{1,20}if)?\b", re.IGNORECASE)
 #: `if ($attn_mode -ieq "flash")`
 _TEST = re.compile(
-    r"(?:if|elseif)\s{0,5}\(\s{0,5}\$(\w{1,100})\s{1,5}-i?eq\s{1,5}[\"']([^\"']{0,200})[\"']\s{0,5}\)",
+    r"(?:if|elseif)\s{0,5}\(\s{0,5}\$(\w{1,100})\s{1,5}-i?(eq|ne)\s{1,5}[\"']([^\"']{0,200})[\"']\s{0,5}\)",
     re.IGNORECASE,
 )
 _ITEM = re.compile(r""""[^"]{0,2000}"|'[^']{0,2000}'|\$\w{1,100}""")
@@ -169,7 +169,7 @@ class _Translator:
         value = self._texts.get(test[1].lower()) if test else None
         if test is None or value is None or (otherwise and not self._closed.passed):
             return _Block(branch=True)
-        runs = value.lower() == test[2].lower()
+        runs = (value.lower() == test[3].lower()) == (test[2].lower() == "eq")
         return _Block(branch=False, passed=not runs, decided=runs)
 
     def _statement(self, line: str) -> str:

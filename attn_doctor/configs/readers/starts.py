@@ -170,14 +170,13 @@ def _either(alike: Sequence[Reading]) -> str:
 
 
 def _key(reading: Reading) -> str:
-    both = {**reading.settings, **reading.variables}
-    keys = {
-        one.key
-        for one in formats()[reading.format].choice
-        if one.key in both and one.counts(both[one.key].text)
-    }
+    given = set()
+    for one in formats()[reading.format].choice:
+        setting = (reading.variables if one.variable else reading.settings).get(one.key)
+        if setting is not None and one.counts(setting.text):
+            given.add((one.key, setting.text))
     open_ = [one for one in (reading.unset, reading.branches, reading.own, reading.script) if one]
-    return repr([*sorted((key, both[key].text) for key in keys), *open_])
+    return repr([*sorted(given), *open_])
 
 
 def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:

@@ -183,6 +183,8 @@ def _cost(one: _Tried, demand: Demand) -> tuple[Any, ...]:
         tuple(-number for number in parts(build.version)),
         not one.fit.certain,
         not one.fit.whole,
+        # Without a known driver the build that everybody gets, and not the newest CUDA.
+        bool(build.index) and not one.ahead.driver.cuda_max,
         cuda,
     )
 
@@ -191,10 +193,7 @@ def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
     picks = [*best.picks]
     dropped, notes = [], []
     if not best.build.installed:
-        for package in _TIED:
-            field = getattr(facts, package.replace("-", "_"))
-            if not field.installed or package in demand.packages:
-                continue
+        for package in _tied(demand, facts):
             answer = pick(package, best.ahead, rules, asked=False)
             if isinstance(answer, Lacking) or answer.how == "build":
                 dropped.append(package)
@@ -220,6 +219,16 @@ def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
         dropped=tuple(dropped),
         notes=tuple(notes),
     )
+
+
+def _tied(demand: Demand, facts: Facts) -> Iterator[str]:
+    """Yield installed packages that are not asked for and are built for one torch."""
+    for package in _TIED:
+        field = getattr(facts, package.replace("-", "_"))
+        # SageAttention 1 is Python alone, which fits any torch.
+        alone = package == "sageattention" and field.extensions == ()
+        if field.installed and not alone and package not in demand.packages:
+            yield package
 
 
 def _plain(package: str, facts: Facts) -> Pick:

@@ -206,7 +206,7 @@ def _built(package: str, requirement: str, facts: Facts, rules: Rules) -> Pick |
         how="build",
         version=version,
         requirement=requirement,
-        note=f"compiled here{mention}",
+        note=mention.removeprefix("; "),
     )
 
 

@@ -125,7 +125,8 @@ class RemoteFile(io.RawIOBase):
             if isinstance(error, WheelError):
                 raise
             reason = getattr(error, "reason", None) or error
-            raise WheelError(f"the server cannot be read: {reason}") from None
+            text = getattr(reason, "strerror", None) or reason
+            raise WheelError(f"the server cannot be read: {text}") from None
 
     def _checked(self, answer: Any, most: int) -> tuple[bytes, int, int]:
         # After a redirection, ask where the file is: each further one costs a round trip.

@@ -93,7 +93,7 @@ def test_xformers_and_a_flash_attn_that_it_accepts() -> None:
 
 def test_the_processor_or_the_gpu() -> None:
     assert build("native", "gpu=none") == "2.15.0+cpu"
-    assert build("native", "gpu=none", gpu=True).startswith("2.15.0+cu")
+    assert build("native", "gpu=none", gpu=True) == "2.15.0"  # of the default index
 
 
 def test_words() -> None:
@@ -125,6 +125,15 @@ def test_an_old_sage_stays_only_where_it_is_not_asked_for() -> None:
     assert (beside.how, beside.version) == ("stays", "1.0.6")
     newer = replace(there, sageattention=replace(there.sageattention, version="2.1.1"))
     assert isinstance(pick("sageattention", newer, Rules()), Pick)
+
+
+def test_an_old_sage_moves_with_no_torch() -> None:
+    facts = machine(*ADA, "torch=2.13.0+cu130", "sageattention=1.0.6")
+    sage = replace(facts.sageattention, extensions=(), known_to_load=False)
+    found = choose(Demand(words=("flash",)), replace(facts, sageattention=sage), TABLES)
+    assert isinstance(found, Choice)
+    assert found.moves_torch
+    assert ([one.package for one in found.picks], found.dropped) == (["flash-attn"], ())
 
 
 def test_the_oldest_sage_is_that_of_the_backends() -> None:

@@ -76,12 +76,14 @@ def _torch(found: Installation, facts: Facts) -> str:
 def _pick(pick: Pick) -> str:
     if pick.how == "stays":
         return f"{pick.version} stays" if pick.version else pick.note
-    how = {"index": "prebuilt", "address": "prebuilt", "build": "from source"}[pick.how]
+    how = {"index": "prebuilt", "address": "prebuilt", "build": "compiled here"}[pick.how]
     note = f"; {pick.note}" if pick.note else ""
     return f"{pick.version or 'the release that fits'}, {how}{note}"
 
 
 def _read(one: ReadWheel) -> str:
+    if one.verdict.loads == "unknown":
+        return f"whether it loads is unknown: {one.verdict.reason}"
     return (
         f"{one.verdict.text} ({_bytes(one.reading.fetched)} read)"
         if one.reading

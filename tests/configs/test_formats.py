@@ -641,6 +641,8 @@ BRANCHED = (
         ("a.yaml", "model_name_or_path: a\nlearning_rate: 1\nuse_flash_attention_2: true\n",
          "TRL", "flash", 3),
         ("a.sh", "/opt/venv/bin/vllm serve a\n", "vLLM", "", 0),
+        ("a.bat", 'start "x" cmd /k "cd /d C:\\ComfyUI && python main.py --port 1"\n', "ComfyUI",
+         "native", 0),
         ("a.sh", 'eval "$(python - <<X\nprint(1)\nX\n)"\nvllm serve a\n', "vLLM", "", 0),
         ("a.sh", "python hidream_o1_train.py --dit a\n", "Musubi Tuner", "native", 0),
         ("Makefile", "ARGS ?= --use-sage-attention\nrun:\n\t@python ComfyUI/main.py $(ARGS)\n",

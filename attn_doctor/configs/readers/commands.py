@@ -414,7 +414,7 @@ def _within(found: Sequence[Command], depth: int = 0) -> Iterator[Command]:
     for command in found:
         names = [word for word, _ in command.words]
         for at, (word, line) in enumerate(command.words[1:], 1):
-            if names[at - 1].lower() in ("-c", "-lc", "-ic", "/c") and " " in word:
+            if names[at - 1].lower() in ("-c", "-lc", "-ic", "/c", "/k") and " " in word:
                 script = shell_words.read(word)
                 inner = [(each, line + inside - 1) for each, inside in script.words]
                 below = [

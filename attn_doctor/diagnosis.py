@@ -408,6 +408,7 @@ def _may_fail(diagnosis: Diagnosis) -> bool:
         "flash-attn" in word
         or "SageAttention" in word
         or "xformers" in word
+        or "diffusers" in word
         or ">=" in word
         or "==" in word
         for word in words

@@ -14,6 +14,7 @@ import sys
 import urllib.request
 from collections import defaultdict
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ TABLE = Path(__file__).parent.parent / "rules" / "tables" / "pythons.toml"
 PACKAGES = (
     "torch", "torchvision", "torchaudio", "torchao", "triton", "xformers", "flash-attn",
     "sageattention", "diffusers", "transformers", "accelerate", "kernels", "finetrainers",
+    "flash-attn-4", "nvidia-cutlass-dsl", "flashinfer-python",
 )  # fmt: skip
 #: The minor releases of Python 3 that are looked at.
 MINORS = range(7, 16)
@@ -38,9 +40,11 @@ HEAD = """\
 # The versions of Python that releases on PyPI can be installed on, for Linux.
 #
 # since  from this release on: the oldest Python, and the newest one if wheels alone are published
+# pure   its newest release has a file for every system, so that this is valid for all of them
 #
 # Written by tools/python_table.py from the pages of the index: `requires-python` of the files, and
-# the tags of the wheels where a release has no source distribution. Prereleases are left out.
+# the tags of the wheels where a release has no source distribution. Prereleases are left out where
+# there are others.
 """
 
 
@@ -52,6 +56,7 @@ class Span(NamedTuple):
     """The last of `MINORS` if there is no limit."""
 
 
+@cache
 def page(name: str) -> Any:
     """Return PyPI's page of a package."""
     asked = urllib.request.Request(
@@ -70,11 +75,19 @@ def spans(name: str) -> dict[Version, Span]:
             release, minors = _minors(file["filename"])
         except (InvalidVersion, InvalidWheelFilename, InvalidSdistFilename):
             continue
-        if file.get("yanked") or release.is_prerelease:
+        if file.get("yanked"):
             continue
         asked = SpecifierSet(file.get("requires-python") or "")
         found[release] |= {minor for minor in minors if asked.contains(f"3.{minor}.99")}
-    return {one: Span(min(found[one]), max(found[one])) for one in sorted(found) if found[one]}
+    there = [one for one in sorted(found) if found[one]]
+    final = [one for one in there if not one.is_prerelease]
+    return {one: Span(min(found[one]), max(found[one])) for one in final or there}
+
+
+def pure(name: str, newest: Version) -> bool:
+    """Return whether a release has a wheel for every system."""
+    names = (file["filename"] for file in page(name)["files"])
+    return any(one.endswith("-any.whl") and _minors(one)[0] == newest for one in names)
 
 
 def _minors(name: str) -> tuple[Version, set[int]]:
@@ -111,9 +124,11 @@ def table(day: str) -> str:
     """Return the table as TOML."""
     lines = [HEAD + f"schema  = 1\nchecked = {day}"]
     for name in PACKAGES:
-        listed = ",\n    ".join(json.dumps(row) for row in rows(spans(name)))
+        found = spans(name)
+        listed = ",\n    ".join(json.dumps(row) for row in rows(found))
+        everywhere = "pure   = true\n" if pure(name, max(found)) else ""
         lines.append(
-            f'[[package]]\nname   = "{name}"\nsince  = [\n    {listed},\n]\n'
+            f'[[package]]\nname   = "{name}"\n{everywhere}since  = [\n    {listed},\n]\n'
             f'source = "https://pypi.org/simple/{name}/"'
         )
     return "\n\n".join(lines) + "\n"

@@ -146,6 +146,8 @@ def xformers_index(facts: Facts, tables: Tables) -> str | None:
     """
     if facts.torch.version is None or facts.torch.cuda is None:
         return None
+    if facts.system.arch not in ("x86_64", None):
+        return ""
     rows = [
         row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
     ]

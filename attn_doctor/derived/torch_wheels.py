@@ -7,6 +7,7 @@ torch itself uses that list.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from attn_doctor.binaries.architectures import APART, APART_NO_MORE, compiles, number, runs
@@ -14,6 +15,7 @@ from attn_doctor.derived.releases import (
     Row,
     Tables,
     Unknown,
+    is_release,
     major,
     parts,
     series,
@@ -84,12 +86,23 @@ def min_driver(facts: Facts, tables: Tables) -> str | Unknown | None:
     return Unknown(f"the tables of this attn-doctor have no driver for CUDA {wanted}")
 
 
+#: The local versions of PyTorch's own builds, each with an index of its name. Those of containers
+#: (`nv25.08`), of AMD (`rocm6.4.2.git1a2b3c`) and of a build of one's own (`git1a2b3c`) have none.
+_LOCAL = re.compile(r"cpu|xpu|cu\d{3}|rocm\d\.\d")
+
+
+def own_index(facts: Facts, _: Tables) -> str | None:
+    """Return PyTorch's index that has the installed build; empty for a build of others."""
+    version, local = facts.torch.version, facts.torch.local
+    if version is None or local is None:
+        return None
+    return local if is_release(version) and _LOCAL.fullmatch(local) else ""
+
+
 def index_for_driver(facts: Facts, tables: Tables) -> str | None:
     """Return the index of the best build; empty if there is none."""
     best = _best(facts, tables)
-    if best is None or not best.cuda:
-        return None if best is None else ""
-    return tag(best.cuda)
+    return best and best.index_name
 
 
 def pin_for_driver(facts: Facts, tables: Tables) -> str | None:
@@ -101,15 +114,32 @@ def pin_for_driver(facts: Facts, tables: Tables) -> str | None:
     return f"torch=={best.minor}.*" if stays else "torch"
 
 
+def newest_index(facts: Facts, tables: Tables) -> str | None:
+    """Return the index of the newest release that has a build; empty if none has."""
+    best = _best(facts, tables, keep=False)
+    return best and best.index_name
+
+
+def newest_release(facts: Facts, tables: Tables) -> str | None:
+    """Return the newest release that has a build, such as `2.15`; empty if none has."""
+    best = _best(facts, tables, keep=False)
+    return best and best.minor
+
+
 class _Best(NamedTuple):
     """A build to install; its names are empty if there is none."""
 
     minor: str
     cuda: str
 
+    @property
+    def index_name(self) -> str:
+        """The name of its index."""
+        return tag(self.cuda) if self.cuda else ""
 
-def _best(facts: Facts, tables: Tables) -> _Best | None:
-    """Return the best build of the installed release, else of the newest release with one.
+
+def _best(facts: Facts, tables: Tables, *, keep: bool = True) -> _Best | None:
+    """Return the best build of the newest release with one; `keep`: of the installed release first.
 
     Builds that certainly have code for the GPUs come before builds that may have it. Among them
     the newest build that the driver fully supports comes first; without one, the oldest build that
@@ -119,9 +149,12 @@ def _best(facts: Facts, tables: Tables) -> _Best | None:
     if known is None or facts.system.os not in ("linux", "windows"):
         return None
     row = torch_release(facts, tables)
-    installed = [] if row is None or isinstance(row, Unknown) else [row]
+    installed = [] if row is None or isinstance(row, Unknown) or not keep else [row]
     for release in (*installed, *reversed(tables["torch"]["release"])):
-        answers = {cuda: serves(release, cuda, facts, tables) for cuda in release["cuda"]}
+        if not for_python(release, facts):
+            continue
+        offered = (cuda for cuda in release["cuda"] if is_built(release, cuda, facts))
+        answers = {cuda: serves(release, cuda, facts, tables) for cuda in offered}
         for wanted in (True, None):
             builds = [cuda for cuda, answer in answers.items() if answer is wanted]
             whole = [cuda for cuda in builds if parts(cuda) <= parts(known)]
@@ -130,6 +163,22 @@ def _best(facts: Facts, tables: Tables) -> _Best | None:
                 cuda = max(whole, key=parts) if whole else min(compatible, key=parts)
                 return _Best(release["minor"], cuda)
     return _Best("", "")
+
+
+def for_python(release: Row, facts: Facts) -> bool:
+    """Whether a release of torch has wheels for this Python, as far as that is known."""
+    python = parts(facts.python.version or "")[:2]
+    oldest, newest = release["python"]
+    return not python or parts(oldest) <= python <= parts(newest)
+
+
+def is_built(release: Row, cuda: str, facts: Facts) -> bool:
+    """Whether a release of torch is known to have a build for this CUDA and processor."""
+    if facts.system.arch != "aarch64":
+        return True
+    return cuda in release.get("archs", {}).get("aarch64", ()) or cuda == release.get(
+        "pypi_aarch64"
+    )
 
 
 def serves(release: Row, cuda: str, facts: Facts, tables: Tables) -> bool | None:

@@ -13,6 +13,9 @@ from attn_doctor.derived.releases import (
 )
 from attn_doctor.facts import Facts
 
+#: The first release with a wheel for aarch64 on PyPI.
+_FIRST_FOR_ARM = (3, 5)
+
 
 def expected(facts: Facts, tables: Tables) -> str | Unknown | None:
     """Return the Triton for this torch, by its minor release."""
@@ -37,6 +40,8 @@ def pin(facts: Facts, tables: Tables) -> str | Unknown | None:
         return triton
     if facts.system.os == "windows":
         return f"triton-windows=={triton}.*"
+    if facts.system.arch == "aarch64" and parts(triton) < _FIRST_FOR_ARM:
+        return Unknown(f"triton {triton} has no wheel for aarch64")
     exact = row["pins"].get((facts.torch.version or "").partition("+")[0], f"=={triton}.*")
     return f"triton{exact}" if triton else None
 

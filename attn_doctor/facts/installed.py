@@ -98,12 +98,20 @@ class Torch(Struct, frozen=True, kw_only=True):
     none."""
     min_driver: Version | None = None
     """Derived: lowest driver version for its CUDA on this system (minor version compatibility)."""
+    index: str | None = None
+    """Derived: the index of PyTorch that has this build, such as `cu130`, `cpu` or `rocm6.4`; empty
+    for a build of others and for one that is not a release."""
     index_for_driver: str | None = None
     """Derived: the torch wheel index for this driver and these GPUs, such as `cu128`; empty if
     there is none."""
     pin_for_driver: str | None = None
     """Derived: what to install from that index: `torch==2.11.*`, the installed release, if the
     index has it, else `torch`; empty if there is no index."""
+    newest_index: str | None = None
+    """Derived: the torch wheel index with the newest release that has a build for this driver,
+    these GPUs and this Python; empty if none has."""
+    newest_release: Version | None = None
+    """Derived: that release, such as `2.15`; empty if there is none."""
     max_python: Version | None = None
     """Derived: newest Python that `torch.compile` of this torch supports."""
 

@@ -109,7 +109,7 @@ def conflict(one: PipCall, other: PipCall) -> str:
             continue
         if left.url != right.url or (not left.url and _index(one) != _index(other)):
             return left.name
-        if not _satisfiable(left.specifier, right.specifier):
+        if not satisfiable(left.specifier, right.specifier):
             return left.name
     return ""
 
@@ -144,8 +144,8 @@ def _parts(specifier: str) -> list[str]:
     return [part for part in specifier.split(",") if part]
 
 
-def _satisfiable(one: str, other: str) -> bool:
-    """Whether a version fits both. Tries the versions that they name and their neighbours."""
+def satisfiable(one: str, other: str) -> bool:
+    """Return whether a version fits both: tries the versions that they name and the next ones."""
     both = SpecifierSet(",".join(filter(None, (one, other))))
     if not str(both):
         return True

@@ -30,9 +30,11 @@ def obstacle(call: PipCall, facts: Facts) -> str:
 
 def _obstacles(call: PipCall, facts: Facts) -> Iterator[str]:
     python = series(facts.python.version)
-    if python is None or facts.system.os not in ("linux", None):
+    if python is None:
         return
-    tables = {row["name"]: row["since"] for row in library.tables()["pythons"]["package"]}
+    on_linux = facts.system.os in ("linux", None)
+    rows = (row for row in library.tables()["pythons"]["package"] if on_linux or row.get("pure"))
+    tables = {row["name"]: row["since"] for row in rows}
     for one in call.wanted:
         name = "flash-attn" if one.name == "flash-attention" else one.name
         since = tables.get(name, ())

@@ -16,9 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from attn_doctor.facts import Facts
+from attn_doctor.fixes import python_support, torch_support
 from attn_doctor.fixes.build_progress import span
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted, pip_call
-from attn_doctor.fixes.python_support import obstacle
 from attn_doctor.fixes.steps import Estimate, Step
 from attn_doctor.fixes.wheel_check import verdict
 from attn_doctor.rulebook import library
@@ -145,13 +145,13 @@ def settled(step: Step, facts: Facts) -> Step:
     if step.kind != "install":
         return step
     calls = [pip_call(argv) for argv in step.run]
-    unfit = next((why for call in calls if call and (why := obstacle(call, facts))), "")
+    unfit = next((why for call in calls if call and (why := _obstacle(call, facts))), "")
     if unfit:
         return replace(step, blocked_by=step.blocked_by or unfit)
     name = next((name for call in calls if call and (name := built_by(call, facts))), "")
     if not name:
         run = tuple(
-            pinned(call, facts).argv if call else argv
+            torch_support.bounded(pinned(call, facts), facts).argv if call else argv
             for call, argv in zip(calls, step.run, strict=True)
         )
         wanted = {one for call in calls if call and call.verb == "install" for one in call.names}
@@ -170,6 +170,11 @@ def settled(step: Step, facts: Facts) -> Step:
         needs="; ".join(filter(None, (step.needs, *found.doubts))),
         estimate=build_estimate(name, Machine.of(facts)),
     )
+
+
+def _obstacle(call: PipCall, facts: Facts) -> str:
+    """Why no release that the command accepts fits this Python or this torch."""
+    return python_support.obstacle(call, facts) or torch_support.obstacle(call, facts)
 
 
 def pinned(call: PipCall, facts: Facts) -> PipCall:

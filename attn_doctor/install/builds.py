@@ -104,16 +104,15 @@ def _system_fault(build: TorchBuild, row: Mapping[str, Any], facts: Facts) -> st
         return "PyTorch publishes no torch for CUDA for macOS"
     if system.arch not in ("x86_64", "aarch64", "arm64", None):
         return f"PyTorch publishes no torch for {system.arch}"
-    if build.cuda and system.arch == "aarch64" and "aarch64" not in row.get("archs", {}):
+    if build.cuda and not torch_wheels.is_built(row, build.cuda, facts):
         return f"no {build.text} is known for {system.arch}"
     return ""
 
 
 def _python_fault(row: Mapping[str, Any], facts: Facts) -> str:
-    python = parts(facts.python.version or "")[:2]
-    oldest, newest = row["python"]
-    if not python or parts(oldest) <= python <= parts(newest):
+    if torch_wheels.for_python(row, facts):
         return ""
+    oldest, newest = row["python"]
     return f"torch {row['minor']} is for Python {oldest} to {newest}"
 
 

@@ -18,7 +18,7 @@ from attn_doctor.derived.releases import tag
 from attn_doctor.explain.explanation import Explanation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Diagnosis, Finding, Fix, Safety, Verdict
-from attn_doctor.fixes import python_support
+from attn_doctor.fixes import python_support, torch_support
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.postconditions import with_build
 from attn_doctor.fixes.source_builds import PARALLELISM, Preflight, built_by, pinned, preflight
@@ -111,14 +111,17 @@ def possible_here(fix: Fix, facts: Facts) -> Fix:
     run: list[tuple[str, ...]] = []
     for argv in fix.run:
         call = pip_call(argv)
-        if call is not None and (unfit := python_support.obstacle(call, facts)):
-            return _not_here(fix, unfit)
-        name = built_by(call, facts) if call else ""
         if call is None:
             run.append(argv)
-        elif not name:
-            ready = pinned(call, facts)
-            run.append(argv if ready is call else ready.argv)
+            continue
+        if unfit := python_support.obstacle(call, facts):
+            return _not_here(fix, unfit)
+        if unfit := torch_support.obstacle(call, facts):
+            return _by_hand(fix, _NOWHERE, f"{unfit[0].upper()}{unfit[1:]}.")
+        name = built_by(call, facts)
+        if not name:
+            ready = torch_support.bounded(pinned(call, facts), facts)
+            run.append(argv if ready == call else ready.argv)
         else:
             found = preflight(name, facts)
             if found.obstacles:

@@ -248,6 +248,60 @@ def test_pin_for_driver(version: str, cuda_max: str, sm: int, expected: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("python", "arch", "cuda_max", "sm", "expected"),
+    [
+        ("3.12", "x86_64", "13.2", 89, ("cu132", "2.15")),
+        ("3.10", "x86_64", "13.2", 89, ("cu132", "2.14")),  # 2.15 is for Python 3.11 and newer
+        ("3.9", "x86_64", "12.8", 89, ("cu128", "2.8")),
+        ("3.12", "x86_64", "13.2", 61, ("cu126", "2.15")),
+        ("3.12", "x86_64", "11.4", 86, ("cu118", "2.7")),
+        ("3.12", "aarch64", "13.0", 121, ("cu130", "2.15")),
+        ("3.12", "aarch64", "12.8", 121, ("cu128", "2.10")),  # later ones have none for aarch64
+        ("3.12", "x86_64", "10.2", 61, ("", "")),
+    ],
+)
+def test_the_newest_release_for_a_machine(
+    python: str, arch: str, cuda_max: str, sm: int, expected: tuple[str, str]
+) -> None:
+    found = derive(
+        torch=torch("2.6.0+cu124", "12.4"),
+        python=Python(version=python),
+        system=System(os="linux", arch=arch),
+        driver=Driver(cuda_max=cuda_max),
+        gpus=(Gpu(sm=sm),),
+    )
+    assert (found.torch.newest_index, found.torch.newest_release) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "local", "expected"),
+    [
+        ("2.9.1+cu128", "cu128", "cu128"),
+        ("2.9.1+rocm6.4", "rocm6.4", "rocm6.4"),
+        ("2.9.1+rocm6.4.2.git76481f7c", "rocm6.4.2.git76481f7c", ""),  # AMD's own wheels
+        ("2.9.0a0+50eac811a6.nv25.09", "50eac811a6.nv25.09", ""),  # NVIDIA's container
+        ("2.14.0.dev20260901+cu132", "cu132", ""),  # nightly builds have an index of their own
+        ("2.8.0", "", ""),
+        (None, None, None),
+    ],
+)
+def test_the_index_of_the_installed_build(
+    version: str | None, local: str | None, expected: str | None
+) -> None:
+    found = derive(torch=Torch(installed=True, version=version, local=local))
+    assert found.torch.index == expected
+
+
+def test_no_wheel_of_triton_or_xformers_for_a_processor() -> None:
+    system = System(os="linux", arch="aarch64", musl=False)
+    old = derive(torch=torch("2.8.0+cu129", "12.9"), system=system)
+    assert old.triton.pin is None
+    assert old.gap("triton.pin") == "triton 3.4 has no wheel for aarch64"
+    assert derive(torch=torch("2.9.1+cu130", "13.0"), system=system).triton.pin == "triton==3.5.1"
+    assert old.xformers.index == ""
+
+
+@pytest.mark.parametrize(
     ("version", "python"), [("2.4.1", "3.12"), ("2.9.1", "3.13"), ("2.15.0", "3.15")]
 )
 def test_max_python(version: str, python: str) -> None:

@@ -69,6 +69,25 @@ def test_a_ready_wheel_precedes_a_build() -> None:
     assert any(word.startswith("flash-attn==") for word in finding.fixes[0].run[0])
 
 
+def test_diffusers_is_bounded_to_what_the_installed_torch_imports() -> None:
+    facts = machine("h200-torch-2.11-cu130", "torch=2.4.1+cu121")
+    update = ("pip", "install", "--upgrade", "diffusers")
+    (finding,) = offered(with_fixes(facts, update, (*update[:3], "diffusers>=0.39"))).findings
+    assert [fix.run for fix in finding.fixes] == [((*update[:3], "diffusers<0.37"),), ()]
+    assert finding.fixes[1].title == "Not possible here: fix 2"
+    assert finding.fixes[1].manual == "Torch 2.4.1+cu121 can import diffusers<0.37 only."
+    facts = machine("h200-torch-2.11-cu130")
+    assert offered(with_fixes(facts, update)).findings[0].fixes[0].run == (update,)
+
+
+def test_a_pure_package_needs_its_python_on_every_system() -> None:
+    facts = machine("h200-torch-2.11-cu130", "os=macos,python=3.9.6,torch=2.8.0")
+    wanted = ("pip", "install", "--pre", "flash-attn-4"), ("pip", "install", "diffusers>=0.37")
+    (finding,) = offered(with_fixes(facts, *wanted)).findings
+    assert [fix.run for fix in finding.fixes] == [(), ()]
+    assert all("needs Python 3.10 or newer" in fix.manual for fix in finding.fixes)
+
+
 @pytest.mark.parametrize("folder", MACHINES, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("without", ["", "no Triton"])
 def test_the_next_command_is_one_that_fix_carries_out(folder: Path, without: str) -> None:

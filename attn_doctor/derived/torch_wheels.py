@@ -150,11 +150,16 @@ def _best(facts: Facts, tables: Tables, *, keep: bool = True) -> _Best | None:
         return None
     row = torch_release(facts, tables)
     installed = [] if row is None or isinstance(row, Unknown) or not keep else [row]
+    # pip takes the newest release of an index, so that an older one of it is out of reach.
+    passed: set[str] = set()
     for release in (*installed, *reversed(tables["torch"]["release"])):
         if not for_python(release, facts):
             continue
-        offered = (cuda for cuda in release["cuda"] if is_built(release, cuda, facts))
-        answers = {cuda: serves(release, cuda, facts, tables) for cuda in offered}
+        offered = [cuda for cuda in release["cuda"] if is_built(release, cuda, facts)]
+        answers = {
+            cuda: serves(release, cuda, facts, tables) for cuda in offered if cuda not in passed
+        }
+        passed |= {*offered} if release not in installed else set()
         for wanted in (True, None):
             builds = [cuda for cuda, answer in answers.items() if answer is wanted]
             whole = [cuda for cuda in builds if parts(cuda) <= parts(known)]

@@ -120,6 +120,13 @@ CLONES = (
         ("HEAD",),
     ),
     Source(
+        "SHI-Labs+NATTEN",
+        r"^src/natten/.*\.py$|^csrc/.*\.(?:cpp|cu|h|hpp|cuh)$",
+        (("", "natten"),),
+        ("v0.14.6", "v0.17.1", "v0.17.5", "v0.20.1", "v0.21.0", "v0.21.6", "HEAD"),
+        r"profil|autogen|tests/",
+    ),
+    Source(
         "woct0rdho+triton-windows",
         r"python/triton/(?:runtime|compiler|language)/.*\.py$|third_party/\w+/backend/.*\.py$",
         (("", "triton"),),
@@ -139,7 +146,7 @@ SITE = (
 _ORDER = (
     "flash-attn-2", "flash-attn-3", "flash-attn-4", "sage", "xformers", "transformer-engine",
     "flashinfer", "triton", "flex", "sdpa", "cudnn", "transformers", "diffusers", "hub-kernels",
-    "sparge", "aiter", "vllm", "sglang", "inductor",
+    "sparge", "aiter", "natten", "vllm", "sglang", "inductor",
 )  # fmt: skip
 _ATTENTION = re.compile(r"(?i)attn|attention|sdpa|flash|(?<![a-z])m[hl]a(?![a-z])")
 #: Messages in torch's CUDA library that are about attention, and the component of each.

@@ -144,3 +144,15 @@ def test_the_phase_that_is_asked_for(flux: Path) -> None:
     done = check(flux, "--config", "config/config.json", "--for", "inference")
     assert "  validation: " in done.stdout
     assert "  training: " not in done.stdout
+
+
+def test_branches_of_a_start_share_a_heading(tmp_path: Path) -> None:
+    content = (
+        "ARGS=--sdpa\nif [ $X = 1 ]; then\n  ARGS=--xformers\nfi\npython train_network.py $ARGS\n"
+    )
+    (tmp_path / "train.sh").write_text(content, encoding="utf-8")
+    lines = check(tmp_path, "--config", "train.sh").stdout.splitlines()
+    assert lines.count("train.sh: sd-scripts") == 1
+    assert lines[1].startswith("  training: native (torch's own) if line 3 does not run")
+    assert lines[2].startswith("  training: xformers if line 3 runs")
+    assert sum("from the source of sd-scripts" in line for line in lines) == 1

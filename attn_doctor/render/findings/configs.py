@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from attn_doctor.backends.readiness import Readiness
@@ -10,16 +10,28 @@ from attn_doctor.configs.prediction import Phase, Prediction
 from attn_doctor.render.terminal import clean
 
 
-def short_form(one: Prediction) -> list[str]:
-    """`config.json: Flux.1, SimpleTuner 4.1`, then each phase with what it costs."""
-    reading = one.reading
-    where = f" ({reading.why})" if reading.why else ""
-    head = f"{reading.file}{where}: {_subject(one)}"
-    lines = [head, *_phases(one)]
-    if one.ignored:
-        lines.append(f"without effect: {'; '.join(one.ignored)}")
-    lines += one.notes
-    return [clean(line) for line in lines]
+def short_forms(several: Sequence[Prediction]) -> list[list[str]]:
+    """`config.json: Flux.1, SimpleTuner 4.1`, then each phase with what it costs.
+
+    The commands of one file for the same program share its heading: a phase for each branch.
+    """
+    grouped: dict[str, list[Prediction]] = {}
+    for one in several:
+        grouped.setdefault(_head(one), []).append(one)
+    return [[clean(head), *map(clean, _body(alike))] for head, alike in grouped.items()]
+
+
+def _head(one: Prediction) -> str:
+    where = f" ({one.reading.why})" if one.reading.why else ""
+    return f"{one.reading.file}{where}: {_subject(one)}"
+
+
+def _body(alike: Sequence[Prediction]) -> Iterator[str]:
+    for one in alike:
+        yield from _phases(one)
+        if one.ignored:
+            yield f"without effect: {'; '.join(one.ignored)}"
+    yield from dict.fromkeys(note for one in alike for note in one.notes)
 
 
 def _subject(one: Prediction) -> str:

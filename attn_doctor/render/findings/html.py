@@ -83,10 +83,9 @@ def _next(diagnosis: Diagnosis) -> Iterator[Html]:
 
 
 def _configs(configs: Sequence[Prediction]) -> Iterator[Html]:
-    from attn_doctor.render.findings.configs import short_form
+    from attn_doctor.render.findings.configs import short_forms
 
-    for one in configs:
-        head, *rest = short_form(one)
+    for head, *rest in short_forms(configs):
         yield tag("article", tag("h3", head), listed(map(prose, rest)))
 
 

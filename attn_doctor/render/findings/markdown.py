@@ -56,7 +56,7 @@ def _top(
     if configs:
         from attn_doctor.render.findings import configs as preflight
 
-        shown += [("config", preflight.short_form(one)) for one in configs]
+        shown += [("config", lines) for lines in preflight.short_forms(configs)]
     for name, lines in shown:
         yield f"| {name} | {'<br>'.join(map(escape, lines))} |"
     yield ""

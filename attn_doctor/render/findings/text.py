@@ -100,10 +100,9 @@ def _limits(diagnosis: Diagnosis, policy: str, terminal: Terminal) -> Iterator[s
 
 def _answers(configs: Sequence[Prediction], terminal: Terminal) -> Iterator[str]:
     """What each configuration does, before anything else."""
-    from attn_doctor.render.findings.configs import short_form
+    from attn_doctor.render.findings.configs import short_forms
 
-    for one in configs:
-        head, *rest = short_form(one)
+    for head, *rest in short_forms(configs):
         yield from terminal.wrap(terminal.style(head, "bold"), 0)
         for line in rest:
             yield from terminal.wrap(line, 2)
@@ -166,7 +165,7 @@ def _top(
     if configs:
         from attn_doctor.render.findings import configs as preflight
 
-        shown += [("config", preflight.short_form(one)) for one in configs]
+        shown += [("config", lines) for lines in preflight.short_forms(configs)]
     if unread:
         shown.append(("config", [clean(one) for one in unread]))
     for name, lines in shown:

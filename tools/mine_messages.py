@@ -127,6 +127,12 @@ CLONES = (
         r"profil|autogen|tests/",
     ),
     Source(
+        "fla-org+flash-linear-attention",
+        r"^fla/(?:ops|layers|modules|utils)\b.*\.py$",
+        (("", "fla"),),
+        ("v0.1.2", "v0.3.2", "v0.4.2", "v0.5.2", "HEAD"),
+    ),
+    Source(
         "woct0rdho+triton-windows",
         r"python/triton/(?:runtime|compiler|language)/.*\.py$|third_party/\w+/backend/.*\.py$",
         (("", "triton"),),
@@ -146,7 +152,7 @@ SITE = (
 _ORDER = (
     "flash-attn-2", "flash-attn-3", "flash-attn-4", "sage", "xformers", "transformer-engine",
     "flashinfer", "triton", "flex", "sdpa", "cudnn", "transformers", "diffusers", "hub-kernels",
-    "sparge", "aiter", "natten", "vllm", "sglang", "inductor",
+    "sparge", "aiter", "natten", "fla", "vllm", "sglang", "inductor",
 )  # fmt: skip
 _ATTENTION = re.compile(r"(?i)attn|attention|sdpa|flash|(?<![a-z])m[hl]a(?![a-z])")
 #: Messages in torch's CUDA library that are about attention, and the component of each.

@@ -607,6 +607,13 @@ else
   python ComfyUI/main.py
 fi
 """
+CHOICES = """case "$1" in
+  sage) ARGS=--use-sage-attention ;;
+  flash) ARGS=--use-flash-attention ;;
+  *) ARGS= ;;
+esac
+python ComfyUI/main.py --listen $ARGS
+"""
 STARTS = """case "$1" in
   fast) ARGS=--use-sage-attention; python ComfyUI/main.py --use-sage-attention ;;
   slow) python ComfyUI/main.py ;;
@@ -724,6 +731,8 @@ def test_a_start_that_stays_open(name: str, content: str, why: str, tmp_path: Pa
         ("a.sh", TWICE, [("flash", "line 3 runs"), ("native", "line 3 does not run")]),
         ("a.sh", ARMS, [("native", '`[ "$A" = 1 ]` holds or the `else` in line 5 is reached'),
                         ("comfyui_sub_quad", '`[ "$B" = 1 ]` holds')]),
+        ("a.sh", CHOICES, [("sage", "line 2 runs"), ("flash", "line 3 runs"),
+                           ("native", "line 4 runs")]),
         ("a.sh", STARTS, [("sage", "`$1` is fast"), ("native", "`$1` is slow")]),
         ("a.bat", LABELS, [("sage", "`goto fast` leads there"),
                            ("native", "`goto slow` leads there")]),

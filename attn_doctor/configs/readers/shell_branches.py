@@ -108,6 +108,8 @@ class Branches:
             label = _LABEL.match(line)
             if label is not None:
                 top.part += 1
+                if label[1].strip() == "*":  # the last one, for everything else
+                    self.whole[top.line] = top.part
                 subject = top.about.removesuffix(" in").strip("\"' ")
                 top.condition = f"`{subject}` is {label[1].strip()}"
             return

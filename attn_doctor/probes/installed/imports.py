@@ -180,6 +180,8 @@ class Imports:
         self._outdating = frozenset(map(_module, outdating))
         self._concerned |= self._outdating
         self._lists: dict[str, dict[str, str]] = {}
+        self._files: dict[str, str] = {}
+        self._folders: dict[str, frozenset[str]] = {}
         self._follows: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._lock = threading.Lock()
         #: Distribution → the undeclared import that fails, and what would be required for it.
@@ -342,13 +344,27 @@ class Imports:
 
     def _file(self, module: str) -> str:
         """Return the source of `module` in the environment; empty if there is none."""
-        host = self._host
+        if module not in self._files:
+            self._files[module] = self._found(module)
+        return self._files[module]
+
+    def _found(self, module: str) -> str:
+        host, (*parents, name) = self._host, module.split(".")
         for folder in self._site.folders:
-            base = host.join(folder, *module.split("."))
-            for path in (host.join(base, "__init__.py"), base + ".py"):
-                if host.is_file(path):
+            package = host.join(folder, *parents)
+            there = self._names(package)
+            source = f"{name}.py"
+            for entry, parts in ((name, (name, "__init__.py")), (source, (source,))):
+                path = host.join(package, *parts)
+                if entry in there and host.is_file(path):
                     return path
         return ""
+
+    def _names(self, folder: str) -> frozenset[str]:
+        """Return what a folder holds. Most names are not in it, and asking for each takes long."""
+        if folder not in self._folders:
+            self._folders[folder] = frozenset(self._host.try_list(folder))
+        return self._folders[folder]
 
     def _short(self, path: str) -> str:
         folders = (one for one in self._site.folders if path.startswith(one))

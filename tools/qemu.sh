@@ -73,6 +73,11 @@ setup() {
             dpkg-deb --fsys-tarfile "$package" | tar -x -C "$system" --keep-directory-symlink
         done
     fi
+    # Where debootstrap may not mount, it makes a link to this system's own, which leads to itself there.
+    if [ -L "$system/proc" ]; then
+        rm "$system/proc"
+        mkdir "$system/proc"
+    fi
     pip --upgrade --target "$site" --python-version 3.13 \
         --platform manylinux_2_28_aarch64 --platform manylinux2014_aarch64 --only-binary=:all: \
         msgspec packaging psutil rich shellingham 'typer>=0.16,<0.29' \

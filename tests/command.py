@@ -96,6 +96,8 @@ def run(
     with (
         mock.patch.dict(os.environ, variables, clear=True),
         mock.patch.object(sys, "argv", ["attn-doctor", *arguments]),
+        # click takes the name of the program from the package where Python began with -m.
+        mock.patch.object(sys.modules["__main__"], "__package__", None),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(input), encoding="utf-8")),
         mock.patch.object(sys, "stdout", out),
         mock.patch.object(sys, "stderr", err),

@@ -905,6 +905,7 @@ def test_a_branch_of_powershell_that_a_variable_decides(tmp_path: Path) -> None:
         ("a.bat", "uv run webui.py\n"),
         ("a.sh", "find /var/log/vllm -name x -delete\n"),
         ("a.txt", "llamafactory\n"),
+        ("a.sh", "podman run -d --replace --name comfyui me/comfyui:1 sleep infinity\n"),
         (
             "a.yaml",
             "services:\n  a:\n    image: vllm/vllm-openai:v1\n    entrypoint: python api.py\n",

@@ -41,6 +41,8 @@ _ALONE = re.compile(
 _SHORT = re.compile(r"\$\w{1,2}")
 #: `CMD=(python`: an array, to which later lines may add.
 _ARRAY = re.compile(r"([A-Za-z_]\w{0,100})\+?=")
+#: What a container runs in place of its image's own program.
+_IDLE = ("sleep", "tail", "bash", "sh", "true")
 #: Commands that change the folder.
 _ENTERS = ("cd", "pushd", "set-location", "push-location")
 #: Assignments in branches whose ways are followed: 16 ways for four.
@@ -48,7 +50,7 @@ _MOST_WAYS = 4
 #: Options of `docker run` without a value, and variables that hold options of its own.
 _BARE = re.compile(
     r"--(?:rm|privileged|init|read-only|detach|interactive|tty|no-healthcheck|publish-all"
-    r"|oom-kill-disable)|-[ditPq]+|--?[\w-]+=.*"
+    r"|oom-kill-disable|replace)|-[ditPq]+|--?[\w-]+=.*"
 )
 _OWN = re.compile(
     r"(?i)\$\{?\w*(?:gpu|vol|mount|net|port|opt|arg|flag|env|docker)\w*(?:\[[@*]\])?\}?"
@@ -404,7 +406,8 @@ def _contained(words: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
             elif word.startswith("--entrypoint="):
                 start = [(word.partition("=")[2], words[at][1])]
             at += 1 if _BARE.fullmatch(word) else 2
-    image = words[at : at + 1] if not start else ()
+    idle = at + 1 < len(words) and words[at + 1][0].rpartition("/")[2] in _IDLE
+    image = words[at : at + 1] if not (start or idle) else ()
     return (*image, *start, *words[at + 1 :], *open_)
 
 

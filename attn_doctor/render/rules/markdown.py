@@ -64,7 +64,7 @@ def conditions(heading: str, group: Group) -> Iterator[str]:
     yield from (f"- {escape(line)}" for line in every)
     if some:
         yield "- at least one of these holds:"
-        yield from (f"  - {escape(line)}" for line in some)
+        yield from (f"    - {escape(line)}" for line in some)
     yield ""
 
 

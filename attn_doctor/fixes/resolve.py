@@ -136,7 +136,8 @@ def _asked(call: PipCall, constraint: Path, asking: Asking, label: str) -> Resol
     ended = run(
         argv if uv else (*argv, "--report", str(report)),
         seconds=asking.seconds,
-        env=installer_environment(asking.environ, {}),
+        # The question leaves no bytecode of pip in the environment.
+        env=installer_environment(asking.environ, {"PYTHONDONTWRITEBYTECODE": "1"}),
         folder=asking.folder,
         log=log,
     )

@@ -23,6 +23,7 @@ from attn_doctor.fixes.resolve import (
 )
 from attn_doctor.fixes.steps import Step
 from attn_doctor.json_files import JsonError, decode
+from attn_doctor.render.fix.text import _ordered
 
 
 def test_the_report_of_pip() -> None:
@@ -75,3 +76,9 @@ def test_the_version_of_a_wheel_at_an_address() -> None:
 def test_the_cause_of_an_error_of_uv() -> None:
     lines = ("error: Failed to download `x`", "  cause: Request failed", "  cause: status 501")
     assert failure(Outcome(code=1, lines=lines)) == "status 501"
+
+
+def test_what_a_step_names_is_listed_before_what_comes_with_it() -> None:
+    changes = [Change("filelock", "", "4"), Change("torch", "", "2"), Change("numpy", "1", "2")]
+    shown = [one.name for one in _ordered(changes, ("torch",))]
+    assert shown == ["numpy", "torch", "filelock"]

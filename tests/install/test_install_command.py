@@ -55,7 +55,10 @@ def empty(env: Environment, tmp_path: Path) -> Environment:
 def test_torch_into_an_empty_environment(empty: Environment) -> None:
     """The newest release is not offered, so the one before is taken."""
     before, frozen = empty.tree(), empty.freeze()
+    for path in empty.prefix.rglob("__pycache__"):
+        shutil.rmtree(path)
     planned = install(empty, "torch", "--dry-run")
+    assert not [*empty.prefix.rglob("*.pyc")]  # of pip, which was asked
     assert planned.returncode == 0, planned.text
     assert "2.14.1 for the processor, from PyTorch's index cpu" in planned.stdout
     assert "+ torch 2.14.1+cpu" in planned.stdout

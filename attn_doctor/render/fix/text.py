@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
@@ -100,7 +100,7 @@ def step_lines(
         if {"CUDA_HOME", "CUDA_PATH"} & step.exports.keys():
             line = how_to_eval(shell_of(facts), attn_doctor("fix", "--cuda-home", facts=facts))
             yield from _labelled("", f"or: {line}", terminal)
-    yield from _changes(step.changes, terminal)
+    yield from _changes(step.changes, step.packages, terminal)
     if step.unresolved and not step.blocked_by:
         yield from _labelled("changes", step.unresolved, terminal)
     also = [
@@ -144,21 +144,25 @@ def _commands(step: Step, facts: Facts) -> list[str]:
     return shell_lines(fix, facts)
 
 
-def _changes(changes: Sequence[Change] | None, terminal: Terminal) -> Iterator[str]:
+def _changes(
+    changes: Sequence[Change] | None, named: Collection[str], terminal: Terminal
+) -> Iterator[str]:
     label = "changes"
     if changes is not None and not changes:
         yield from _labelled(label, "nothing: all packages are installed already", terminal)
         return
-    for one in sorted(changes or (), key=_weight)[:_SHOWN]:
+    for one in _ordered(changes or (), named)[:_SHOWN]:
         yield f"   {terminal.pad(label, _INDENT - 3)}" + _change(one, terminal)
         label = ""
     if changes and len(changes) > _SHOWN:
         yield from _labelled("", f"… and {len(changes) - _SHOWN} more (--format json)", terminal)
 
 
-def _weight(one: Change) -> tuple[int, str]:
-    """Sort key: replaced and removed packages come before added ones."""
-    return "~-=+".index(one.sign), one.name
+def _ordered(changes: Sequence[Change], named: Collection[str]) -> list[Change]:
+    """Sort them: replaced and removed packages, added ones that a step names, the other ones."""
+    return sorted(
+        changes, key=lambda one: ("~-=+".index(one.sign), one.name not in named, one.name)
+    )
 
 
 def _change(one: Change, terminal: Terminal) -> str:
@@ -207,9 +211,9 @@ def _marked(mark: str, words: str, terminal: Terminal) -> Iterator[str]:
 def applied_text(applied: Applied, facts: Facts, terminal: Terminal) -> str:
     """Return the results of the plan, and the changes of the machine."""
     lines = [""]
-    lines.extend(
-        "  " + _change(one, terminal) for one in sorted(applied.changes, key=_weight)[: 2 * _SHOWN]
-    )
+    named = {name for result in applied.results for name in result.step.packages}
+    changes = _ordered(applied.changes, named)[: 2 * _SHOWN]
+    lines.extend("  " + _change(one, terminal) for one in changes)
     if len(applied.changes) > 2 * _SHOWN:
         lines.append(f"  … and {len(applied.changes) - 2 * _SHOWN} more")
     for finding in applied.resolved:
@@ -255,9 +259,7 @@ def undo_text(undo: Undo, terminal: Terminal) -> str:
     """Return what undoing a run would do, or doing it again."""
     head = terminal.style(f"{'Redo' if undo.redo else 'Undo'} {undo.run}", "bold")
     lines = [f"{head}  ({clean(undo.title)}; {undo.state})"]
-    lines.extend(
-        "  " + _change(one, terminal) for one in sorted(undo.changes, key=_weight)[: 3 * _SHOWN]
-    )
+    lines.extend("  " + _change(one, terminal) for one in _ordered(undo.changes, ())[: 3 * _SHOWN])
     if len(undo.changes) > 3 * _SHOWN:
         lines.append(f"  … and {len(undo.changes) - 3 * _SHOWN} more")
     lines.extend(f"  {what:<9} {clean(path)}" for path, what in undo.files)

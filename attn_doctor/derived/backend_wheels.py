@@ -140,7 +140,7 @@ def _xformers_wheel(facts: Facts, tables: Tables) -> Answer:
 
 
 def xformers_index(facts: Facts, tables: Tables) -> str | None:
-    """Return where a wheel of the right CUDA major version is; empty if nowhere.
+    """Return where a wheel of the right CUDA major version is; empty if nowhere, or for newer GPUs.
 
     `pypi` for a torch of PyPI if PyPI's wheel fits; else torch's newest index, such as `cu130`.
     """
@@ -151,6 +151,8 @@ def xformers_index(facts: Facts, tables: Tables) -> str | None:
     rows = [
         row for row in tables["xformers"]["release"] if _accepts(row["torch"], facts.torch.version)
     ]
+    if any(not _runs_on_gpu(row, facts) for row in rows[-1:]):
+        return ""
     wanted = major(facts.torch.cuda)
     if facts.torch.from_pypi and any(major(row["pypi"]) == wanted for row in rows[-1:]):
         return "pypi"
@@ -185,7 +187,14 @@ def _xformers_fits(row: Row, facts: Facts) -> bool | None:
         _has_build(row, facts),
         oldest <= python and all(python <= one for one in newest) if python else None,
         _among(facts.python.free_threaded, (False,)),
+        _runs_on_gpu(row, facts),
     )
+
+
+def _runs_on_gpu(row: Row, facts: Facts) -> bool:
+    """Whether the wheels of xformers have code for the best GPU here, as far as that is known."""
+    sm = facts.driver.best_sm
+    return not sm or sm >= row.get("oldest", 0)
 
 
 def _sage_wheel(facts: Facts, tables: Tables) -> Answer:

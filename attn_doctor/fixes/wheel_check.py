@@ -140,7 +140,8 @@ def _xformers(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
             name="xformers",
             wheel="no",
             version=tables["xformers"]["newest"],
-            reason=f"none of its wheels is for torch {facts.torch.version}, this Python and system",
+            reason=f"none of its wheels is for torch {facts.torch.version} and this Python, system"
+            " and GPU",
         )
     if answer != "yes":
         reason = answer.reason if isinstance(answer, Unknown) else _gap(facts)

@@ -292,6 +292,17 @@ def test_the_index_of_the_installed_build(
     assert found.torch.index == expected
 
 
+@pytest.mark.parametrize(("sm", "index", "wheel"), [(70, "", "no"), (75, "cu128", "yes")])
+def test_no_wheel_of_xformers_for_a_gpu(sm: int, index: str, wheel: str) -> None:
+    found = derive(
+        torch=torch("2.9.1+cu128", "12.8"),
+        python=Python(version="3.12", free_threaded=False),
+        system=System(os="linux", arch="x86_64", musl=False),
+        gpus=(Gpu(sm=sm),),
+    )
+    assert (found.xformers.index, found.xformers.wheel) == (index, wheel)
+
+
 def test_no_wheel_of_triton_or_xformers_for_a_processor() -> None:
     system = System(os="linux", arch="aarch64", musl=False)
     old = derive(torch=torch("2.8.0+cu129", "12.9"), system=system)

@@ -172,7 +172,7 @@ def _platform(facts: Facts) -> tuple[str, int]:
 def _installation(call: PipCall, fix: Fix, facts: Facts, answers: Answers) -> Iterator[str]:
     index = next((url for name, url in call.indexes if name in ("--index-url", "-i")), "")
     for one in call.wanted:
-        if one.url:
+        if one.url or not answers.has(one.name):
             continue
         if index.startswith(_WHL):
             yield from _of_pytorch(one, index.removeprefix(_WHL), facts)
@@ -294,7 +294,7 @@ def _after(call: PipCall, facts: Facts, answers: Answers) -> Facts | None:
             if build is None:
                 return None
             facts = with_build(facts, build.full, build.cuda)
-        elif field not in (*PACKAGES, "triton") or one.url:
+        elif field not in (*PACKAGES, "triton") or one.url or not answers.has(one.name):
             return None
         elif call.verb == "uninstall":
             words.append(f"{field}=absent")

@@ -77,6 +77,10 @@ class Answers:
             parts.append(f'"{key}": {{\n' + ",\n".join(rows) + "\n}")
         self.path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
 
+    def has(self, name: str) -> bool:
+        """Whether there is an answer about a package; a rule may be newer than those kept."""
+        return self.ask or name in self._releases
+
     def releases(self, name: str) -> list[Release]:
         """Return all releases, the newest first; empty for a package that does not exist.
 
@@ -89,11 +93,11 @@ class Answers:
         return self._releases[name]
 
     def needs(self, name: str, version: str) -> list[str]:
-        """What a release requires of `KEPT`, as its metadata say; empty if that is not known."""
+        """Return what a release requires of `KEPT` by its metadata; empty if that is not known."""
         key = f"{name}=={version}"
         if key not in self._needs:
             if not self.ask:
-                raise LookupError(f"no answer about {key} is stored")
+                return []
             self._needs[key] = _requirements(name, version)
         return self._needs[key]
 

@@ -32,7 +32,7 @@ TABLE = Path(__file__).parent.parent / "rules" / "tables" / "pythons.toml"
 PACKAGES = (
     "torch", "torchvision", "torchaudio", "torchao", "triton", "xformers", "flash-attn",
     "sageattention", "diffusers", "transformers", "accelerate", "kernels", "finetrainers",
-    "flash-attn-4", "nvidia-cutlass-dsl", "flashinfer-python",
+    "flash-attn-4", "nvidia-cutlass-dsl", "flashinfer-python", "flash-linear-attention",
 )  # fmt: skip
 #: The minor releases of Python 3 that are looked at.
 MINORS = range(7, 16)

@@ -47,6 +47,10 @@ def _has_links() -> bool:
 NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
     "posix": (lambda: os.name == "posix", "written for POSIX: paths, shells, programs, signals"),
     "symlinks": (_has_links, "no symbolic links can be made here"),
+    "native": (
+        lambda: not os.environ.get("ATTN_DOCTOR_TESTS_EMULATED"),
+        "needs ptrace, or a Python that starts in less than half a second; qemu has neither",
+    ),
     "gcc": (
         lambda: sys.platform == "linux" and os.path.exists("/usr/bin/gcc"),
         "needs Linux and /usr/bin/gcc",

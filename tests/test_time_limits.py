@@ -105,6 +105,7 @@ def test_a_slow_probe_may_take_longer(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @posix
+@pytest.mark.native
 def test_a_probe_that_waits_for_a_slow_program_may_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ inside() {
         mount --rbind /dev "$system/dev"
         mount --rbind /sys "$system/sys"
         exec env -i HOME=/root PATH=/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C.UTF-8 \
+            ATTN_DOCTOR_TESTS_EMULATED=qemu \
             chroot "$system" /bin/sh -c "cd \"\$0\" && exec \"\$@\"" "$to" "$@"
     ' inside "$system" "$here" "$folder" "$@"
 }

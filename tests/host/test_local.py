@@ -133,6 +133,7 @@ def test_output_is_bounded_and_the_writer_never_blocks() -> None:
 
 
 @posix
+@pytest.mark.native
 def test_program_that_ignores_sigterm_is_killed_with_its_children() -> None:
     code = (
         "import os, signal, time\n"
@@ -167,6 +168,7 @@ def test_grandchild_that_keeps_the_pipe_open_is_killed() -> None:
 
 @linux
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+@pytest.mark.native
 def test_process_that_cannot_be_reaped_is_left_behind() -> None:
     script = str(HERE / "unreapable.py")
     start = time.monotonic()

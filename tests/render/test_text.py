@@ -69,7 +69,7 @@ def test_a_healthy_machine_is_short_and_says_what_next() -> None:
 def test_no_finding_without_facts_is_not_healthy() -> None:
     blind = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=1, seconds=0.1)
     lines = text(blind, Terminal(), quiet=True).splitlines()
-    assert lines[0] == "? no problems, but most rules could not be checked  (1 rule, 0.10 s)"
+    assert lines[0] == "? no problems, but many rules could not be checked  (1 rule, 0.10 s)"
     assert "nothing to repair" not in lines[-1]
     most = Diagnosis(facts=HEALTHY.facts, findings=(UNKNOWN,), rules=42, seconds=0.1)
     assert "✓ no problems  (42 rules" in text(most, Terminal(), quiet=True)

@@ -289,10 +289,10 @@ def _verdict(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     """The verdict, and what it rests on."""
     errors, warnings, _ = counts(diagnosis)
     examined = f"{plural(diagnosis.rules, 'rule')}, {diagnosis.seconds:.2f} s"
-    blind = _mostly_unknown(diagnosis)
+    blind = _many_unknown(diagnosis)
     colour = "red" if errors else "yellow" if warnings else "blue" if blind else "green"
     mark = "✗" if errors else "!" if warnings else "?" if blind else "✓"
-    found = tally(diagnosis) + (", but most rules could not be checked" if blind else "")
+    found = tally(diagnosis) + (", but many rules could not be checked" if blind else "")
     verdict = f"{mark} {terminal.say(found)}"
     fits = len(verdict) + len(examined) + 4 <= terminal.width
     shown = terminal.style(verdict, "bold", colour)
@@ -321,15 +321,15 @@ def _next_steps(diagnosis: Diagnosis, terminal: Terminal) -> Iterator[str]:
     yield from terminal.wrap(_next(diagnosis), 0)
 
 
-def _mostly_unknown(diagnosis: Diagnosis) -> bool:
-    """Most rules could not be checked, so that nothing found says little."""
-    return 2 * sum(map(len, unchecked(diagnosis).values())) > diagnosis.rules
+def _many_unknown(diagnosis: Diagnosis) -> bool:
+    """More than a tenth of the rules could not be checked, so that nothing found says little."""
+    return 10 * sum(map(len, unchecked(diagnosis).values())) > diagnosis.rules
 
 
 def _next(diagnosis: Diagnosis) -> str:
     if diagnosis.facts.torch.installed is False:
         return "Next: install torch, or name the environment to examine with --python."
-    if _mostly_unknown(diagnosis):
-        return "Next: see above why most rules could not be checked; they do not count as healthy."
+    if _many_unknown(diagnosis):
+        return "Next: see above why many rules could not be checked; they do not count as healthy."
     report = attn_doctor("report", facts=diagnosis.facts)
     return f"Next: nothing to repair. `{report}` writes these facts to a file."

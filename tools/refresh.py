@@ -261,6 +261,7 @@ TABLE = (
         {
             "cuda": "CUDA builds on PyTorch's own index (.github/workflows/wheels.yml)",
             "windows": "those for Windows, if they are fewer",
+            "oldest": "the oldest compute capability that the wheels have code for",
             "python": "oldest and newest Python, where each has its own wheel",
         },
     ),

@@ -167,7 +167,7 @@ def test_a_proof_that_compares_nothing_fails(torch_python: str) -> None:
         torch_python,
         """
 from attn_doctor.worker.proof import compare
-print(json.dumps(compare._Rows(torch).evaluated("dk", 0.001).wrong))
+print(json.dumps(compare._Rows(torch).evaluated("dk", 0.001, False).wrong))
 """,
     )
     assert found == "no row of the gradient of the keys was compared"

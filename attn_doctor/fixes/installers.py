@@ -206,6 +206,8 @@ def _ask_to_end(running: Running) -> None:
 _GUARDED = re.compile(
     r"torch(vision|audio)?|triton.*|xformers|flash-attn.*|sageatt.*|nvidia-.*|cuda-.*"
 )
+#: A line of constraints that installers can read.
+_PINNED = re.compile(r"[a-z0-9-]+==[A-Za-z0-9._+!-]+")
 #: Packages that belong to torch and change with it.
 _WITH_TORCH = re.compile(r"triton.*|pytorch-triton.*|nvidia-.*|cuda-.*")
 
@@ -282,15 +284,17 @@ def constraints(
     """Return constraints that keep installed packages, except those that a step names.
 
     `strict` keeps all; otherwise only torch and its extensions. If torch itself changes, its CUDA
-    libraries and its Triton may change with it.
+    libraries and its Triton may change with it. What is not a version, since the name of a folder
+    can hold any text, is left out: the installer would refuse to plan anything.
     """
     free = {*moving}
     lines = []
     for each, one in sorted(there.items()):
         if each in free or ("torch" in free and _WITH_TORCH.fullmatch(each)):
             continue
-        if strict or _GUARDED.fullmatch(each):
-            lines.append(f"{each}=={one.version}")
+        line = f"{each}=={one.version}"
+        if _PINNED.fullmatch(line) and (strict or _GUARDED.fullmatch(each)):
+            lines.append(line)
     return lines
 
 

@@ -154,7 +154,7 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
 
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RuleError(f"{text} is neither a value (text needs quotes) nor a fact") from None
     _check_value(name, kind, op, value)
     return Condition(name, op, kind, value)

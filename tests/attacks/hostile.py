@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +29,11 @@ from tests.attacks.means import ROOT
 #: Text number n of an attacker.
 Text = Callable[[], str]
 #: Commands that show none of the texts: they only have to end well.
-OWN_WORDS = ("check config", "cache verify", "cache clear", "cache status text", "fix plan")
+OWN_WORDS = (
+    *("check config", "cache verify", "cache clear", "cache status text", "cache status html"),
+    *("fix plan", "fix cuda home", "install", "configs", "report issue"),
+    *("rules test", "rules lint", "new rule"),
+)
 _MACHINE = ROOT / "tests" / "machines" / "h200-torch-2.11-cu130" / "facts.json"
 _SPEC = KernelSpec(heads=2, head_dim=64, lengths=(256,), phase="inference")
 _LOG = """Traceback (most recent call last):
@@ -61,6 +67,18 @@ def spread(folder: Path, text: Text) -> Hostile:
     (folder / "bad.toml").write_text(f"{_toml(text())} = 1\n", "utf-8")
     (folder / "bad.json").write_text(json.dumps({"schema": 99, "attn_doctor": text()}))
     (folder / "config.json").write_text(json.dumps(_config(text)))
+    (folder / "base.json").write_text(json.dumps({"schema": 1, "problems": [{"rule": text()}]}))
+    (folder / "machines").mkdir()
+    (folder / "machines" / "facts.json").write_bytes((folder / "facts.json").read_bytes())
+    (folder / "machines" / f"{_name(text())}.json").write_text(text(), "utf-8", "surrogateescape")
+    for name, content in _configs(text).items():
+        (folder / "configs" / name).mkdir(parents=True)
+        (folder / "configs" / name / name).write_text(content, "utf-8")
+    _rules(folder / "rules", text)
+    (folder / "bad-rules" / "acme").mkdir(parents=True)
+    (folder / "bad-rules" / "acme" / "x.toml").write_text(f"{_toml(text())} = 1\n")
+    _wheel(folder / "x-1.0-py3-none-any.whl", text)
+    _installer(folder / "bin" / "uv", text)
     _environment(folder / "venv", text)
     cache = _cache(folder / "cache", text)
     pack(cache, choose(cache), folder / "kernels.attn")
@@ -69,22 +87,17 @@ def spread(folder: Path, text: Text) -> Hostile:
         for name in ("TORCH_LOGS", "CC", "CUDA_HOME", "LD_LIBRARY_PATH", "NVCC_APPEND_FLAGS")
         if "\0" not in text()
     }
+    environ["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
     return Hostile(folder, dict(commands()), environ)
 
 
 def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
-    check = ("check", "--facts", "facts.json", "--config", "none")
-    for form in ("text", "json", "agent", "markdown", "github", "sarif", "junit", "gitlab"):
-        yield f"check {form}", (*check, "--format", form)
-    yield "check verbose", (*check, "-v", "--policy", "none")
-    yield "check to a file", (*check, "-o", "written.txt")
-    yield "check log", (*check, "-vv")
-    yield "check config", ("check", "--facts", "facts.json", "--config", "config.json", "-v")
-    yield "explain policy", ("check", "--explain-policy")
-    yield "bad policy", ("check", "--policy", "bad.toml")
-    yield "bad snapshot", ("check", "--facts", "bad.json")
-    for form in ("text", "json", "markdown"):
+    yield from _checks()
+    yield from _configurations()
+    yield from _rules_shown()
+    for form in ("text", "json", "markdown", "html", "svg"):
         yield f"backends {form}", ("backends", "--facts", "facts.json", "--format", form)
+    for form in ("text", "json", "markdown", "html"):
         yield f"explain {form}", ("explain", "log.txt", "--no-probe", "--format", form)
     yield "backends why", ("backends", "--facts", "facts.json", "--why", "flash")
     yield "explain verbose", ("explain", "log.txt", "--facts", "facts.json", "-v")
@@ -99,16 +112,62 @@ def commands() -> Iterator[tuple[str, tuple[str, ...]]]:
             yield f"cache {name} {form}", (*cache, "--format", form)
         read = ("cache", "import", "kernels.attn", "-n", "--cache-dir", "other")
         yield f"cache import {form}", (*read, "--format", form)
+        wheels = ("fix", "wheels", "x-1.0-py3-none-any.whl", "--facts", "facts.json")
+        yield f"wheels {form}", (*wheels, "--format", form)
+        plan = ("install", "flash", "--python", "venv", "--no-read", "-n")
+        yield f"install plan {form}", (*plan, "--format", form)
+    yield "cache status html", ("cache", "status", "--cache-dir", "cache", "--format", "html")
+    yield "fix plan of an installer", ("fix", "plan", "--python", "venv")
+    yield "fix cuda home", ("fix", "cuda-home", "--python", "venv")
     yield "requirements", ("fix", "requirements", "--facts", "facts.json")
     yield "report", ("report", "-o", "-")
-    for form in ("text", "json"):
-        yield f"check environment {form}", (
-            "check", "--python", "venv", "--config", "none", "--format", form, "-v")  # fmt: skip
+    yield "report issue", ("report", "--issue", "--python", "venv")
+    yield "report environment json", ("report", "-o", "-", "--python", "venv")
     yield (
         "backends environment text",
         ("backends", "--python", "venv", "--framework", "simpletuner"),
     )
-    yield "report environment json", ("report", "-o", "-", "--python", "venv")
+
+
+def _checks() -> Iterator[tuple[str, tuple[str, ...]]]:
+    check = ("check", "--facts", "facts.json", "--config", "none")
+    forms = ("text", "json", "agent", "markdown", "html", "github", "sarif", "junit", "gitlab")
+    for form in forms:
+        yield f"check {form}", (*check, "--format", form)
+        yield f"check with rules {form}", (*check, "--rules", "rules", "--format", form)
+    yield "check verbose", (*check, "-v", "--policy", "none")
+    yield "check to a file", (*check, "-o", "written.txt")
+    yield "check log", (*check, "-vv")
+    yield "baseline", (*check, "--baseline", "base.json")
+    yield "machines text", ("check", "--facts", "machines")
+    yield "machines json", ("check", "--facts", "machines", "--json")
+    yield "explain policy", ("check", "--explain-policy")
+    yield "bad policy", ("check", "--policy", "bad.toml")
+    yield "bad snapshot", ("check", "--facts", "bad.json")
+    for form in ("text", "json"):
+        here = ("check", "--python", "venv", "--config", "none")
+        yield f"check environment {form}", (*here, "--format", form, "-v")
+
+
+def _configurations() -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "check config", ("check", "--facts", "facts.json", "--config", "config.json", "-v")
+    for name in _configs(str):
+        config = ("check", "--facts", "facts.json", "--config", f"configs/{name}/{name}")
+        for form in ("text", "markdown", "html", "github", "json"):
+            yield f"configs {name} {form}", (*config, "-v", "--format", form)
+
+
+def _rules_shown() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for form in ("text", "json"):
+        yield f"rules list {form}", ("rules", "list", "--rules", "rules", "--format", form)
+    for form in ("text", "json", "markdown"):
+        show = ("rules", "show", "acme/x", "--rules", "rules")
+        yield f"rules show {form}", (*show, "--format", form)
+    yield "rules search", ("rules", "search", "acme", "--rules", "rules")
+    for name in ("lint", "test"):
+        yield f"rules {name}", ("rules", name, "--rules", "rules")
+        yield f"bad rules {name}", ("rules", name, "--rules", "bad-rules")
+    yield "new rule", ("rules", "new", "acme/y", "--from-log", "log.txt", "--rules", "written")
 
 
 def _snapshot(text: Text) -> bytes:
@@ -212,6 +271,66 @@ def _config(text: Text) -> dict[str, str]:
         "model_family": "flux", "model_type": text(), "attention_mechanism": "flex",
         "hub_token": text(), "output_dir": text(), "pretrained_model_name_or_path": text(),
     }  # fmt: skip
+
+
+def _configs(text: Text) -> dict[str, str]:
+    """Name → a configuration whose values an attacker chose."""
+
+    def line() -> str:
+        return text().replace("\0", "").replace("\r", "").replace("\n", " ")
+
+    cells = [
+        {"cell_type": "code", "source": f"!python main.py --use-sage-attention '{line()}'"},
+        {"cell_type": "code", "source": f"pipe.set_attention_backend({text()!r})"},
+    ]
+    nodes = [
+        {"id": 1, "type": "WanVideoModelLoader", "widgets_values": [text(), text(), "sageattn"]},
+        {"id": 2, "type": "PathchSageAttentionKJ", "widgets_values": [text()], "title": text()},
+    ]
+    return {
+        "run.bat": f"set A={line()}\npython main.py --use-sage-attention {line()}\n",
+        "run.ps1": f"$a = '{line()}'\npython main.py --use-{line()} --use-sage-attention $a\n",
+        "run.sh": f"export A='{line()}'\nvllm serve {line()} --attention-backend '{line()}'\n",
+        "x.py": f"pipe.set_attention_backend({text()!r})\nx = {text()!r}\n",
+        "x.ipynb": json.dumps({"cells": cells, "nbformat": 4}),
+        "config.yaml": f"base_model: {json.dumps(text())}\nflash_attention: {json.dumps(text())}\n"
+        "sdp_attention: true\nmicro_batch_size: 1\ndatasets: []\n",
+        "docker-compose.yml": "services:\n  x:\n    image: vllm/vllm-openai\n"
+        f"    environment:\n      VLLM_ATTENTION_BACKEND: {json.dumps(text())}\n"
+        f"    command: {json.dumps(['--model', text(), '--attention-backend', text()])}\n",
+        "Dockerfile": f"FROM x\nENV VLLM_ATTENTION_BACKEND='{line()}'\n"
+        f"CMD {json.dumps(['vllm', 'serve', text(), '--attention-backend', text()])}\n",
+        "workflow.json": json.dumps({"nodes": nodes, "links": [], "version": 0.4}),
+    }
+
+
+def _rules(root: Path, text: Text) -> None:
+    """Rules of a policy, which the author of a pull request can bring."""
+    (root / "acme").mkdir(parents=True)
+    (root / "acme" / "x.toml").write_text(
+        'schema = 1\nseverity = "error"\ncause = "package-not-installed"\n'
+        'evidence = ["https://x"]\nchecked = 2026-11-23\n'
+        "[when]\nall = ['torch.installed == true']\n"
+        f"[text]\ntitle = {_toml(text())}\nwhy = {_toml(text())}\n"
+        f"[[fix]]\ntitle = {_toml(text())}\nsafety = 'manual'\nmanual = {_toml(text())}\n"
+        f"[[fix]]\ntitle = {_toml(text())}\nsafety = 'ask'\nrun = [['pip', {_toml(text())}]]\n"
+    )
+
+
+def _wheel(path: Path, text: Text) -> None:
+    """A wheel whose files an attacker named."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for _ in range(4):
+            archive.writestr(f"x/{text()}.so".replace("\0", ""), b"\x7fELF" + b"x" * 100)
+
+
+def _installer(path: Path, text: Text) -> None:
+    """A uv that prints what the attacker's index made it print."""
+    path.parent.mkdir()
+    said = "\n".join(text() for _ in range(5))
+    path.with_suffix(".txt").write_text(f"error: {text()}\n{said}\n", "utf-8", "surrogateescape")
+    path.write_text(f'#!/bin/sh\ncat "{path.with_suffix(".txt")}" >&2\nexit 1\n')
+    path.chmod(0o755)
 
 
 def _cache(root: Path, text: Text) -> Path:

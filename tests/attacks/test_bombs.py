@@ -49,6 +49,14 @@ def test_variables_do_not_multiply(tmp_path: Path, name: str, text: str) -> None
     assert sum(len(one.text) for one in found.variables.values()) < 1 << 20
 
 
+def test_a_command_of_an_image_may_be_nested(tmp_path: Path) -> None:
+    path = tmp_path / "Dockerfile"
+    path.write_text(
+        f'FROM x\nENTRYPOINT {"[" * 5000}\nCMD ["python", "main.py", "--use-sage-attention"]\n'
+    )
+    assert kinds.read(path).form == "docker"
+
+
 def test_short_values_are_filled_in_as_ever() -> None:
     script = shell_words.read("A=flux\nB=$A-$A\nC+=x\nC+=y\ntrain --model_family ${B} $C $NONE\n")
     words = ["train", "--model_family", "flux-flux", "x y", "$NONE"]

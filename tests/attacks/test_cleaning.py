@@ -7,6 +7,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,29 @@ def faults(command: str, ended: Ended, written: str) -> Iterator[str]:
     if form == "markdown":
         outside = re.sub(r"(?ms)^(`{3,}).*?^\1$|`[^`\n]*`", "", page)
         yield from re.findall(r"(?<!\\)</?b>|(?<!\\)\]\(javascript", outside)
+    if form in ("html", "svg"):
+        parser = _Page()
+        parser.feed(page)
+        yield from parser.found
+
+
+class _Page(HTMLParser):
+    """Elements and addresses of an attacker in a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._inside = [tag]
+        for name, value in attrs:
+            if name.startswith("on") or (value or "").lower().startswith("javascript"):
+                self.found.append(f"{tag} {name}={value}")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == ["b"] and "owned" in data[:5]:
+            self.found.append(f"an element of theirs: {data[:40]!a}")
 
 
 def _of_page(text: str, *, commands: bool = False) -> Iterator[str]:

@@ -204,3 +204,5 @@ def test_constraints_hold_what_a_step_does_not_name() -> None:
     assert "torch==1.0" in loose
     assert "numpy==1.0" not in loose
     assert constraints(there, ["torch"], strict=False) == ["xformers==1.0"]
+    odd = {**there, "acme": Installed("1\n::error::x", ""), "a\nb": Installed("1", "")}
+    assert constraints(odd, ["diffusers"], strict=True) == held

@@ -315,6 +315,7 @@ def test_values_as_a_reader_sees_them(value: Any, shown: str) -> None:
             "`satisfies` does not fit build.missing_components, a list",
         ),
         ("system.os == linux", "neither a value (text needs quotes) nor a fact"),
+        (f"system.os == {'[' * 5000}", "neither a value (text needs quotes) nor a fact"),
         ('torch.installed == "yes"', "torch.installed is a boolean"),
         ("torch.version >= 2.5", "torch.version is a version: 2.5 does not fit"),
         ('torch.version >= "two"', "Invalid version"),

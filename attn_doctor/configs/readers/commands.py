@@ -208,7 +208,7 @@ def _words(text: str) -> list[str]:
     if text.lstrip().startswith("["):
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if isinstance(found, list):
             return [str(one) for one in found]

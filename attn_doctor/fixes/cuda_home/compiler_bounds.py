@@ -29,10 +29,23 @@ def read(host: Host, torch: str, family: str) -> Bounds:
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 if isinstance(target, ast.Name) and ("VERSION" in target.id):
                     constants[target.id] = _value(node.value, constants)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, RecursionError, MemoryError, ValueError, TypeError):
         return {}
     found = constants.get(name)
-    return found if isinstance(found, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        cuda: bounds for cuda, bounds in found.items() if isinstance(cuda, str) and _is_pair(bounds)
+    }
+
+
+def _is_pair(bounds: object) -> bool:
+    """Two versions as tuples of numbers."""
+    return (
+        isinstance(bounds, tuple)
+        and len(bounds) == 2
+        and all(isinstance(one, tuple) and all(type(n) is int for n in one) for one in bounds)
+    )
 
 
 def _value(node: ast.expr, constants: Mapping[str, object]) -> object:

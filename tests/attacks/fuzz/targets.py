@@ -31,7 +31,7 @@ from attn_doctor.record import store
 from attn_doctor.record.manifest import NAME
 from attn_doctor.wheels.ranges import WheelError
 from attn_doctor.wheels.reading import read as wheel
-from tests.attacks.fuzz import machine_targets
+from tests.attacks.fuzz import machine_targets, program_targets
 
 Target = Callable[[Path, bytes], object]
 #: How a reader refuses what it cannot use.
@@ -120,9 +120,13 @@ TARGETS: dict[str, tuple[Target, bytes]] = {
         b'model_family = "flux"\nattention_mechanism = "flex"\n[a]\nb = [1, 2.5, "x"]\n',
     ),
     **machine_targets.targets(),
+    **program_targets.targets(),
 }
 #: Targets of which an input takes ten milliseconds.
-SLOW = ("machine", "metadata", "wheel", "record", "direct url", "torch version", "pth")
+SLOW = (
+    *("machine", "metadata", "wheel", "record", "direct url", "torch version", "pth"),
+    *program_targets.SLOW,
+)
 #: Pieces that readers stumble over.
 _PIECES = (
     *(b"\0", b"\xff", b"\\ud800", b"[" * 2000, b"{" * 2000, b"9" * 5000, b"1e999", b"\r", b"\n"),

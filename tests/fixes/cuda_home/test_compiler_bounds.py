@@ -55,3 +55,23 @@ def test_a_file_that_cannot_be_read_refuses_nothing(tmp_path: Path) -> None:
     (tmp_path / "utils").mkdir()
     (tmp_path / "utils" / "cpp_extension.py").write_text("def f(:\n")
     assert compiler_bounds.read(LocalHost(), str(tmp_path), "gcc") == {}
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["((1, 0), x)", "((1, 0), (2, 0), (3, 0))", "((1, 'x'), (2, 0))", "{(): 1}[0]", "5", "()"],
+)
+def test_a_table_of_another_form_refuses_nothing(torch: str, table: str) -> None:
+    text = f"CUDA_GCC_VERSIONS = {{'12.4': {table}, {{}}: 1}}\n"
+    Path(torch, "utils", "cpp_extension.py").write_text(text)
+    assert compiler_bounds.read(LocalHost(), torch, "gcc") == {}
+    Path(torch, "utils", "cpp_extension.py").write_text(text.replace(", {}: 1", ""))
+    assert compiler_bounds.read(LocalHost(), torch, "gcc") == {}
+
+
+def test_a_deep_table_refuses_nothing(torch: str) -> None:
+    deep = "(" * 150 + ")" * 150
+    Path(torch, "utils", "cpp_extension.py").write_text(
+        f"CUDA_GCC_VERSIONS = {deep}\n" + "-" * 99_999
+    )
+    assert compiler_bounds.read(LocalHost(), torch, "gcc") == {}

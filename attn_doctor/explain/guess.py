@@ -29,25 +29,41 @@ _END = 40
 #: Lines before an exception in which its frames may be.
 _LOOK_BACK = 60
 #: Lines before and after a failure without frames that may name its component.
-_NEAR, _AFTER = 8, 2
+_NEAR, _AFTER = 8, 4
+#: Frames at the end of a log, and lines after them, in a traceback whose last line is missing.
+_CUT, _AFTER_CUT = 2, 8
 
 # File "/a/b.py", line 7, in f · File /a/b.py:7, in f(x) · a/b.py:7  in f -> g(...)
 _FRAME = re.compile(
     r'\s*(?:[>❱] ?)?(?:File "(?P<a>[^"]{1,400})", line (?P<n>\d+)(?:, in (?P<f>\S+))?'
-    r"|File (?P<b>[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
+    r"|File (?P<b>(?:[A-Za-z]:)?[^\s:]{1,400}\.py):(?P<m>\d+)(?:, in (?P<g>[\w.]+))?"
     r"|(?P<c>[\w./\\-]{1,300}\.py):(?P<k>\d+):? +in (?P<h>[\w.<>]+))"
 )
+# A stack of a crash: 0x7FF8, C:\py\triton\_C\libtriton.pyd(0x7FF8) + 0x3 · a_cuda.pyd!PyInit ·
+# frame #3: <unknown function> + 0x2 (0x7f in /py/_qattn_sm89.so)
+_NATIVE = re.compile(
+    r".{0,80}?(?P<path>(?:[A-Za-z]:)?[\w./\\+-]{1,300}\.(?:pyd|dll|so(?:\.\d+)*))"
+    r"(?:\(0x[0-9A-Fa-f]|![\w?:]|\)$)"
+)
+#: The header of a stack that begins with the innermost frame.
+_REVERSED = "(most recent call first)"
 #: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
 _REPORTED = re.compile(
     r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
     r"|(?:subprocess\.)?CalledProcessError: Command .{1,3}(?:ninja|cmake|nvcc|hipcc)\b)"
 )
+_MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 _POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
 #: A line that reports a failure, and does not only mention one.
 _REPORTS = (
     r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:"
     r"|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
+    r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b"
 )
+#: A line before the stack of a crash.
+_CRASH = re.compile(r"\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|Fatal Python error")
+#: What torch's tracer writes before the frames of the program that it traced.
+_TRACED = "from user code"
 #: A line of code that raises. It stands for the exception in a report that ends with it.
 _RAISES = re.compile(r"""\s*(?:raise \w+\(|assert .*["'])""")
 _BUILD = re.compile(
@@ -103,6 +119,8 @@ class _Frame(NamedTuple):
     line: str
     function: str
     code: str
+    native: bool = False
+    """It is a compiled module in the stack of a crash."""
 
 
 class _Failure(NamedTuple):
@@ -113,6 +131,8 @@ class _Failure(NamedTuple):
     frames: tuple[_Frame, ...] = ()
     near: str = ""
     """The lines around it, where it has no frames."""
+    traced: bool = False
+    """torch's tracer raised it; its last frames are those of the program that it traced."""
 
 
 def guess(name: str, log: NormalizedLog) -> Guess | None:
@@ -125,7 +145,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
         known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
         component, frame = _component(failure, known)
         if component is not None:
-            return _guess(name, failure, component, frame, known)
+            return _guess(name, _at_its_frame(failure, frame, log.lines), component, frame, known)
         beside = _component_beside(failure)
         if near is None and beside is not None:
             near = _guess(name, failure, beside, None, known)
@@ -150,13 +170,27 @@ def _failures(trace: TraceLog) -> Iterator[_Failure]:
                     _frames([one.text for one in trace.lines[max(0, at - _LOOK_BACK) : at]])
                 )
                 near = "" if frames else _around(trace, at)
-                yield failure._replace(frames=frames, near=near)
+                traced = any(_TRACED in one.text for one in trace.lines[at : at + _LINES])
+                if traced and frames != open_frames:
+                    frames = (*frames, *open_frames)
+                yield failure._replace(frames=frames, near=near, traced=traced)
     yield from _lines(trace, last, open_frames)
+    yield from _cut(trace.lines)
 
 
 def _around(trace: TraceLog, at: int) -> str:
-    near = (*trace.lines[max(0, at - _NEAR) : at], *trace.lines[at + 1 : at + 1 + _AFTER])
-    return "\n".join(line.text for line in near)
+    """The lines around one, without those by which a program says what it does."""
+    near = (*range(max(0, at - _NEAR), at), *range(at + 1, min(len(trace.lines), at + 1 + _AFTER)))
+    said = {i for i in near if trace.lines[i].stamped and trace.positions[i].kind is LineKind.TEXT}
+    return "\n".join(trace.lines[i].text for i in near if i not in said)
+
+
+def _cut(lines: Sequence[LogLine]) -> Iterator[_Failure]:
+    """The traceback in which a log ends without the line that says why."""
+    end = lines[-_LOOK_BACK:]
+    at = [index for index, line in enumerate(end) if _FRAME.match(line.text)]
+    if len(at) >= _CUT and len(end) - at[-1] <= _AFTER_CUT:
+        yield _Failure(end[at[-1]], "", tuple(_frames([line.text for line in end])))
 
 
 def _exception(
@@ -168,8 +202,9 @@ def _exception(
     lines = [line for line, at in link if at.kind in (LineKind.EXCEPTION, LineKind.MESSAGE)]
     frames = tuple(_frames([line.text for line, _ in link]))
     message = "\n".join(line.text.strip() for line in lines[:_LINES])
+    line = next((line for line in lines[1:] if _MESSAGE_OF.match(line.text)), raised[-1])
     # Frames below belong to the exception only if it has none: else another process passed it on.
-    return _Failure(raised[-1], message[:_CHARACTERS], frames or open_frames)
+    return _Failure(line, message[:_CHARACTERS], frames or open_frames)
 
 
 def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Iterator[_Failure]:
@@ -188,14 +223,27 @@ def _lines(trace: TraceLog, last: int, open_frames: tuple[_Frame, ...]) -> Itera
         if not reports or _ABSENT.search(text) or _BUILD.search(text):
             continue
         if not signals.benign.search(text) and not signals.passed.search(text):
-            yield _Failure(line, text.strip()[:_CHARACTERS], open_frames, _around(trace, index))
+            stack = trace.lines[index : index + _LOOK_BACK] if _CRASH.search(text) else ()
+            frames = open_frames or tuple(_frames([one.text for one in stack]))
+            yield _Failure(line, text.strip()[:_CHARACTERS], frames, _around(trace, index))
 
 
-def _frames(lines: Sequence[str]) -> Iterator[_Frame]:
+def _frames(lines: Sequence[str]) -> list[_Frame]:
     """The frames of a traceback, outermost first, each with the line of code below it."""
+    frames = list(_frames_as_printed(lines))
+    native = [frame for frame in frames if frame.native]
+    python = [frame for frame in frames if not frame.native]
+    if any(_REVERSED in text for text in lines):
+        python.reverse()
+    return python + native[::-1]
+
+
+def _frames_as_printed(lines: Sequence[str]) -> Iterator[_Frame]:
     for index, text in enumerate(lines):
         match = _FRAME.match(text)
         if match is None:
+            if native := _NATIVE.match(text):
+                yield _Frame(native["path"].replace("\\", "/"), "", "", "", native=True)
             continue
         path = (match["a"] or match["b"] or match["c"]).replace("\\", "/")
         number = match["n"] or match["m"] or match["k"]
@@ -209,6 +257,17 @@ def _frames(lines: Sequence[str]) -> Iterator[_Frame]:
             "",
         )
         yield _Frame(path, number, function, "" if _FRAME.match(code) else code.strip())
+
+
+def _at_its_frame(failure: _Failure, frame: _Frame | None, lines: Sequence[LogLine]) -> _Failure:
+    """The failure at the line of the component's frame, if it has no message of its own."""
+    if failure.message or frame is None:
+        return failure
+    place = (frame.path, frame.line)
+    for line in reversed(lines[-_LOOK_BACK:]):
+        if any((one.path, one.line) == place for one in _frames([line.text])):
+            return failure._replace(line=line)
+    return failure
 
 
 # The component
@@ -235,7 +294,8 @@ def _component(
     inner = failure.frames[-1] if failure.frames else None
     if known is not None and known.names_its_component:
         return next(one for one in table.component if one.id == known.component), inner
-    if table.kind_of(failure.message).id == "died" and (late := _further_up(failure, first)):
+    indirect = table.kind_of(failure.message).id == "died" or failure.traced
+    if indirect and (late := _further_up(failure, first)):
         return late
     last = [one for one in able if one.fallback]
     named += [one for one in last if one.is_named_in(failure.message)]
@@ -253,7 +313,9 @@ def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Compone
         for one in components:
             if one.owns(frame.path) or one.is_called_by(frame.code):
                 return one, frame
-        if not component_table().is_neutral(frame.path):
+            if frame.native and one.is_named_in(frame.path.rsplit("/", 1)[-1]):
+                return one, frame
+        if not frame.native and not component_table().is_neutral(frame.path):
             return None
     return None
 
@@ -261,7 +323,10 @@ def _inmost(failure: _Failure, components: Sequence[Component]) -> tuple[Compone
 def _further_up(
     failure: _Failure, components: Sequence[Component]
 ) -> tuple[Component, _Frame] | None:
-    """The component that an outer frame names: a GPU reports a failure at a later call."""
+    """The component that an outer frame names.
+
+    A GPU reports a failure at a later call, and torch's tracer one of the program that it traces.
+    """
     for frame in reversed(failure.frames):
         text = f"{frame.path} {frame.function} {frame.code}"
         named = next((one for one in components if one.is_named_in(text)), None)
@@ -336,6 +401,8 @@ def _guess(
 def _place(frame: _Frame | None) -> str:
     if frame is None:
         return ""
+    if frame.native:
+        return frame.path
     return f"{frame.path}, line {frame.line}" + (f", in {frame.function}" if frame.function else "")
 
 

@@ -30,8 +30,8 @@ _STACK = re.compile(
 )
 _WARNING = re.compile(r"Warning:|\b(?:WARNING|WARN|warning)\b|^\s*W\d{4} ")
 _EXCEPTION = re.compile(
-    r"(?:^|[\s:(\]!])(?:[A-Za-z_][\w.]*\.)?(?!Warning)[A-Z]\w*(?:Error|Exception|Interrupt|Failure|Unsupported"
-    r"|OutOfResources|Timeout)\b(?::|\s*$|\()"
+    r"(?:^|[\s:(\]!])(?:[A-Za-z_][\w.]*\.)?(?!Warning)(?:[A-Z]\w*(?:Error|Exception|Interrupt|Failure"
+    r"|Unsupported|OutOfResources|Timeout)|Unsupported|OutOfResources)\b(?::|\s*$|\()"
 )
 _ERROR = re.compile(
     r"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|FAILED|Killed|Aborted|Aborting"

@@ -185,6 +185,28 @@ def guessed(rule: WriteRule, explained: Explain) -> Callable[[str], Guess | None
             "triton",
             "compile",
         ),
+        # The stack of a crash: its modules, or its frames with the innermost one first.
+        (
+            ("Exception Code: 0x80000003\n"
+            "0x00007FF8A0E6D8B5, G:\\py\\Lib\\site-packages\\triton\\_C\\libtriton.pyd(0x00007FF89D760000) + 0x3 byte(s)\n"
+            "0x00007FFA908B1989, C:\\WINDOWS\\System32\\ucrtbase.dll(0x00007FFA907F0000) + 0xC1989 byte(s), raise()"),
+            "triton",
+            "died",
+        ),
+        (
+            ("Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+            f'  File "{SITE}/sageattention/core.py", line 270 in sageattn\n  File "/home/me/a.py", line 3 in <module>'),
+            "sage",
+            "died",
+        ),
+        # torch's tracer shows the program that it traced below its message.
+        (
+            (f'{HEAD}  File "{SITE}/torch/_dynamo/exc.py", line 439, in unimplemented\n    raise Unsupported(msg)\n'
+            "torch._dynamo.exc.Unsupported: call_id with args (NestedUserFunctionVariable(),)\n\nfrom user code:\n"
+            '   File "/home/me/model.py", line 231, in forward\n    mask = create_block_mask(f)'),
+            "flex",
+            "input",
+        ),
     ],
 )  # fmt: skip
 def test_the_component_and_the_kind(
@@ -218,6 +240,39 @@ def test_the_component_and_the_kind(
 )  # fmt: skip
 def test_no_component(guessed: Callable[[str], Guess | None], log: str) -> None:
     assert guessed(log) is None
+
+
+def test_a_log_that_ends_before_the_message(guessed: Callable[[str], Guess | None]) -> None:
+    log = (
+        FLASH + f'  File "{SITE}/torch/_ops.py", line 5, in __call__\n    return self._op(*args)\n'
+    )
+    found = guessed(log)
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("flash-attn-2", "cut", 6)
+    notebook = (
+        "File c:\\a\\mine.py:4, in <module>\n----> 4 run()\n\n"
+        "File c:\\site-packages\\xformers\\ops\\fmha\\__init__.py:311, in attention(query)\n"
+    )
+    found = guessed(notebook)
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("xformers", "cut", 4)
+
+
+def test_a_report_is_shown_with_its_message(guessed: Callable[[str], Guess | None]) -> None:
+    found = guessed(
+        "- **Exception Type:** ValueError\n- **Exception Message:** Can't use SageAttention: no\n"
+    )
+    assert found is not None
+    assert (found.component, found.line) == ("sage", 2)
+
+
+def test_what_a_program_says_it_does_names_no_component(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    said = "[2024-01-19 08:19:55,637] [INFO] [model:264] patching with flash attention\n"
+    assert (
+        guessed(said + "RuntimeError: !grad_accumulator_.expired() INTERNAL ASSERT FAILED") is None
+    )
 
 
 def test_a_build_from_a_checkout_names_its_package(guessed: Callable[[str], Guess | None]) -> None:

@@ -58,10 +58,12 @@ _POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
 _REPORTS = (
     r"\b[A-Z]\w*(?:Error|Exception)\b ?:|\b(?:error|ERROR|fatal|FATAL)\b ?:"
     r"|[Aa]ssertion\b.*failed|failed assertion|\bFailed to compile\b"
-    r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b"
+    r"|\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|\bException raised from \w"
 )
 #: A line before the stack of a crash.
-_CRASH = re.compile(r"\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|Fatal Python error")
+_CRASH = re.compile(
+    r"\b[Ee]xception [Cc]ode: 0x|\bfatal exception\b|Fatal Python error|\bException raised from \w"
+)
 #: What torch's tracer writes before the frames of the program that it traced.
 _TRACED = "from user code"
 #: A line of code that raises. It stands for the exception in a report that ends with it.

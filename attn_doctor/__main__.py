@@ -50,6 +50,7 @@ def _run() -> int:
                 f" it with `umount -l`\n"
             )
         reach.leave_out(os.environ)
+        reach.guard()
         run()
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else int(left.code is not None)

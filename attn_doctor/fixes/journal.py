@@ -33,6 +33,7 @@ from attn_doctor.fixes.locks import is_locked, lock
 from attn_doctor.fixes.path_state import Changes, contents, digest
 from attn_doctor.ownership import require
 from attn_doctor.redact import redact_all
+from attn_doctor.worker import reach
 
 #: File in each folder that a run made, with the run's id: only such a folder is ever removed.
 MARKER = ".attn-doctor-made"
@@ -281,11 +282,15 @@ def _cut_incomplete_line(path: Path) -> None:
 def runs(environ: Mapping[str, str]) -> list[Run]:
     """Return all runs with a journal, the newest first; none without a state folder.
 
-    Raises `OwnershipError` if another user decides what is in a journal.
+    Raises `OwnershipError` if another user decides what is in a journal, and `NoAnswerError` if
+    the folder is on a disk that does not answer.
     """
     try:
         folder = fixes_folder(environ)
+        reach.refuse(folder)
         names = sorted(os.listdir(folder), reverse=True)
+    except reach.NoAnswerError:
+        raise
     except (AttnDoctorError, OSError):
         return []
     found = [folder / name for name in names if (folder / name / _FILE).is_file()]

@@ -3,19 +3,25 @@
 A question about such a folder blocks its thread for ever, and no signal ends that. The folders that
 a command may ask about are asked at its start, in threads that may be left behind. What has not
 answered is never touched again: `refuse` raises `NoAnswerError` for every path that leads there.
+After `guard` Python's own functions do so too, also where a package calls them.
 
 What dies later, while a command runs, is not noticed here.
 """
 
 from __future__ import annotations
 
+import builtins
 import errno
+import io
 import os
+import pathlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
+from functools import wraps
+from typing import Any
 
 #: Seconds that a folder may take. A living server takes milliseconds.
 LIMIT = 1.0
@@ -28,6 +34,15 @@ NETWORK = (
     *("glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs"),
     *("pvfs2", "quobyte", "smb2", "smb3", "smbfs", "wekafs"),
 )
+
+#: Functions of `os` that ask about a path, or open it.
+_QUESTIONS = (
+    *("stat", "lstat", "statvfs", "access", "readlink", "listdir", "scandir", "open", "mkdir"),
+    *("chdir", "unlink", "remove", "rmdir", "rename", "replace", "utime"),
+    *("chmod", "getxattr", "listxattr"),
+)
+#: What `guard` does not replace here.
+_readlink = os.readlink
 
 #: The folders that do not answer.
 _dead: set[str] = set()
@@ -100,6 +115,42 @@ def refuse(path: str | os.PathLike[str]) -> None:
     found = dead(path) if _dead else ""
     if found:
         raise NoAnswerError(errno.ETIMEDOUT, f"{found} does not answer", os.fspath(path))
+
+
+def guard() -> None:
+    """Let Python's own functions raise `NoAnswerError` for paths that lead to what is dead.
+
+    Without it each of many hundred questions would have to be preceded by `refuse`, also those of
+    packages that we use. Nothing is replaced as long as everything answers.
+    """
+    if not _dead:
+        return
+    for name in _QUESTIONS:
+        if (asks := getattr(os, name, None)) is not None:
+            guarded = _guarded(asks)
+            setattr(os, name, guarded)
+            for group in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+                if asks in group:
+                    group.add(guarded)
+    io.open = builtins.open = _guarded(io.open)
+    # Python 3.10 keeps the functions that `pathlib` calls.
+    accessor = getattr(pathlib, "_normal_accessor", None)
+    for name in ("stat", "open", "listdir", "scandir", "readlink", "mkdir", "unlink"):
+        if hasattr(accessor, name):
+            setattr(accessor, name, io.open if name == "open" else getattr(os, name))
+
+
+def _guarded(asks: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which refuses paths that lead to what is dead."""
+
+    @wraps(asks)
+    def refusing(path: Any = ".", *others: Any, **named: Any) -> Any:
+        for one in (path, *others[:1]):
+            if isinstance(one, (str, bytes, os.PathLike)):
+                refuse(os.fsdecode(one))
+        return asks(path, *others, **named)
+
+    return refusing
 
 
 class NoAnswerError(TimeoutError):
@@ -179,7 +230,7 @@ def _walk(path: str) -> str:
         if here in _dead:
             return here
         try:
-            target = os.readlink(here)
+            target = _readlink(here)
         except OSError:
             continue  # no link
         links += 1

@@ -1,4 +1,4 @@
-"""Every command answers although a folder that it asks about never does: 9 places × 13 commands."""
+"""Every command answers although a folder that it asks about never does."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ PLACES = (
     "TRITON_CACHE_DIR",
     "XDG_CACHE_HOME",
     "CUDA_HOME",
+    "XDG_STATE_HOME",
+    "XDG_DATA_HOME",
 )
 COMMANDS = (
     "check",
@@ -56,6 +58,34 @@ COMMANDS = (
     "cache import LOG --dry-run",
     "build-kernels --preset flux1@512x512 --dry-run",
     "rules list",
+    "rules status",
+    "rules list --rules rules",
+    "install flash -n --no-read",
+    "fix history",
+    "fix wheels",
+    "fix cuda-home",
+    "report --issue",
+)
+#: Commands that name something in the dead folder, `DEAD`: refused in one sentence.
+NAMING = (
+    "check --rules DEAD/x",
+    "check --policy DEAD/p.toml",
+    "check --facts DEAD/f.json",
+    "check --config DEAD/c.json",
+    "check --baseline DEAD/b.json",
+    "check --python DEAD/bin/python",
+    "check -o DEAD/x",
+    "explain DEAD/x.log",
+    "explain LOG --against DEAD/x.log",
+    "report --record DEAD/x",
+    "cache status --cache-dir DEAD/x",
+    "cache restore --cache-dir DEAD/x",
+    "cache import DEAD/x.attn -n",
+    "build-kernels --cache-dir DEAD/x --preset flux1@512x512 -n",
+    "fix wheels DEAD/x.whl",
+    "rules lint --rules DEAD/x",
+    "rules new a/b --rules DEAD/x",
+    "rules update DEAD/x.whl",
 )
 
 
@@ -148,7 +178,7 @@ def run(started: list[str], command: str, folder: Path, hung: Hung, place: str) 
     log = folder / "log.txt"
     log.write_text("RuntimeError: CUDA error: no kernel image is available\n")
     names = {"LOG": str(log), "OUT": str(folder / "out.tgz")}
-    words = [names.get(word, word) for word in command.split()]
+    words = [names.get(word, word) for word in command.replace("DEAD", str(hung.path)).split()]
     environ = environment(folder, hung.path, place)
     start = time.monotonic()
     # The child is started by a shell of its own: changing to the folder needs an answer.
@@ -181,6 +211,27 @@ def test_a_dead_folder_holds_nothing_up(
     assert answer.code in DOCUMENTED, answer.text
     assert "Traceback" not in answer.text
     assert answer.seconds <= LIMIT + LATER + slow
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("command", NAMING)
+def test_what_a_command_names_on_a_dead_disk_is_refused(
+    tmp_path: Path, hung: Hung, started: list[str], command: str, slow: float
+) -> None:
+    answer = run(started, command, tmp_path, hung, "nothing else")
+    assert answer.code == 2, answer.text
+    assert answer.text.count(f"{hung.path} does not answer") == 2, answer.text
+    assert answer.seconds <= LIMIT + LATER + slow
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("command", ["fix history", "fix undo"])
+def test_runs_on_a_dead_disk_are_not_called_none(
+    tmp_path: Path, hung: Hung, started: list[str], command: str
+) -> None:
+    answer = run(started, command, tmp_path, hung, "HOME")
+    assert answer.code == 2
+    assert "fixes: " in answer.text
 
 
 @pytest.mark.attack
@@ -227,6 +278,32 @@ def test_a_dead_folder_is_found_and_refused(
     variables = {"PATH": f"/usr/bin:{hung.path}/bin:/bin", "TMPDIR": str(tmp_path)}
     reach.leave_out(variables)
     assert variables == {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+
+
+def test_no_function_of_python_touches_a_dead_folder(
+    tmp_path: Path, hung: Hung, forgetful: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung.hang()
+    reach.look({"A": f"{hung.path}/bin"}, [])
+    for name in reach._QUESTIONS:  # put back afterwards
+        monkeypatch.setattr(os, name, getattr(os, name))
+    monkeypatch.setattr("io.open", open)
+    monkeypatch.setattr("builtins.open", open)
+    reach.guard()
+    inside = hung.path / "x"
+    (tmp_path / "link").symlink_to(inside)
+    for asks in (
+        *(os.stat, os.listdir, os.readlink, Path.is_file, Path.exists, Path.read_bytes, open),
+        *(lambda path: os.rename(tmp_path, path), lambda path: os.access(path, os.R_OK)),
+    ):
+        with pytest.raises(reach.NoAnswerError, match="does not answer"):
+            asks(inside)
+    with pytest.raises(reach.NoAnswerError, match="does not answer"):
+        os.stat(os.fsencode(tmp_path / "link"))
+    assert not os.path.exists(inside)
+    assert os.path.realpath(inside) == str(inside)
+    assert os.listdir(tmp_path) == os.listdir(os.open(tmp_path, os.O_RDONLY))
+    shutil.rmtree(tmp_path / "link", ignore_errors=True)
 
 
 def test_a_dead_mount_is_found_although_nothing_names_it(hung: Hung, forgetful: None) -> None:

@@ -90,7 +90,7 @@ def runs(folder: Path) -> list[list[Call]]:
     """
     found: list[tuple[str, float, list[Call]]] = []
     for path in sorted(folder.glob("*.jsonl")):
-        first, *lines = read_bytes(path, DATA).splitlines()
+        first, *lines = read_bytes(path, DATA).splitlines() or [b""]
         process = decode(first, _Process)
         calls = [decode(line, Call) for line in lines]
         found.append((process.rank, process.began, calls))
@@ -98,7 +98,10 @@ def runs(folder: Path) -> list[list[Call]]:
 
 
 def compare(cached: Sequence[Sequence[Call]], fresh: Sequence[Sequence[Call]]) -> Compared:
-    """The run that used the cache against the one that compiled everything itself."""
+    """The run that used the cache against the one that compiled everything itself.
+
+    Raises `ValueError` for a record that cannot be read.
+    """
     if not any(cached) and not any(fresh):
         return Compared(doubt="the program called no graph that torch.compile had made")
     if len(cached) != len(fresh):
@@ -186,6 +189,8 @@ def _blocks(sketch: Sketch) -> list[tuple[float, ...]]:
     numbers = array.array("f")
     numbers.frombytes(base64.b64decode(sketch.blocks))
     width = SIGNS + 2
+    if len(numbers) % width:
+        raise ValueError("a block is incomplete")
     return [tuple(numbers[start : start + width]) for start in range(0, len(numbers), width)]
 
 

@@ -86,7 +86,10 @@ def run_twice(
         if second.code != 0:
             why = f"without the cache it ended with {_code(second.code)}"
             return replace(ran, message=why, failed=True)
-        compared = compare(runs(first.outputs), runs(second.outputs))
+        try:
+            compared = compare(runs(first.outputs), runs(second.outputs))
+        except ValueError as error:  # such as a process that was killed while it wrote
+            compared = Compared(doubt=f"the record of its graphs cannot be read: {error}")
         return replace(ran, compared=compared, message=compared.wrong or compared.doubt)
 
 

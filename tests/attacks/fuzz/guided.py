@@ -55,7 +55,7 @@ def main() -> None:
             return changed
 
         longest = max(4096, 2 * max(map(len, seeds)))
-        options = [f"-max_total_time={asked.seconds}", "-rss_limit_mb=4096", "-timeout=60"]
+        options = [f"-max_total_time={asked.seconds}", "-rss_limit_mb=4096", "-timeout=900"]
         argv = [sys.argv[0], *options, f"-max_len={longest}", "-verbosity=0", str(corpus)]
         atheris.Setup(argv, one, custom_mutator=custom)
         atheris.Fuzz()

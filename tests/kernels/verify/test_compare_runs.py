@@ -141,3 +141,16 @@ def test_records_are_read_by_rank(tmp_path: Path) -> None:
         text = "\n".join(json.dumps(one) for one in lines)
         (tmp_path / f"{pid}.jsonl").write_text(f"{text}\n", encoding="utf-8")
     assert [[one.key for one in calls] for calls in runs(tmp_path)] == [["f8"], ["f7"]]
+
+
+@pytest.mark.parametrize("text", ["", '{"pid": 1, "rank": "0", "began": 1.5}\n{"key": "k", "num'])
+def test_a_record_that_was_cut_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "1.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=r"."):
+        runs(tmp_path)
+
+
+@pytest.mark.parametrize("blocks", [ONE.blocks[:-8], ONE.blocks[:-1], "AACAPw=="])
+def test_blocks_that_were_cut_are_an_error(blocks: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        difference(ONE, replace(ONE, blocks=blocks))

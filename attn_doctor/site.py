@@ -14,7 +14,7 @@ from attn_doctor.errors import AttnDoctorError
 ADDRESS = ""
 #: The variable that names another place, such as a copy in a company's network.
 VARIABLE = "ATTN_DOCTOR_SITE"
-_VALID = re.compile(r"(?:https?|file)://[!-~]{1,200}")
+_VALID = r"(?:https?|file)://[!-~]{1,200}"
 
 
 def address() -> str:
@@ -23,7 +23,7 @@ def address() -> str:
     Raises `AttnDoctorError` for a variable that is not an address.
     """
     chosen = os.environ.get(VARIABLE, ADDRESS)
-    if chosen and not _VALID.fullmatch(chosen):
+    if chosen and not re.fullmatch(_VALID, chosen):
         raise AttnDoctorError(
             f"{VARIABLE} is {chosen!r}, which is not an address: write https://…, or unset it"
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: ComfyUI is a folder, not a package. This file in it has its version.
 _COMFYUI = "comfyui_version.py"
-_VERSION = re.compile(r'^__version__ = "([\w.+-]{1,50})"', re.MULTILINE)
+_VERSION = r'(?m)^__version__ = "([\w.+-]{1,50})"'
 
 
 def package_of(facts: Facts, framework: str) -> Package:
@@ -35,7 +35,7 @@ def package_of(facts: Facts, framework: str) -> Package:
     folder = _comfyui(facts.python.prefix or "", here)
     if folder is None:
         return Package(installed=False)
-    match = _VERSION.search(_text(folder / _COMFYUI) or "")
+    match = re.search(_VERSION, _text(folder / _COMFYUI) or "")
     return Package(installed=True, version=match[1] if match else None, path=str(folder))
 
 

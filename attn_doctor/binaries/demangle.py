@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import re
 
-_START = re.compile(r"_Z(?P<what>TV|TI|TS|TT|GV|)(?P<nested>N?)[rVK]*[RO]?")
+_START = r"_Z(?P<what>TV|TI|TS|TT|GV|)(?P<nested>N?)[rVK]*[RO]?"
 _WHAT = {"TV": "vtable of ", "TI": "type of ", "TS": "type of ", "TT": "table of ", "GV": ""}
 _LENGTH = re.compile(r"[1-9]\d{0,3}")
 _SHORT = {"St": "std", "Ss": "std::string", "Sa": "std::allocator"}
 
 
 # ?toScalarType@TypeMeta@caffe2@@QEAA?AW4ScalarType@c10@@XZ
-_MSVC = re.compile(r"\?(\w+(?:@\w+)*)@@[A-Z]")
+_MSVC = r"\?(\w+(?:@\w+)*)@@[A-Z]"
 
 
 def readable(name: str) -> str:
     """Return `name` as in C++, with `(…)` for its arguments."""
-    windows = _MSVC.match(name)
+    windows = re.match(_MSVC, name)
     if windows is not None:
         return "::".join(reversed(windows[1].split("@"))) + "(…)"
-    start = _START.match(name)
+    start = re.match(_START, name)
     if start is None:
         return name
     parts, place = _parts(name, start.end(), nested=bool(start["nested"]))

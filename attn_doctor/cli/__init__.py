@@ -49,7 +49,7 @@ def _without_aliases(words: list[str]) -> list[str]:
 
 def _ran_plain(words: Sequence[str]) -> bool:
     """Run a plain `check`; false if typer has to read the words. Raises `SystemExit`."""
-    _import_msgspec()
+    _import_packages()
     from attn_doctor.cli.check.command import check
     from attn_doctor.cli.plain import COMPLETION, arguments
 
@@ -69,18 +69,29 @@ def _ran_plain(words: Sequence[str]) -> bool:
     return True
 
 
-def _import_msgspec() -> None:
-    """Import msgspec without typing_extensions.
+def _import_packages() -> None:
+    """Import msgspec and packaging without modules that a check does not need.
 
-    msgspec takes it where it is installed, and does without it elsewhere. Importing it takes 5 ms.
+    msgspec takes typing_extensions where it is installed, and does without it elsewhere: 5 ms. From
+    Python 3.13 on packaging marks a property as deprecated, for which Python imports inspect: 6 ms.
     """
+    import warnings
+
     name = "typing_extensions"
-    if name not in sys.modules:
+    hidden = name not in sys.modules
+    marks = getattr(warnings, "deprecated", None)
+    if hidden:
         sys.modules[name] = None  # type: ignore[assignment]
-        try:
-            import msgspec  # noqa: F401
-        finally:
+    if marks is not None:
+        warnings.deprecated = lambda _: lambda function: function  # type: ignore[attr-defined]
+    try:
+        import msgspec  # noqa: F401
+        import packaging.version  # noqa: F401
+    finally:
+        if hidden:
             del sys.modules[name]
+        if marks is not None:
+            warnings.deprecated = marks  # type: ignore[attr-defined]
 
 
 def with_folder(words: Sequence[str]) -> list[str]:

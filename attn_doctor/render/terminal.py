@@ -147,15 +147,16 @@ def _is_wide(character: str) -> bool:
 
 #: Code, a word of Latin or Indic letters, one wide character, each with the marks behind it. Marks
 #: that end a clause never begin a line.
-_PIECE = re.compile(
-    r"`[^`\n]*`[，。；：、）]*|[\u2e80-\u9fff\uf900-\ufaff][，。；：、）]*|[^\s`\u2e80-\u9fff\uf900-\ufaff]+|\s+"
+_PIECE = (
+    r"`[^`\n]*`[，。；：、）]*|[\u2e80-\u9fff\uf900-\ufaff][，。；：、）]*"
+    r"|[^\s`\u2e80-\u9fff\uf900-\ufaff]+|\s+"
 )
 
 
 def _wrapped_wide(text: str, columns: int, indent: int) -> list[str]:
     """Lines of at most so many columns; a line may end between two wide characters."""
     lines, line, filled = [], "", indent
-    for piece in _PIECE.findall(text):
+    for piece in re.findall(_PIECE, text):
         size = width_of(piece)
         if piece.isspace():
             line, filled = (line + " ", filled + 1) if line else (line, filled)

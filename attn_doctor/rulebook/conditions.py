@@ -22,6 +22,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as ParsedVersion
 
 from attn_doctor.errors import RuleError
+from attn_doctor.json_files import JsonError, decode
 from attn_doctor.requirement import names_prerelease, satisfies
 from attn_doctor.suggest import hint
 
@@ -150,11 +151,9 @@ def parse(line: str, facts: Mapping[str, Fact], element: str = "") -> Condition:
         other = _kind(text, facts, element)
         _check_pair(name, kind, op, text, other)
         return Condition(name, op, kind, None, text)
-    import json
-
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = decode(text)
+    except JsonError:
         raise RuleError(f"{text} is neither a value (text needs quotes) nor a fact") from None
     _check_value(name, kind, op, value)
     return Condition(name, op, kind, value)
@@ -191,10 +190,8 @@ def _check_value(name: str, kind: str, op: str, value: Any) -> None:
     else:
         wanted = {"number": (int, float), "boolean": (bool,), "list": (list,)}.get(kind, (str,))
         fits = isinstance(value, wanted) and (kind == "boolean") == isinstance(value, bool)
-    import json
-
     if not fits:
-        raise RuleError(f"{name} is a {kind}: {json.dumps(value)} does not fit `{op}`")
+        raise RuleError(f"{name} is a {kind}: {_written(value)} does not fit `{op}`")
     try:
         if op == "satisfies":
             names_prerelease(value)
@@ -205,7 +202,14 @@ def _check_value(name: str, kind: str, op: str, value: Any) -> None:
                 # The empty version means that there is none.
                 _ = version and ParsedVersion(version)
     except (ValueError, re.error) as error:
-        raise RuleError(f"{name} {op} {json.dumps(value)}: {error}") from None
+        raise RuleError(f"{name} {op} {_written(value)}: {error}") from None
+
+
+def _written(value: Any) -> str:
+    """`value` as a line of a rule has it."""
+    import json  # only mistakes need it
+
+    return json.dumps(value)
 
 
 def _compare(kind: str, op: str, seen: Any, wanted: Any) -> bool:

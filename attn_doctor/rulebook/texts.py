@@ -35,10 +35,10 @@ def unknown_in(text: str, lookup: Lookup) -> str:
 #: Written in place of an unknown fact that a sentence needs.
 _SUBSTITUTES = {"gpu.name": "the GPU", "system.os": "this system"}
 _EMPTY = (None, "", ())
-_SENTENCE = re.compile(r"(?<=\.) +")
-_CLAUSE = re.compile(r"(?<=;) +|(?<=,) +(?=and |but |so |which )")
+_SENTENCE = r"(?<=\.) +"
+_CLAUSE = r"(?<=;) +|(?<=,) +(?=and |but |so |which )"
 #: Signs that a sentence is incomplete without the values that were left out of it.
-_INCOMPLETE = re.compile(
+_INCOMPLETE = (
     r"\b(?:is|are|CUDA|for|with|in|to|beside)\.?$|:\.?$|``|^(?:is|points)\b"
     r"|\b(?:is|are|in|to),|built (?:for|with) \w+,|: MiB|\b(?:in|to) is\b"
 )
@@ -51,13 +51,13 @@ def fill_known(text: str, lookup: Lookup) -> str:
     """
     if not _unknown(text, lookup):
         return fill(text, lookup)
-    first, *others = _SENTENCE.split(text)
-    main, *clauses = _CLAUSE.split(first)
+    first, *others = re.split(_SENTENCE, text)
+    main, *clauses = re.split(_CLAUSE, first)
     kept = [_without_unknown(main, lookup), *(c for c in clauses if not _needed(c, lookup))]
     joined = " ".join(kept).rstrip(",; ")
     if first.endswith(".") and not joined.endswith("."):
         joined += "."
-    if not joined or _INCOMPLETE.search(joined) or (first[0] == "{" and joined[0] != "{"):
+    if not joined or re.search(_INCOMPLETE, joined) or (first[0] == "{" and joined[0] != "{"):
         joined = first
     kept = [joined, *(sentence for sentence in others if not _needed(sentence, lookup))]
     return PLACEHOLDER.sub(lambda match: _or_dots(match[1], lookup), " ".join(kept))

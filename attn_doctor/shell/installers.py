@@ -16,7 +16,7 @@ from msgspec.structs import fields
 from attn_doctor.facts import Facts, Python
 
 #: A requirement with a name: what an index, conda and pixi know. A URL or a path has none.
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?([<>=!~][^@]*)?")
+_REQUIREMENT = r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?([<>=!~][^@]*)?"
 #: Distributions that conda has under another name.
 CONDA_NAMES = {"torch": "pytorch"}
 #: Options of pip that take a value in the next word.
@@ -142,7 +142,7 @@ def names(words: Sequence[str]) -> list[str]:
         if word in _VALUED:
             next(rest, "")
         elif not word.startswith("-"):
-            match = _REQUIREMENT.fullmatch(word)
+            match = re.fullmatch(_REQUIREMENT, word)
             found.append(normal(match[1]) if match else word)
     return found
 
@@ -174,7 +174,7 @@ def conda_command(
     """Return the command of conda or pixi for the packages `named` of a pip command."""
     asked = {}
     for word in words[2:]:
-        if (match := _REQUIREMENT.fullmatch(word)) and normal(match[1]) in named:
+        if (match := re.fullmatch(_REQUIREMENT, word)) and normal(match[1]) in named:
             asked[normal(match[1])] = match[3] or ""
     adds = words[1] == "install"
     specs = [_conda_spec(name, asked.get(name, "") if adds else "") for name in named]

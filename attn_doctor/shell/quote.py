@@ -19,18 +19,18 @@ Shell = Literal["bash", "zsh", "sh", "fish", "powershell", "cmd"]
 SHELLS: tuple[Shell, ...] = ("bash", "zsh", "sh", "fish", "powershell", "cmd")
 
 #: Words that need no quotes. A leading `=` is not among them: zsh replaces `=ls` by the path of ls.
-_PLAIN_POSIX = re.compile(r"[\w@%+:,./-][\w@%+=:,./-]*", re.ASCII)
+_PLAIN_POSIX = r"(?a)[\w@%+:,./-][\w@%+=:,./-]*"
 #: PowerShell splits `-name.part` and `-name:part` at the sign, so these get quotes.
-_PLAIN_POWERSHELL = re.compile(r"-{0,2}[\w+=-]+|[\w./:\\+][\w./:\\=+-]*", re.ASCII)
+_PLAIN_POWERSHELL = r"(?a)-{0,2}[\w+=-]+|[\w./:\\+][\w./:\\=+-]*"
 #: Text that cmd and PowerShell read alike between double quotes, so that a command is right in
 #: both: to cmd single quotes are letters, and `>` writes a file. PowerShell ends a text also at
 #: typographic quotes.
-_SAME_IN_CMD = re.compile(r"[^$`\"“”„%!]*[^$`\"“”„%!\\]")
-_PLAIN_CMD = re.compile(r"[\w./:\\+-]+", re.ASCII)
+_SAME_IN_CMD = r"[^$`\"“”„%!]*[^$`\"“”„%!\\]"
+_PLAIN_CMD = r"(?a)[\w./:\\+-]+"
 #: What cmd expands or ends a quoted text at; on a typed line nothing escapes them.
-_UNQUOTABLE_CMD = re.compile(r'["%!]')
+_UNQUOTABLE_CMD = r'["%!]'
 #: PowerShell takes the typographic single quotes for quotes as well.
-_POWERSHELL_QUOTES = re.compile("(['‘’‚‛])")
+_POWERSHELL_QUOTES = "(['‘’‚‛])"
 
 
 def posix_or_powershell(*, windows: bool) -> Shell:
@@ -55,9 +55,9 @@ def quote(text: str, shell: Shell) -> str:
     """
     check(text)
     plain = {"powershell": _PLAIN_POWERSHELL, "cmd": _PLAIN_CMD}.get(shell, _PLAIN_POSIX)
-    if plain.fullmatch(text):
+    if re.fullmatch(plain, text):
         return text
-    if shell == "powershell" and _SAME_IN_CMD.fullmatch(text):
+    if shell == "powershell" and re.fullmatch(_SAME_IN_CMD, text):
         return f'"{text}"'
     return quote_always(text, shell)
 
@@ -68,9 +68,9 @@ def quote_always(text: str, shell: Shell) -> str:
     if shell == "fish":
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     if shell == "powershell":
-        return "'" + _POWERSHELL_QUOTES.sub(r"\1\1", text) + "'"
+        return "'" + re.sub(_POWERSHELL_QUOTES, r"\1\1", text) + "'"
     if shell == "cmd":
-        if bad := _UNQUOTABLE_CMD.search(text):
+        if bad := re.search(_UNQUOTABLE_CMD, text):
             raise AttnDoctorError(
                 f"cmd cannot quote the {bad[0]} in {text}: use PowerShell, or rename it"
             )

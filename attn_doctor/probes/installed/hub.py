@@ -14,8 +14,8 @@ from typing import NamedTuple
 from attn_doctor.host import Host
 
 #: models--kernels-community--flash-attn2 · kernels--kernels-community--flash-attn2
-_REPOSITORY = re.compile(r"(?:models|kernels)--([\w.]+(?:-[\w.]+)*)--([\w.-]+)")
-_VARIANT = re.compile(
+_REPOSITORY = r"(?:models|kernels)--([\w.]+(?:-[\w.]+)*)--([\w.-]+)"
+_VARIANT = (
     r"torch(?:-stable-abi(?P<abi>\d{2,3})|(?P<torch>\d{2,3}))(?:-cxx(?P<cxx>11|98))?"
     r"-cu(?P<cuda>\d{3})-(?P<arch>\w+)-(?P<os>linux|windows)"
 )
@@ -37,7 +37,7 @@ def cached(host: Host, torch: str, cuda: str, arch: str) -> Iterator[Kernel]:
     looked = 0
     for folder in _folders(host):
         for name in host.try_list(folder):
-            match = _REPOSITORY.fullmatch(name)
+            match = re.fullmatch(_REPOSITORY, name)
             if match is None or looked >= MOST:
                 continue
             snapshots = host.join(folder, name, "snapshots")
@@ -65,7 +65,7 @@ def _folders(host: Host) -> list[str]:
 
 
 def _fits(variant: str, minor: str, cuda: str, arch: str, system: str) -> bool:
-    match = _VARIANT.fullmatch(variant)
+    match = re.fullmatch(_VARIANT, variant)
     if match is None or match["arch"] != arch or match["os"] != system:
         return False
     # The same CUDA major version is enough; a stable ABI works with every later torch.

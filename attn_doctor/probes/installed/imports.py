@@ -47,19 +47,18 @@ _ELSEWHERE = re.compile(r"nvidia-|cuda-|triton$|pytorch-triton|torch$")
 _PAIRED = re.compile(r"triton$|pytorch-triton|torch$")
 #: Files that are read to follow the imports of one package.
 MOST = 3000
-_STATEMENT = re.compile(
-    r"^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))",
-    re.MULTILINE,
+_STATEMENT = (
+    r"(?m)^(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]+)|import[ \t]+([^\n#]+))"
 )
-_STRING = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
+_STRING = r'(?s)("""|\'\'\').*?\1'
 #: Blocks that run if torch is installed, as it is where this is of interest, or torchao.
 _IF_TORCH, _IF_TORCHAO = (
-    re.compile(rf"^if is_torch{which}_available\(\):.*\n((?:(?: {{4}}.*)?\n)+)", re.MULTILINE)
+    rf"(?m)^if is_torch{which}_available\(\):.*\n((?:(?: {{4}}.*)?\n)+)"
     for which in ("(?:_distributed)?", "ao")
 )
 #: What defines names of a module that its text does not show.
-_HIDING = re.compile(r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\(")
-_LAZY = re.compile(r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]""")
+_HIDING = r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\("
+_LAZY = r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]"""
 
 
 class Requirements:
@@ -296,11 +295,11 @@ class Imports:
     def _follow(self, module: str, path: str) -> Iterator[str]:
         """Yield the modules that `module`, the file at `path`, imports unconditionally."""
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
-        text = _STRING.sub("''", self._host.try_read(path, 1 << 20))
+        text = re.sub(_STRING, "''", self._host.try_read(path, 1 << 20))
         outdating = module.partition(".")[0] in self._outdating
         for guard in (_IF_TORCH, *((_IF_TORCHAO,) if "torchao" in self._outdating else ())):
-            text = guard.sub(lambda block: re.sub("^ {4}", "", block[1], flags=re.MULTILINE), text)
-        for match in _STATEMENT.finditer(text):
+            text = re.sub(guard, lambda block: re.sub("(?m)^ {4}", "", block[1]), text)
+        for match in re.finditer(_STATEMENT, text):
             source, names, plain = match.groups()
             if plain is not None:
                 for name in plain.split(","):
@@ -327,7 +326,7 @@ class Imports:
             lazy = "_LazyModule" in text or "__getattr__" in text
             self._lists[base] = {
                 one: module
-                for module, names in (_LAZY.findall(text) if lazy else ())
+                for module, names in (re.findall(_LAZY, text) if lazy else ())
                 for one in re.findall(r"""["'](\w+)["']""", names)
             }
         module = self._lists[base].get(name)
@@ -340,7 +339,7 @@ class Imports:
         if not path or self._file(f"{base}.{name}"):
             return False
         text = self._host.try_read(path, 1 << 20)
-        return bool(text) and not re.search(rf"\b{name}\b", text) and not _HIDING.search(text)
+        return bool(text) and not re.search(rf"\b{name}\b", text) and not re.search(_HIDING, text)
 
     def _file(self, module: str) -> str:
         """Return the source of `module` in the environment; empty if there is none."""

@@ -25,9 +25,9 @@ _LIBRARY = re.compile(
     r"|cusparse|cusparseLt|cusolver|nccl|nvJitLink)\.so\.\d[\d.]*"
 )
 #: Wheels without a suffix such as `-cu12` whose version is that of CUDA.
-_VERSIONED = re.compile(r"nvidia-(cuda-\w+|cublas|nvjitlink|nvtx|nvvm|nvfatbin|nvptxcompiler)")
+_VERSIONED = r"nvidia-(cuda-\w+|cublas|nvjitlink|nvtx|nvvm|nvfatbin|nvptxcompiler)"
 #: Wheels without a suffix that have a version of their own.
-_UNVERSIONED = re.compile(r"nvidia-(cufft|cufile|curand|cusolver|cusparse|npp|nvjpeg)")
+_UNVERSIONED = r"nvidia-(cufft|cufile|curand|cusolver|cusparse|npp|nvjpeg)"
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
@@ -42,15 +42,15 @@ def _wheels(site: Site) -> tuple[CudaWheel, ...]:
     named = sorted((one.name, one.version) for one in site.distributions)
     names = [(name, version) for name, version in named if name.startswith("nvidia-")]
     # Since CUDA 13 the names have no suffix: nvidia-cufft 12.0.0.61 belongs to CUDA 13.
-    newest = max((_major(v) or 0 for n, v in names if _VERSIONED.fullmatch(n)), default=0)
+    newest = max((_major(v) or 0 for n, v in names if re.fullmatch(_VERSIONED, n)), default=0)
     wheels = []
     for name, version in names:
         suffix = re.search(r"-cu(\d\d)$", name)
         if suffix is not None:
             wheels.append(CudaWheel(name=name, version=version, cuda_major=int(suffix[1])))
-        elif _VERSIONED.fullmatch(name):
+        elif re.fullmatch(_VERSIONED, name):
             wheels.append(CudaWheel(name=name, version=version, cuda_major=_major(version)))
-        elif _UNVERSIONED.fullmatch(name):
+        elif re.fullmatch(_UNVERSIONED, name):
             wheels.append(CudaWheel(name=name, version=version, cuda_major=newest or None))
     return tuple(wheels)
 

@@ -90,7 +90,7 @@ _SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
 #: How many parts of the CUDA version a package compares with torch's when it is imported.
 _CUDA_PARTS = {"torchaudio": 2, "torchvision": 1}
 #: Modules that a package opens only if their libraries are there, as torchaudio does SoX's.
-_OPTIONAL = re.compile(r"(lib|_)torchaudio_(sox|ffmpeg)")
+_OPTIONAL = r"(lib|_)torchaudio_(sox|ffmpeg)"
 #: flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so · _qattn_sm80.cp312-win_amd64.pyd
 TAG = re.compile(r"\.(?:cpython-|cp)3(\d+)")
 
@@ -248,7 +248,7 @@ def _compiled(host: Host, path: str, known: Known) -> list[str]:
         host.join(place, name)
         for place, start in places
         for name in host.try_list(place)
-        if name.startswith(start) and name.endswith(_SUFFIXES) and not _OPTIONAL.match(name)
+        if name.startswith(start) and name.endswith(_SUFFIXES) and not re.match(_OPTIONAL, name)
     ]
 
 

@@ -68,6 +68,7 @@ def test_links_between_documents(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("name", "command"),
     [("test", 'pip install ".[test]" && pytest'), ("main", "attn-doctor check")],

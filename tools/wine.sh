@@ -25,7 +25,8 @@ export WINEDLLOVERRIDES="mscoree,mshtml="
 # An active environment of this system is none of that one.
 unset VIRTUAL_ENV CONDA_PREFIX PYTHONHOME PYTHONPATH
 drive="$WINEPREFIX/drive_c"
-packages=(pytest pytest-xdist hypothesis)
+# Newer releases of jsonschema need a library that wine 8 does not load.
+packages=(pytest pytest-xdist hypothesis nvidia-ml-py html5lib 'jsonschema<4.18' xmlschema)
 
 # Ends with 77, and says what is missing here.
 missing() { echo "tools/wine.sh: $1" >&2; exit 77; }

@@ -55,6 +55,7 @@ def environment_lock(folder: str, state: Path) -> Iterator[int]:
     holds the lock.
     """
     try:
+        os.stat(folder)
         handle = _folder_lock(folder)
         if handle is None:
             state.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,8 @@ HEAVY = {
     *("logging", "shutil", "hashlib", "difflib", "tempfile", "psutil"),
     *("packaging.specifiers", "packaging.markers", "packaging.requirements"),
 }
+if os.name == "nt":
+    HEAVY -= {"psutil", "shutil"}  # they ask Windows for memory and the space of disks
 
 
 @pytest.mark.parametrize("words", [["--facts", str(H200)], ["--policy", "none"]], ids=str)

@@ -48,9 +48,7 @@ def test_one_environment_is_changed_once_at_a_time(tmp_path: Path) -> None:
 def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     with (
-        pytest.raises(
-            AttnDoctorError, match=f"{re.escape(str(gone))} cannot be locked: No such file"
-        ),
+        pytest.raises(AttnDoctorError, match=f"{re.escape(str(gone))} cannot be locked: "),
         environment_lock(str(gone), tmp_path),
     ):
         pytest.fail("it is held")

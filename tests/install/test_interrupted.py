@@ -82,6 +82,7 @@ def test_killed_at_random_moments(large: Environment, whole: bool) -> None:
     assert cut >= 5  # the moments lie within the run
 
 
+@pytest.mark.posix
 def test_two_at_once(large: Environment) -> None:
     """The second refuses and changes nothing; the first ends well."""
     first = started(large, "torch", "--yes")

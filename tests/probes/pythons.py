@@ -12,7 +12,7 @@ from pathlib import Path
 #: Where version managers put interpreters, below the home directory.
 PLACES = (".pyenv/versions/*/bin/python", ".local/share/uv/python/*/bin/python3")
 NAMES = ("python3", *(f"python3.{minor}" for minor in range(8, 20)))
-SYSTEM = ("/usr/bin/python3", "/usr/local/bin/python3")
+SYSTEM = ("/usr/bin/python3", "/usr/local/bin/python3") if os.name == "posix" else ()
 
 
 @cache

@@ -1,20 +1,28 @@
 """YAML, as far as settings need it: keys with plain values and their lines, and commands.
 
-It reads block mappings and sequences, flow lists of plain words, quoted text and block text.
-Anchors, tags and flow mappings stay text. Each line is looked at once.
+It reads block and flow mappings and sequences, quoted text and block text, values that go on on
+further lines, and aliases of anchors. Tags stay text. Each line is looked at once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
+
+from attn_doctor.configs.readers import yaml_flow
 
 _KEY = re.compile(
     r"""(?:"([^"]{1,200})"|'([^']{1,200})'|([^\s#:,\[\]{}"'&*!|>%@][^:#]{0,199}?))\s*:(?:\s+|$)"""
 )
 _BLOCK = re.compile(r"[|>][+-]?\d?[+-]?\s*(?:#.*)?$")
+_ANCHOR = re.compile(r"&([\w.-]{1,100})(?:\s+|$)")
+_ALIAS = re.compile(r"\*([\w.-]{1,100})")
+#: A text in quotes.
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+#: Lines that one value takes.
+_FURTHER = 500
 #: Levels of nesting, and lines; what is beyond is not a configuration.
 _DEEPEST, _MOST = 40, 50_000
 
@@ -29,10 +37,43 @@ class Entry(Struct, frozen=True):
     line: int
 
 
-def entries(text: str) -> Iterator[Entry]:
+def entries(text: str) -> list[Entry]:
     """Every plain value of a YAML text."""
+    anchors: dict[str, tuple[str, ...]] = {}
+    found = [*_written(text, anchors)]
+    return _merged(found, anchors) if anchors else found
+
+
+# x-base: &base
+#   environment: …
+# service:
+#   <<: *base
+def _merged(found: list[Entry], anchors: Mapping[str, tuple[str, ...]]) -> list[Entry]:
+    """The entries, with what aliases stand for in their place."""
+    whole: list[Entry] = []
+    for entry in found:
+        alias = _ALIAS.fullmatch(entry.value)
+        if alias is None or alias[1] not in anchors or len(whole) > _MOST:
+            whole.append(entry)
+            continue
+        merges = "<<" in entry.path[-2:]
+        place = entry.path[: entry.path.index("<<")] if merges else entry.path
+        own = {one.path[: len(place) + 1] for one in found if one is not entry} if merges else {()}
+        anchor = anchors[alias[1]]
+        for one in found:
+            below = one.path[len(anchor) :]
+            if one.path[: len(anchor)] != anchor or (merges and not below):
+                continue
+            if not below or (*place, below[0]) not in own:
+                whole.append(Entry((*place, *below), one.value, one.line))
+    return whole
+
+
+def _written(text: str, anchors: dict[str, tuple[str, ...]]) -> Iterator[Entry]:
+    """The values as they are written. It adds the paths of anchors by their names."""
     stack: list[tuple[int, str]] = []
-    lines = text.splitlines()[:_MOST]
+    lines = text.removeprefix("\ufeff").splitlines()[:_MOST]
+    further = _FURTHER
     number = 0
     while number < len(lines):
         line = lines[number]
@@ -52,6 +93,7 @@ def entries(text: str) -> Iterator[Entry]:
             _close(stack, indent)
             key = next(one for one in match.groups() if one is not None).strip()
             value = content[match.end() :].strip()
+            value = "" if value.startswith("#") else value
             stack.append((indent, key))
         else:
             value = content.strip()
@@ -60,12 +102,23 @@ def entries(text: str) -> Iterator[Entry]:
         if len(stack) > _DEEPEST:
             return
         path = tuple(name for _, name in stack)
+        anchor = _ANCHOR.match(value)
+        if anchor:
+            anchors[anchor[1]] = path
+            value = value[anchor.end() :]
+            value = "" if value.startswith("#") else value
         if _BLOCK.match(value):
             start = number + 1
             block, number = _block(lines, number, indent)
             yield Entry(path, block, start)
             continue
-        yield from _plain(path, value, number)
+        if match and not value:
+            value, number = _below(lines, number, indent)
+        start = number
+        inside = indent if match else indent - 1
+        value, number, ends = _whole(value, lines[number : number + further], number, inside)
+        further = further if ends else 0  # no YAML
+        yield from _values(path, value, start)
 
 
 def _close(stack: list[tuple[int, str]], indent: int, *, item: bool = False) -> None:
@@ -88,18 +141,69 @@ def _block(lines: list[str], number: int, indent: int) -> tuple[str, int]:
     return "\n".join(found), number
 
 
-def _plain(path: tuple[str, ...], value: str, line: int) -> Iterator[Entry]:
-    if value.startswith("[") and value.rstrip().endswith("]"):
-        for one in value.strip()[1:-1].split(","):
-            yield Entry((*path, "-"), _unquoted(one.strip()), line)
+def _below(lines: list[str], number: int, indent: int) -> tuple[str, int]:
+    """The value of a key that begins on the next line, and the number of the line behind that."""
+    line = lines[number] if number < len(lines) else ""
+    content = line.strip()
+    deeper = len(line) - len(line.lstrip(" ")) > indent
+    if not deeper or not content or content.startswith(("-", "#", "{{")) or _KEY.match(content):
+        return "", number
+    return content, number + 1
+
+
+def _whole(value: str, lines: list[str], number: int, indent: int) -> tuple[str, int, bool]:
+    """A value with the `lines` that it takes, the number of the line behind it, whether it ends.
+
+    `indent`: what a line needs more than, to belong to a text without quotes.
+    """
+    flow = value[:1] in ("[", "{") and not value.startswith("{{")
+    quoted = value[:1] in ("'", '"')
+    depth, quote = _open(value, 0, "") if flow or quoted else (0, "")
+    found = [value]
+    for line in lines if value else ():
+        if flow or quoted:
+            if not (depth or quote):
+                break
+            depth, quote = _open(line, depth, quote)
+        elif len(line) - len(line.lstrip(" ")) <= indent or line.lstrip()[:1] in ("", "#"):
+            break
+        found.append(line.strip())
+    if depth or quote:
+        return value, number, False
+    return "\n".join(found), number + len(found) - 1, True
+
+
+def _open(line: str, depth: int, quote: str) -> tuple[int, str]:
+    """The brackets and the quote that are open behind a line."""
+    before = " "
+    for letter in line:
+        if quote:
+            quote = "" if letter == quote and before != "\\" else quote
+        elif letter in "\"'" and before in f" [{{,:\t{letter}":
+            quote = letter
+        elif letter == "#" and before in " \t":
+            break
+        elif letter in "[{":
+            depth += 1
+        elif letter in "]}":
+            depth -= 1
+        before = letter
+    return max(depth, 0), quote
+
+
+def _values(path: tuple[str, ...], value: str, line: int) -> Iterator[Entry]:
+    """The entries of one value: each of a flow list or mapping, or the value itself."""
+    if value[:1] not in ("[", "{") or value.startswith("{{"):
+        yield Entry(path, _unquoted(value), line)
         return
-    yield Entry(path, _unquoted(value), line)
+    for below, one, number in yaml_flow.leaves(value, line):
+        yield Entry((*path, *below), yaml_flow.unquoted(one), number)
 
 
 def _unquoted(value: str) -> str:
     """A scalar without quotes and without a comment behind it."""
     if value[:1] in ("'", '"'):
-        end = value.find(value[0], 1)
-        return value[1:end] if end > 0 else value[1:]
+        whole = _QUOTED.match(value)
+        return yaml_flow.unquoted(whole[0] if whole else value)
     cut = value.find(" #")
     return (value[:cut] if cut >= 0 else value).strip()

@@ -299,4 +299,31 @@ def test_syntax_of_a_later_python(tmp_path: Path) -> None:
     one = predicted(script(tmp_path, body))
     assert [each.backend for each in one.phases] == ["_native_cudnn", ""]
     assert one.phases[1].undecided == "this part of the script cannot be parsed"
-    assert any("lines 5 to 5 cannot be parsed" in note for note in one.notes)
+    assert any("line 5 cannot be parsed" in note for note in one.notes)
+
+
+def test_a_package_that_may_replace_attention(tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, "from para_attn.x import apply\napply(pipe)\n"))
+    assert [each.undecided for each in one.phases] == [
+        "para_attn, which the script imports, may replace the model's attention"
+    ]
+
+
+def test_the_default_of_an_option_under_another_name(tmp_path: Path) -> None:
+    body = (
+        "p = argparse.ArgumentParser()\n"
+        'p.add_argument("--attn", default="sdpa")\n'
+        "a = p.parse_args()\n"
+        "m = AutoModel.from_pretrained('a/b', attn_implementation=a.attn)\n"
+    )
+    (path,) = [tmp_path / "run.py"]
+    path.write_text(body, encoding="utf-8")
+    (one,) = predicted(path).phases
+    assert (one.backend, one.when) == ("native", "--attn is not given")
+
+
+def test_the_provider_of_finetrainers_is_not_diffusers_own(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text('with attention_provider("sage"):\n    pass\n', encoding="utf-8")
+    (one,) = predicted(path).phases
+    assert "Finetrainers 0.2.0 drops the mask" in one.reason

@@ -47,6 +47,8 @@ def predict(
     """Predict the backend of each line that chooses one, with the problems."""
     script = _Script(reading, facts, BackendSupport(facts, findings, "diffusers"), wanted)
     direct = BackendSupport(facts, findings, "")
+    supports = dict.fromkeys(_DISPATCHER, script.support)
+    supports["attention_provider"] = BackendSupport(facts, findings, "finetrainers")
     phases: list[Phase] = []
     found = [*_helpers(reading)]
     notes: list[str] = []
@@ -54,8 +56,7 @@ def predict(
         if holds(call.when, facts) is False:
             notes.append(f"{reading.place(call.line)}: {_named(call)} is not reached here")
             continue
-        own = call.what in (*_DISPATCHER, "attention_provider")
-        one, wrong = script.chosen(call, script.support if own else direct)
+        one, wrong = script.chosen(call, supports.get(call.what, direct))
         phases.append(one)
         found += wrong
     phases += script.otherwise(phases)
@@ -316,6 +317,9 @@ class _Script:
         own = next((one for one in classes if model_of(one, self._facts).chooses), "")
         if own:
             return f"the model of {own} chooses flex for a part of its attention itself"
+        changes = next((one.value for one in self._reading.calls if one.what == "acceleration"), "")
+        if changes:
+            return f"{changes}, which the script imports, may replace the model's attention"
         if "ModularPipeline" in classes:
             return "the model of a ModularPipeline follows from its repository"
         return ""
@@ -417,10 +421,8 @@ def _notes(reading: Reading, facts: Facts, newest: str) -> Iterator[str]:
             " changes the default of the whole process"
         )
     for first, last, reason in reading.unread:
-        yield (
-            f"lines {first} to {last} cannot be parsed by this Python ({reason}); they were"
-            " searched for names alone"
-        )
+        lines = f"lines {first} to {last}" if last > first else f"line {first}"
+        yield (f"{lines} cannot be parsed by this Python ({reason}): searched for names alone")
     if not [*_choices(reading)]:
         yield (
             "no line of this file chooses a backend in a way that is known here; code that it"

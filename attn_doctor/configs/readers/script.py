@@ -17,7 +17,6 @@ from attn_doctor.configs.readers.script_names import Names
 from attn_doctor.configs.readers.script_text import parts, words
 from attn_doctor.configs.readers.script_tree import (
     dotted,
-    is_option,
     is_true,
     last_name,
     tested,
@@ -80,6 +79,13 @@ VARIABLES = (
     "VLLM_ATTENTION_BACKEND",
     "SGLANG_ATTENTION_BACKEND",
 )
+#: Packages that replace the attention of a model that is handed to them.
+_ACCELERATE = (
+    "sageattention", "sageattn3", "spas_sage_attn", "flash_attn", "flash_attn_interface",
+    "xformers", "para_attn", "xfuser", "yunchang", "onediff", "onediffx", "nexfort", "sfast",
+    "tgate", "nunchaku", "cache_dit", "deepspeed", "tensorrt", "torch_tensorrt", "optimum",
+    "openvino", "hidet", "radial_attn", "svg", "block_sparse_attn", "lightx2v", "unsloth",
+)  # fmt: skip
 #: Classes of Unsloth, which replaces the attention of the models that it loads.
 _UNSLOTH = re.compile(r"Fast(?:\w*Model)$")
 #: Classes that compute attention by code of their own where they are not of Diffusers.
@@ -229,7 +235,7 @@ class _Reader:
                 yield from self._chosen(what, each, on, line)
             return
         text = self._names.text(value)
-        if not text and isinstance(value, ast.Attribute) and is_option(value):
+        if not text and isinstance(value, ast.Attribute) and self._names.is_option(value):
             yield self._optional(what, value, on)
             return
         yield Call(what, text, on, line)
@@ -369,6 +375,9 @@ def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:
             yield Call("helper", one.name, module, node.lineno)
     names = [module] if module else [one.name for one in node.names]
     roots = [one.partition(".")[0] for one in names]
+    changes = next((one for one in roots if one in _ACCELERATE), "")
+    if changes and not getattr(node, "level", 0):
+        yield Call("acceleration", changes, "", node.lineno)
     if "diffusers" in roots:
         yield Call("import", "diffusers", "", node.lineno)
     elif isinstance(node, ast.ImportFrom):

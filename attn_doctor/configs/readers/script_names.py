@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable
 from typing import TypeVar
 
-from attn_doctor.configs.readers.script_tree import dotted, last_name, member
+from attn_doctor.configs.readers.script_tree import dotted, is_option, last_name, member
 
 _T = TypeVar("_T", str, int)
 _PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}
@@ -23,6 +23,16 @@ class Names:
         self._values = self._given_once()
         self.defaults = self._option_defaults()
         """Options whose default is written; empty for None."""
+        self._parsed = {
+            name
+            for name, value in self._values.items()
+            if isinstance(value, ast.Call) and last_name(value.func) == "parse_args"
+        }
+
+    def is_option(self, node: ast.expr) -> bool:
+        """`args.name`, or that of another name for what `parse_args` gave."""
+        parsed = isinstance(node, ast.Attribute) and dotted(node.value) in self._parsed
+        return parsed or is_option(node)
 
     def value(self, name: str) -> ast.expr | None:
         """The value of a name or a dotted name that is assigned once."""

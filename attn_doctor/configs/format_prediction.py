@@ -10,14 +10,22 @@ from attn_doctor.backends.attention_call import AttentionCall
 from attn_doctor.backends.readiness import Readiness
 from attn_doctor.configs.asked import Asked, evaluated
 from attn_doctor.configs.backend_support import BackendSupport
-from attn_doctor.configs.formats import Choice, Format, Target, formats
+from attn_doctor.configs.formats import OFF, Choice, Format, Target, formats
 from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
 from attn_doctor.configs.readers.settings import Reading, Setting
 from attn_doctor.configs.transformers import implementation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
 
-_OFF = ("", "false", "no", "off", "0", "none", "null", "~")
+#: Settings of the configuration of a model, which Transformers itself reads.
+_OF_A_MODEL = ("architectures", "model_type", "transformers_version")
+#: Files of settings, which any program may read.
+_DATA = ("json", "toml", "yaml")
+
+
+def _of_a_model(reading: Reading) -> bool:
+    """The settings are those of a model, as Transformers saves them."""
+    return any(key in reading.settings for key in _OF_A_MODEL)
 
 
 def predict(
@@ -145,10 +153,14 @@ def _chosen(
     asked = msgspec.structs.replace(
         _of_setting(setting, phase), instead=_instead(one, choice, setting)
     )
+    if _flag(setting, choice):  # words behind it are not its value
+        asked = msgspec.structs.replace(asked, value=setting.name)
     found = _values(one, choice, setting, asked, reading, facts)
     condition = choice.part or choice.when
     if reading.script and not choice.variable:
         condition = f"{reading.script} hands it to Transformers"
+    elif one.names_of_others and reading.form in _DATA and not _of_a_model(reading):
+        condition = "the program that reads this file hands it to Transformers"
     found = [_under(each, condition) for each in found]
     if choice.other is not None:
         plain = msgspec.structs.replace(asked, value="")
@@ -257,6 +269,12 @@ def _by_itself(one: Format, reading: Reading) -> Target:
     named = [option] if option else [word for word in reading.files if one.files]
     if named:
         return Target(undecided=f"{named[0]} may choose: `attn-doctor check --config {named[0]}`")
+    foreign = one.foreign(reading.settings)
+    if foreign is not None:
+        where = reading.place(foreign.line)
+        return Target(
+            undecided=f"{foreign.name} in {where} is no setting of {one.title} {one.release}"
+        )
     return one.default
 
 
@@ -281,7 +299,7 @@ def _given(choice: Choice, reading: Reading, facts: Facts) -> Setting | None:
         return None
     if setting is not None and choice.own and setting.text.lower() not in choice.values:
         return None
-    if setting is None or setting.text.lower() in _OFF:
+    if setting is None or setting.text.lower() in OFF:
         known = setting is not None and setting.text.lower() in choice.values
         return setting if known and setting is not None and setting.text else None
     return setting

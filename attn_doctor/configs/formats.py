@@ -39,10 +39,21 @@ _TASKS = (
     "serve", "train", "sft", "dpo", "grpo", "kto", "reward", "rloo", "chat", "export", "api",
     "webchat", "webui", "preprocess", "inference", "launch", "run-batch",
 )  # fmt: skip
+#: Names of settings that speak of attention, without those of its shape, weights and masks.
+_SPEAKS = re.compile(
+    r"(?i)(?:^|_)(?:attn|attention|sdpa|sdp|flash|flash_?attn|flash_?attention|xformers|sage|sage_?attn"
+    r"|sage_?attention|flashinfer)\d?(?:_|$)"
+)
+_ASIDE = re.compile(
+    r"(?i)mask|head|dropout|slic|window|lr|rank|dim|alpha|modul|layer|block|target|preset|scale|bias"
+    r"|check|resol|logit|sink|kwarg|weight|upcast|precision|dtype|ckpt|train|chunk|loss|lora|freeze"
+)
+#: Values of a setting that is not used.
+OFF = ("", "false", "no", "off", "0", "none", "null", "~")
 #: Options with which a program shows its help or version, and ends.
 _ASKED = ("--help", "--version")
 #: Programs that only their folder names.
-_GENERIC = ("main.py", "./main.py")
+_GENERIC = ("main.py", "./main.py", "src/train.py", "src/train_bash.py")
 _BLANK = re.compile(r"\s")
 #: `me/comfyui:1`, the image of a container, but not `C:/ComfyUI/main.py`.
 _TAGGED = re.compile(r":(?!/)")
@@ -120,6 +131,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     order: int = 50
     """Programs with a lower number are looked for first."""
     phases: tuple[PhaseName, ...] = ("training",)
+    unrelated: tuple[str, ...] = ()
+    """Settings whose names speak of attention, and that do not choose its backend."""
     trains: str = ""
     """A setting that a file for training has; another file is for inference."""
     programs: tuple[str, ...] = ()
@@ -145,6 +158,10 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of which one has to be there too."""
     without: tuple[str, ...] = ()
     """Settings of other programs' files."""
+    flat: bool = False
+    """Its files have no levels: a setting below another key is not its own."""
+    tasks: dict[str, tuple[str, ...]] = {}
+    """Patterns of words that start it, and the words of which one has to follow each."""
     variables: tuple[str, ...] = ()
     """Environment variables that identify it by themselves."""
     exclusive: bool = False
@@ -171,6 +188,15 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             re.fullmatch(one, word) for one in self.maybe for word in words
         )
 
+    def works(self, words: Sequence[str]) -> bool:
+        """What follows a word that starts it is a task, or is not written (`$TASK`)."""
+        for raw, after in zip(words, [*words[1:], ""], strict=False) if self.tasks else ():
+            word = raw.rpartition("/")[2]
+            tasks = next((one for key, one in self.tasks.items() if re.fullmatch(key, word)), None)
+            if tasks is not None and after not in tasks and after[:1] not in ("$", "%", "{"):
+                return False
+        return True
+
     def may_be_own(self, command: Command) -> str:
         """The script of a command that the user may have written; empty if the program is known."""
         words = named_in(command)
@@ -181,6 +207,15 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if alike or not self.names_of_others:
             return alike
         return next((word for word in words if word.endswith(".py")), words[0] if words else "")
+
+    def foreign(self, settings: Mapping[str, Setting]) -> Setting | None:
+        """A setting that speaks of attention and is none of this program's."""
+        known = {*self.unrelated, *self.flags, *(one.key for one in self.choice)}
+        for key, one in settings.items():
+            speaks = _SPEAKS.search(key) and not _ASIDE.search(key)
+            if speaks and key not in known and one.text.lower() not in OFF:
+                return one
+        return None
 
     @property
     def names_of_others(self) -> bool:
@@ -199,7 +234,7 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return 0
 
     def has(self, settings: Mapping[str, Setting]) -> bool:
-        """The settings are those of this program."""
+        """The settings of a file are those of this program."""
         return (
             any(one in settings for one in self.keys)
             and (not self.beside or any(one in settings for one in self.beside))
@@ -231,7 +266,7 @@ def of_command(command: Command) -> str:
     options = [*command.options()] if any(word.startswith("--") for word in paths) else []
     if options or any(_programs().fullmatch(word) for word in words):
         for name, one in formats().items():
-            if one.starts(words, options):
+            if one.starts(words, options) and one.works(paths):
                 return name
     for name, one in formats().items():
         if any(variable in command.variables for variable in one.variables):
@@ -273,9 +308,13 @@ def _fetches(words: Sequence[str]) -> bool:
     return first in _FETCH
 
 
-def of_settings(settings: Mapping[str, Setting]) -> str:
-    """The format of a file of settings; empty if it is not known."""
-    return next((name for name, one in formats().items() if one.has(settings)), "")
+def of_settings(settings: Mapping[str, Setting], outer: Mapping[str, Setting]) -> str:
+    """The format of a file of settings; empty if it is not known.
+
+    `outer`: those that are below no other key.
+    """
+    every = formats().items()
+    return next((name for name, one in every if one.has(outer if one.flat else settings)), "")
 
 
 def titles() -> Iterator[str]:

@@ -954,3 +954,90 @@ def test_the_entrypoint_of_an_image_as_a_line_of_a_shell(tmp_path: Path) -> None
     content = "FROM a\nENTRYPOINT [ -e ./webui.sh ] && ./webui.sh --use-cuda --use-xformers\n"
     (one,) = one_of(tmp_path, "Dockerfile", content)
     assert (one.title, one.phases[0].backend, one.phases[0].line) == ("SD.Next", "xformers", 2)
+
+
+def test_settings_below_another_key_are_those_of_another_program(tmp_path: Path) -> None:
+    own = "model:\n  base_model: a/b\n  attn_impl: sdpa\ndatasets:\n  - path: x\n"
+    with pytest.raises(ConfigError):
+        one_of(tmp_path, "a.yaml", own)
+
+
+def test_a_task_that_runs_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        one_of(tmp_path, "a.sh", "llamafactory-cli version\n")
+    assert one_of(tmp_path, "a.sh", "llamafactory-cli $TASK\n")
+
+
+def test_a_setting_of_another_program(tmp_path: Path) -> None:
+    recipe = "model_name_or_path: a/b\nlearning_rate: 1\n"
+    (one,) = one_of(tmp_path, "a.yaml", recipe + "use_flash_attn: true\n")
+    assert one.phases[0].undecided == "use_flash_attn in line 3 is no setting of TRL 1.16.0"
+    (one,) = one_of(tmp_path, "a.yaml", recipe + "use_flash_attn: false\n")
+    assert one.phases[0].backend == "native"
+
+
+def test_a_file_of_settings_of_any_program(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.yaml", "model:\n  attn_implementation: sdpa\n")
+    when = "the program that reads this file hands it to Transformers"
+    assert (one.phases[0].backend, one.phases[0].when) == ("native", when)
+
+
+def test_a_variable_of_a_branch_holds_in_that_branch(tmp_path: Path) -> None:
+    content = (
+        'for f in *; do\n  A=(sdxl_train_network.py --xformers)\n  B=("${A[@]}" --seed=1)\n'
+        '  "${B[@]}"\ndone\n'
+    )
+    (one,) = one_of(tmp_path, "a.sh", content)
+    assert (one.phases[0].backend, one.phases[0].line) == ("xformers", 2)
+
+
+def test_the_labels_of_a_case_on_one_line(tmp_path: Path) -> None:
+    content = (
+        'case "$1" in\n  sage) A="--use-sage-attention";;\n  *) A="";;\nesac\n'
+        "python ComfyUI/main.py --listen $A\n"
+    )
+    facts = replace(machine(), xformers=Package(installed=False))
+    found = {
+        one.reading.when: one.phases[0].backend for one in one_of(tmp_path, "a.sh", content, facts)
+    }
+    assert found == {"line 2 runs": "sage", "line 3 runs": "native"}
+
+
+def test_parameters_of_a_powershell_script(tmp_path: Path) -> None:
+    content = (
+        'param(\n  [string]$More = "--use-sage-attention --fast",\n  [int]$Port = 1\n)\n'
+        "if ($More) {\n  python ComfyUI/main.py --listen $More\n}\n"
+    )
+    (one,) = one_of(tmp_path, "a.ps1", content)
+    assert one.phases[0].backend == "sage"
+
+
+def test_options_in_values_of_a_chart(tmp_path: Path) -> None:
+    content = (
+        "models:\n- repository: vllm/vllm-openai\n  vllmConfig:\n"
+        '    extraArgs: ["--attention-backend", "FLASHINFER"]\n'
+    )
+    (one,) = one_of(tmp_path, "values.yaml", content)
+    assert (one.phases[0].shown, one.phases[0].line) == ("FLASHINFER", 4)
+
+
+def test_a_unit_of_systemd(tmp_path: Path) -> None:
+    content = (
+        "[Service]\nWorkingDirectory=/opt/ComfyUI\nEnvironmentFile=-/etc/x.env\n"
+        "ExecStart=/opt/venv/bin/python main.py \\\n  --use-sage-attention\n"
+    )
+    (one,) = one_of(tmp_path, "comfyui.service", content)
+    assert (one.phases[0].backend, one.phases[0].line) == ("sage", 5)
+    plain = content.replace("--use-sage-attention", "--disable-xformers")
+    (one,) = one_of(tmp_path, "comfyui.service", plain)
+    assert one.phases[0].when == "/etc/x.env adds no option for attention"
+
+
+def test_options_in_an_env_file(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, ".env", 'COMMANDLINE_ARGS="--xformers --listen"\n')
+    assert one.phases[0].backend == "xformers"
+
+
+def test_the_words_behind_a_flag_are_not_its_value(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.sh", "sdxl_train_network.py --xformers $MORE\n")
+    assert one.phases[0].asked == "--xformers"

@@ -20,6 +20,8 @@ _DOCKER = re.compile(r"^\s*(FROM|ENV|CMD|ENTRYPOINT|ARG)\s+(.*)$", re.IGNORECASE
 _PAIR = re.compile(r"""([A-Za-z_]\w{0,100})=("[^"]{0,2000}"|'[^']{0,2000}'|\S{0,2000})""")
 #: Keys of YAML below which words of a command are.
 _COMMAND = ("command", "args", "entrypoint", "cmd", "run")
+#: Keys below which values of Helm have further options of the program: `extraArgs`.
+_EXTRA = re.compile(r"(?i)(?:extra|engine|server|serve|vllm|sglang|additional)_?args$")
 _ENVIRONMENT = ("environment", "env", "envs", "env_vars", "environment_variables")
 #: Keys of YAML below which containers are.
 _CONTAINERS = ("services", "containers", "initContainers", "container")
@@ -69,6 +71,8 @@ class Command(Struct, frozen=True):
     """A file with further variables of its environment."""
     branched: Mapping[str, Sequence[int]] = {}
     """Variables and arrays that branches change, with the lines."""
+    optional: Collection[str] = ()
+    """Variables that hold options on one line of the script at least."""
     when: str = ""
     """The condition under which it is reached; empty if it always is."""
     folder: str = ""
@@ -91,6 +95,7 @@ class Command(Struct, frozen=True):
                 return word
             # Behind an option it is the option's value.
             value = at and words[at - 1].startswith("-") and "=" not in words[at - 1]
+            value = value and word.strip("${}") not in self.optional
             alone = _ALONE.fullmatch(word) or (_SHORT.fullmatch(word) and word[1:] in self.branched)
             if alone and at and not value and self._unknown(word):
                 return word
@@ -125,10 +130,15 @@ def of_shell(
     """
     script = shell_words.read(text, known, runs)
     found = [
-        replace(one, branched=script.branched, when=script.conditions.get(_line_of(one.words), ""))
+        replace(
+            one,
+            branched=script.branched,
+            optional=script.optional,
+            when=script.conditions.get(_line_of(one.words), ""),
+        )
         for one in _inner(_split(script.words, script.variables))
     ]
-    return [*found, *_within(found), *_arguments(script.variables, script.branched)]
+    return [*found, *_within(found), *arguments(script.variables, script.branched)]
 
 
 def _line_of(words: Sequence[tuple[str, int]]) -> int:
@@ -166,8 +176,8 @@ def of_docker(text: str) -> list[Command]:
     image = [(one.split()[0], line) for _, one, line in images][-1:]
     if not any(one[0] == "ENTRYPOINT" for one in starts) and filled and filled[0][0][:1] == "-":
         filled = [*image, *filled]  # CMD ["--model", "a/b"]: options of the image's own program
-    arguments = [replace(one, words=(*image, *one.words)) for one in _arguments(variables)]
-    return [replace(one, contained=True) for one in (*_split(filled, variables), *arguments)]
+    handed = [replace(one, words=(*image, *one.words)) for one in arguments(variables)]
+    return [replace(one, contained=True) for one in (*_split(filled, variables), *handed)]
 
 
 def image_variables(text: str) -> dict[str, Setting]:
@@ -233,6 +243,8 @@ class _Containers:
     def __init__(self) -> None:
         self._words: dict[tuple[str, ...], list[tuple[str, int]]] = {}
         self._variables: dict[tuple[str, ...], dict[str, Setting]] = {}
+        self._further: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+        """Options beside the command, which a chart adds to it."""
         self._outside: dict[tuple[str, ...], str] = {}
         self._images: dict[tuple[str, ...], tuple[str, int]] = {}
         self._replaced: set[tuple[str, ...]] = set()
@@ -246,13 +258,23 @@ class _Containers:
             path = entry.path[: entry.path.index("env_file")]
             self._outside.setdefault(path, entry.value)
             return
-        if entry.path[-1:] == ("image",) and entry.value:
-            # vllm/vllm-openai:v0.25.0
-            self._images[entry.path[:-1]] = (entry.value, entry.line)
+        if entry.path[-1:] in (("image",), ("repository",)) and entry.value:
+            # image: vllm/vllm-openai:v0.25.0, or its `repository` and `tag`
+            owner = entry.path[:-1]
+            owner = owner[:-1] if owner[-1:] == ("image",) else owner
+            self._images[owner] = (entry.value, entry.line)
+            return
+        if "extends" in entry.path and entry.value:
+            self._outside.setdefault(entry.path[: entry.path.index("extends")], "`extends`")
             return
         place = next((at for at, key in enumerate(entry.path) if key in _COMMAND), -1)
         if place >= 0 and entry.path[place + 1 :] in ((), ("-",)):
             self._command(entry, place)
+            return
+        place = next((at for at, key in enumerate(entry.path) if _EXTRA.search(key)), -1)
+        if place >= 0 and entry.path[place + 1 :] in ((), ("-",)):
+            further = self._further.setdefault(entry.path[:place], [])
+            further += ((word, entry.line) for word in _words(entry.value))
             return
         place = next((at for at, key in enumerate(entry.path) if key in _ENVIRONMENT), -1)
         if place >= 0:
@@ -284,7 +306,8 @@ class _Containers:
         """The commands of all containers, in their order."""
         for one in dict.fromkeys([*self._images, *self._words, *self._variables]):
             image = [self._images[one]] if one in self._images.keys() - self._replaced else []
-            words = [*image, *self._words.get(one, [])]
+            more = (words for path, words in self._further.items() if path[: len(one)] == one)
+            words = [*image, *self._words.get(one, []), *(each for part in more for each in part)]
             if words or one in self._variables:
                 yield from _of_container(
                     one, words, self._variables.get(one, {}), self._outside.get(one, "")
@@ -348,10 +371,13 @@ def _entered(words: Sequence[str], folder: str) -> str:
     return "" if target.startswith("..") else target.replace("\\", "/")
 
 
-def _arguments(
+def arguments(
     variables: Mapping[str, Setting], branched: Mapping[str, Sequence[int]] | None = None
 ) -> Iterator[Command]:
-    """The options in variables. `branched`: those that branches set, with the lines."""
+    """The commands that variables with options stand for.
+
+    `branched`: variables that branches set, with the lines.
+    """
     for name in _ARGUMENTS:
         one = variables.get(name)
         if one is not None and name in (branched or {}):
@@ -421,7 +447,12 @@ def _within(found: Sequence[Command], depth: int = 0) -> Iterator[Command]:
                 script = shell_words.read(word)
                 inner = [(each, line + inside - 1) for each, inside in script.words]
                 below = [
-                    replace(one, branched=command.branched, when=command.when)
+                    replace(
+                        one,
+                        branched=command.branched,
+                        optional=command.optional,
+                        when=command.when,
+                    )
                     for one in _inner(_split(inner, {**command.variables, **script.variables}))
                 ]
                 yield from below

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from attn_doctor.configs.formats import formats, of_command, of_settings, titles
+from attn_doctor.configs.formats import formats, of_settings, titles
 from attn_doctor.configs.readers import (
     batch,
     commands,
@@ -22,6 +22,7 @@ from attn_doctor.configs.readers import (
     makefile,
     powershell,
     shell_words,
+    unit_file,
     workflow,
     yaml_lines,
 )
@@ -64,6 +65,7 @@ _FORMS: dict[str, Form] = {
     ".slurm": "shell",
     ".sbatch": "shell",
     ".txt": "shell",
+    ".service": "unit",
 }
 #: Words in files that choose attention.
 _SPEAKS = re.compile(rb"(?i)attention|attn|xformers|sdpa|sage|flash|model_family|vllm|sglang")
@@ -98,7 +100,10 @@ def read_all(path: Path, why: str = "") -> list[Reading]:
     if form == "yaml":
         return _yaml(base, text)
     if form == "env":
-        return [_env(base, text)]
+        return _env(base, text)
+    if form == "unit":
+        found = _named(base, started(base, unit_file.as_shell(text)))
+        return [replace(one, unset=one.unset or unit_file.outside(text)) for one in found]
     if form == "batch":
         translated = powershell if path.suffix.lower() == ".ps1" else batch
         return _followed(_named(base, started(base, translated.as_shell(text))), path)
@@ -113,7 +118,10 @@ def may_choose(path: Path) -> bool:
     """The file says something of attention: for the files of a folder, which no one named."""
     if path.suffix.lower() not in _FORMS and not path.name.lower().startswith(_NAMED):
         return False
-    if path.suffix.lower() in (".py", ".txt", ".json", ".ipynb", ".sh") or path.name == ".env":
+    if (
+        path.suffix.lower() in (".py", ".txt", ".json", ".ipynb", ".sh", ".service")
+        or path.name == ".env"
+    ):
         try:
             if not _SPEAKS.search(read_bytes(path, TEXT)):
                 return False
@@ -184,7 +192,7 @@ def _script(base: Reading, text: str) -> list[Reading]:
 def _in_code(base: Reading, code: str) -> Iterator[Reading]:
     """The settings of programs that start from code: a dictionary, or YAML in a text."""
     for settings in settings_in(code):
-        format_ = of_settings(settings)
+        format_ = of_settings(settings, settings)
         if format_ in _FROM_CODE:
             yield replace(base, format=format_, settings=settings)
 
@@ -217,7 +225,7 @@ def _data(base: Reading, text: str, path: Path) -> Reading:
         found = workflow.choices_of(data, text, wanted)
         return replace(base, form="workflow", format=_WORKFLOW, settings=found)
     nested = flat.of_data(data, text)
-    format_ = of_settings(nested)
+    format_ = of_settings(nested, settings)
     ours = _has(settings, _SIMPLETUNER) and format_ != "onetrainer"
     if format_ == _SD_SCRIPTS and base.form == "json" and not _says(format_, nested):
         raise _unknown(base.file)  # it reads TOML; JSON is another program's, with its own default
@@ -252,20 +260,27 @@ def _yaml(base: Reading, text: str) -> list[Reading]:
     found = known_in(base, commands.of_yaml(entries))
     if found:
         return found
-    settings = flat.of_yaml(_in_use(entries))
-    format_ = of_settings(settings)
+    used = _in_use(entries)
+    settings = flat.of_yaml(used)
+    outer = flat.of_yaml(one for one in used if len(one.path) == 1)
+    format_ = of_settings(settings, outer)
     if not format_:
         raise _unknown(base.file)
-    return [replace(base, format=format_, settings=settings)]
+    own = outer if formats()[format_].flat else settings
+    return [replace(base, format=format_, settings=own)]
 
 
 def _in_use(entries: Sequence[yaml_lines.Entry]) -> list[yaml_lines.Entry]:
-    """The entries without sections that `backend: NAME` passes over for the section NAME."""
+    """The entries without sections that `backend: NAME` passes over for the section NAME.
+
+    What is in that section counts as if it was not.
+    """
     sections = {one.path[0] for one in entries if len(one.path) > 1}
     named = {one.value for one in entries if one.path == ("backend",)} & sections
     if not named:
         return [*entries]
-    return [one for one in entries if len(one.path) == 1 or one.path[0] in named]
+    own = [one for one in entries if len(one.path) == 1 or one.path[0] in named]
+    return [replace(one, path=one.path[1:]) if one.path[0] in named else one for one in own]
 
 
 def _followed(readings: list[Reading], path: Path) -> list[Reading]:
@@ -289,15 +304,15 @@ def _named_file(path: Path, why: str) -> list[Reading]:
     return _shell(base, text, path)
 
 
-def _env(base: Reading, text: str) -> Reading:
+def _env(base: Reading, text: str) -> list[Reading]:
     settings, variables = env_file.settings_of(text)
     if "model_family" in settings or "ATTENTION_MECHANISM" in variables:
-        return replace(base, kind="simpletuner", settings=settings, variables=variables)
+        return [replace(base, kind="simpletuner", settings=settings, variables=variables)]
     if any(one in variables for one in VARIABLES):
-        return replace(base, kind="variables", settings=settings, variables=variables)
-    format_ = of_command(Command((), variables))
-    if format_:
-        return replace(base, format=format_, variables=variables)
+        return [replace(base, kind="variables", settings=settings, variables=variables)]
+    found = known_in(base, [Command((), variables), *commands.arguments(variables)])
+    if found:
+        return found
     raise ConfigError(
         f"{base.file}: sets neither MODEL_FAMILY, as SimpleTuner's config.env does, nor any of"
         f" {', '.join(VARIABLES)}"

@@ -34,6 +34,11 @@ _TEST = re.compile(
     r"(?:if|elseif)\s{0,5}\(\s{0,5}\$(\w{1,100})\s{1,5}-i?(eq|ne)\s{1,5}[\"']([^\"']{0,200})[\"']\s{0,5}\)",
     re.IGNORECASE,
 )
+#: `if ($args) {`
+_TRUE = re.compile(r"if\s{0,5}\(\s{0,5}\$(\w{1,100})\s{0,5}\)", re.IGNORECASE)
+_FALSE = ("", "0", "$false", "$null")
+#: `[string]$args = "--listen",`, as a parameter has it.
+_TYPED = re.compile(r"\[(?!void)[\w.\[\]]{1,100}\]\s{0,5}(?=\$\w{1,100}\s{0,20}=)", re.IGNORECASE)
 _ITEM = re.compile(r""""[^"]{0,2000}"|'[^']{0,2000}'|\$\w{1,100}""")
 _DEEPEST = 200
 
@@ -159,6 +164,11 @@ class _Translator:
 
     def _block(self, head: str) -> _Block:
         """The block behind `if (…)`, `elseif (…)` or `else`, of which one may be known to run."""
+        given = _TRUE.fullmatch(head.strip())
+        known = self._texts.get(given[1].lower()) if given else None
+        if known is not None:
+            runs = known.lower() not in _FALSE
+            return _Block(branch=False, passed=not runs, decided=runs)
         test = _TEST.fullmatch(head.strip())
         otherwise = head.lower().startswith("else")
         if otherwise and self._closed.decided:
@@ -177,6 +187,8 @@ class _Translator:
         if added:
             self._lists.add(added[1])
             return f"{added[1]}+=({_items(added[2])})"
+        typed = _TYPED.match(line)
+        line = line[typed.end() :].removesuffix(",").rstrip() if typed else line
         given = _VARIABLE.match(line)
         if given is None:
             return _command(line, self._lists)

@@ -18,6 +18,7 @@ Form = Literal[
     "shell",
     "python",
     "yaml",
+    "unit",
     "batch",
     "docker",
     "notebook",

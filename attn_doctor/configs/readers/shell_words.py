@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from attn_doctor.configs.readers.settings import Setting
 from attn_doctor.configs.readers.shell_branches import Arms, Branches
@@ -47,6 +49,9 @@ LONGEST = 1 << 16
 _FILLED = 4 << 20
 
 
+_Value = TypeVar("_Value")
+
+
 class Script:
     """What a shell script sets and passes on."""
 
@@ -54,6 +59,8 @@ class Script:
         self.variables: dict[str, Setting] = {}
         self.words: list[tuple[str, int]] = []
         """Every word behind assignments, with its line."""
+        self.optional: set[str] = set()
+        """Variables that hold options on one line at least."""
         self.branched: dict[str, list[int]] = {}
         """Variables and arrays to which branches may give other options, and the lines."""
         self.conditions: dict[int, str] = {}
@@ -88,6 +95,9 @@ class _Reader:
         self._appended: set[str] = set()
         """Those whose value is from several lines."""
         self._arrays: dict[str, list[tuple[str, int]]] = {}
+        self._inner: dict[str, tuple[Arms, str]] = {}
+        """Values that are set in a branch, which hold as long as a line is in that branch."""
+        self._inner_arrays: dict[str, tuple[Arms, list[tuple[str, int]]]] = {}
         self._left = _FILLED
         self._branches = Branches()
         self._open = ""
@@ -171,8 +181,11 @@ class _Reader:
         if not self._runs.get(number, True):
             return True
         name, before = match[1], self._values.get(match[1], "")
-        value = self._fill(match[3].removesuffix(";"))
+        value = self._fill(match[3].rstrip(";"))
         value = appended(before, value) if match[2] else value
+        self._inner.pop(name, None)
+        if inside:
+            self._inner[name] = (self._branches.arms(), value)
         (self._appended.add if match[2] else self._appended.discard)(name)
         self._certain[name] = value
         if not inside:
@@ -183,6 +196,8 @@ class _Reader:
         elif name in self._script.branched:
             del self._certain[name]
         self._values[name] = value
+        if value.lstrip().startswith("-"):
+            self._script.optional.add(name)
         self._script.variables[name] = Setting(name, value, number)
         return True
 
@@ -203,6 +218,10 @@ class _Reader:
         inside = inside and not self._runs.get(number, False)
         if not self._runs.get(number, True):
             return
+        within = self._within(self._inner_arrays.pop(name, None))
+        if inside and not (adds and within is None and name in self._script.branched):
+            whole = [*(within or before), *self._in_array] if adds else self._in_array
+            self._inner_arrays[name] = (self._branches.arms(), whole[: _LINES * 100])
         if inside and _differ(_joined(before), _joined(after)):
             self._branch(name, number)
             return
@@ -225,6 +244,9 @@ class _Reader:
     def _filled_words(self, raw: str, number: int) -> list[tuple[str, int]]:
         """A word with its variables filled in, as the words of an array that it stands for."""
         listed = _LISTED.fullmatch(raw)
+        within = self._within(self._inner_arrays.get(listed[1])) if listed is not None else None
+        if within is not None:
+            return within
         if listed is not None and listed[1] in self._arrays:
             known = self._arrays[listed[1]]
             return [*known, (raw, number)] if listed[1] in self._script.branched else known
@@ -237,10 +259,26 @@ class _Reader:
         parts = word.split() if word.lstrip("(").startswith("--") else [word]
         return [(part, number) for part in parts]
 
+    def _within(self, held: tuple[Arms, _Value] | None) -> _Value | None:
+        """What a branch has set, on a line of the same branch."""
+        if held is None or self._branches.arms()[: len(held[0])] != held[0]:
+            return None
+        return held[1]
+
+    def _known(self) -> Mapping[str, str]:
+        """The values that are certain on this line."""
+        if not self._inner:
+            return self._certain
+        # A branch that was left is not entered again.
+        self._inner = {
+            name: held for name, held in self._inner.items() if self._within(held) is not None
+        }
+        return ChainMap({name: held[1] for name, held in self._inner.items()}, self._certain)
+
     def _fill(self, word: str) -> str:
         if "$" not in word:
             return word
-        filled = _filled(word, self._certain, min(self._left, LONGEST))
+        filled = _filled(word, self._known(), min(self._left, LONGEST))
         self._left -= len(filled)
         return filled
 

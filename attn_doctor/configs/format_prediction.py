@@ -13,6 +13,7 @@ from attn_doctor.configs.backend_support import BackendSupport
 from attn_doctor.configs.formats import OFF, Choice, Format, Target, formats
 from attn_doctor.configs.prediction import Phase, PhaseName, Prediction, Wanted, counts
 from attn_doctor.configs.readers.settings import Reading, Setting
+from attn_doctor.configs.readers.workflow import OTHER
 from attn_doctor.configs.transformers import implementation
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Finding
@@ -95,6 +96,9 @@ def _asked(
     ]
     whole = [each for each in given if not each[0].part]
     if not whole:
+        others = _of_other_nodes(reading, phase)
+        if others:
+            return others, []
         asked = Asked(key="no setting chooses", value="", phase=phase)
         found = _variants(one, asked, _by_itself(one, reading), reading, facts)
         adds = f"{reading.unset} adds no option for attention" if reading.unset else ""
@@ -110,13 +114,24 @@ def _asked(
         return [msgspec.structs.replace(asked, stops=stops)], []
     if one.each:
         nodes = [each for its, at in whole for each in _chosen(one, its, at, reading, facts, phase)]
-        return _by_node(nodes), []
+        return [*_by_node(nodes), *_of_other_nodes(reading, phase)], []
     passed = [
         f"{other.name} in {reading.place(other.line)}, because {setting.name} comes first"
         for _, other in whole[1:]
         if other.line != setting.line
     ]
     return [*parts, *_chosen(one, choice, setting, reading, facts, phase)], passed
+
+
+def _of_other_nodes(reading: Reading, phase: PhaseName) -> list[Asked]:
+    """Nodes of a workflow that name attention, and that are not in the table."""
+    return [
+        msgspec.structs.replace(
+            _of_setting(one, phase), undecided=f"the node {one.name} is not in the table"
+        )
+        for key, one in reading.settings.items()
+        if key.startswith(OTHER)
+    ]
 
 
 def _by_node(nodes: list[Asked]) -> list[Asked]:
@@ -273,7 +288,7 @@ def _by_itself(one: Format, reading: Reading) -> Target:
     if foreign is not None:
         where = reading.place(foreign.line)
         return Target(
-            undecided=f"{foreign.name} in {where} is no setting of {one.title} {one.release}"
+            undecided=f"{foreign.name} in {where} is not a setting of {one.title} {one.release}"
         )
     return one.default
 

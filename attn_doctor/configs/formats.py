@@ -308,15 +308,6 @@ def _fetches(words: Sequence[str]) -> bool:
     return first in _FETCH
 
 
-def of_settings(settings: Mapping[str, Setting], outer: Mapping[str, Setting]) -> str:
-    """The format of a file of settings; empty if it is not known.
-
-    `outer`: those that are below no other key.
-    """
-    every = formats().items()
-    return next((name for name, one in every if one.has(outer if one.flat else settings)), "")
-
-
 def titles() -> Iterator[str]:
     """The names of all programs, for a message."""
     yield from dict.fromkeys(one.title for one in formats().values())

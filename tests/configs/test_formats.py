@@ -63,6 +63,9 @@ CASES = [
     ("a.yaml", TOOLKIT.format("sdp: true"), "AI Toolkit", "native", 7),
     ("a.json", '{"training_method": "LORA",\n "attention_mechanism": "CUDNN"}', "OneTrainer",
      "_native_cudnn", 2),
+    ("a.json", '{"LoRA_type": "Standard",\n "xformers": "sdpa"}', "kohya_ss GUI", "native", 2),
+    ("a.json", '{"LoRA_type": "Flux1", "flux1_checkbox": true,\n "xformers": "xformers"}',
+     "kohya_ss GUI", "native", 1),
     ("a.toml", 'max_train_steps = 5\nxformers = true\n', "sd-scripts", "xformers", 2),
     ("a.sh", "accelerate launch sdxl_train_network.py --sdpa\n", "sd-scripts", "native", 1),
     ("a.sh", "train_text_to_image.py \\\n --enable_xformers_memory_efficient_attention\n",
@@ -971,7 +974,7 @@ def test_a_task_that_runs_no_model(tmp_path: Path) -> None:
 def test_a_setting_of_another_program(tmp_path: Path) -> None:
     recipe = "model_name_or_path: a/b\nlearning_rate: 1\n"
     (one,) = one_of(tmp_path, "a.yaml", recipe + "use_flash_attn: true\n")
-    assert one.phases[0].undecided == "use_flash_attn in line 3 is no setting of TRL 1.16.0"
+    assert one.phases[0].undecided == "use_flash_attn in line 3 is not a setting of TRL 1.16.0"
     (one,) = one_of(tmp_path, "a.yaml", recipe + "use_flash_attn: false\n")
     assert one.phases[0].backend == "native"
 
@@ -1041,3 +1044,39 @@ def test_options_in_an_env_file(tmp_path: Path) -> None:
 def test_the_words_behind_a_flag_are_not_its_value(tmp_path: Path) -> None:
     (one,) = one_of(tmp_path, "a.sh", "sdxl_train_network.py --xformers $MORE\n")
     assert one.phases[0].asked == "--xformers"
+
+
+def test_settings_of_a_program_in_one_mapping_of_a_file(tmp_path: Path) -> None:
+    content = json.dumps(
+        {"input": {"args": {"base_model": "a/b", "datasets": [], "flash_attention": True}}}
+    )
+    (one,) = one_of(tmp_path, "a.json", content)
+    assert (one.title, one.phases[0].backend) == ("Axolotl", "flash")
+
+
+def test_a_node_that_is_not_known(tmp_path: Path) -> None:
+    known = {"type": "HyVideoModelLoader", "widgets_values": ["x.safetensors", "sageattn"]}
+    other = {"type": "MineModelLoader", "widgets_values": ["x", "flash_attn_2"]}
+    beside = {"type": "DownloadAndLoadFlorence2Model", "widgets_values": ["x", "sdpa"]}
+    nodes = {"nodes": [known, other, beside], "links": []}
+    (one,) = one_of(tmp_path, "flow.json", json.dumps(nodes, indent=1))
+    assert [each.undecided for each in one.phases] == [
+        "sageattn is not in the table of ComfyUI workflow main, 2026-08",
+        "the node MineModelLoader is not in the table",
+    ]
+    (one,) = one_of(tmp_path, "flow.json", json.dumps({"nodes": [beside], "links": []}))
+    assert one.phases[0].shown == "what ComfyUI was started with"
+
+
+def test_the_entrypoint_of_an_image_may_add_options(tmp_path: Path) -> None:
+    content = (
+        'ENTRYPOINT ["/start.sh"]\nCMD ["python", "main.py", "--listen", "--disable-xformers"]\n'
+    )
+    (one,) = one_of(tmp_path, "Dockerfile", content)
+    assert one.phases[0].when == "/start.sh adds no option for attention"
+
+
+def test_options_in_a_file_that_a_variable_takes(tmp_path: Path) -> None:
+    content = 'A="--no-half $(cat /etc/flags.conf) --exit"\npython launch.py ${A}\n'
+    found = one_of(tmp_path, "a.sh", content)
+    assert all("$(cat)" in each.when for each in found[0].phases)

@@ -327,3 +327,53 @@ def test_the_provider_of_finetrainers_is_not_diffusers_own(tmp_path: Path) -> No
     path.write_text('with attention_provider("sage"):\n    pass\n', encoding="utf-8")
     (one,) = predicted(path).phases
     assert "Finetrainers 0.2.0 drops the mask" in one.reason
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "shown", "when"),
+    [
+        ("StableDiffusionPipeline", "sliced attention of Diffusers, not fused", ""),
+        ("FluxPipeline", "native (torch's own)", ""),
+        (
+            "DiffusionPipeline",
+            "sliced attention of Diffusers, not fused",
+            "the model is a U-Net of Stable Diffusion",
+        ),
+    ],
+)
+def test_attention_in_slices(pipeline: str, shown: str, when: str, tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, "pipe.enable_attention_slicing()\n", pipeline))
+    assert (one.phases[0].shown, one.phases[0].when) == (shown, when)
+
+
+def test_the_last_call_that_sets_all_processors_counts(tmp_path: Path) -> None:
+    body = "pipe.enable_attention_slicing()\npipe.enable_xformers_memory_efficient_attention()\n"
+    one = predicted(script(tmp_path, body, "StableDiffusionPipeline"))
+    assert [each.backend for each in one.phases] == ["xformers"]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            "from mine import patch\npatch(pipe.transformer)\n",
+            "patch of mine gets the model in line 5, and may change it",
+        ),
+        ("pipe.transformer.forward = mine\n", "a new forward in line 4 brings code of its own"),
+    ],
+)
+def test_code_that_may_change_the_model(body: str, why: str, tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, body))
+    assert [each.undecided for each in one.phases] == [why]
+
+
+def test_a_model_that_is_handed_to_what_leaves_its_attention(tmp_path: Path) -> None:
+    body = "from torchao.quantization import quantize_\nquantize_(pipe.transformer, x)\n"
+    assert predicted(script(tmp_path, body)).phases[0].backend == "native"
+
+
+def test_vllm_s_variable_is_for_older_releases(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text('os.environ["VLLM_ATTENTION_BACKEND"] = "FLASHINFER"\n', encoding="utf-8")
+    (one,) = predicted(path).phases
+    assert one.when == "vLLM is older than 0.15, which reads the variable"

@@ -53,6 +53,9 @@ def predict(
     found = [*_helpers(reading)]
     notes: list[str] = []
     for call in _choices(reading):
+        if call.detail == "sliced" and script.unsliced():
+            notes.append(f"{reading.place(call.line)}: this pipeline has no sliced attention")
+            continue
         if holds(call.when, facts) is False:
             notes.append(f"{reading.place(call.line)}: {_named(call)} is not reached here")
             continue
@@ -86,6 +89,20 @@ def _uses_diffusers(reading: Reading) -> bool:
 
 def _choices(reading: Reading) -> Iterator[Call]:
     """Everything that chooses a backend: the variable first, then calls in their order."""
+    found = [*_written(reading)]
+    last = {one.on.partition(".")[0]: at for at, one in enumerate(found) if _sets(one)}
+    for at, call in enumerate(found):
+        if not _sets(call) or last[call.on.partition(".")[0]] == at:
+            yield call
+
+
+def _sets(call: Call) -> bool:
+    """The call replaces all attention processors of a model, and is certain to be reached."""
+    return call.what in ("xformers", "set_attn_processor") and not call.when
+
+
+def _written(reading: Reading) -> Iterator[Call]:
+    """Every line that chooses, also those that a later one replaces."""
     variable = reading.variables.get("DIFFUSERS_ATTN_BACKEND")
     if variable is not None and variable.text:
         yield Call("DIFFUSERS_ATTN_BACKEND", variable.text, "", variable.line)
@@ -142,6 +159,20 @@ class _Script:
         trains = any(one.what == "training" for one in reading.calls)
         self._phase: PhaseName = wanted or ("training" if trains else "inference")
 
+    def _has_unet(self) -> bool:
+        """The models of all pipelines are known."""
+        return all(model_of(one, self._facts).classes for one in _pipelines(self._reading))
+
+    def unsliced(self) -> bool:
+        """The models of all pipelines are known, and none can compute attention in slices."""
+        models = [model_of(one, self._facts).classes for one in _pipelines(self._reading)]
+        sliced = ("UNet2DConditionModel", "UNet3DConditionModel")
+        return (
+            bool(models)
+            and all(models)
+            and not any(one in sliced for each in models for one in each)
+        )
+
     def chosen(self, call: Call, support: BackendSupport) -> tuple[Phase, list[Finding]]:
         """The phase and the problems of one line."""
         asked = self._asked(call)
@@ -173,6 +204,12 @@ class _Script:
             line=call.line,
             when=when,
         )
+        if call.detail == "sliced" and not self._has_unet():
+            unet = "the model is a U-Net of Stable Diffusion"
+            base = replace(base, when=" and ".join(filter(None, (when, unet))))
+        if call.on == "VLLM_ATTENTION_BACKEND":
+            older = "vLLM is older than 0.15, which reads the variable"
+            base = replace(base, when=" and ".join(filter(None, (when, older))))
         if call.what == "unparsed":
             return replace(base, key=call.on, undecided="this part of the script cannot be parsed")
         if call.what in _DISPATCHER:
@@ -314,12 +351,20 @@ class _Script:
         other = next((one for one in _loaded(self._reading) if one in foreign), "")
         if other:
             return f"{other} is of {foreign[other]}, whose code decides"
-        own = next((one for one in classes if model_of(one, self._facts).chooses), "")
-        if own:
-            return f"the model of {own} chooses flex for a part of its attention itself"
-        changes = next((one.value for one in self._reading.calls if one.what == "acceleration"), "")
+        named = next((one for one in classes if model_of(one, self._facts).chooses), "")
+        if named:
+            return f"the model of {named} chooses flex for a part of its attention itself"
+        calls = self._reading.calls
+        changes = next((one.value for one in calls if one.what == "acceleration"), "")
         if changes:
             return f"{changes}, which the script imports, may replace the model's attention"
+        handed = next((one for one in calls if one.what == "handed over"), None)
+        if handed is not None:
+            where = self._reading.place(handed.line)
+            return f"{handed.value} of {handed.on} gets the model in {where}, and may change it"
+        own = next((one for one in calls if one.what == "own code"), None)
+        if own is not None:
+            return f"{own.value} in {self._reading.place(own.line)} brings code of its own"
         if "ModularPipeline" in classes:
             return "the model of a ModularPipeline follows from its repository"
         return ""
@@ -352,8 +397,11 @@ def _other(call: Call) -> dict[str, object]:
         return {"backend": "xformers", "masks": (), "key": "xformers' attention processor"}
     if what == "vllm":
         return {"key": call.on or "attention_backend", "shown": f"{value} of vLLM or SGLang"}
-    if value:
+    if value and call.detail != "sliced":
         return {"backend": value, "masks": ()}
+    if what == "set_attn_processor" and call.detail == "sliced":
+        shown = "sliced attention of Diffusers, not fused"
+        return {"backend": "_native_math", "shown": shown, "key": "attention slicing"}
     if what == "set_attn_processor":
         return {"undecided": "this attention processor is not a known one"}
     return {"undecided": "the name is not written here, so it cannot be read"}

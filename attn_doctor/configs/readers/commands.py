@@ -100,8 +100,9 @@ class Command(Struct, frozen=True):
             if alone and at and not value and self._unknown(word):
                 return word
             # Behind an option it is the option's value.
-            if at and word.startswith("$(") and not words[at - 1].startswith("-"):
-                return f"{word.rstrip(')')})"
+            read = word in ("$(cat", "$(<")  # a file with options, whatever is before it
+            if at and word.startswith("$(") and (read or not words[at - 1].startswith("-")):
+                return f"{word.rstrip(')')})" if word.strip("$()[") else "$(…)"
         return self.outside
 
     def _unknown(self, word: str) -> bool:
@@ -156,6 +157,8 @@ def ways(
     several = [line for found in script.branched.values() for line in found]
     if not lines or len(lines) > _MOST_WAYS or any(several.count(one) > 1 for one in lines):
         return []
+    if any(one not in script.arms for one in lines):  # one that only another way leads to
+        return []
     arms = {line: script.arms[line] for line in lines}
     each = (
         dict(zip(sorted(lines), taken, strict=True))
@@ -177,7 +180,12 @@ def of_docker(text: str) -> list[Command]:
     if not any(one[0] == "ENTRYPOINT" for one in starts) and filled and filled[0][0][:1] == "-":
         filled = [*image, *filled]  # CMD ["--model", "a/b"]: options of the image's own program
     handed = [replace(one, words=(*image, *one.words)) for one in arguments(variables)]
-    return [replace(one, contained=True) for one in (*_split(filled, variables), *handed)]
+    before = next((_words(rest) for name, rest, _ in starts if name == "ENTRYPOINT"), [])
+    script = before[-1] if before and before[-1].endswith(".sh") else ""
+    return [
+        replace(one, contained=True, outside=script)
+        for one in (*_split(filled, variables), *handed)
+    ]
 
 
 def image_variables(text: str) -> dict[str, Setting]:

@@ -95,3 +95,40 @@ def of_yaml(entries: Iterable[Entry]) -> dict[str, Setting]:
             last = at == named[-1][0]
             found.setdefault(key, Setting(key, entry.value if last else None, entry.line, name))
     return found
+
+
+def mappings_of_yaml(entries: Iterable[Entry]) -> list[dict[str, Setting]]:
+    """The settings of each mapping of YAML by themselves, the outermost first."""
+    below: dict[tuple[str, ...], list[Entry]] = {}
+    for entry in entries:
+        if entry.path and entry.path[-1] != "-":
+            below.setdefault(entry.path[:-1], []).append(entry)
+    return [
+        of_yaml(Entry(one.path[-1:], one.value, one.line) for one in below[path])
+        for path in sorted(below, key=len)
+    ]
+
+
+def mappings_of_data(
+    data: Mapping[str, Any], known: Mapping[str, Setting]
+) -> Iterator[dict[str, Setting]]:
+    """The settings of each mapping of JSON or TOML by themselves, the outermost first.
+
+    `known`: all settings, whose lines count.
+    """
+    queue: deque[object] = deque([data])
+    count = 0
+    while queue and count < _MOST:
+        one = queue.popleft()
+        count += 1
+        if isinstance(one, list):
+            queue += [each for each in one if isinstance(each, (dict, list))]
+        elif isinstance(one, dict):
+            queue += [each for each in one.values() if isinstance(each, (dict, list))]
+            yield dict(_own(str(key), value, known) for key, value in one.items())
+
+
+def _own(written: str, value: object, known: Mapping[str, Setting]) -> tuple[str, Setting]:
+    key = written.lstrip("-").replace("-", "_")
+    plain = value if isinstance(value, (str, int, float, bool)) else None
+    return key, Setting(key, plain, known[key].line if key in known else 1, written)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from attn_doctor.configs.formats import formats, of_settings, titles
+from attn_doctor.configs.formats import formats, titles
 from attn_doctor.configs.readers import (
     batch,
     commands,
@@ -192,7 +192,7 @@ def _script(base: Reading, text: str) -> list[Reading]:
 def _in_code(base: Reading, code: str) -> Iterator[Reading]:
     """The settings of programs that start from code: a dictionary, or YAML in a text."""
     for settings in settings_in(code):
-        format_ = of_settings(settings, settings)
+        format_, _ = _format_in(settings, [settings])
         if format_ in _FROM_CODE:
             yield replace(base, format=format_, settings=settings)
 
@@ -224,8 +224,8 @@ def _data(base: Reading, text: str, path: Path) -> Reading:
         wanted = {choice.key: tuple(choice.values) for choice in one.choice}
         found = workflow.choices_of(data, text, wanted)
         return replace(base, form="workflow", format=_WORKFLOW, settings=found)
-    nested = flat.of_data(data, text)
-    format_ = of_settings(nested, settings)
+    every = flat.of_data(data, text)
+    format_, nested = _format_in(every, flat.mappings_of_data(data, every))
     ours = _has(settings, _SIMPLETUNER) and format_ != "onetrainer"
     if format_ == _SD_SCRIPTS and base.form == "json" and not _says(format_, nested):
         raise _unknown(base.file)  # it reads TOML; JSON is another program's, with its own default
@@ -261,13 +261,25 @@ def _yaml(base: Reading, text: str) -> list[Reading]:
     if found:
         return found
     used = _in_use(entries)
-    settings = flat.of_yaml(used)
-    outer = flat.of_yaml(one for one in used if len(one.path) == 1)
-    format_ = of_settings(settings, outer)
+    format_, settings = _format_in(flat.of_yaml(used), flat.mappings_of_yaml(used))
     if not format_:
         raise _unknown(base.file)
-    own = outer if formats()[format_].flat else settings
-    return [replace(base, format=format_, settings=own)]
+    return [replace(base, format=format_, settings=settings)]
+
+
+def _format_in(
+    settings: Mapping[str, Setting], mappings: Iterable[Mapping[str, Setting]]
+) -> tuple[str, Mapping[str, Setting]]:
+    """The format of a file and its settings; of a program whose files have no levels, one mapping.
+
+    `mappings`: the settings of each mapping of the file by themselves.
+    """
+    several = [*mappings]
+    for name, one in formats().items():
+        for each in several if one.flat else [settings]:
+            if one.has(each):
+                return name, each
+    return "", settings
 
 
 def _in_use(entries: Sequence[yaml_lines.Entry]) -> list[yaml_lines.Entry]:

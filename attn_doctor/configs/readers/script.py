@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -82,10 +82,19 @@ VARIABLES = (
 #: Packages that replace the attention of a model that is handed to them.
 _ACCELERATE = (
     "sageattention", "sageattn3", "spas_sage_attn", "flash_attn", "flash_attn_interface",
-    "xformers", "para_attn", "xfuser", "yunchang", "onediff", "onediffx", "nexfort", "sfast",
-    "tgate", "nunchaku", "cache_dit", "deepspeed", "tensorrt", "torch_tensorrt", "optimum",
-    "openvino", "hidet", "radial_attn", "svg", "block_sparse_attn", "lightx2v", "unsloth",
+    "para_attn", "xfuser", "yunchang", "onediff", "onediffx", "nexfort", "sfast", "tgate",
+    "nunchaku", "cache_dit", "tensorrt", "torch_tensorrt", "openvino", "hidet",
+    "radial_attn", "svg", "block_sparse_attn", "lightx2v", "unsloth",
 )  # fmt: skip
+#: Packages whose functions leave the attention of a model as it is.
+_HARMLESS = (
+    "torch", "diffusers", "transformers", "accelerate", "peft", "torchao", "bitsandbytes", "quanto",
+    "compel", "gradio", "safetensors", "huggingface_hub", "numpy", "PIL", "tqdm", "copy", "types",
+    "inspect", "functools", "threading", "concurrent", "asyncio", "logging", "json", "gc", "time",
+    "streamlit", "modal", "cv2", "imageio", "optimum", "typing", "dataclasses", "contextlib",
+)  # fmt: skip
+#: Parts of a pipeline that are its denoising model.
+_DENOISERS = ("unet", "transformer", "transformer_2", "model")
 #: Classes of Unsloth, which replaces the attention of the models that it loads.
 _UNSLOTH = re.compile(r"Fast(?:\w*Model)$")
 #: Classes that compute attention by code of their own where they are not of Diffusers.
@@ -131,6 +140,17 @@ class _Reader:
         self._lines = lines
         self._nodes = [*walked(trees, self._test)]
         self._names = Names(node for node, _ in self._nodes)
+        self._imported = dict(_origins(node for node, _ in self._nodes))
+        """The modules of names that are imported."""
+        self._pipelines = {
+            dotted(target)
+            for node, _ in self._nodes
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            for one in self._loaded(node)
+            if "Pipeline" in one.value
+        }
+        """Names that hold a pipeline."""
 
     def _test(self, node: ast.expr) -> tuple[Branch, ...]:
         return tested(node, self._lines)
@@ -174,7 +194,11 @@ class _Reader:
             on = dotted(target.value)
             if last_name(value) not in _IMPLEMENTATION:  # not a copy of another one's
                 yield from self._chosen("attn_implementation", value, on, node.lineno)
-        elif target.attr in ("attn_processor", "_attention_backend"):
+        elif target.attr == "forward" and self._pipelines & {*_bases(target.value)}:
+            yield Call("own code", "a new forward", "", node.lineno)
+        elif target.attr in ("attn_processor", "_attention_backend") or (
+            target.attr == "processor" and "Attn" in _class_of(value)
+        ):
             yield Call("set_attn_processor", self._processor(value), "", node.lineno)
 
     # pipe = WanPipeline.from_pretrained("…", torch_dtype=torch.bfloat16, vae=vae).to("cuda")
@@ -255,6 +279,7 @@ class _Reader:
         yield from self._changing_torch(node, name)
         yield from self._loading(node, name, on)
         yield from self._around(node, name, on)
+        yield from self._handing_over(node)
         yield from self._keywords(node)
 
     def _choosing(self, node: ast.Call, name: str, on: str) -> Iterator[Call]:
@@ -267,8 +292,25 @@ class _Reader:
             name == "set_use_memory_efficient_attention_xformers" and is_true(first)
         ):
             yield Call("xformers", "xformers", on, node.lineno)
+        elif name in ("enable_attention_slicing", "set_attention_slice"):
+            if not (isinstance(first, ast.Constant) and first.value is None):
+                yield Call("set_attn_processor", "", on, node.lineno, detail="sliced")
         elif name == "set_attn_processor" and not _PARTS.search(on):
             yield Call("set_attn_processor", self._processor(first), on, node.lineno)
+
+    # apply_cache_on_pipe(pipe)
+    def _handing_over(self, node: ast.Call) -> Iterator[Call]:
+        """A pipeline, or its denoising model, that a function of another package gets."""
+        root = dotted(node.func).partition(".")[0]
+        module = self._imported.get(root, "")
+        if not module or module.partition(".")[0] in _HARMLESS:
+            return
+        for one in (*node.args, *(each.value for each in node.keywords)):
+            given = dotted(one)
+            whole, _, part = given.rpartition(".")
+            if given in self._pipelines or (whole in self._pipelines and part in _DENOISERS):
+                yield Call("handed over", dotted(node.func), module, node.lineno)
+                return
 
     def _changing_torch(self, node: ast.Call, name: str) -> Iterator[Call]:
         """Calls that change torch's own attention."""
@@ -292,6 +334,8 @@ class _Reader:
         """Calls that load objects, or move them to a dtype."""
         if name in ("from_pretrained", "from_single_file"):
             yield Call("pipeline", on.rpartition(".")[2], "", node.lineno)
+            if any(one.arg == "custom_pipeline" for one in node.keywords):
+                yield Call("own code", "custom_pipeline", "", node.lineno)
         elif name in ("to", "half") and on:
             precision = self._names.moved(node)
             if precision:
@@ -385,6 +429,30 @@ def _imported(node: ast.ImportFrom | ast.Import) -> Iterator[Call]:
         for one in node.names:
             if _MODELS.search(one.name):
                 yield Call("foreign", one.asname or one.name, origin, node.lineno)
+
+
+def _origins(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    """Names that are imported, and their modules; `.` for a module of the user's package."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                yield one.asname or one.name.partition(".")[0], one.name
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            for one in node.names:
+                yield one.asname or one.name, module
+
+
+def _bases(node: ast.expr) -> Iterator[str]:
+    """`a.b.c`, `a.b`, `a`."""
+    name = dotted(node)
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
+
+
+def _class_of(node: ast.expr) -> str:
+    return last_name(node.func if isinstance(node, ast.Call) else node)
 
 
 def _on(node: ast.Call) -> str:

@@ -73,7 +73,7 @@ def _other(node: ast.expr, lines: Sequence[str]) -> Branch:
         text = (
             lines[line - 1].encode()[node.col_offset : node.end_col_offset].decode(errors="replace")
         )
-    return Branch("other", text if len(text) < 80 else f"the condition in line {line}", line)
+    return Branch("other", text if 0 < len(text) < 80 else f"the condition in line {line}", line)
 
 
 def is_option(node: ast.expr) -> bool:

@@ -256,7 +256,8 @@ class _Reader:
             number = self._script.variables[name].line
         word = self._fill(raw)
         # "--parallel_backend $BACKEND" in quotes is one word of an array, and two for argparse.
-        parts = word.split() if word.lstrip("(").startswith("--") else [word]
+        options = whole is not None and " --" in word
+        parts = word.split() if options or word.lstrip("(").startswith("--") else [word]
         return [(part, number) for part in parts]
 
     def _within(self, held: tuple[Arms, _Value] | None) -> _Value | None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from attn_doctor.configs.readers.settings import Setting
 
+#: Values that name a way to compute attention.
+_NAMES = re.compile(
+    r"(?i)(?:torch|fused|radial)?[-_ ]?"
+    r"(?:sdpa|(?:sage|sparge|flash|flex)[-_ ]?att(?:n|ention)[\w.+-]*|xformers)"
+)
+#: Nodes that are named after one.
+_PATCHES = re.compile(r"(?i)(?:sage|sparge|flash|radial)_?att|xformers")
+#: Nodes with a model of their own beside the one that draws: captions, prompts, depth.
+_ASIDE = re.compile(
+    r"(?i)florence|caption|llava|llm|vlm|vl\b|vl[-_A-Z]|moondream|janus|phi|depth|sam\d"
+)
 #: States of a node that keep it from running: muted and bypassed.
 _OFF = (2, 4)
 
@@ -27,12 +39,17 @@ def choices_of(
     """The inputs of `wanted`, as `NODE.input` with the values that they may have, or as `NODE`.
 
     A further node of the same kind with another value has its number behind: `NODE.input 2`.
+    A node that is none of them and names attention is `other NODE`.
     """
     found: dict[str, Setting] = {}
+    known = {key.partition(".")[0] for key in wanted}
     for node in _nodes(data):
         if node.get("mode") in _OFF:
             continue
         kind = str(node.get("class_type") or node.get("type") or "")
+        named = "" if kind in known or _ASIDE.search(kind) else _named(node, kind)
+        if named:
+            found[f"{OTHER}{kind}"] = Setting(kind, named, _line(text, kind), kind)
         for key, values in wanted.items():
             name, _, setting = key.partition(".")
             if name != kind:
@@ -43,6 +60,16 @@ def choices_of(
                 own = key if number == 1 else f"{key} {number}"
                 found[own] = Setting(own, value, _line(text, kind), own)
     return found
+
+
+def _named(node: Mapping[str, Any], kind: str) -> str:
+    """What a node of another kind says of attention; empty if it says nothing."""
+    inputs, widgets = node.get("inputs"), node.get("widgets_values")
+    values = [one for one in (inputs, widgets) if isinstance(one, dict)]
+    texts = [one for each in values for one in each.values()]
+    texts += widgets if isinstance(widgets, list) else []
+    named = (one for one in texts if isinstance(one, str) and _NAMES.fullmatch(one))
+    return next(named, kind if _PATCHES.search(kind) else "")
 
 
 def _same(found: Mapping[str, Setting], key: str) -> list[Setting]:
@@ -61,6 +88,8 @@ def _nodes(data: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from (one for one in every if isinstance(one, dict))
 
 
+#: Before the kind of a node that is not known.
+OTHER = "other "
 #: What stands for a value that another node gives.
 LINKED = "$(the node before)"
 
@@ -78,7 +107,8 @@ def _value(node: Mapping[str, Any], setting: str, known: set[str]) -> str:
         return str(widgets.get(setting, ""))
     # The editor saves the values alone, in the order of the node's inputs.
     values = [one for one in widgets if isinstance(one, str)] if isinstance(widgets, list) else []
-    return next((one for one in values if one in known), "")
+    named = (one for one in values if _NAMES.fullmatch(one))
+    return next((one for one in values if one in known), next(named, ""))
 
 
 def _line(text: str, kind: str) -> int:

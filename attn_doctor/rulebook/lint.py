@@ -25,6 +25,7 @@ from attn_doctor.rulebook.patterns import pattern_faults
 from attn_doctor.rulebook.rule import Claim, Example, Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
 from attn_doctor.rulebook.scaffold import unfilled
+from attn_doctor.rulebook.texts import in_general
 
 #: What the source of a claim looks like: a place that cannot change after the reading.
 _SOURCES = {
@@ -132,6 +133,7 @@ def lint_rule(rule: Rule) -> Iterator[str]:
         if not (fix.run or fix.set or fix.unset or fix.code or fix.manual):
             yield f"fix {fix.title!r} needs `run`, `set`, `unset`, `code` or `manual`"
     yield from _unnamed_packages(rule)
+    yield from _cut_texts(rule)
     yield from pattern_faults(rule)
     for symptom in rule.symptoms:
         yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
@@ -152,6 +154,18 @@ def _unnamed_packages(rule: Rule) -> Iterator[str]:
                     f"a fix installs {package}, which no log of symptom {symptom.pattern!r} names; "
                     f"add such a log, or `printed_by` if only {package} prints this text"
                 )
+
+
+def _cut_texts(rule: Rule) -> Iterator[str]:
+    """Texts that `explain` cannot word for a log without their facts."""
+    fixes = (text for fix in rule.fixes for text in (fix.title, fix.needs, fix.manual))
+    for text in filter(None, (rule.title, rule.why, *fixes)):
+        general = in_general(text)
+        if general.count("…") > text.count("…"):
+            yield (
+                f"without its facts {text!r} reads {general!r}; put them into parentheses, behind "
+                f"a colon or into a sentence of their own"
+            )
 
 
 def _guards(rule: Rule) -> Iterator[str]:

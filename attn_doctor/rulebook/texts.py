@@ -33,34 +33,54 @@ def unknown_in(text: str, lookup: Lookup) -> str:
 # With the few values that a log gives
 
 #: Written in place of an unknown fact that a sentence needs.
-_SUBSTITUTES = {"gpu.name": "the GPU", "system.os": "this system"}
+_SUBSTITUTES = {
+    "extension.archs": "other GPUs",
+    "extension.ptx": "other GPUs",
+    "gpu.name": "the GPU",
+    "incomplete.package": "a package",
+    "incomplete.reason": "damaged",
+    "manifest.device": "another GPU",
+    "python.implementation": "another Python than CPython",
+    "python.path": "python",
+    "system.os": "this system",
+    "torch.archs": "other GPUs",
+}
 _EMPTY = (None, "", ())
 _SENTENCE = r"(?<=\.) +"
 _CLAUSE = r"(?<=;) +|(?<=,) +(?=and |but |so |which )"
 #: Signs that a sentence is incomplete without the values that were left out of it.
 _INCOMPLETE = (
-    r"\b(?:is|are|CUDA|for|with|in|to|beside)\.?$|:\.?$|``|^(?:is|points)\b"
-    r"|\b(?:is|are|in|to),|built (?:for|with) \w+,|: MiB|\b(?:in|to) is\b"
+    r"\b(?:is|are|CUDA|for|with|in|to|beside|under|names)\.?$|:\.?$|``|^(?:is|points)\b"
+    r"|\b(?:is|are|in|to|for|under)[,.]|built (?:for|with) \w+,|: MiB"
+    r"|\b(?:in|to) is\b|\b(?:for|to) (?:and|itself)\b"
 )
 
 
 def fill_known(text: str, lookup: Lookup) -> str:
     """`text` with known facts filled in, and without the clauses that need unknown ones.
 
-    The first clause stays without the unknown value, since it says what is wrong.
+    The first clause stays without the unknown value, since it says what is wrong. A sentence that
+    is incomplete without its value is left out, unless it is the only one.
     """
     if not _unknown(text, lookup):
         return fill(text, lookup)
     first, *others = re.split(_SENTENCE, text)
-    main, *clauses = re.split(_CLAUSE, first)
+    kept = [_without_unknown(one, lookup) for one in others if not _needed(one, lookup)]
+    joined = _complete(first, lookup)
+    if joined or not kept:
+        kept.insert(0, joined or first)
+    return PLACEHOLDER.sub(lambda match: _or_dots(match[1], lookup), " ".join(kept))
+
+
+def _complete(sentence: str, lookup: Lookup) -> str:
+    """The sentence without unknown values; empty if it is incomplete without them."""
+    main, *clauses = re.split(_CLAUSE, sentence)
     kept = [_without_unknown(main, lookup), *(c for c in clauses if not _needed(c, lookup))]
     joined = " ".join(kept).rstrip(",; ")
-    if first.endswith(".") and not joined.endswith("."):
+    if sentence.endswith(".") and not joined.endswith("."):
         joined += "."
-    if not joined or re.search(_INCOMPLETE, joined) or (first[0] == "{" and joined[0] != "{"):
-        joined = first
-    kept = [joined, *(sentence for sentence in others if not _needed(sentence, lookup))]
-    return PLACEHOLDER.sub(lambda match: _or_dots(match[1], lookup), " ".join(kept))
+    cut = re.search(_INCOMPLETE, joined) or (sentence[0] == "{" and joined[:1] != "{")
+    return "" if cut else joined
 
 
 def in_general(text: str) -> str:
@@ -84,9 +104,13 @@ def _needed(text: str, lookup: Lookup) -> list[str]:
 
 def _without_unknown(text: str, lookup: Lookup) -> str:
     """The text without unknown values: `torch {torch.version} is old` is `torch is old`."""
+    for name in _unknown(text, lookup):
+        text = re.sub(rf" ?\([^()]*{re.escape('{' + name + '}')}[^()]*\)", "", text)
+    before, colon, behind = text.rpartition(": ")
+    if colon and _needed(behind, lookup):
+        text = before
     for name in _needed(text, lookup):
         value = re.escape("{" + name + "}")
-        text = re.sub(rf" ?\([^()]*{value}[^()]*\)", "", text)
         text = re.sub(rf"^{value} | ?(?:[=~<>+]+|\b(?:sm_|cu|cp|v))?{value}", "", text)
     return text
 

@@ -38,6 +38,17 @@ KNOWN = {"torch.version": "2.6.0", "gpu.name": "NVIDIA T4"}
             "It is old, and torch 2.6.0 new.",
             "It is old.",
         ),
+        ("A file is damaged: {torch.version}", "A file is damaged: 2.6.0", "A file is damaged"),
+        (
+            "It has code for {torch.archs} and none for this GPU ({torch.version}).",
+            "It has code for other GPUs and none for this GPU (2.6.0).",
+            "It has code for other GPUs and none for this GPU.",
+        ),
+        (
+            "They were built under {driver.version}. Kernels are machine code.",
+            "Kernels are machine code.",
+            "Kernels are machine code.",
+        ),
         ("nothing to fill in", "nothing to fill in", "nothing to fill in"),
     ],
 )

@@ -38,7 +38,7 @@ def predict(
     phases: list[Phase] = []
     found: list[Finding] = []
     ignored: list[str] = []
-    if one.trains and reading.form == "yaml" and reading.get(one.trains).lower() != "true":
+    if one.trains and reading.form == "yaml" and reading.get(one.trains).lower() in OFF:
         one = msgspec.structs.replace(one, phases=("inference",))
     chosen = [phase for phase in one.phases if counts(phase, wanted)]
     notes = [f"from the source of {one.title} {one.release}"]
@@ -102,6 +102,8 @@ def _asked(
         asked = Asked(key="no setting chooses", value="", phase=phase)
         found = _variants(one, asked, _by_itself(one, reading), reading, facts)
         adds = f"{reading.unset} adds no option for attention" if reading.unset else ""
+        if one.alike and reading.form in _DATA:
+            adds = f"a script of {one.title} reads it, not one of the user"
         return [*parts, *(_under(each, adds) for each in found)], []
     choice, setting = whole[0]
     if reading.own and reading.form == "toml":
@@ -173,7 +175,9 @@ def _chosen(
     found = _values(one, choice, setting, asked, reading, facts)
     condition = choice.part or choice.when
     if reading.script and not choice.variable:
-        condition = f"{reading.script} hands it to Transformers"
+        own = not any(each.names == "transformers" for each in one.choice)
+        does = f"is one of {one.title}" if own else "hands it to Transformers"
+        condition = f"{reading.script} {does}"
     elif one.names_of_others and reading.form in _DATA and not _of_a_model(reading):
         condition = "the program that reads this file hands it to Transformers"
     found = [_under(each, condition) for each in found]

@@ -53,8 +53,10 @@ OFF = ("", "false", "no", "off", "0", "none", "null", "~")
 #: Options with which a program shows its help or version, and ends.
 _ASKED = ("--help", "--version")
 #: Programs that only their folder names.
-_GENERIC = ("main.py", "./main.py", "src/train.py", "src/train_bash.py")
+_GENERIC = ("main.py", "./main.py", "launch.py", "src/train.py", "src/train_bash.py")
 _BLANK = re.compile(r"\s")
+#: `$COMFY`, `%~dp0`, `~`: a folder that is not known.
+_OPEN = re.compile(r"[$%~{]")
 #: `me/comfyui:1`, the image of a container, but not `C:/ComfyUI/main.py`.
 _TAGGED = re.compile(r":(?!/)")
 #: Words of a command among which its program is looked for.
@@ -142,6 +144,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     maybe: tuple[str, ...] = ()
     """Patterns of words that start it if one of `flags` is given too."""
     flags: tuple[str, ...] = ()
+    weak: tuple[str, ...] = ()
+    """Those of `flags` that count only where the program is named without a folder."""
     alike: tuple[str, ...] = ()
     """Patterns of words of scripts that users write themselves, under the program's names."""
     reads: dict[str, str] = {}
@@ -184,9 +188,17 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         every = (*self.programs, *self.alike)
         if any(re.fullmatch(one, word) for one in every for word in words):
             return True
-        return any(one in options for one in self.flags) and any(
-            re.fullmatch(one, word) for one in self.maybe for word in words
-        )
+        return self._surely(words, options)
+
+    def _surely(self, words: Sequence[str], options: Sequence[str]) -> bool:
+        """One of `flags` is given, with a name of `maybe`."""
+        named = [word for word in words if any(re.fullmatch(one, word) for one in self.maybe)]
+        given = [one for one in self.flags if one in options]
+        if not named or not given:
+            return False
+        folders = [word.rpartition("/")[0] for word in words if word.endswith(f"/{named[0]}")]
+        elsewhere = any(one.strip("./") and not _OPEN.search(one) for one in folders)
+        return not elsewhere or any(one not in self.weak for one in given)
 
     def works(self, words: Sequence[str]) -> bool:
         """What follows a word that starts it is a task, or is not written (`$TASK`)."""
@@ -202,6 +214,12 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         words = named_in(command)
         if any(re.fullmatch(one, word) for one in self.programs for word in words):
             return ""
+        if self._surely(words, [*command.options()]):
+            return "" if not self.names_of_others else self._named(words)
+        return self._named(words)
+
+    def _named(self, words: Sequence[str]) -> str:
+        """The script that a command starts."""
         found = (word for one in self.alike for word in words if re.fullmatch(one, word))
         alike = next(found, "")
         if alike or not self.names_of_others:

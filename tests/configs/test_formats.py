@@ -82,7 +82,7 @@ CASES = [
     ("a.sh", "python mine.py --attn_implementation sdpa\n", "Transformers", "native", 1),
     ("a.sh", "python -m sglang.launch_server --attention-backend torch_native\n", "SGLang",
      "native", 1),
-    ("Dockerfile", 'FROM x\nENV A=1\nCMD ["vllm", "--attention-backend", "FLASHINFER"]\n',
+    ("Dockerfile", 'FROM x\nENV A=1\nCMD ["vllm", "serve", "--attention-backend", "FLASHINFER"]\n',
      "vLLM", "FLASHINFER", 3),
     ("config.json", '{"architectures": ["X"],\n "_attn_implementation": "eager"}', "Transformers",
      "eager", 2),
@@ -788,7 +788,7 @@ def test_models_that_llama_factory_treats_by_themselves(
     model: str, more: str, backend: str, tmp_path: Path
 ) -> None:
     facts = replace(machine(), flash_attn=Package(installed=False))
-    content = f"model_name_or_path: {model}\nstage: sft\ndo_train: true\n{more}"
+    content = f"model_name_or_path: {model}\nfinetuning_type: lora\ndo_train: true\n{more}"
     (one,) = one_of(tmp_path, "a.yaml", content, facts)
     assert one.phases[0].backend == backend
 
@@ -1080,3 +1080,53 @@ def test_options_in_a_file_that_a_variable_takes(tmp_path: Path) -> None:
     content = 'A="--no-half $(cat /etc/flags.conf) --exit"\npython launch.py ${A}\n'
     found = one_of(tmp_path, "a.sh", content)
     assert all("$(cat)" in each.when for each in found[0].phases)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.sh", "git clone https://github.com/me/finetrainers\ncd finetrainers\n"),
+        ("a.sh", "axolotl fetch examples\n"),
+        ("a.sh", "trl env\n"),
+        ("Makefile", "run:\n\tpython3 scripts/main.py --port 1 --listen\n"),
+        ("a.sh", "python fine_tune.py --epochs 3\n"),
+        ("a.toml", 'pipeline_stages = 1\noutput_dir = "x"\nmodel_dir = "y"\n'),
+        ("a.yaml", "model_name_or_path: a/b\nstage: 1\n"),
+        ("a.yaml", "base_model: a/b\ngradient_accumulation_steps: 4\n"),
+    ],
+)
+def test_names_that_other_programs_have_too(name: str, content: str, tmp_path: Path) -> None:
+    try:
+        found = one_of(tmp_path, name, content)
+    except ConfigError:
+        return
+    assert all(each.undecided for one in found for each in one.phases)
+
+
+def test_a_folder_that_is_not_known(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.sh", "python $APP/main.py --listen --disable-xformers\n")
+    assert (one.title, one.phases[0].backend) == ("ComfyUI", "native")
+
+
+def test_the_folder_of_an_image(tmp_path: Path) -> None:
+    content = 'WORKDIR /opt/ComfyUI\nCMD ["python", "main.py", "--disable-xformers"]\n'
+    (one,) = one_of(tmp_path, "Dockerfile", content)
+    assert (one.title, one.phases[0].backend) == ("ComfyUI", "native")
+
+
+def test_options_of_a_container_as_a_mapping(tmp_path: Path) -> None:
+    content = (
+        "launch:\n  image: vllm/vllm-openai:latest\n"
+        "  args:\n    --model: a/b\n    --attention-backend: FLASHINFER\n"
+    )
+    (one,) = one_of(tmp_path, "a.yaml", content)
+    assert (one.phases[0].shown, one.phases[0].line) == ("FLASHINFER", 5)
+
+
+def test_a_job_that_only_generates(tmp_path: Path) -> None:
+    content = (
+        "job: generate\nconfig:\n  process:\n    - type: to_folder\n"
+        "      model:\n        name_or_path: x\n"
+    )
+    (one,) = one_of(tmp_path, "a.yaml", content)
+    assert [each.phase for each in one.phases] == ["inference"]

@@ -16,7 +16,7 @@ from attn_doctor.configs.readers.settings import Setting
 from attn_doctor.configs.readers.shell_branches import possible
 from attn_doctor.configs.readers.yaml_lines import Entry
 
-_DOCKER = re.compile(r"^\s*(FROM|ENV|CMD|ENTRYPOINT|ARG)\s+(.*)$", re.IGNORECASE)
+_DOCKER = re.compile(r"^\s*(FROM|ENV|CMD|ENTRYPOINT|ARG|WORKDIR)\s+(.*)$", re.IGNORECASE)
 _PAIR = re.compile(r"""([A-Za-z_]\w{0,100})=("[^"]{0,2000}"|'[^']{0,2000}'|\S{0,2000})""")
 #: Keys of YAML below which words of a command are.
 _COMMAND = ("command", "args", "entrypoint", "cmd", "run")
@@ -182,8 +182,10 @@ def of_docker(text: str) -> list[Command]:
     handed = [replace(one, words=(*image, *one.words)) for one in arguments(variables)]
     before = next((_words(rest) for name, rest, _ in starts if name == "ENTRYPOINT"), [])
     script = before[-1] if before and before[-1].endswith(".sh") else ""
+    folders = [rest.strip() for name, rest, _ in _instructions(text) if name == "WORKDIR"]
+    folder = folders[-1] if folders else ""
     return [
-        replace(one, contained=True, outside=script)
+        replace(one, contained=True, outside=script, folder=one.folder or folder)
         for one in (*_split(filled, variables), *handed)
     ]
 
@@ -278,6 +280,12 @@ class _Containers:
         place = next((at for at, key in enumerate(entry.path) if key in _COMMAND), -1)
         if place >= 0 and entry.path[place + 1 :] in ((), ("-",)):
             self._command(entry, place)
+            return
+        if place >= 0 and entry.path[-1].startswith("--") and len(entry.path) == place + 2:
+            # args: {--attention-backend: FLASHINFER}
+            words = self._words.setdefault(entry.path[:place], [])
+            words += [(entry.path[-1], entry.line)]
+            words += [(entry.value, entry.line)] if entry.value not in ("", "true") else []
             return
         place = next((at for at, key in enumerate(entry.path) if _EXTRA.search(key)), -1)
         if place >= 0 and entry.path[place + 1 :] in ((), ("-",)):

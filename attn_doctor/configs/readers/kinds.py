@@ -46,6 +46,7 @@ VARIABLES = (
 _FINETRAINERS = (
     "attn_provider_training", "attn_provider_inference", "attn_provider", "training_type",
 )  # fmt: skip
+_LAUNCHES = re.compile(r"(?:.*/)?finetrainers[\w-]*/(?:.*/)?(?:train|inference)\w*\.py")
 _SIMPLETUNER = ("model_family", "attention_mechanism", "data_backend_config")
 _WORKFLOW = "comfyui-workflow"
 _SD_SCRIPTS = "sd-scripts"
@@ -391,7 +392,7 @@ def _named(base: Reading, readings: list[Reading]) -> list[Reading]:
 
 
 def _of_command(settings: Mapping[str, Setting], words: list[tuple[str, int]]) -> Kind | None:
-    if _has(settings, _FINETRAINERS) or any("finetrainers" in word for word, _ in words):
+    if _has(settings, _FINETRAINERS) or any(_LAUNCHES.fullmatch(word) for word, _ in words):
         return "finetrainers"
     return "simpletuner" if _has(settings, _SIMPLETUNER) else None
 

@@ -10,6 +10,7 @@ import typer
 
 from attn_doctor.cli import common_options
 from attn_doctor.cli.output_file import write_new
+from attn_doctor.shell.commands import line
 
 if TYPE_CHECKING:
     from attn_doctor.host import Host
@@ -77,7 +78,8 @@ def report(
         f"Wrote {output}. Names of users, hosts and projects, GPU ids and tokens are replaced."
     )
     if not issue:
-        typer.echo(f"Check it on any machine with: attn-doctor check --facts {output}")
+        command = line(("attn-doctor", "check", "--facts", str(output)))
+        typer.echo(f"Check it on any machine with: {command}")
 
 
 def _issue(host: Host, python: str) -> str:

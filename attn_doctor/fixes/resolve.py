@@ -26,6 +26,7 @@ from attn_doctor.fixes.pip_arguments import PipCall, pip_call
 from attn_doctor.fixes.source_builds import estimate, lacking
 from attn_doctor.fixes.steps import Plan, Step
 from attn_doctor.json_files import JsonError, decode
+from attn_doctor.shell.commands import in_text
 from attn_doctor.shell.installers import obstacle, owned_by_conda
 
 _log = logging.getLogger(__name__)
@@ -251,7 +252,7 @@ def prepared(
     there = installed(facts.python.site_packages or ())
     owners = conda.owned(facts, there)
     steps = [_unless_conda(_completed(step, there), owners, facts) for step in plan.steps]
-    blocked = obstacle(facts)
+    blocked = in_text(obstacle(facts), facts)
     if blocked:
         steps = [_blocked(step, blocked) for step in steps]
     asked = [step for step in steps if step.ready and step.kind in ("install", "build")]

@@ -18,10 +18,11 @@ from attn_doctor.errors import AttnDoctorError
 from attn_doctor.facts import Facts
 from attn_doctor.findings import Fix
 from attn_doctor.shell import installers
-from attn_doctor.shell.detect import how_to_eval
+from attn_doctor.shell.detect import here_on_windows, how_to_eval
 from attn_doctor.shell.exports import set_variable
-from attn_doctor.shell.quote import Shell, join, posix_or_powershell, quote
+from attn_doctor.shell.quote import Shell, join, quote
 
+_ON_WINDOWS = os.name == "nt"
 #: The start of a call of attn-doctor that examines an environment.
 _EXAMINING = re.compile(
     r"attn-doctor (?:check|backends|report|explain|install|build-kernels"
@@ -40,13 +41,18 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
 
 def shell_of(facts: Facts | None = None) -> Shell:
-    """Return the shell that commands for the examined machine are written for."""
+    """Return the shell that commands for the examined machine are written for.
+
+    On this Windows it is the one that attn-doctor was started from; for another one, PowerShell.
+    """
     system = facts.system.os if facts is not None else None
-    return posix_or_powershell(windows=system == "windows" if system else os.name == "nt")
+    if not (system == "windows" if system else _ON_WINDOWS):
+        return "sh"
+    return here_on_windows() if _ON_WINDOWS else "powershell"
 
 
 def shell_lines(fix: Fix, facts: Facts) -> list[str]:
-    """Return the commands of a fix, one a line, for a POSIX shell or (on Windows) PowerShell.
+    """Return the commands of a fix, one a line, for the shell of `shell_of`.
 
     A command that cannot be quoted is replaced by a comment that says why.
     """
@@ -56,7 +62,7 @@ def shell_lines(fix: Fix, facts: Facts) -> list[str]:
         for argv in fix.run:
             lines += _lines(argv, facts, shell)
     except AttnDoctorError as error:
-        return [f"# not written: {error}"]
+        return [not_written(error, shell)]
     return [*dict.fromkeys(lines)]
 
 
@@ -79,7 +85,7 @@ def _lines(argv: tuple[str, ...], facts: Facts, shell: Shell) -> list[str]:
     command = join(last, shell)
     if words in _PRINTING_LINES:
         return [*lines, how_to_eval(shell, command)]
-    if shell == "powershell":
+    if shell in ("powershell", "cmd"):
         return [*lines, *(set_variable(name, value, shell) for name, value in pairs), command]
     settings = (f"{name}={quote(value, shell)}" for name, value in pairs)
     return [*lines, " ".join([*settings, command])]
@@ -98,7 +104,12 @@ def line(argv: Sequence[str]) -> str:
     try:
         return join(argv, shell_of())
     except AttnDoctorError as error:
-        return f"# not written: {error}"
+        return not_written(error, shell_of())
+
+
+def not_written(error: AttnDoctorError, shell: Shell) -> str:
+    """Return the comment that stands for a command that `shell` cannot quote."""
+    return f"{'rem' if shell == 'cmd' else '#'} not written: {error}"
 
 
 def split_assignments(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -198,7 +209,7 @@ def attn_doctor(*words: str, facts: Facts | None = None, program: Sequence[str] 
     try:
         return join(_with_python(command, facts or Facts()), shell_of(facts))
     except AttnDoctorError as error:
-        return f"# not written: {error}"
+        return not_written(error, shell_of(facts))
 
 
 def build(

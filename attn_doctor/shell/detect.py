@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -47,6 +48,13 @@ def detect(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> Sh
                 f" ({', '.join(SHELLS)}) and set the same variables in {plain}"
             )
     return "powershell" if windows else "sh"
+
+
+@cache
+def here_on_windows() -> Shell:
+    """Return the shell above this process on Windows: PowerShell, cmd or one of Git for Windows."""
+    shell = _NAMES.get(_nearest().lower().removesuffix(".exe"), "powershell")
+    return shell if shell in ("cmd", "bash", "zsh", "sh") else "powershell"
 
 
 def _nearest() -> str:

@@ -68,10 +68,7 @@ def obstacle(facts: Facts) -> str:
             " get-pip.py (https://pip.pypa.io/en/stable/installation/)"
         )
     if python.pip == "" and not python.uv:
-        return (
-            f"{where} has no pip, and no uv is on PATH: run `{python.path} -m ensurepip`, or"
-            " install uv"
-        )
+        return f"{where} has no pip, and no uv is on PATH: run `python -m ensurepip`, or install uv"
     return ""
 
 

@@ -33,11 +33,6 @@ _UNQUOTABLE_CMD = r'["%!]'
 _POWERSHELL_QUOTES = "(['‘’‚‛])"
 
 
-def posix_or_powershell(*, windows: bool) -> Shell:
-    """Return the shell that messages are written for on this system."""
-    return "powershell" if windows else "sh"
-
-
 def check(text: str) -> str:
     """Return `text`. Raises `AttnDoctorError` if it holds a character that a terminal hides."""
     if not is_clean(text):

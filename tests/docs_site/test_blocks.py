@@ -229,7 +229,7 @@ def empty_environment(tmp_path_factory: pytest.TempPathFactory) -> str:
     import venv
 
     path = tmp_path_factory.mktemp("environment")
-    venv.create(path, symlinks=True)
+    venv.create(path, symlinks=os.name == "posix")
     return str(path)
 
 

@@ -182,6 +182,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").split()) <= 700
 
 
+@pytest.mark.posix
 def test_the_picture_is_what_a_check_prints() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "picture.py"))
     drawn, kept = tool["picture"](), tool["FILE"].read_text("utf-8")

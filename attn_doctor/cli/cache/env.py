@@ -48,6 +48,7 @@ def env(
     - bash, zsh, sh: `eval "$(attn-doctor cache env)"`
     - fish: `attn-doctor cache env | source`
     - PowerShell: `attn-doctor cache env | Out-String | Invoke-Expression`
+    - cmd: `for /f "delims=" %i in ('attn-doctor cache env') do @%i`
 
     Exit codes: 0 a suitable folder was found, or the best available one, with its disadvantage;
     1 there is none.

@@ -40,7 +40,7 @@ GRACE = 2.0
 SLOWED = 5
 #: Seconds between two looks at whether it is busy, and the processor time in them that says so.
 #: Windows counts that time in pieces of 15.6 ms, so that a slowed program seems idle for longer.
-STEP, BUSY = 1.0 if sys.platform == "win32" else 0.25, 0.0005
+STEP, BUSY = 2.0 if sys.platform == "win32" else 0.25, 0.0005
 
 
 class Ended(Struct, frozen=True, kw_only=True):

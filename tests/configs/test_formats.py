@@ -1130,3 +1130,19 @@ def test_a_job_that_only_generates(tmp_path: Path) -> None:
     )
     (one,) = one_of(tmp_path, "a.yaml", content)
     assert [each.phase for each in one.phases] == ["inference"]
+
+
+def test_a_device_that_is_no_gpu_of_nvidia(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.bat", "python launch.py --directml 0 --opt-sub-quad-attention\n")
+    assert "DirectML" in one.phases[0].undecided
+    (one,) = one_of(tmp_path, "a.bat", "python ComfyUI\\main.py --directml\n")
+    assert one.phases[0].backend == "comfyui_sub_quad"
+
+
+def test_a_file_of_options_and_one_of_variables(tmp_path: Path) -> None:
+    content = (
+        "services:\n  llm:\n    image: vllm/vllm-openai:v0.21.0\n    env_file: .env\n"
+        '    entrypoint: ["vllm", "serve", "a/b", "--config", "/app/config.yaml"]\n'
+    )
+    (one,) = one_of(tmp_path, "compose.yaml", content)
+    assert one.phases[0].when == ".env or /app/config.yaml adds no option for attention"

@@ -377,3 +377,8 @@ def test_vllm_s_variable_is_for_older_releases(tmp_path: Path) -> None:
     path.write_text('os.environ["VLLM_ATTENTION_BACKEND"] = "FLASHINFER"\n', encoding="utf-8")
     (one,) = predicted(path).phases
     assert one.when == "vLLM is older than 0.15, which reads the variable"
+
+
+def test_a_script_that_trains(tmp_path: Path) -> None:
+    one = predicted(script(tmp_path, "pipe.transformer.enable_gradient_checkpointing()\n"))
+    assert [each.phase for each in one.phases] == ["training"]

@@ -81,6 +81,10 @@ class Command(Struct, frozen=True):
     """It runs in a container, whose image is its first word."""
 
     def unset(self) -> str:
+        """What may hold further options, of its words or beside them; empty if nothing does."""
+        return " or ".join(filter(None, (self.opened(), self.outside)))
+
+    def opened(self) -> str:
         """What among its words may hold further options; empty if nothing does."""
         words = [word for word, _ in self.words]
         array = _ARRAY.match(words[0]) if words else None
@@ -103,7 +107,7 @@ class Command(Struct, frozen=True):
             read = word in ("$(cat", "$(<")  # a file with options, whatever is before it
             if at and word.startswith("$(") and (read or not words[at - 1].startswith("-")):
                 return f"{word.rstrip(')')})" if word.strip("$()[") else "$(…)"
-        return self.outside
+        return ""
 
     def _unknown(self, word: str) -> bool:
         name = word.strip("${}%").removesuffix("-").removesuffix(":")

@@ -71,8 +71,7 @@ def _names(reading: Reading) -> Iterator[str]:
         yield option
     elif one.files:
         yield from reading.files
-    if reading.unset in one.reads.values():
-        yield reading.unset
+    yield from (each for each in reading.unset.split(" or ") if each in one.reads.values())
 
 
 def _places(path: Path, name: str) -> Iterator[Path]:

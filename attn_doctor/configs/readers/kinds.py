@@ -346,7 +346,7 @@ def _shell(base: Reading, text: str, path: Path) -> list[Reading]:
     if path.suffix == ".txt":  # a list of names starts nothing
         found = [one for one in found if one.settings or one.files or one.variables]
     if found:
-        open_ = {one.unset.strip("${}") for one in found if one.unset}
+        open_ = {each.strip("${}") for one in found for each in one.unset.split(" or ") if each}
         return _in_image(base, text, path, open_) or found if open_ else found
     if _has(script.variables, VARIABLES):
         return [replace(base, kind="variables", settings=settings, variables=script.variables)]

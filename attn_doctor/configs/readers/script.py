@@ -86,6 +86,11 @@ _ACCELERATE = (
     "nunchaku", "cache_dit", "tensorrt", "torch_tensorrt", "openvino", "hidet",
     "radial_attn", "svg", "block_sparse_attn", "lightx2v", "unsloth",
 )  # fmt: skip
+#: Calls of scripts that train.
+_TRAINS = re.compile(
+    r"backward|Accelerator|GradScaler|\w*Trainer|\w*TrainingArguments|get_peft_model"
+    r"|enable_gradient_checkpointing|gradient_checkpointing_enable"
+)
 #: Packages whose functions leave the attention of a model as it is.
 _HARMLESS = (
     "torch", "diffusers", "transformers", "accelerate", "peft", "torchao", "bitsandbytes", "quanto",
@@ -352,7 +357,7 @@ class _Reader:
             yield from self._variables(node)
         elif name in ("enable_parallelism", "ContextParallelConfig"):
             yield Call("context parallel", name, on, node.lineno)
-        elif name in ("backward", "Accelerator", "GradScaler", "Trainer", "SFTTrainer"):
+        elif _TRAINS.fullmatch(name):
             yield Call("training", name, on, node.lineno)
         elif name in _HELPERS and isinstance(node.func, ast.Name):
             yield Call("helper", name, "", node.lineno)

@@ -129,7 +129,7 @@ def _branching(command: Command) -> Iterator[int]:
     if not name or not command.branched:
         return
     options = command.options()
-    wanted = [_name(command.unset())]
+    wanted = [_name(command.opened())]
     for choice in formats()[name].choice:
         wanted.append(choice.key)
         wanted += [_name(options[choice.key].text)] if choice.key in options else []
@@ -186,7 +186,7 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             continue
         one, unset = formats()[name], command.unset()
         branched = {key: _at(key, lines) for key, lines in command.branched.items()}
-        changed = branched.get(_name(unset), "")
+        changed = branched.get(_name(command.opened()), "")
         # What is before the program is its launcher's: `accelerate launch --config_file …`.
         own = replace(command, words=command.words[one.begins(command) :])
         yield replace(
@@ -195,7 +195,7 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             settings=own.options() | _overrides(own, name),
             variables=command.variables,
             abridged=any("..." in word or "…" in word for word, _ in command.words),
-            unset="" if changed else unset or _read_by(one, command),
+            unset="" if changed else " or ".join(filter(None, (unset, _read_by(one, command)))),
             when=command.when,
             branches=changed,
             branched=branched,

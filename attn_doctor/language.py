@@ -32,6 +32,8 @@ _SHAPES = {
     "count": r"(\d+)",
     "rules": r"(\d+)",
     "seconds": r"([\d.]+)",
+    "version": r"([\w.+-]+)",
+    "rule": r"([\w./;, -]+)",
     "fact": r"([a-z_]\w*(?:\.\w+)+)",
 }
 #: Translations of values inside values.

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import io
+import math
+import queue
 import re
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -106,9 +109,32 @@ class RemoteFile(io.RawIOBase):
         return piece
 
     def _ask(self, wanted: str, most: int) -> tuple[bytes, int, int]:
-        """Return the bytes of a range, the position of the first, and the size of the file."""
-        if time.monotonic() > self._deadline:
-            raise WheelError("its server is too slow")
+        """Return the bytes of a range, the position of the first, and the size of the file.
+
+        A thread asks, which is left behind at the deadline: a server can send its head so slowly
+        that no limit of a single read ends it.
+        """
+        answers: queue.SimpleQueue[tuple[bytes, int, int] | Exception] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(self._asked(wanted, most))
+            except Exception as error:
+                answers.put(error)
+
+        left = self._deadline - time.monotonic()
+        try:
+            if left <= 0:
+                raise queue.Empty
+            threading.Thread(target=ask, daemon=True).start()
+            found = answers.get(timeout=left if math.isfinite(left) else None)
+        except queue.Empty:
+            raise WheelError("its server is too slow") from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _asked(self, wanted: str, most: int) -> tuple[bytes, int, int]:
         headers = {
             "Range": wanted,
             "Accept-Encoding": "identity",

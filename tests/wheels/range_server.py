@@ -13,7 +13,16 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 Fault = Literal[
-    "", "no ranges", "cut", "other part", "no size", "slow", "grows", "redirect", "gone"
+    "",
+    "no ranges",
+    "cut",
+    "other part",
+    "no size",
+    "slow",
+    "slow head",
+    "grows",
+    "redirect",
+    "gone",
 ]
 
 
@@ -41,6 +50,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send the part that is asked for."""
         fault = self.server.fault
+        if fault == "slow head":
+            self._send(b"HTTP/1.1 206 " + b"x" * 1000)
+            return
         if fault == "redirect" and not self.path.startswith("/real/"):
             self.send_response(302)
             self.send_header("Location", f"/real{self.path}")
@@ -75,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, piece: bytes) -> None:
         try:
-            if self.server.fault == "slow":
+            if self.server.fault.startswith("slow"):
                 for one in piece:
                     self.wfile.write(bytes([one]))
                     self.server.sent += 1

@@ -8,14 +8,16 @@ All rules and the catalogue of backends are read before anything is put into use
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
+import os
 import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -25,6 +27,7 @@ from attn_doctor import processes
 from attn_doctor._version import __version__
 from attn_doctor.errors import AttnDoctorError, RuleError
 from attn_doctor.files import open_binary, write_atomic
+from attn_doctor.fixes.locks import lock
 from attn_doctor.ownership import require
 from attn_doctor.rulebook import library, updates
 from attn_doctor.wheels.archive import content, open_archive
@@ -132,13 +135,19 @@ def stage(wheel: Path, folder: Path) -> Staged:
 
 def use(staged: Staged) -> Path:
     """Put checked rules into use, and return their folder. Raises `AttnDoctorError`."""
-    place = _own_place()
+    with _alone() as place:
+        return _use(staged, place)
+
+
+def _use(staged: Staged, place: Path) -> Path:
     target = place / staged.release.version
     before = updates.current()
+    if updates.order(staged.release.version) <= updates.order(before.version):
+        raise AttnDoctorError(f"another update has just taken rules {before.version}")
     shutil.rmtree(target, ignore_errors=True)
     staged.folder.chmod(0o700)
     staged.folder.rename(target)
-    kept = before.version if before.version != staged.release.version else before.previous
+    kept = before.version
     _write(updates.Current(version=staged.release.version, attn_doctor=__version__, previous=kept))
     for old in place.iterdir():
         others = old.name not in (staged.release.version, kept) and not old.name.startswith(".")
@@ -152,13 +161,30 @@ def rollback() -> str:
 
     Raises `AttnDoctorError` if no update is in use.
     """
-    _own_place()
-    before = updates.current()
-    if not before.version:
-        raise AttnDoctorError("no update is in use: these are attn-doctor's own rules")
-    kept = before.previous if (_own_place() / before.previous / library.INDEX).is_file() else ""
-    _write(updates.Current(version=kept if before.previous else "", attn_doctor=__version__))
-    return kept if before.previous else ""
+    with _alone() as place:
+        before = updates.current()
+        if not before.version:
+            raise AttnDoctorError("no update is in use: these are attn-doctor's own rules")
+        kept = before.previous if (place / before.previous / library.INDEX).is_file() else ""
+        _write(updates.Current(version=kept if before.previous else "", attn_doctor=__version__))
+        return kept if before.previous else ""
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[Path]:
+    """Keep other updates out of the folder of rules while the block runs; yield the folder."""
+    place = _own_place()
+    try:
+        handle = lock(place / ".lock")
+    except OSError as error:
+        raise AttnDoctorError(
+            f"{place} is in use by another update, or cannot be written ({error.strerror}); nothing"
+            " was changed, so repeat the command"
+        ) from None
+    try:
+        yield place
+    finally:
+        os.close(handle)
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

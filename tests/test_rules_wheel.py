@@ -18,11 +18,12 @@ import pytest
 
 import attn_doctor
 from attn_doctor.backends import catalogue, catalogue_files
-from attn_doctor.errors import RuleError
+from attn_doctor.errors import AttnDoctorError, RuleError
 from attn_doctor.facts import Facts, Package, to_json
+from attn_doctor.fixes.locks import lock
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.updates import release_of
-from attn_doctor.rules_wheel import stage
+from attn_doctor.rules_wheel import stage, use
 from tests.command import Ended
 from tests.command import run as in_process
 
@@ -164,6 +165,27 @@ def test_update_and_rollback(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.recipes
+def test_two_updates_do_not_collide(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "home" / ".local" / "share" / "attn-doctor" / "rules"
+    place.mkdir(parents=True, mode=0o700)
+    handle = lock(place / ".lock")
+    older, newer = wheel(tmp_path), wheel(tmp_path, "2026.12.2")
+    try:
+        ended = run("rules", "update", str(newer), "--yes")
+        assert ended.returncode == 2
+        assert "is in use by another update" in ended.text
+    finally:
+        os.close(handle)
+    (tmp_path / "staged").mkdir()
+    staged = stage(older, tmp_path / "staged")
+    assert run("rules", "update", str(newer), "--yes").returncode == 0
+    monkeypatch.setenv("XDG_DATA_HOME", str(place.parents[1]))
+    with pytest.raises(AttnDoctorError, match="another update has just taken rules 2026"):
+        use(staged)
+
+
 def test_pip_fetches_the_wheel(program: Run, tmp_path: Path) -> None:
     index = tmp_path / "index"
     index.mkdir()

@@ -84,7 +84,11 @@ _SCRIPTS = {
 
 @pytest.mark.attack
 @pytest.mark.parametrize(
-    "command", ["check", "backends", "report -o -", "fix plan", "describe-gpu"]
+    "command",
+    [
+        *("check", "backends", "report -o -", "fix plan", "describe-gpu"),
+        *("install flash -n", "fix cuda-home", "audit", "build-kernels --preset flux1@512x512"),
+    ],
 )
 @pytest.mark.parametrize("name", _SCRIPTS)
 def test_a_script_in_the_place_of_python(

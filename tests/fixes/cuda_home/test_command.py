@@ -203,3 +203,19 @@ def test_an_interpreter_that_says_nothing(tmp_path: Path) -> None:
     found = confirm.ask(str(dead), {}, "/chosen")
     assert found[0].agrees is None
     assert found[0].says == "could not be asked: exit code 3"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["[]", "null", "7", '{"torch": 1}', '{"torch": {"home": 5}}', "[" * 5000, '{"triton": []}'],
+)
+def test_an_interpreter_that_says_something_else(tmp_path: Path, said: str) -> None:
+    odd = program(tmp_path / "python", f"#!/bin/sh\necho '{said}'\n")
+    found = confirm.ask(str(odd), {}, "/chosen")
+    assert [one.says for one in found] == ["could not be asked: it printed no answer"]
+
+
+def test_an_interpreter_that_says_little(tmp_path: Path) -> None:
+    odd = program(tmp_path / "python", """#!/bin/sh\necho '{"torch": {}, "triton": {}}'\n""")
+    says = [one.says for one in confirm.ask(str(odd), {}, "/chosen")]
+    assert says == ["? resolves CUDA_HOME to nothing", "? uses , independent of CUDA_HOME"]

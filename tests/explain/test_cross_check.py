@@ -80,6 +80,14 @@ LOOK_ALIKE = {
     "OSError: [Errno 37] No locks available": "caches/",
     "Collecting detectron2\n  Getting requirements to build wheel ... error\n"
     "ModuleNotFoundError: No module named 'torch'": "sage/",
+    "#9 3.5   Preparing metadata (pyproject.toml): finished with status 'done'\n"
+    "#9 12.1 Successfully installed einops-0.8.1 mytool-1.0\n"
+    '  File "/app/train.py", line 3, in <module>\n    import torch\n'
+    "ModuleNotFoundError: No module named 'torch'": "flash/",
+    "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for --gpu-architecture "
+    "(-arch)": "torch/",
+    '  File "/app/kernels/linear.py", line 9, in forward\n'
+    "AssertionError: All inputs must be on CUDA device for Triton kernels.": "flash/",
     "ModuleNotFoundError: No module named 'yunchang'": "flash/",
     "TypeError: _flash_attn_forward() missing 1 required positional argument: 'softcap'\n"
     '  File "/app/xfuser/core/long_ctx_attention/ring.py", line 1': "finetrainers/",

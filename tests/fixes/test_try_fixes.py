@@ -51,7 +51,10 @@ def test_every_fix_on_every_machine(tmp_path: Path) -> None:
 
 LINUX = "python=3.12.3,gpu=rtx4090,driver=570,torch=2.8.0+cu128"
 ARM = "arch=aarch64,python=3.12.3,gpu=gb10,driver=580,torch=2.11.0+cu130"
+T4 = "python=3.11.9,gpu=t4,driver=580,torch=2.9.1+cu128"
+B200 = "python=3.12.3,gpu=b200,driver=580,torch=2.9.1+cu130"
 WHL = "https://download.pytorch.org/whl/"
+SAGE = "git+https://github.com/thu-ml/SageAttention"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,11 @@ WHL = "https://download.pytorch.org/whl/"
         (LINUX, f"pip install --upgrade torch --index-url {WHL}cu126", ""),
         (LINUX, "attn-doctor cache clear --stale", ""),
         (LINUX, "attn-doctor cache clear --stael", "No such option: --stael"),
+        (LINUX, "pip install --no-build-isolation flash-attn", ""),
+        (T4, "pip install --no-build-isolation flash-attn", "flash/gpu-too-old"),
+        (T4, "pip install flash-attn<2", ""),
+        (LINUX, f"pip install --no-build-isolation {SAGE}", ""),
+        (B200, f"pip install --no-build-isolation {SAGE}", "sage/unsupported-gpu"),
         (WINDOWS, "sudo reboot", "Windows has no sudo"),
         (WINDOWS, "pip install triton", "no triton for Python 3.13.1 on windows x86_64"),
     ],

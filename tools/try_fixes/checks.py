@@ -29,6 +29,7 @@ from attn_doctor.pretend import pretend
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.evaluate import evaluate_rule, fill_fix, fitting_fixes, lookups
 from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule_files import read_folder
 from attn_doctor.shell.commands import argv_lists, split_assignments
 from tools.try_fixes.index import Answers, newest
 from tools.try_fixes.machines import has_problem
@@ -56,6 +57,13 @@ _COMPILED = (
     "torchao",
 )
 
+
+#: Rules of the GPUs on which a package runs, and the release of its sources on GitHub.
+_GPU_RULES = {
+    "flash_attn": ("flash/gpu-too-old", "flash/too-old-for-blackwell"),
+    "sageattention": ("sage/unsupported-gpu", "sage/gpu-too-old", "sage/too-old-for-blackwell"),
+}
+_FROM_SOURCES = {"github.com/thu-ml/SageAttention": ("sageattention", "2.2.0")}
 
 #: Distributions with the facts of another one.
 _FIELDS = dict.fromkeys(("triton-windows", "pytorch-triton", "pytorch-triton-rocm"), "triton")
@@ -107,6 +115,7 @@ def faults(tried: Tried, answers: Answers) -> Iterator[str]:
         call = pip_call(argv)
         if call is not None and call.verb == "install":
             yield from _installation(call, fix, ahead or facts, answers)
+            yield from _other_gpu(call, ahead or facts, answers)
         if call is not None:
             ahead = ahead and _after(call, ahead, answers)
     if ahead is not None and ahead is not facts:
@@ -178,6 +187,28 @@ def _installation(call: PipCall, fix: Fix, facts: Facts, answers: Answers) -> It
             yield from _of_pytorch(one, index.removeprefix(_WHL), facts)
         else:
             yield from _of_pypi(one, call, fix, facts, answers)
+
+
+def _other_gpu(call: PipCall, facts: Facts, answers: Answers) -> Iterator[str]:
+    """What rules say about the GPU once the packages of the command are installed."""
+    for one in call.wanted:
+        address = (one.url or "").removeprefix("git+").removeprefix("https://")
+        name, version = _FROM_SOURCES.get(address, (one.name.replace("-", "_"), ""))
+        if name not in _GPU_RULES or (one.url and not version):
+            continue
+        version = version or taken(one, call, facts, answers)[0]
+        if not version:
+            continue
+        tables = library.tables()
+        ahead = derive(pretend(facts, [f"{name}={version}"], tables), tables)
+        for rule in _rules(_GPU_RULES[name]):
+            if has_problem(rule, ahead):
+                yield f"{name} {version} does not run on this GPU: {rule.id}"
+
+
+@cache
+def _rules(ids: tuple[str, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in read_folder(library.folder()) if rule.id in ids)
 
 
 def _of_pypi(one: Wanted, call: PipCall, fix: Fix, facts: Facts, answers: Answers) -> Iterator[str]:

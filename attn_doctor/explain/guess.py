@@ -50,7 +50,8 @@ _REVERSED = "(most recent call first)"
 #: The lines of ComfyUI's report that hold the exception and its message, and the end of a build.
 _REPORTED = re.compile(
     r"\s*(?:- \*\*Exception (?:Type|Message):\*\*|Error occurred when executing"
-    r"|(?:subprocess\.)?CalledProcessError: Command .{1,3}(?:ninja|cmake|nvcc|hipcc)\b)"
+    r"|(?:subprocess\.)?CalledProcessError: Command .{1,60}?"
+    r"\b(?:ninja|cmake|nvcc|hipcc|gcc|cc|clang)\b)"
 )
 _MESSAGE_OF = re.compile(r"\s*- \*\*Exception Message:\*\*")
 _POINTER = re.compile(r"^\s*(?:-+> ?\d*|❱ ?\d+ ?[│|]?|\d+ [│|]?)\s*")
@@ -73,6 +74,9 @@ _BUILD = re.compile(
     r"|Building (?:wheel|editable) for(?=.{1,80}\berror$))"
     r" [`'\"]?(?P<package>[\w.-]+)"
 )
+#: What pip says of a build that failed before it began, and of the package that it had fetched.
+_NOT_RUN = re.compile(r"did not run successfully|\bsubprocess-exited-with-error\b")
+_FETCHED = re.compile(r"(?:Collecting|Processing) (?P<package>[\w./-]+)")
 #: What was compiled by a failed build at run time: a file, or a folder for ninja.
 _COMPILED = re.compile(
     r"errors? detected in the compilation of [`'\"](?P<file>[^`'\"\n]{1,300})"
@@ -146,9 +150,11 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
             return near
         known = known_message(failure.message, tuple(frame.path for frame in failure.frames))
         component, frame = _component(failure, known)
-        if component is not None:
-            return _guess(name, _at_its_frame(failure, frame, log.lines), component, frame, known)
         beside = _component_beside(failure)
+        if component is not None:
+            if component.fallback and frame is None and beside is not None:
+                component = beside
+            return _guess(name, _at_its_frame(failure, frame, log.lines), component, frame, known)
         if near is None and beside is not None:
             near = _guess(name, failure, beside, None, known)
     return near or _of_build(name, log.lines)
@@ -160,6 +166,7 @@ def guess(name: str, log: NormalizedLog) -> Guess | None:
 def _failures(trace: TraceLog) -> Iterator[_Failure]:
     """The last chain of exceptions from its root, or else lines that report a failure."""
     chain, below = trace.last_failure()
+    read: set[LogLine] = set()
     last = max((line.number for line in trace.lines), default=0)
     open_frames = tuple(_frames([line.text for line in below]))
     if chain and last - chain[-1][0].number <= _WENT_ON:
@@ -175,8 +182,10 @@ def _failures(trace: TraceLog) -> Iterator[_Failure]:
                 traced = any(_TRACED in one.text for one in trace.lines[at : at + _LINES])
                 if traced and frames != open_frames:
                     frames = (*frames, *open_frames)
+                if frames:
+                    read.add(failure.line)
                 yield failure._replace(frames=frames, near=near, traced=traced)
-    yield from _lines(trace, last, open_frames)
+    yield from (failure for failure in _lines(trace, last, open_frames) if failure.line not in read)
     yield from _cut(trace.lines)
 
 
@@ -296,7 +305,8 @@ def _component(
     inner = failure.frames[-1] if failure.frames else None
     if known is not None and known.names_its_component:
         return next(one for one in table.component if one.id == known.component), inner
-    indirect = table.kind_of(failure.message).id == "died" or failure.traced
+    kind = table.kind_of(failure.message).id
+    indirect = kind in ("died", "cut") or failure.traced
     if indirect and (late := _further_up(failure, first)):
         return late
     last = [one for one in able if one.fallback]
@@ -327,7 +337,8 @@ def _further_up(
 ) -> tuple[Component, _Frame] | None:
     """The component that an outer frame names.
 
-    A GPU reports a failure at a later call, and torch's tracer one of the program that it traces.
+    A GPU reports a failure at a later call, torch's tracer one of the program that it traces, and
+    a log that was cut does not say which call failed.
     """
     for frame in reversed(failure.frames):
         text = f"{frame.path} {frame.function} {frame.code}"
@@ -361,6 +372,21 @@ def _of_build(name: str, lines: Sequence[LogLine]) -> Guess | None:
         errors = (one for one in lines if _FIRST_ERROR.search(one.text))
         first = next(errors, line)
         return _guess(name, _Failure(first, line.text.strip()), found, None)
+    return _of_pip(name, lines)
+
+
+def _of_pip(name: str, lines: Sequence[LogLine]) -> Guess | None:
+    """The package that pip fetched before it reported a failure."""
+    failed: LogLine | None = None
+    for line in reversed(lines[-200:]):
+        if _NOT_RUN.search(line.text):
+            failed = line
+        elif failed is not None and (match := _FETCHED.search(line.text)):
+            package = match["package"].rsplit("/", 1)[-1]
+            found = next((c for c in component_table().component if c.is_named_in(package)), None)
+            if found is None:
+                return None
+            return _guess(name, _Failure(failed, "did not run successfully"), found, None)
     return None
 
 

@@ -396,3 +396,61 @@ def test_a_late_failure_of_the_gpu_is_traced_up_the_frames(
     )
     assert found is not None
     assert (found.component, found.kind) == ("sage", "died")
+
+
+def test_a_build_that_stopped_early_names_the_package_that_pip_fetched(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    log = (
+        "Collecting {}==2.2.0\n  Preparing metadata (pyproject.toml) ... error\n"
+        "  error: subprocess-exited-with-error\n"
+        "  × Preparing metadata (pyproject.toml) did not run successfully.\n"
+        '        File "/py/pip/_in_process.py", line 149, in prepare_metadata_for_build_wheel\n'
+        "          return hook(metadata_directory, config_settings)\n"
+    )
+    found = guessed("Collecting numpy\n" + log.format("sageattention"))
+    assert found is not None
+    assert (found.component, found.kind) == ("sage", "build")
+    assert guessed("Collecting sageattention\n" + log.format("numpy")) is None
+
+
+def test_a_package_within_a_general_failure_is_named(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        "triton.compiler.errors.CompilationError: at 128:4:\n"
+        "    # Get HZ offsets for KV_NUM_BLKS and KV_IDX\n    ^\nIndexError('list index')\n"
+    )
+    assert found is not None
+    assert (found.component, found.kind) == ("flex", "compile")
+
+
+def test_a_log_that_ends_in_torchs_tracer_names_the_caller(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        f'{HEAD}  File "/nodes/model_nodes.py", line 98, in attention_sage\n'
+        "    out = sage_func(q, k, v)\n"
+        f'  File "{SITE}/torch/_dynamo/eval_frame.py", line 929, in _fn\n'
+    )
+    assert found is not None
+    assert (found.component, found.kind, found.line) == ("sage", "cut", 2)
+
+
+def test_what_surrounds_an_exception_with_frames_names_no_component(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    banner = "    Bfloat16 = TRUE. FA [Xformers = 0.0.29. FA2 = False]\n"
+    log = f'{banner}{HEAD}  File "/home/me/train.py", line 3, in main\n    trainer.train()\n'
+    assert guessed(log + "ValueError: The model did not return a loss\n") is None
+
+
+def test_a_compiler_that_triton_called_names_triton(
+    guessed: Callable[[str], Guess | None],
+) -> None:
+    found = guessed(
+        "subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/a/main.c', '-O3', "
+        f"'-I{SITE}/triton/common/../third_party/cuda/include', '-lcuda']' returned non-zero exit status 1."
+    )
+    assert found is not None
+    assert (found.component, found.kind) == ("triton", "build")

@@ -40,6 +40,7 @@ CARRIERS: dict[str, Carrier] = {
     "docker compose": _before("trainer-1  | "),
     "docker compose with a name": _before("comfyui-nvidia-12.8  | "),
     "docker build": _before("#12 33.417 "),
+    "docker build without numbers": _before("255.9 "),
     "kubectl with a prefix": _before("[pod/train-7d9f8b-x2k/trainer] "),
     "journald": _before("Mar 04 10:11:12 node7 python[8123]: "),
     "journald in ISO": _before("2025-03-04T10:11:12+0100 node7 python[8123]: "),

@@ -77,7 +77,7 @@ def _set_gpu(facts: Facts, value: str, tables: Tables, notes: list[str]) -> Fact
     if product is None and (other := find_other(name, tables)) is not None:
         return _set_other_gpu(facts, other, count, gaps, notes)
     if product is None:
-        hint = did_you_mean(plain(name), known_names(tables), "or name its capability: sm=89")
+        hint = did_you_mean(plain(name), known_names(tables), "name its capability: sm=89")
         raise AttnDoctorError(f"--pretend gpu={name}: no GPU of that name is in the tables; {hint}")
     memory = product.gib * 1024 or None
     found = tuple(_gpu(number, product.name, product.sm, memory) for number in range(count))

@@ -203,7 +203,7 @@ def test_words_may_be_repeated_and_apart() -> None:
         ("gpu", "write key=value"),
         ("gpu=", "write key=value"),
         ("gpu=rtx409", "did you mean rtx4090"),
-        ("gpu=voodoo", "or name its capability"),
+        ("gpu=voodoo", "name its capability"),
         ("flashattn=2.8", "did you mean flash-attn?"),
         ("zzz=1", "not known"),
         ("torch=new", "new is not a version"),

@@ -179,8 +179,10 @@ def for_python(release: Row, facts: Facts) -> bool:
 
 def is_built(release: Row, cuda: str, facts: Facts) -> bool:
     """Whether a release of torch is known to have a build for this CUDA and processor."""
-    if facts.system.arch != "aarch64":
+    if facts.system.arch not in ("aarch64", "arm64"):
         return True
+    if facts.system.os == "windows":
+        return False
     return cuda in release.get("archs", {}).get("aarch64", ()) or cuda == release.get(
         "pypi_aarch64"
     )

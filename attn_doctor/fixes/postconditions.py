@@ -80,8 +80,7 @@ def with_build(facts: Facts, full: str, cuda: str) -> Facts:
         ptx=None,
         import_error="",
         import_doubt="",
-        # Until 2.6 the wheels on PyPI have the old ABI; those of PyTorch's indexes differ.
-        cxx11_abi=True if parts(version) >= (2, 7) else None if local else False,
+        cxx11_abi=_new_abi(facts, version, local),
         source="index",
         installation_error="",
         has_flex=parts(version) >= (2, 5),
@@ -100,6 +99,18 @@ def with_build(facts: Facts, full: str, cuda: str) -> Facts:
         name: why for name, why in facts.gaps.items() if not name.startswith(("torch", "triton"))
     }
     return derive(replace(facts, torch=torch, triton=triton, gaps=gaps), library.tables())
+
+
+def _new_abi(facts: Facts, version: str, local: str) -> bool | None:
+    """Whether PyTorch compiled a build with the new C++ ABI; None where it depends on the build.
+
+    From 2.7 on all have it; on x86-64 none before 2.6, whose builds on PyTorch's indexes differ.
+    """
+    if parts(version) >= (2, 7):
+        return True
+    if parts(version) < (2, 6) and facts.system.arch == "x86_64":
+        return False
+    return None if local else False
 
 
 def following(diagnosis: Diagnosis, steps: list[Step]) -> tuple[Finding, ...]:

@@ -38,7 +38,7 @@ _TRITON = 639
 #: EXT_PARALLEL=4 and MAX_JOBS=16: 122 s. It has ten CUDA files, so at most ten cores were busy.
 _WORK = {
     "flash-attn": (4.0 * 64, 72, "its README: 3 to 5 min with 64 cores"),
-    "sageattention": (122 / 60 * 10, 10, "measured: 2 min with 16 cores for one GPU architecture"),
+    "sageattention": (122 / 60 * 10, 10, "measured: 2 and 4 min with 16 cores for one GPU"),
 }
 
 
@@ -50,8 +50,8 @@ class Machine(Struct, frozen=True):
 
     @classmethod
     def of(cls, facts: Facts) -> Machine:
-        """Return the machine of the facts; one core if they do not say."""
-        return cls(facts.system.cpus or 1, facts.build.jobs or 1)
+        """Return the machine of the facts; no core if they do not say."""
+        return cls(facts.system.cpus or 0, facts.build.jobs or 1)
 
 
 def estimate(packages: Iterable[str], facts: Facts, *, cuda: bool = False) -> Estimate:
@@ -81,18 +81,31 @@ def _cuda_wanted(facts: Facts) -> bool:
 def build_estimate(name: str, machine: Machine) -> Estimate:
     """Return what compiling `name` needs with this memory and these cores."""
     work, most, source = _WORK[name]
+    if not machine.cpus:
+        return Estimate(basis=f"the number of cores is unknown; {source}")
     at_best = work / min(machine.cpus, most)
     # Jobs that memory forbids leave cores idle, though each compiler may have a few threads.
     at_worst = work / min(machine.cpus, machine.jobs, most)
     # Only of flash-attn is it known what a job takes: its setup.py says so.
     memory = library.tables()["flash-attn"]["jobs"]["gib"] * 1024 if name == "flash-attn" else 0
+    cores = "1 core" if machine.cpus == 1 else f"{machine.cpus} cores"
+    here = f"here {cores}, {machine.jobs} at once by memory"
+    disk = _BUILD_DISK.get(name, 0)
     return Estimate(
-        minutes=(at_best, max(at_worst, at_best * 1.5)),
+        # Two builds of SageAttention on such machines took 122 and 225 s.
+        minutes=(at_best, max(at_worst, at_best * 1.9)),
+        disk_mib=disk,
+        disk_basis="measured for one GPU: the files of the compiler and what is installed"
+        if disk
+        else "",
         ram_mib=machine.jobs * memory,
         ram_basis="its setup.py: 8 to 9 GB a job" if memory else "",
-        basis=f"{source}; here {machine.cpus} cores, {machine.jobs} jobs by memory",
+        basis=f"{source}; {here}",
     )
 
+
+#: MiB on disk at most, with the folders that pip deletes again.
+_BUILD_DISK = {"sageattention": 272 + 75}
 
 #: What pip must find in the environment, since the build is not isolated from torch.
 _BUILD_REQUIREMENTS = {
@@ -235,7 +248,9 @@ def compiling(name: str, facts: Facts) -> tuple[str, ...]:
     if found.obstacles:
         return tuple(f"it cannot be compiled here: {line}" for line in found.obstacles)
     guess = build_estimate(name, Machine.of(facts))
-    low, high = guess.minutes or (0.0, 0.0)
+    if guess.minutes is None:
+        return (f"it can be compiled here ({guess.basis})", *found.doubts)
+    low, high = guess.minutes
     words = span((60 * low, 60 * high))
     return (f"it can be compiled here, in {words} ({guess.basis})", *found.doubts)
 

@@ -6,7 +6,7 @@ named by its address; those of others are only mentioned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -52,6 +52,34 @@ def verdict(name: str, facts: Facts) -> Verdict:
     return _CHECKS[name](facts, library.tables())
 
 
+def every_flash(facts: Facts) -> Iterator[Verdict]:
+    """Yield the releases of flash-attn whose setup.py fetches a wheel that fits, newest first."""
+    tables = library.tables()
+    for row in reversed(tables["flash-attn"]["release"]):
+        asked = replace(facts, flash_attn=Package(installed=True, version=row["version"]))
+        if WHEEL["flash_attn"](asked, tables) == "yes":
+            yield _fetches(row)
+
+
+def every_xformers(facts: Facts) -> Iterator[Verdict]:
+    """Yield the releases of xformers with a wheel that fits, the newest first."""
+    tables = library.tables()
+    for row in reversed(tables["xformers"]["release"]):
+        only = {**tables, "xformers": {**tables["xformers"], "release": [row]}}
+        if WHEEL["xformers"](facts, only) == "yes":
+            yield _xformers_from(row, facts)
+
+
+def _fetches(row: Mapping[str, Any], reason: str = "") -> Verdict:
+    return Verdict(
+        name="flash-attn",
+        wheel="yes",
+        version=row["version"],
+        requirement=f"flash-attn=={row['version']}",
+        reason=reason,
+    )
+
+
 def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
     rows = tables["flash-attn"]["release"]
     newest = rows[-1]["version"]
@@ -63,13 +91,7 @@ def _flash(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
             unpinned = (
                 f"unpinned, pip would take {newest}, whose wheels are not known" if doubt else ""
             )
-            return Verdict(
-                name="flash-attn",
-                wheel="yes",
-                version=row["version"],
-                requirement=f"flash-attn=={row['version']}",
-                reason=unpinned,
-            )
+            return _fetches(row, unpinned)
         if answer != "no":
             doubt = doubt or (answer.reason if isinstance(answer, Unknown) else _gap(facts))
     if named := _by_address(facts):
@@ -146,11 +168,8 @@ def _xformers(facts: Facts, tables: Mapping[str, Any]) -> Verdict:
     if answer != "yes":
         reason = answer.reason if isinstance(answer, Unknown) else _gap(facts)
         return Verdict(name="xformers", wheel="unknown", reason=reason)
-    for row in reversed(tables["xformers"]["release"]):
-        only = {**tables, "xformers": {**tables["xformers"], "release": [row]}}
-        if WHEEL["xformers"](facts, only) == "yes":
-            return _xformers_from(row, facts)
-    return Verdict(name="xformers", wheel="unknown", reason=_gap(facts))
+    unknown = Verdict(name="xformers", wheel="unknown", reason=_gap(facts))
+    return next(every_xformers(facts), unknown)
 
 
 def _xformers_from(row: Mapping[str, Any], facts: Facts) -> Verdict:

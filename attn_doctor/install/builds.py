@@ -14,6 +14,8 @@ from attn_doctor.facts import Facts, Gpu
 #: Where PyTorch keeps its builds, one index for each CUDA version.
 INDEX = "https://download.pytorch.org/whl"
 _CPU_INDEX_SYSTEMS = ("linux",)
+#: The builds of torch that use the GPUs of other vendors; the tables do not list them.
+_OWN_BUILD = {"amd": "rocm", "intel": "xpu"}
 
 
 class TorchBuild(Struct, frozen=True, kw_only=True):
@@ -40,12 +42,24 @@ class TorchBuild(Struct, frozen=True, kw_only=True):
         return f"torch {self.version} {built}"
 
 
+def other_vendor(facts: Facts) -> str:
+    """Return what a GPU of another vendor needs that is not installed; empty if nothing."""
+    build = _OWN_BUILD.get(facts.driver.vendor or "")
+    if build is None or (facts.torch.installed and facts.torch.build == build):
+        return ""
+    gpu, name = ("an AMD GPU", "ROCm") if build == "rocm" else ("an Intel GPU", "XPU")
+    return (
+        f"this is {gpu}, which needs a torch built for {name}, and `install` chooses builds for"
+        f" NVIDIA and the processor only: https://pytorch.org/get-started/locally/ has the command"
+    )
+
+
 def installed_build(facts: Facts) -> TorchBuild | None:
     """Return the installed torch; None if there is none, or a damaged one."""
     torch = facts.torch
     if not torch.installed or not torch.version or torch.installation_error:
         return None
-    if torch.build not in ("cuda", "cpu", "mps"):
+    if torch.build not in ("cuda", "cpu", "mps", _OWN_BUILD.get(facts.driver.vendor or "")):
         return None
     version = torch.version.partition("+")[0]
     return TorchBuild(version=version, cuda=torch.cuda or "", installed=torch.version)

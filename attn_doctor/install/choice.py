@@ -11,21 +11,29 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import parts
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.pip_arguments import PipCall, Wanted
 from attn_doctor.fixes.postconditions import with_build
 from attn_doctor.fixes.python_support import obstacle
-from attn_doctor.install.builds import Fit, TorchBuild, fit, installed_build, published
+from attn_doctor.install.builds import (
+    Fit,
+    TorchBuild,
+    fit,
+    installed_build,
+    other_vendor,
+    published,
+)
 from attn_doctor.install.demand import Demand
 from attn_doctor.install.hardware import COMPILED, gpu_fault
 from attn_doctor.install.known_faults import known_faults, sentence
-from attn_doctor.install.packages import Lacking, Pick, Rules, pick
+from attn_doctor.install.packages import Lacking, Pick, Rules, pick, pick_pair
 
 #: Packages that are built for one torch: where it moves, those that are installed move with it.
 _TIED = ("torchvision", "torchaudio", "flash-attn", "flash-attn-3", "xformers", "sageattention")
+#: The condition that xformers uses the flash-attn beside it.
+PAIR = "xformers with flash-attn"
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -37,6 +45,8 @@ class Choice(Struct, frozen=True, kw_only=True):
     """The facts with this torch."""
     dropped: tuple[str, ...] = ()
     """Installed packages that do not fit the new torch, and that no one asked for."""
+    why: str = ""
+    """Why the installed torch does not stay; empty if it does, or if there is none."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -51,7 +61,7 @@ class Conflict(Struct, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
     names: tuple[str, ...] = ()
     """What each reason is about: `system`, `python`, `driver`, `gpu`, `cuda`, `torch` for the
-    installed one that stays, or a package."""
+    installed one that stays, a package, or `PAIR`."""
 
 
 class _Tried(Struct, frozen=True):
@@ -75,17 +85,28 @@ def choose(
     rules = rules or Rules(community=demand.community)
     offered = (one for one in _builds(demand, facts, tables) if _is_there(one, rules))
     tried = [_try(build, demand, facts, tables, rules) for build in offered]
-    if fault := _gpu_fault(demand, tried):
+    if fault := _gpu_fault(demand, tried) or ("" if demand.gpu else other_vendor(facts)):
         return Conflict(reasons=(fault,), names=("gpu",))
     fitting = [one for one in tried if not one.faults]
     if not fitting:
         names = _smallest(tried)
-        reasons = tuple(_reason(name, tried, {*names} - {name}) for name in names)
+        reasons = tuple(_reason(name, tried, {*names} - {name}, demand) for name in names)
         return Conflict(
             reasons=reasons or ("the tables list no torch for this system",), names=names
         )
     best = min(fitting, key=lambda one: _cost(one, demand))
-    return _choice(best, demand, facts, rules)
+    why = "" if best.build.installed else _why(tried[0])
+    return replace(_choice(best, demand, facts, rules), why=why)
+
+
+def _why(first: _Tried) -> str:
+    """Why the installed torch, which is tried first, does not stay; empty if there is none."""
+    if not first.build.installed:
+        return ""
+    if first.faults:
+        return "; ".join(first.faults.values())
+    built = " and ".join(one.package for one in first.picks if one.how == "build")
+    return f"with torch {first.build.installed}, {built} would have to be compiled"
 
 
 def _always(demand: Demand) -> str:
@@ -143,29 +164,20 @@ def _try(
     ahead = facts if build.installed else with_build(facts, build.full, build.cuda)
     if demand.keep_torch and not build.installed and installed_build(facts):
         faults["torch"] = "the installed torch has to stay"
-    picks = []
+    picks: dict[str, Pick] = {}
     for package in demand.packages:
         answer = pick(package, ahead, rules)
         if isinstance(answer, Lacking):
             faults[package] = answer.reason
         else:
-            picks.append(answer)
-    if fault := _pair_fault(picks, tables):
-        faults["flash-attn"] = fault
-    return _Tried(build, found, faults, tuple(picks), ahead)
-
-
-def _pair_fault(picks: list[Pick], tables: Mapping[str, Any]) -> str:
-    """Return why xformers would not use the flash-attn beside it; empty if it does."""
-    versions = {one.package: one.version for one in picks}
-    if not {"xformers", "flash-attn"} <= versions.keys():
-        return ""
-    rows = tables["xformers"]["release"]
-    accepted = next((row["flash"] for row in rows if row["version"] == versions["xformers"]), "")
-    flash = versions["flash-attn"]
-    if not accepted or SpecifierSet(accepted).contains(flash, prereleases=True):
-        return ""
-    return f"xformers {versions['xformers']} accepts flash-attn {accepted}, and not {flash}"
+            picks[package] = answer
+    if {"xformers", "flash-attn"} <= picks.keys():
+        pair = pick_pair(picks["xformers"], picks["flash-attn"], ahead, rules)
+        if isinstance(pair, Lacking):
+            faults[PAIR] = pair.reason
+        else:
+            picks |= {one.package: one for one in pair}
+    return _Tried(build, found, faults, tuple(picks.values()), ahead)
 
 
 def _cost(one: _Tried, demand: Demand) -> tuple[Any, ...]:
@@ -251,7 +263,7 @@ def _smallest(tried: list[_Tried]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def _reason(name: str, tried: list[_Tried], others: set[str]) -> str:
-    """The reason of the first build that fails for this condition only."""
-    alone = (one for one in tried if name in one.faults and not others & one.faults.keys())
-    return next(alone).faults[name]
+def _reason(name: str, tried: list[_Tried], others: set[str], demand: Demand) -> str:
+    """The reason of the best build that fails for this condition only."""
+    alone = [one for one in tried if name in one.faults and not others & one.faults.keys()]
+    return min(alone, key=lambda one: _cost(one, demand)).faults[name]

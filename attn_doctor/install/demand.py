@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -43,6 +44,9 @@ _ALIASES = {
     "flash-attn": "flash",
     "flash_attn": "flash",
     "flash-attention": "flash",
+    "flashattn": "flash",
+    "flashattention": "flash",
+    "fa2": "flash",
     "flash-attn-3": "flash3",
     "flash_attn_3": "flash3",
     "fa3": "flash3",
@@ -89,8 +93,14 @@ def words_of(given: Sequence[str]) -> tuple[str, ...]:
     found = []
     for text in given:
         word = _ALIASES.get(text.lower(), text.lower())
+        name = re.match(r"[\w-]*", word)[0]  # type: ignore[index]
+        if name != word and name in {*WORDS, *_ALIASES}:
+            raise AttnDoctorError(
+                f"{text}: name it without a release, which is chosen to fit torch and this machine:"
+                f" `attn-doctor install {name}`"
+            )
         if word not in WORDS:
-            hint = did_you_mean(word, [*WORDS, *_ALIASES], f"one of {', '.join(WORDS)}")
-            raise AttnDoctorError(f"{text} is not known to install; {hint}")
+            hint = did_you_mean(word, [*WORDS, *_ALIASES], f"name one of {', '.join(WORDS)}")
+            raise AttnDoctorError(f"{text or 'an empty name'} is not known to install; {hint}")
         found.append(word)
     return tuple(dict.fromkeys(found))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
+from packaging.specifiers import SpecifierSet
 
 from attn_doctor.derived.releases import find, parts, series
 from attn_doctor.facts import Facts
 from attn_doctor.fixes.ready_wheels import ReadyWheel, ready_wheels
 from attn_doctor.fixes.source_builds import preflight
-from attn_doctor.fixes.wheel_check import verdict
+from attn_doctor.fixes.wheel_check import Verdict, every_flash, every_xformers, verdict
 from attn_doctor.rulebook import library
 
 How = Literal["stays", "index", "address", "build"]
@@ -84,6 +85,61 @@ def pick(package: str, facts: Facts, rules: Rules, *, asked: bool = True) -> Pic
     return _PICKERS[package](facts, rules)
 
 
+def pick_pair(
+    xformers: Pick, flash: Pick, facts: Facts, rules: Rules
+) -> tuple[Pick, Pick] | Lacking:
+    """Return an xformers and a flash-attn that it uses, beside the torch of `facts`.
+
+    `xformers` and `flash` are those that would be taken alone. Where they do not fit each other,
+    older releases are tried; what compiles nothing and is new comes first.
+    """
+    pairs = [
+        (one, other)
+        for one in _all_xformers(facts, rules)
+        for other in _all_flash(facts, rules)
+        if accepts_flash(one.version, other.version)
+    ]
+    if pairs:
+        return min(pairs, key=lambda pair: pair[1].how == "build")
+    return Lacking(
+        f"xformers {xformers.version}, for torch {facts.torch.version}, accepts flash-attn"
+        f" {_accepted_flash(xformers.version)}, and not {flash.version}"
+    )
+
+
+def accepts_flash(xformers: str, flash: str) -> bool:
+    """Whether an xformers uses a flash-attn beside it."""
+    accepted = _accepted_flash(xformers)
+    return not accepted or SpecifierSet(accepted).contains(flash, prereleases=True)
+
+
+def _accepted_flash(xformers: str) -> str:
+    rows = library.tables()["xformers"]["release"]
+    return next((str(row["flash"]) for row in rows if row["version"] == xformers), "")
+
+
+def _all_xformers(facts: Facts, rules: Rules) -> Iterator[Pick]:
+    """The installed one, or every release with a wheel, the newest first."""
+    if kept := _kept("xformers", facts):
+        yield kept
+    for found in every_xformers(facts):
+        if not (found.index and rules.only_default):
+            yield _from_index(found)
+
+
+def _all_flash(facts: Facts, rules: Rules) -> Iterator[Pick]:
+    """The installed one, wheels, releases whose setup.py fetches one, and builds from source."""
+    if kept := _kept("flash-attn", facts):
+        yield kept
+    yield from _flash_wheels(facts, rules)
+    for found in every_flash(facts):
+        yield _fetching(found)
+    for row in reversed(library.tables()["flash-attn"]["release"]):
+        built = _built("flash-attn", f"flash-attn=={row['version']}", facts, rules)
+        if "torch" in row and isinstance(built, Pick):
+            yield built
+
+
 def _kept(package: str, facts: Facts) -> Pick | None:
     """An installed package stays if it was built for this torch and loads."""
     field = _FIELDS.get(package)
@@ -108,8 +164,6 @@ def _too_old(sage: str) -> bool:
 
 
 def _accepts(specifier: str | None, torch: str | None) -> bool:
-    from packaging.specifiers import SpecifierSet
-
     return bool(specifier and torch) and SpecifierSet(specifier or "").contains(
         torch or "", prereleases=True
     )
@@ -118,22 +172,23 @@ def _accepts(specifier: str | None, torch: str | None) -> bool:
 def _flash(facts: Facts, rules: Rules) -> Pick | Lacking:
     if fault := _needs_cuda("flash-attn", facts):
         return Lacking(fault)
-    for wheel in ready_wheels("flash-attn", facts, community=rules.community):
-        if wheel.url in rules.rejected:
-            continue
-        if wheel.names_torch(facts.torch.version) or rules.loads(wheel, facts):
-            return _by_address("flash-attn", wheel)
-    if older := _fetched(facts):
-        return older
+    if ready := next(_flash_wheels(facts, rules), None):
+        return ready
+    if older := next(every_flash(facts), None):
+        return _fetching(older)
     listed = [row for row in library.tables()["flash-attn"]["release"] if "torch" in row]
     return _built("flash-attn", f"flash-attn=={listed[-1]['version']}", facts, rules)
 
 
-def _fetched(facts: Facts) -> Pick | None:
-    """The release of flash-attn whose setup.py fetches a wheel that fits."""
-    found = verdict("flash-attn", facts)
-    if found.wheel != "yes" or " @ " in found.requirement:
-        return None
+def _flash_wheels(facts: Facts, rules: Rules) -> Iterator[Pick]:
+    for wheel in ready_wheels("flash-attn", facts, community=rules.community):
+        if wheel.url in rules.rejected:
+            continue
+        if wheel.names_torch(facts.torch.version) or rules.loads(wheel, facts):
+            yield _by_address("flash-attn", wheel)
+
+
+def _fetching(found: Verdict) -> Pick:
     return Pick(
         package="flash-attn",
         how="index",
@@ -162,7 +217,7 @@ def _sage(facts: Facts, rules: Rules) -> Pick | Lacking:
 def _flash_3(facts: Facts, rules: Rules) -> Pick | Lacking:
     if fault := _needs_cuda("FlashAttention 3", facts):
         return Lacking(fault)
-    for wheel in ready_wheels("flash-attn-3", facts):
+    for wheel in ready_wheels("flash-attn-3", facts, community=rules.community):
         if wheel.url not in rules.rejected and wheel.names_torch(facts.torch.version):
             found = _by_address("flash-attn-3", wheel)
             doubt = "whether it has code for GPUs before Hopper is unknown"
@@ -172,6 +227,7 @@ def _flash_3(facts: Facts, rules: Rules) -> Pick | Lacking:
     return Lacking(
         f"no known wheel of FlashAttention 3 is for torch {facts.torch.version} on {system}:"
         " PyTorch's own are for torch 2.9 or later on linux x86_64"
+        f"{_mention('flash-attn-3', facts, rules)}"
     )
 
 
@@ -190,10 +246,7 @@ def _by_address(package: str, wheel: ReadyWheel) -> Pick:
 def _built(package: str, requirement: str, facts: Facts, rules: Rules) -> Pick | Lacking:
     """A build from source, if nothing that is known stops it."""
     found = preflight(package, facts)
-    others = ready_wheels(package, facts, community=True)
-    named = (one for one in others if not one.official and one.names_torch(facts.torch.version))
-    other = None if rules.community else next(named, None)
-    mention = f"; {other.publisher} publishes a wheel (`--community`)" if other else ""
+    mention = _mention(package, facts, rules)
     if found.obstacles:
         build = facts.torch
         wheel = f"no prebuilt wheel of {package} is for torch {build.version}"
@@ -210,6 +263,14 @@ def _built(package: str, requirement: str, facts: Facts, rules: Rules) -> Pick |
     )
 
 
+def _mention(package: str, facts: Facts, rules: Rules) -> str:
+    """Return who else publishes a wheel for this torch; empty if none, or if it was asked for."""
+    others = ready_wheels(package, facts, community=True)
+    named = (one for one in others if not one.official and one.names_torch(facts.torch.version))
+    other = None if rules.community else next(named, None)
+    return f"; {other.publisher} publishes a wheel (`--community`)" if other else ""
+
+
 def _xformers(facts: Facts, rules: Rules) -> Pick | Lacking:
     if fault := _needs_cuda("xformers", facts):
         return Lacking(fault)
@@ -218,6 +279,10 @@ def _xformers(facts: Facts, rules: Rules) -> Pick | Lacking:
         return Lacking(f"xformers: {found.reason}")
     if found.index and rules.only_default:
         return Lacking(f"xformers {found.version}: {found.index} cannot be reached")
+    return _from_index(found)
+
+
+def _from_index(found: Verdict) -> Pick:
     return Pick(
         package="xformers",
         how="index",

@@ -387,6 +387,8 @@ def _write_lock(found: Installation, facts: Facts, name: str) -> None:
     from attn_doctor.install.lock import form_of, locked
     from attn_doctor.render.install.text import machine_line
 
+    if name != "-" and Path(name).is_file():
+        raise AttnDoctorError(f"{name} exists: choose another name")
     uv = facts.python.uv or shutil.which("uv") or ""
     if not uv:
         raise AttnDoctorError("--lock needs uv, which is not on PATH: `pip install uv`")

@@ -50,6 +50,7 @@ def installation_json(
         "cuda": choice.torch.cuda,
         "index": choice.torch.index,
         "stays": bool(choice.torch.installed),
+        "why": choice.why,
     }
     data["packages"] = [_package(one) for one in choice.picks]
     data["dropped"] = list(choice.dropped)

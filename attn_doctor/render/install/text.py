@@ -48,6 +48,8 @@ def installation_text(found: Installation, facts: Facts, terminal: Terminal) -> 
     lines = [*terminal.wrap(clean(title), 0), ""]
     lines[0] = terminal.style(lines[0], "bold")
     lines += _row("torch", _torch(found, facts), terminal)
+    if choice.why:
+        lines += _row("", f"the installed one does not stay: {choice.why}", terminal)
     read = {one.source: one for one in found.read}
     for pick in choice.picks:
         lines += _row(pick.package, _pick(pick), terminal)

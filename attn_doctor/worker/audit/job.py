@@ -31,6 +31,8 @@ _HELD = 1 << 28
 _LOST = ("AcceleratorError", "CUDA error", "illegal memory access", "device-side assert")
 #: Bytes that a call may take without a look at the free memory.
 _SMALL = 1 << 29
+#: Scores that the processor compares faster than a GPU that other processes use too.
+_ON_HOST = 1 << 19
 #: Compiled kernels that one process keeps: shapes beyond make torch forget and compile again.
 _COMPILED = 64
 
@@ -46,6 +48,8 @@ def audit(job: dict[str, Any], emit: Emit) -> None:
     emit("stage", stage="device")
     device = devices.open(job["device"], job["share"])
     warnings.simplefilter("ignore")
+    if device.type != "cpu":
+        torch.set_num_threads(1)  # other processes of this audit use the other processors
     groups, settled = job.get("groups") or (), set()
     for number, plain in enumerate(job["cases"]):
         if groups and groups[number] in settled:
@@ -124,13 +128,16 @@ def _compared(case: Case, route: calls.Route, job: dict[str, Any], device: Any) 
         torch._dynamo.config.cache_size_limit = _COMPILED
     exec(WAYS[case.how].code, made)  # noqa: S102
     q, k, v, mask = (made[name] for name in ("q", "k", "v", "mask"))
+    on_host = device.type != "cpu" and case.scores <= _ON_HOST
+    hides = mask.cpu() if on_host and mask is not None else mask
     call = Call(
         torch=torch, device=str(device), inputs=(q, k, v), turned=False,
         run=lambda: made["attention"](q, k, v, mask),
-        adjust=_hiding(mask, case),
+        adjust=_hiding(hides, case),
         scale=1 / math.sqrt(case.size), training=case.training,
         rounding=rounding(job["rounding"], case.dtype, str(device)),
-        wait=lambda: devices.wait(device), seed=case.seed, keeps=False,
+        # Transfers wait for the device, and nothing is timed.
+        wait=lambda: None, seed=case.seed, keeps=False, on_host=on_host,
     )  # fmt: skip
     probe = Probe("this call", None, lambda *_: made["upstream"], "")
     found = _figures(prove(call, [probe]))

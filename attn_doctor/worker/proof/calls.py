@@ -40,6 +40,9 @@ class Call(NamedTuple):
     keeps: bool = True
     """Results stay valid after the next call; those of CUDA graphs do not."""
     seed: int = 0
+    on_host: bool = False
+    """Compare on the processor, after one transfer: where several processes share a GPU, each
+    transfer waits for its turn. `adjust` gets tensors of the processor then."""
 
     def heads_first(self, tensor: Any) -> Any:
         """A view of a tensor as (batch, heads, length, size)."""
@@ -210,14 +213,22 @@ class _Prover:
         call, torch = self.call, self.call.torch
         self.stage("reference")
         start = time.perf_counter()
-        query, key, value = self._copies
+        after = [call.heads_first(one) for one in call.inputs]
+        copies = self._copies
+        if call.on_host:
+            sent = [*copies, *after, *results.values(), *([] if upstream is None else [upstream])]
+            sent = _on_host(torch, sent)
+            copies, after = sent[:3], sent[3:6]
+            results = dict(zip(results, sent[6:]))  # noqa: B905
+            upstream = None if upstream is None else sent[-1]
+        query, key, value = copies
         found = compare.compare(
             torch, (query, key, value), results, call.adjust, call.scale, call.rounding, part,
             upstream,
         )  # fmt: skip
         self._calls += 1
         self._rows += found["out"].rows
-        wrong = [one.wrong for one in found.values() if one.wrong] + self._changed()
+        wrong = [one.wrong for one in found.values() if one.wrong] + self._changed(copies, after)
         if wrong and self.wrong:
             self._also.append(probe.named(call.training))
         elif wrong:
@@ -230,13 +241,12 @@ class _Prover:
             self._kept = [(name, one, one.clone()) for name, one in results.items()]
         self.reference_seconds += time.perf_counter() - start
 
-    def _changed(self) -> list[str]:
-        call = self.call
-        pairs = zip(("queries", "keys", "values"), call.inputs, self._copies)  # noqa: B905
+    def _changed(self, copies: Sequence[Any], after: Sequence[Any]) -> list[str]:
+        pairs = zip(("queries", "keys", "values"), after, copies)  # noqa: B905
         return [
             f"it changes the {name} that it is given, in place"
             for name, one, copy in pairs
-            if not call.torch.equal(call.heads_first(one), copy)
+            if not self.call.torch.equal(one, copy)
         ]
 
     def compare_kept(self) -> None:
@@ -260,3 +270,10 @@ class _Prover:
         return Proof(
             self.results, compared, self.wrong + also, tuple(self.seconds), self.reference_seconds
         )
+
+
+def _on_host(torch: Any, tensors: Sequence[Any]) -> list[Any]:
+    """Copies of tensors of one dtype in the processor's memory, sent together."""
+    flat = torch.cat([one.reshape(-1) for one in tensors]).cpu()
+    parts = flat.split([one.numel() for one in tensors])
+    return [part.view(one.shape) for part, one in zip(parts, tensors)]  # noqa: B905

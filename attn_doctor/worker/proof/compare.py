@@ -113,7 +113,8 @@ class _Rows:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._places: list[tuple[int, int, Any, int]] = []
+        #: Batch, head and number of rows of each part that was added.
+        self._places: list[tuple[int, int, int]] = []
         self._columns: list[Any] = []
 
     def add(self, part: exact.Part, got: Any) -> None:
@@ -122,6 +123,8 @@ class _Rows:
         off = got - part.exact
         strange = (~torch.isfinite(got)).sum(-1).double()
         slope = torch.zeros_like(off) if part.slope is None else part.slope
+        batch, head, *rows = part.place
+        order = rows[0] if rows else torch.arange(len(got), device=got.device)
         columns = [
             off.square().sum(-1),
             part.exact.square().sum(-1),
@@ -131,10 +134,10 @@ class _Rows:
             slope.square().sum(-1),
             strange,
             strange * (part.exact == 0).all(-1),
+            order.double(),
         ]
         self._columns.append(torch.stack(columns))
-        batch, head, *rows = part.place
-        self._places.append((batch, head, rows[0] if rows else None, got.shape[0]))
+        self._places.append((batch, head, len(got)))
 
     def evaluated(self, name: str, scale: float, shared: bool) -> Compared:
         """Evaluate all rows that were added.
@@ -148,7 +151,7 @@ class _Rows:
             return Compared(math.nan, math.nan, math.nan, 0, math.inf, wrong)
         rows = torch.cat(self._columns, dim=1)
         off, size, noise, _, _, steep, *_ = rows
-        sums = rows.sum(1)
+        sums = rows[:-1].sum(1)
         # NaN must not be lost: it is the largest. 0/0 is right, as the zeros of a masked row.
         alone = torch.where(off == 0, torch.zeros_like(off), off / noise)
         ratio, place = alone.nan_to_num(math.inf, math.inf).max(0)
@@ -162,14 +165,16 @@ class _Rows:
             chance = torch.maximum(chance, self._between_heads(rows))
         elif heads:
             chance = torch.stack([noise.sum() * size.sum(), noise.sum() * steep.sum()])
-        numbers = torch.cat(
-            [sums, chance, torch.stack([ratio, worst_block]), off[place][None], size[place][None],
-             noise[place][None]]
-        ).tolist()  # fmt: skip
-        where, start = int(place), int(block_place) * TILE
+        # All numbers come in one transfer from the device: an index that is a tensor is one too.
+        places = torch.stack([place, block_place * TILE])
+        picked = rows.index_select(1, places)
+        *numbers, row, first, where, start = torch.cat(
+            [sums, chance, torch.stack([ratio, worst_block]), picked[:3, 0], picked[-1], places]
+        ).tolist()
+        worst, block_from = self._place(where, row), self._place(start, first)
         figures = _Figures(name, scale, heads, *numbers)
-        found = figures.compared(len(off), self._words(where), self._words(start))
-        return found._replace(place=self._place(where))
+        found = figures.compared(len(off), self._words(worst), self._words(block_from))
+        return found._replace(place=worst)
 
     def _between_heads(self, rows: Any) -> Any:
         """How far chance may move the two factors, from how they differ between heads: squares.
@@ -189,22 +194,19 @@ class _Rows:
             found.append((product - factor * weight).square().sum())
         return torch.stack(found) * (len(heads) / (len(heads) - 1))
 
-    def _words(self, number: int) -> str:
-        """Where the row with this number is, in words."""
-        batch, head, row = self._place(number)
+    def _words(self, place: tuple[int, int, int]) -> str:
+        """The place of a row in words."""
+        batch, head, row = place
         sample = f" of sample {batch}" if self._places[-1][0] else ""
         return f"row {row} of head {head}{sample}"
 
-    def _place(self, number: int) -> tuple[int, int, int]:
-        """Batch, head and row of the row with this number; that of the last for a larger one."""
-        found = (0, 0, 0)
-        for batch, head, rows, count in self._places:
-            row = min(number, count - 1)
-            found = (batch, head, row if rows is None else int(rows[row]))
+    def _place(self, number: float, row: float) -> tuple[int, int, int]:
+        """Batch, head and row of the row with this number."""
+        for batch, head, count in self._places:
             if number < count:
-                break
+                return (batch, head, int(row))
             number -= count
-        return found
+        raise AssertionError(f"row {number} was not added")
 
 
 def _blocks(torch: Any, column: Any) -> Any:

@@ -18,6 +18,9 @@ from attn_doctor.worker.audit.case import Case
 
 #: The worker writes its stack and ends where one call takes too long.
 _TOO_LONG = "Timeout ("
+#: Errors of a GPU that say what a call does not allow: memory that does not begin at a multiple of
+#: 16 bytes, and work that a CUDA graph cannot hold. The process is lost, but no result is wrong.
+_NOT_ALLOWED = ("misaligned address", "during capture", "stream is capturing")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -99,7 +102,7 @@ def _answer(event: Mapping[str, Any]) -> Answer:
         message = str(event.get("message", ""))
         first = next((line for line in message.splitlines() if line.strip()), "")
         words = f"{event['failed']}: {first[:160]}"
-        if event.get("lost"):
+        if event.get("lost") and not any(sign in words for sign in _NOT_ALLOWED):
             return Answer(number=number, kind=Kind.CRASHED, sentence=words)
         return Answer(number=number, refusal=words)
     forward = str(event.get("forward_only", ""))[:200]

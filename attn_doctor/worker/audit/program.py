@@ -46,7 +46,6 @@ def exact(q, k, v, mask):
     weights = torch.softmax(q @ k.repeat_interleave(heads // kv_heads, 1).mT * size**-0.5, -1)
     return weights @ v.repeat_interleave(heads // kv_heads, 1)"""
 _ROWS = """\
-rows = torch.linspace(0, length - 1, 64).long().to(device)
 def exact(q, k, v, mask):
     scores = q[:, :, rows] @ k.repeat_interleave(heads // kv_heads, 1).mT * size**-0.5
     if mask is not None:
@@ -90,7 +89,8 @@ def heading(title: str, device: str) -> list[str]:
 
 
 def _compared(case: Case, bound: Bound, *, sampled: bool) -> str:
-    lines = ["wide = [x.detach().double().requires_grad_() for x in (q, k, v)]"]
+    lines = ["rows = torch.linspace(0, length - 1, 64).long().to(device)"] if sampled else []
+    lines += ["wide = [x.detach().double().requires_grad_() for x in (q, k, v)]"]
     lines += ["right = [exact(*wide, mask)]"]
     if case.training:
         lines += ["right += torch.autograd.grad(right[0], wide, upstream.double())"]

@@ -13,9 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from attn_doctor.backends.audit import faults, plan, programs
+from attn_doctor.backends.audit import run as audit
 from attn_doctor.backends.audit.calls import Runner
 from attn_doctor.backends.audit.outcome import Fault, Kind
 from attn_doctor.backends.audit.shrink import shrink
+from attn_doctor.facts import Facts, Python
+from attn_doctor.findings import Diagnosis
 from attn_doctor.worker.audit import scripts
 from attn_doctor.worker.audit.case import Case
 from attn_doctor.worker.audit.lines import GRADIENTS, LAYOUTS, MASKS, VALUES
@@ -194,7 +197,7 @@ lost = []
 def memory_efficient_attention(q, k, v, bias, p, scale):
     if lost or q.shape[1] % 50 == 1:
         lost.append(1)
-        raise RuntimeError("CUDA error: misaligned address")
+        raise RuntimeError("CUDA error: " + open(__file__ + ".error").read())
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
 """
@@ -205,6 +208,8 @@ def test_calls_behind_a_lost_device_run_in_the_next_process(
 ) -> None:
     with wrong_backend.auditing(torch_python, tmp_path, patch.setenv) as (name, runner):
         (name.parent / "xformers" / "ops.py").write_text(LOST)
+        error = name.parent / "xformers" / "ops.py.error"
+        error.write_text("an illegal memory access was encountered")
         part = [Case(length=length, training=True) for length in (130, 151, 140)]
         answers, _ = runner.run(part)
         assert [one.kind for one in answers] == [None, Kind.CRASHED]
@@ -212,6 +217,73 @@ def test_calls_behind_a_lost_device_run_in_the_next_process(
         assert found.cases == (Case(length=1, size=8),)
         rest, _ = runner.run(part[2:])
         assert [one.kind for one in rest] == [None]
+        # An error that says what a call does not allow is refused.
+        error.write_text("misaligned address")
+        refused = runner.run(part)[0][1]
+        assert (refused.kind, refused.refusal) == (
+            None,
+            "RuntimeError: CUDA error: misaligned address",
+        )
+
+
+def test_lanes_side_by_side_find_what_one_finds(
+    torch_python: str, tmp_path: Path, patch: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three lanes share one backend: all calls are counted once, and each fault is shrunk once."""
+    name = wrong_backend.write(tmp_path, "last key left out")
+    patch.setenv("PYTHONPATH", str(name.parent))
+    usual = Case(length=20, heads=2, kv_heads=2, training=True)
+    cases = [usual._replace(seed=seed, how="call") for seed in range(12)]
+    made = [
+        plan.Part(probes=("one",) * 3, cases=tuple(cases[start : start + 3]), alone=start == 3)
+        for start in range(0, 12, 3)
+    ]
+    monkeypatch.setattr(plan, "parts", lambda *_: made)
+    monkeypatch.setattr(audit, "count", lambda *_: 3)
+    facts = Facts(python=Python(path=torch_python))
+    options = plan.Options(
+        names=("xformers",), device="cpu", progress_file=str(tmp_path / "progress.json")
+    )
+    report = audit.run(Diagnosis(facts=facts, findings=(), rules=0), options)
+    (result,) = report.results
+    assert (result.wrong, result.done, report.complete) == (12, 12, True)
+    (fault,) = result.faults
+    assert (fault.count, fault.confirmed) == (12, True)
+    assert fault.cases == ({"length": 2, "size": 8},)
+    kept = json.loads((tmp_path / "progress.json").read_text())["backends"]["xformers/direct"]
+    assert (kept["parts"], kept["result"]["wrong"]) == ([0, 1, 2, 3], 12)
+
+
+#: A result is the same whether the device or the processor compares it.
+_COMPARED_ON_HOST = """
+import torch
+from attn_doctor.worker.audit import job
+from attn_doctor.worker.audit.case import Case
+from attn_doctor.worker.backends import calls
+
+given = {"name": "native", "route": "direct", "share": 0.9, "rounding": "fused",
+         "score_bytes": {"training": 0, "inference": 0}}
+made, route = job.Call, calls.find("native", "direct")
+bad = type("Route", (), {"call": staticmethod(lambda *x: 1.1 * route.call(*x))})
+usual = Case(length=40, heads=4, kv_heads=2, batch=2, training=True)
+for case in (usual._replace(mask="hole", layout="slices of one projection"),
+             usual._replace(gradient="that of a sum", training=True), Case(length=7)):
+    for attention in (route, bad):
+        found = []
+        for on_host in (False, True):
+            job.Call = lambda **more: made(**{**more, "on_host": on_host})
+            found.append(job._compared(case, attention, given, torch.device("cpu")))
+        print(found[0] == found[1], bool(found[1]["wrong"]))
+"""
+
+
+def test_the_processor_compares_as_the_device_does(torch_python: str) -> None:
+    done = subprocess.run(
+        [torch_python, "-c", _COMPARED_ON_HOST],
+        capture_output=True, text=True, check=False, timeout=200,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])},
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", "False", "True", "True"] * 3, done.stderr[-2000:]
 
 
 #: torch's memory-efficient backward: gradients of scores are scaled, and then float16.
@@ -278,7 +350,9 @@ for number, line in enumerate(sys.stdin):
 
 
 @pytest.mark.parametrize("name", ["native", "_native_math", "_native_flash", "flex"])
-def test_programs_of_right_backends_find_nothing(torch_python: str, name: str) -> None:
+def test_programs_of_right_backends_find_nothing(
+    torch_python: str, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Each table's lines, in programs: a program is not wrong by itself."""
     usual = Case(length=48, heads=2, kv_heads=2, batch=2, training=name != "flex")
     every = [
@@ -293,7 +367,12 @@ def test_programs_of_right_backends_find_nothing(torch_python: str, name: str) -
     ]  # fmt: skip
     if name == "_native_flash":
         every = [one for one in every if one.mask == "none" and one.layout[:5] != "sizes"]
-    lines = {}
+    lines: dict[str, str] = {}
+    with monkeypatch.context() as patched:  # as of calls whose scores do not fit
+        patched.setattr("attn_doctor.worker.audit.program._SCORES", 1)
+        case = usual._replace(training=False, mask="none" if name == "_native_flash" else "rows")
+        bound = Bound("out", "whole", 0.02)
+        lines["sampled"] = program((case,), name, "direct", "cpu", bound, "title")
     for number, case in enumerate(every):
         bounds = [Bound("out", "whole", 0.02), Bound("out", "finite", 0.0)]
         bounds += [Bound("dv", "whole", 0.03)] if case.training else []

@@ -112,6 +112,8 @@ class Advisory(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A program of at most 15 lines that shows the fault; empty if it needs more."""
     shows: str = ""
     """A pattern that the program's output holds where the fault is; empty if it does not say."""
+    probe: str = ""
+    """The probe of `audit` of more than one call that shows the fault, by its name."""
     seen: tuple[str, ...] = ()
     """What it gave where we ran it: day, GPU, versions, result."""
     reported: tuple[str, ...] = ()

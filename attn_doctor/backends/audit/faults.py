@@ -50,7 +50,14 @@ def of_case(
     )
 
 
-def of_script(name: str, answer: Answer, attempt: Attempt, device: str, where: str) -> Fault:
+def of_script(
+    name: str,
+    answer: Answer,
+    attempt: Attempt,
+    device: str,
+    where: str,
+    findings: Iterable[Finding],
+) -> Fault:
     """The fault that a script has found."""
     title = f"{attempt.name}: {answer.sentence}. {where}"
     text = scripts.program(
@@ -63,6 +70,19 @@ def of_script(name: str, answer: Answer, attempt: Attempt, device: str, where: s
         probe=name,
         first=name,
         program=text,
+        known=_shown_by(name, attempt.name, findings),
+    )
+
+
+def _shown_by(probe: str, name: str, findings: Iterable[Finding]) -> tuple[str, ...]:
+    """The advisories that apply here whose fault a probe shows."""
+    return tuple(
+        finding.rule.partition("/")[2]
+        for finding in findings
+        if finding.advisory is not None
+        and finding.verdict is Verdict.PROBLEM
+        and finding.advisory.probe == probe
+        and (not finding.backends or name in finding.backends)
     )
 
 

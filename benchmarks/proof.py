@@ -55,6 +55,7 @@ RIGHT = {
     "cuda": [
         ("native", "direct"), ("_native_cudnn", "direct"), ("_native_efficient", "direct"),
         ("_native_flash", "direct"), ("_native_math", "direct"), ("flex", "compiled"),
+        ("flash", "direct"), ("flash_varlen", "direct"),
         ("sage", "direct"), ("_sage_qk_int8_pv_fp8_cuda", "direct"),
         ("_sage_qk_int8_pv_fp8_cuda_sm90", "direct"), ("_sage_qk_int8_pv_fp16_cuda", "direct"),
         ("_sage_qk_int8_pv_fp16_triton", "direct"), ("sage_varlen", "direct"),

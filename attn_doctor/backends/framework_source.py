@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from attn_doctor.facts import Facts
 from attn_doctor.facts.installed import Package
 from attn_doctor.files import TEXT, read_text
+from attn_doctor.python_source import tree_of
 
 if TYPE_CHECKING:
     import ast  # `check` imports this module, and rarely needs it
@@ -49,16 +50,9 @@ def names_in_source(facts: Facts, framework: str) -> frozenset[str] | None:
 
 @cache
 def _names(folder: str, framework: str) -> frozenset[str] | None:
-    import ast
-
     path, named = PLACES[framework]
-    text = _text(Path(folder) / path)
-    if text is None:
-        return None
-    try:
-        return frozenset(named(ast.parse(text))) or None
-    except (SyntaxError, RecursionError, MemoryError, ValueError):
-        return None
+    tree = tree_of(_text(Path(folder) / path))
+    return (frozenset(named(tree)) or None) if tree is not None else None
 
 
 @cache

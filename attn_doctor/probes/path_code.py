@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import warnings
 
 from attn_doctor.host import Host
 from attn_doctor.probes.added_folder import END, Added
+from attn_doctor.python_source import tree_of
 
 #: Functions of `os.path` that give a path for paths, and what they do with one.
 _SAME = ("os.fspath", "os.path.abspath", "os.path.normpath", "os.path.realpath", "str")
@@ -17,15 +17,12 @@ def changes(host: Host, line: str, folder: str, prefix: str) -> list[Added] | No
 
     `folder` is that of the file, and `prefix` is `sys.prefix`.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes such as "C:\Users" are not ours
-            body = ast.parse(line).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = tree_of(line)
+    if tree is None:
         return None
     code = _Code(host, folder, prefix)
     added: list[Added] = []
-    for statement in body:
+    for statement in tree.body:
         found = code.statement(statement)
         if found is None:
             return None

@@ -21,6 +21,7 @@ from packaging.version import Version
 from attn_doctor.facts import Facts
 from attn_doctor.files import TEXT, read_text
 from attn_doctor.kernels.builder import presets
+from attn_doctor.python_source import tree_of
 from attn_doctor.rulebook import library
 
 #: The text of a file below the package's folder; None if there is none.
@@ -219,13 +220,7 @@ class Source:
         return found
 
     def _parsed(self, path: str) -> ast.Module | None:
-        text = self._files(path)
-        if text is None:
-            return None
-        try:
-            return ast.parse(text)
-        except (SyntaxError, RecursionError, MemoryError, ValueError):
-            return None
+        return tree_of(self._files(path))
 
     # _import_structure["wan"] = ["WanPipeline", "WanVACEPipeline"]
     def _places(self, path: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from attn_doctor.configs.readers import flat, yaml_lines
 from attn_doctor.configs.readers.settings import Setting, Value
+from attn_doctor.python_source import tree_of
 
 #: Settings that a group has at least; nodes and lines of text that are looked at.
 _FEWEST, _MOST, _LINES = 3, 1 << 18, 500
@@ -14,13 +15,8 @@ _FEWEST, _MOST, _LINES = 3, 1 << 18, 500
 
 def settings_in(code: str) -> Iterator[dict[str, Setting]]:
     """Each dictionary, call with keywords and text of YAML, by key, as far as it can be parsed."""
-    import warnings
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = tree_of(code)
+    if tree is None:
         return
     for count, node in enumerate(ast.walk(tree)):
         found: dict[str, Setting] = {}

@@ -17,6 +17,7 @@ from attn_doctor.configs.diffusers.pipelines import CALL, Files
 from attn_doctor.configs.diffusers.pipelines import Source as Diffusers
 from attn_doctor.facts import Facts
 from attn_doctor.files import TEXT, read_text
+from attn_doctor.python_source import tree_of
 
 MODELS = "simpletuner/helpers/models/"
 BACKEND = "simpletuner/helpers/training/attention_backend.py"
@@ -88,11 +89,7 @@ class Source:
         return any(_PACKS.search(text) for text in texts)
 
     def _tree(self, path: str) -> ast.Module | None:
-        text = self._files(path)
-        try:
-            return ast.parse(text) if text is not None else None
-        except (SyntaxError, RecursionError, MemoryError, ValueError):
-            return None
+        return tree_of(self._files(path))
 
     def _file(self, module: str) -> str:
         base = module.replace(".", "/")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from attn_doctor.host import Host
 from attn_doctor.numbers import natural
+from attn_doctor.python_source import tree_of
 
 #: For a CUDA version such as `12.4`, the lowest version accepted and the first one refused.
 Bounds = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
@@ -22,14 +23,15 @@ def read(host: Host, torch: str, family: str) -> Bounds:
     """Return the table for a compiler family in the torch at `torch`; empty if there is none."""
     name = _NAMES.get(family, "")
     text = host.try_read(host.join(torch, *_FILE), 1 << 20) if torch and name else ""
+    tree = tree_of(text)
     constants: dict[str, object] = {}
     try:
-        for node in ast.parse(text).body:
+        for node in tree.body if tree is not None else ():
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 if isinstance(target, ast.Name) and ("VERSION" in target.id):
                     constants[target.id] = _value(node.value, constants)
-    except (SyntaxError, RecursionError, MemoryError, ValueError, TypeError):
+    except (RecursionError, TypeError):  # nested by the thousand, or a key that is a dictionary
         return {}
     found = constants.get(name)
     if not isinstance(found, dict):

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from attn_doctor.facts import Dispatcher
+from attn_doctor.python_source import tree_of
 
 _ENUM = "AttentionBackendName"
 _REGISTRY = "_AttentionBackendRegistry"
@@ -32,10 +33,10 @@ _MODULES = ("torch.", "F.", "functools.", "math.", "flex_attention.", "xops.", "
 
 def describe(text: str, checksum: str = "") -> Dispatcher:
     """Describe the text of a dispatcher; of one with another form than known ones, its checksum."""
-    try:
-        source = _Source(ast.parse(text))
-    except (SyntaxError, RecursionError, MemoryError, ValueError):
+    tree = tree_of(text)
+    if tree is None:
         return Dispatcher(checksum=checksum)
+    source = _Source(tree)
     if not source.members or not source.registered or not all(map(source.has, _COMMON)):
         return Dispatcher(checksum=checksum)
     members = source.members
@@ -54,15 +55,14 @@ def features(text: str, attributes: Sequence[str] = ()) -> list[str] | None:
 
     `attributes`: beginnings of names; then only the attributes of classes that begin so count.
     """
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, RecursionError, MemoryError, ValueError):
+    tree = tree_of(text)
+    if tree is None:
         return None
     if not attributes:
-        return [line for one in _without_docstring(body) for line in _Features(one, "").lines]
+        return [line for one in _without_docstring(tree.body) for line in _Features(one, "").lines]
     return [
         f"{owner.name}.{_text(target)} = {_text(node.value)}"
-        for owner in body
+        for owner in tree.body
         if isinstance(owner, ast.ClassDef)
         for node in owner.body
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from attn_doctor.facts import Facts, Gpu, Program, Torch
 from attn_doctor.fixes.cuda_home.advice import Advice, Way
@@ -108,6 +109,7 @@ def test_plain_terminals_get_plain_text() -> None:
     assert "\x1b[32mchosen" in as_text(REPORT, Terminal(colour=True))
 
 
+@pytest.mark.posix
 def test_changes_are_listed_with_what_they_set() -> None:
     assert changes(PLAN, Terminal()).splitlines() == [
         "  changed   /h/dot/bashrc (the target of /h/.bashrc)",
@@ -119,6 +121,7 @@ def test_changes_are_listed_with_what_they_set() -> None:
     ]
 
 
+@pytest.mark.posix
 def test_json() -> None:
     found = json.loads(as_json(REPORT, PLAN, written=True, undo="x"))
     assert found["chosen"]["root"] == "/opt/cuda-13.0"

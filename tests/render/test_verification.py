@@ -16,6 +16,7 @@ KERNEL = Verification(
 PROGRAM = Verification(folder="/k", title="python 'a b.py'", hit=False, key="program", message="no")
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize(
     ("results", "command"),
     [

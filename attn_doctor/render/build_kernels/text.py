@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from attn_doctor.facts import Facts
@@ -234,11 +234,22 @@ def _last(report: Report, terminal: Terminal, *, exported: bool) -> Iterator[str
         counts[word] = counts.get(word, 0) + 1
     printed = ", ".join(f"{number} {word}" for word, number in counts.items())
     total = plural(len(report.results), "kernel")
-    yield terminal.style(f"{total}: {printed}; {report.seconds:.1f} s", "bold")
+    words = f"{total}: {printed}; {report.seconds:.1f} s{_parts_of_time(report.phases)}"
+    yield terminal.style(words, "bold")
     if report.targets and not report.failed:
         yield from next_steps(report.folder, report.targets, terminal, exported=exported)
     else:
         yield from terminal.wrap(_next(report), 0)
+
+
+def _parts_of_time(phases: Mapping[str, float]) -> str:
+    """What took the time of a build on one device, in parentheses; empty if it is not known."""
+    ends = [phases.get(name) for name in ("torch_imported", "last_build_ended", "all_done")]
+    torch, built, done = (end or 0.0 for end in ends)
+    if not 0 < torch <= built <= done:
+        return ""
+    spent = {"importing torch": torch, "compiling": built - torch, "verifying": done - built}
+    return f" ({', '.join(f'{name} {seconds:.1f}' for name, seconds in spent.items())})"
 
 
 def _next(report: Report) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -20,6 +21,9 @@ def schema() -> dict[str, Any]:
     shapes: tuple[type, ...] = (Finding, Facts, Matrix, NewerRelease)
     references, components = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
     finding, facts, matrix, newer = references
+    for component in components.values():
+        if "description" in component:  # as Python does by itself from 3.13 on
+            component["description"] = cleandoc(component["description"])
     # Renderers add the lines for the shell and leave out what only `fix` uses.
     del components["Fix"]["properties"]["done"]
     components["Fix"]["properties"]["commands"] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +99,7 @@ def test_a_report_in_words(request_of: Make) -> None:
     assert "  was killed by SIGSEGV\n" in text
     assert "built, but not reused: the FX graph was compiled again; differs: inductor" in text
     assert "3 kernels: 1 built, 1 failed, 1 not reused; " in text
+    assert re.search(r" s \(importing torch [\d.]+, compiling [\d.]+, verifying [\d.]+\)\n", text)
     assert "run the same command again" in text
     log = next(line for line in text.splitlines() if line.startswith("  log"))
     assert Path(log.split()[1]).exists()

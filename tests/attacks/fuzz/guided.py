@@ -1,15 +1,19 @@
 """Runs one target with atheris, which keeps inputs that reach new lines of attn-doctor.
 
 `pip install atheris`, then `python -m tests.attacks.fuzz.guided TARGET --seconds 600`. Each new
-failure is printed with its input; the run goes on. atheris prints the number of inputs at its end.
+failure is printed with its input; the run goes on. The number of inputs is printed at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import resource
+import shutil
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
 
@@ -27,7 +31,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=600, help="of wall time")
     parser.add_argument("--seeds", nargs="*", default=[], help="further valid inputs: files")
     asked = parser.parse_args()
-    seen = set()
+    seen: set[tuple[object, ...]] = set()
+    number, end = 0, time.monotonic() + asked.seconds
     with tempfile.TemporaryDirectory() as name:
         corpus, folder = Path(name, "corpus"), Path(name, "work")
         corpus.mkdir()
@@ -37,6 +42,13 @@ def main() -> None:
             (corpus / str(number)).write_bytes(seed)
 
         def one(data: bytes) -> None:
+            nonlocal number
+            if time.monotonic() > end:
+                shutil.rmtree(name, ignore_errors=True)
+                print(f"{asked.target}: {number} inputs, {len(seen)} failures, {_used()}")
+                sys.stdout.flush()
+                os._exit(1 if seen else 0)  # atheris would end the process without a word
+            number += 1
             try:
                 attempt(asked.target, folder, data)
             except Exception as error:
@@ -55,10 +67,16 @@ def main() -> None:
             return changed
 
         longest = max(4096, 2 * max(map(len, seeds)))
-        options = [f"-max_total_time={asked.seconds}", "-rss_limit_mb=4096", "-timeout=900"]
-        argv = [sys.argv[0], *options, f"-max_len={longest}", "-verbosity=0", str(corpus)]
+        options = ["-rss_limit_mb=4096", "-timeout=900", "-report_slow_units=900", "-verbosity=0"]
+        argv = [sys.argv[0], *options, f"-max_len={longest}", str(corpus)]
         atheris.Setup(argv, one, custom_mutator=custom)
         atheris.Fuzz()
+
+
+def _used() -> str:
+    """Processor time and memory of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return f"{used.ru_utime + used.ru_stime:.0f} s of processor time, {used.ru_maxrss >> 10} MB"
 
 
 if __name__ == "__main__":

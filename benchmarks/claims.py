@@ -667,6 +667,141 @@ def _uv(*arguments: str | Path) -> None:
     subprocess.run(["uv", "pip", *arguments, "-q"], check=True, timeout=LIMIT)
 
 
+def _both(name: str, *ways: Callable[[Path], bool]) -> Breakage:
+    """Break an environment in several ways at once."""
+    return Breakage(name, lambda root: all(way(root) for way in ways))
+
+
+def _replaced(pattern: str, part: bytes, other: bytes, what: str) -> Breakage:
+    """Replace the first `part` of a file; `part` empty means its beginning."""
+
+    def apply(root: Path) -> bool:
+        path = next(site(root).glob(pattern), None)
+        data = path.read_bytes() if path else b""
+        if path is None or part not in data:
+            return False
+        path.unlink()  # the other copies keep theirs
+        path.write_bytes(data.replace(part, other, 1) if part else other + data)
+        return True
+
+    return Breakage(f"{pattern} {what}", apply)
+
+
+def _for_another_processor(pattern: str) -> Breakage:
+    """Let the header of an extension name 64-bit Arm, as a wheel for it does."""
+
+    def apply(root: Path) -> bool:
+        path = next(site(root).glob(pattern), None)
+        if path is None:
+            return False
+        data = bytearray(path.read_bytes())
+        data[18:20] = (183).to_bytes(2, "little")  # e_machine: EM_AARCH64
+        path.unlink()
+        path.write_bytes(data)
+        return True
+
+    return Breakage(f"{pattern} for another processor", apply)
+
+
+def _customized(root: Path) -> bool:
+    """A sitecustomize.py that puts a folder with another release of diffusers first."""
+    _target("diffusers==0.31.0")(root)
+    (root / "custom").mkdir()
+    line = f"import sys\nsys.path.insert(0, {str(root / 'other')!r})\n"
+    (root / "custom" / "sitecustomize.py").write_text(line)
+    return True
+
+
+def _finder(name: str) -> Callable[[Path], bool]:
+    """Let an import hook lead to the sources of a package, as newer `pip install -e` does."""
+
+    def apply(root: Path) -> bool:
+        _editable(name)(root)
+        (site(root) / f"__editable__.{name}.pth").unlink()
+        module = f"__editable___{name}_finder"
+        (site(root) / f"__editable__.{name}.pth").write_text(
+            f"import {module}; {module}.install()\n"
+        )
+        (site(root) / f"{module}.py").write_text(
+            "import sys\nfrom importlib.util import spec_from_file_location\n"
+            f"MAPPING = {{{name!r}: {str(root / 'checkout' / 'src' / name)!r}}}\n"
+            "class Finder:\n"
+            "    @classmethod\n"
+            "    def find_spec(cls, fullname, path=None, target=None):\n"
+            "        if fullname in MAPPING:\n"
+            "            folder = MAPPING[fullname]\n"
+            "            return spec_from_file_location(fullname, folder + '/__init__.py')\n"
+            "def install():\n    sys.meta_path.append(Finder)\n"
+        )
+        return True
+
+    return apply
+
+
+def _linked(root: Path) -> bool:
+    """Move torch to another disk and leave a link."""
+    (root / "disk").mkdir()
+    (site(root) / "torch").rename(root / "disk" / "torch")
+    (site(root) / "torch").symlink_to(root / "disk" / "torch")
+    return True
+
+
+def _only_bytecode(name: str) -> Callable[[Path], bool]:
+    """Leave of a package what an uninstaller leaves: folders with bytecode."""
+
+    def apply(root: Path) -> bool:
+        if not (site(root) / name).is_dir():
+            return False
+        for path in (site(root) / name).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                path.unlink()
+        for path in site(root).glob(f"{name}-[0-9]*.dist-info"):
+            _remove(path)
+        return True
+
+    return apply
+
+
+def _library_in_front(name: str) -> Callable[[Path], bool]:
+    """Put a library without functions into a folder of LD_LIBRARY_PATH."""
+
+    def apply(root: Path) -> bool:
+        (root / "front").mkdir()
+        subprocess.run(
+            ["g++", "-shared", f"-Wl,-soname,{name}", "-x", "c++", os.devnull, "-o",
+             root / "front" / name],
+            check=True,
+        )  # fmt: skip
+        return True
+
+    return apply
+
+
+def _another_metadata(name: str, version: str) -> Callable[[Path], bool]:
+    """Leave metadata of an older release beside those of a package."""
+
+    def apply(root: Path) -> bool:
+        info = next(site(root).glob(f"{name}-[0-9]*.dist-info"), None)
+        if info is None:
+            return False
+        older = info.with_name(f"{name}-{version}.dist-info")
+        shutil.copytree(info, older)
+        text = re.sub(r"(?m)^Version: .*", f"Version: {version}", (older / "METADATA").read_text())
+        (older / "METADATA").unlink()
+        (older / "METADATA").write_text(text)
+        return True
+
+    return apply
+
+
+def _without_pyvenv(root: Path) -> bool:
+    path = root / "pyvenv.cfg"
+    if not path.exists():
+        return False
+    path.unlink()
+    return True
+
+
 BREAKAGES = (
     Breakage("as installed", lambda _: True),
     Breakage("moved", _elsewhere),
@@ -848,6 +983,132 @@ BREAKAGES = (
     _cut("regex/_regex*.so", 0, "empty"),
     _cut("triton/_C/libtriton.so", 0.5, "cut short"),
     _cut("bitsandbytes/libbitsandbytes_c*.so", 0.5, "cut short"),
+    # Listed on 26 November 2026
+    _without("pip"),
+    _removed("pip/_internal"),
+    Breakage("without pyvenv.cfg", _without_pyvenv),
+    _both("without pip and packaging", _without("pip").apply, _without("packaging").apply),
+    _both(
+        "torch without RECORD and libc10.so",
+        _removed("torch-[0-9]*.dist-info/RECORD").apply,
+        _removed("torch/lib/libc10.so").apply,
+    ),
+    _both(
+        "numpy without RECORD and __init__.py",
+        _removed("numpy-[0-9]*.dist-info/RECORD").apply,
+        _removed("numpy/__init__.py").apply,
+    ),
+    Breakage(
+        "another diffusers by sitecustomize.py", _customized, (("PYTHONPATH", "{root}/custom"),)
+    ),
+    Breakage("an import hook of an editable diffusers", _finder("diffusers")),
+    Breakage("an import hook of an editable accelerate", _finder("accelerate")),
+    Breakage("torch on another disk", _linked),
+    *(
+        Breakage(f"{name} with bytecode only", _only_bytecode(name))
+        for name in ("torch", "torchvision", "xformers", "diffusers", "numpy")
+    ),
+    *(
+        Breakage(
+            f"{name} without functions in LD_LIBRARY_PATH",
+            _library_in_front(name),
+            (("LD_LIBRARY_PATH", "{root}/front"),),
+        )
+        for name in (
+            "libcudnn.so.9",
+            "libc10.so",
+            "libgomp.so.1",
+            "libcudart.so.12",
+            "libcudart.so.13",
+        )
+    ),
+    *(
+        Breakage(f"metadata of {name} {version} too", _another_metadata(name, version))
+        for name, version in (
+            ("numpy", "1.24.0"),
+            ("diffusers", "0.28.0"),
+            ("transformers", "4.30.0"),
+            ("torchvision", "0.15.1"),
+            ("xformers", "0.0.20"),
+            ("packaging", "19.0"),
+        )
+    ),
+    *map(
+        _for_another_processor,
+        (
+            "torchvision/_C*.so",
+            "torch/_C.*.so",
+            "torch/lib/libtorch_cpu.so",
+            "safetensors/_saf*.so",
+            "numpy/_core/_multiarray_umath*.so",
+            "xformers/_C.so",
+            "torchaudio/lib/libtorchaudio*.so",
+            "tokenizers/tok*.so",
+        ),
+    ),
+    _replaced("torch/_tensor.py", b"", b"\0\0\0\0", "with NUL bytes"),
+    _replaced(
+        "torch/nn/functional.py", b"def linear", b"<<<<<<< HEAD\ndef linear", "with a conflict"
+    ),
+    _replaced(
+        "diffusers/models/attention_processor.py",
+        b"import math",
+        b"<<<<<<< HEAD\nimport math",
+        "with a conflict",
+    ),
+    _replaced("diffusers/utils/import_utils.py", b"", b"\xff\xfe", "with a wrong encoding"),
+    _replaced(
+        "transformers/modeling_utils.py",
+        b"import copy",
+        b"import copyy",
+        "with a misspelled import",
+    ),
+    _replaced("torch/version.py", b"__version__", b"version__", "without a version"),
+    *(
+        _install("--no-deps", what)
+        for what in (
+            "huggingface_hub==0.36.0",
+            "tokenizers==0.21.4",
+            "transformers==4.57.1",
+            "transformers==5.2.0",
+            "sympy==1.11",
+            "packaging==20.9",
+            "jinja2==2.11.3",
+            "triton==2.1.0",
+            "xformers==0.0.31",
+            "torchvision==0.19.1",
+            "torchvision==0.24.1",
+            "torchaudio==2.7.1",
+            "diffusers==0.25.1",
+            "numpy==2.2.6",
+            "safetensors==0.4.1",
+            "accelerate==0.26.1",
+            "regex==2019.12.20",
+            "kernels==0.10.0",
+            "torchao==0.13.0",
+            "bitsandbytes==0.45.5",
+            "peft==0.14.0",
+        )
+    ),
+    _removed("bitsandbytes/libbitsandbytes_cpu.so"),
+    _removed("nvidia/cusparselt"),
+    _removed("nvidia/nccl"),
+    _removed("torch/lib/libshm.so"),
+    _removed("torch/lib/libtorch_global_deps.so"),
+    _removed("torch/_dynamo"),
+    _removed("torch/lib/libgomp*"),
+    _removed("torch.libs"),
+    _removed("numpy.libs"),
+    _removed("pillow.libs"),
+    _removed("triton/backends"),
+    _without("setuptools", "networkx"),
+    _without("mpmath"),
+    _without("markupsafe"),
+    _without("certifi"),
+    _without("hf_xet"),
+    _without("click"),
+    _without("typer"),
+    _without("anyio"),
 )
 
 

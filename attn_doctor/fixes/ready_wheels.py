@@ -109,7 +109,9 @@ def _for_platform(platform: str, facts: Facts) -> bool:
     system = facts.system
     if (system.os == "windows") != platform.startswith("win") or system.os == "macos":
         return False
-    if system.musl or not platform.endswith(_ARCHS.get(system.arch or "", ("?",))):
+    # A log of Windows does not name the processor; NVIDIA's drivers for it are for x86-64.
+    arch = system.arch or ("x86_64" if system.os == "windows" else "")
+    if system.musl or not platform.endswith(_ARCHS.get(arch, ("?",))):
         return False
     newest = min((int(one) for one in _GLIBC.findall(platform)), default=0)
     glibc = parts(system.glibc or "")

@@ -138,7 +138,8 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
     words = _words(fix.run)
     if not words or None in (facts.torch.installed, facts.python.version, facts.system.os):
         return fix
-    found = _chosen(words, _Same(facts))
+    community = any("--community" in argv for argv in fix.run)
+    found = _chosen(words, _Same(facts), community)
     if isinstance(found, Conflict):
         head = _LATER if {*found.names} <= _WORDS.keys() else _NOWHERE
         reasons = "; ".join(found.reasons)
@@ -150,7 +151,7 @@ def _decided(fix: Fix, facts: Facts, *, builds: bool) -> Fix:
         fix,
         title=_title(found),
         safety=Safety.ASK,
-        run=(("attn-doctor", "install", *words),),
+        run=(("attn-doctor", "install", *words, *["--community"] * community),),
         manual="",
         needs="",
     )
@@ -205,9 +206,9 @@ class _Same:
 
 
 @lru_cache(maxsize=16)
-def _chosen(words: tuple[str, ...], same: _Same) -> Choice | Conflict:
+def _chosen(words: tuple[str, ...], same: _Same, community: bool) -> Choice | Conflict:
     """What `install` chooses; all backends of a report ask for it."""
-    return choose(Demand(words=words), same.facts, library.tables())
+    return choose(Demand(words=words, community=community), same.facts, library.tables())
 
 
 def _words(run: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:

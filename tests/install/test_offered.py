@@ -149,3 +149,16 @@ def test_a_log_of_another_machine_decides_what_is_possible() -> None:
     old = first("Python 3.8.18", "torch 2.4.1+cu121")
     assert (old.run, old.title.startswith("Not possible with this Python")) == ((), True)
     assert first("Python 3.12.4", "torch 2.9.1+cu128").run
+
+
+def test_a_log_of_windows_gets_the_wheel_of_the_fork() -> None:
+    from attn_doctor.explain.engine import explain
+    from attn_doctor.rulebook import library
+
+    lines = (
+        "Platform: Windows", "Python version: 3.12.10", "pytorch version: 2.9.1+cu128",
+        "ModuleNotFoundError: No module named 'sageattention'",
+    )  # fmt: skip
+    found = offered_for_log(explain((), library.load(), None, texts=["\n".join(lines)]))
+    run = next(fix.run for fix in found.matches[0].fixes if fix.run)
+    assert run == (("attn-doctor", "install", "sage", "--community"),)

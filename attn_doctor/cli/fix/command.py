@@ -105,12 +105,17 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
 
     def named(self) -> list[str]:
         """The ids of the rules that the user named; a cause means all of its rules."""
+        from attn_doctor.install.demand import WORDS
         from attn_doctor.rulebook import library
         from attn_doctor.rulebook.rule_lookup import find_rules
 
         every = library.load(self.folders)
         causes = library.tables()["causes"]["cause"]
         words = self.rules_ or ()
+        for word in words:
+            if word in WORDS and not any(rule.id.partition("/")[2] == word for rule in every):
+                command = f"attn-doctor install {word}"
+                raise AttnDoctorError(f"{word!r} is not a rule; `{command}` makes it work here")
         return [rule.id for word in words for rule in find_rules(word, every, causes).rules]
 
     def first_plan(self, diagnosis: Diagnosis, named: Collection[str], *, local: bool) -> Plan:

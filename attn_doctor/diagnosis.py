@@ -111,6 +111,7 @@ def examine(host: Host, python: str = "", limit: float = LIMIT) -> Facts:
         chosen.plain,
         chosen.answer.version,
         chosen.answer.cache_tag,
+        chosen.answer.stdlib,
     )
     running = [_Running(probe, host, site) for probe in PROBES]
     _start(running, until)

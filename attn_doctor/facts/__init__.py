@@ -128,6 +128,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Metadata of known packages that cannot be read."""
     incomplete_packages: tuple[IncompletePackage, ...] | None = None
     """Known packages, and packages that they import, with files that are gone or cut short."""
+    unrecorded_packages: tuple[str, ...] | None = None
+    """Those of them without `RECORD`, the list of their files, so that pip cannot replace them."""
     duplicates: tuple[Duplicate, ...] | None = None
     """Known packages and CUDA wheels that are installed more than once."""
     unmet_requirements: tuple[UnmetRequirement, ...] | None = None

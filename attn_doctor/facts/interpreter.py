@@ -100,7 +100,8 @@ class IncompletePackage(Struct, frozen=True, kw_only=True):
     file: str | None = None
     """The first such file, relative to site-packages."""
     reason: str | None = None
-    """What is wrong with it: `gone`, `empty` or `cut short`."""
+    """What is wrong with it: `gone`, `empty`, `cut short`, `not text`, `with a conflict of Git` or
+    `for another processor`."""
     files: int | None = None
     """Number of such files among those that an import may execute."""
 
@@ -116,8 +117,8 @@ class Duplicate(Struct, frozen=True, kw_only=True):
     """The folders that the copies are in, in import order."""
     place: DuplicatePlace | None = None
     """Why there are several: two in one `folder`; one in `pythonpath`; one in a folder that code of
-    a `.pth` file adds (`path-file`); one of the `user`, beside that of an environment or the
-    system; or several `environments`."""
+    a `.pth` file or `sitecustomize.py` adds (`path-file`); one of the `user`, beside that of an
+    environment or the system; or several `environments`."""
     keep: Version | None = None
     """The version that its own files have; else the newest one."""
     stray: str | None = None
@@ -125,4 +126,5 @@ class Duplicate(Struct, frozen=True, kw_only=True):
     pythonpath: str | None = None
     """PYTHONPATH without these folders."""
     path_file: str | None = None
-    """The `.pth` file whose code adds one of these folders; empty if none does."""
+    """The `.pth` file or `sitecustomize.py` whose code adds one of these folders; empty if none
+    does."""

@@ -263,10 +263,11 @@ class Host:
         return msgspec.convert(self.ask("measure", path, seconds), Measure)
 
     def changed_files(self, info: str, seconds: float) -> tuple[tuple[str, int], ...]:
-        """Return files that the RECORD of a package lists and that are gone (-1) or shorter.
+        """Return files that the RECORD of a package lists and that differ.
 
-        Each with its size. `info` is the package's metadata folder, in site-packages. Only files
-        that an import may execute count. OSError: the package has no RECORD.
+        Each with its size, or -1 if it is gone, -2 if it is compiled for another processor, -3 if
+        it is longer. `info` is the package's metadata folder, in site-packages. Only files that an
+        import may execute count. OSError: the package has no RECORD.
         """
         answer = self.ask("changed_files", info, seconds)
         return tuple((str(path), int(size)) for path, size in answer)

@@ -84,9 +84,10 @@ _RECORD = 1 << 23
 # torch/_C.cpython-312-x86_64-linux-gnu.so,sha256=…,37584
 # "name, with a comma.py",sha256=…,12
 def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
-    """Return files that RECORD in the folder `info` lists and that are gone (-1) or shorter.
+    """Return files that RECORD in the folder `info` lists and that differ.
 
-    Each with its size. Only files count that an import may execute: compiled modules, sources at
+    Each with its size, or -1 if it is gone, -2 if it is compiled for another processor, -3 if it is
+    longer. Only files count that an import may execute: compiled modules, sources at
     most two folders deep, and torch's helper program. Files of tests do not count, which people
     delete. What is not read after `seconds` is left out.
     """
@@ -109,9 +110,31 @@ def _changed_files(info: str, seconds: float) -> list[tuple[str, int]]:
             have = -1
         except (OSError, ValueError):  # a name may hold a NUL
             continue
-        if have < int(size):
-            found.append((path, have))
+        if have != int(size):
+            found.append((path, have if have < int(size) else -3))
+        elif not source and _for_another_processor(os.path.join(site, path)):
+            found.append((path, -2))
     return found
+
+
+#: Processor → its number in the header of an ELF file.
+_PROCESSORS = {"x86_64": 62, "aarch64": 183}
+
+
+def _for_another_processor(path: str) -> bool:
+    """Whether an ELF file names another processor than this one; False if that is unknown."""
+    own = _PROCESSORS.get(os.uname().machine) if hasattr(os, "uname") else None
+    try:
+        head = read_bytes(path, 20, cut=True)
+    except OSError:
+        return False
+    number = int.from_bytes(head[18:20], "little")
+    return (
+        head[:4] == b"\x7fELF"
+        and own is not None
+        and number in _PROCESSORS.values()
+        and (number != own)
+    )
 
 
 def _danger(

@@ -1,4 +1,4 @@
-"""A folder that a `.pth` file adds to the import path."""
+"""A folder that a `.pth` file or `sitecustomize.py` adds to the import path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ END = 1 << 30
 
 
 class Added(Struct, frozen=True, kw_only=True):
-    """A folder that a `.pth` file adds to the import path."""
+    """A folder that a `.pth` file or `sitecustomize.py` adds to the import path."""
 
     folder: str
     at: int = END

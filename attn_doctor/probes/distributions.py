@@ -130,10 +130,11 @@ class Site(Struct, frozen=True, kw_only=True):
     """Tag in the names of its compiled modules, such as `cpython-312`; empty if unknown."""
     pth_code: tuple[str, ...] = ()
     """`.pth` files with lines that Python would execute."""
-    pth_unread: tuple[str, ...] = ()
-    """Those of them that may change the import path in a way that is not understood."""
+    path_unread: tuple[str, ...] = ()
+    """Those of them, and `sitecustomize.py`, that may change the import path in a way that is not
+    understood."""
     added_by: Mapping[str, str] = {}
-    """Folder → the `.pth` file whose code adds it to the import path."""
+    """Folder → the `.pth` file or `sitecustomize.py` whose code adds it to the import path."""
     leftovers: tuple[str, ...] = ()
     """Folders such as `~orch` that an interrupted uninstall left behind."""
 
@@ -168,15 +169,18 @@ def scan(
     plain: tuple[str, ...] = (),
     python: str = "",
     cache_tag: str = "",
+    stdlib: str = "",
 ) -> Site:
     """Read the names in each site-packages folder, and in those that `.pth` files add.
 
     `plain` are those of `folders` that PYTHONPATH adds; Python reads no `.pth` files there.
+    `stdlib` is the folder of the standard library.
     """
     path = _ImportPath(host, prefix, plain, gaps)
     for folder in folders:
         if folder not in plain:
             path.add_site(folder)
+    path.customize(stdlib)
     found: list[Distribution] = []
     leftovers: list[str] = []
     for folder in path.folders:
@@ -196,7 +200,7 @@ def scan(
         python=python,
         cache_tag=cache_tag,
         pth_code=tuple(path.code),
-        pth_unread=tuple(path.unread),
+        path_unread=tuple(path.unread),
         added_by=path.added_by,
         leftovers=tuple(leftovers),
     )
@@ -211,10 +215,10 @@ class _ImportPath:
         self._entries = [*plain, "", "", ""]
         self._names: dict[str, tuple[str, ...]] = {}
         self._sites: set[str] = set()
-        #: `.pth` files that run code, and those whose code is not understood.
+        #: `.pth` files that run code, and files whose code is not understood.
         self.code: list[str] = []
         self.unread: list[str] = []
-        #: Folder → the `.pth` file whose code adds it.
+        #: Folder → the file whose code adds it.
         self.added_by: dict[str, str] = {}
 
     @property
@@ -241,6 +245,25 @@ class _ImportPath:
     def _apply(self, path: str, folder: str, name: str) -> None:
         file = path_files.read(self._host, folder, name, self._prefix)
         self.code += [path] * file.runs
+        self._follow(path, file)
+
+    def customize(self, stdlib: str) -> None:
+        """Add what the first `sitecustomize.py` adds, which `site` imports at the end."""
+        for folder in self._searched(stdlib):
+            if path_files.CUSTOM in self.names(folder):
+                file = path_files.read_custom(self._host, folder, self._prefix)
+                self._follow(self._host.join(folder, path_files.CUSTOM), file)
+                return
+
+    def _searched(self, stdlib: str) -> Iterator[str]:
+        """Yield the folders with the standard library, which comes after PYTHONPATH."""
+        plain = self._entries.index("")
+        yield from filter(None, self._entries[:plain])
+        if stdlib:
+            yield stdlib
+        yield from filter(None, self._entries[plain:])
+
+    def _follow(self, path: str, file: path_files.PathFile) -> None:
         self.unread += [path] * file.unread
         for one in file.added:
             if one.code:

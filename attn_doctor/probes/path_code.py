@@ -1,4 +1,7 @@
-"""Reads which folders a line of a `.pth` file puts on the import path, from its syntax tree."""
+"""Reads which folders code puts on the import path, from its syntax tree.
+
+The code is a line of a `.pth` file, or `sitecustomize.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,19 @@ from attn_doctor.python_source import tree_of
 _SAME = ("os.fspath", "os.path.abspath", "os.path.normpath", "os.path.realpath", "str")
 
 
-def changes(host: Host, line: str, folder: str, prefix: str) -> list[Added] | None:
-    """Return the folders that `line` adds; None if it is not understood.
+def changes(host: Host, code: str, folder: str, prefix: str, file: str = "") -> list[Added] | None:
+    """Return the folders that `code` adds; None if it is not understood.
 
-    `folder` is that of the file, and `prefix` is `sys.prefix`.
+    `folder` is that of the file, and `prefix` is `sys.prefix`. `file` is `__file__`, which a line
+    of a `.pth` file does not have.
     """
-    tree = tree_of(line)
+    tree = tree_of(code)
     if tree is None:
         return None
-    code = _Code(host, folder, prefix)
+    known = _Code(host, folder, prefix, file)
     added: list[Added] = []
     for statement in tree.body:
-        found = code.statement(statement)
+        found = known.statement(statement)
         if found is None:
             return None
         added += found
@@ -31,14 +35,15 @@ def changes(host: Host, line: str, folder: str, prefix: str) -> list[Added] | No
 
 
 class _Code:
-    """The names that a line of code has bound so far."""
+    """The names that code has bound so far."""
 
-    def __init__(self, host: Host, folder: str, prefix: str) -> None:
+    def __init__(self, host: Host, folder: str, prefix: str, file: str) -> None:
         self._host = host
         #: Local name → what it was imported as.
         self._imported: dict[str, str] = {}
         #: Names with a known text; Python runs the line where `sitedir` is the folder.
-        self._texts = {"sitedir": folder, "sys.prefix": prefix, "sys.exec_prefix": prefix}
+        own = {"__file__": file} if file else {"sitedir": folder}
+        self._texts = {**own, "sys.prefix": prefix, "sys.exec_prefix": prefix}
 
     def statement(self, node: ast.stmt) -> list[Added] | None:
         """Return the folders that a statement adds; None if it is not understood."""

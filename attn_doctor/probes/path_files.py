@@ -1,4 +1,4 @@
-"""Reads what a `.pth` file does to the import path, without running it.
+"""Reads what a `.pth` file or `sitecustomize.py` does to the import path, without running it.
 
 Python adds each line that is a folder, and executes each line that begins with `import`. Of that
 code the common ways to change `sys.path` are understood: insert, append, extend, `+=`, a slice or a
@@ -13,7 +13,9 @@ from msgspec import Struct
 from attn_doctor.host import Host
 from attn_doctor.probes.added_folder import END, Added
 
-#: Characters of a line of code that are parsed; longer ones are not understood.
+#: The module that `site` imports after the `.pth` files were read.
+CUSTOM = "sitecustomize.py"
+#: Characters of code that are parsed; longer code is not understood.
 _LONGEST = 4000
 
 
@@ -49,11 +51,21 @@ def read(host: Host, folder: str, name: str, prefix: str) -> PathFile:
     return PathFile(added=tuple(added), runs=runs, unread=unread)
 
 
-def _changes(host: Host, line: str, folder: str, prefix: str) -> list[Added] | None:
-    """Return the folders that a line of code adds; None if it is not understood."""
-    if len(line) > _LONGEST:
+def read_custom(host: Host, folder: str, prefix: str) -> PathFile:
+    """Return what `sitecustomize.py` in `folder` does."""
+    path = host.join(folder, CUSTOM)
+    text = host.try_read(path, _LONGEST + 1)
+    if "path" not in text and "addsitedir" not in text:
+        return PathFile(runs=True)
+    found = _changes(host, text, folder, prefix, path)
+    return PathFile(added=tuple(found or ()), runs=True, unread=found is None)
+
+
+def _changes(host: Host, code: str, folder: str, prefix: str, file: str = "") -> list[Added] | None:
+    """Return the folders that code adds; None if it is not understood."""
+    if len(code) > _LONGEST:
         return None
     from attn_doctor.probes.path_code import changes
 
-    found = changes(host, line, folder, prefix)
+    found = changes(host, code, folder, prefix, file)
     return None if found is None else [one for one in found if host.is_dir(one.folder)]

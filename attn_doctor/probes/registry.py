@@ -45,6 +45,6 @@ PROBES: tuple[Probe, ...] = (
     Probe("extension", ("extensions",), extensions.read),
     Probe("package", (*packages.FIELDS, "unmet_requirements"), packages.read),
     Probe("metadata", ("damaged_metadata", "duplicates"), metadata.read),
-    Probe("file", ("incomplete_packages",), files.read),
+    Probe("file", files.FIELDS, files.read),
     Probe("environment", ("env",), environment.read),
 )

@@ -34,10 +34,10 @@ def commands(words: Sequence[str], facts: Facts) -> list[tuple[str, ...]]:
     if changing and (named := conda_named(words, facts)):
         return [conda_command(words, named, python.prefix or "")]
     if not changing or not python.externally_managed:
-        return [*_pip_first(python), _direct(words, python)]
+        return [*_pip_first(python), _direct(words, facts)]
     if words[1] == "install" and not keeps_system_packages(facts):
         return _in_own_environment(words, facts)
-    return [*_pip_first(python), (*_direct(words, python), "--break-system-packages")]
+    return [*_pip_first(python), (*_direct(words, facts), "--break-system-packages")]
 
 
 def obstacle(facts: Facts) -> str:
@@ -77,12 +77,21 @@ def keeps_system_packages(facts: Facts) -> bool:
     return facts.torch.installed is True and facts.torch.source not in (None, "system", "conda")
 
 
-def _direct(words: Sequence[str], python: Python) -> tuple[str, ...]:
+def _direct(words: Sequence[str], facts: Facts) -> tuple[str, ...]:
     """The command with pip of the interpreter, or with uv for an environment without pip."""
+    python = facts.python
     path = python.path or "python"
     if python.pip == "" and python.uv and not pixi_project(python.prefix or ""):
         return (python.uv, "pip", words[1], "--python", path, *_for_uv(words))
-    return (path, *_without_user_site(python), "-m", "pip", *words[1:])
+    return (path, *_without_user_site(python), "-m", "pip", *_overwriting(words, facts)[1:])
+
+
+def _overwriting(words: Sequence[str], facts: Facts) -> Sequence[str]:
+    """The command with what lets pip replace a package without `RECORD`; uv needs no option."""
+    if words[1] != "install" or not {*names(words)} & {*(facts.unrecorded_packages or ())}:
+        return words
+    rest = [word for word in words[2:] if word != "--force-reinstall"]
+    return (*words[:2], "--ignore-installed", *rest)
 
 
 def _without_user_site(python: Python) -> tuple[str, ...]:

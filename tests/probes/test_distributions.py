@@ -144,7 +144,7 @@ def test_code_that_changes_the_import_path_is_understood(
         "/venv/lib/python3.12/x/x.py": "",
     }
     site = site_of(files, "/pt", SITE, plain=("/pt",))
-    assert (site.folders, site.pth_unread) == (folders, ())
+    assert (site.folders, site.path_unread) == (folders, ())
     added = {one for one in folders if one not in ("/pt", SITE, "/opt/t")}
     assert site.added_by == dict.fromkeys(added, f"{SITE}/first.pth")
 
@@ -164,7 +164,7 @@ def test_code_that_changes_the_import_path_is_understood(
 )
 def test_code_that_is_not_understood_is_said_so(code: str) -> None:
     site = site_of({f"{SITE}/first.pth": code, "/opt/b/x.py": ""})
-    assert (site.folders, site.pth_unread) == ((SITE,), (f"{SITE}/first.pth",))
+    assert (site.folders, site.path_unread) == ((SITE,), (f"{SITE}/first.pth",))
 
 
 def test_python_agrees_on_the_import_path(tmp_path: Path) -> None:
@@ -193,6 +193,42 @@ def test_python_agrees_on_the_import_path(tmp_path: Path) -> None:
     site = scan(LocalHost(), (str(folder),), str(tmp_path), Gaps())
     assert [*site.folders] == wanted
     assert len(wanted) == 7
+
+
+@pytest.mark.parametrize(
+    ("code", "folders", "unread"),
+    [
+        ("import sys\nsys.path.insert(0, '/opt/b')\n", ("/opt/b", "/pt", SITE), False),
+        ("import os, sys\nhere = os.path.dirname(__file__)\nsys.path.append(here + '/deps')\n",
+         ("/pt", SITE, "/pt/deps"), False),
+        ("import warnings\nwarnings.simplefilter('ignore')\n", ("/pt", SITE), False),
+        ("import sys\nif sys.version_info > (3,):\n    sys.path.insert(0, '/opt/b')\n",
+         ("/pt", SITE), True),
+    ],
+)  # fmt: skip
+def test_sitecustomize(code: str, folders: tuple[str, ...], unread: bool) -> None:
+    files = {
+        "/pt/sitecustomize.py": code,
+        "/opt/b/x.py": "",
+        "/pt/deps/x.py": "",
+        f"{SITE}/sitecustomize.py": "import sys; sys.path.append('/opt/b')",
+    }
+    site = site_of(files, "/pt", SITE, plain=("/pt",))
+    assert site.folders == folders
+    assert site.path_unread == ("/pt/sitecustomize.py",) * unread
+    added = {one for one in folders if one not in ("/pt", SITE)}
+    assert site.added_by == dict.fromkeys(added, "/pt/sitecustomize.py")
+
+
+def test_only_the_first_sitecustomize_is_imported() -> None:
+    files = {
+        f"{SITE}/sitecustomize.py": "import sys; sys.path.append('/opt/b')",
+        "/opt/b/x.py": "",
+        "/usr/lib/python3.12/sitecustomize.py": "",
+    }
+    for stdlib, folders in (("", (SITE, "/opt/b")), ("/usr/lib/python3.12", (SITE,))):
+        site = scan(machine(files), (SITE,), "/venv", Gaps(), stdlib=stdlib)
+        assert site.folders == folders
 
 
 def test_pth_files_on_pythonpath_are_not_read() -> None:

@@ -45,6 +45,22 @@ def test_an_environment_without_pip_is_served_by_uv() -> None:
     )  # fmt: skip
 
 
+def test_pip_overwrites_a_package_without_a_list_of_files() -> None:
+    again = ("pip", "install", "--force-reinstall", "--no-deps", "torch==2.13.0")
+    python = Python(path="/srv/bin/python", pip="26.2")
+    facts = Facts(system=System(os="linux"), python=python, unrecorded_packages=("torch",))
+    assert argv_for(again, facts)[3:] == (
+        "install", "--ignore-installed", "--no-deps", "torch==2.13.0",
+    )  # fmt: skip
+    assert argv_for(("pip", "install", "numpy"), facts)[3:] == ("install", "numpy")
+    by_uv = Facts(
+        system=System(os="linux"),
+        python=Python(path="/srv/bin/python", pip="", uv="/usr/bin/uv"),
+        unrecorded_packages=("torch",),
+    )
+    assert argv_for(again, by_uv)[5:] == again[2:]
+
+
 def test_the_python_of_a_portable_build_leaves_out_packages_of_the_user() -> None:
     path = r"C:\ComfyUI\python_embeded\python.exe"
     python = Python(path=path, pip="25.2", environment="embeddable")

@@ -1,8 +1,8 @@
 """Finds files of installed packages that are gone or cut short, by what their RECORD lists.
 
 Only packages that attention needs are looked at, and of these only what an import may execute. A
-source that is shorter than recorded counts only if it is empty or ends within a line: people edit
-installed files.
+source of another size counts only if it is empty, ends within a line, or cannot be Python: people
+edit installed files. Without a RECORD only `__init__.py` is looked for.
 """
 
 from __future__ import annotations
@@ -20,33 +20,74 @@ from attn_doctor.probes.interpreter.shadowing import MODULES
 _FURTHER = ("filelock", "packaging", "pillow", "pyyaml", "regex", "tokenizers", "typing-extensions")
 #: Seconds for each package; a cold disk takes longer.
 SECONDS = 0.5
-#: Shorter files of one package that are read.
+#: Files of one package that are read because their size differs.
 MOST = 20
 
 
+#: The fields of `Facts` that `read` returns.
+FIELDS = ("incomplete_packages", "unrecorded_packages")
+
+
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
-    """Return the field `incomplete_packages` of `Facts`."""
+    """Return the fields `incomplete_packages` and `unrecorded_packages` of `Facts`."""
     unread = gaps.reasons.get("python.distribution_count", "")
     if unread:
-        gaps.add("incomplete_packages", unread)
-        return {"incomplete_packages": None}
+        for field in FIELDS:
+            gaps.add(field, unread)
+        return dict.fromkeys(FIELDS)
     names = {name for names in MODULES.values() for name in names} | {*_FURTHER}
-    chosen = [one for one in site.distributions if one.name in names]
-    return {"incomplete_packages": tuple(_incomplete(host, chosen))}
+    chosen = [
+        one for one in site.distributions if one.name in names and one.info.endswith(".dist-info")
+    ]
+    without = [one for one in chosen if "RECORD" not in host.try_list(one.info)]
+    return {
+        "incomplete_packages": (
+            *_incomplete(host, [one for one in chosen if one not in without]),
+            *_without_init(host, without),
+            *_numpy(host, site),
+        ),
+        "unrecorded_packages": tuple(one.name for one in without),
+    }
+
+
+def _without_init(host: Host, chosen: list[Distribution]) -> Iterator[IncompletePackage]:
+    """Yield the packages that Python imports as empty ones, without an error."""
+    for one in chosen:
+        for module, names in MODULES.items():
+            there = host.try_list(host.join(one.site, module)) if one.name in names else ()
+            if there and "__init__.py" not in there:
+                yield IncompletePackage(
+                    package=one.name,
+                    version=one.version,
+                    file=f"{module}/__init__.py",
+                    reason="gone",
+                    files=1,
+                )
+
+
+def _numpy(host: Host, site: Site) -> Iterator[IncompletePackage]:
+    """Yield a numpy folder without metadata and `__init__.py`, as some uninstalls leave it.
+
+    torch continues without numpy, and not with an empty one.
+    """
+    there = site.module(host, "numpy") if site.distributions.get("numpy") is None else ""
+    names = host.try_list(there) if there else ()
+    if names and "__init__.py" not in names:
+        yield IncompletePackage(
+            package="numpy", version="", file="numpy/__init__.py", reason="gone", files=1
+        )
 
 
 def _incomplete(host: Host, chosen: list[Distribution]) -> Iterator[IncompletePackage]:
     for one in chosen:
-        if not one.info.endswith(".dist-info"):
-            continue
         try:
             changed = host.changed_files(one.info, SECONDS * host.patience)
         except OSError:
-            continue  # Debian's packages and some others have no RECORD
-        faults = [(path, "gone") for path, size in changed if size < 0]
-        short = [path for path, size in changed if size >= 0]
-        for path in short[:MOST]:
-            fault = _cut(host, host.join(one.site, path))
+            continue
+        faults = [(path, _WORDS[size]) for path, size in changed if size in _WORDS]
+        differ = [(path, size >= 0) for path, size in changed if size not in _WORDS]
+        for path, shorter in differ[:MOST]:
+            fault = _damage(host, host.join(one.site, path), shorter)
             if fault:
                 faults.append((path, fault))
         if faults:
@@ -60,14 +101,24 @@ def _incomplete(host: Host, chosen: list[Distribution]) -> Iterator[IncompletePa
             )
 
 
-def _cut(host: Host, path: str) -> str:
-    """Return how a file that is shorter than recorded is damaged; empty if it may be edited."""
+#: A negative size → what it means.
+_WORDS = {-1: "gone", -2: "for another processor"}
+#: What Git writes into a file where two changes meet.
+_CONFLICT = "<<<<<<< "
+
+
+def _damage(host: Host, path: str, shorter: bool) -> str:
+    """Return how a file of another size is damaged; empty if it may be edited."""
     if not path.endswith(".py"):
         try:
             return "cut short" if host.binary(path).damaged else ""
         except OSError:
             return ""
     text = host.try_read(path, 1 << 20)
-    if text.strip():
-        return "" if text.endswith("\n") else "cut short"
-    return "empty"
+    if not text.strip():
+        return "empty"
+    if "\0" in text or text.startswith("\ufffd"):
+        return "not text"
+    if any(line.startswith(_CONFLICT) for line in text.splitlines()):
+        return "with a conflict of Git"
+    return "cut short" if shorter and not text.endswith("\n") else ""

@@ -91,8 +91,11 @@ class Requirements:
         lines = known.headers(one).get("Requires-Dist", [])
         for each in required(self._host, self._site, lines, lambda name: not _PAIRED.match(name)):
             found = known.get(each.name)
+            # Of several copies in one folder, which `duplicates` reports, one is the real one.
+            copies = [] if found is None else known.copies(each.name)
+            here = {one.version for one in copies if found and one.site == found.site}
             try:
-                fits = found is None or satisfies(found.version, each.specifier)
+                fits = not here or any(satisfies(version, each.specifier) for version in here)
             except ValueError:
                 continue
             if found is not None and not fits:
@@ -212,11 +215,12 @@ class Imports:
     def doubt(self, root: str, module: str) -> str:
         """Return why importing `module` may fail; empty if nothing is seen.
 
-        Code of a `.pth` file may lead the import to another copy. Or a package that the import
-        reaches is installed in another version than `root`, or a package on the way, requires.
+        Code of a `.pth` file or of `sitecustomize.py` may lead the import to another copy. Or a
+        package that the import reaches is installed in another version than `root`, or a package on
+        the way, requires.
         Whether that version serves is unknown without the import.
         """
-        for path in self._site.pth_unread:
+        for path in self._site.path_unread:
             return f"code in {path} changes the import path, and attn-doctor does not understand it"
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():

@@ -1,6 +1,7 @@
 """Finds metadata that cannot be read, and packages that are installed more than once.
 
-Only packages that attention backends use are looked at, and CUDA wheels.
+Only packages that attention backends use are looked at, and CUDA wheels; for two copies in one
+folder every package, because installers and programs then disagree on its version.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _damaged(site: Site) -> Iterator[DamagedMetadata]:
 def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:
     copies: dict[str, dict[str, Distribution]] = {}
     for one in site.distributions.all:
-        if _known(one.name) or one.name.startswith("nvidia-"):
+        if _known(one.name) or one.name.startswith("nvidia-") or _beside(site, one):
             copies.setdefault(one.name, {}).setdefault(host.real(one.info), one)
     for name, by_path in sorted(copies.items()):
         found = [*by_path.values()]
@@ -65,6 +66,12 @@ def _duplicates(host: Host, site: Site) -> Iterator[Duplicate]:
                 pythonpath=_pythonpath(host, folders),
                 path_file=path_file,
             )
+
+
+def _beside(site: Site, one: Distribution) -> bool:
+    """Whether another copy is in the same folder."""
+    copies = site.distributions.copies(one.name)
+    return len(copies) > 1 and len({copy.site for copy in copies}) == 1
 
 
 def _entries(host: Host) -> list[str]:
@@ -96,9 +103,9 @@ def _keep(host: Host, site: Site, found: list[Distribution]) -> str:
     """Return the version that the module's own files have; else the newest one."""
     from packaging.version import InvalidVersion, Version
 
-    module = next(name for name, names in (*MODULES.items(), ("", (found[0].name,)))
-                  if found[0].name in names)  # fmt: skip
-    said = said_by(host, site.module(host, module)) if module else {}
+    name = found[0].name
+    module = next((one for one, names in MODULES.items() if name in names), name.replace("-", "_"))
+    said = said_by(host, site.module(host, module))
     version = said.get("__version__", "").partition("+")[0]
     fitting = [one.version for one in found if version and one.version.startswith(version)]
     try:

@@ -1,7 +1,7 @@
 """Describes the examined interpreter and its environment.
 
 The interpreter is started once, isolated, to describe itself (`worker/interpreter.py`); all else is
-read from its folders. Changes by `sitecustomize` or by code in a `.pth` file are not seen.
+read from its folders. Changes by `usercustomize` are not seen.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from attn_doctor.errors import ExaminationError
 from attn_doctor.facts import Interpreter, Python
 from attn_doctor.facts.kinds import PythonEnvironment
 from attn_doctor.host import Host
+from attn_doctor.probes import path_files
 from attn_doctor.probes.distributions import Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.interpreter.choice import Choice, check, failure, pick
@@ -246,9 +247,10 @@ def _kept(host: Host, folders: set[str]) -> str:
 
 
 def _holds_packages(host: Host, folder: str) -> bool:
-    """Whether `folder` has known modules, or the metadata of packages."""
+    """Whether `folder` has known modules, metadata of packages, or `sitecustomize.py`."""
     return _holds_metadata(host, folder) or any(
-        is_known_module(host, folder, name) for name in host.try_list(folder)
+        name == path_files.CUSTOM or is_known_module(host, folder, name)
+        for name in host.try_list(folder)
     )
 
 

@@ -100,14 +100,55 @@ def test_what_an_import_does_not_execute_may_be_gone(site: Path) -> None:
     assert imports(site)
 
 
-def test_a_package_without_a_record(site: Path) -> None:
-    (site / "diffusers-0.42.1.dist-info" / "RECORD").unlink()
-    (site / "diffusers/__init__.py").unlink()
-    assert found(site) == []
-
-
 def test_a_record_of_a_hostile_package(site: Path) -> None:
     record = site / "diffusers-0.42.1.dist-info" / "RECORD"
     lines = ["/etc/gone.py,x,5", "../gone.py,x,5", "a\0b.py,x,5", f"gone.py,x,{'9' * 5000}", "x.py"]
     record.write_text("\n".join(lines))
     assert found(site) == []
+
+
+def test_without_record_only_the_first_file_is_looked_for(site: Path) -> None:
+    (site / "diffusers-0.42.1.dist-info/RECORD").unlink()
+    (site / "diffusers/models/part.py").unlink()
+    assert found(site) == []
+    (site / "diffusers/__init__.py").unlink()
+    assert found(site) == [("diffusers/__init__.py", "gone", 1)]
+    where = scan(LocalHost(), (str(site),), str(site), Gaps(), python="3.12.3")
+    assert files.read(LocalHost(), where, Gaps())["unrecorded_packages"] == ("diffusers",)
+    assert imports(site)  # an empty package
+
+
+def test_a_folder_of_numpy_without_metadata(site: Path) -> None:
+    (site / "numpy/__pycache__").mkdir(parents=True)
+    where = scan(LocalHost(), (str(site),), str(site), Gaps(), python="3.12.3")
+    (one,) = files.read(LocalHost(), where, Gaps())["incomplete_packages"]
+    assert (one.package, one.version, one.file) == ("numpy", "", "numpy/__init__.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"\0\0\0\0" + b"first = 1\n" * 9, "not text"),
+        (b"\xff\xfe" + b"first = 1\n" * 9, "not text"),
+        (b"<<<<<<< HEAD\n" + b"first = 1\n" * 9, "with a conflict of Git"),
+    ],
+)
+def test_a_source_that_cannot_be_python(site: Path, text: bytes, reason: str) -> None:
+    (site / "diffusers/models/part.py").write_bytes(text)
+    assert found(site) == [("diffusers/models/part.py", reason, 1)]
+    assert not imports(site)
+
+
+def test_an_edited_source_is_not_damaged(site: Path) -> None:
+    path = site / "diffusers/models/part.py"
+    path.write_text(path.read_text() + "third = 3")
+    assert found(site) == []
+
+
+def test_an_extension_for_another_processor(site: Path) -> None:
+    path = site / "diffusers/_C.so"
+    data = bytearray(path.read_bytes())
+    own = int.from_bytes(data[18:20], "little")
+    data[18:20] = {62: 183, 183: 62}.get(own, own).to_bytes(2, "little")
+    path.write_bytes(data)
+    assert found(site) == [("diffusers/_C.so", "for another processor", 1)]

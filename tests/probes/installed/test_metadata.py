@@ -54,6 +54,16 @@ def test_a_copy_in_the_folder_of_the_user() -> None:
     assert (found.place, found.folders) == ("user", (USER, SITE))
 
 
+def test_any_package_twice_in_one_folder() -> None:
+    files = installed("packaging-19.0", "packaging-26.0")
+    files[f"{SITE}/packaging/__init__.py"] = '__version__ = "26.0"\n'
+    (found,) = twice(files, SITE)
+    assert (found.package, found.place, found.keep) == ("packaging", "folder", "26.0")
+    assert found.stray == f"{SITE}/packaging-19.0.dist-info"
+    there = installed("packaging-19.0", site=USER)
+    assert twice({**installed("packaging-26.0"), **there}, USER, SITE) == ()
+
+
 def test_a_copy_in_pythonpath() -> None:
     files = {**installed("torch-2.9.0"), **installed("torch-2.4.1", site="/opt/pt")}
     (found,) = twice(files, "/opt/pt", SITE, env={"PYTHONPATH": "/opt/other:/opt/pt"})

@@ -76,6 +76,7 @@ def test_a_compiler_outside_path() -> None:
     assert gaps == {}
 
 
+@pytest.mark.posix
 def test_a_gcc_outside_system_folders_is_described_and_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

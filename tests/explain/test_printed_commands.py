@@ -116,6 +116,7 @@ def test_powershell_reads_each_command() -> None:
     assert [line for line in lines if not _POWERSHELL.fullmatch(line)] == []
 
 
+@pytest.mark.posix  # a log that names no system gets commands for this one
 def test_each_command_is_for_its_shell() -> None:
     wrong = {
         "sh": r"\$env:|Set-ItemProperty|Remove-Item|Invoke-Expression|'[A-Z]:\\",

@@ -25,6 +25,7 @@ from attn_doctor.rulebook.patterns import pattern_faults
 from attn_doctor.rulebook.rule import Claim, Example, Group, Rule, Symptom
 from attn_doctor.rulebook.rule_files import example_facts, read_rule, rule_paths
 from attn_doctor.rulebook.scaffold import unfilled
+from attn_doctor.rulebook.symptom_words import word_faults
 from attn_doctor.rulebook.texts import in_general
 
 #: What the source of a claim looks like: a place that cannot change after the reading.
@@ -135,6 +136,8 @@ def lint_rule(rule: Rule) -> Iterator[str]:
     yield from _unnamed_packages(rule)
     yield from _cut_texts(rule)
     yield from pattern_faults(rule)
+    if "symptom" not in empty:
+        yield from word_faults(rule)
     for symptom in rule.symptoms:
         yield from filter(None, (symptom_fault(symptom, line) for line in symptom.lines))
     yield from filter(None, map(claim_fault, rule.claims))

@@ -18,9 +18,9 @@ from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.symptom_match import Effort, SymptomSearch, all_symptoms
 from attn_doctor.explain.tracebacks import TraceLog
 from attn_doctor.rulebook import library
+from attn_doctor.rulebook.symptom_words import SUCCESSES
 
-FILE = Path(__file__).parent / "successes" / "lines.txt.xz"
-TEXT = lzma.decompress(FILE.read_bytes()).decode()
+TEXT = lzma.decompress(SUCCESSES.read_bytes()).decode()
 PARTS = dict(re.findall(r"^=== (\w+)\n(.*?)(?=^=== |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from attn_doctor.rulebook import library
 from attn_doctor.rulebook.lint import lint, lint_rule, outcome
 from attn_doctor.rulebook.rule import Rule, Symptom, one_blank
+from attn_doctor.rulebook.symptom_words import word_faults
 from attn_doctor.rulebook.texts import PLACEHOLDER
 
 RULES = library.load()
@@ -48,6 +49,24 @@ def test_a_rule_is_not_checked_in_the_future(days: int, complaints: int) -> None
     """The author's time zone may already have the next day."""
     later = replace(RULES[0], checked=date.today() + timedelta(days=days))
     assert len([one for one in lint_rule(later) if "which is in the future" in one]) == complaints
+
+
+@pytest.mark.parametrize(
+    ("pattern", "printed_by", "complaint"),
+    [
+        ("the thing could not be started today", "", "has no word of its subject"),
+        ("the thing could not be started today", "xformers", ""),
+        ("the flash kernel could not be started", "", ""),
+        ("Collecting click", "pip", "matches a line of a successful run: 'Collecting click'"),
+        (r"COLLECTED_\w+|Collecting (?:click|torch)\b", "", "matches a line of a successful run"),
+    ],
+)
+def test_a_symptom_is_about_a_failure_of_its_subject(
+    pattern: str, printed_by: str, complaint: str
+) -> None:
+    symptom = Symptom(pattern=pattern, printed_by=printed_by)
+    said = [*word_faults(replace(RULES[0], symptoms=(symptom,)))]
+    assert [complaint in one for one in said] == [True] if complaint else said == []
 
 
 @each_area

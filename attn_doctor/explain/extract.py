@@ -177,6 +177,7 @@ _CARD = r"\b((?:RTX|GTX) ?\d{3,4}(?: ?(?:Ti|SUPER|Super|D)\b)?)(?! ?\w*series|\+
 _SYSTEMS = {
     "windows": (
         r"win[_-]amd64|\.dll\b|\.pyd\b|\\site-packages\\|\\appdata\\|python_embeded|\b[a-z]:[\\/]\w"
+        r"|dll load failed while importing|\[winerror \d"
     ),
     # WSL shows the folders of Windows' users below /mnt/c.
     "macos": (

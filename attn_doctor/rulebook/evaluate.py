@@ -197,6 +197,8 @@ def fitting_fixes(rule: Rule, lookup: FactLookup) -> tuple[list[int], list[int]]
     possible: list[int] = []
     for index, lines in enumerate(rule.fix_when):
         truth = conjunction(map(lookup.truth, lines))
+        if any(line.op == "is known" and lookup(line.fact) is None for line in lines):
+            continue  # It says what is so, which the facts do not tell.
         if truth is not False and not _is_for_another_system(rule.fixes[index], lookup):
             (certain if truth else possible).append(index)
     return certain, possible

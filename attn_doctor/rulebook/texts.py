@@ -44,6 +44,7 @@ _SUBSTITUTES = {
     "python.path": "python",
     "system.os": "this system",
     "torch.archs": "other GPUs",
+    "xformers.built_torch": "of another release",
 }
 _EMPTY = (None, "", ())
 _SENTENCE = r"(?<=\.) +"

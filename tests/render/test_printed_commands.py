@@ -50,6 +50,7 @@ def machines() -> dict[str, Facts]:
     from_conda = {"torch": replace(gpu.torch, source="conda"), "xformers": Package(source="conda")}
     system = replace(own, path="/usr/bin/python3", prefix="/usr", externally_managed=True)
     return {
+        "nothing is known": Facts(),
         "h200": gpu,
         "cpu": cpu,
         "no torch": empty,
@@ -172,7 +173,7 @@ FORMATS: dict[str, Callable[[Diagnosis], str]] = {
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("machine", ["named", "cpu"])
+@pytest.mark.parametrize("machine", ["named", "cpu", "nothing is known"])
 def test_every_format_prints_them_so(machine: str, format: str) -> None:
     found = everything_wrong(machine)
     assert not faults(FORMATS[format](found), found.facts)

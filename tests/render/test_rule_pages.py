@@ -162,7 +162,7 @@ def test_the_list_fits_a_terminal(width: int, unicode: bool) -> None:
 
 def test_severities_have_their_colours() -> None:
     shown = rule_list([RULE], Terminal(colour=True), whole=True)
-    assert "\x1b[33mwarning\x1b[0m  torch <torch.version> is *old*" in shown
+    assert "\x1b[33mwarning\x1b[0m  torch is *old*" in shown
     assert "1 rule: 1 warning." in shown
 
 

@@ -181,6 +181,8 @@ def _next(found: Explanation) -> str:
     if not found.matches:
         return "Next: run `attn-doctor check` to examine the machine itself."
     first = found.matches[0]
+    if not first.fixes:
+        return "Next: run `attn-doctor check` to examine the machine itself."
     if first.confirmation is Confirmation.NOT_CHECKED:
         where = "on the machine of the log"
         if found.probed:

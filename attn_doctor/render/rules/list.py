@@ -10,7 +10,7 @@ from attn_doctor.render.grouping import plural
 from attn_doctor.render.rules.text import COLOURS
 from attn_doctor.render.terminal import Terminal, clean
 from attn_doctor.rulebook.rule import Rule
-from attn_doctor.rulebook.texts import named
+from attn_doctor.rulebook.texts import in_general
 
 _MARKS = {"error": "✗", "warning": "!", "info": "i"}
 _NAMES = {"error": "error", "warning": "warning", "info": "note"}
@@ -45,7 +45,7 @@ def _rows(rules: Sequence[Rule], terminal: Terminal, whole: bool) -> Iterator[st
         return
     column = max(len(rule.id) for rule in rules)
     for rule in rules:
-        title = clean(named(rule.title))
+        title = clean(in_general(rule.title))
         if not whole:
             title = _cut(title, terminal.width - column - len("    warning  "), terminal)
         severity = terminal.style(f"{rule.severity:<7}", COLOURS[rule.severity])
@@ -55,7 +55,9 @@ def _rows(rules: Sequence[Rule], terminal: Terminal, whole: bool) -> Iterator[st
 def _narrow_row(rule: Rule, terminal: Terminal) -> str:
     """A row without columns and with a mark for the severity, so that most of it is the title."""
     mark = terminal.glyphs(_MARKS[rule.severity])
-    title = _cut(clean(named(rule.title)), terminal.width - len(f"  {mark} {rule.id}  "), terminal)
+    title = _cut(
+        clean(in_general(rule.title)), terminal.width - len(f"  {mark} {rule.id}  "), terminal
+    )
     return f"  {terminal.style(mark, COLOURS[rule.severity])} {rule.id}  {title}".rstrip()
 
 

@@ -26,7 +26,12 @@ _DATA = ("json", "toml", "yaml")
 
 def _of_a_model(reading: Reading) -> bool:
     """The settings are those of a model, as Transformers saves them."""
-    return any(key in reading.settings for key in _OF_A_MODEL)
+    return reading.form == "json" and any(key in reading.settings for key in _OF_A_MODEL)
+
+
+def _own_script(one: Format) -> str:
+    """The condition of a file that scripts of the user may read too."""
+    return f"a script of {one.title} reads it, not one of the user"
 
 
 def predict(
@@ -102,8 +107,8 @@ def _asked(
         asked = Asked(key="no setting chooses", value="", phase=phase)
         found = _variants(one, asked, _by_itself(one, reading), reading, facts)
         adds = f"{reading.unset} adds no option for attention" if reading.unset else ""
-        if one.alike and reading.form in _DATA:
-            adds = f"a script of {one.title} reads it, not one of the user"
+        if one.shared and reading.form in _DATA:
+            adds = _own_script(one)
         return [*parts, *(_under(each, adds) for each in found)], []
     choice, setting = whole[0]
     if reading.own and reading.form == "toml":
@@ -180,6 +185,8 @@ def _chosen(
         condition = f"{reading.script} {does}"
     elif one.names_of_others and reading.form in _DATA and not _of_a_model(reading):
         condition = "the program that reads this file hands it to Transformers"
+    elif one.shared and reading.form in _DATA:
+        condition = _own_script(one)
     found = [_under(each, condition) for each in found]
     if choice.other is not None:
         plain = msgspec.structs.replace(asked, value="")

@@ -162,6 +162,8 @@ class Format(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of which one has to be there too."""
     without: tuple[str, ...] = ()
     """Settings of other programs' files."""
+    shared: bool = False
+    """Scripts of the user have files with the same settings."""
     flat: bool = False
     """Its files have no levels: a setting below another key is not its own."""
     tasks: dict[str, tuple[str, ...]] = {}

@@ -1146,3 +1146,17 @@ def test_a_file_of_options_and_one_of_variables(tmp_path: Path) -> None:
     )
     (one,) = one_of(tmp_path, "compose.yaml", content)
     assert one.phases[0].when == ".env or /app/config.yaml adds no option for attention"
+
+
+def test_a_recipe_that_a_script_of_the_user_may_read(tmp_path: Path) -> None:
+    content = "model_name_or_path: a/b\nlearning_rate: 1\nattn_implementation: sdpa\n"
+    (one,) = one_of(tmp_path, "a.yaml", content)
+    assert one.phases[0].when == "a script of TRL reads it, not one of the user"
+
+
+def test_points_in_a_message_leave_nothing_out(tmp_path: Path) -> None:
+    content = 'echo "waiting..." && vllm serve a/b --served-model-name "x..."\n'
+    (one,) = one_of(tmp_path, "a.sh", content)
+    assert not one.phases[0].undecided
+    (one,) = one_of(tmp_path, "a.sh", "vllm serve a/b (... more options ...)\n")
+    assert one.phases[0].undecided

@@ -20,6 +20,8 @@ _SHOWN = 10
 _DEEPEST = 3
 #: Commands of a file that are looked at.
 _COMMANDS = 5_000
+#: What examples write for options that they leave out.
+_LEFT_OUT = re.compile(r"[(\[<]*(?:\.{3}|…)[)\]>]*")
 #: Files with settings that a command line may name.
 _FILES = (".yaml", ".yml", ".toml", ".json")
 
@@ -194,7 +196,7 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             format=name,
             settings=own.options() | _overrides(own, name),
             variables=command.variables,
-            abridged=any("..." in word or "…" in word for word, _ in command.words),
+            abridged=any(_LEFT_OUT.fullmatch(word) for word, _ in command.words),
             unset="" if changed else " or ".join(filter(None, (unset, _read_by(one, command)))),
             when=command.when,
             branches=changed,

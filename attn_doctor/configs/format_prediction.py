@@ -249,6 +249,9 @@ def _values(
     beside = reading.get(choice.beside).lower() if choice.beside else ""
     target = values.get(f"{value} {beside}") or values.get(value)
     target = target or values.get("true" if _flag(setting, choice) else "")
+    if target is not None and _neither(setting, choice, reading):
+        reason = f"{setting.text} is neither true nor false"
+        return [msgspec.structs.replace(asked, undecided=reason)]
     if target is not None:
         found = _variants(one, asked, target, reading, facts)
         unmasked = ("none",) if choice.own else None
@@ -334,6 +337,12 @@ def _given(choice: Choice, reading: Reading, facts: Facts) -> Setting | None:
 def _flag(setting: Setting, choice: Choice) -> bool:
     """A flag that is given; words behind it belong to the command."""
     return "true" in choice.values and len(choice.values) == 1 and bool(setting.text)
+
+
+def _neither(setting: Setting, choice: Choice, reading: Reading) -> bool:
+    """A switch in a file of settings has another value: `flash_attention: auto`."""
+    switch = _flag(setting, choice) and reading.form in _DATA and not setting.name.startswith("--")
+    return switch and setting.text.lower() == "auto"
 
 
 def _value(setting: Setting) -> str:

@@ -1160,3 +1160,25 @@ def test_points_in_a_message_leave_nothing_out(tmp_path: Path) -> None:
     assert not one.phases[0].undecided
     (one,) = one_of(tmp_path, "a.sh", "vllm serve a/b (... more options ...)\n")
     assert one.phases[0].undecided
+
+
+def test_services_that_are_started_by_themselves(tmp_path: Path) -> None:
+    content = (
+        "services:\n  a:\n    image: vllm/vllm-openai:v0.21.0\n"
+        '    command: ["--model", "a/b", "--attention-backend", "FLASHINFER"]\n'
+        '  b:\n    image: vllm/vllm-openai:v0.21.0\n    command: ["--model", "a/b"]\n'
+    )
+    found = one_of(tmp_path, "compose.yaml", content)
+    whens = [(each.when, each.shown[:10]) for one in found for each in one.phases]
+    assert whens == [("the service is a", "FLASHINFER"), ("the service is b", "what vLLM ")]
+
+
+def test_a_switch_that_is_neither_on_nor_off(tmp_path: Path) -> None:
+    content = "base_model: a/b\nsequence_len: 1\nadapter: qlora\nmicro_batch_size: 1\n"
+    (one,) = one_of(tmp_path, "a.yaml", f"{content}flash_attention: auto\n")
+    assert one.phases[0].undecided == "auto is neither true nor false"
+
+
+def test_a_model_family_in_words_of_another_program(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing in it"):
+        one_of(tmp_path, "a.json", '{"model_family": "Wan 2.7 through an API"}')

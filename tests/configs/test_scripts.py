@@ -382,3 +382,17 @@ def test_vllm_s_variable_is_for_older_releases(tmp_path: Path) -> None:
 def test_a_script_that_trains(tmp_path: Path) -> None:
     one = predicted(script(tmp_path, "pipe.transformer.enable_gradient_checkpointing()\n"))
     assert [each.phase for each in one.phases] == ["training"]
+
+
+def test_a_pipeline_beside_the_model_that_is_trained(tmp_path: Path) -> None:
+    body = "accelerator.backward(loss)\npipe.enable_xformers_memory_efficient_attention()\n"
+    first, other = predicted(script(tmp_path, body)).phases
+    assert (first.when, other.backend) == ("what is trained is the model of `pipe`", "native")
+
+
+def test_a_script_whose_name_says_that_it_trains(tmp_path: Path) -> None:
+    path = script(tmp_path, "train_dreambooth.main()\n")
+    (one,) = predicted(path.rename(path.with_name("train_lora.py"))).phases
+    assert (one.phase, one.backend) == ("training", "")
+    (one,) = predicted(path.parent.joinpath("train_lora.py").rename(path)).phases
+    assert (one.phase, one.backend) == ("inference", "native")

@@ -5,7 +5,9 @@ A script is read, not run: which line is reached, and with which model, is the r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
 from msgspec.structs import replace
 
@@ -32,6 +34,9 @@ _CHOICES = (
     *_DISPATCHER, "attention_provider", "attn_implementation", "xformers", "set_attn_processor",
     "sdpa_kernel", "sdpa switch", "sdpa replaced", "vllm", "variable", "unparsed",
 )  # fmt: skip
+#: Names of scripts that train.
+_TRAINING = re.compile(r"(?i)(?:^|[_-])(?:train|finetune|fine_tune|dreambooth)(?:[_-]|$)")
+_RUNNING = re.compile(r"(?i)infer|test|eval|generate|sample|predict|demo|export|convert|merge")
 #: Words of functions that replace torch's own, and the backend behind them.
 _REPLACEMENTS = {
     "sage": "sage",
@@ -156,7 +161,12 @@ class _Script:
     ) -> None:
         self._reading, self._facts = reading, facts
         self.support = support
-        trains = any(one.what == "training" for one in reading.calls)
+        self._trains = any(one.what == "training" for one in reading.calls)
+        name = PurePath(reading.file).stem
+        named = bool(_TRAINING.search(name)) and not _RUNNING.search(name)
+        #: Its name says that it trains, but not its code.
+        self._elsewhere = named and not self._trains
+        trains = self._trains or named
         self._phase: PhaseName = wanted or ("training" if trains else "inference")
 
     def _has_unet(self) -> bool:
@@ -204,12 +214,9 @@ class _Script:
             line=call.line,
             when=when,
         )
-        if call.detail == "sliced" and not self._has_unet():
-            unet = "the model is a U-Net of Stable Diffusion"
-            base = replace(base, when=" and ".join(filter(None, (when, unet))))
-        if call.on == "VLLM_ATTENTION_BACKEND":
-            older = "vLLM is older than 0.15, which reads the variable"
-            base = replace(base, when=" and ".join(filter(None, (when, older))))
+        further = self._conditions(call)
+        if further:
+            base = replace(base, when=" and ".join(filter(None, (when, *further))))
         if call.what == "unparsed":
             return replace(base, key=call.on, undecided="this part of the script cannot be parsed")
         if call.what in _DISPATCHER:
@@ -226,6 +233,21 @@ class _Script:
         if call.what == "attn_implementation":
             return implementation(base, self._facts)
         return replace(base, **_other(call))
+
+    def _conditions(self, call: Call) -> list[str]:
+        """What else must hold for a line to have its effect."""
+        found = []
+        if call.detail == "sliced" and not self._has_unet():
+            found.append("the model is a U-Net of Stable Diffusion")
+        if self._trains and call.what in ("xformers", "set_attn_processor"):
+            # The pipeline may be one for samples, beside the model that is trained.
+            classes = target_of(self._reading, call.on).classes
+            alone = "pipe" in call.on.lower() and "." not in call.on.removeprefix("self.")
+            if alone and classes and all("Pipeline" in one for one in classes):
+                found.append(f"what is trained is the model of `{call.on}`")
+        if call.on == "VLLM_ATTENTION_BACKEND":
+            found.append("vLLM is older than 0.15, which reads the variable")
+        return found
 
     def _dispatched(self, base: Asked, call: Call) -> Asked:
         if not call.value:
@@ -354,6 +376,8 @@ class _Script:
         named = next((one for one in classes if model_of(one, self._facts).chooses), "")
         if named:
             return f"the model of {named} chooses flex for a part of its attention itself"
+        if self._elsewhere:
+            return "the name says that this file trains, and the code that does is elsewhere"
         calls = self._reading.calls
         changes = next((one.value for one in calls if one.what == "acceleration"), "")
         if changes:

@@ -345,9 +345,11 @@ def _of_container(
         return  # an image in values of Helm: what starts it is elsewhere
     names = [name for name in _ARGUMENTS if name in variables]
     added = _handed_options(variables)
-    yield Command((*words, *added), variables, outside=outside, contained=True)
+    # services: {auto: {…}, cpu: {…}}: each is started by itself.
+    when = f"the service is {path[1]}" if len(path) == 2 and path[0] == "services" else ""
+    yield Command((*words, *added), variables, outside=outside, contained=True, when=when)
     if names:
-        yield Command(((names[0], variables[names[0]].line), *added), {})
+        yield Command(((names[0], variables[names[0]].line), *added), {}, when=when)
 
 
 def _handed_options(variables: Mapping[str, Setting]) -> list[tuple[str, int]]:

@@ -227,7 +227,9 @@ def _data(base: Reading, text: str, path: Path) -> Reading:
         return replace(base, form="workflow", format=_WORKFLOW, settings=found)
     every = flat.of_data(data, text)
     format_, nested = _format_in(every, flat.mappings_of_data(data, every))
-    ours = _has(settings, _SIMPLETUNER) and format_ != "onetrainer"
+    family = settings.get("model_family")
+    named = {key: one for key, one in settings.items() if not (one is family and " " in one.text)}
+    ours = _has(named, _SIMPLETUNER) and format_ != "onetrainer"
     if format_ == _SD_SCRIPTS and base.form == "json" and not _says(format_, nested):
         raise _unknown(base.file)  # it reads TOML; JSON is another program's, with its own default
     if format_ and not ours:

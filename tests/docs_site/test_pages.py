@@ -85,8 +85,9 @@ def test_each_rule_has_a_row_for_each_claim() -> None:
         rows = pages[f"claims/{rule.id.partition('/')[0]}.md"].count(f"\n| `{rule.id}` |")
         unsettled += sum(claim.how == "open" for claim in rule.claims)
         assert rows == max(len(rule.claims), 1) + sum(claim.how == "open" for claim in rule.claims)
-    listed = claim_pages.areas(rules)
+    listed, _, opened = claim_pages.areas(rules).partition("## Not settled")
     assert sum(int(row) for row in re.findall(r"(\d+) \|$", listed, re.MULTILINE)) == unsettled
+    assert opened.count("\n| `") == unsettled
     assert all(f"({path})" in listed for path in pages)
 
 

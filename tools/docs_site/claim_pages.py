@@ -18,22 +18,26 @@ def pages(rules: Sequence[Rule]) -> dict[str, str]:
 
 
 def areas(rules: Sequence[Rule]) -> str:
-    """The list of the pages, for `docs/claims.md`."""
+    """The list of the pages, and of all open claims, for `docs/claims.md`."""
     lines = ["| area | rules | claims | not settled |", "| --- | --- | --- | --- |"]
     for area, group in _areas(rules):
         claims = [claim for rule in group for claim in rule.claims]
         unsettled = sum(claim.how == "open" for claim in claims)
         lines.append(f"| [{area}](claims/{area}.md) | {len(group)} | {len(claims)} | {unsettled} |")
-    return "\n".join(["", *lines, ""])
+    return "\n".join(["", *lines, "", *_OPEN, *_unsettled(rules), ""])
 
 
 def page(area: str, rules: Sequence[Rule]) -> str:
     """The page of one area."""
     settled = [_row(rule, claim) for rule in rules for claim in rule.claims]
-    unsettled = [_open(rule, one) for rule in rules for one in rule.claims if one.how == "open"]
+    unsettled = _unsettled(rules)
     bare = [_evidence(rule) for rule in rules if not rule.claims]
     lines = [f"# Claims of the rules of {area}", "", *_TABLE, *settled, *bare, ""]
     return "\n".join([*lines, *(_OPEN if unsettled else ()), *unsettled, ""])
+
+
+def _unsettled(rules: Sequence[Rule]) -> list[str]:
+    return [_open(rule, one) for rule in rules for one in rule.claims if one.how == "open"]
 
 
 def _areas(rules: Sequence[Rule]) -> Iterator[tuple[str, list[Rule]]]:

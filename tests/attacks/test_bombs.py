@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from attn_doctor.configs.readers import kinds, shell_words
+from attn_doctor.configs.readers.settings import ConfigError
 from attn_doctor.explain.keywords import Keywords
 from attn_doctor.explain.log_files import CHUNK, LogChunk
 from attn_doctor.explain.prefilter import Prefilter
+from attn_doctor.facts import Dispatcher
 from attn_doctor.kernels.bundle.artifact import HEAD, ArtifactError, head
+from attn_doctor.probes.installed import dispatcher_source
 from attn_doctor.wheels import reading
 from attn_doctor.wheels.ranges import WheelError
 from tests.effort import at_most
@@ -34,8 +37,8 @@ def doubling(letters: str = "ABCDEFGHIJ") -> str:
     ("name", "text"),
     [
         ("train.sh", doubling() + "train.py --model_family flux --prompt $J\n"),
-        ("long.sh", f"A={'x' * 60_000}\n" + "train --model_family flux $A\n" * 60_000),
-        ("append.sh", "A+=x\n" * 300_000 + "train --model_family flux\n"),
+        ("long.sh", f"A={'x' * 60_000}\n" + "train --model_family flux $A\n" * 2_300),
+        ("append.sh", "A+=x\n" * 20_000 + "train --model_family flux\n"),
         ("config.env", "MODEL_FAMILY=flux\n" + "A+=x\n" * 300_000),
         ("open.sh", "train --model_family flux\n" + "train ${" * 8000 + "A=${B:-" * 8000),
     ],
@@ -47,6 +50,30 @@ def test_variables_do_not_multiply(tmp_path: Path, name: str, text: str) -> None
         found = kinds.read(path)
     assert found.settings["model_family"].text.startswith("flux")
     assert sum(len(one.text) for one in found.variables.values()) < 1 << 20
+
+
+@pytest.mark.parametrize("name", ["a.sh", "a.bat", "a.ps1", "Makefile", "Dockerfile", "a.txt"])
+def test_a_script_has_the_size_of_a_script(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("python main.py --use-sage-attention\n" * 4_000)
+    with pytest.raises(ConfigError, match="is longer than scripts that start a program, 128 KiB"):
+        kinds.read(path)
+
+
+def test_branches_may_be_nested(tmp_path: Path) -> None:
+    path = tmp_path / "run.bat"
+    path.write_text("python main.py --use-sage-attention\n" + "if x (\n" * 18_000)
+    with at_most(10):
+        assert kinds.read(path).format == "comfyui"
+
+
+def test_source_may_be_nested_deeper_than_it_can_be_walked() -> None:
+    """It is parsed: attributes of attributes have no limit there."""
+    deep = "a." * 600 + "a"
+    assert dispatcher_source.features(f"x = {deep}\n") is None
+    members = "class AttentionBackendName(str, Enum):\n    FLASH = 'flash'\n"
+    found = dispatcher_source.describe(f"{members}x = {deep}\n", "digest")
+    assert found == Dispatcher(checksum="digest")
 
 
 def test_a_command_of_an_image_may_be_nested(tmp_path: Path) -> None:

@@ -68,6 +68,9 @@ _FORMS: dict[str, Form] = {
     ".txt": "shell",
     ".service": "unit",
 }
+#: Kinds of which each line is followed, and the most letters of one. Start scripts have some
+#: thousand, and 2 MiB of branches and variables took minutes and gigabytes.
+_FOLLOWED, _LONGEST = ("shell", "batch", "make", "docker"), 1 << 17
 #: Words in files that choose attention.
 _SPEAKS = re.compile(rb"(?i)attention|attn|xformers|sdpa|sage|flash|model_family|vllm|sglang")
 _CHOOSE = (
@@ -91,8 +94,7 @@ def read(path: Path, why: str = "") -> Reading:
 def read_all(path: Path, why: str = "") -> list[Reading]:
     """The configurations in a file. Raises `ConfigError` naming file, place and remedy."""
     name = shown(path)
-    text = text_of(path)
-    form = _form(path, text)
+    text, form = _read(path)
     base = Reading(kind="format", file=name, why=why, form=form)
     if form in ("python", "notebook"):
         return _script(base, text)
@@ -138,6 +140,18 @@ def may_choose(path: Path) -> bool:
 def chooses(reading: Reading) -> bool:
     """A script has a line that chooses, beside those that load or compile."""
     return any(one.what in _CHOOSE for one in reading.calls)
+
+
+def _read(path: Path) -> tuple[str, Form]:
+    """The text of a configuration, and its kind. Raises `ConfigError`."""
+    text = text_of(path)
+    form = _form(path, text)
+    if form in _FOLLOWED and len(text) > _LONGEST:
+        raise ConfigError(
+            f"{shown(path)}: is longer than scripts that start a program, {_LONGEST >> 10} KiB;"
+            " name the script that starts it"
+        )
+    return text, form
 
 
 def _form(path: Path, text: str) -> Form:
@@ -307,8 +321,7 @@ def _followed(readings: list[Reading], path: Path) -> list[Reading]:
 
 def _named_file(path: Path, why: str) -> list[Reading]:
     """A file that another one names, without those that it names itself."""
-    text = text_of(path)
-    form = _form(path, text)
+    text, form = _read(path)
     base = Reading(kind="format", file=shown(path), why=why, form=form)
     if form == "python":
         return _script(base, text)
@@ -363,7 +376,7 @@ def _in_image(base: Reading, text: str, path: Path, names: set[str]) -> list[Rea
     for folder in (path.parent, path.parent.parent):
         for name in _BESIDE:
             try:
-                variables = _container_variables(text_of(folder / name), name)
+                variables = _container_variables(_read(folder / name)[0], name)
             except ConfigError:
                 continue
             known = {key: one.text for key, one in variables.items() if key in names}

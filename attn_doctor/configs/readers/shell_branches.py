@@ -23,6 +23,8 @@ _HERE = re.compile(r"(?<!<)<<-?\s*[\"']?(\w{1,100})")
 _RUNS = re.compile(r"(?:^|[\s/])(?:ba|z)?sh\b|\bssh\b|\.(?:sh|slurm|sbatch|bat)\b")
 #: Characters of a condition that is shown as written.
 _SHOWN = 80
+#: Branches inside each other that are distinguished. Those of scripts are ten deep at most.
+_DEEPEST = 40
 
 #: The branches around a line: the line that opened each, and which of its parts it is.
 Arms = tuple[tuple[int, int], ...]
@@ -92,11 +94,11 @@ class Branches:
 
     def arms(self) -> Arms:
         """The branches around this line."""
-        return tuple((one.line, one.part) for one in self._open)
+        return tuple((one.line, one.part) for one in self._open[:_DEEPEST])
 
     def condition(self) -> str:
         """The condition under which this line is reached, in words; empty if it always is."""
-        found = [one.condition for one in self._open if one.condition]
+        found = [one.condition for one in self._open[:_DEEPEST] if one.condition]
         return " and ".join(found) if len(found) < 3 else f"line {self._number} is reached"
 
     def _part(self, line: str, number: int) -> None:

@@ -33,6 +33,13 @@ _MODULES = ("torch.", "F.", "functools.", "math.", "flex_attention.", "xops.", "
 
 def describe(text: str, checksum: str = "") -> Dispatcher:
     """Describe the text of a dispatcher; of one with another form than known ones, its checksum."""
+    try:
+        return _described(text, checksum)
+    except RecursionError:  # it parses, and is nested deeper than it can be walked
+        return Dispatcher(checksum=checksum)
+
+
+def _described(text: str, checksum: str) -> Dispatcher:
     tree = tree_of(text)
     if tree is None:
         return Dispatcher(checksum=checksum)
@@ -55,6 +62,13 @@ def features(text: str, attributes: Sequence[str] = ()) -> list[str] | None:
 
     `attributes`: beginnings of names; then only the attributes of classes that begin so count.
     """
+    try:
+        return _features(text, attributes)
+    except RecursionError:  # as above
+        return None
+
+
+def _features(text: str, attributes: Sequence[str]) -> list[str] | None:
     tree = tree_of(text)
     if tree is None:
         return None

@@ -101,6 +101,21 @@ class Requirements:
             if found is not None and not fits:
                 yield f"{normalise(each.name)}{each.specifier}", found.version
 
+    def ambiguous(self, one: Distribution) -> str:
+        """Return a requirement of `one` that one of two copies in a folder meets; empty if none."""
+        known = self._site.distributions
+        lines = known.headers(one).get("Requires-Dist", [])
+        for each in required(
+            self._host, self._site, lines, lambda name: len(known.copies(name)) > 1
+        ):
+            try:
+                fit = {satisfies(copy.version, each.specifier) for copy in known.copies(each.name)}
+            except ValueError:
+                continue
+            if len(fit) > 1:
+                return f"{normalise(each.name)}{each.specifier}"
+        return ""
+
     def closure(self, one: Distribution) -> dict[str, Distribution]:
         """Return `one` and the installed packages that it requires, and those that they require."""
         found = {one.name: one}
@@ -171,6 +186,10 @@ class Imports:
         self._unfit = {_module(normalise(_name(one.needs or ""))): one for one in declared}
         for module in self._absent:
             self._unfit.pop(module, None)
+        #: Distribution → a requirement of which one of two copies is too old or too new.
+        self._ambiguous = {
+            one.name: wanted for one in known if (wanted := requirements.ambiguous(one))
+        }
         lacking = {one.package for one in declared}
         closures = {name: one for root in known for name, one in requirements.closure(root).items()}
         #: Packages whose files can lead to these modules.
@@ -222,6 +241,8 @@ class Imports:
         """
         for path in self._site.path_unread:
             return f"code in {path} changes the import path, and attn-doctor does not understand it"
+        if wanted := self._ambiguous.get(root):
+            return f"it requires {wanted}, and only one of the installed copies has that version"
         with self._lock:
             for step in self._steps(root, module) if self._unfit else ():
                 one = self._unfit.get(step.module)

@@ -214,3 +214,14 @@ def test_triton_without_ops(environment: Environment) -> None:
     environment.install("triton", version="2.3.1", **{"ops/__init__": "x = 1"})
     assert environment.imports("bitsandbytes").error("bitsandbytes", "bitsandbytes") == ""
     assert not environment.fails("bitsandbytes")
+
+
+def test_two_copies_of_a_requirement_are_in_doubt(environment: Environment) -> None:
+    environment.install("top", "low>=2", init="")
+    environment.install("low", version="1.0", init="")
+    environment.install("low", version="2.0")
+    found = environment.imports("top")
+    assert (found.unmet, found.error("top", "top")) == ((), "")
+    assert found.doubt("top", "top") == (
+        "it requires low>=2, and only one of the installed copies has that version"
+    )

@@ -111,7 +111,16 @@ def _score(rule: Rule, wanted: Iterable[str]) -> tuple[int, int]:
     lowered = {name: text.casefold() for name, text in parts.items()}
     found = score = 0
     for word in wanted:
-        weight = max((w for name, w in _WEIGHTS if word in lowered[name]), default=0)
+        whole = re.compile(rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])")
+        weight = max(
+            # A whole word counts twice: `black` is a colour, and the beginning of Blackwell.
+            (
+                w * (1 + bool(whole.search(lowered[name])))
+                for name, w in _WEIGHTS
+                if word in lowered[name]
+            ),
+            default=0,
+        )
         found += weight > 0
         score += weight
     return found, score

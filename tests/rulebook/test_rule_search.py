@@ -27,3 +27,8 @@ def test_the_rule_is_found(words: tuple[str, ...], first: str) -> None:
 def test_words_that_no_rule_has() -> None:
     assert search_rules(["zzzqqq"], library.load(), {}) == []
     assert search_rules(["!"], library.load(), {}) == []
+
+
+def test_a_whole_word_counts_more_than_the_beginning_of_one() -> None:
+    found = search_rules(["black", "image"], library.load(), {})
+    assert found[0].id == "sage/black-output"

@@ -285,7 +285,7 @@ def test_options_that_a_file_does_not_hold_are_a_condition(word: str, tmp_path: 
         (
             "compose.yaml",
             "services:\n  a:\n    image: me/comfyui:1\n    env_file: .env\n    ports:\n",
-            ".env",
+            ".env or the image me/comfyui:1",
         ),
     ],
 )
@@ -1182,3 +1182,18 @@ def test_a_switch_that_is_neither_on_nor_off(tmp_path: Path) -> None:
 def test_a_model_family_in_words_of_another_program(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing in it"):
         one_of(tmp_path, "a.json", '{"model_family": "Wan 2.7 through an API"}')
+
+
+def test_options_in_a_variable_of_an_image_that_starts_a_script(tmp_path: Path) -> None:
+    content = (
+        'FROM a/b\nENV COMMANDLINE_ARGS="--listen --xformers"\nENTRYPOINT ["bash", "webui.sh"]\n'
+    )
+    found = one_of(tmp_path, "Dockerfile", content)
+    (phase,) = [each for one in found for each in one.phases]
+    assert (phase.backend, phase.line) == ("xformers", 2)
+
+
+def test_an_image_that_alone_says_what_starts(tmp_path: Path) -> None:
+    (one,) = one_of(tmp_path, "a.sh", "docker run --gpus all someone/comfyui:latest\n")
+    when = "the image someone/comfyui:latest adds no option for attention"
+    assert one.phases[0].when == when

@@ -184,6 +184,7 @@ def of_docker(text: str) -> list[Command]:
     if not any(one[0] == "ENTRYPOINT" for one in starts) and filled and filled[0][0][:1] == "-":
         filled = [*image, *filled]  # CMD ["--model", "a/b"]: options of the image's own program
     handed = [replace(one, words=(*image, *one.words)) for one in arguments(variables)]
+    filled += _handed_options(variables) if filled else []
     before = next((_words(rest) for name, rest, _ in starts if name == "ENTRYPOINT"), [])
     script = before[-1] if before and before[-1].endswith(".sh") else ""
     folders = [rest.strip() for name, rest, _ in _instructions(text) if name == "WORKDIR"]

@@ -22,6 +22,8 @@ _DEEPEST = 3
 _COMMANDS = 5_000
 #: What examples write for options that they leave out.
 _LEFT_OUT = re.compile(r"[(\[<]*(?:\.{3}|…)[)\]>]*")
+#: Programs without an image of their authors: what another's image starts is not known.
+_WITHOUT_IMAGE = ("comfyui", "forge", "sdnext")
 #: Files with settings that a command line may name.
 _FILES = (".yaml", ".yml", ".toml", ".json")
 
@@ -197,7 +199,11 @@ def _readings(base: Reading, found: Sequence[Command]) -> Iterator[Reading]:
             settings=own.options() | _overrides(own, name),
             variables=command.variables,
             abridged=any(_LEFT_OUT.fullmatch(word) for word, _ in command.words),
-            unset="" if changed else " or ".join(filter(None, (unset, _read_by(one, command)))),
+            unset=""
+            if changed
+            else " or ".join(
+                filter(None, (unset, _by_image(name, command), _read_by(one, command)))
+            ),
             when=command.when,
             branches=changed,
             branched=branched,
@@ -224,6 +230,13 @@ def _at(name: str, lines: Sequence[int]) -> str:
 def _name(word: str) -> str:
     """The variable of `${ARGS[@]}`."""
     return word.strip("${}%").partition("[")[0]
+
+
+def _by_image(name: str, command: Command) -> str:
+    """An image that alone says what starts, of a program whose authors publish none."""
+    if name not in _WITHOUT_IMAGE or not command.contained or len(command.words) != 1:
+        return ""
+    return f"the image {command.words[0][0]}"
 
 
 def _read_by(one: Format, command: Command) -> str:

@@ -35,6 +35,7 @@ def unknown_in(text: str, lookup: Lookup) -> str:
 #: Written in place of an unknown fact that a sentence needs.
 _SUBSTITUTES = {
     "extension.archs": "other GPUs",
+    "extension.package": "the package",
     "extension.ptx": "other GPUs",
     "gpu.name": "the GPU",
     "incomplete.package": "a package",

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from attn_doctor.derived.releases import series
+from attn_doctor.derived.releases import parts, series
 from attn_doctor.errors import AttnDoctorError
-from attn_doctor.facts import Facts
+from attn_doctor.facts import Facts, System
 from attn_doctor.files import DATA, read_text
 from attn_doctor.fixes.installers import failure, run
 from attn_doctor.fixes.pip_arguments import PipCall, pip_call
@@ -24,14 +24,19 @@ Form = Literal["requirements", "script", "dockerfile"]
 #: Seconds that uv may take: for the hash of a wheel that is named by its address it downloads it.
 _SECONDS = 900.0
 _PLATFORMS = {
-    ("linux", "x86_64"): "x86_64-manylinux_2_28",
-    ("linux", "aarch64"): "aarch64-manylinux_2_28",
+    ("linux", "x86_64"): "x86_64-manylinux_2_{glibc}",
+    ("linux", "aarch64"): "aarch64-manylinux_2_{glibc}",
     ("windows", "x86_64"): "x86_64-pc-windows-msvc",
     ("macos", "arm64"): "aarch64-apple-darwin",
 }
+#: Releases of glibc that uv knows (2.28 is what torch's wheels need), of which it takes one.
+_GLIBC = (28, *range(31, 41))
 #: The macOS that torch's wheels are for; uv assumes an earlier one.
 _MACOS = "14.0"
 _REQUIREMENTS = "attn-doctor-requirements.txt"
+#: By default uv takes a package from the first index that has its name. PyTorch's have old releases
+#: of what torch requires. The hashes are what decides here.
+_UV = "uv pip install --index-strategy unsafe-best-match --require-hashes -r"
 
 
 def form_of(name: str) -> Form:
@@ -54,8 +59,8 @@ def locked(
     requirements = _compiled(calls, facts, uv, environ)
     head = f"# For {machine}, by attn-doctor."
     if form == "requirements":
-        how = "# pip install --require-hashes -r FILE      uv pip install --require-hashes -r FILE"
-        return "\n".join((head, how, *map(_comment, builds), requirements))
+        how = ("# pip install --require-hashes -r FILE", f"# {_UV} FILE")
+        return "\n".join((head, *how, *map(_comment, builds), requirements))
     install = _lines(builds)
     if form == "script":
         return "\n".join(
@@ -65,7 +70,10 @@ def locked(
                 "set -eu",
                 f"cat > {_REQUIREMENTS} <<'END'",
                 requirements + "END",
-                f"python -m pip install --require-hashes -r {_REQUIREMENTS}",
+                "if command -v uv > /dev/null",
+                f"then {_UV} {_REQUIREMENTS} --python python",
+                f"else python -m pip install --require-hashes -r {_REQUIREMENTS}",
+                "fi",
                 *install,
                 "",
             )
@@ -101,13 +109,21 @@ def _comment(step: Step) -> str:
     return f"# compile it afterwards: {_lines([step])[-1]}"
 
 
+def platform_of(system: System) -> str:
+    """Return uv's name of a system, by its glibc if that is known. Raises `AttnDoctorError`."""
+    name = _PLATFORMS.get((system.os or "", system.arch or ""))
+    if name is None:
+        raise AttnDoctorError(f"uv has no platform for {system.os} {system.arch}")
+    known = parts(system.glibc or "")
+    glibc = max((one for one in _GLIBC if (2, one) <= known), default=_GLIBC[0])
+    return name.format(glibc=glibc)
+
+
 def _compiled(calls: Sequence[PipCall], facts: Facts, uv: str, environ: Mapping[str, str]) -> str:
     """Return the requirements of all calls with their hashes, as uv resolves them."""
     indexes = dict.fromkeys(url for call in calls for _, url in call.indexes)
     lines = [one.text for call in calls for one in call.wanted]
-    platform = _PLATFORMS.get((facts.system.os or "", facts.system.arch or ""))
-    if platform is None:
-        raise AttnDoctorError(f"uv has no platform for {facts.system.os} {facts.system.arch}")
+    platform = platform_of(facts.system)
     with tempfile.TemporaryDirectory(prefix="attn-doctor-") as name:
         folder = Path(name)
         (folder / "wanted.in").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from attn_doctor.facts import Facts
+from attn_doctor.facts import Facts, System
 from attn_doctor.install.demand import Demand, words_of
-from attn_doctor.install.lock import Form, form_of, locked
+from attn_doctor.install.lock import Form, form_of, locked, platform_of
 from attn_doctor.install.plan import Installation, installation
 from attn_doctor.render.edge import safe
 from tests.environments import wheel
@@ -80,9 +80,17 @@ def test_what_uv_and_a_shell_say_of_them(uv: str, offered: Path, tmp_path: Path)
     script = lock("hub", "linux", "script", uv, offered)
     subprocess.run(["sh", "-n"], input=script.encode(), check=True)
     assert script.startswith("#!/bin/sh\n")
+    assert "--index-strategy unsafe-best-match" in script  # PyTorch's index has old releases too
     image = lock("hub", "linux", "dockerfile", uv, offered)
     assert "FROM python:3.12-slim" in image
     assert image.rstrip().splitlines()[-1].startswith("RUN python -m pip install")
+
+
+@pytest.mark.parametrize(("glibc", "named"), [(None, 28), ("2.29", 28), ("2.35", 35), ("2.41", 40)])
+def test_the_glibc_of_the_machine(glibc: str | None, named: int) -> None:
+    """flash-attn for aarch64 may need a later one than torch's wheels."""
+    system = System(os="linux", arch="aarch64", glibc=glibc)
+    assert platform_of(system) == f"aarch64-manylinux_2_{named}"
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,16 @@ def with_build(facts: Facts, full: str, cuda: str) -> Facts:
 def _new_abi(facts: Facts, version: str, local: str) -> bool | None:
     """Whether PyTorch compiled a build with the new C++ ABI; None where it depends on the build.
 
-    From 2.7 on all have it; on x86-64 none before 2.6, whose builds on PyTorch's indexes differ.
+    All have it from 2.7 on. Of 2.6 it is those for Linux on aarch64, and on x86-64 for CUDA 12.6,
+    ROCm and XPU (https://pytorch.org/blog/pytorch2-6/). None for x86-64 had it before:
+    https://github.com/pytorch/pytorch/pull/142064 begins with that for CUDA 12.6.
     """
     if parts(version) >= (2, 7):
         return True
-    if parts(version) < (2, 6) and facts.system.arch == "x86_64":
-        return False
-    return None if local else False
+    new = parts(version) >= (2, 6) and facts.system.os == "linux"
+    if facts.system.arch != "x86_64":
+        return new or None
+    return new and local.startswith(("cu126", "rocm", "xpu"))
 
 
 def following(diagnosis: Diagnosis, steps: list[Step]) -> tuple[Finding, ...]:

@@ -150,7 +150,7 @@ def _files(path: Path, publisher: dict[str, str]) -> Iterator[ReadyWheel]:
             file = f"{name}-{version}{local}-{python}-{platform}.whl"
             yield ReadyWheel(
                 package=package,
-                version=version,
+                version=version.partition("+")[0],
                 publisher=publisher["name"],
                 official=publisher["trust"] == "official",
                 file=file,

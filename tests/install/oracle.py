@@ -168,7 +168,7 @@ def no_kernels(asked: Asked) -> bool:
 def named(asked: Asked, package: str, version: str, cuda: str, later: bool) -> Iterator[Any]:
     """The files of releases for this torch, CUDA, Python and system, and whose they are."""
     torch = numbers(version)[:2]
-    for publisher in ("Dao-AILab", "PyTorch", "mjun0812", "woct0rdho"):
+    for publisher in ("Dao-AILab", "PyTorch", "mjun0812", "woct0rdho", "windreamer", "unsloth"):
         own = publisher in ("Dao-AILab", "PyTorch")
         for name, release, _, built, for_cuda, platform, pythons in wheels(publisher):
             if name != package or not (own or asked.community):
@@ -176,7 +176,7 @@ def named(asked: Asked, package: str, version: str, cuda: str, later: bool) -> I
             first = numbers(built)[:2]
             if torch != first and not (later and "andhigher" in built and torch > first):
                 continue
-            new_abi = True if torch >= (2, 7) else old_abi(asked, torch)
+            new_abi = abi(asked, torch, cuda)
             if "cxx11abi" in built and new_abi is not None and f"{new_abi}".upper() not in built:
                 continue
             windows = platform.startswith("win")
@@ -184,7 +184,7 @@ def named(asked: Asked, package: str, version: str, cuda: str, later: bool) -> I
             fits = windows == (asked.system == "windows") and platform.endswith(ends)
             python = any(for_python(one, asked.minor) for one in pythons.split(","))
             if fits and python and for_cuda[:2] == cuda[:2]:
-                yield release, own
+                yield release.partition("+")[0], own
 
 
 def for_python(tags: str, minor: tuple[int, ...]) -> bool:
@@ -192,17 +192,17 @@ def for_python(tags: str, minor: tuple[int, ...]) -> bool:
     return minor >= built if tags.endswith("abi3") else minor == built
 
 
-def old_abi(asked: Asked, torch: tuple[int, ...]) -> bool | None:
-    """The C++ ABI of PyTorch's builds before 2.7; None where it depends on the build."""
-    return False if torch < (2, 6) and asked.arch == "x86_64" else None
+def abi(asked: Asked, torch: tuple[int, ...], cuda: str) -> bool | None:
+    """Whether PyTorch's build has the new C++ ABI, by the announcement of 2.6; None if unknown."""
+    if torch != (2, 6):
+        return torch > (2, 6) or (False if asked.arch == "x86_64" else None)
+    return asked.system == "linux" and (asked.arch == "aarch64" or cuda == "12.6")
 
 
 def flash(asked: Asked, row: Any, version: str, cuda: str) -> tuple[set[str], bool]:
     ready = [*named(asked, "flash-attn", version, cuda, later=False)]
     found = {release for release, _ in ready}
-    abi = True if numbers(version) >= (2, 7) else old_abi(asked, numbers(version)[:2])
-    if abi is None and row["pypi"] == cuda and asked.arch == "x86_64":
-        abi = False if asked.system == "linux" else None
+    new_abi = abi(asked, numbers(version)[:2], cuda)
     fetched = set()
     if asked.system == "linux":
         for one in table("flash-attn")["release"]:
@@ -211,13 +211,13 @@ def flash(asked: Asked, row: Any, version: str, cuda: str) -> tuple[set[str], bo
                 asked.arch in one.get("machine", ())
                 and row["minor"] in one["torch"]
                 and numbers(cuda)[0] in one["cuda"]
-                and abi in one["abi"]
+                and new_abi in one["abi"]
                 and python in one["python"]
                 and [row["minor"], python] not in one["without"]
             )
             added = any(
                 (asked.arch, row["minor"], numbers(cuda)[0], python, True)
-                == (two["machine"], two["torch"], two["cuda"], two["python"], abi)
+                == (two["machine"], two["torch"], two["cuda"], two["python"], new_abi)
                 for two in one.get("later", ())
             )
             fetched |= {one["version"]} if listed or added else set()

@@ -79,6 +79,14 @@ def published(facts: Facts, tables: Mapping[str, Any], *, cuda: bool) -> Iterato
             yield TorchBuild(version=version, cuda=one, index="" if one == on_pypi else tag(one))
 
 
+def on_default_index(facts: Facts, tables: Mapping[str, Any]) -> Iterator[TorchBuild]:
+    """Yield the builds that PyPI has for Linux, newest first. All run on a processor alone too."""
+    key = "pypi" if facts.system.arch == "x86_64" else "pypi_aarch64"
+    for row in reversed(tables["torch"]["release"]):
+        version = max(row["pins"], key=parts, default=f"{row['minor']}.0")
+        yield TorchBuild(version=version, cuda=row.get(key, ""))
+
+
 class Fit(Struct, frozen=True, kw_only=True):
     """How a build fits a machine. Each fault is empty where there is none."""
 

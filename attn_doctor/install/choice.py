@@ -22,6 +22,7 @@ from attn_doctor.install.builds import (
     TorchBuild,
     fit,
     installed_build,
+    on_default_index,
     other_vendor,
     published,
 )
@@ -83,7 +84,7 @@ def choose(
     if fault := _python_fault(demand, facts):
         return Conflict(reasons=(fault,), names=("python",))
     rules = rules or Rules(community=demand.community)
-    offered = (one for one in _builds(demand, facts, tables) if _is_there(one, rules))
+    offered = (one for one in _builds(demand, facts, tables, rules) if _is_there(one, rules))
     tried = [_try(build, demand, facts, tables, rules) for build in offered]
     if fault := _gpu_fault(demand, tried) or ("" if demand.gpu else other_vendor(facts)):
         return Conflict(reasons=(fault,), names=("gpu",))
@@ -127,12 +128,17 @@ def _gpu_fault(demand: Demand, tried: list[_Tried]) -> str:
     return gpu_fault(demand, ahead) if ahead is not None else ""
 
 
-def _builds(demand: Demand, facts: Facts, tables: Mapping[str, Any]) -> Iterator[TorchBuild]:
+def _builds(
+    demand: Demand, facts: Facts, tables: Mapping[str, Any], rules: Rules
+) -> Iterator[TorchBuild]:
     there = installed_build(facts)
     if there is not None:
         yield there
     if there is None or not demand.keep_torch:
         cuda = wants_cuda(demand, facts)
+        if rules.only_default and not cuda and facts.system.os == "linux":
+            yield from on_default_index(facts, tables)
+            return
         for build in published(facts, tables, cuda=cuda):
             if there is None or (build.version, build.cuda) != (there.version, there.cuda):
                 yield build
@@ -215,7 +221,11 @@ def _choice(best: _Tried, demand: Demand, facts: Facts, rules: Rules) -> Choice:
     if rules.only_default and not best.build.installed:
         notes.append("PyTorch's own index cannot be reached; this build is on the default index")
     notes += [f"{best.build.text}: {sentence(one)}" for one in known_faults(demand, best.ahead)]
-    if best.build.cuda and not wants_cuda(replace(demand, words=()), facts):
+    if best.build.cuda and not best.build.installed and not wants_cuda(demand, facts):
+        notes.append(
+            "it is built for CUDA, brings NVIDIA's libraries, and runs on the processor too"
+        )
+    elif best.build.cuda and not wants_cuda(replace(demand, words=()), facts):
         notes.append("no NVIDIA GPU was found here, so that it does not run on this machine")
     if not best.fit.certain:
         notes.append("the tables do not say whether this torch has code for the GPU")

@@ -217,6 +217,18 @@ def test_only_the_default_index() -> None:
     assert any("cannot be reached" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("arch", "torch", "cuda"), [("x86_64", "2.15.0", "13.2"), ("aarch64", "2.15.0", "13.2")]
+)
+def test_the_processor_without_pytorchs_index(arch: str, torch: str, cuda: str) -> None:
+    """The default index has no build for the processor alone; its build for CUDA runs there too."""
+    facts = machine("gpu=none", arch=arch)
+    found = choose(Demand(words=("native",)), facts, TABLES, Rules(only_default=True))
+    assert isinstance(found, Choice)
+    assert (found.torch.full, found.torch.cuda) == (torch, cuda)
+    assert any("runs on the processor too" in note for note in found.notes)
+
+
 def test_installed_packages_that_do_not_fit_the_new_torch_are_named() -> None:
     found = chosen("flash", *ADA, "torch=2.13.0+cu130", "xformers=0.0.35")
     assert isinstance(found, Choice)

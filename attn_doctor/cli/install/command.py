@@ -109,7 +109,8 @@ def install(
     asks, applies it as `fix` does, and imports what it installed. `attn-doctor fix undo` undoes it.
 
     Exit codes: 0 installed and imported, or, with --dry-run, --pretend, --facts or --lock, a set
-    exists; 1 no set exists, the plan was not applied, or a step or an import failed; 2 wrong usage.
+    exists and no step is blocked; 1 no set exists, a step is blocked or failed, an import fails,
+    or the plan was not applied; 2 wrong usage.
     """
     if dry_run and yes:
         raise typer.BadParameter("--dry-run changes nothing and --yes applies the plan: choose one")
@@ -266,15 +267,16 @@ def _conflict(found: Conflict, demand: Demand, facts: Facts, result: ResultOptio
 
 
 def _shown(found: Installation, plan: Plan, facts: Facts, result: ResultOptions) -> int:
-    """Show the plan only."""
+    """Show the plan only. Returns the exit code."""
+    code = 1 if any(step.blocked_by for step in plan.steps) else 0
     if result.as_json:
         from attn_doctor.render.install.json import installation_json
 
-        sys.stdout.write(installation_json(found.demand.words, found, plan, facts, 0))
-        return 0
+        sys.stdout.write(installation_json(found.demand.words, found, plan, facts, code))
+        return code
     _show(found, plan, facts)
     sys.stdout.write("Nothing was changed: this is only the plan.\n")
-    return 0
+    return code
 
 
 def _show(found: Installation, plan: Plan, facts: Facts) -> None:

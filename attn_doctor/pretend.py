@@ -220,9 +220,12 @@ def _on_another_system(facts: Facts, os: str, arch: str) -> Facts:
     tools = dict.fromkeys(("cc", "cxx", "cl", "ninja", "cmake"), Program())
     elsewhere = ("system", *lists, "build", *tools)
     gaps = _without_gaps(facts, "manifests", *elsewhere)
+    # Nor are its paths: a command that is shown has to run there.
+    uv = facts.python.uv and "uv"
     return replace(
         facts,
         system=system,
+        python=replace(facts.python, path="python", uv=uv, externally_managed=False),
         build=Build(),
         gaps={**gaps, **dict.fromkeys(elsewhere, _NOT_GIVEN)},
         **lists,

@@ -244,7 +244,9 @@ def _mixed(value: str) -> bool:
 def _hide_if(tells: Callable[[str, str], bool]) -> Callable[[re.Match[str]], str]:
     def replaced(found: re.Match[str]) -> str:
         value = found["value"]
-        if value.startswith(HIDDEN) or not tells(_before(found) + found["name"], value):
+        if value.startswith(HIDDEN) or found.string.endswith("/etc/", 0, found.start()):
+            return found[0]  # `/etc/passwd: …` is a file
+        if not tells(_before(found) + found["name"], value):
             return found[0]
         return f"{found['name']}{found['sep']}{HIDDEN}{_tail(value)}"
 

@@ -55,6 +55,7 @@ def test_cut(text: str, expected: str) -> None:
         "/home/Ada/0q1V8b1W5zr0XXjf4y2bQ2dkz5p9r3aa/lib",
         "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
         "pyjwt==2.10.1 \\",
+        "--python /etc/passwd: /etc/passwd is not a Python interpreter",
         "flask-jwt==1.0.0rc1; python_version >= '3.10'",
         "ÄÖÜäöüéèê0123456789abcdefABCDEFÀÉÈ",
         # A digest or a commit stays, because a token that looks like one shows by its name.

@@ -67,6 +67,14 @@ def test_a_page_is_titled_by_the_message() -> None:
     assert max(map(len, titles.values())) <= 112
 
 
+def test_a_shell_reads_a_requirement_of_a_command_as_one_word() -> None:
+    pages = rule_pages.pages(library.load(), library.tables()["causes"]["cause"])
+    lines = [line for page in pages.values() for line in re.findall(r"`` (\S+ .*?) ``", page)]
+    assert '"triton-windows<3.6"' in pages["rules/sage/needs-triton.md"]
+    unquoted = [line for line in lines if re.search(r"^[^\"'$]*[\w\]][<>]", line)]
+    assert unquoted == []
+
+
 def test_a_page_has_the_translations_of_its_rule() -> None:
     rule = next(rule for rule in library.load() if rule.id == "flash/build-isolation")
     for name, words in (("zh-CN", "隔离环境"), ("pt-BR", "ambiente isolado"), ("hi", "एनवायरनमेंट")):

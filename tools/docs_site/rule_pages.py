@@ -16,6 +16,7 @@ from attn_doctor.render.findings.markdown import escape
 from attn_doctor.render.rules.markdown import advisory, conditions, keys, prose, remedy
 from attn_doctor.rulebook.rule import Example, Rule
 from attn_doctor.rulebook.texts import in_general
+from attn_doctor.shell.quote import quote
 
 #: How a claim was checked, in words.
 HOW = {
@@ -177,9 +178,20 @@ def _by_machine(examples: Sequence[Example]) -> Iterator[str]:
         return
     yield from ("| machine | commands |", "| --- | --- |")
     for one in shown:
-        code = "<br>".join(f"`` {line.replace('|', chr(92) + '|')} ``" for line in one.run or ())
+        lines = (_typed(line).replace("|", "\\|") for line in one.run or ())
+        code = "<br>".join(f"`` {line} ``" for line in lines)
         yield f"| {cell(one.name)} | {code} |"
     yield ""
+
+
+def _typed(line: str) -> str:
+    """A line of words as it is typed in any shell: `<3.6` without quotes reads a file.
+
+    Double quotes mean the same in bash, cmd and PowerShell for words without `$` and quotes.
+    """
+    if re.search(r"[\"'$&|]", line):
+        return line
+    return " ".join(quote(word, "powershell") for word in line.split(" "))
 
 
 def _when(rule: Rule) -> Iterator[str]:

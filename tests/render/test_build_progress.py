@@ -73,13 +73,17 @@ def test_what_ended_corrects_what_is_estimated(monkeypatch: pytest.MonkeyPatch) 
     clock = Clock(monkeypatch, 3)
     clock.step(0, "build")
     clock.left(36)
-    # Building took 36 s and not 18: 45 of 27 with the import and the 5 s before.
+    # The first process does what is done once: that it took 36 s and not 18 says nothing.
     clock.step(0, "verify")
-    assert clock.left(0) == pytest.approx((2 * (10 + 11.5) + 11.5 + 7) * 45 / 27)
+    assert clock.left(0) == pytest.approx(2 * (10 + 11.5) + 11.5 + 7)
     clock.left(31)
     clock.step(0, "done")
     clock.step(1, "build")
-    assert clock.left(0) == pytest.approx(2 * (10 + 11.5) * 76 / 45.5)
+    assert clock.left(0) == pytest.approx(2 * (10 + 11.5))
+    clock.left(20)
+    clock.step(1, "verify")
+    # The second took 20 s and not 10: 65.5 of 55.5 with what came before.
+    assert clock.left(0) == pytest.approx((11.5 + 10 + 11.5) * 65.5 / 55.5)
 
 
 def test_processes_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +94,8 @@ def test_processes_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_late_process_does_not_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch, 1)
     clock.step(0, "build")
-    scale = (60 + 9) / (18 + 9)
-    # After 60 s for an estimate of 18, a part of that is added to both phases.
-    assert clock.left(60) == pytest.approx(0.3 * 60 + (11.5 + 7) * scale)
+    # After 60 s for an estimate of 18, a part of that is added to its own time.
+    assert clock.left(60) == pytest.approx(0.3 * 60 + 11.5 + 7)
 
 
 def test_a_failure_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,17 @@ class _Running(NamedTuple):
     """By the monotonic clock."""
     estimate: float
     """Seconds that it was estimated to take."""
+    first: bool
+    """No process of this phase had ended when it began."""
+
+    def took(self, now: float) -> float:
+        """Its seconds until `now`, as far as they say something about the others.
+
+        The first processes of a phase do what is done once, such as compiling headers. How late
+        they are says nothing about the others.
+        """
+        seconds = now - self.begun
+        return min(seconds, self.estimate) if self.first else seconds
 
 
 class _Times(Watcher):
@@ -75,16 +86,17 @@ class _Times(Watcher):
             self._ended.add(before.phase)
             if not failed:
                 # What processes took corrects what is estimated of the others.
-                self._known.append((now - before.begun, before.estimate))
+                self._known.append((before.took(now), before.estimate))
         if step.phase == "done":
             self.done += 1
             self._left.pop(kernel.key, None)
         elif step.phase in ("build", "verify"):
             phase: Phase = step.phase
-            first = 0.0 if phase in self._ended else kernel.first_seconds(phase)
+            first = phase not in self._ended
             self._begun.add(phase)
-            estimate = kernel.process_seconds(phase) + first
-            self.running[kernel.key] = _Running(phase, now, estimate)
+            once = kernel.first_seconds(phase) if first else 0.0
+            estimate = kernel.process_seconds(phase) + once
+            self.running[kernel.key] = _Running(phase, now, estimate, first)
 
     def left(self) -> float:
         """Seconds until all is done, roughly."""
@@ -115,10 +127,10 @@ class _Times(Watcher):
 
     def _scale(self, now: float) -> float:
         """How many times as long as estimated processes take; late ones count too."""
-        begun = [(one.begun, one.estimate) for one in self.running.values()]
+        begun = [(one.took(now), one.estimate) for one in self.running.values()]
         if self._importing is not None:
-            begun.append((self._importing, IMPORT_SECONDS))
-        late = [(now - start, seconds) for start, seconds in begun if now - start > seconds]
+            begun.append((now - self._importing, IMPORT_SECONDS))
+        late = [(took, estimated) for took, estimated in begun if took > estimated]
         took, estimated = map(sum, zip(*self._known, *late, (_PRIOR, _PRIOR), strict=True))
         return took / estimated
 

@@ -35,11 +35,13 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
         for field in FIELDS:
             gaps.add(field, unread)
         return dict.fromkeys(FIELDS)
-    names = {name for names in MODULES.values() for name in names} | {*_FURTHER}
+    known = {name for names in MODULES.values() for name in names} | {*_FURTHER}
     chosen = [
-        one for one in site.distributions if one.name in names and one.info.endswith(".dist-info")
+        one for one in site.distributions if one.name in known and one.info.endswith(".dist-info")
     ]
-    without = [one for one in chosen if "RECORD" not in host.try_list(one.info)]
+    listed = [(one, host.try_list(one.info)) for one in chosen]
+    # A folder of metadata that cannot be listed says nothing.
+    without = [one for one, names in listed if names and "RECORD" not in names]
     return {
         "incomplete_packages": (
             *_incomplete(host, [one for one in chosen if one not in without]),

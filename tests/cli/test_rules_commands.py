@@ -105,10 +105,7 @@ def test_list_has_one_plain_line_a_rule_and_a_count() -> None:
     assert f"{len(RULES)} rules: " in done.stdout
     assert "\x1b" not in done.stdout
     assert "…" not in done.stdout
-    assert (
-        "torch <torch.version> is a build without CUDA, which cannot use an NVIDIA GPU"
-        in done.stdout
-    )
+    assert "torch is a build without CUDA, which cannot use an NVIDIA GPU" in done.stdout
 
 
 def test_list_takes_every_filter_at_once() -> None:
@@ -196,7 +193,7 @@ def test_a_filled_in_rule_passes(tmp_path: Path) -> None:
     run("rules", "new", "sage/wrong-thing", "--rules", str(folder))
     path = folder / "sage" / "wrong-thing.toml"
     text = path.read_text("utf-8").replace('cause    = "FILL IN"', 'cause    = "torch-cpu-only"')
-    path.write_text(text.replace("FILL IN", "cpu9"), "utf-8")
+    path.write_text(text.replace("FILL IN", "torch cpu9"), "utf-8")
     done = run("rules", "lint", "--rules", str(folder))
     assert done.stdout == "No complaints about 1 rule: 4 examples, 1 log line, 0 reports\n"
     assert done.returncode == 0

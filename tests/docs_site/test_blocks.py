@@ -128,6 +128,8 @@ ELSEWHERE = {
     'mutmut run "attn_doctor.policy*"': "mutation tests take hours",
     "mutmut results": "mutation tests take hours",
     "mutmut show attn_doctor.policy.policy.x_read__mutmut_25": "mutation tests take hours",
+    "pip install atheris": "atheris has no wheel for every Python and system",
+    "python -m tests.attacks.fuzz.guided dockerfile --seconds 600": "fuzzes for ten minutes",
     "python benchmarks/claims.py ENVIRONMENT --work /tmp/claims --jobs 4": (
         "compares with environments that someone has made"
     ),

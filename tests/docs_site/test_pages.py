@@ -68,7 +68,7 @@ def test_a_page_is_titled_by_the_message() -> None:
 
 
 def test_a_shell_reads_a_requirement_of_a_command_as_one_word() -> None:
-    pages = rule_pages.pages(library.load(), library.tables()["causes"]["cause"])
+    pages = rule_pages.pages(whole_rules(), library.tables()["causes"]["cause"])
     lines = [line for page in pages.values() for line in re.findall(r"`` (\S+ .*?) ``", page)]
     assert '"triton-windows<3.6"' in pages["rules/sage/needs-triton.md"]
     unquoted = [line for line in lines if re.search(r"^[^\"'$]*[\w\]][<>]", line)]

@@ -33,6 +33,14 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One worker more than processors: many tests wait for processes that they started.
+
+    None leaves the number to xdist.
+    """
+    return (os.cpu_count() or 1) + 1 if config.option.numprocesses == "auto" else None
+
+
 @lru_cache
 def _has_links() -> bool:
     """Whether this user may make symbolic links here; Windows asks for a right."""

@@ -186,6 +186,7 @@ def test_two_updates_do_not_collide(
         use(staged)
 
 
+@pytest.mark.recipes
 def test_pip_fetches_the_wheel(program: Run, tmp_path: Path) -> None:
     index = tmp_path / "index"
     index.mkdir()

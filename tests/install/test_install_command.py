@@ -51,6 +51,7 @@ def empty(env: Environment, tmp_path: Path) -> Environment:
     return env
 
 
+@pytest.mark.recipes
 @pytest.mark.posix
 def test_torch_into_an_empty_environment(empty: Environment) -> None:
     """The newest release is not offered, so the one before is taken."""

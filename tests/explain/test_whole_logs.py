@@ -127,7 +127,10 @@ def rules() -> tuple[Rule, ...]:
 def test_a_whole_log_has_its_cause(name: str, rules: tuple[Rule, ...]) -> None:
     log = _FOLDER / f"{name}.log"
     cause, words = _CAUSES[name]
-    first = explain([str(log)], rules).matches[0]
+    found = explain([str(log)], rules)
+    # The limit of effort is for hostile logs, also on a slow machine.
+    assert not found.logs[0].skipped
+    first = found.matches[0]
     lines = log.read_text(encoding="utf-8").splitlines()
     assert len(lines) > 200
     assert first.cause == cause

@@ -17,10 +17,11 @@ from attn_doctor.wheels.ranges import RemoteFile, WheelError
 #: Bytes of the list of files. Torch's wheels have 2 MB for 15,000 files.
 _LISTED = 16 << 20
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-#: What `zipfile` raises beside `BadZipFile`: RuntimeError for encrypted files.
-_DAMAGE = (
-    *(EOFError, IndexError, NotImplementedError, OverflowError, RuntimeError, ValueError),
-    *(struct.error, zlib.error),
+#: What `zipfile` raises for a damaged archive: RuntimeError for encrypted files, ValueError for
+#: names that are not UTF-8.
+DAMAGE = (
+    *(zipfile.BadZipFile, EOFError, IndexError, NotImplementedError, OverflowError),
+    *(RuntimeError, ValueError, struct.error, zlib.error),
 )
 
 
@@ -34,7 +35,7 @@ def open_archive(file: IO[bytes] | RemoteFile) -> zipfile.ZipFile:
         archive = zipfile.ZipFile(cast("IO[bytes]", bounded))
     except WheelError:
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise zipfile.BadZipFile(str(error)) from None
     bounded.limited = False
     for info in archive.infolist():
@@ -56,7 +57,9 @@ def content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
     try:
         with archive.open(info) as member:
             return member.read(info.file_size)
-    except _DAMAGE as error:
+    except WheelError:
+        raise
+    except DAMAGE as error:
         raise zipfile.BadZipFile(str(error)) from None
 
 

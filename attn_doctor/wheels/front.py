@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import IO
-from zipfile import BadZipFile
 
 from attn_doctor.binaries.window import DamagedError, Window
+from attn_doctor.wheels.archive import DAMAGE
 from attn_doctor.wheels.ranges import WheelError
 
 #: Most bytes of a member that are kept. The tables of torch's largest library end before 64 MiB.
@@ -54,7 +53,9 @@ class Front(Window):
         while len(self._data) < end:
             try:
                 piece = self._member.read(max(_STEP, end - len(self._data)))
-            except (zlib.error, BadZipFile, EOFError, NotImplementedError) as error:
+            except WheelError:
+                raise
+            except DAMAGE as error:
                 raise WheelError(f"the archive is damaged: {error}") from None
             if not piece:
                 raise WheelError("the archive is damaged: a file in it is too short")

@@ -20,7 +20,7 @@ from attn_doctor.binaries.unresolved import of_torch
 from attn_doctor.binaries.window import DamagedError
 from attn_doctor.files import open_binary
 from attn_doctor.wheels import tables
-from attn_doctor.wheels.archive import open_archive
+from attn_doctor.wheels.archive import DAMAGE, open_archive
 from attn_doctor.wheels.front import Front, TooFarError
 from attn_doctor.wheels.ranges import RemoteFile, TooMuchError, WheelError
 
@@ -112,7 +112,9 @@ class Member(Struct, frozen=True):
         """Open it at its start. Raises `WheelError`."""
         try:
             return Front(self.archive.open(self.info), self.info.file_size)
-        except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
+        except WheelError:
+            raise
+        except DAMAGE as error:
             raise WheelError(f"the archive is damaged: {error}") from None
 
 

@@ -301,6 +301,17 @@ def test_a_damaged_wheel_is_an_answer_or_a_sentence(
     assert all(one.unread or one.torch_symbols is not None for one in found.libraries)
 
 
+def test_a_name_that_is_not_utf8_is_a_sentence(tmp_path: Path) -> None:
+    seed(tmp_path)
+    # The name before the file itself; its copy in the list at the end stays as it was.
+    damaged = _made["wheel"].replace(b"x/user.so", b"x/\x90ser.so", 1)
+    path = tmp_path / "x.whl"
+    # Bit 11 of the flags says that the name is UTF-8.
+    path.write_bytes(damaged[:6] + b"\x00\x08" + damaged[8:])
+    (library,) = read(str(path)).libraries
+    assert library.unread.startswith("the archive is damaged: 'utf-8' codec can't decode byte 0x90")
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF files are Linux's")
 @pytest.mark.parametrize("path", [*local_libraries(), *torch_libraries()])
 def test_the_front_says_what_the_dynamic_section_says(path: str) -> None:

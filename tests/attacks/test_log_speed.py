@@ -70,7 +70,7 @@ def _log(kind: str, size: int) -> bytes:
 def test_a_short_log_with_every_symptom_is_read_quickly(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(_log("texts", 1 << 18))
-    with at_most(2):
+    with at_most(4):
         found = explain([str(path)], library.load())
     assert found.matches
     assert 0 < found.logs[0].skipped <= 1 << 18
@@ -84,5 +84,5 @@ def test_any_log_is_read_quickly(kind: str, tmp_path: Path) -> None:
     explain([str(path)], rules)  # imports
     # What begins with noise is refused.
     path.write_bytes(b"step 1\n" * 10_000 + _log(kind, size))
-    with at_most(0.5 + size / 20e6):
+    with at_most(2 + size / 20e6):
         explain([str(path)], rules)

@@ -141,8 +141,8 @@ def _program(words: tuple[str, ...], tried: Tried) -> Iterator[str]:
         yield f"`{' '.join(words)}`: Windows has no sudo"
     elif program in ("reboot", "ldconfig", "systemctl", "rm") and system == "windows":
         yield f"Windows has no program {program}"
-    elif program == "Set-ItemProperty" and system != "windows":
-        yield "Set-ItemProperty is of PowerShell"
+    elif program == "powershell" and system != "windows":
+        yield "powershell is of Windows"
     elif program in ("reboot", "systemctl", "ubuntu-drivers") and _inside(tried):
         yield f"{program} does nothing in a container"
     needed = _PACKAGE_TOOLS.get(program)

@@ -24,6 +24,7 @@ from statistics import median
 from typing import NamedTuple
 
 from attn_doctor.rulebook import library
+from attn_doctor.rulebook.patterns import required_texts
 
 PAGE = """\
 $ pip install flash_attn
@@ -101,7 +102,8 @@ def run(argv: list[str]) -> Run:
 
 def alternatives(folder: Path) -> Path:
     """What grep looks for: the plain texts that the rules' symptoms need."""
-    texts = {text for rule in library.load() for needs in rule.symptom_needs for text in needs}
+    patterns = (symptom.pattern for rule in library.load() for symptom in rule.symptoms)
+    texts = {text for pattern in patterns for text in required_texts(pattern)}
     path = folder / "alternatives"
     lines = {max(text.split("\n"), key=len) for text in texts}
     escaped = (re.sub(r"([\\.^$*+?(){}\[\]|])", r"\\\1", text) for text in sorted(lines))

@@ -135,6 +135,29 @@ class NormalizedLog:
         return (self._join(dict.fromkeys(joints, " ")), self._join(joints))
 
     @cached_property
+    def only_joined(self) -> str:
+        """The lines of `joined` that were joined, in lower case."""
+        return "\n".join(
+            lowered[start:end]
+            for lowered, lines in zip(self.lowered[1:], self.joined_lines, strict=False)
+            for start, end in lines
+        )
+
+    @cached_property
+    def joined_lines(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """From and to which offsets of each of `joined` lines were joined."""
+        found: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+        for form, text in enumerate(self.joined):
+            end = -1
+            for index in self._joints:
+                start = self._joined_starts[form][index]
+                if start > end:
+                    end = text.find("\n", start)
+                    end = end if end >= 0 else len(text)
+                    found[form].append((start, end))
+        return found
+
+    @cached_property
     def _joints(self) -> dict[int, str]:
         """Indexes of lines that continue in the next one, and the text between the two."""
         found: dict[int, str] = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property, lru_cache, partial
 
 from msgspec import Struct
 
@@ -14,8 +14,8 @@ from attn_doctor.explain.log_signals import log_signals
 from attn_doctor.explain.normalize import NormalizedLog
 from attn_doctor.explain.tracebacks import LineKind, Position, TraceLog
 from attn_doctor.redact import redact
-from attn_doctor.rulebook.patterns import keyword, longest_match, plain_length
-from attn_doctor.rulebook.rule import Rule, one_blank
+from attn_doctor.rulebook.patterns import keyword, plain_length, ways
+from attn_doctor.rulebook.rule import Rule, Way, one_blank
 
 #: Occurrences of one symptom in a stretch of a log that are used.
 _MOST = 100
@@ -34,8 +34,8 @@ _EXCERPT = 160
 _AROUND = 2000
 #: A text up to this length is searched as a whole; a longer one around a pattern's plain text.
 _SHORT = 16_000
-#: Characters on either side of a pattern's plain text that are searched, by its longest match.
-_LEAST_REACH, _REACH = 500, 8000
+#: A text up to this length is searched for each plain text; a longer one for all words at once.
+_BY_TEXT = 1 << 16
 
 # Weights of the score. They were chosen by hand so that the first match has the right cause in the
 # logs of tests/logs, and are not probabilities.
@@ -66,12 +66,7 @@ class Symptom:
         self.index = index
         self.pattern = rule.symptoms[index].pattern
         self.near = rule.symptoms[index].near
-        self.texts = rule.symptom_needs[index]
-
-    @cached_property
-    def regex(self) -> re.Pattern[str]:
-        """The compiled pattern."""
-        return re.compile(self.pattern)
+        self.ways = rule.symptom_ways[index] if rule.symptom_ways else ways(self.pattern)
 
     @cached_property
     def others(self) -> tuple[re.Pattern[str], ...]:
@@ -84,19 +79,19 @@ class Symptom:
         return sum(map(plain_length, (self.pattern, *self.near)))
 
     @cached_property
-    def reach(self) -> int:
-        """Characters on either side of its plain text in which a match lies."""
-        return min(_REACH, max(_LEAST_REACH, longest_match(self.pattern)))
-
-    @cached_property
     def keywords(self) -> tuple[str, ...]:
         """Words of which each log with the symptom contains one, unless it is `wordless`."""
-        return tuple(dict.fromkeys(filter(None, map(keyword, self.texts))))
+        return tuple(dict.fromkeys(filter(None, map(keyword, self._texts))))
 
     @property
     def wordless(self) -> bool:
         """Some of its texts have no word."""
-        return not self.texts or not all(map(keyword, self.texts))
+        texts = self._texts
+        return not all(way.needs for way in self.ways) or not all(map(keyword, texts))
+
+    @property
+    def _texts(self) -> list[str]:
+        return [text for way in self.ways for text in (way.needs[0] if way.needs else ())]
 
 
 class SymptomMatch(Struct, frozen=True, kw_only=True):
@@ -165,7 +160,7 @@ class SymptomIndex:
 
     def possible(self, log: NormalizedLog) -> Sequence[Symptom]:
         """The symptoms that can be in the log, by its words."""
-        if len(log.text) <= _SHORT:
+        if len(log.text) <= _BY_TEXT:
             return self._all
         found = self.keywords.in_text("\n".join(log.lowered))
         return [one for one in self._all if one.wordless or not found.isdisjoint(one.keywords)]
@@ -206,15 +201,16 @@ class SymptomSearch:
     def __init__(self, log: NormalizedLog, symptoms: Iterable[Symptom], effort: Effort) -> None:
         self._log = log
         self._effort = effort
+        self._plain = _PlainTexts(log)
         self._occurrences: list[tuple[Symptom, re.Match[str], range]] = []
         self.complete = True
         """False if no effort was left for some symptoms."""
         for symptom in symptoms:
-            texts = symptom.texts
-            if not texts or any(text in form for form in log.lowered for text in texts):
+            possible = tuple(filter(self._plain.have, symptom.ways))
+            if possible:
                 if not self._goes_on():
                     break
-                self._occurrences += self._find(symptom)
+                self._occurrences += self._find(symptom, possible)
 
     def __bool__(self) -> bool:
         return bool(self._occurrences)
@@ -244,38 +240,44 @@ class SymptomSearch:
                 groups={name: value for name, value in found.groupdict().items() if value},
             )
 
-    def _find(self, symptom: Symptom) -> list[tuple[Symptom, re.Match[str], range]]:
+    def _find(
+        self, symptom: Symptom, possible: Sequence[Way]
+    ) -> list[tuple[Symptom, re.Match[str], range]]:
         """Occurrences in the lines as they are, or else in lines that were joined."""
-        found = list(
-            self._search(symptom, self._log.text, self._log.lowered[0], self._log.index_at)
-        )
-        if found:
-            return found
-        for form, text in enumerate(self._log.joined):
-            index_in = partial(self._log.index_in, form)
-            occurrences = self._search(symptom, text, self._log.lowered[1 + form], index_in)
-            # One within a line was excluded by the pattern before the lines were joined.
-            found = [occurrence for occurrence in occurrences if len(occurrence[2]) > 1]
+        for form, text in enumerate((self._log.text, *self._log.joined)):
+            found = [
+                (symptom, match, lines)
+                for match, lines in self._search(form, text, possible)
+                # One within a line was excluded by the pattern before the lines were joined.
+                if not form or len(lines) > 1
+            ]
             if found:
                 return found
         return []
 
     def _search(
-        self, symptom: Symptom, text: str, lowered: str, index_at: Callable[[int], int]
-    ) -> Iterator[tuple[Symptom, re.Match[str], range]]:
+        self, form: int, text: str, possible: Sequence[Way]
+    ) -> Iterator[tuple[re.Match[str], range]]:
+        """Matches in a form of the log, with the lines that each covers."""
+        regex = _compiled("|".join(way.pattern for way in possible))
+        reach = max(way.reach for way in possible)
         left = _MOST
-        for start, end in _windows(symptom, lowered):
+        for start, end in self._plain.around(form, possible, reach):
             while start < end and left and self._goes_on():
                 # In pieces, since one search can take long.
                 stop = min(end, start + _SHORT)
-                for match in symptom.regex.finditer(text, start, min(end, stop + symptom.reach)):
+                for match in regex.finditer(text, start, min(end, stop + reach)):
                     if match.start() >= stop or not left:
                         break
                     left -= 1
                     stop = max(stop, match.end())
-                    last = max(match.start(), match.end() - 1)
-                    yield symptom, match, range(index_at(match.start()), index_at(last) + 1)
+                    yield match, self._lines(form, match)
                 start = stop
+
+    def _lines(self, form: int, match: re.Match[str]) -> range:
+        index_at = self._log.index_at if not form else partial(self._log.index_in, form - 1)
+        last = max(match.start(), match.end() - 1)
+        return range(index_at(match.start()), index_at(last) + 1)
 
     def _goes_on(self) -> bool:
         """Whether effort is left."""
@@ -318,13 +320,67 @@ class _Vicinity:
         return found
 
 
-def _windows(symptom: Symptom, lowered: str) -> Iterator[tuple[int, int]]:
-    """The stretches of whole lines, from and to an offset, in which a match can be."""
-    if len(lowered) <= _SHORT or not symptom.texts:
-        yield 0, len(lowered)
-        return
-    reach = symptom.reach
-    places = {text: place for text in symptom.texts if (place := lowered.find(text)) >= 0}
+class _PlainTexts:
+    """Where the plain texts of patterns are in a log. Offsets are those of its forms."""
+
+    def __init__(self, log: NormalizedLog) -> None:
+        self._log = log
+        self._known: dict[str, bool] = {}
+        self._counts: dict[str, int] = {}
+
+    def have(self, way: Way) -> bool:
+        """Whether the log has one text of each choice that a match needs."""
+        return all(any(map(self._has, texts)) for texts in way.needs)
+
+    def around(self, form: int, possible: Sequence[Way], reach: int) -> Iterator[tuple[int, int]]:
+        """The stretches of whole lines, from and to an offset, in which a match can be."""
+        lowered = self._log.lowered[form]
+        if not all(way.needs for way in possible) or (reach and len(lowered) <= _SHORT):
+            yield 0, len(lowered)
+        elif reach:
+            yield from _beside(lowered, self._rarest(possible), reach)
+        else:
+            lines = (
+                self._log.joined_lines[form - 1]
+                if form
+                else _beside(lowered, self._rarest(possible), reach)
+            )
+            for start, end in lines:
+                line = lowered[start:end]
+                if any(holds(line, way) for way in possible):
+                    yield start, end
+
+    def _rarest(self, possible: Sequence[Way]) -> Iterable[str]:
+        """One choice of texts of each way: each match has one of them."""
+        return dict.fromkeys(
+            text for way in possible for text in min(way.needs, key=self._times, default=())
+        )
+
+    def _has(self, text: str) -> bool:
+        known = self._known.get(text)
+        if known is None:
+            known = text in self._log.lowered[0] or text in self._log.only_joined
+            self._known[text] = known
+        return known
+
+    def _times(self, texts: Iterable[str]) -> int:
+        return sum(map(self._count, texts))
+
+    def _count(self, text: str) -> int:
+        count = self._counts.get(text)
+        if count is None:
+            count = self._counts[text] = self._log.lowered[0].count(text)
+        return count
+
+
+def holds(text: str, way: Way) -> bool:
+    """Whether a text in lower case has one text of each choice that a match needs."""
+    return all(any(one in text for one in texts) for texts in way.needs)
+
+
+def _beside(lowered: str, texts: Iterable[str], reach: int) -> Iterator[tuple[int, int]]:
+    """The stretches of whole lines around the texts, which do not overlap."""
+    places = {text: place for text in texts if (place := lowered.find(text)) >= 0}
     start = end = 0
     while places:
         place = min(places.values())
@@ -345,6 +401,11 @@ def _windows(symptom: Symptom, lowered: str) -> Iterator[tuple[int, int]]:
         }
     if end > start:
         yield start, end
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 def _deciding_line(covered: range, matched: str, trace: TraceLog) -> int:

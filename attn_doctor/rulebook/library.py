@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from attn_doctor.errors import RuleError
 from attn_doctor.files import DATA, read_bytes
 from attn_doctor.rulebook import updates
-from attn_doctor.rulebook.rule import Rule, Symptom
+from attn_doctor.rulebook.rule import Rule, Symptom, Way
 from attn_doctor.toml_files import read_toml
 
 #: The index of rules and tables in a wheel, and in an update.
@@ -42,8 +42,8 @@ class Index(Struct):
         """All rules, in the order of their ids."""
         reading = msgspec.json.decode(self.reading, type=_Reading)
         known = {rule.id: rule for rule in (*self.with_conditions, *reading.rules)}
-        for id, (symptoms, needs) in reading.symptoms.items():
-            known[id] = replace(known[id], symptoms=symptoms, symptom_needs=needs)
+        for id, (symptoms, ways) in reading.symptoms.items():
+            known[id] = replace(known[id], symptoms=symptoms, symptom_ways=ways)
         return tuple(known[id] for id in reading.order)
 
 
@@ -52,7 +52,7 @@ class _Reading(Struct):
 
     rules: tuple[Rule, ...]
     """The rules without conditions."""
-    symptoms: dict[str, tuple[tuple[Symptom, ...], tuple[tuple[str, ...], ...]]]
+    symptoms: dict[str, tuple[tuple[Symptom, ...], tuple[tuple[Way, ...], ...]]]
     order: tuple[str, ...]
 
 
@@ -162,13 +162,22 @@ def _index() -> Index | None:
 
 def build_index(rules: Path) -> bytes:
     """The index of a `rules/` folder, for the wheel. Raises `RuleError` on a faulty rule."""
+    from attn_doctor.rulebook.patterns import ways
     from attn_doctor.rulebook.rule_files import read_folder
 
-    used = [replace(rule, examples=(), claims=()) for rule in read_folder(rules)]
-    bare = [replace(rule, symptoms=(), symptom_needs=()) for rule in used if rule.has_conditions]
+    used = [
+        replace(
+            rule,
+            examples=(),
+            claims=(),
+            symptom_ways=tuple(ways(symptom.pattern) for symptom in rule.symptoms),
+        )
+        for rule in read_folder(rules)
+    ]
+    bare = [replace(rule, symptoms=(), symptom_ways=()) for rule in used if rule.has_conditions]
     reading = _Reading(
         rules=tuple(rule for rule in used if not rule.has_conditions),
-        symptoms={one.id: (one.symptoms, one.symptom_needs) for one in used if one.has_conditions},
+        symptoms={one.id: (one.symptoms, one.symptom_ways) for one in used if one.has_conditions},
         order=tuple(rule.id for rule in used),
     )
     tables = read_tables(rules)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attn_doctor.files import TEXT, read_text
-from attn_doctor.rulebook.rule import Rule
+from attn_doctor.rulebook.rule import Rule, Way
 
 if sys.version_info >= (3, 11):
     from re import _parser as parser
@@ -27,6 +27,12 @@ else:
 _SHORTEST = 4
 #: A repetition of at most this length costs next to nothing.
 _SMALL = 16
+#: Other texts of an alternative that are worth looking for: their least length, and their number.
+_TELLING, _NEEDS = 3, 3
+#: Characters on either side of a pattern's plain text that are searched, by its longest match.
+_LEAST_REACH, _REACH = 500, 8000
+#: The flags of a whole pattern, and the beginning of a group that nothing refers to.
+_FLAGS, _GROUP = re.compile(r"\(\?([a-z]+)\)"), re.compile(r"\(\?[a-z]*:")
 #: Names of repetitions in the parser.
 _REPEATS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 
@@ -63,6 +69,16 @@ def required_texts(pattern: str) -> tuple[str, ...]:
     return _cover(_parsed(pattern)) or ()
 
 
+@cache
+def ways(pattern: str) -> tuple[Way, ...]:
+    """The alternatives of a pattern, each with the plain texts that its matches contain.
+
+    A log is searched only for those whose texts it has. Their patterns, joined by `|`, match what
+    `pattern` matches, in the same order.
+    """
+    return tuple(map(_way, _alternatives(pattern)))
+
+
 def plain_length(pattern: str) -> int:
     """The number of literal characters in a match, in the longest alternative."""
     return _plain(_parsed(pattern))
@@ -72,6 +88,82 @@ def longest_match(pattern: str) -> int:
     """Most characters of a match; a huge number for one without a limit."""
     most: int = _tree(pattern).getwidth()[1]
     return most
+
+
+def _way(pattern: str) -> Way:
+    tree = _tree(pattern)
+    best = required_texts(pattern)
+    others = {texts for texts in _all_covers(list(tree)) if min(map(len, texts)) >= _TELLING}
+    rest = sorted(others - {best}, key=lambda texts: (_worth(texts), texts), reverse=True)
+    within = not _leaves_line(list(tree), tree.state.flags)
+    return Way(
+        pattern=pattern,
+        needs=(best, *rest[:_NEEDS]) if best else (),
+        reach=0 if within else min(_REACH, max(_LEAST_REACH, tree.getwidth()[1])),
+    )
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """The outermost alternatives, each with the flags that hold for it."""
+    begin, end = "", ""
+    if head := _FLAGS.match(pattern):
+        begin, end, inner = f"(?{head[1]}:", ")", pattern[head.end() :]
+    elif (group := _GROUP.match(pattern)) and _closing(pattern, 0) == len(pattern) - 1:
+        begin, end, inner = group[0], ")", pattern[group.end() : -1]
+    elif len(parts := _split(pattern)) > 1:
+        return [one for part in parts for one in _alternatives(part)]
+    else:
+        return [pattern]
+    return [f"{begin}{one}{end}" for part in _split(inner) for one in _alternatives(part)]
+
+
+def _split(pattern: str) -> list[str]:
+    """The parts of a pattern between its outermost `|`."""
+    parts, start, at = [], 0, 0
+    while at < len(pattern):
+        if pattern[at] == "|":
+            parts.append(pattern[start:at])
+            start = at + 1
+        at = _closing(pattern, at) + 1
+    return [*parts, pattern[start:]]
+
+
+def _closing(pattern: str, at: int) -> int:
+    """The offset at which what begins at `at` ends: a group, a class, or one character."""
+    if pattern[at] == "\\":
+        return at + 1
+    if pattern[at] == "[":
+        end = at + 2 + pattern.startswith("[^", at)
+        while pattern[end - 1] != "]" or end - 1 == at + 1 + pattern.startswith("[^", at):
+            end += 1 + (pattern[end - 1] == "\\")
+        return end - 1
+    if pattern[at] == "(":
+        at += 1
+        while pattern[at] != ")":
+            at = _closing(pattern, at) + 1
+    return at
+
+
+def _leaves_line(nodes: _Nodes, flags: int) -> bool:
+    """Whether a match, or what a match depends on, can reach beyond the line that it is on."""
+    return any(_node_leaves_line(str(op), value, flags) for op, value in nodes)
+
+
+def _node_leaves_line(name: str, value: Any, flags: int) -> bool:
+    if name == "SUBPATTERN":
+        return _leaves_line(value[3], (flags | value[1]) & ~value[2])
+    if name == "BRANCH":
+        return any(_leaves_line(part, flags) for part in value[1])
+    if name in ("ASSERT", "ASSERT_NOT"):
+        return _leaves_line(value[1], flags)
+    if name in ("ATOMIC_GROUP", *_REPEATS):
+        return _leaves_line(_body(name, value), flags)
+    if name == "AT":
+        whole = str(value) == "AT_END" and not flags & re.MULTILINE
+        return whole or str(value) == "AT_END_STRING"
+    if name == "ANY":
+        return bool(flags & re.DOTALL)
+    return 10 in _set(name, value)
 
 
 def _parsed(pattern: str) -> _Nodes:
@@ -97,6 +189,15 @@ def _worth(texts: tuple[str, ...]) -> tuple[bool, bool, int, int]:
     """The rank of a choice: rare words come before long texts, since they select less of a log."""
     shortest = min(map(len, texts))
     return shortest >= _SHORTEST, all(map(is_rare, texts)), shortest, -len(texts)
+
+
+def _all_covers(nodes: _Nodes) -> Iterator[tuple[str, ...]]:
+    """Every choice of texts, those inside groups included."""
+    yield from _covers(nodes)
+    for op, value in nodes:
+        name = str(op)
+        if name in ("SUBPATTERN", "ATOMIC_GROUP") or (name in _REPEATS and value[0]):
+            yield from _all_covers(_body(name, value))
 
 
 def _covers(nodes: _Nodes) -> Iterator[tuple[str, ...]]:

@@ -171,6 +171,16 @@ class Group(Struct, frozen=True):
         return conjunction(parts)
 
 
+class Way(Struct, frozen=True, array_like=True):
+    """One alternative of a symptom's pattern, and where in a log it can match."""
+
+    pattern: str
+    needs: tuple[tuple[str, ...], ...]
+    """Choices of texts in lower case, the most telling first: a match has one text of each."""
+    reach: int
+    """Characters on either side of such a text in which a match lies; 0 if within its line."""
+
+
 class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A rule, ready to be evaluated. See `rules/README.md` for the meaning of each field."""
 
@@ -190,8 +200,8 @@ class Rule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     applies: Group = Group()
     when: Group = Group()
     symptoms: tuple[Symptom, ...] = ()
-    symptom_needs: tuple[tuple[str, ...], ...] = ()
-    """For each symptom, texts of which every match contains one (`patterns.needed`)."""
+    symptom_ways: tuple[tuple[Way, ...], ...] = ()
+    """For each symptom, the alternatives of its pattern (`patterns.ways`), in an index only."""
     fixes: tuple[FixFile, ...] = ()
     fix_when: tuple[tuple[Condition, ...], ...] = ()
     """The parsed `when` of each fix."""

@@ -19,7 +19,7 @@ from attn_doctor.facts import ELEMENTS, Facts
 from attn_doctor.findings import Advisory, Safety, Verdict
 from attn_doctor.rulebook.conditions import Condition, parse
 from attn_doctor.rulebook.fact_catalogue import Fact, catalogue
-from attn_doctor.rulebook.patterns import pattern_faults, required_texts
+from attn_doctor.rulebook.patterns import pattern_faults
 from attn_doctor.rulebook.rule import (
     Claim,
     Example,
@@ -151,7 +151,6 @@ def _rule(id: str, file: RuleFile, requires: tuple[str, ...]) -> Rule:
         applies=_group("applies", file.applies, element),
         when=_group("when", file.when or GroupFile(), element),
         symptoms=file.symptom,
-        symptom_needs=tuple(required_texts(symptom.pattern) for symptom in file.symptom),
         fixes=file.fix,
         fix_when=tuple(_lines(f"fix {i + 1}.when", file.fix[i].when, element) for i in fixes),
         fix_done=tuple(_lines(f"fix {i + 1}.done", file.fix[i].done, "") for i in fixes),

@@ -1,4 +1,4 @@
-"""Logs of any bytes are read at 20 MB of a second of processor time, after half a second."""
+"""Logs of any bytes are read at 20 MB of a second of processor time, after two seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _LETTERS = bytes(97 + byte % 7 for byte in range(256))
 @cache
 def _texts() -> list[bytes]:
     """The plain text of every symptom."""
-    return [text.encode() for symptom in all_symptoms(library.load()) for text in symptom.texts]
+    ways = [way for symptom in all_symptoms(library.load()) for way in symptom.ways]
+    return [text.encode() for way in ways for texts in way.needs for text in texts]
 
 
 def _escapes(chance: random.Random) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 
 from attn_doctor.explain.engine import explain
 from attn_doctor.explain.explanation import Explanation
-from attn_doctor.explain.symptom_match import all_symptoms
+from attn_doctor.explain.symptom_match import all_symptoms, holds
 from attn_doctor.findings import Safety
 from attn_doctor.rulebook.packages import is_named, package_of, packages_installed
 from attn_doctor.rulebook.rule import Rule
@@ -32,8 +32,7 @@ def recognised_by(log: str) -> set[str]:
     return {
         symptom.rule.id
         for symptom in SYMPTOMS
-        if (not symptom.texts or any(text in lowered for text in symptom.texts))
-        and symptom.regex.search(log)
+        if any(holds(lowered, way) and re.search(way.pattern, log) for way in symptom.ways)
     }
 
 

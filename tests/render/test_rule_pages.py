@@ -47,7 +47,6 @@ RULE = Rule(
     applies=group(all=["torch.installed == true"], any=["gpus.count > 0", 'system.os != ""']),
     when=group(none=['triton.version satisfies "==3.4.*"']),
     symptoms=(Symptom(pattern="plain text", logs=("first\nsecond",)),),
-    symptom_needs=(("plain text",),),
     fixes=(
         FixFile(
             title="Repair it",

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from attn_doctor.rulebook.patterns import dangers, keyword, plain_length, required_texts
+from attn_doctor.rulebook.patterns import dangers, keyword, plain_length, required_texts, ways
 from tests.command import whole_rules
 from tests.effort import at_most
 
@@ -39,6 +39,64 @@ def test_every_line_that_a_rule_matches_holds_what_is_needed() -> None:
                 match = re.search(symptom.pattern, line)
                 if match is not None:
                     assert any(text in match[0].lower() for text in required_texts(symptom.pattern))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "alternatives"),
+    [
+        ("one|two", ["one", "two"]),
+        ("(?i)one|two", ["(?i:one)", "(?i:two)"]),
+        ("(?:one|(?s:two|three))", ["(?:one)", "(?:(?s:two))", "(?:(?s:three))"]),
+        ("(?is)(?:one|two)", ["(?is:(?:one))", "(?is:(?:two))"]),
+        ("(?:one|two) three", ["(?:one|two) three"]),
+        ("[|]|[]|]|[^]|]|\\||\\(|[\\]|]", ["[|]", "[]|]", "[^]|]", "\\|", "\\(", "[\\]|]"]),
+        ("(?P<a>one|two)", ["(?P<a>one|two)"]),
+    ],
+)
+def test_alternatives(pattern: str, alternatives: list[str]) -> None:
+    assert [way.pattern for way in ways(pattern)] == alternatives
+
+
+@pytest.mark.parametrize(
+    ("pattern", "within"),
+    [
+        ("one[^\\n]{0,9}two", True),
+        ("one.{0,9}two", True),
+        ("(?s)one.{0,9}two", False),
+        ("(?s:one)[ \\t]two", True),
+        ("one\\stwo", False),
+        ("one[^a]two", False),
+        ("one(?!\\n)", False),
+        ("one$", False),
+        ("(?m)^one$", True),
+        ("one\\Z", False),
+    ],
+)
+def test_a_pattern_may_leave_its_line(pattern: str, within: bool) -> None:
+    assert [way.reach == 0 for way in ways(pattern)] == [within]
+
+
+def test_alternatives_match_what_the_pattern_matches() -> None:
+    rules = whole_rules()
+    lines = "\n".join(line for rule in rules for one in rule.symptoms for line in one.logs[:1])
+    lowered = lines.lower()
+    for rule in rules:
+        for symptom in rule.symptoms:
+            found = ways(symptom.pattern)
+            for line in symptom.logs:
+                whole = re.search(symptom.pattern, line)
+                assert whole is not None
+                joined = re.search("|".join(way.pattern for way in found), line)
+                assert joined is not None
+                assert joined.span() == whole.span()
+                text = whole[0].lower()
+                assert any(
+                    all(any(one in text for one in texts) for texts in way.needs) for way in found
+                )
+            for way in found:
+                assert way.needs
+                if any(all(text not in lowered for text in texts) for texts in way.needs):
+                    assert re.search(way.pattern, lines) is None
 
 
 @pytest.mark.parametrize(

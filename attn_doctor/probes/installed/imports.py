@@ -2,11 +2,12 @@
 
 An absent requirement does not always stop an import: torch works without networkx. So the modules
 that an import executes are followed, as text: statements at the left margin, which no condition
-guards. Packages that resolve names on demand (`_import_structure`, `_SUBMOD_ATTRS`) are followed by
-their lists of names. Not seen: imports inside functions, `try` and `if`.
+guards, and those of a `try` that raises again. Packages that resolve names on demand
+(`_import_structure`, `_SUBMOD_ATTRS`) are followed by their lists of names. Not seen: imports inside
+functions, `if` and another `try`.
 
-In packages that ask for a newer torch, names that they import from torch's modules are looked up
-too, as text.
+Names are looked up too, as text: those that packages that ask for a newer torch import from torch's
+modules, and those that are imported from a package of another version than is required.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ _IF_TORCH, _IF_TORCHAO = (
     rf"(?m)^if is_torch{which}_available\(\):.*\n((?:(?: {{4}}.*)?\n)+)"
     for which in ("(?:_distributed)?", "ao")
 )
+#: A block whose failure is raised again, as SymPy does where mpmath is missing.
+_RAISED_AGAIN = r"(?m)^try:\n((?:(?: {4}.*)?\n)+)except ImportError.*:\n {4}raise\b"
+#: Decorators of functions and methods that import torch._dynamo when they are applied.
+_DYNAMO = r"(?m)^(?: {4})?@torch\.(?:compile|compiler\.(?:disable|allow_in_graph)|_dynamo\.\w+)\b"
 #: What defines names of a module that its text does not show.
 _HIDING = r"import \*|__getattr__|globals\(|setattr\(|vars\(|exec\("
 _LAZY = r"""["']([\w.]+)["']\]?\s*[:=]\s*\[([^\]]*)\]"""
@@ -274,12 +279,15 @@ class Imports:
                 yield UnmetRequirement(package=package, needs=requirement, installed=version)
 
     def _absent_import(self, root: str, module: str) -> str:
-        if not self._absent and not self._outdating:
+        if not self._absent and not self._outdating and not self._unfit:
             return ""
         for step in self._steps(root, module):
             source, _, name = step.module.partition(":")
             if name:
-                return f"{step.by} imports {name} from {source}, and this torch has no such name"
+                package = source.partition(".")[0]
+                return (
+                    f"{step.by} imports {name} from {source}, and this {package} has no such name"
+                )
             absent = self._is_absent(step.module)
             if absent:
                 return f"{step.by} imports {absent}, which is not installed"
@@ -322,8 +330,11 @@ class Imports:
         package = module if path.endswith("__init__.py") else module.rpartition(".")[0]
         text = re.sub(_STRING, "''", self._host.try_read(path, 1 << 20))
         outdating = module.partition(".")[0] in self._outdating
-        for guard in (_IF_TORCH, *((_IF_TORCHAO,) if "torchao" in self._outdating else ())):
+        guards = (_RAISED_AGAIN, _IF_TORCH)
+        for guard in (*guards, *((_IF_TORCHAO,) if "torchao" in self._outdating else ())):
             text = re.sub(guard, lambda block: re.sub("(?m)^ {4}", "", block[1]), text)
+        if not module.startswith("torch.") and re.search(_DYNAMO, text):
+            yield "torch._dynamo"
         for match in re.finditer(_STATEMENT, text):
             source, names, plain = match.groups()
             if plain is not None:
@@ -335,7 +346,9 @@ class Imports:
             for name in re.split(r"[,\s()]+", re.sub(r"#[^\n]*|\bas\s+\w+", "", names)):
                 if name.isidentifier():
                     yield from self._of_name(base, name)
-                    if outdating and base.startswith("torch.") and self._lacks(base, name):
+                    asked = outdating and base.startswith("torch.")
+                    other = base.partition(".")[0] in self._unfit
+                    if (asked or other) and self._lacks(base, name):
                         yield f"{base}:{name}"
 
     def _of_name(self, base: str, name: str) -> Iterator[str]:

@@ -225,3 +225,31 @@ def test_two_copies_of_a_requirement_are_in_doubt(environment: Environment) -> N
     assert found.doubt("top", "top") == (
         "it requires low>=2, and only one of the installed copies has that version"
     )
+
+
+def test_a_try_that_raises_again_fails(environment: Environment) -> None:
+    source = "try:\n    import absent\nexcept ImportError:\n    raise ImportError('needs absent')\n"
+    environment.install("top", "absent", init=source)
+    found = environment.imports("top").error("top", "top")
+    assert forward(found) == "top/__init__.py imports absent, which is not installed"
+    assert environment.fails("top")
+
+
+@pytest.mark.parametrize(("text", "fails"), [("value = 1\n", False), ("other = 1\n", True)])
+def test_a_name_that_another_version_does_not_have(
+    environment: Environment, text: str, fails: bool
+) -> None:
+    environment.install("top", "low>=2", init="from low.deep import value")
+    environment.install("low", init="", deep=text)
+    found = environment.imports("top").error("top", "top")
+    expected = "top/__init__.py imports value from low.deep, and this low has no such name"
+    assert forward(found) == (expected if fails else "")
+    assert environment.fails("top") == fails
+
+
+def test_a_decorator_imports_the_compiler(environment: Environment) -> None:
+    source = "import torch\nclass A:\n    @torch.compiler.disable\n    def call(self): ...\n"
+    environment.install("top", "torch", init=source)
+    environment.install("torch", "sympy", init="", _dynamo="import sympy\n")
+    found = environment.imports("top", "torch").error("top", "top")
+    assert forward(found) == "torch/_dynamo.py imports sympy, which is not installed"

@@ -29,21 +29,25 @@ def of_torch(name: bytes) -> bool:
     return _TORCH.match(name) is not None
 
 
-def unresolved(needs: Sequence[tuple[str, Sequence[str]]]) -> list[Unresolved]:
+def unresolved(
+    needs: Sequence[tuple[str, Sequence[str]]], versioned: bool = False
+) -> list[Unresolved]:
     """Find for each extension the symbols that none of its libraries defines.
 
-    Symbols with a version are omitted: the loader checks them by the versions that a library
-    defines (`read.versions`). For an extension or library that cannot be read, `damaged` is set.
+    Symbols with a version are omitted unless `versioned`: a library that belongs to the extension
+    has them if it defines their versions (`read.versions`). With `versioned` they are looked up by
+    name. For an extension or library that cannot be read, `damaged` is set.
     """
     with ExitStack() as files:
         pool = _Pool(files)
-        return [_unresolved(path, libraries, pool) for path, libraries in needs]
+        return [_unresolved(path, libraries, pool, versioned) for path, libraries in needs]
 
 
-def _unresolved(path: str, libraries: Sequence[str], pool: _Pool) -> Unresolved:
+def _unresolved(path: str, libraries: Sequence[str], pool: _Pool, versioned: bool) -> Unresolved:
     try:
         with closing(Window(path)) as window:
-            names = [one.name for one in undefined_symbols(Elf(window)) if not one.versioned]
+            symbols = undefined_symbols(Elf(window))
+            names = [one.name for one in symbols if versioned or not one.versioned]
     except (DamagedError, OSError) as error:
         return Unresolved(damaged=f"{path}: {_reason(error)}")
     names = [name for name in names if not name.startswith(_PYTHON)]

@@ -56,8 +56,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     has_flex: bool | None = None
     """The module `torch.nn.attention.flex_attention` is in the package."""
     flex_import_error: str | None = None
-    """Why an import of that module fails for a requirement that is not met; empty if no reason was
-    found."""
+    """Why an import of that module, or of `torch._dynamo`, which its first call imports, fails for a
+    requirement that is not met; empty if no reason was found."""
     has_build_helper: bool | None = None
     """That module defines `build_flex_attention_kernels`, which no released torch does."""
     bytecode: bool | None = None
@@ -74,6 +74,13 @@ class Torch(Struct, frozen=True, kw_only=True):
     missing_libraries: tuple[str, ...] | None = None
     """Libraries that torch's own libraries need and that the loader of Linux would not find, so
     that `import torch` fails; None on other systems."""
+    foreign_library: str | None = None
+    """A library of LD_LIBRARY_PATH or LD_PRELOAD, which the loader of Linux takes first, and with
+    which `import torch` fails; empty if there is none. None on other systems."""
+    foreign_fault: str | None = None
+    """What is wrong with it: `libtorch_cpu.so needs its version GOMP_4.5`."""
+    foreign_variable: str | None = None
+    """The variable that names it or its folder."""
     cuda_major: int | None = None
     """Derived: major part of `torch.cuda`."""
     cuda_tag: str | None = None

@@ -312,6 +312,11 @@ class Host:
         answer = self.ask("unresolved", [*needs], [[*libraries] for libraries in needs.values()])
         return dict(zip(needs, msgspec.convert(answer, list[Unresolved]), strict=True))
 
+    def lacking(self, needs: Mapping[str, Sequence[str]]) -> dict[str, Unresolved]:
+        """Do the same for libraries of Linux, with the symbols that have a version."""
+        answer = self.ask("lacking", [*needs], [[*libraries] for libraries in needs.values()])
+        return dict(zip(needs, msgspec.convert(answer, list[Unresolved]), strict=True))
+
     def which(self, name: str) -> str:
         """Return the first program `name` on the user's PATH, or empty text. It is not run."""
         suffixes: tuple[str, ...] = ("",)

@@ -241,6 +241,7 @@ class LocalHost(Host):
             "versions": _binary("versions"),
             "gpu_code": _binary("gpu_code"),
             "unresolved": _unresolved,
+            "lacking": _lacking,
         }
 
     def ask(self, question: str, *args: Any) -> Any:
@@ -387,6 +388,15 @@ def _unresolved(paths: Sequence[str], libraries: Sequence[Sequence[str]]) -> lis
         from attn_doctor.binaries.unresolved import unresolved
 
     answers = unresolved([*zip(paths, libraries, strict=True)])
+    return [msgspec.to_builtins(one) for one in answers]
+
+
+def _lacking(paths: Sequence[str], libraries: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    import msgspec
+
+    from attn_doctor.binaries.unresolved import unresolved
+
+    answers = unresolved([*zip(paths, libraries, strict=True)], versioned=True)
     return [msgspec.to_builtins(one) for one in answers]
 
 

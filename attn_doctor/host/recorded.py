@@ -19,6 +19,7 @@ from attn_doctor.host import Host
 _SIGNIFICANT = {
     "read": 1, "head": 1, "grep": 2, "checksum": 1, "measure": 1, "changed_files": 1, "run": 1,
     "inside": 1, "nvml": 0, "gpu_code": 1, "unresolved": 1,
+    "lacking": 1,
 }  # fmt: skip
 
 

@@ -25,6 +25,15 @@ from attn_doctor.probes.installed.libraries import opened_by
 from attn_doctor.probes.machine import loader
 
 
+class Displaced(NamedTuple):
+    """A library of LD_LIBRARY_PATH or LD_PRELOAD with which `import torch` fails."""
+
+    path: str
+    variable: str
+    lacks: str
+    """What is wrong: `libtorch_cpu.so needs omp_get_max_threads`."""
+
+
 class Links(NamedTuple):
     """The libraries for one extension, as a loader finds them."""
 
@@ -89,6 +98,8 @@ class Linking:
         self.torch_faults: list[str] = []
         #: Why the libraries that torch needs are unknown; empty if they are known.
         self.torch_unclear = "" if self._torch else "there is no torch folder"
+        #: Libraries that LD_PRELOAD puts before all others, by name.
+        self._forced = self._in_preload()
         #: Libraries that `import torch` has loaded, by name.
         self._loaded: dict[str, str] = self._load_torch()
 
@@ -110,9 +121,64 @@ class Linking:
             fault=_fault(binary, self._host.platform.machine),
         )
 
+    def displaced(self) -> Displaced | None:
+        """Return the first library of LD_LIBRARY_PATH or LD_PRELOAD with which torch fails to load.
+
+        The loader takes it before the library that came with torch, or before the system's, and it
+        is damaged, or lacks a symbol or a version that a library of torch needs.
+        """
+        foreign = {
+            name: place
+            for name, place in self._loaded.items()
+            if name in self._forced or self._host.parent(place) in self._first
+        }
+        users = {
+            path: [name for name in self.binary(path).needed if name in foreign]
+            for path in self._loaded.values()
+            if path not in foreign.values()
+        }
+        users = {path: names for path, names in users.items() if names}
+        for path, names in users.items():
+            for name in names:
+                binary = self.binary(foreign[name])
+                if binary.damaged and not binary.unread:
+                    return self._displaced(foreign[name], name, binary.damaged)
+            for name, versions in self._too_old(path, self._loaded)[0].items():
+                if name in names:
+                    wanted = f"{_file(path)} needs its version {versions[0]}"
+                    return self._displaced(foreign[name], name, wanted)
+        return self._lacking(users, foreign) if users else None
+
+    def _lacking(self, users: dict[str, list[str]], foreign: dict[str, str]) -> Displaced | None:
+        """Return the first library in `foreign` without a symbol that only it could define."""
+        providers = tuple(dict.fromkeys((*self._loaded.values(), *self._always)))
+        try:
+            answers = self._host.lacking(dict.fromkeys(users, providers))
+        except OSError:
+            return None
+        for path, names in users.items():
+            answer = answers[path]
+            if answer.count and not answer.damaged:
+                # Which of several should have it is not known; the first is named.
+                wanted = f"{_file(path)} needs {answer.first[0]}"
+                return self._displaced(foreign[names[0]], names[0], wanted)
+        return None
+
+    def _displaced(self, path: str, name: str, lacks: str) -> Displaced:
+        return Displaced(path, "LD_PRELOAD" if name in self._forced else "LD_LIBRARY_PATH", lacks)
+
+    def _in_preload(self) -> dict[str, str]:
+        """Return the libraries of LD_PRELOAD, by the name under which others need them."""
+        paths = self._host.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+        found = [one for one in paths if "/" in one and self._host.is_file(one)][: loader.MOST]
+        # A file without a name of its own is not taken for another, a damaged one not at all.
+        return {name: one for one in reversed(found) if (name := self.binary(one).soname)}
+
     def _load_torch(self) -> dict[str, str]:
         """Return the libraries that `import torch` loads, with their paths."""
-        loaded: dict[str, str] = dict(self._preloaded()) if self._torch else {}
+        loaded: dict[str, str] = dict(self._forced) if self._torch else {}
+        for one, place in self._preloaded() if self._torch else ():
+            loaded.setdefault(one, place)
         absent: dict[str, None] = {}
         names = [name for name in _TORCH_FIRST if name in self._list(self._torch)]
         if _TORCH_FIRST[-1] not in names:
@@ -122,7 +188,8 @@ class Linking:
         while pending:
             path = pending.pop(0)
             binary = self.binary(path)
-            if binary.damaged:
+            # `displaced` reports a damaged library of LD_LIBRARY_PATH.
+            if binary.damaged and self._host.parent(path) not in self._first:
                 self.torch_unclear = f"{path}: {binary.damaged}"
                 if not binary.unread and self._host.parent(path) == self._torch:
                     self.torch_faults.append(
@@ -137,8 +204,10 @@ class Linking:
                     absent[name] = None
                     continue
                 loaded[name] = place
-                # The libraries that CUDA libraries need are in the same folder.
-                pending += [place] * (self._host.parent(place) == self._torch)
+                # The libraries that CUDA libraries need are in the same folder; those of another
+                # folder can be taken from LD_LIBRARY_PATH.
+                foreign = self._first and not name.startswith(_GLIBC)
+                pending += [place] * bool(foreign or self._host.parent(place) == self._torch)
         # The loader takes a library that was loaded before for another one.
         missing = [name for name in absent if name not in loaded]
         loaded |= self._second_try(missing)
@@ -234,7 +303,13 @@ class Linking:
         for folder in (*before, *self._first, *behind, *self._system):
             folder = self._host.normal(folder)
             if name in self._list(folder):
-                return self._host.join(folder, name)
+                place = self._host.join(folder, name)
+                # The loader passes over a library that is made for another processor.
+                if folder in self._first and _differs(
+                    self.binary(place), self._host.platform.machine
+                ):
+                    continue
+                return place
         return ""
 
     def _beside(self, name: str, package: str) -> str:
@@ -307,8 +382,16 @@ def _fault(binary: Binary, machine: str) -> str:
     """Return what is wrong with a file that could be read, on a processor named by `uname -m`."""
     if binary.damaged:
         return "" if binary.unread else binary.damaged
-    differs = machine in ("x86_64", "aarch64") and binary.machine not in ("", machine)
+    differs = _differs(binary, machine)
     return f"it is made for {binary.machine}, and this machine is {machine}" if differs else ""
+
+
+def _differs(binary: Binary, machine: str) -> bool:
+    return machine in ("x86_64", "aarch64") and binary.machine not in ("", machine)
+
+
+def _file(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _placed(folder: str, origin: str) -> str:

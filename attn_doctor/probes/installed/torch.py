@@ -16,15 +16,17 @@ from attn_doctor.host import Host
 from attn_doctor.probes.distributions import Distribution, Site
 from attn_doctor.probes.gaps import Gaps
 from attn_doctor.probes.installed.bytecode import compiled
-from attn_doctor.probes.installed.linking import Linking
+from attn_doctor.probes.installed.linking import Displaced, Linking
 from attn_doctor.probes.installed.origin import Origin, module_path, origin, said_by
 from attn_doctor.probes.installed.packages import TAG, imports_of
 from attn_doctor.probes.installed.requirements import required
 
 #: Fat binaries (one for each source file) of torch's CUDA library that are read.
 SAMPLE = 48
-#: The module of FlexAttention, which imports more of torch than `import torch` does.
-FLEX = "torch.nn.attention.flex_attention"
+#: Facts about the libraries that `import torch` loads.
+_LOADED = ("missing_libraries", "foreign_library", "foreign_fault", "foreign_variable")
+#: The module of FlexAttention, and what its first call imports: more than `import torch` does.
+FLEX = ("torch.nn.attention.flex_attention", "torch._dynamo")
 
 
 def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             gaps.add(f"torch.{name}", reason)
     if came.why:
         gaps.add("torch.source", came.why)
-    missing, faults, symbols = _libraries(host, site, path, gaps)
+    missing, faults, symbols, displaced = _libraries(host, site, path, gaps)
     faults = [*_extension(host, site, path), *faults]
     imports = imports_of(host, site)
     failure = imports.error("torch", "torch") or symbols
@@ -70,8 +72,13 @@ def read(host: Host, site: Site, gaps: Gaps) -> dict[str, Any]:
             from_pythonpath=_from_pythonpath(host, site, path),
             from_pypi=_from_pypi(one, said),
             missing_libraries=missing,
+            **_foreign(missing, displaced),
             **_gpu_code(host, path, said, gaps),
-            flex_import_error=imports.error("torch", FLEX) if path else None,
+            flex_import_error=(
+                next(filter(None, (imports.error("torch", one) for one in FLEX)), "")
+                if path
+                else None
+            ),
             **_flex(host, path, gaps),
             **compiled(host, site, path, gaps),
             **_demands(host, site, one, gaps),
@@ -124,24 +131,44 @@ def _cxx11_abi(host: Host, path: str, gaps: Gaps) -> bool | None:
 
 def _libraries(
     host: Host, site: Site, path: str, gaps: Gaps
-) -> tuple[tuple[str, ...] | None, list[str], str]:
+) -> tuple[tuple[str, ...] | None, list[str], str, Displaced | None]:
     """Return what is wrong with the libraries that torch loads.
 
-    Those of others that Linux's loader would not find, faults of torch's own, and a symbol that a
-    wheel of another version than torch requires does not define.
+    Those of others that Linux's loader would not find, faults of torch's own, a symbol that a
+    wheel of another version than torch requires does not define, and a library of LD_LIBRARY_PATH
+    with which torch does not load.
     """
     if host.platform.os != "linux" or not path:
         reason = (
             "torch's missing libraries are looked up on Linux only" if path else "no torch folder"
         )
-        gaps.add("torch.missing_libraries", reason)
-        return None, [], ""
+        for name in _LOADED:
+            gaps.add(f"torch.{name}", reason)
+        return None, [], "", None
     linking = Linking(host, site, path, host.join(site.prefix, "bin", "python3"))
     if linking.torch_unclear:
-        gaps.add("torch.missing_libraries", linking.torch_unclear)
-        return None, linking.torch_faults, ""
-    lacking = "" if linking.torch_missing else _symbols(host, site, linking, path)
-    return linking.torch_missing, linking.torch_faults, lacking
+        for name in _LOADED:
+            gaps.add(f"torch.{name}", linking.torch_unclear)
+        return None, linking.torch_faults, "", None
+    if linking.torch_missing:
+        return linking.torch_missing, linking.torch_faults, "", None
+    displaced = linking.displaced()
+    lacking = _symbols(host, site, linking, path)
+    if displaced is not None and not lacking:
+        lacking = f"{displaced.path} is loaded first, and {displaced.lacks}"
+    return (), linking.torch_faults, lacking, displaced
+
+
+def _foreign(missing: tuple[str, ...] | None, displaced: Displaced | None) -> dict[str, Any]:
+    """Return the facts of the library that LD_LIBRARY_PATH or LD_PRELOAD puts first."""
+    if missing is None:
+        return {}
+    one = displaced or Displaced("", "", "")
+    return {
+        "foreign_library": one.path,
+        "foreign_fault": one.lacks,
+        "foreign_variable": one.variable,
+    }
 
 
 def _symbols(host: Host, site: Site, linking: Linking, torch: str) -> str:

@@ -111,7 +111,8 @@ def test_wheel_from_pypi() -> None:
         missing_nvidia_wheels=("nvidia-cuda-runtime", "nvidia-cudnn-cu13"),
     )
     # Nothing but what is in libraries, which this recording lacks.
-    assert set(gaps) == {"torch.cubins", "torch.ptx", "torch.missing_libraries"}
+    loaded = ("missing_libraries", "foreign_library", "foreign_fault", "foreign_variable")
+    assert set(gaps) == {f"torch.{name}" for name in ("cubins", "ptx", *loaded)}
 
 
 def test_old_metadata_with_brackets() -> None:

@@ -104,6 +104,45 @@ def test_the_loader_finds_it_in_another_folder(installed: Environment, tmp_path:
     assert installed.loads(LD_LIBRARY_PATH=str(other))
 
 
+@pytest.mark.parametrize(
+    ("tags", "made", "lacks"),
+    [
+        ("--enable-new-dtags", "int other() { return 0; }", "libc10_cuda.so needs _Z4helpv"),
+        ("--enable-new-dtags", "int help() { return 0; }", ""),
+        # RPATH is searched before LD_LIBRARY_PATH.
+        ("--disable-new-dtags", "int other() { return 0; }", ""),
+        ("--enable-new-dtags", None, "its ELF header is truncated"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["LD_LIBRARY_PATH", "LD_PRELOAD"])
+def test_another_library_comes_first(
+    installed: Environment, tmp_path: Path, variable: str, tags: str, made: str | None, lacks: str
+) -> None:
+    soname = "-Wl,-soname,libhelp.so.1"
+    own = library(installed.lib / "libhelp.so.1", "int help() { return 0; }", soname)
+    library(
+        installed.lib / "libc10_cuda.so", "int help(); int c10() { return help(); }",
+        f"-L{own.parent}", "-l:libhelp.so.1", "-Wl,-rpath,$ORIGIN", f"-Wl,{tags}",
+    )  # fmt: skip
+    other = tmp_path / "other" / own.name
+    other.parent.mkdir()
+    if made is None:
+        other.write_bytes(own.read_bytes()[:20])
+    else:
+        library(other, made, soname)
+    value = str(other if variable == "LD_PRELOAD" else other.parent)
+    if variable == "LD_PRELOAD" and tags == "--disable-new-dtags":
+        lacks = "libc10_cuda.so needs _Z4helpv"
+    if variable == "LD_PRELOAD" and made is None:
+        lacks = ""  # the loader passes over a file of LD_PRELOAD that it cannot load
+    found, gaps = installed.read(**{variable: value})
+    assert found.missing_libraries == (), gaps
+    expected = (str(other), lacks, variable) if lacks else ("", "", "")
+    assert (found.foreign_library, found.foreign_fault, found.foreign_variable) == expected
+    assert bool(found.import_error) == bool(lacks)
+    assert installed.loads(**{variable: value}) == (not lacks)
+
+
 def test_unreadable_files_give_unknown(installed: Environment) -> None:
     (installed.lib / "libc10_cuda.so").write_bytes(b"\x7fELF" + b"\xff" * 60)
     found, gaps = installed.read()

@@ -56,8 +56,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     has_flex: bool | None = None
     """The module `torch.nn.attention.flex_attention` is in the package."""
     flex_import_error: str | None = None
-    """Why an import of that module, or of `torch._dynamo`, which its first call imports, fails for a
-    requirement that is not met; empty if no reason was found."""
+    """Why an import of that module, or of `torch._dynamo`, which its first call imports, fails
+    for a requirement that is not met; empty if no reason was found."""
     has_build_helper: bool | None = None
     """That module defines `build_flex_attention_kernels`, which no released torch does."""
     bytecode: bool | None = None

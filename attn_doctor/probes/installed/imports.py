@@ -3,8 +3,8 @@
 An absent requirement does not always stop an import: torch works without networkx. So the modules
 that an import executes are followed, as text: statements at the left margin, which no condition
 guards, and those of a `try` that raises again. Packages that resolve names on demand
-(`_import_structure`, `_SUBMOD_ATTRS`) are followed by their lists of names. Not seen: imports inside
-functions, `if` and another `try`.
+(`_import_structure`, `_SUBMOD_ATTRS`) are followed by their lists of names. Not seen: imports
+inside functions, `if` and another `try`.
 
 Names are looked up too, as text: those that packages that ask for a newer torch import from torch's
 modules, and those that are imported from a package of another version than is required.
